@@ -1,7 +1,6 @@
 """The k largest values of each row of a matrix or of blocks of its columns; ties go to the lower column."""
 
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
 
 import numpy as np
 import torch
@@ -11,7 +10,6 @@ from vsehub.checks import fail
 
 GROUPS_FOR_EACH = 8  # groups of columns for each of the k + 1 sought, below which looking at maxima first saves nothing
 GROUP = 32  # a power of two
-THREADED = 2**18  # numbers of a matrix for each thread, at least
 MOST_ENTERED = 0.04  # where a larger share of a block's entries is left, its own k largest are found sooner
 MOST_GROUPS = 0.6  # of the groups, for the same reason
 WAITING = 0.5  # entries for each of the k best, from which on they are worth a merge
@@ -161,11 +159,8 @@ def entries_from(block: Tensor, least: Tensor, above: bool = False) -> Entries |
         return _entries_by_groups(block, least, above)
     is_below, values, limits = np.less_equal if above else np.less, block.numpy(), least.detach().numpy()
 
-    def left(rows: slice) -> np.ndarray:
-        found = is_below(values[rows], limits[rows])
-        return np.logical_not(found, out=found)  # a NaN is below nothing
-
-    places = _places(left, values, MOST_ENTERED)
+    found = is_below(values, limits)
+    places = places_of(np.logical_not(found, out=found), MOST_ENTERED)  # a NaN is below nothing
     if places is None:
         return None
     rows, columns = map(torch.from_numpy, places)
@@ -188,24 +183,9 @@ def order_of(numbers: np.ndarray) -> np.ndarray:
 
 def places_of(found: np.ndarray, most: float) -> tuple[np.ndarray, np.ndarray] | None:
     """The rows and columns (e,) of the true entries of booleans (b, m), in order; None where more than a share is."""
-    return _places(lambda rows: found[rows], found, most)
-
-
-def _places(
-    found_in: Callable[[slice], np.ndarray], block: np.ndarray, most: float
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """The rows and columns (e,) of what is found, as booleans, in some rows of a block; None where it is too much."""
-    width = block.shape[1]
-
-    def places(rows: slice) -> np.ndarray:
-        found = found_in(rows)
-        crowded = np.count_nonzero(found) > most * found.size
-        return np.full(1, -1) if crowded else np.flatnonzero(found) + rows.start * width
-
-    flat = _of_rows(places, block)
-    if (flat < 0).any():
+    if np.count_nonzero(found) > most * found.size:
         return None
-    rows, columns = np.divmod(flat, width)
+    rows, columns = np.divmod(np.flatnonzero(found), found.shape[1])
     return rows, columns
 
 
@@ -254,7 +234,7 @@ def _topk(scores: Tensor, count: int) -> Best:
     if not _in_numpy(scores):
         return scores.topk(count, dim=1)
     values, rest = scores.numpy(), scores.shape[1] - count
-    places = torch.from_numpy(_of_rows(lambda rows: np.argpartition(values[rows], rest, axis=1)[:, rest:], values))
+    places = torch.from_numpy(np.argpartition(values, rest, axis=1)[:, rest:])
     chosen = scores.gather(1, places)
     order = torch.from_numpy(chosen.numpy().argsort(axis=1)[:, ::-1].copy())  # as before, a NaN is above all numbers
     return chosen.gather(1, order), places.gather(1, order)
@@ -265,30 +245,19 @@ def _in_numpy(scores: Tensor) -> bool:
     return scores.device.type == "cpu" and scores.dtype in (torch.float32, torch.float64) and not scores.requires_grad
 
 
-def _of_rows(call: Callable[[slice], np.ndarray], values: np.ndarray) -> np.ndarray:
-    """What a call gives for some rows of a matrix, of all its rows in order; large ones in as many threads as torch."""
-    threads = min(torch.get_num_threads(), values.size // THREADED)
-    if threads < 2:
-        return call(slice(0, len(values)))
-    ends = [len(values) * part // threads for part in range(threads + 1)]
-    with ThreadPoolExecutor(threads) as pool:
-        return np.concatenate(list(pool.map(call, map(slice, ends[:-1], ends[1:]))))
-
-
 def _group_maxima(scores: Tensor, groups: int) -> Tensor:
     """The maxima (Q, groups) of `GROUP` columns each: column g, g + groups, g + 2 groups, ..."""
     if not _in_numpy(scores):
         return scores.unflatten(1, (GROUP, groups)).amax(dim=1)
     grouped = scores.numpy().reshape(len(scores), GROUP, groups)
-    return torch.from_numpy(_of_rows(lambda rows: np.maximum.reduce(grouped[rows], axis=1), grouped))
+    return torch.from_numpy(np.maximum.reduce(grouped, axis=1))
 
 
 def at_least(scores: Tensor, least: Tensor) -> Tensor:
     """How many entries of each row (b, M) are >= the row's `least` (b,)."""
     if _in_numpy(scores):
         values, limits = scores.numpy(), least.detach().numpy()[:, None]
-        counts = _of_rows(lambda rows: _true_in_rows(np.greater_equal(values[rows], limits[rows])), values)
-        return torch.from_numpy(counts)
+        return torch.from_numpy(_true_in_rows(np.greater_equal(values, limits)))
     # Floating-point ones are summed several times as fast as booleans, and exactly while the sum fits the mantissa.
     ones = torch.float32 if scores.shape[1] < 2**24 else torch.float64
     reached = torch.empty(scores.shape, dtype=ones, device=scores.device)

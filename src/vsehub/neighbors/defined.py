@@ -25,7 +25,7 @@ Values = Callable[[Tensor, slice | Tensor], Tensor]
 SINGLE, DOUBLE = 2.0**-24, 2.0**-53
 TINY = 2.0**-125  # a product that is smaller may be taken for 0
 AT_ONCE = 2**19  # numbers of float64 that are multiplied at a time: they fit into a core's cache
-SMALL = 2**13  # numbers of items whose products are few
+SMALL = 2**13  # numbers of items of one query, which are scored at once by the definition
 BLOCK, FEW = 4096, 8  # items among which rows are looked for, and how many are read one by one
 DENSE_QUERIES = 256
 SPARE = 8  # screened items beyond the k best, at least
@@ -44,21 +44,22 @@ def defined(queries: np.ndarray, items: np.ndarray) -> np.ndarray:
         return products.sum(axis=1).astype(np.float32)
 
 
-def defined_of_one(query: np.ndarray, items: np.ndarray, largest: float) -> np.ndarray:
-    """The defined scores (n,) of a query (D,) with items (n, D), float32, whose norms are at most the largest.
+def defined_of_each(queries: np.ndarray, items: np.ndarray, largest: float) -> np.ndarray:
+    """The defined scores (b, n) of queries (b, D), each with items of its own (b, n, D), float32.
 
-    As in `defined_matrix`, a product in float64 decides most of them.
+    largest: what the norms of the items do not exceed. As in `defined_matrix`, a product in float64 decides most.
     """
-    if items.size < SMALL:
-        return defined(query[None], items)
+    if len(items) == 1 and items.size < SMALL:
+        return defined(queries, items[0])[None]
     with np.errstate(over="ignore", invalid="ignore"):
-        asked = query.astype(np.float64)
-        found = items.astype(np.float64) @ asked
-        error = 2.02 * len(query) * DOUBLE * float(np.linalg.norm(asked)) * largest
+        asked = queries.astype(np.float64)[:, None]
+        found = np.vecdot(items.astype(np.float64), asked)
+        error = np.sqrt(np.vecdot(asked, asked)) * (2.02 * queries.shape[1] * DOUBLE * largest)
         scores = (found - error).astype(np.float32)
         unsure = scores != (found + error).astype(np.float32)
     if unsure.any():
-        scores[unsure] = defined(query[None], items[unsure])
+        rows, columns = unsure.nonzero()
+        scores[unsure] = defined(queries[rows], items[rows, columns])
     return scores
 
 

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from vsehub.metrics.topk import order_of
-from vsehub.neighbors.defined import defined_of_one, largest_norm
+from vsehub.neighbors.defined import defined_of_each, largest_norm
 from vsehub.neighbors.int8 import Int8Items, scores_of_pairs
 from vsehub.neighbors.vectors import BLOCK, Concatenated, VectorSource, array_of
 
 FEW_QUERIES = 32
+CACHED = 2**16  # numbers of items that are scored at a time
 GROUP = 128  # of adjacent items, whose largest value is looked at first
 _WITHIN = np.arange(GROUP)
 
@@ -86,22 +87,23 @@ class InMemory:
         return found
 
     def at(self, positions: np.ndarray) -> np.ndarray:
-        """The rows (n, D) at ascending positions (n,)."""
+        """The rows (b, n, D) at positions (b, n), ascending in each row."""
         if len(self._arrays) == 1:
             return self._arrays[0].take(positions, axis=0)
+        return np.stack([self._parts_at(own) for own in positions])
+
+    def _parts_at(self, positions: np.ndarray) -> np.ndarray:
         parts = np.split(positions, np.searchsorted(positions, self._starts[1:]))
-        return np.concatenate(
-            [
-                array.take(part - first, axis=0)
-                for array, first, part in zip(self._arrays, self._starts, parts, strict=True)
-            ]
-        )
+        held = zip(self._arrays, self._starts, parts, strict=True)
+        return np.concatenate([array.take(part - first, axis=0) for array, first, part in held])
 
     def scores_at(self, queries: Tensor, positions: Tensor) -> Tensor:
         """The defined scores (b, n) with items at positions (b, n); see `defined.ScoresAt`."""
-        found, asked = np.empty(positions.shape, np.float32), queries.numpy()
-        for row, own in enumerate(positions.numpy()):  # query by query, whose rows then fit into a core's cache
-            found[row] = defined_of_one(asked[row], self.at(own), self.largest)
+        asked, places, found = queries.numpy(), positions.numpy(), np.empty(positions.shape, np.float32)
+        step = max(1, CACHED // (places.shape[1] * self.shape[1]))  # queries whose items then fit into a core's cache
+        for first in range(0, len(asked), step):
+            some = slice(first, first + step)
+            found[some] = defined_of_each(asked[some], self.at(places[some]), self.largest)
         return torch.from_numpy(found)
 
 

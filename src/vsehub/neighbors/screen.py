@@ -106,6 +106,11 @@ class Screen:
         self._asked: dict[int, list[_Asked]] = {}  # by the first row of a block
         self._starts: dict[int, int] = {}
 
+    def prepare(self, columns: slice) -> None:
+        """Round a tile of items in memory, which is kept."""
+        if self._whole is not None and columns.start >= self._opened:
+            self._items.tile(columns.start, self._whole.rows(columns.start, columns.stop))
+
     def read(self, start: int, rows: Tensor) -> None:
         """Take the rows (m, D) of the items that the next tiles are of."""
         self._first, self._rows = start, rows
@@ -184,11 +189,13 @@ class Screen:
             return self._whole.fast_scores_at(queries, rows, positions)
         return scores_of_pairs(queries, self._rows, rows, positions - self._first)
 
-    def finish(self) -> list[Tensor]:
-        """Compute what has been noted; for each correction, of which queries too much was left out: (Q,) booleans."""
-        unsure = [torch.zeros(len(self._queries), dtype=torch.bool) for _ in self._corrections]
-        for asked in self._asked.values():
-            for one, found in zip(asked, unsure, strict=True):
-                one.compute(self._scores)
-                found[one.rows] = one.unsure()
-        return unsure
+    def finish(self, rows: slice) -> list[Tensor]:
+        """Compute what is noted of a block of the queries; for each correction, of which of them too much was left out.
+
+        (b,) booleans.
+        """
+        asked = self._asked.get(rows.start)
+        if asked is None:
+            return [torch.zeros(rows.stop - rows.start, dtype=torch.bool) for _ in self._corrections]
+        self._compute(asked)
+        return [one.unsure() for one in asked]

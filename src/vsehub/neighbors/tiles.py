@@ -4,9 +4,10 @@ Lists of float32 vectors on the CPU, plain and under an item bias, are exact by 
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,7 +18,6 @@ from vsehub.io.progress import bar
 from vsehub.metrics.topk import Best, RunningTopK
 from vsehub.neighbors.affine import Affine
 from vsehub.neighbors.defined import (
-    defined_of_one,
     dense_lists,
     exact_lists,
     largest_norm,
@@ -29,9 +29,13 @@ from vsehub.neighbors.defined import (
 from vsehub.neighbors.given import GivenScores, UnitVectors, scoring
 from vsehub.neighbors.in_memory import FEW_QUERIES, InMemory, best_of_one, memory
 from vsehub.neighbors.int8 import LEAST_DIMENSIONS, MOST_DIMENSIONS, steps_of_queries
-from vsehub.neighbors.rounded import NARROW, RoundedVectors, at_least
+from vsehub.neighbors.rounded import NARROW, Products, RoundedVectors, at_least
 from vsehub.neighbors.screen import Screen
+from vsehub.neighbors.threads import in_threads
 from vsehub.neighbors.vectors import VectorSource
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 # (scores (b, m), their queries, their items) -> corrected scores (b, m)
 TileCorrection = Callable[[Tensor, slice, slice], Tensor]
@@ -52,6 +56,8 @@ LEAST_COLUMNS = NARROW
 # since little is known of the k-th best.
 SCREENED_QUERIES, OPENED_ITEMS = 4096, 4096
 OPENED_FOR_EACH = 32  # of the items sought
+# Multiplications, and queries for each thread, from which on threads pay.
+THREADED, LEAST_ROWS = 2**32, 64
 BAR: dict[str, Any] = {"unit": " scores", "unit_scale": True}
 
 
@@ -87,27 +93,84 @@ def nearest_blocks(
         if _is_defined(few, items) and all(one is None or isinstance(one, Affine) for one in corrections):
             yield start, _nearest_of_few(few, items, k, corrections)
             return
-    total, corrected = (len(queries) - start) * len(items), Corrected(corrections)
+    total = (len(queries) - start) * len(items)
     with bar("searching", total=total, **BAR) as steps:
         height = held_at_once(queries)
         for first in range(start, len(queries), height):
             held = queries.rows(first, min(first + height, len(queries)))
-            exact = _Exact(held, items, k) if _is_defined(held, items) else None
-            screen = None if exact is None else exact.screen(corrections)
-            depths = [k if exact is None else exact.depth(one) for one in corrections]
-            running: dict[int, list[RunningTopK]] = {}  # for each correction, by the first row of a block of queries
-            for rows, columns, scores in tiles(held, items if exact is None else exact):
-                mine = running.setdefault(rows.start, [RunningTopK(depth) for depth in depths])
-                if screen is None or not screen.takes(rows, columns, mine):
-                    within = slice(first + rows.start, first + rows.stop)
-                    for lists, values in zip(mine, corrected.of(scores(), within, columns), strict=True):
-                        lists.add_block(values, columns.start)
-                steps.update((rows.stop - rows.start) * (columns.stop - columns.start))
-            unsure = [None for _ in corrections] if screen is None else screen.finish()
-            whole = [_whole(lists) for lists in zip(*running.values(), strict=True)]
-            if exact is not None:
-                whole = [exact.lists(*one) for one in zip(whole, corrections, unsure, strict=True)]
-            yield first, [_scaled(best, one) for best, one in zip(whole, corrections, strict=True)]
+            yield first, _Search(held, first, items, k, corrections).best(steps)
+
+
+class _Search:
+    """The search of the k best items for some queries (b, D), of which the first is number `first` of all."""
+
+    def __init__(
+        self, queries: Tensor, first: int, items: VectorSource, k: int, corrections: Sequence[TileCorrection | None]
+    ):
+        self._queries, self._first, self._items, self._corrections = queries, first, items, corrections
+        self._exact = _Exact(queries, items, k) if _is_defined(queries, items) else None
+        self._screen = None if self._exact is None else self._exact.screen(corrections)
+        self._depths = [k if self._exact is None else self._exact.depth(one) for one in corrections]
+        self._threads = self._in_threads()
+        self._running: dict[int, list[RunningTopK]] = {}  # for each correction, by the first row of a block of queries
+        self._own = threading.local()  # the memory of a thread
+
+    def _in_threads(self) -> int:
+        """In how many threads blocks of the queries are searched; 1 where operators of torch divide the work."""
+        alone = all(one is None or isinstance(one, Affine) for one in self._corrections)
+        work = len(self._queries) * len(self._items) * self._queries.shape[1]
+        if self._exact is None or not alone or not isinstance(self._items, InMemory) or work < THREADED:
+            return 1
+        return min(torch.get_num_threads(), -(-len(self._queries) // LEAST_ROWS))
+
+    def best(self, steps: "tqdm[Any]") -> list[Best]:
+        """Values and positions (b, k) for each correction. steps: told of the scores."""
+        parts = blocks(self._queries, self._threads)
+        with in_threads(self._threads) as each:
+            if self._screen is not None and self._threads > 1:
+                each(self._screen.prepare, ranges(len(self._items), TILE_ITEMS))
+            for columns, scored in item_tiles(self._queries, self._items if self._exact is None else self._exact):
+                each(partial(self._take, columns, scored), parts)
+                steps.update(len(self._queries) * (columns.stop - columns.start))
+            best = joined(each(self._found, parts))
+            if self._exact is not None:  # by all queries at once, the items of a source are read once
+                shares = parts if self._threads > 1 else [slice(0, len(self._queries))]
+                best = joined(each(partial(self._exact_lists, self._exact, best), shares))
+        return [_scaled((one[0], one[1]), correct) for one, correct in zip(best, self._corrections, strict=True)]
+
+    def _take(self, columns: slice, scored: Products, rows: slice) -> None:
+        """Add the scores of a block of the queries with a tile of the items to the best."""
+        mine = self._running.setdefault(rows.start, [RunningTopK(depth) for depth in self._depths])
+        if self._screen is not None and self._screen.takes(rows, columns, mine):
+            return
+        if not hasattr(self._own, "buffer"):
+            self._own.buffer, self._own.corrected = MatrixBuffer(), Corrected(self._corrections)
+        memory = self._own.buffer.matrix(rows.stop - rows.start, columns.stop - columns.start, self._queries)
+        within = slice(self._first + rows.start, self._first + rows.stop)
+        values = self._own.corrected.of(scored(self._queries[rows], memory), within, columns)
+        for lists, one in zip(mine, values, strict=True):
+            lists.add_block(one, columns.start)
+
+    def _found(self, rows: slice) -> list[tuple[Tensor, ...]]:
+        """Values, positions and whether some may be missing, of a block of the queries; for each correction."""
+        running = self._running[rows.start]
+        if self._screen is None:
+            unsure = [torch.zeros(rows.stop - rows.start, dtype=torch.bool) for _ in running]
+        else:
+            unsure = self._screen.finish(rows)
+        return [(*lists.best(), one) for lists, one in zip(running, unsure, strict=True)]
+
+    def _exact_lists(self, exact: "_Exact", found: list[tuple[Tensor, ...]], rows: slice) -> list[tuple[Tensor, ...]]:
+        """The exact lists of some queries, by what `_found` has found of all; for each correction."""
+        return [
+            exact.lists(rows, (values[rows], positions[rows]), correct, unsure[rows])
+            for (values, positions, unsure), correct in zip(found, self._corrections, strict=True)
+        ]
+
+
+def joined(parts: Sequence[Sequence[tuple[Tensor, ...]]]) -> list[tuple[Tensor, ...]]:
+    """For each correction, the tensors of all parts of the queries, one below the other."""
+    return [tuple(torch.cat(sides) for sides in zip(*one, strict=True)) for one in zip(*parts, strict=True)]
 
 
 def _is_defined(queries: Tensor, items: VectorSource) -> bool:
@@ -163,15 +226,16 @@ class _Exact:
         error = screen_error(self.norms, self.shape[1], self._largest)
         return error if correct is None else correct.error(error, self.norms, self._largest)
 
-    def lists(self, best: Best, correct: TileCorrection | None, unsure: Tensor | None) -> Best:
+    def lists(self, rows: slice, best: Best, correct: TileCorrection | None, unsure: Tensor) -> Best:
         """Exact values, of an `Affine` divided by its factor, and positions (b, k), from the screened best.
 
-        unsure: (b,) of which queries some of the best may not have been screened; None: of none.
+        rows: which of the queries. unsure: (b,) of which of these some of the best may not have been screened.
         """
         if not (correct is None or isinstance(correct, Affine)):
             return best
         values = None if correct is None else correct.unscaled
-        return exact_lists(self.queries, best, self._k, self.error(correct), self._items, self._scores, values, unsure)
+        error = self.error(correct)[rows]
+        return exact_lists(self.queries[rows], best, self._k, error, self._items, self._scores, values, unsure)
 
     def list_of_one(self, row: int, fast: np.ndarray, error: float, affine: Affine | None) -> Best:
         """`lists` of one query of items in memory, by its fast values (M,) with all of them: values and positions."""
@@ -186,8 +250,8 @@ class _Exact:
             values = None if affine is None else affine.unscaled
             (exact,), (best,) = dense_lists(self.queries[row : row + 1], self._k, self._items, values)
             return exact, best
-        query, rows = self.queries[row].numpy(), self._items.at(positions)
-        scores = torch.from_numpy(defined_of_one(query, rows, self._largest))
+        one = positions[None]
+        scores = self._items.scores_at(self.queries[row : row + 1], torch.from_numpy(one))[0]
         exact = scores if affine is None else affine.unscaled(scores, torch.from_numpy(positions))
         order = np.argsort(-exact.numpy(), kind="stable")[: self._k]
         return exact[order], torch.from_numpy(positions[order])
@@ -219,31 +283,25 @@ def held_at_once(queries: VectorSource) -> int:
     return min(QUERIES_HELD, max(1, HELD_ELEMENTS // queries.shape[1]))
 
 
-def _whole(parts: Iterable[RunningTopK]) -> Best:
-    """The lists of all blocks of rows, in order."""
-    values, positions = (torch.cat(side) for side in zip(*(one.best() for one in parts), strict=True))
-    return values, positions
-
-
 def _scaled(best: Best, correct: TileCorrection | None) -> Best:
     """The lists with values that an `Affine` has not divided by its factor."""
     return (best[0] * correct.factor if isinstance(correct, Affine) else best[0]), best[1]
 
 
-def tiles(held: Tensor, items: VectorSource) -> Iterator[tuple[slice, slice, Callable[[], Tensor]]]:
-    """(rows of `held`, items, () -> scores (b, m)) of tiles that cover all scores; each query meets the items in order.
+def blocks(held: Tensor, threads: int = 1) -> list[slice]:
+    """Which queries (b, D) are taken together: on a CPU at least one block for each thread."""
+    return ranges(len(held), GPU_TILE_QUERIES if held.is_cuda else min(TILE_QUERIES, -(-len(held) // threads)))
 
-    The scores are computed when they are asked for; the next ones overwrite them.
-    """
-    gpu, buffer = held.is_cuda, MatrixBuffer()
-    height, width = (GPU_TILE_QUERIES, GPU_TILE_ITEMS) if gpu else (TILE_QUERIES, TILE_ITEMS)
-    for start in range(0, len(items), width):
-        stop = min(start + width, len(items))
-        scored = scoring(items, start, stop, held)
-        for top in range(0, len(held), height):
-            rows = slice(top, min(top + height, len(held)))
-            scores = buffer.matrix(rows.stop - top, stop - start, held)
-            yield rows, slice(start, stop), partial(scored, held[rows], scores)
+
+def item_tiles(held: Tensor, items: VectorSource) -> Iterator[tuple[slice, Products]]:
+    """(items, some of the queries, memory -> their scores (b, m)) of tiles of all items, in order."""
+    for tile in ranges(len(items), GPU_TILE_ITEMS if held.is_cuda else TILE_ITEMS):
+        yield tile, scoring(items, tile.start, tile.stop, held)
+
+
+def ranges(count: int, width: int) -> list[slice]:
+    """All of so many rows, of so many at a time."""
+    return [slice(start, min(start + width, count)) for start in range(0, count, width)]
 
 
 class ScoreColumns:
