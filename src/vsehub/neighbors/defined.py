@@ -156,14 +156,17 @@ def exact_lists(
     some of the best may not be among the screened. There, and where more items than screened are within the error, all
     are scored by the definition.
     """
-    fast, positions = best[0], best[1].sort(dim=1).values
+    fast = best[0]
+    least = fast[:, k - 1] - 2 * torch.from_numpy(error)
+    near = max(k, int((fast >= least[:, None]).sum(dim=1).max())) if len(fast) else k
+    positions = best[1][:, :near].sort(dim=1).values
     exact = scores(queries, positions)
     if values is not None:
         exact = values(exact, positions)
     exact, within = exact.sort(dim=1, descending=True, stable=True)
     exact, positions = exact[:, :k], positions.gather(1, within)[:, :k]
     if fast.shape[1] < len(items):
-        missing = fast[:, -1] >= fast[:, k - 1] - 2 * torch.from_numpy(error)
+        missing = fast[:, -1] >= least
         cut = (missing if unsure is None else missing | unsure).nonzero()[:, 0]
         for some in cut.split(DENSE_QUERIES) if len(cut) else ():
             exact[some], positions[some] = dense_lists(queries[some], k, items, values)

@@ -29,6 +29,7 @@ ITEM_STEPS = 127
 MOST_DIMENSIONS = 2**16  # above, sums could overflow 32 bits
 LEAST_DIMENSIONS = 128  # below, what is saved is too little beside the rest of a search
 ROTATED = 512  # dimensions that are rotated together: a rotation takes as long as so many queries
+PIECE = 128  # dimensions whose products are summed alone, since the error's bound grows with the terms of a sum
 LARGEST = 2.0**100  # of products that are screened
 SMALLEST = 2.0**-60  # vectors whose largest component is below it are rounded to zeros
 CENTRE_PIECES, CENTRE_ROWS = 16, 256  # rows whose mean the items' centre is
@@ -70,26 +71,38 @@ class Frame:
     def rotated(self, rows: Tensor) -> Tensor:
         """Rows (n, D), rotated."""
         count = len(self.rotations)  # every `count`-th dimension, since adjacent ones are often alike
-        parts = [rows[:, first::count] @ rotation.T for first, rotation in enumerate(self.rotations)]
+        parts = [_in_pieces(rows[:, first::count], rotation) for first, rotation in enumerate(self.rotations)]
         return parts[0] if count == 1 else torch.cat(parts, dim=1)
+
+
+def _in_pieces(rows: Tensor, rotation: Tensor) -> Tensor:
+    """The product of rows (n, B) and a rotation (B, B), from pieces of the sums, which errs less."""
+    pieces = zip(rows.split(PIECE, dim=1), rotation.split(PIECE, dim=1), strict=True)
+    first, second = next(pieces)
+    turned = first @ second.T
+    for some, turn in pieces:
+        turned += some @ turn.T
+    return turned
 
 
 def _drift(rotation: Tensor) -> float:
     """`Frame.drift` of one rotation (B, B) float64, and by how much it is not orthogonal.
 
-    Each component of a float32 product is within γ_B·|row|·|vector| (Higham 2002, section 3.1), and there are B.
+    Each component of a float32 product is within γ_n·|row|·|vector| (Higham 2002, section 3.1), where n terms are added
+    one after another: those of a piece, and then the pieces. There are B components.
     """
     size = len(rotation)
     skewed = float((rotation.T @ rotation - torch.eye(size, dtype=torch.float64)).norm())
-    gamma = size * SINGLE / (1 - size * SINGLE)
+    terms = min(size, PIECE) + -(-size // PIECE)
+    gamma = terms * SINGLE / (1 - terms * SINGLE)
     return 1.01 * math.sqrt(size) * gamma + skewed + 3 * SINGLE
 
 
 class Int8Tile:
     """Some items (m, D), rounded, and the product with them.
 
-    norm: at least the norm of any centred item, before and after. lost: at least the norm of what rounding
-    took from any; infinite or NaN where the items cannot be screened.
+    norm: at least the norm of any centred item, before and after. lost: at least the norm of what rounding took from
+    any; both infinite where the items cannot be screened. lost_of_each: the same of each item (m,), float32.
     """
 
     def __init__(self, rows: Tensor, frame: Frame):
@@ -101,8 +114,9 @@ class Int8Tile:
             return
         whole = (turned / step[:, None]).round_()
         spare = 1 + 2 * (turned.shape[1] * SINGLE + frame.drift)
-        lost = float(torch.linalg.vector_norm(turned.sub_(whole * step[:, None]), dim=1).amax())
-        self.lost = spare * (lost + 4 * SINGLE * norm)
+        lost = torch.linalg.vector_norm(turned.sub_(whole * step[:, None]), dim=1)
+        self.lost_of_each = lost.add_(4 * SINGLE * norm).mul_(spare)
+        self.lost = float(self.lost_of_each.amax())
         self.norm = spare * norm + self.lost
         self.product = _product(whole.to(torch.int8), step)
 
@@ -111,7 +125,8 @@ class Int8Queries:
     """Queries (b, D), rounded. norms: theirs (b,), float64. alike: whether all are rounded to the same step.
 
     The score of a query and an item is `step` times the product of the rounded vectors, plus `offset`, within `error`:
-    (b, 1) float64 all. usable: whether the queries can be screened at all.
+    (b, 1) float64 all. Of that, `covered` times `step` times what an item lost is the item's own share. usable:
+    whether the queries can be screened at all.
     """
 
     def __init__(self, queries: Tensor, norms: np.ndarray, frame: Frame, most: int, alike: bool):
@@ -126,12 +141,17 @@ class Int8Queries:
         self._lost = (turned.double() - exact).norm(dim=1, keepdim=True)
         self._size = exact.norm(dim=1, keepdim=True)
         self._drift = torch.from_numpy(norms)[:, None] * (2.2 * frame.drift + 16 * SINGLE)
+        self.covered = float((self._size / self.step).amin())
         self._zero = most + 1
         self._whole = whole.add_(self._zero).to(torch.uint8) if self.usable else whole
 
     def error(self, tile: Int8Tile) -> Tensor:
         """By how much the scores with the items of a tile may differ: (b, 1)."""
         return self._lost * tile.norm + self._size * tile.lost + self._drift * tile.norm
+
+    def common_error(self, tile: Int8Tile) -> Tensor:
+        """`error` without the share of the item that lost most: (b, 1)."""
+        return self.error(tile) - self.covered * self.step * tile.lost
 
     def rounded(self, scores: Tensor) -> Tensor:
         """The products, without error, of scores (b, n): float64."""
@@ -140,15 +160,15 @@ class Int8Queries:
     def among(self, tile: Int8Tile, kth: Tensor, margin: Tensor, biases: Tensor | None, share: float) -> Guesses | None:
         """The items of a tile whose products less biases may be `kth` less the margin, or more; (b, 1) float64 both.
 
-        biases: (m,) of scores, for queries that are rounded alike. None where a number is not finite or too large to
-        tell, or where more than this share of the tile is among them.
+        An item's own share of the error is added to its products, so that the margin is without it. biases: (m,) of
+        scores, for queries that are rounded alike. None where a number is not finite or too large to tell, or where
+        more than this share of the tile is among them.
         """
-        most, addends = float((self._size / self.step).amax()) * tile.norm, None
-        if biases is not None:
-            addends = (biases / -float(self.step[0])).float()
-            most += float(addends.abs().amax())
+        own = tile.lost_of_each * self.covered
+        addends = own if biases is None else (own - biases / float(self.step[0])).float()
+        most = float((self._size / self.step).amax()) * tile.norm + float(addends.abs().amax())
         least = kth - margin
-        lowest, highest = float(least.min()), float((kth + margin).max())
+        lowest, highest = float(least.min()), float((kth + margin).max()) + self.covered * tile.lost
         if not self.usable or not (0 < most < LARGEST and -3 * most < lowest and highest < 3 * most):
             return None
         level = max((highest - lowest) / LEVELS, FINEST * most)
@@ -162,7 +182,7 @@ class Int8Queries:
         found = products.ravel()[rows * products.shape[1] + columns].astype(np.float32)
         guesses = (found - np.float32(shift + ROUNDED)) * np.float32(level)
         largest = np.where(found < MOST_OF_A_BYTE, guesses + np.float32(2 * ROUNDED * level), np.float32(np.inf))
-        return rows, columns, guesses, largest
+        return rows, columns, guesses - own.numpy()[columns], largest
 
 
 class Int8Items:

@@ -16,7 +16,7 @@ from vsehub.neighbors.int8 import Int8Items, Int8Queries, Int8Tile, scores_of_pa
 from vsehub.neighbors.vectors import VectorSource
 
 MOST_HELD = 2**24  # items of all queries; a few hundred of each query are usual
-TYPICAL_ERRORS = 3.0  # times 1 / √D of its bound: larger errors of guesses are rare, since errors of dimensions cancel
+TYPICAL_ERRORS = 2.25  # times 1 / √D of its bound: larger errors of guesses are rare, since errors of dimensions cancel
 
 # (block of queries, rows and positions (e,) of pairs) -> their float32 scores (e,)
 Scores = Callable[[slice, Tensor, Tensor], Tensor]
@@ -54,9 +54,9 @@ class _Asked:
 
     def found(self, tile: Int8Tile, columns: slice, slack: float, share: float) -> Found | None:
         """Which items of a tile may be among the best; None if not told, or more than this share of them."""
-        error, exact = self._queries.error(tile), self._error
-        margin = (error + 3 * exact) / self._queries.step
-        spare = (slack * error + 2 * exact) / self._queries.step
+        exact = self._error
+        margin = (self._queries.common_error(tile) + 3 * exact) / self._queries.step
+        spare = (slack * self._queries.error(tile) + 2 * exact) / self._queries.step
         biases = None if self._correct is None else self._correct.unscaled_bias[columns] / self._slope
         self.guessed.raise_kth(self._known(self._k - 1).numpy())
         kth = torch.from_numpy(self.guessed.kth).double()
