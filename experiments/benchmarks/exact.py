@@ -170,7 +170,10 @@ def main(arguments: list[str] | None = None) -> None:
             results.append(measure(name, size, options))
             print(text(results[-1:]), file=sys.stderr, flush=True)  # all may take long, and be stopped
     record = {"threads": options.threads, "results": results}
-    common.report("exact", "Exact search", record, text(results), common.device_of("cpu"), options.out)
+    name, title = "exact", "Exact search"
+    if options.threads > 1:
+        name, title = f"{name}-{options.threads}-threads", f"{title}, {options.threads} threads"
+    common.report(name, title, record, text(results), common.device_of("cpu"), options.out)
 
 
 if __name__ == "__main__":
