@@ -2,6 +2,8 @@
 
     python -m experiments strong train FOLDER --cases cca hal
     python -m experiments strong train FOLDER --cases 'student*'          from those of the first line
+    python -m experiments strong tune FOLDER                              a student's recipe, by validation
+    python -m experiments strong choose                                   trials.csv, of what was tried
     python -m experiments strong evaluate
     python -m experiments strong ensembles
     python -m experiments strong collect
@@ -19,12 +21,16 @@ import pandas as pd
 from experiments.evidence import renew
 from experiments.regularisation.study import EVALUATIONS, SHORT, over_seeds, row
 from experiments.running import run_all, status
-from experiments.study import DRY_RUN, FEATURES, OUT, TO, Given, Study, Trainings, finish, verb
+from experiments.study import DATA, DRY_RUN, FEATURES, NAME, OUT, TO, Given, Study, Trainings, filled, finish, verb
+from vsehub.checks import existing
 from vsehub.io.files import write_text
 from vsehub.report.tables import ReportTable
 
 BEST = "{out}/runs/%s/checkpoints/best.safetensors"
 TEACHERS = "teacher=[" + ",".join(BEST % one for one in ("hal-0", "hal-1", "cca-0")) + "]"
+# `tune` was for HAL. A teacher's weight is relative to the loss: larger for InfoNCE and kNN-margin, whose values are.
+TUNED = ("experiment=strong", TEACHERS)
+HAL = ("loss=hal", "distillation.weight=11.8")
 CASES = {
     "cca": ("experiment=cca",),
     "hal": SHORT,
@@ -35,8 +41,17 @@ CASES = {
     "student, infonce, weight 30": (*SHORT, TEACHERS, "distillation.weight=30", "loss=infonce"),
     "student, knn_margin, weight 300": (*SHORT, TEACHERS, "distillation.weight=300", "loss=knn_margin"),
     "student, 1024 dimensions": (TEACHERS, "distillation.weight=5"),
+    "student, tuned": (*TUNED, *HAL, *SHORT),
+    "student, tuned, weight 60": (*TUNED, "loss=hal", "distillation.weight=60", *SHORT),
+    "student, tuned, infonce": (*TUNED, *SHORT),
+    "student, tuned, infonce, weight 700": (*TUNED, "distillation.weight=700", *SHORT),
+    "student, tuned, knn_margin": (*TUNED, "loss=knn_margin", "distillation.weight=3000", *SHORT),
+    "student, tuned, 1024 dimensions": (*TUNED, *HAL),
+    "student, tuned, infonce, 1024 dimensions": TUNED,
 }
 FIVE = tuple(f"hal-{seed}" for seed in range(5))
+LOSSES = ("", "+infonce", "+knn_margin")
+WIDE = tuple(f"student+tuned+1024-dimensions-{seed}" for seed in range(2))
 MEMBERS = {
     "two of HAL": ("hal-0", "hal-1"),
     "two of HAL, and CCA": ("hal-0", "hal-1", "cca-0"),
@@ -44,13 +59,27 @@ MEMBERS = {
     "students of three losses, and CCA": (
         *("student-0", "student-1", "student+infonce+weight-30-0", "student+knn_margin+weight-300-0", "cca-0"),
     ),
+    "two tuned students, and CCA": ("student+tuned-0", "student+tuned-1", "cca-0"),
+    "tuned students of three losses, and CCA": (*(f"student+tuned{loss}-0" for loss in LOSSES), "cca-0"),
+    "two tuned students of 1024 dimensions, and CCA": (*WIDE, "cca-0"),
+    "tuned students of 1024 dimensions and two losses, and CCA": (
+        *WIDE,
+        "student+tuned+infonce+1024-dimensions-0",
+        "cca-0",
+    ),
     "three of HAL": FIVE[:3],
     "three of HAL, and CCA": (*FIVE[:3], "cca-0"),
     "five of HAL": FIVE,
     "five of HAL, and CCA": (*FIVE, "cca-0"),
 }
 ONCE = {name: (0,) for name in ("cca", *(case for case in CASES if case.startswith("student, ")))}
-TWICE = {"student, infonce, weight 30": (0, 1)}
+OFTEN = {
+    "student, infonce, weight 30": (0, 1),
+    "student, tuned": (0, 1, 2),
+    "student, tuned, infonce": (0, 1, 2),
+    "student, tuned, knn_margin": (0, 1),
+    "student, tuned, 1024 dimensions": (0, 1),
+}
 COLUMNS = {"nns": "test, plain", "is": "test, is", "sinkhorn": "test, sinkhorn"}
 
 
@@ -79,6 +108,30 @@ def ensembles(given: Given) -> None:
     write_text(given.folder / "ensembles.csv", frame.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
 
 
+@verb(DATA, OUT, NAME, DRY_RUN)
+def tune(given: Given) -> None:
+    """Search the recipe of a student by validation; what is finished is not done again."""
+    settings = [filled(one, given) for one in (*FEATURES, TEACHERS)]
+    own = ["distillation.weight=5", "sweep=tune_student", "embedding_dim=512", f"hydra.sweep.dir={given.out / 'tune'}"]
+    finish(run_all([["train", "-m", *settings, *own]], given.dry_run), "sweep")
+
+
+@verb(OUT, TO)
+def choose(given: Given) -> None:
+    """Write what was tried, the best of each round first."""
+    path = existing("tune", given.out / "tune" / "halving.csv", "Run `python -m experiments strong tune` first")
+    frame = pd.read_csv(path)[["epochs", "val_rsum", "settings"]]
+    write_text(given.folder / "trials.csv", frame.to_csv(index=False, lineterminator="\n"))
+
+
+def tried(frame: pd.DataFrame) -> ReportTable:
+    """The best trials of each round; settings by the last word of their names."""
+    best = frame.groupby("epochs").head(4)
+    settings = best["settings"].str.replace(r"\w+\.(\w+=)", r"\1", regex=True)
+    rows = [[str(one["epochs"]), f"{one['val_rsum']:.1f}", settings[at]] for at, one in best.iterrows()]
+    return ReportTable(["epochs", "val", "settings"], rows, words=3)
+
+
 def timed_row(run: Path) -> dict[str, Any] | None:
     """A finished run's rsum, and the minutes that its training took, beside whatever else ran."""
     found = row(run)
@@ -96,14 +149,15 @@ def render(folder: Path) -> None:
         [one["ensemble"], *(f"{one[key]:.1f}" for key in COLUMNS)]
         for _, one in pd.read_csv(folder / "ensembles.csv").iterrows()
     ]
+    renew(folder / "README.md", tried(pd.read_csv(folder / "trials.csv")).markdown(), "trials")
     renew(folder / "README.md", ReportTable(["ensemble", *COLUMNS.values()], rows).markdown(), "ensembles")
 
 
 STUDY = Study(
     __file__,
     trainings={
-        "models": Trainings(CASES, FEATURES, (0, 1), {"hal": range(5), **ONCE, **TWICE}, EVALUATIONS, timed_row)
+        "models": Trainings(CASES, FEATURES, (0, 1), {"hal": range(5), **ONCE, **OFTEN}, EVALUATIONS, timed_row)
     },
     render=render,
-    verbs={"ensembles": ensembles},
+    verbs={"ensembles": ensembles, "tune": tune, "choose": choose},
 )
