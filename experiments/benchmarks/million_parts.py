@@ -12,8 +12,8 @@ from experiments.benchmarks import common, evaluation, generated
 from vsehub.criteria import CSLS
 from vsehub.criteria.base import fit_all
 from vsehub.neighbors.faiss import required_faiss
-from vsehub.neighbors.tiles import nearest, score_columns, tiles
-from vsehub.neighbors.vectors import as_vectors
+from vsehub.neighbors.tiles import MatrixBuffer, blocks, item_tiles, nearest, score_columns
+from vsehub.neighbors.vectors import VectorSource, as_vectors
 from vsehub.serving import build_index, measured_recall
 from vsehub.serving.index_file import empty_index
 
@@ -74,7 +74,7 @@ def engine(setting: Setting) -> dict:
     items, asking = as_vectors("items", held), as_vectors("reference", reference)
     few = as_vectors("items", held[: max(1, len(held) // 10)])
     ways = {
-        "plain": lambda: _drain(tiles(queries, items)),
+        "plain": lambda: _products(queries, items),
         "both": lambda: both_rankings(queries, held, bias),
         "one": lambda: nearest(as_vectors("queries", queries), items, K),
     }
@@ -153,8 +153,16 @@ def kinds(setting: Setting) -> dict:
     return {"items": len(items), "rows": rows}
 
 
-def _drain(blocks) -> None:
-    for _ in blocks:
+def _products(queries: torch.Tensor, items: VectorSource) -> None:
+    """All scores once, tile by tile, thrown away."""
+    buffer = MatrixBuffer()
+    for columns, scored in item_tiles(queries, items):
+        for rows in blocks(queries):
+            scored(queries[rows], buffer.matrix(rows.stop - rows.start, columns.stop - columns.start, queries))
+
+
+def _drain(found) -> None:
+    for _ in found:
         pass
 
 
