@@ -1,9 +1,11 @@
 """The documentation names what is there: files, folders, packages and commands."""
 
 import ast
+import csv
 import json
 import re
 from pathlib import Path
+from statistics import mean, stdev
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "vsehub"
@@ -126,7 +128,7 @@ def test_the_figures_of_search_and_sinkhorn_are_those_that_were_measured():
         shown.append(f"{min(ratios):.1f} to {max(ratios):.1f}")
     assert (
         f"took {shown[0]} of the time of a flat FAISS index for the 10 best, and {shown[1]} for the 100 best; "
-        f"of a million items {shown[2]} for both. In two threads it was {shown[3]} and {shown[4]}." in page
+        f"of a million items {shown[2]} for both. In two threads the 100,000 took {shown[3]} and {shown[4]}." in page
     )
     rows = json.loads((results / "sinkhorn-cpu.json").read_text())["results"]
     ratios = [row["seconds"]["large shares"]["least"] / row["seconds"]["all scores"]["least"] for row in rows]
@@ -134,3 +136,30 @@ def test_the_figures_of_search_and_sinkhorn_are_those_that_were_measured():
     assert (
         f"It took {min(ratios):.2f} to {max(ratios):.2f} of the time, at equal first items for {equal:.1%} of" in page
     )
+
+
+def test_the_figures_of_the_strongest_recipe_are_those_that_were_measured():
+    folder, page = ROOT / "experiments" / "strong", " ".join((ROOT / "docs" / "results.md").read_text().split())
+    with (folder / "models.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    with (folder / "ensembles.csv").open() as file:
+        teachers = next(row for row in csv.DictReader(file) if row["ensemble"] == "two of HAL, and CCA")
+
+    def both(case, spread=True):
+        values = [[float(row[name]) for row in rows if row["case"] == case] for name in ("test_nns", "test_is")]
+        return [
+            f"{mean(one):.1f} ± {stdev(one):.1f}" if spread else f"{mean(one):.1f}"
+            for one in values
+            if len(one) > spread
+        ]
+
+    together = f"reach {float(teachers['nns']):.1f} together in plain search and {float(teachers['is']):.1f} with"
+    hal, infonce, alone = (" and ".join(both(case)) for case in ("student, tuned", "student, tuned, infonce", "hal"))
+    wide, wide_infonce = (both(f"student, tuned, {more}1024 dimensions", spread=False) for more in ("", "infonce, "))
+    for said in (
+        together,
+        f"reaches {hal} with HAL and {infonce} with InfoNCE (three seeds each)",
+        f"{' and '.join(wide)} (HAL, two seeds), {' and '.join(wide_infonce)} (InfoNCE, one seed)",
+        f"HAL alone has {alone} (five)",
+    ):
+        assert said in page

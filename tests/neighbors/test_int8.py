@@ -92,7 +92,8 @@ def test_scores_stay_within_the_error(dim, scale, screened):
     for own in (None, biases):
         asked = Int8Queries(queries, norms_of(queries), frame, screened, alike=own is not None)
         scores = exact if own is None else exact - own.double()
-        error = asked.error(tile) + 2.0**-20 * (scores.abs().max() + exact.abs().max())  # of the definition and the sum
+        summed = 2.0**-20 * (scores.abs().max() + exact.abs().max())  # of the definition and the sum
+        error, above = asked.error(tile) + summed, asked.common_error(tile) + summed
         for share in (0.1, 0.5, 0.9):
             kth = asked.rounded(scores.quantile(share, dim=1, keepdim=True))
             margin = asked.rounded(scores.amax(dim=1, keepdim=True)) - kth
@@ -100,10 +101,27 @@ def test_scores_stay_within_the_error(dim, scale, screened):
             left_out = torch.ones(scores.shape, dtype=torch.bool)
             left_out[rows, columns] = False
             limit = asked.step * (kth - margin / 4) + asked.offset
-            assert (scores <= limit + error)[left_out].all()
-            for guesses, sign in ((least, 1), (largest, -1)):
+            assert (scores <= limit + above)[left_out].all()
+            for guesses, sign, most in ((least, 1, error), (largest, -1, above)):
                 guessed = asked.step[rows, 0] * torch.from_numpy(guesses).double() + asked.offset[rows, 0]
-                assert (sign * (guessed - scores[rows, columns]) <= error[rows, 0]).all()
+                assert (sign * (guessed - scores[rows, columns]) <= most[rows, 0]).all()
+
+
+@looped("dim", [3, 33, 100])
+@looped("affine", [False, True])
+def test_an_item_is_found_whose_rounding_took_all_that_the_error_allows(dim, affine, screened):
+    """Each query points to what its item lost, so that the inequality of Cauchy and Schwarz is an equality."""
+    items = torch.nn.functional.normalize(random(200, dim, 1), dim=1)
+    frame = Frame.of(as_vectors("items", items))
+    turned = frame.rotated(items - frame.centre)
+    step = turned.abs().amax(dim=1, keepdim=True) / 127
+    lost = turned - (turned / step).round() * step
+    queries = torch.nn.functional.normalize(lost @ frame.rotations[0], dim=1)
+    tile, biases = Int8Tile(items, frame), torch.zeros(200) if affine else None
+    asked = Int8Queries(queries, norms_of(queries), frame, screened, alike=affine)
+    kth = asked.rounded((queries.double() * items.double()).sum(dim=1, keepdim=True))
+    rows, columns, *_ = asked.among(tile, kth, asked.common_error(tile) / asked.step, biases, 1.0)
+    assert (rows == columns).sum() == 200
 
 
 @pytest.mark.parametrize(("every", "least_searched"), [(50, 1), (3, 10)])

@@ -22,6 +22,7 @@ from torch import Tensor
 from vsehub.metrics.topk import places_of
 from vsehub.neighbors.defined import SINGLE
 from vsehub.neighbors.guesses import Guesses
+from vsehub.neighbors.rounded import cpu_has
 from vsehub.neighbors.vectors import VectorSource
 
 SEVEN_BITS, EIGHT_BITS = 63, 127  # the largest whole number of a query; without VNNI, sums of more overflow 16 bits
@@ -221,19 +222,13 @@ def _product(whole: Tensor, step: Tensor) -> Product:
     )
 
 
-def _has_eight_bits() -> bool:
-    """Whether the processor multiplies int8 without sums in 16 bits."""
-    capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
-    return bool(capabilities.get("avx512_vnni") or capabilities.get("avx_vnni") or capabilities.get("amx_int8"))
-
-
 @cache
 def steps_of_queries() -> int | None:
     """The largest whole number that a component of a query is rounded to; None where int8 is wrong or no faster.
 
     One small product is compared with the exact one, and timed beside that of float32.
     """
-    most = EIGHT_BITS if _has_eight_bits() else SEVEN_BITS
+    most = EIGHT_BITS if cpu_has("avx512_vnni", "avx_vnni", "amx_int8") else SEVEN_BITS
     count, items, dim = _TRIED
     drawn = torch.Generator().manual_seed(0)
     queries = torch.randint(2 * most + 2, (count, dim), generator=drawn, dtype=torch.uint8)

@@ -111,5 +111,10 @@ def has_bf16(device: str) -> bool:
     """
     if device == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
-    return bool(capabilities.get("amx_bf16") or capabilities.get("avx512_bf16"))
+    return cpu_has("amx_bf16", "avx512_bf16")
+
+
+def cpu_has(*capabilities: str) -> bool:
+    """Whether the processor has one of these, by torch's names; False where torch cannot tell."""
+    found = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+    return any(found.get(one) for one in capabilities)

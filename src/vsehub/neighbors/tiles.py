@@ -101,6 +101,13 @@ def nearest_blocks(
             yield first, _Search(held, first, items, k, corrections).best(steps)
 
 
+class _ScoresOfThread(threading.local):
+    """What each thread has of its own: the memory of its scores, plain and corrected."""
+
+    def __init__(self, corrections: Sequence[TileCorrection | None]) -> None:
+        self.buffer, self.corrected = MatrixBuffer(), Corrected(corrections)
+
+
 class _Search:
     """The search of the k best items for some queries (b, D), of which the first is number `first` of all."""
 
@@ -113,7 +120,7 @@ class _Search:
         self._depths = [k if self._exact is None else self._exact.depth(one) for one in corrections]
         self._threads = self._in_threads()
         self._running: dict[int, list[RunningTopK]] = {}  # for each correction, by the first row of a block of queries
-        self._own = threading.local()  # the memory of a thread
+        self._own = _ScoresOfThread(corrections)
 
     def _in_threads(self) -> int:
         """In how many threads blocks of the queries are searched; 1 where operators of torch divide the work."""
@@ -143,8 +150,6 @@ class _Search:
         mine = self._running.setdefault(rows.start, [RunningTopK(depth) for depth in self._depths])
         if self._screen is not None and self._screen.takes(rows, columns, mine):
             return
-        if not hasattr(self._own, "buffer"):
-            self._own.buffer, self._own.corrected = MatrixBuffer(), Corrected(self._corrections)
         memory = self._own.buffer.matrix(rows.stop - rows.start, columns.stop - columns.start, self._queries)
         within = slice(self._first + rows.start, self._first + rows.stop)
         values = self._own.corrected.of(scored(self._queries[rows], memory), within, columns)
