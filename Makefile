@@ -156,6 +156,7 @@ grid: $(INSTALLED) ## losses x criteria x seeds, measured and tested, on one pag
 benchmark: $(INSTALLED) ## time the hot paths against plain baselines (about 20 minutes on two cores)
 	$(BIN)/python -m experiments.benchmarks.throughput $(ROOT)
 	$(BIN)/python -m experiments.benchmarks.bank $(ROOT)
+	$(BIN)/python -m experiments.benchmarks.bank_precision
 	$(BIN)/python -m experiments.benchmarks.hal
 	$(BIN)/python -m experiments.benchmarks.chunk --rounds 2
 	$(BIN)/python -m experiments.benchmarks.towers

@@ -5,6 +5,8 @@ wheel pgserver. Queries are asked one at a time. The vectors are generated (gene
 2,000 other queries. What is not installed is left out, with a line.
 
     python -m experiments.benchmarks.engines [--items 20000] [--dim 128] [--only flat ivf milvus ...]
+
+Results of other numbers of items than the default are kept beside those of the default.
 """
 
 import importlib.util
@@ -29,7 +31,7 @@ from vsehub.serving.databases.collection import Items, facts_of, fill
 from vsehub.serving.databases.engines import ENGINES, Place, placed
 from vsehub.serving.index_file import KINDS
 
-K, REFERENCE = 10, 2000
+K, REFERENCE, ITEMS = 10, 2000, 20_000
 COLUMNS = ("index", "size", "filled in", "a query, corrected", "plain", "recall, corrected", "plain")
 
 
@@ -130,7 +132,7 @@ def line(row: dict) -> tuple[str, ...]:
 
 def main(argv: list[str] | None = None) -> None:
     parser = common.arguments(__doc__)
-    parser.add_argument("--items", type=int, default=20_000, help="(default: 20,000)")
+    parser.add_argument("--items", type=int, default=ITEMS, help=f"(default: {ITEMS:,})")
     parser.add_argument("--queries", type=int, default=1000, help="(default: 1000)")
     parser.add_argument("--dim", type=int, default=128, help="(default: 128)")
     every = (*KINDS, *(name for name in ENGINES if name != "qdrant"))  # a server of Qdrant is not started here
@@ -143,7 +145,10 @@ def main(argv: list[str] | None = None) -> None:
         f"{options.items:,} items, {options.queries:,} queries, D = {options.dim}, k = {K}, made-up vectors with hubs"
     )
     text += f"\n\n{common.table(COLUMNS, map(line, result['rows']))}"
-    common.report("engines", "A corrected ranking in every index", result, text, torch.device("cpu"), options.out)
+    name, title = "engines", "A corrected ranking in every index"
+    if options.items != ITEMS:
+        name, title = f"{name}_{options.items}", f"{title}: {options.items:,} items"
+    common.report(name, title, result, text, torch.device("cpu"), options.out)
 
 
 if __name__ == "__main__":
