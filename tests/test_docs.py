@@ -163,3 +163,33 @@ def test_the_figures_of_the_strongest_recipe_are_those_that_were_measured():
         f"HAL alone has {alone} (five)",
     ):
         assert said in page
+
+
+def test_other_figures_are_those_that_were_measured():
+    training, serving, embeddings, towers = (
+        " ".join((ROOT / "docs" / f"{name}.md").read_text().split())
+        for name in ("training", "serving", "embeddings", "towers")
+    )
+    bank = _benchmark("bank_precision")
+    rounded, plain, faiss = (one["median"] for one in bank["seconds"].values())
+    assert f"With {bank['pairs']:,} random pairs of {bank['dim']:,} dimensions" in training
+    assert f"a query took {rounded:.3f} seconds, {plain:.3f} in float32 and {faiss:.3f} with FAISS" in training
+    assert f"{bank['others']:.1%} of the neighbours were others" in training
+    ratios = [one["alone"]["median"] / one["several"]["median"] for one in _benchmark("devices")["entries"]]
+    assert f"were {min(ratios):.1f} to {max(ratios):.1f} times as fast at 512 pairs" in training
+    whole, *_, eight = _benchmark("chunk")["entries"]
+    longer = eight["seconds"]["median"] / whole["seconds"]["median"]
+    assert eight["chunk"] == 8
+    assert round(eight["peak_mb"] / whole["peak_mb"], 2) == 0.25
+    assert f"chunks of 8 took a quarter of the memory and {longer:.1f} times the time" in training
+    added = _benchmark("additions")["rows"][0]["seconds"]
+    assert f"took {min(added):.1f} to {max(added):.1f} seconds each" in serving
+    assert f"({_benchmark('cluster')['start_seconds']:.0f} seconds on two busy cores)" in embeddings
+    assert f"the peak was {_benchmark('million')['memory']['peak_gb']:.1f} GB" in embeddings
+    extracted = next(one for one in _benchmark("towers")["entries"] if one["side"] == "files, extract")
+    a_second = extracted["rows"] / extracted["vsehub"]["median"]
+    assert f"took {extracted['ratio']:.1f} times the bare model's time, {a_second:.0f} pictures of" in towers
+
+
+def _benchmark(name: str) -> dict:
+    return json.loads((ROOT / "experiments" / "benchmarks" / "results" / f"{name}-cpu.json").read_text())

@@ -1,4 +1,4 @@
-"""The memory bank's search in bfloat16 against float32 and FAISS: seconds of a query, and how many neighbours are others.
+"""The memory bank in bfloat16 against float32 and FAISS: seconds of a query, and which share of the neighbours differs.
 
 Random unit vectors, as many as the bank of COCO holds; a query is that of a batch, both ways. `bank.precision=auto`
 takes bfloat16 where the hardware multiplies it.
