@@ -34,7 +34,10 @@ def parser(chosen: str | None) -> argparse.ArgumentParser:
         if name != chosen:
             studies.add_parser(name, help=title)
             continue
-        module = import_module(f"experiments.{name}" if name in TOOLS else f"experiments.{name}.study")
+        try:
+            module = import_module(f"experiments.{name}" if name in TOOLS else f"experiments.{name}.study")
+        except ModuleNotFoundError as error:
+            whole.error(f"{name} needs {error.name}, which is not installed: `pip install '.[train,cpu]'` in the clone")
         own = studies.add_parser(name, help=title, description=module.__doc__, formatter_class=whole.formatter_class)
         if name in TOOLS:
             add(own, module.main, None)

@@ -25,6 +25,7 @@ finally:
         ("train data=webdataset data.shards=absent", "data.shards: no such file"),
         ("train data=huggingface data.folder=absent", "data.folder: no such file"),
         ("train experiment=strong", "teacher is an empty list; give teacher="),
+        ("train -m sweep=tune_student", "teacher is an empty list; give teacher="),
         ("train experiment=cca teacher=a", "solver and teacher are both given"),
         ("train data=precomp data.root=absent", "data.root: no such file"),
         ("train data=precomp", "data.root is not set"),

@@ -129,3 +129,15 @@ def test_every_study_has_a_title_and_verbs_that_say_what_they_do(study):
         assert "render" in verbs, name
         assert all(verb.about.partition("\n")[0].endswith((".", ";")) for verb in verbs.values()), name
         commands.parser(name).format_help()
+
+
+def test_a_study_whose_packages_are_not_installed(monkeypatch, capsys):
+    def absent(name):
+        raise ModuleNotFoundError("No module named 'pandas'", name="pandas")
+
+    monkeypatch.setattr(commands, "import_module", absent)
+    with pytest.raises(SystemExit) as ended:
+        commands.main(["losses", "render"])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert "losses needs pandas, which is not installed: `pip install '.[train,cpu]'` in the clone" in said

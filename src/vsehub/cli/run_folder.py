@@ -16,7 +16,14 @@ from vsehub.cli import app, launch
 from vsehub.cli.nodes import plain
 from vsehub.components import conf_folder
 from vsehub.data.noise import INDEX_FILE
+from vsehub.extras import require_packages
 from vsehub.io.files import LOCK, claimed, remove_abandoned, require_no_way_out
+
+
+def require_means(cfg: DictConfig) -> None:
+    """Raise InputError where what a training needs is missing, in a sweep of each run: packages, or the teachers."""
+    require_packages("training", "train", "pytorch_lightning")
+    require(plain(cfg.teacher) != [], "teacher is an empty list; give teacher=FILE or teacher=[FILE,FILE]")
 
 
 def require_training(trained: str | None, name: str) -> None:

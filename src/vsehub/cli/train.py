@@ -16,7 +16,7 @@ from vsehub.cli.digest import digest
 from vsehub.cli.nodes import base_models, components, plain
 from vsehub.cli.overrides import MULTIRUN, config_dir, ordered, quoted, text_of
 from vsehub.cli.resume import data_choice, last_checkpoint, require_same_data, resumed, run_record
-from vsehub.cli.run_folder import RunFolder, forget_start, require_training
+from vsehub.cli.run_folder import RunFolder, forget_start, require_means, require_training
 from vsehub.cli.sweep import in_sweep, summary, swept
 from vsehub.extras import require_packages
 from vsehub.io.progress import stage
@@ -206,11 +206,10 @@ def train(cfg: DictConfig) -> float:
 
 def refuse_early(cfg: DictConfig) -> None:
     """Raise InputError for what can be refused without torch, whose import takes seconds: absent files, for example."""
-    require_packages("training", "train", "pytorch_lightning")
+    require_means(cfg)
     require_training(cfg.get("evaluates"), HydraConfig.get().runtime.choices["experiment"])
     one_of("final_split", cfg.final_split, ("val", "test"))
     whole_seed("seed", cfg.seed)
-    require(plain(cfg.teacher) != [], "teacher is an empty list; give teacher=FILE or teacher=[FILE,FILE]")
     require(
         not cfg.solver or cfg.teacher is None,
         "solver and teacher are both given, and what is solved in closed form learns from no teacher; omit one",
