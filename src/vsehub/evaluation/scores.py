@@ -17,7 +17,7 @@ from vsehub.types import Similarity
 
 DIRECTIONS = ("i2t", "t2i")
 BLOCK_ELEMENTS = 2**25  # 128 MB of float32 scores at a time
-STRIP_ELEMENTS = 2**18  # 1 MB
+STRIP = 512  # rows of the matrix whose numbers are transposed at a time
 MATRIX_ELEMENTS = 2**27  # 512 MB: COCO's 5,000 images with 25,000 texts
 
 
@@ -201,8 +201,8 @@ def _tensor(vectors: Rows) -> Tensor:
 def _row_blocks(scores: Tensor) -> Iterator[tuple[int, Tensor]]:
     """(first row, block (b, M)) over all rows of a matrix or of a transposed one; a row of a block is contiguous.
 
-    A block fits into a CPU's cache. It is transposed there in two steps, in strips of rows: in the matrix each number
-    of such a row lies on another page of memory.
+    A block fits into a CPU's cache. Where it is transposed, a few rows of the matrix are read at a time: each number of
+    a row of the block lies on another page of memory.
     """
     cached = scores.device.type == "cpu"
     size = max(1, (min(BLOCK_ELEMENTS, CACHED_ELEMENTS) if cached else BLOCK_ELEMENTS) // scores.shape[1])
@@ -210,9 +210,9 @@ def _row_blocks(scores: Tensor) -> Iterator[tuple[int, Tensor]]:
         block = scores[first : first + size]
         if block.stride(1) != 1:
             rows = block.new_empty(block.shape)
-            strip = max(1, STRIP_ELEMENTS // block.shape[1]) if cached else len(block)
-            for to, part in zip(rows.split(strip), block.split(strip), strict=True):
-                to.copy_(part.T.contiguous().T)
+            strip = STRIP if cached else block.shape[1]
+            for to, part in zip(rows.split(strip, dim=1), block.split(strip, dim=1), strict=True):
+                to.copy_(part)
             block = rows
         yield first, block
 
