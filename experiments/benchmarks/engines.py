@@ -6,8 +6,8 @@ wheel pgserver. Queries are asked one at a time. The vectors are generated (gene
 
     python -m experiments.benchmarks.engines [--items 20000] [--dim 128] [--only flat ivf milvus ...]
 
-Results of other numbers of items than the default are kept beside those of the default. From 100,000 items on Postgres
-needs more memory for its graph: PGOPTIONS='-c maintenance_work_mem=512MB' before the command.
+Results of other numbers of items than the default are kept beside those of the default. Postgres builds its
+graph faster with PGOPTIONS='-c maintenance_work_mem=512MB' before the command.
 """
 
 import importlib.util
