@@ -19,12 +19,15 @@ from vsehub.neighbors.vectors import VectorSource
 
 # (queries (b, D), positions of items (b, n), ascending in each row) -> their defined scores (b, n)
 ScoresAt = Callable[[Tensor, Tensor], Tensor]
+# positions (b, n), ascending in each row -> the items (b, n, D), float32
+ItemsAt = Callable[[np.ndarray], np.ndarray]
 # (scores (b, m), columns of items or positions (b, m)) -> values (b, m) by which items are ranked
 Values = Callable[[Tensor, slice | Tensor], Tensor]
 
 SINGLE, DOUBLE = 2.0**-24, 2.0**-53
 TINY = 2.0**-125  # a product that is smaller may be taken for 0
 AT_ONCE = 2**19  # numbers of float64 that are multiplied at a time: they fit into a core's cache
+CACHED = 2**16  # numbers of items that are scored at a time, each query with its own
 SMALL = 2**13  # numbers of items of one query, which are scored at once by the definition
 BLOCK, FEW = 4096, 8  # items among which rows are looked for, and how many are read one by one
 DENSE_QUERIES = 256
@@ -44,22 +47,26 @@ def defined(queries: np.ndarray, items: np.ndarray) -> np.ndarray:
         return products.sum(axis=1).astype(np.float32)
 
 
-def defined_of_each(queries: np.ndarray, items: np.ndarray, largest: float) -> np.ndarray:
-    """The defined scores (b, n) of queries (b, D), each with items of its own (b, n, D), float32.
+def defined_of_each(queries: np.ndarray, places: np.ndarray, items_at: ItemsAt, largest: float) -> np.ndarray:
+    """The defined scores (b, n) of queries (b, D) float32, each with items of its own, by their positions (b, n).
 
     largest: what the norms of the items do not exceed. As in `defined_matrix`, a product in float64 decides most.
     """
-    if len(items) == 1 and items.size < SMALL:
-        return defined(queries, items[0])[None]
+    (count, size), dim = places.shape, queries.shape[1]
+    if count == 1 and size * dim < SMALL:
+        return defined(queries, items_at(places)[0])[None]
+    found, step = np.empty(places.shape), max(1, CACHED // (size * dim))  # queries whose items then fit into a cache
     with np.errstate(over="ignore", invalid="ignore"):
-        asked = queries.astype(np.float64)[:, None]
-        found = np.vecdot(items.astype(np.float64), asked)
-        error = np.sqrt(np.vecdot(asked, asked)) * (2.02 * queries.shape[1] * DOUBLE * largest)
+        asked = queries.astype(np.float64)
+        for first in range(0, count, step):
+            some = slice(first, first + step)
+            np.vecdot(items_at(places[some]).astype(np.float64), asked[some, None], out=found[some])
+        error = np.sqrt(np.vecdot(asked, asked))[:, None] * (2.02 * dim * DOUBLE * largest)
         scores = (found - error).astype(np.float32)
         unsure = scores != (found + error).astype(np.float32)
     if unsure.any():
         rows, columns = unsure.nonzero()
-        scores[unsure] = defined(queries[rows], items[rows, columns])
+        scores[unsure] = defined(queries[rows], items_at(places[rows, columns, None])[:, 0])
     return scores
 
 

@@ -15,7 +15,6 @@ from vsehub.neighbors.int8 import Int8Items, scores_of_pairs
 from vsehub.neighbors.vectors import BLOCK, Concatenated, VectorSource, array_of
 
 FEW_QUERIES = 32
-CACHED = 2**16  # numbers of items that are scored at a time
 GROUP = 128  # of adjacent items, whose largest value is looked at first
 _WITHIN = np.arange(GROUP)
 
@@ -99,12 +98,7 @@ class InMemory:
 
     def scores_at(self, queries: Tensor, positions: Tensor) -> Tensor:
         """The defined scores (b, n) with items at positions (b, n); see `defined.ScoresAt`."""
-        asked, places, found = queries.numpy(), positions.numpy(), np.empty(positions.shape, np.float32)
-        step = max(1, CACHED // (places.shape[1] * self.shape[1]))  # queries whose items then fit into a core's cache
-        for first in range(0, len(asked), step):
-            some = slice(first, first + step)
-            found[some] = defined_of_each(asked[some], self.at(places[some]), self.largest)
-        return torch.from_numpy(found)
+        return torch.from_numpy(defined_of_each(queries.numpy(), positions.numpy(), self.at, self.largest))
 
 
 def in_memory(source: VectorSource) -> VectorSource:
