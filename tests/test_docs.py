@@ -10,6 +10,12 @@ from statistics import mean, stdev
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "vsehub"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+INDEXES = {  # a benchmark's name of an index -> that of the page
+    "LanceDB, approximate": "LanceDB, IVF_FLAT",
+    "Postgres, approximate": "Postgres, HNSW",
+    "Milvus, exact": "Milvus Lite, exact",
+    "Milvus, approximate": "Milvus Lite, HNSW",
+}
 EXAMPLES = ("soft_margin", "quantile")  # what docs/extending.md has a reader write
 
 
@@ -69,8 +75,6 @@ def test_no_word_of_a_docstring_is_read_as_a_link():
 
 def test_the_figures_of_boosts_are_those_that_were_measured():
     page = (ROOT / "docs" / "serving.md").read_text().partition("## Boosts")[2].partition("## Items that come")[0]
-    titles = {"LanceDB, approximate": "LanceDB, IVF_FLAT", "Postgres, approximate": "Postgres, HNSW"}
-    titles |= {"Milvus, approximate": "Milvus Lite, HNSW"}
     few, _, many = page.partition("With a million items")
     for name, text in (("boosts", few), ("boosts_million", many)):
         result = json.loads((ROOT / "experiments" / "benchmarks" / "results" / f"{name}-cpu.json").read_text())
@@ -78,7 +82,7 @@ def test_the_figures_of_boosts_are_those_that_were_measured():
         for row in result["rows"]:
             figures = " | ".join(f"{one:.3f}" for one in (row["unboosted"], *row["boosted"].values()))
             exact = row["name"] == "FAISS flat" or row["name"].endswith("exact")
-            title = titles.get(row["name"], row["name"])
+            title = INDEXES.get(row["name"], row["name"])
             if name == "boosts":
                 title = "all exact ones" if exact else title
             else:
@@ -92,6 +96,29 @@ def test_the_figures_of_boosts_are_those_that_were_measured():
         found = next(value for one, value in shown.items() if one.startswith("instead:"))
         assert found.removesuffix(" |") == f"| {' | '.join(lists)}"
     assert f"in {result['peak_bytes'] / 1e9:.1f} GB of memory" in many
+
+
+def test_the_figures_of_indexes_are_those_that_were_measured():
+    page = (ROOT / "docs" / "serving.md").read_text().partition("## What the bias costs")[2].partition("\n## ")[0]
+    shown = [line[2:-2].split(" | ") for line in page.splitlines() if line.startswith("| ") and "MB" in line]
+    few, hundred, million = (_benchmark(f"engines{size}")["rows"] for size in ("", "_100000", "_1000000"))
+    for (title, size, *figures), row in zip(shown, few + million, strict=True):
+        assert title.partition(" (")[0] == INDEXES.get(row["name"], row["name"])
+        recalls = [f"{row['recall'][ranking]:.3f}" for ranking in ("corrected", "plain")]
+        took = row["milliseconds"]["corrected"]
+        if len(figures) == 3:
+            assert [size, *figures] == [f"{row['bytes'] / 1e6:,.1f} MB", *recalls, f"{took:.1f} ms"]
+        else:
+            filled = f"{row['seconds']:.0f} s"
+            assert [size, *figures] == [f"{row['bytes'] / 1e6:,.0f} MB", filled, *recalls, f"{took:.0f} ms"]
+    text, filled = " ".join(page.split()), [row["seconds"] for row in few]
+    assert f"Filling took {min(filled):.1f} to {max(filled):.0f} seconds" in text
+    for row in hundred:
+        recalls = f"{row['recall']['corrected']:.3f} and {row['recall']['plain']:.3f}"
+        assert recalls in text or recalls == "1.000 and 1.000"
+    graph = next(row for row in hundred if row["name"] == "Postgres, approximate")
+    assert f"HNSW in Postgres, at {graph['milliseconds']['corrected']:.0f} ms a query" in text
+    assert f"100,000 items took {graph['seconds']:.0f} seconds with" in text
 
 
 def test_the_figures_of_search_and_sinkhorn_are_those_that_were_measured():
