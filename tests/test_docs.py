@@ -121,6 +121,27 @@ def test_the_figures_of_indexes_are_those_that_were_measured():
     assert f"100,000 items took {graph['seconds']:.0f} seconds with" in text
 
 
+def test_the_figures_of_lists_are_those_that_were_measured():
+    page = " ".join((ROOT / "docs" / "serving.md").read_text().split())
+    measured = _benchmark("lists")
+    assert f"rotation and in {measured['lists']} lists" in page
+    for row in measured["by probes"]:
+        assert "| " + " | ".join(f"{one:.3f}" if isinstance(one, float) else str(one) for one in row.values()) in page
+    plain, csls, softmax = measured["similarity of the last"].values()
+    assert f"tenth is {plain:.2f} in the plain ranking, {csls:.2f} under CSLS and {softmax:.2f} under" in page
+    own, shared = (f"{row['plain']:.3f}" for row in measured["quantised"])
+    assert f"recall is {shared}, and that of CSLS {measured['quantised'][1]['corrected']:.3f}." in page
+    assert f"its own: {own} and {measured['quantised'][0]['corrected']:.3f}." in page
+    moved, fell = [], []
+    for kind in ("ivf", "hnsw"):
+        for ranking in ("plain", "corrected"):
+            values = {row["bias times"]: row[ranking] for row in measured["by scale"] if row["index"] == kind}
+            fell.append(values.pop(8.0) < min(values.values()))
+            moved.append(max(values.values()) - min(values.values()))
+    assert f"moved by at most {max(moved):.3f}, and at 8" in page
+    assert all(fell)
+
+
 def test_the_figures_of_search_and_sinkhorn_are_those_that_were_measured():
     page = " ".join((ROOT / "docs" / "embeddings.md").read_text().split())
     results = ROOT / "experiments" / "benchmarks" / "results"
