@@ -84,7 +84,7 @@ KEYS = ["loss", "protocol", "rate", "seed"]
 
 
 def rows(folders: list[Path]) -> pd.DataFrame:
-    """A row a run, in a fixed order. InputError where the runs of a loss differ in more than noise and seed."""
+    """A row a run. InputError where the runs of a loss differ in more than noise and seed."""
     found, recipes = [], {}
     for path in find_runs(folders):
         record = json.loads((path / "run.json").read_text())
@@ -99,9 +99,15 @@ def rows(folders: list[Path]) -> pd.DataFrame:
         keys = differing([recipes.setdefault(label, own), own])
         require(not keys, f"{path} was trained otherwise than other runs of {label}: {', '.join(keys)} differ")
         found.append(row(record))
+    require(bool(found), f"{folders[0]} has no finished run of noise; train first")
     frame = pd.DataFrame(found)
     twice = frame.duplicated(KEYS)
     require(not twice.any(), f"runs of the same case and seed: {frame.loc[twice, KEYS].to_dict('records')}")
+    return frame
+
+
+def ordered(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows by protocol, rate, loss and seed."""
     orders = {"loss": LOSSES, "protocol": (CLEAN, *PROTOCOLS)}
     ranks = {name: {value: rank for rank, value in enumerate(order)} for name, order in orders.items()}
     return frame.sort_values(
@@ -126,9 +132,11 @@ def row(record: dict) -> dict:
 
 @verb(OUT, option("--clean", type=Path, metavar="FOLDER", help="of runs without noise, where they lie elsewhere"), TO)
 def collect(given: Given) -> None:
-    """Write results.csv, a row a finished run."""
-    folders = [given.out, *([given.clean] if given.clean else [])]
-    write_text(given.folder / "results.csv", rows(folders).to_csv(index=False, lineterminator="\n"))
+    """Write results.csv, a row a finished run; rows of runs that are not there stay."""
+    path, frame = given.folder / "results.csv", rows([given.out, *([given.clean] if given.clean else [])])
+    if path.is_file():
+        frame = pd.concat([pd.read_csv(path), frame]).drop_duplicates(KEYS, keep="last")
+    write_text(path, ordered(frame).to_csv(index=False, lineterminator="\n"))
 
 
 TEST_IMAGES = 500  # of Flickr8k's test split here

@@ -52,6 +52,7 @@ CASES = {
 FIVE = tuple(f"hal-{seed}" for seed in range(5))
 LOSSES = ("", "+infonce", "+knn_margin")
 WIDE = tuple(f"student+tuned+1024-dimensions-{seed}" for seed in range(2))
+WIDEST = tuple(f"student+tuned+infonce+1024-dimensions-{seed}" for seed in range(5))
 MEMBERS = {
     "two of HAL": ("hal-0", "hal-1"),
     "two of HAL, and CCA": ("hal-0", "hal-1", "cca-0"),
@@ -64,9 +65,12 @@ MEMBERS = {
     "two tuned students of 1024 dimensions, and CCA": (*WIDE, "cca-0"),
     "tuned students of 1024 dimensions and two losses, and CCA": (
         *WIDE,
-        "student+tuned+infonce+1024-dimensions-0",
+        WIDEST[0],
         "cca-0",
     ),
+    "two of InfoNCE and 1024 dimensions": WIDEST[:2],
+    "five of InfoNCE and 1024 dimensions": WIDEST,
+    "five of InfoNCE and 1024 dimensions, and CCA": (*WIDEST, "cca-0"),
     "three of HAL": FIVE[:3],
     "three of HAL, and CCA": (*FIVE[:3], "cca-0"),
     "five of HAL": FIVE,
@@ -79,6 +83,7 @@ OFTEN = {
     "student, tuned, infonce": (0, 1, 2),
     "student, tuned, knn_margin": (0, 1),
     "student, tuned, 1024 dimensions": (0, 1),
+    "student, tuned, infonce, 1024 dimensions": range(5),
 }
 COLUMNS = {"nns": "test, plain", "is": "test, is", "sinkhorn": "test, sinkhorn"}
 

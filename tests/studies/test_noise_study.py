@@ -59,6 +59,11 @@ def test_the_study_from_runs_to_verdict(study, tmp_path):
         ("clean", "hal+mb", 0),
         *((protocol, loss, seed) for protocol in ("captions", "images") for loss in ("sum", "max") for seed in (0, 1)),
     ]
+    written = (page / "results.csv").read_bytes()
+    run("collect", "--out", runs, "--to", page)
+    assert (page / "results.csv").read_bytes() == written, "rows of runs that are not there stay"
+    (tmp_path / "nothing").mkdir()
+    assert "has no finished run of noise" in run("collect", "--out", tmp_path / "nothing", "--to", page, status=2)
     run("render", page)
     text = (page / "README.md").read_text()
     for protocol in ("captions", "images"):
