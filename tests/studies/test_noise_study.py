@@ -62,8 +62,10 @@ def test_the_study_from_runs_to_verdict(study, tmp_path):
     written = (page / "results.csv").read_bytes()
     run("collect", "--out", runs, "--to", page)
     assert (page / "results.csv").read_bytes() == written, "rows of runs that are not there stay"
-    (tmp_path / "nothing").mkdir()
-    assert "has no finished run of noise" in run("collect", "--out", tmp_path / "nothing", "--to", page, status=2)
+    finished_run(tmp_path / "begun", "sum", 0, 300)
+    (record,) = (tmp_path / "begun").rglob("run.json")
+    record.write_text(record.read_text().replace('"finished"', '"running"'))
+    assert "has no finished run of noise" in run("collect", "--out", tmp_path / "begun", "--to", page, status=2)
     run("render", page)
     text = (page / "README.md").read_text()
     for protocol in ("captions", "images"):
