@@ -123,15 +123,20 @@ def hardware_line() -> str:
 def report(name: str, title: str, record: dict, text: str, device: torch.device, out: Path | None) -> Path:
     """Print a result, write it as JSON and markdown, and renew README.md where it lies in results/."""
     out = out or RESULTS / f"{name}-{'gpu' if device.type == 'cuda' else 'cpu'}.json"
+    print(written(name, title, record, text, device, out))
+    return out
+
+
+def written(name: str, title: str, record: dict, text: str, device: torch.device, out: Path) -> str:
+    """Write a result as `report` does; the markdown."""
     machine = hardware_line()
     facts = {"benchmark": name, "device": device.type, "hardware": hardware(), "threads": torch.get_num_threads()}
     write_json(out, facts | {"versions": versions(), "git": code_version()} | record)
     section = f"### {title}\n\n{machine}\n\n{text}\n"
     write_text(out.with_suffix(".md"), section)
-    print(section)
     if out.parent.resolve() == RESULTS.resolve():
         renew_readme()
-    return out
+    return section
 
 
 def renew_readme() -> None:

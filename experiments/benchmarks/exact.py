@@ -10,10 +10,13 @@ isotropic   directions drawn evenly
 clustered   generated.py: clusters, hubs, an offset
 clip        the items of an .npz of CLIP's embeddings (`--clip FILE`), repeated with noise
 
+A set and size that is measured again takes the place of its earlier result; the others stay.
+
     python -m experiments.benchmarks.exact [--sizes 20000x128 100000x512 1000000x64] [--sets clustered] [--clip FILE]
 """
 
 import importlib.util
+import json
 import sys
 from pathlib import Path
 
@@ -22,6 +25,7 @@ import torch
 
 from experiments.benchmarks import common, generated
 from vsehub import CorrectedSearch
+from vsehub.io.provenance import code_version, hardware
 from vsehub.neighbors.faiss import required_faiss
 
 QUERIES, KS, REFERENCE = (1, 10, 1000), (10, 100), 500
@@ -147,7 +151,9 @@ def text(results: list[dict]) -> str:
         columns = ("queries", "k", *(f"{way}, ms" for way in ways), "plain / FAISS", "corrected / FAISS")
         columns += ("p99 / p99", "limit", "positions as FAISS")
         once = ", ".join(f"{max(0.0, one):.2g}" for one in result["preparation"])
-        title = f"{result['set']}: {result['items']:,} x {result['dim']}; preparation, s: {once} (plain, corrected)"
+        title = f"{result['set']}: {result['items']:,} x {result['dim']}; preparation, s: {once} (plain, corrected); "
+        version = result["git"] or {"sha": "an installation", "dirty": False}
+        title += f"vsehub at {version['sha'][:16]}{', changed' if version['dirty'] else ''}"
         parts.append(f"{title}\n\n{common.table(columns, rows)}")
     return "\n\n".join(parts)
 
@@ -164,16 +170,34 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error("the set clip needs --clip FILE")
     torch.set_num_threads(options.threads)
     required_faiss("a flat index", "leave it out").omp_set_num_threads(options.threads)
-    results = []
-    for name in options.sets:
-        for size in options.sizes:
-            results.append(measure(name, size, options))
-            print(text(results[-1:]), file=sys.stderr, flush=True)  # all may take long, and be stopped
-    record = {"threads": options.threads, "results": results}
     name, title = "exact", "Exact search"
     if options.threads > 1:
         name, title = f"{name}-{options.threads}-threads", f"{title}, {options.threads} threads"
-    common.report(name, title, record, text(results), common.device_of("cpu"), options.out)
+    path = options.out or common.RESULTS / f"{name}-cpu.json"
+    results = earlier(path)
+    for one in options.sets:
+        for size in options.sizes:
+            own = measure(one, size, options) | {"git": code_version()}
+            results = sorted([own, *(other for other in results if key(other) != key(own))], key=key)
+            print(text([own]), file=sys.stderr, flush=True)
+            record = {"threads": options.threads, "results": results}
+            section = common.written(name, title, record, text(results), common.device_of("cpu"), path)
+    print(section)
+
+
+def key(result: dict) -> tuple[str, int, int]:
+    """Which set a result is of."""
+    return result["set"], result["items"], result["dim"]
+
+
+def earlier(path: Path) -> list[dict]:
+    """The results that stay: those that are there of the same machine, each with the version that it measured."""
+    if not path.is_file():
+        return []
+    record = json.loads(path.read_text())
+    if record["hardware"] != hardware():
+        return []
+    return [{"git": record["git"]} | result for result in record["results"]]
 
 
 if __name__ == "__main__":

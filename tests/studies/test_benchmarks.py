@@ -56,6 +56,31 @@ def test_exact_search_prints_its_tables_once(scripts, tmp_path, monkeypatch, cap
         assert said.err.count(f"clustered: {items} x 8") == 1
 
 
+def test_exact_search_keeps_the_sets_that_are_not_measured_again(scripts, tmp_path, monkeypatch):
+    times = {way: {"median": 0.1, "p99": 0.2} for way in ("FAISS flat", "ours, plain", "ours, corrected")}
+    cell = {"queries": 1, "k": 10, "seconds": times, "as FAISS": 1.0}
+    measured = iter(range(3))
+
+    def measure(name, size, options):
+        own = [float(next(measured)), 0.0]
+        return {"set": name, "items": size[0], "dim": size[1], "preparation": own, "cells": [cell]}
+
+    monkeypatch.setattr(scripts["exact"], "measure", measure)
+    path = tmp_path / "exact.json"
+
+    def kept(*sizes):
+        scripts["exact"].main(["--sizes", *sizes, "--out", str(path)])
+        return [(one["items"], one["preparation"][0]) for one in json.loads(path.read_text())["results"]]
+
+    assert kept("70x8", "50x8") == [(50, 1.0), (70, 0.0)]
+    assert kept("70x8") == [(50, 1.0), (70, 2.0)]
+    changed = json.loads(path.read_text())
+    changed["hardware"]["cpu"] = "Another"
+    path.write_text(json.dumps(changed))
+    measured = iter([7])
+    assert kept("50x8") == [(50, 7.0)]
+
+
 @pytest.mark.long
 def test_both_ways_train(scripts, data):
     throughput = scripts["throughput"]
