@@ -107,26 +107,35 @@ class Screen:
         self._starts: dict[int, int] = {}
 
     def prepare(self, columns: slice) -> None:
-        """Round a tile of items in memory, which is kept."""
-        if self._whole is not None and columns.start >= self._opened:
-            self._items.tile(columns.start, self._whole.rows(columns.start, columns.stop))
+        """Round a tile of items in memory, which is kept: threads then find it made."""
+        self._tile_of(columns)
 
     def read(self, start: int, rows: Tensor) -> None:
-        """Take the rows (m, D) of the items that the next tiles are of."""
-        self._first, self._rows = start, rows
-        self._tile = self._items.tile(start, rows) if start >= self._opened else None
+        """Take the rows (m, D) of the items that the next tiles are of; not needed for items in memory."""
+        if self._whole is None:
+            self._first, self._rows = start, rows
+            self._tile = self._items.tile(start, rows) if start >= self._opened else None
+
+    def _tile_of(self, columns: slice) -> Int8Tile | None:
+        """Some items, rounded; None for the first ones."""
+        if self._whole is None:
+            return self._tile
+        if columns.start < self._opened:
+            return None
+        return self._items.tile(columns.start, self._whole.rows(columns.start, columns.stop))
 
     def takes(self, rows: slice, columns: slice, running: Sequence[RunningTopK]) -> bool:
         """Note which items of a tile may be among the best; False if float32 finds them as soon.
 
         running: for each correction, the best so far, to which what is computed is added.
         """
-        if self._tile is None or not math.isfinite(self._tile.norm) or columns.start < self._starts.get(rows.start, 0):
+        tile = self._tile_of(columns)
+        if tile is None or not math.isfinite(tile.norm) or columns.start < self._starts.get(rows.start, 0):
             return False
         asked, found = self._asked.get(rows.start) or self._first_asked(rows, running), []
         most = MOST_ENTERED if self._whole is None else self._most_held(columns) / (columns.stop - columns.start)
         for one in asked:
-            guesses = one.found(self._tile, columns, self._slack, most)
+            guesses = one.found(tile, columns, self._slack, most)
             if guesses is None:
                 self._give_up(rows, columns)
                 return False

@@ -121,6 +121,7 @@ class _Search:
         self._threads = self._in_threads()
         self._running: dict[int, list[RunningTopK]] = {}  # for each correction, by the first row of a block of queries
         self._own = _ScoresOfThread(corrections)
+        self._told = threading.Lock()  # a bar counts for one thread at a time
 
     def _in_threads(self) -> int:
         """In how many threads blocks of the queries are searched; 1 where operators of torch divide the work."""
@@ -132,20 +133,29 @@ class _Search:
 
     def best(self, steps: "tqdm[Any]") -> list[Best]:
         """Values and positions (b, k) for each correction. steps: told of the scores."""
-        parts = blocks(self._queries, self._threads)
+        parts, items = blocks(self._queries, self._threads), self._items if self._exact is None else self._exact
         with in_threads(self._threads) as each:
-            if self._screen is not None and self._threads > 1:
-                each(self._screen.prepare, ranges(len(self._items), TILE_ITEMS))
-            for columns, scored in item_tiles(self._queries, self._items if self._exact is None else self._exact):
-                each(partial(self._take, columns, scored), parts)
-                steps.update(len(self._queries) * (columns.stop - columns.start))
+            if self._threads == 1:  # each item is read once, for all queries
+                self._take(items, parts, steps)
+            else:  # of items in memory; no thread waits for another
+                if self._screen is not None:
+                    each(self._screen.prepare, ranges(len(items), TILE_ITEMS))
+                each(lambda rows: self._take(items, [rows], steps), parts)
             best = joined(each(self._found, parts))
             if self._exact is not None:  # by all queries at once, the items of a source are read once
                 shares = parts if self._threads > 1 else [slice(0, len(self._queries))]
                 best = joined(each(partial(self._exact_lists, self._exact, best), shares))
         return [_scaled((one[0], one[1]), correct) for one, correct in zip(best, self._corrections, strict=True)]
 
-    def _take(self, columns: slice, scored: Products, rows: slice) -> None:
+    def _take(self, items: VectorSource, parts: Sequence[slice], steps: "tqdm[Any]") -> None:
+        """Add the scores of blocks of the queries with all items to the best, tile by tile of the items."""
+        for columns, scored in item_tiles(self._queries, items):
+            for rows in parts:
+                self._take_tile(columns, scored, rows)
+                with self._told:
+                    steps.update((rows.stop - rows.start) * (columns.stop - columns.start))
+
+    def _take_tile(self, columns: slice, scored: Products, rows: slice) -> None:
         """Add the scores of a block of the queries with a tile of the items to the best."""
         mine = self._running.setdefault(rows.start, [RunningTopK(depth) for depth in self._depths])
         if self._screen is not None and self._screen.takes(rows, columns, mine):
