@@ -160,3 +160,18 @@ def test_no_unusable_value_is_hidden(bad):
         values, positions = nearest(as_vectors("queries", queries), source, 4)[0]
         assert (positions[:, 0] == 7).all()
         assert not values[:, 0].isfinite().any()
+
+
+@looped("scale", [0.75, 1.0, 2.0, 30.0, 1e-7, 1e38])
+@looped("dtype", [torch.float32, torch.float64])
+def test_few_scores_are_corrected_as_many(scale, dtype):
+    scores = torch.cat([random(3, 200, 1), 1e30 * random(1, 200, 2), torch.full((1, 200), torch.inf)])
+    affine = Affine(scale, random(200, 1, 3)[:, 0].to(dtype))
+    wanted = affine.unscaled(scores, slice(None)).numpy()
+    found = affine.unscaled_array(scores.numpy(), None)
+    assert found.dtype == wanted.dtype
+    assert np.array_equal(found, wanted, equal_nan=True)
+    if dtype == torch.float32:
+        out = np.empty_like(wanted)
+        assert affine.unscaled_array(scores.numpy(), out) is out
+        assert np.array_equal(out, wanted, equal_nan=True)

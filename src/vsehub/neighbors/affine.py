@@ -31,6 +31,16 @@ class Affine:
             scores = torch.mul(scores, self._scale, out=out)
         return torch.sub(scores, self.unscaled_bias[columns], out=out)
 
+    def unscaled_array(self, scores: np.ndarray, out: np.ndarray | None) -> np.ndarray:
+        """`unscaled` of few scores (b, M) with all items, in `out` if given.
+
+        In numpy, which computes in one thread: torch wakes others, which takes longer than these numbers do.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            if self.factor != self._scale:
+                scores = np.multiply(scores, self._scale, out=out)
+            return np.subtract(scores, self.unscaled_bias.numpy(), out=out)
+
     @cached_property
     def unscaled_bias(self) -> Tensor:
         """What `unscaled` subtracts from each item's scores (M,)."""
