@@ -2,6 +2,9 @@
 
 import csv
 import json
+import re
+import shlex
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -64,6 +67,21 @@ def test_it_teaches(solved, features, vsehub):
     vsehub("train", "data=precomp", f"data.root={features}", *own, teacher, place, cwd=features)
     rows = list(csv.DictReader((features / "student" / "metrics.csv").open()))
     assert float(rows[1]["train/distillation"]) < float(rows[0]["train/distillation"])
+
+
+def test_the_commands_of_the_strongest_recipe(features, tmp_path, vsehub):
+    """Those of docs/training.md as they stand there, in a small size."""
+    page = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
+    (block,) = [one for one in re.findall(r"```\n(.*?)```", page, re.DOTALL) if "experiment=strong" in one]
+    small = ("embedding_dim=8", "text_encoder.word_dim=8", "trainer.max_epochs=1", "loader.min_count=1")
+    for line in block.splitlines():
+        program, *words = shlex.split(line.replace("FOLDER", str(features)))
+        own = GRID if "experiment=cca" in words else small
+        vsehub(*words, *own, cwd=tmp_path)
+        assert program == "vsehub"
+    (record,) = [json.loads(one.read_text()) for one in tmp_path.rglob("run.json") if "strong" in one.read_text()]
+    assert record["status"] == "finished"
+    assert len(record["teacher"]) == 3
 
 
 def test_two_modalities_that_are_vectors(features, vsehub):
