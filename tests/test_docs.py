@@ -77,7 +77,7 @@ def test_the_figures_of_boosts_are_those_that_were_measured():
     page = (ROOT / "docs" / "serving.md").read_text().partition("## Boosts")[2].partition("## Items that come")[0]
     few, _, many = page.partition("With a million items")
     for name, text in (("boosts", few), ("boosts_million", many)):
-        result = json.loads((ROOT / "experiments" / "benchmarks" / "results" / f"{name}-cpu.json").read_text())
+        result = _benchmark(name)
         shown = dict(re.findall(r"^\| ([^|]+?) \| (.*) \|$", text, re.MULTILINE))
         for row in result["rows"]:
             figures = " | ".join(f"{one:.3f}" for one in (row["unboosted"], *row["boosted"].values()))
@@ -144,8 +144,7 @@ def test_the_figures_of_lists_are_those_that_were_measured():
 
 def test_the_figures_of_search_and_sinkhorn_are_those_that_were_measured():
     page = " ".join((ROOT / "docs" / "embeddings.md").read_text().split())
-    results = ROOT / "experiments" / "benchmarks" / "results"
-    sets = json.loads((results / "exact-cpu.json").read_text())["results"]
+    sets, two = (_benchmark(name)["results"] for name in ("exact", "exact-2-threads"))
     cells = [cell for one in sets for cell in one["cells"]]
     spans = []
     for queries in (1, 10, 1000):
@@ -156,7 +155,6 @@ def test_the_figures_of_search_and_sinkhorn_are_those_that_were_measured():
         spans.append(f"{min(ratios):.1f} to {max(ratios):.1f}")
     one, ten, thousand = spans
     assert f"one query took {one} of the time of a flat FAISS index, ten {ten}, a thousand {thousand}" in page
-    two = json.loads((results / "exact-2-threads-cpu.json").read_text())["results"]
     shown = []
     for measured, items, ks in (
         (sets, 100_000, (10,)),
@@ -178,7 +176,7 @@ def test_the_figures_of_search_and_sinkhorn_are_those_that_were_measured():
         f"took {shown[0]} of the time of a flat FAISS index for the 10 best, and {shown[1]} for the 100 best; "
         f"of a million items {shown[2]} for both. In two threads the 100,000 took {shown[3]} and {shown[4]}." in page
     )
-    rows = json.loads((results / "sinkhorn-cpu.json").read_text())["results"]
+    rows = _benchmark("sinkhorn")["results"]
     ratios = [row["seconds"]["large shares"]["least"] / row["seconds"]["all scores"]["least"] for row in rows]
     equal = min(row["first items equal"] for row in rows)
     assert (
@@ -214,6 +212,29 @@ def test_the_figures_of_the_strongest_recipe_are_those_that_were_measured():
         f"HAL alone has {alone} (five)",
     ):
         assert said in page
+
+
+def test_the_figures_of_noise_are_those_that_were_measured():
+    page = (ROOT / "experiments" / "noise" / "README.md").read_text().partition("**Read with the tables.**")[2]
+    summary = (ROOT / "docs" / "results.md").read_text()
+    with (ROOT / "experiments" / "noise" / "results.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    rsums: dict[tuple[str, str], dict[str, float]] = {}
+    for row in rows:
+        if row["protocol"] == "clean" or (row["protocol"], row["rate"]) == ("captions", "0.6"):
+            rsums.setdefault((row["loss"], row["protocol"]), {})[row["seed"]] = float(row["rsum"])
+    noisy = {loss: own for (loss, protocol), own in rsums.items() if protocol == "captions"}
+    lead = [noisy["knn_margin"][seed] - noisy["max"][seed] for seed in noisy["max"]]
+    means = {loss: mean(own.values()) for loss, own in noisy.items()}
+    for text in (" ".join(page.split()), " ".join(summary.split())):
+        assert f"leads MAX by {mean(lead):.1f} ± {stdev(lead):.1f}" in text
+    assert f"{means['sum'] - means['knn_margin']:.1f} ahead in the mean" in " ".join(page.split())
+    kept = f"{means['hal']:.1f} and {means['hal+mb']:.1f}, where SUM has {means['sum']:.1f} and kNN-margin"
+    assert f"{kept} {means['knn_margin']:.1f}." in " ".join(page.split())
+    clean = mean(rsums["hal", "clean"].values())
+    assert f"HAL keeps most, {means['hal']:.1f} of {clean:.1f} (three seeds" in " ".join(summary.split())
+    others = [own for loss, own in noisy.items() if not loss.startswith("hal")]
+    assert min(noisy["hal"].values()) > max(max(own.values()) for own in others)
 
 
 def test_other_figures_are_those_that_were_measured():

@@ -7,7 +7,6 @@ found.
     python -m experiments.benchmarks.lists [--items 20000] [--dim 128]
 """
 
-import faiss
 import numpy as np
 import torch
 from torch import Tensor
@@ -15,11 +14,13 @@ from torch import Tensor
 from experiments.benchmarks import common, generated
 from vsehub.criteria import CSLS, InvertedSoftmax
 from vsehub.criteria.base import fit_all
+from vsehub.neighbors.faiss import required_faiss
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.serving.corrected import last_components
 from vsehub.serving.index_file import empty_index, training_vectors
 
 K, REFERENCE = 10, 2000
+NEEDED = ("an approximate index", "leave this benchmark out")
 PROBES, SCALES = (16, 32, 64), (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 CRITERIA = {"CSLS": CSLS(), "inverted softmax": InvertedSoftmax()}
 
@@ -39,7 +40,7 @@ def folded(vectors: Tensor, last: Tensor | float, groups: int = 1) -> np.ndarray
 
 def built(kind: str, vectors: np.ndarray):
     """An index of vsehub's settings."""
-    index = empty_index(faiss, kind, vectors.shape[1], len(vectors), 0)
+    index = empty_index(required_faiss(*NEEDED), kind, vectors.shape[1], len(vectors), 0)
     if training_vectors(index):
         some = np.random.default_rng(0).permutation(len(vectors))[: training_vectors(index)]
         index.train(vectors[some])
@@ -49,7 +50,7 @@ def built(kind: str, vectors: np.ndarray):
 
 def exact(vectors: np.ndarray, queries: np.ndarray) -> np.ndarray:
     """The positions (Q, k) of the best."""
-    flat = faiss.IndexFlatIP(vectors.shape[1])
+    flat = required_faiss(*NEEDED).IndexFlatIP(vectors.shape[1])
     flat.add(vectors)
     return flat.search(queries, K)[1]
 
