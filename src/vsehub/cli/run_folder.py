@@ -11,19 +11,32 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
-from vsehub.checks import fail, require
+from vsehub.checks import InputError, fail, require
 from vsehub.cli import app, launch
 from vsehub.cli.nodes import plain
 from vsehub.components import conf_folder
 from vsehub.data.noise import INDEX_FILE
+from vsehub.evaluation.checkpoint_file import checkpoint_file
+from vsehub.evaluation.hub import is_on_hub
 from vsehub.extras import require_packages
 from vsehub.io.files import LOCK, claimed, remove_abandoned, require_no_way_out
 
 
 def require_means(cfg: DictConfig) -> None:
-    """Raise InputError where what a training needs is missing, in a sweep of each run: packages, or the teachers."""
+    """Raise InputError where a training, in a sweep each of them, lacks what it needs: packages, or its teachers."""
     require_packages("training", "train", "pytorch_lightning")
-    require(plain(cfg.teacher) != [], "teacher is an empty list; give teacher=FILE or teacher=[FILE,FILE]")
+    require(
+        not cfg.solver or cfg.teacher is None,
+        "solver and teacher are both given, and what is solved in closed form learns from no teacher; omit one",
+    )
+    given = plain(cfg.teacher)
+    require(given != [], "teacher is an empty list; give teacher=FILE or teacher=[FILE,FILE]")
+    for one in given if isinstance(given, list) else [given]:
+        if one is not None and not is_on_hub(one):
+            try:
+                checkpoint_file(one)
+            except InputError as error:
+                raise InputError(f"teacher: {error}") from error
 
 
 def require_training(trained: str | None, name: str) -> None:

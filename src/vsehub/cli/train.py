@@ -210,10 +210,6 @@ def refuse_early(cfg: DictConfig) -> None:
     require_training(cfg.get("evaluates"), HydraConfig.get().runtime.choices["experiment"])
     one_of("final_split", cfg.final_split, ("val", "test"))
     whole_seed("seed", cfg.seed)
-    require(
-        not cfg.solver or cfg.teacher is None,
-        "solver and teacher are both given, and what is solved in closed form learns from no teacher; omit one",
-    )
     package = _PACKAGES.get(str(cfg.logger.get("_target_"))) if cfg.logger else None
     if package is not None:
         require_packages(f"logger={package}", package, package)
