@@ -168,10 +168,10 @@ def test_few_scores_are_corrected_as_many(scale, dtype):
     scores = torch.cat([random(3, 200, 1), 1e30 * random(1, 200, 2), torch.full((1, 200), torch.inf)])
     affine = Affine(scale, random(200, 1, 3)[:, 0].to(dtype))
     wanted = affine.unscaled(scores, slice(None)).numpy()
-    found = affine.unscaled_array(scores.numpy(), None)
+    found = affine.unscaled_array(scores.numpy(), slice(None))
     assert found.dtype == wanted.dtype
     assert np.array_equal(found, wanted, equal_nan=True)
     if dtype == torch.float32:
         out = np.empty_like(wanted)
-        assert affine.unscaled_array(scores.numpy(), out) is out
+        assert affine.unscaled_array(scores.numpy(), slice(None), out) is out
         assert np.array_equal(out, wanted, equal_nan=True)

@@ -31,20 +31,26 @@ class Affine:
             scores = torch.mul(scores, self._scale, out=out)
         return torch.sub(scores, self.unscaled_bias[columns], out=out)
 
-    def unscaled_array(self, scores: np.ndarray, out: np.ndarray | None) -> np.ndarray:
-        """`unscaled` of few scores (b, M) with all items, in `out` if given.
+    def unscaled_array(
+        self, scores: np.ndarray, columns: slice | np.ndarray, out: np.ndarray | None = None
+    ) -> np.ndarray:
+        """`unscaled` of few scores: (b, M) and a slice of items, or (n,) and positions (n,).
 
         In numpy, which computes in one thread: torch wakes others, which takes longer than these numbers do.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             if self.factor != self._scale:
                 scores = np.multiply(scores, self._scale, out=out)
-            return np.subtract(scores, self.unscaled_bias.numpy(), out=out)
+            return np.subtract(scores, self.unscaled_bias.numpy()[columns], out=out)
 
     @cached_property
     def unscaled_bias(self) -> Tensor:
         """What `unscaled` subtracts from each item's scores (M,)."""
-        return self.bias / self.factor
+        if self.factor == 1.0:
+            return self.bias
+        if self.bias.device.type != "cpu":
+            return self.bias / self.factor
+        return torch.from_numpy(self.bias.numpy() / self.factor)  # in one thread, for each search
 
     @property
     def slope(self) -> float:
@@ -53,7 +59,8 @@ class Affine:
 
     @cached_property
     def _largest_bias(self) -> float:
-        return float(self.unscaled_bias.abs().max())
+        bias = self.unscaled_bias.numpy()
+        return max(float(bias.max()), -float(bias.min()))
 
     def error(self, error: np.ndarray, norms: np.ndarray, largest: float) -> np.ndarray:
         """By how much `unscaled` may differ if scores do by `error`, of queries with these norms: (b,) all.

@@ -98,7 +98,11 @@ class InMemory:
 
     def scores_at(self, queries: Tensor, positions: Tensor) -> Tensor:
         """The defined scores (b, n) with items at positions (b, n); see `defined.ScoresAt`."""
-        return torch.from_numpy(defined_of_each(queries.numpy(), positions.numpy(), self.at, self.largest))
+        return torch.from_numpy(self.defined_at(queries.numpy(), positions.numpy()))
+
+    def defined_at(self, queries: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        """`scores_at` of arrays."""
+        return defined_of_each(queries, positions, self.at, self.largest)
 
 
 def in_memory(source: VectorSource) -> VectorSource:

@@ -25,6 +25,7 @@ from vsehub.neighbors.guesses import Guesses
 from vsehub.neighbors.rounded import cpu_has
 from vsehub.neighbors.vectors import VectorSource
 
+VNNI = "avx512_vnni", "avx_vnni", "amx_int8"
 SEVEN_BITS, EIGHT_BITS = 63, 127  # the largest whole number of a query; without VNNI, sums of more overflow 16 bits
 ITEM_STEPS = 127
 MOST_DIMENSIONS = 2**16  # above, sums could overflow 32 bits
@@ -228,7 +229,7 @@ def steps_of_queries() -> int | None:
 
     One small product is compared with the exact one, and timed beside that of float32.
     """
-    most = EIGHT_BITS if cpu_has("avx512_vnni", "avx_vnni", "amx_int8") else SEVEN_BITS
+    most = EIGHT_BITS if cpu_has(*VNNI) else SEVEN_BITS
     count, items, dim = _TRIED
     drawn = torch.Generator().manual_seed(0)
     queries = torch.randint(2 * most + 2, (count, dim), generator=drawn, dtype=torch.uint8)

@@ -252,24 +252,26 @@ class _Exact:
         error = self.error(correct)[rows]
         return exact_lists(self.queries[rows], best, self._k, error, self._items, self._scores, values, unsure)
 
-    def list_of_one(self, row: int, fast: np.ndarray, error: float, affine: Affine | None) -> Best:
-        """`lists` of one query of items in memory, by its fast values (M,) with all of them: values and positions."""
+    def list_of_one(
+        self, query: np.ndarray, fast: np.ndarray, error: float, affine: Affine | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """`lists` of one query (1, D) of items in memory, by its fast values (M,) with all of them: (k,) both."""
         assert isinstance(self._items, InMemory)
         positions = np.sort(best_of_one(fast, screened(self._k, len(self))))
         screen = fast[positions]
-        ranked = np.sort(screen)
-        if not np.isfinite(ranked).all():  # such values are refused, and must not be hidden
-            order = np.argsort(screen)[::-1][: self._k].copy()
-            return torch.from_numpy(screen[order]), torch.from_numpy(positions[order])
+        ranked = np.sort(screen)  # NaN last
+        if not (math.isfinite(ranked[0]) and math.isfinite(ranked[-1])):  # refused later, and must not be hidden
+            order = screen.argsort()[::-1][: self._k]
+            return screen[order], positions[order]
         if len(ranked) < len(self) and ranked[0] >= ranked[-self._k] - 2 * error:
             values = None if affine is None else affine.unscaled
-            (exact,), (best,) = dense_lists(self.queries[row : row + 1], self._k, self._items, values)
-            return exact, best
-        one = positions[None]
-        scores = self._items.scores_at(self.queries[row : row + 1], torch.from_numpy(one))[0]
-        exact = scores if affine is None else affine.unscaled(scores, torch.from_numpy(positions))
-        order = np.argsort(-exact.numpy(), kind="stable")[: self._k]
-        return exact[order], torch.from_numpy(positions[order])
+            (exact,), (best,) = dense_lists(torch.from_numpy(query), self._k, self._items, values)
+            return exact.numpy(), best.numpy()
+        exact = self._items.defined_at(query, positions[None])[0]
+        if affine is not None:
+            exact = affine.unscaled_array(exact, positions)
+        order = (-exact).argsort(kind="stable")[: self._k]
+        return exact[order], positions[order]
 
 
 def _nearest_of_few(
@@ -280,17 +282,17 @@ def _nearest_of_few(
     In numpy and query by query: a small operation takes a fraction of the time that it takes in torch.
     """
     exact, scores, found = _Exact(queries, items, k), items.scores(queries).numpy(), []
+    asked = queries.numpy()
     for place, correct in enumerate(corrections, 1):
-        values = scores
-        if isinstance(correct, Affine):
-            same = correct.unscaled_bias.dtype == torch.float32
+        affine, values = correct if isinstance(correct, Affine) else None, scores
+        if affine is not None:
+            same = affine.unscaled_bias.dtype == torch.float32
             out = scores if place == len(corrections) else memory("corrected", scores.size).view(scores.shape).numpy()
-            values = correct.unscaled_array(scores, out if same else None)
-        affine = correct if isinstance(correct, Affine) else None
+            values = affine.unscaled_array(scores, slice(None), out if same else None)
         errors = exact.error(affine)
-        lists = [exact.list_of_one(row, own, errors[row], affine) for row, own in enumerate(values)]
-        best = torch.stack([exact for exact, _ in lists]), torch.stack([positions for _, positions in lists])
-        found.append(_scaled(best, correct))
+        lists = [exact.list_of_one(asked[row : row + 1], own, errors[row], affine) for row, own in enumerate(values)]
+        exactly, positions = (torch.from_numpy(np.stack(parts)) for parts in zip(*lists, strict=True))
+        found.append(_scaled((exactly, positions), correct))
     return found
 
 
@@ -300,7 +302,9 @@ def held_at_once(queries: VectorSource) -> int:
 
 def _scaled(best: Best, correct: TileCorrection | None) -> Best:
     """The lists with values that an `Affine` has not divided by its factor."""
-    return (best[0] * correct.factor if isinstance(correct, Affine) else best[0]), best[1]
+    if isinstance(correct, Affine) and correct.factor != 1.0:
+        return best[0] * correct.factor, best[1]
+    return best
 
 
 def blocks(held: Tensor, threads: int = 1) -> list[slice]:
