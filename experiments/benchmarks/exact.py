@@ -10,8 +10,8 @@ isotropic   directions drawn evenly
 clustered   generated.py: clusters, hubs, an offset
 clip        the items of an .npz of CLIP's embeddings (`--clip FILE`), repeated with noise
 
-A set and size that is measured again takes the place of its earlier result; the others stay. Processors with and without
-VNNI, which int8 is multiplied by, have results of their own.
+A set and size that is measured again takes the place of its earlier result; the others stay. Processors with and
+without VNNI, the instructions for products in int8, have results of their own.
 
     python -m experiments.benchmarks.exact [--sizes 20000x128 100000x512 1000000x64] [--sets clustered] [--clip FILE]
 """
