@@ -11,7 +11,6 @@ for the photos themselves dataset_flickr8k.json and images/.
 """
 
 import json
-import sys
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
@@ -22,6 +21,7 @@ import pandas as pd
 from experiments.compare import loss_overrides
 from experiments.evidence import judged, judged_table, read_expected, renew, spread, verdict
 from experiments.plots import dots, save
+from experiments.running import status
 from experiments.study import RUNS, TO, Given, Study, Trainings, run_folder, verb
 from vsehub.io.files import write_text
 from vsehub.report.plots import COLOURS, RC, Picture, new_figure
@@ -71,7 +71,7 @@ FLICKR30K = ["loss.gamma=60", "loss.epsilon=0.7"]
 CHOSEN = {"max": ["optimizer.lr=0.0005"], "hal": FLICKR30K, "hal+mb": FLICKR30K}
 ARCHITECTURES = {
     "cosine-last": Architecture(VECTORS, own=CHOSEN),
-    "cosine-gpo": Architecture((*VECTORS, "text_encoder.pooling=gpo"), own=CHOSEN, seeds=(0,)),
+    "cosine-gpo": Architecture((*VECTORS, "text_encoder.pooling=gpo"), own=CHOSEN),
     "order": Architecture((*VECTORS, "similarity=order"), own=CHOSEN),
     "scan-t2i": Architecture((*SCAN, "similarity=scan_t2i"), ("max", "hal", "hal+mb"), {}, (0, 1), 5, 4),
     "photos-cnn": Architecture(PHOTOS, ("hal",), CHOSEN, (0,), 3, 2),
@@ -98,28 +98,27 @@ RECALLS = ("i2t/r1", "i2t/r5", "i2t/r10", "t2i/r1", "t2i/r5", "t2i/r10")
 FIGURES = (*RECALLS, "rsum", "hubness/hs_sum")
 
 
-def rows(folder: Path) -> pd.DataFrame:
-    """One row a finished run."""
-    found = []
-    for name in ARCHITECTURES:
-        for path in sorted((folder / "runs" / name).glob("*/run.json")):
-            record = json.loads(path.read_text())
-            if record["status"] != "finished":
-                print(f"left out, {record['status']}: {path.parent}", file=sys.stderr)
-                continue
-            history = pd.read_csv(path.parent / "metrics.csv")
-            found.append(
-                {"architecture": name, "loss": record["label"], "seed": record["seed"], "epochs": record["epochs"]}
-                | {"best_epoch": record["best"]["epoch"], "val_rsum": round(record["best"]["val/rsum"], 2)}
-                | {figure: round(record["metrics"][f"test/{figure}"], 3) for figure in FIGURES}
-                | {"seconds_an_epoch": round(float(history["seconds"].median()), 1)}
-                | {"memory_mb": record["peak_memory"]["host_mb"], "hardware": record["hardware"]["cpu"]}
-                | {"shortlist_recall": _last(history, "bank/shortlist_recall")}
-            )
-    frame = pd.DataFrame(found)
-    frame["loss"] = pd.Categorical(frame["loss"], LOSSES)
-    frame["architecture"] = pd.Categorical(frame["architecture"], list(ARCHITECTURES))
-    return frame.sort_values(["architecture", "loss", "seed"]).reset_index(drop=True)
+def row(folder: Path) -> dict | None:
+    """What results.csv holds of a finished run."""
+    if status(folder) != "finished":
+        return None
+    record, history = json.loads((folder / "run.json").read_text()), pd.read_csv(folder / "metrics.csv")
+    return (
+        {"seed": record["seed"], "epochs": record["epochs"], "best_epoch": record["best"]["epoch"]}
+        | {"val_rsum": round(record["best"]["val/rsum"], 2)}
+        | {figure: round(record["metrics"][f"test/{figure}"], 3) for figure in FIGURES}
+        | {"seconds_an_epoch": round(float(history["seconds"].median()), 1)}
+        | {"memory_mb": record["peak_memory"]["host_mb"], "hardware": record["hardware"]["cpu"]}
+        | {"shortlist_recall": _last(history, "bank/shortlist_recall")}
+    )
+
+
+def read_results(folder: Path) -> pd.DataFrame:
+    """The rows of results.csv with their case, "order sum", and its parts."""
+    frame = pd.read_csv(folder / "results.csv")
+    parts = frame["case"].str.split("/", expand=True)
+    frame["case"], frame["architecture"], frame["loss"] = frame["case"].str.replace("/", " "), parts[0], parts[1]
+    return frame
 
 
 def _last(history: pd.DataFrame, column: str) -> float | None:
@@ -206,8 +205,7 @@ def training_curve(frame: pd.DataFrame) -> Picture:
 
 def render(folder: Path) -> None:
     """Draw table.md, the figures and the README's generated parts from results.csv, photos.csv and expected.csv."""
-    frame = pd.read_csv(folder / "results.csv")
-    frame["case"] = frame["architecture"] + " " + frame["loss"]
+    frame = read_results(folder)
     claims = judged(frame, read_expected(folder), "case", TEST_IMAGES)
     caption = "rsum on the test split of each loss in each architecture: single seeds, mean and sample deviation."
     save(folder, dots(frame, "rsum", "loss", "architecture", "rsum", caption, "rsum, test"))
@@ -237,7 +235,7 @@ STUDY = Study(
             cases,
             ("data.name={name}",),
             own_seeds={f"{name}/{loss}": one.seeds for name, one in ARCHITECTURES.items() for loss in one.losses},
-            table=rows,
+            row=row,
         ),
         "photos": Trainings({"photos": (*PHOTOS, *LONG)}, ("data.name={name}",), (0,), table=curve),
     },
