@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Iterable
 from difflib import get_close_matches
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -42,6 +42,14 @@ def positive(name: str, value: float) -> None:
     """Raise InputError unless `value` is a finite number above zero."""
     if not isinstance(value, Real) or isinstance(value, bool) or not 0 < value < math.inf:
         raise InputError(f"{name} is {value!r}; expected a number above 0, and a finite one")
+
+
+def finite_number(name: str, value: Any, least: float = -math.inf) -> None:
+    """Raise InputError unless `value` is a finite number, of at least `least`."""
+    number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    if not (number and value >= least):
+        wanted = "a finite number" if least == -math.inf else f"a number of at least {least:g}, and a finite one"
+        raise InputError(f"{name} is {value!r}; expected {wanted}")
 
 
 def matrix(name: str, array: Any, rows: int | None = None, columns: int | None = None) -> None:
@@ -88,13 +96,13 @@ def _kind(path: Path) -> str:
 
 def whole(name: str, value: Any) -> None:
     """Raise InputError unless `value` is a whole number above zero."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
         raise InputError(f"{name} is {value!r}; expected a whole number above 0")
 
 
 def whole_seed(name: str, value: Any) -> None:
     """Raise InputError unless `value` is a seed that every generator of random numbers takes."""
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**32:
+    if not isinstance(value, Integral) or isinstance(value, bool) or not 0 <= int(value) < 2**32:
         raise InputError(f"{name} is {value!r}; expected a whole number from 0 to {2**32 - 1}")
 
 

@@ -1,6 +1,7 @@
 """Two modalities that are neither images nor texts, through the console script."""
 
 import json
+import shlex
 import shutil
 
 import numpy as np
@@ -81,7 +82,10 @@ def test_its_checkpoint_is_self_contained(run, lexicon, vsehub, tmp_path):
     assert again["metrics"] == first["metrics"]
     np.save(tmp_path / "there.npy", np.load(lexicon / "there.npy")[:, :9])
     refused = vsehub("evaluate", f"checkpoint={alone}", *moved, f"out={tmp_path}", cwd=tmp_path, status=2)
-    assert "the texts have 9 features but the model was made for 10; give features of the same" in refused.err
+    assert (
+        "the texts of the split 'test' have 9 features but the model was made for 10; give features of the same"
+        in refused.err
+    )
 
 
 def test_criteria_and_a_report(run, vsehub, tmp_path):
@@ -113,6 +117,10 @@ def test_a_resumed_run_ends_as_the_unbroken_one(run, lexicon, vsehub, tmp_path):
     assert rows(tmp_path / "broken") == rows(run)
     ours, theirs = (read(folder / "run.json")["metrics"] for folder in (tmp_path / "broken", run))
     assert ours == theirs
+    typed = shlex.split(read(tmp_path / "broken" / "run.json")["command"])  # of the start, which chose the settings
+    assert typed[:2] == ["vsehub", "train"]
+    assert {"hydra.run.dir=broken", "trainer.max_epochs=2"} <= set(typed)
+    assert not any(one.startswith("resume=") for one in typed)
 
 
 def test_shares_and_what_cannot_be(run, lexicon, vsehub, tmp_path):

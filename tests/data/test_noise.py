@@ -156,7 +156,10 @@ def test_files_that_are_damaged_or_of_other_data(tmp_path):
     noisy(split(), protocol="captions", rate=0.2)[0].index.write(path)
     with pytest.raises(InputError, match="was made of other training data"):
         noisy(split(start=1), index=path)
-    for settings, said in (({"rate": 0.4}, "rate 0.2; omit"), ({"protocol": "images"}, "is of protocol captions")):
+    for settings, said in (
+        ({"rate": 0.4}, "rate 0.2, but rate 0.4 is asked"),
+        ({"protocol": "images"}, "is of protocol captions"),
+    ):
         with pytest.raises(InputError, match=said):
             noisy(split(), index=path, **settings)
     whole = path.read_bytes()

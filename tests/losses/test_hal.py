@@ -219,7 +219,7 @@ SCORES, POSITIVES, STATS = batch(4)
         (lambda: HAL(beta=float("nan")), "beta is nan; expected a number above 0"),
         (lambda: HAL(variant="released"), "variant is 'released'; choose one of 'paper', 'release'"),
         (lambda: HAL(statistics="bach"), "statistics is 'bach'; choose one of 'bank', 'batch'"),
-        (lambda: HAL(neighbors_k=0), "neighbors_k is 0; expected a number above 0"),
+        (lambda: HAL(neighbors_k=0), "neighbors_k is 0; expected a whole number above 0"),
         (
             lambda: HAL(neighbors_k=7)(SCORES, POSITIVES, STATS),
             "neighbors.image_to_text holds 6 neighbours but neighbors_k is 7; raise the bank's k",

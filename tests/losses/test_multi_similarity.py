@@ -61,7 +61,7 @@ def test_large_exponents_stay_finite():
     [
         (lambda: MultiSimilarity(alpha=0), "alpha is 0; expected a number above 0"),
         (lambda: MultiSimilarity(beta=-1), "beta is -1; expected a number above 0"),
-        (lambda: MultiSimilarity(epsilon=-0.1), "epsilon is -0.1; expected a number of at least 0, or null"),
+        (lambda: MultiSimilarity(epsilon=-0.1), "epsilon is -0.1; expected a number of at least 0"),
     ],
 )
 def test_bad_input(build, message):

@@ -1230,3 +1230,76 @@ def test_auto_is_csls_until_tune_chooses(tmp_path):
 def _saved(search, folder):
     search.save(folder / "search.safetensors")
     return folder / "search.safetensors"
+
+
+@pytest.mark.parametrize("asked", [1, 32, 33])
+def test_arrays_that_run_backwards(asked):
+    items, queries, reference = (unit(*one).numpy() for one in ((60, 1), (asked, 2), (40, 3)))
+    wanted = CorrectedSearch("csls").fit(items, reference=reference).search(queries)
+    search = CorrectedSearch("csls").fit(items[::-1].copy()[::-1], reference=reference[::-1].copy()[::-1])
+    same(search.search(queries[::-1].copy()[::-1]), wanted)
+    flipped = [side[:, ::-1].copy()[:, ::-1] for side in (items, reference, queries)]
+    same(CorrectedSearch("csls").fit(flipped[0], reference=flipped[1]).search(flipped[2]), wanted)
+    search = CorrectedSearch("csls").fit(items[:50], reference=reference).add(items[50:][::-1].copy()[::-1])
+    np.testing.assert_array_equal(search.search(queries)[1], wanted[1])
+
+
+def test_truth_that_runs_backwards_or_is_read_only(recwarn):
+    items, queries = unit(60, 1), unit(200, 2)
+    pairs = np.stack([np.arange(200) % 60, np.arange(200)], axis=1)  # item, query
+    search = CorrectedSearch("csls").fit(items, reference=unit(40, 3))
+    search.calibrate(queries, pairs[:, ::-1])
+    places = np.arange(200) % 60
+    places.flags.writeable = False
+    one, other = search.calibration_, search.calibrate(queries, places).calibration_
+    assert len(one) == len(other)
+    assert one.threshold(0.1) == other.threshold(0.1)
+    assert not [warning for warning in recwarn if "writable" in str(warning.message)]
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path):
+    items, queries = unit(60, 1), unit(5, 2)
+    search = CorrectedSearch(CSLS(k=np.int64(4)), k=np.int64(3)).fit(items, reference=unit(40, 3))
+    wanted = CorrectedSearch(CSLS(k=4), k=3).fit(items, reference=unit(40, 3)).search(queries)
+    same(search.search(queries), wanted)
+    same(search.search(queries, k=np.int64(3)), wanted)
+    search.save(tmp_path / "saved.safetensors")
+    same(CorrectedSearch.load(tmp_path / "saved.safetensors").search(queries), wanted)
+    assert len(search.remove([np.int64(3)]).search(queries, 59)[1][0]) == 59
+
+
+def test_what_is_no_argument_is_refused_in_words(tmp_path):
+    items, reference = unit(60, 1), unit(40, 3)
+    search = CorrectedSearch("csls").fit(items, reference=reference)
+    with pytest.raises(InputError, match="seed is -1; expected"):
+        search.calibrate(unit(200, 2), np.arange(200) % 60, seed=-1)
+    for name in ("ids", "item_kinds"):
+        with pytest.raises(InputError, match=f"{name} is int; expected one text"):
+            CorrectedSearch("csls").fit(items, reference=reference, **{name: 5})
+    with pytest.raises(InputError, match="the path is None; expected the name of a file"):
+        search.save(None)
+    with pytest.raises(InputError, match="queries is a sparse tensor; give a dense one"):
+        search.search(unit(40, 2).to_sparse())
+    with pytest.raises(InputError, match="queries is a sparse tensor; give a dense one"):
+        search.search(unit(4, 2).to_sparse())
+    np.save(tmp_path / "items.npy", items.numpy())
+    with pytest.raises(InputError, match=r"items.npy cannot be read as a fitted search"):
+        CorrectedSearch.load(tmp_path / "items.npy")
+    with pytest.raises(InputError, match=r"scores is ndarray; expected a tensor, such as torch.from_numpy\(scores\)"):
+        CSLS().rescore((items @ items.T).numpy())
+
+
+def test_a_plain_ranking_is_exported_without_a_reference(tmp_path):
+    items, queries = unit(60, 1), unit(5, 2)
+    search = CorrectedSearch("nns", k=7).fit(items)
+    search.export(tmp_path / "plain.faiss")
+    found = load_index(tmp_path / "plain.faiss").search(queries, 7)
+    np.testing.assert_array_equal(found[1], search.search(queries)[1])
+
+
+def test_saving_where_no_file_can_be_fails_at_once():
+    folder = Path("/proc")
+    if not folder.is_dir():
+        pytest.skip("there is no folder in which no file can be created")
+    with pytest.raises((OSError, InputError)):
+        CorrectedSearch("nns").fit(unit(60, 1)).save(folder / "saved.safetensors")

@@ -47,6 +47,17 @@ def run(place, *command):
     )
 
 
+def test_the_loop_prints_what_the_page_shows(tmp_path):
+    page = (ROOT / "docs" / "extending.md").read_text()
+    code, shown = re.search(r"complete:\n\n```python\n(.*?)```\n\nIt prints\n\n```\n(.*?)```", page, re.DOTALL).groups()
+    (tmp_path / "loop.py").write_text(code)
+    done = subprocess.run([sys.executable, "loop.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    number = r"-?\d+\.\d+"
+    assert re.sub(number, "", done.stdout) == re.sub(number, "", shown)
+    found, wanted = ([float(one) for one in re.findall(number, text)] for text in (done.stdout, shown))
+    assert found == pytest.approx(wanted, rel=0.05)  # processors add up in another order
+
+
 @pytest.mark.long
 def test_no_file_needs_an_edit(extended):
     found = run(extended, "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-k", OWN, *CHECKED)

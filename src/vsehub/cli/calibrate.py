@@ -1,7 +1,6 @@
 """`vsehub calibrate`: learn from queries with known answers which scores mean that nothing is there."""
 
 import logging
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from vsehub.cli import app
 from vsehub.cli.embeddings import built
 from vsehub.cli.nodes import choice, device_named, plain
 from vsehub.data.vectors.paths import require_vectors, split_path
+from vsehub.io.command import typed_command
 from vsehub.io.files import alone, write_json
 from vsehub.io.outputs import Output
 from vsehub.io.records import CALIBRATION
@@ -73,7 +73,7 @@ def calibrate(cfg: DictConfig) -> None:
         record = {
             "schema": CALIBRATION.version,
             "vsehub": __version__,
-            "command": " ".join(sys.argv),
+            "command": typed_command(),
             "truth": annotations.truth,
         }
         seconds = {"seed": cfg.seed, "seconds": time.perf_counter() - began}

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -17,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from vsehub.checks import InputError, one_of, positive, precision_word, require, whole
 from vsehub.cli import app
 from vsehub.cli.nodes import build, build_source, components, device_named, plain
+from vsehub.io.command import typed_command
 from vsehub.io.outputs import require_writable
 
 if TYPE_CHECKING:
@@ -329,7 +329,7 @@ def record(cfg: DictConfig, splits: "Mapping[str, CaptionedImages]", settings: M
         "image_encoder": plain(cfg.image_encoder),
         "data": plain(cfg.data),
         "vsehub": __version__,
-        "command": " ".join(sys.argv),
+        "command": typed_command(),
         "versions": versions(),
         "git": code_version(),
         "hardware": hardware(),

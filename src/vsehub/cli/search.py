@@ -13,6 +13,7 @@ from vsehub.cli.nodes import build, components, plain
 from vsehub.cli.overrides import bare_texts, with_texts
 from vsehub.cli.published import model_settings, require_checkpoint_alone, require_one_model
 from vsehub.io.address import masked
+from vsehub.io.command import typed_command
 
 if TYPE_CHECKING:
     from vsehub.evaluation.trained import DataModel
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Run the command; bare arguments are texts, data.KEY=VALUE changes a setting of the checkpoint's data."""
-    command = f"{sys.argv[0]} {shlex.join(sys.argv[1:])}"
+    command = typed_command()
     words = bare_texts(sys.argv[1:])
     arguments = with_texts(sys.argv[1:], "query")
     sys.argv = [sys.argv[0], *(f"+{argument}" if argument.startswith("data.") else argument for argument in arguments)]

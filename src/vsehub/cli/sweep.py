@@ -25,7 +25,7 @@ from vsehub.cli.digest import digest, digest_of
 from vsehub.cli.nodes import hide_secrets, leaves, literal, plain
 from vsehub.cli.overrides import quoted
 from vsehub.cli.resume import recorded
-from vsehub.cli.run_folder import require_means
+from vsehub.cli.run_folder import require_means, require_read
 from vsehub.io.address import Address, masked
 from vsehub.io.files import LOCK, claimed, is_full_disk, write_json, write_text
 from vsehub.io.records import RUN, read_record
@@ -171,6 +171,7 @@ class Sweep(Callback):
         )
         if hydra.job.name == "train":
             require_means(config)
+            require_read(config, list(hydra.overrides.task))
         hide_secrets(config)
         with flag_override(config, ["struct", "readonly"], False):
             if hydra.sweep.dir == PARENT:

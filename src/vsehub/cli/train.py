@@ -16,7 +16,7 @@ from vsehub.cli.digest import digest
 from vsehub.cli.nodes import base_models, components, plain
 from vsehub.cli.overrides import MULTIRUN, config_dir, ordered, quoted, text_of
 from vsehub.cli.resume import data_choice, last_checkpoint, require_same_data, resumed, run_record
-from vsehub.cli.run_folder import RunFolder, forget_start, require_means, require_training
+from vsehub.cli.run_folder import RunFolder, forget_start, require_means, require_read, require_training
 from vsehub.cli.sweep import in_sweep, summary, swept
 from vsehub.extras import require_packages
 from vsehub.io.progress import stage
@@ -172,6 +172,8 @@ def train(cfg: DictConfig) -> float:
         if before is not None:
             require_same_teachers(before, teachers)
         record = describe_run(plain(cfg), data.source, described, how.precision) | {"teacher": teacher_facts(teachers)}
+        if before is not None and before.get("command"):  # the one that chose the settings
+            record["command"] = before["command"]
         if isinstance(data.source, NoisySource) and launch.number() == 0:
             assert data.source.index is not None  # the training split is loaded
             data.source.index.write(folder / INDEX_FILE)
@@ -207,6 +209,7 @@ def train(cfg: DictConfig) -> float:
 def refuse_early(cfg: DictConfig) -> None:
     """Raise InputError for what can be refused without torch, whose import takes seconds: absent files, for example."""
     require_means(cfg)
+    require_read(cfg, list(HydraConfig.get().overrides.task))
     require_training(cfg.get("evaluates"), HydraConfig.get().runtime.choices["experiment"])
     one_of("final_split", cfg.final_split, ("val", "test"))
     whole_seed("seed", cfg.seed)

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Protocol, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -98,7 +99,8 @@ class Criterion(ABC):
         >>> CSLS(k=5).parameters()
         {'k': 5}
         """
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+        found = {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+        return {name: value.item() if isinstance(value, np.generic) else value for name, value in found.items()}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.parameters().items())})"
@@ -431,6 +433,9 @@ def as_reference_items(criterion: Correction, reference_items: Any, items: Vecto
 
 def checked_scores(scores: Tensor, reference_scores: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """Both matrices in float32 at least, or InputError where they do not fit each other or are not finite."""
+    for name, given in (("scores", scores), ("reference_scores", reference_scores)):
+        tensor = given is None or isinstance(given, Tensor)
+        require(tensor, f"{name} is {type(given).__name__}; expected a tensor, such as torch.from_numpy({name})")
     matrix("scores", scores)
     require(scores.numel() > 0, f"scores has shape {tuple(scores.shape)}; expected at least one query and one item")
     if reference_scores is not None:

@@ -10,8 +10,9 @@ import hashlib
 import logging
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,7 @@ class Boosts:
             if name not in self.names:
                 there = f"; there are {', '.join(self.names)}" if self.names else "; there are none"
                 fail(f"boost_weights: {name!r} is no boost{nearest(str(name), self.names)}{there}")
-            number = isinstance(weight, int | float) and not isinstance(weight, bool) and math.isfinite(weight)
+            number = isinstance(weight, Real) and not isinstance(weight, bool) and math.isfinite(weight)
             require(number, f"boost_weights: {name} is {weight!r}; expected a number, such as 0.1")
         return tuple(float(given.get(name, 0.0)) for name in self.names)
 
@@ -86,6 +87,7 @@ class BoostTable:
         Raises InputError for names that repeat or are none, and for values that are not B finite numbers for each of
         `rows` items. A boost that is the same for all items has no effect, which a warning says.
         """
+        require(isinstance(names, Iterable), f"boosts: the names are {names!r}; expected a list of texts")
         names = tuple(map(str, names))
         wrong = next((one for one in names if _NAME.fullmatch(one) is None), None)
         require(wrong is None, f"boosts: {wrong!r} is no name; expected at most 50 letters, digits and underscores")

@@ -140,11 +140,16 @@ def read_index(path: str | Path, clean: CaptionedImages, protocol: str | None = 
         index = _published(path, numbers, clean, protocol, rate)
     require(
         protocol in (None, index.protocol) and rate in (0, index.rate),
-        f"data.noise asks for protocol {protocol} and rate {rate:g}, but {path} is of protocol {index.protocol} and "
-        f"rate {index.rate:g}; omit them, or give another file",
+        f"data.noise.index: {path} is of protocol {index.protocol} and rate {index.rate:g}, but "
+        f"{' and '.join(_asked(protocol, rate))} is asked for; omit it, or give another file",
     )
     _require_permutation(path, index, clean)
     return index
+
+
+def _asked(protocol: str | None, rate: float) -> list[str]:
+    """What is given of a protocol and a rate."""
+    return [*([] if protocol is None else [f"protocol {protocol}"]), *([f"rate {rate:g}"] if rate else [])]
 
 
 def _require_facts(path: Path, facts: Any) -> None:

@@ -309,12 +309,12 @@ def text_sizes(node: Mapping[str, Any], vocabulary: Words | None, text_shape: tu
 
 
 def fitting(
-    split: CaptionedImages, image_shape: tuple[int, ...] | None, text_shape: tuple[int, ...] | None
+    name: str, split: CaptionedImages, image_shape: tuple[int, ...] | None, text_shape: tuple[int, ...] | None
 ) -> CaptionedImages:
-    """The split, unchanged. Raises InputError if its features have other sizes than those the model was trained on."""
-    require_shape("images", split.images, image_shape)
+    """A split, unchanged. Raises InputError if its features have other sizes than those the model was trained on."""
+    require_shape(f"images of the split {name!r}", split.images, image_shape)
     if not isinstance(split.captions, list):
-        require_shape("texts", split.captions, text_shape)
+        require_shape(f"texts of the split {name!r}", split.captions, text_shape)
     return split
 
 
@@ -324,9 +324,13 @@ def require_shape(side: str, rows: ArrayLike, shape: tuple[int, ...] | None) -> 
     pictures = len(trained) > 2 and len(given) > 2
     require(
         pictures or (len(trained) == len(given) and trained[-1:] == given[-1:]),
-        f"the {side} have {given[0] if len(given) == 1 else given} features but the model was made for "
-        f"{trained[0] if len(trained) == 1 else trained}; give features of the same extraction",
+        f"the {side} {_of_shape(given)} but the model was made for {trained[0] if len(trained) == 1 else trained}; "
+        "give features of the same extraction",
     )
+
+
+def _of_shape(shape: list[int]) -> str:
+    return f"have {shape[0]} features" if len(shape) == 1 else f"are of shape {shape}"
 
 
 def _is_shape(value: Any) -> bool:

@@ -170,7 +170,7 @@ class DataModel:
         """A split of the source. Raises InputError if it is missing, or if its features have another size."""
         if name not in self.splits:
             self.splits[name] = prepared(self.source.load(name), self.model.image_encoder.preparation)
-        return fitting(self.splits[name], self.model.image_shape, self.model.text_shape)
+        return fitting(name, self.splits[name], self.model.image_shape, self.model.text_shape)
 
     def encode_images(self, images: ArrayLike | Tensor) -> Encoding:
         """Encode images (N, *image_shape), as the source stores them: (N, D), not normalised, or N sets."""

@@ -42,8 +42,11 @@ def shortened(error: Exception | str) -> str:
 
 
 @contextmanager
-def readable(path: Path, *damage: type[Exception]) -> Iterator[None]:
-    """Turn a reader's error about a damaged file into an InputError. damage: the reader's own exceptions."""
+def readable(path: Path, *damage: type[Exception], kind: str | None = None) -> Iterator[None]:
+    """Turn a reader's error about a damaged file into an InputError.
+
+    damage: the reader's own exceptions. kind: what the file should be; None: what its name ends in.
+    """
     caught = DAMAGE + damage
     regular(path)
     try:
@@ -52,8 +55,8 @@ def readable(path: Path, *damage: type[Exception]) -> Iterator[None]:
         raise
     except caught as error:
         raise InputError(
-            f"{path} cannot be read as {path.suffix} ({shortened(error)}). The file is cut short, damaged or of "
-            "another format: copy, download or write it again"
+            f"{path} cannot be read as {kind or path.suffix} ({shortened(error)}). The file is cut short, damaged or "
+            "of another format: copy, download or write it again"
         ) from error
 
 

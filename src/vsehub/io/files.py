@@ -72,8 +72,8 @@ def _in_use(temporary: Path) -> Iterator[None]:
     The lock is not on the temporary file itself: on Windows a locked file cannot be written through another handle.
     """
     lock = FileLock(_lock_of(temporary))
-    with suppress(OSError):  # a file system without locks
-        lock.acquire()
+    with suppress(OSError):  # a file system without locks, or where no file can be created; another holds it never
+        lock.acquire(timeout=0)
     try:
         yield
     finally:

@@ -45,6 +45,7 @@ def require_new_file(path: str | Path, written: str, suffixes: Sequence[str], ov
     written: what the file will hold, for example "a FAISS index". suffixes: those it may have, beside none, the usual
     first. overwrite: whether a file that is there may be replaced, whoever wrote it.
     """
+    require(isinstance(path, str | Path), f"the path is {path!r}; expected the name of a file for {written}")
     path = Path(path)
     boolean("overwrite", overwrite)
     require(

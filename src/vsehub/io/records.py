@@ -33,7 +33,7 @@ RUN = Kind(
         **{"status": str, "name": str, "label": str, "dataset": str, "architecture": str},
         **{"seed": int, "config": dict, "data": dict},
     },
-    {"best": dict, "metrics": dict, "epochs": int, "wall_seconds": (int, float)},
+    {"best": dict, "metrics": dict, "epochs": int, "wall_seconds": (int, float), "command": str},
     {"status": ("running", "stopped", "failed", "finished")},
     ("metrics",),
 )

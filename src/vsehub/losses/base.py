@@ -11,8 +11,9 @@ from vsehub.losses.log_sums import log_sums
 def checked(scores: Tensor, positives: Tensor) -> Tensor:
     """The scores in at least float32, after both arguments were checked.
 
-    scores: (N, N), pair n at [n, n]. positives: (N, N) boolean, true wherever image and text belong together; its
-    diagonal must be true. Raises InputError otherwise.
+    scores: (N, N), pair n at [n, n]. positives: (N, N) boolean, true wherever image and text belong together. That
+    its diagonal is true is relied on and not looked at, for which a GPU would wait. Raises InputError for other shapes
+    and types.
     """
     require(
         scores.ndim == 2 and scores.shape[0] == scores.shape[1] and scores.shape[0] > 0,

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vsehub.checks import one_of, positive, require
+from vsehub.checks import finite_number, one_of, positive, require, whole
 from vsehub.losses.base import checked
 from vsehub.losses.log_sums import log_sums
 from vsehub.types import Loss, NeighborStats
@@ -43,7 +43,10 @@ class HAL(Loss):
         positive("beta", beta)
         one_of("variant", variant, ("paper", "release"))
         one_of("statistics", statistics, ("bank", "batch"))
-        require(neighbors_k is None or neighbors_k > 0, f"neighbors_k is {neighbors_k!r}; expected a number above 0")
+        for name, value in (("epsilon", epsilon), ("epsilon1", epsilon1), ("epsilon2", epsilon2)):
+            finite_number(name, value)
+        if neighbors_k is not None:
+            whole("neighbors_k", neighbors_k)
         self.gamma, self.epsilon = gamma, epsilon
         self.alpha, self.beta, self.epsilon1, self.epsilon2 = alpha, beta, epsilon1, epsilon2
         self.neighbors_k, self.variant, self.statistics = neighbors_k, variant, statistics

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vsehub.checks import positive, require
+from vsehub.checks import finite_number, positive
 from vsehub.losses.base import checked, fill_positives
 from vsehub.types import Loss, NeighborStats
 
@@ -21,7 +21,7 @@ class HardNegNCE(Loss):
     def __init__(self, temperature: float = 0.07, beta: float = 0.25):
         super().__init__()
         positive("temperature", temperature)
-        require(beta >= 0, f"beta is {beta!r}; expected a number of at least 0")
+        finite_number("beta", beta, 0)
         self.temperature, self.beta = temperature, beta
 
     def forward(self, scores: Tensor, positives: Tensor, neighbors: NeighborStats | None = None) -> dict[str, Tensor]:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from vsehub.checks import positive, require
+from vsehub.checks import positive, whole
 from vsehub.losses.base import checked, fill_positives
 from vsehub.types import Loss, NeighborStats
 
@@ -18,7 +18,7 @@ class KNNMargin(Loss):
     def __init__(self, margin: float = 0.2, k: int = 3):
         super().__init__()
         positive("margin", margin)
-        require(isinstance(k, int) and k > 0, f"k is {k!r}; expected a whole number above 0")
+        whole("k", k)
         self.margin, self.k = margin, k
 
     def forward(self, scores: Tensor, positives: Tensor, neighbors: NeighborStats | None = None) -> dict[str, Tensor]:

@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor
 
-from vsehub.checks import positive, require
+from vsehub.checks import finite_number, positive
 from vsehub.losses.base import checked, fill_positives
 from vsehub.types import Loss, NeighborStats
 
@@ -20,7 +20,9 @@ class MultiSimilarity(Loss):
         super().__init__()
         positive("alpha", alpha)
         positive("beta", beta)
-        require(epsilon is None or epsilon >= 0, f"epsilon is {epsilon!r}; expected a number of at least 0, or null")
+        finite_number("base", base)
+        if epsilon is not None:
+            finite_number("epsilon", epsilon, 0)
         self.alpha, self.beta, self.base, self.epsilon = alpha, beta, base, epsilon
 
     def forward(self, scores: Tensor, positives: Tensor, neighbors: NeighborStats | None = None) -> dict[str, Tensor]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vsehub.checks import positive, probability, require, whole
+from vsehub.checks import finite_number, positive, probability, require, whole
 from vsehub.components import Component
 from vsehub.losses.base import checked, fill_positives, without_other_positives
 from vsehub.types import Loss, NeighborStats
@@ -84,7 +84,7 @@ class NeighborRetr(Loss):
             ("neighbor_weight", neighbor_weight),
             ("uniform_weight", uniform_weight),
         ):
-            require(value >= 0, f"{name} is {value!r}; expected a number of at least 0")
+            finite_number(name, value, 0)
         self.temperature, self.centrality_scale, self.k, self.sharpness = temperature, centrality_scale, k, sharpness
         self.transport = transport or Transport()
         self.neighbor_weight, self.uniform_weight = neighbor_weight, uniform_weight

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from vsehub.checks import positive, require
+from vsehub.checks import finite_number, positive
 from vsehub.losses.base import checked, cross_entropies
 from vsehub.types import Loss, NeighborStats
 
@@ -18,7 +18,7 @@ class NTXent(Loss):
     def __init__(self, temperature: float = 0.07, margin: float = 0.3):
         super().__init__()
         positive("temperature", temperature)
-        require(margin >= 0, f"margin is {margin!r}; expected a number of at least 0")
+        finite_number("margin", margin, 0)
         self.temperature, self.margin = temperature, margin
 
     def forward(self, scores: Tensor, positives: Tensor, neighbors: NeighborStats | None = None) -> dict[str, Tensor]:

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsehub.checks import positive
+from vsehub.checks import finite_number, positive
 from vsehub.losses.base import checked
 from vsehub.types import Loss, NeighborStats
 
@@ -21,6 +21,7 @@ class SigLIP(Loss):
     def __init__(self, scale: float = 10.0, bias: float = -10.0, learnable: bool = True):
         super().__init__()
         positive("scale", scale)
+        finite_number("bias", bias)
         self.log_scale = nn.Parameter(torch.tensor(math.log(scale)), requires_grad=learnable)
         self.bias = nn.Parameter(torch.tensor(float(bias)), requires_grad=learnable)
 

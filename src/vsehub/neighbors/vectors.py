@@ -79,7 +79,8 @@ class _Held:
     def rows(self, start: int, stop: int) -> Tensor:
         block = self._vectors[start:stop]
         if isinstance(block, np.ndarray):
-            block = torch.from_numpy(np.ascontiguousarray(block) if block.flags.writeable else block.copy())
+            same = block.flags.writeable and min(block.strides) >= 0  # numpy calls no rows contiguous whatever they are
+            block = torch.from_numpy(np.ascontiguousarray(block) if same else np.array(block, order="C"))
         block = block.detach()
         return block.to(self._device, torch.float64 if block.dtype == torch.float64 else torch.float32)
 

@@ -1,6 +1,7 @@
 """Fonts, colours and rendering of all plots, and the plot of k-occurrences before and after corrections."""
 
 import io
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -109,7 +110,8 @@ def occurrence_curves(histograms: Mapping[str, dict], k: int, fair: float) -> Pi
     )
     with matplotlib.rc_context(RC):
         wide, narrow = (
-            _occurrence_curves(histograms, k, fair, new_figure(*size)) for size in ((6.4, 4.3), (NARROW, 4.3))
+            _occurrence_curves(histograms, k, fair, new_figure(width, 4.3 + 0.2 * max(0, rows - 6)))
+            for width, rows in ((6.4, math.ceil(len(histograms) / 2)), (NARROW, len(histograms)))  # of the legend
         )
         return render(wide, f"occurrences-{k}", caption, None, narrow)
 

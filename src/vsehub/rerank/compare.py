@@ -1,7 +1,6 @@
 """A comparison of rankings from opened inputs to its record: choose, look through, measure, record."""
 
 import logging
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -14,6 +13,7 @@ from vsehub.checks import fail
 from vsehub.criteria.base import ItemBias
 from vsehub.criteria.boosts import Boosted
 from vsehub.criteria.nns import NearestNeighbor
+from vsehub.io.command import typed_command
 from vsehub.io.outputs import PARTS, Output
 from vsehub.io.progress import stage
 from vsehub.io.provenance import code_version, hardware, versions
@@ -152,7 +152,7 @@ def compared(inputs: Inputs, criteria: Mapping[str, Any], job: Job) -> Iterator[
             "schema": EMBEDDINGS.version,
             "kind": job.command,
             "vsehub": __version__,
-            "command": " ".join(sys.argv),
+            "command": typed_command(),
             "versions": versions(),
             "git": code_version(),
             "hardware": hardware(),

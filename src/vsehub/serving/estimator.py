@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vsehub.checks import InputError, boolean, fail, nearest, positive, require, whole
+from vsehub.checks import InputError, boolean, fail, nearest, positive, require, whole, whole_seed
 from vsehub.components import TARGET, Components, conf_folder
 from vsehub.criteria.auto import Auto
 from vsehub.criteria.base import Correction, Criterion, ItemBias, Terms, fit_all
@@ -319,6 +319,7 @@ class CorrectedSearch:
         if the criterion is estimated anew from the queries of each search (no reference), and for a criterion that
         matches queries and items.
         """
+        whole_seed("seed", seed)
         with self._changing:
             now = self._require_fitted()
             require(
@@ -373,6 +374,7 @@ class CorrectedSearch:
         now = self._require_fitted()
         k = self.k if k is None else k
         whole("k", k)
+        k = int(k)
         require(k <= len(now.items), f"k is {k}; expected at most {len(now.items)}, the number of items")
         require(not return_ids or now.ids is not None, "return_ids: the items have no ids; fit(items, ids=...)")
         if p_values or accept is not None:
@@ -453,8 +455,9 @@ class CorrectedSearch:
 
         Their terms are computed from the stored reference. Where an item's terms depend on the other items too (as with
         Sinkhorn), the terms of all items are computed again. ids, boosts (m, B), item_kinds (m,): required if the items
-        have them, and refused if they have none. New items lose the mean of their kind as it was at `fit`. Raises
-        InputError if this is not fitted, and for vectors, ids or kinds that do not fit.
+        have them, and refused if they have none. New items lose the mean of their kind as it was at `fit`, and so do
+        boosts, whose weights therefore move all values by one number. Raises InputError if this is not fitted, and for
+        vectors, ids or kinds that do not fit.
         """
         with self._changing:
             now = self._require_fitted()
@@ -486,7 +489,7 @@ class CorrectedSearch:
         settings = {
             "criterion": self._name(now.criterion),
             "parameters": now.criterion.parameters(),
-            "k": self.k,
+            "k": int(self.k),
             "normalize": self.normalize,
         }
         write_search(path, settings, now)
@@ -541,7 +544,7 @@ class CorrectedSearch:
         if now.means is not None:
             require_new_file(means, "the means of kinds", (".npz",), overwrite)
         require(
-            now.terms is not None,
+            now.terms is not None or not now.criterion.needs_reference,
             "export needs a correction that applies to any query, and this one was fitted without reference queries: "
             "fit(items, reference=...) with queries such as training captions",
         )
@@ -555,6 +558,11 @@ class CorrectedSearch:
         bias = now.terms[0] if now.terms else torch.zeros(len(now.items))
         index = build_index(now.items, bias, criterion.scale, kind, boosts=now.boosts)
         if now.boosts is not None and kind != "flat":
+            require(
+                now.reference is not None,
+                f"kind={kind}: what boosts cost an approximate index is measured by reference queries; "
+                "fit(items, reference=...), or export kind='flat'",
+            )
             k = min(self.k, len(now.items))
             given = (now.reference, now.items, bias, criterion.scale, k, now.boosts, boost_reach)
             BoostedRecall.of(index, *given).require_held(kind, "boost_reach", "flat")

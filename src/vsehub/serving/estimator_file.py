@@ -147,7 +147,7 @@ def read_search(path: str | Path) -> Saved:
     """
     path = existing("search", path, "Give the file that `CorrectedSearch.save` wrote")
     require(path.is_file(), f"search: {path} is a folder; give the file that `CorrectedSearch.save` wrote")
-    with readable(path, SafetensorError), safe_open(path, framework="np") as file:
+    with readable(path, SafetensorError, kind="a fitted search"), safe_open(path, framework="np") as file:
         metadata = file.metadata() or {}
         require(
             metadata.get("format") == FORMAT,

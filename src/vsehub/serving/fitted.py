@@ -177,7 +177,8 @@ def _remaining(items: VectorSource, stay: Tensor) -> VectorSource:
 def _places(ids: Any, known: list[str] | None, count: int) -> Tensor:
     """The positions (n,) of items that are named by their ids, or by their positions if they have no ids."""
     listed = isinstance(ids, list | tuple | np.ndarray | Tensor)
-    wanted = list(ids.tolist() if isinstance(ids, np.ndarray | Tensor) else ids) if listed else []
+    given = list(ids.tolist() if isinstance(ids, np.ndarray | Tensor) else ids) if listed else []
+    wanted = [one.item() if isinstance(one, np.generic) else one for one in given]
     kind, what = (
         (str, "ids, texts") if known is not None else (int, "positions, whole numbers, since items have no ids")
     )

@@ -1,6 +1,6 @@
 """What callers give to a search, as vectors, ids, kinds and known answers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,10 @@ def as_array(name: str, vectors: Any) -> Any:
         vectors = _floats(name, vectors.to_numpy() if framed else vectors)
     elif isinstance(vectors, np.ndarray) and (vectors.dtype == object or vectors.dtype.kind in "iubc"):
         vectors = vectors if vectors.dtype in (np.int8, np.uint8) else _floats(name, vectors)
+    require(
+        not isinstance(vectors, Tensor) or vectors.layout == torch.strided,
+        f"{name} is a sparse tensor; give a dense one: {name}.to_dense()",
+    )
     shape = tuple(vectors.shape)
     require(
         len(shape) != 2 or shape[1] > 0 or shape[0] == 0,
@@ -82,6 +86,7 @@ def checked_kinds(item_kinds: Sequence[str] | None, rows: int) -> Kinds | None:
 
 def _texts(name: str, given: Sequence[str], rows: int) -> list[str]:
     """A text for each of the rows, or InputError."""
+    require(isinstance(given, Iterable), f"{name} is {type(given).__name__}; expected one text for each item")
     found = list(given)
     require(
         not isinstance(given, str) and len(found) == rows,
@@ -103,7 +108,7 @@ def known_answers(
         pairs = read_truth(truth, queries, items, query_ids, item_ids)
         return Positives.from_pairs(*pairs, queries, items, complete=False)
     try:
-        given = truth.detach().cpu() if isinstance(truth, Tensor) else torch.as_tensor(np.asarray(truth))
+        given = truth.detach().cpu() if isinstance(truth, Tensor) else torch.from_numpy(np.array(truth))
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"truth is {type(truth).__name__}; expected positions, pairs or a mask") from error
     shape = tuple(given.shape)

@@ -144,8 +144,8 @@ def load_splits(data: RetrievalDataModule, final_split: str) -> dict[str, dict[s
 
 def prepare_module(module: RetrievalModule, data: RetrievalDataModule, checkpoint: Path | None) -> None:
     """Set the text encoder's initial word vectors. Raises InputError if module, data and checkpoint do not fit."""
-    for split in data.splits.values():
-        fitting(split, module.image_shape, module.text_shape)
+    for name, split in data.splits.items():
+        fitting(name, split, module.image_shape, module.text_shape)
     if checkpoint is None:
         data.start_words(module.text_encoder)
     else:

@@ -1,7 +1,6 @@
 """run.json and metrics.csv: a run's settings, its progress and its results."""
 
 import logging
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from pytorch_lightning.utilities.exceptions import SIGTERMException
 from vsehub import __version__
 from vsehub.data.noise import NoisySource
 from vsehub.data.sources import Source
+from vsehub.io.command import typed_command
 from vsehub.io.files import write_json, write_text
 from vsehub.io.provenance import code_version, hardware, peak_memory, versions
 from vsehub.io.records import RUN
@@ -33,7 +33,7 @@ def describe_run(config: Mapping[str, Any], source: Source, data: Mapping[str, d
         "architecture": config["architecture"],
         "seed": config["seed"],
         "vsehub": __version__,
-        "command": " ".join(sys.argv),
+        "command": typed_command(),
         "versions": versions(),
         "git": code_version(),
         "hardware": hardware(),

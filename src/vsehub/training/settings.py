@@ -116,7 +116,7 @@ def check_numbers(group: str, settings: Any) -> None:
     """Raise InputError for numbers below 0 that optimizers, schedules and callbacks would accept without an error."""
     require(isinstance(settings, Mapping), f"{group} is {settings!r}; expected its settings")
     for name, value in settings.items():
-        if isinstance(value, int | float) and not isinstance(value, bool) and name != "last_epoch":
+        if isinstance(value, int | float) and not isinstance(value, bool) and name not in ("last_epoch", "lr"):
             require(value >= 0, f"{group}.{name} is {value}; expected a number from 0 up")
     if "step_size" in settings:
         whole(f"{group}.step_size", settings["step_size"])

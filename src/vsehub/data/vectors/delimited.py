@@ -88,11 +88,11 @@ def _refuse(path: Path, delimiter: str, names: list[str], has_header: bool, erro
     """Raise InputError naming the first line that cannot be read. Slow: reads the file again."""
     for line, cells in islice(csv_rows(path, delimiter), int(has_header), None):
         for name, cell in zip(names, cells, strict=True):
-            column = f"in column {name!r}" if has_header else f"in place {int(name) + 1}"
+            place = f"in column {name[:_SHOWN]!r}" if has_header else f"in place {int(name) + 1}"
             require(
                 name == "id" or is_number(cell),
-                f"{path}:{line}: {cell[:_SHOWN]!r} {column} is not a number. Give every line all its numbers; besides "
-                "them only a column id may be there",
+                f"{path}:{line}: {cell[:_SHOWN]!r} {place} is not a number. Give every line all its numbers, separated "
+                f"by {_WORDS[delimiter]}; besides them only a column id may be there",
             )
     raise InputError(
         f"{path} cannot be read as {path.suffix} ({error}). Write it again, one vector per line, separated by "

@@ -301,7 +301,7 @@ def few_checked(vectors: np.ndarray | Tensor, normalize: bool | None) -> Tensor 
     normalize: see `VectorFile`. Only float32 rows on the CPU are looked at.
     """
     if vectors.dtype not in (np.float32, torch.float32) or (
-        isinstance(vectors, Tensor) and vectors.device.type != "cpu"
+        isinstance(vectors, Tensor) and (vectors.device.type != "cpu" or vectors.layout != torch.strided)
     ):
         return None
     rows = np.array(vectors.detach().numpy() if isinstance(vectors, Tensor) else vectors, order="C")
