@@ -216,25 +216,38 @@ def test_the_figures_of_the_strongest_recipe_are_those_that_were_measured():
 
 def test_the_figures_of_noise_are_those_that_were_measured():
     page = (ROOT / "experiments" / "noise" / "README.md").read_text().partition("**Read with the tables.**")[2]
-    summary = (ROOT / "docs" / "results.md").read_text()
+    page, summary = (" ".join(text.split()) for text in (page, (ROOT / "docs" / "results.md").read_text()))
     with (ROOT / "experiments" / "noise" / "results.csv").open() as file:
         rows = list(csv.DictReader(file))
-    rsums: dict[tuple[str, str], dict[str, float]] = {}
+    rsums: dict[str, dict[str, dict[str, float]]] = {}
     for row in rows:
-        if row["protocol"] == "clean" or (row["protocol"], row["rate"]) == ("captions", "0.6"):
-            rsums.setdefault((row["loss"], row["protocol"]), {})[row["seed"]] = float(row["rsum"])
-    noisy = {loss: own for (loss, protocol), own in rsums.items() if protocol == "captions"}
-    lead = [noisy["knn_margin"][seed] - noisy["max"][seed] for seed in noisy["max"]]
-    means = {loss: mean(own.values()) for loss, own in noisy.items()}
-    for text in (" ".join(page.split()), " ".join(summary.split())):
-        assert f"leads MAX by {mean(lead):.1f} ± {stdev(lead):.1f}" in text
-    assert f"{means['sum'] - means['knn_margin']:.1f} ahead in the mean" in " ".join(page.split())
-    kept = f"{means['hal']:.1f} and {means['hal+mb']:.1f}, where SUM has {means['sum']:.1f} and kNN-margin"
-    assert f"{kept} {means['knn_margin']:.1f}." in " ".join(page.split())
-    clean = mean(rsums["hal", "clean"].values())
-    assert f"HAL keeps most, {means['hal']:.1f} of {clean:.1f} (three seeds" in " ".join(summary.split())
-    others = [own for loss, own in noisy.items() if not loss.startswith("hal")]
-    assert min(noisy["hal"].values()) > max(max(own.values()) for own in others)
+        if row["protocol"] == "clean" or row["rate"] == "0.6":
+            rsums.setdefault(row["protocol"], {}).setdefault(row["loss"], {})[row["seed"]] = float(row["rsum"])
+    both = [rsums["captions"], rsums["images"]]
+    means = {loss: [mean(noisy[loss].values()) for noisy in both] for loss in both[0]}
+
+    def lead(one: str, other: str) -> list[str]:
+        gaps = [[noisy[one][seed] - noisy[other][seed] for seed in noisy[other]] for noisy in both]
+        return [f"{abs(mean(own)):.1f} ± {stdev(own):.1f}" for own in gaps]
+
+    over_max, from_sum, by_bank = lead("knn_margin", "max"), lead("knn_margin", "sum"), lead("hal+mb", "hal")
+    assert f"lies {over_max[0]} above MAX under `captions` and {over_max[1]} under `images`" in page
+    assert f"lies {over_max[0]} and {over_max[1]} rsum above MAX" in summary
+    assert means["knn_margin"][0] < means["sum"][0]
+    assert means["knn_margin"][1] > means["sum"][1]
+    assert f"{from_sum[0]} behind under `captions` and {from_sum[1]} ahead under `images`" in page
+    assert f"adds {by_bank[0]} and {by_bank[1]}." in page
+    kept = [f"{means['hal+mb'][place]:.1f} and {means['hal'][place]:.1f} under" for place in (0, 1)]
+    assert f"{kept[0]} `captions`, {kept[1]} `images`" in page
+    plain = ["{:.1f} and {:.1f}".format(*means[loss]) for loss in ("sum", "knn_margin")]
+    assert f"where SUM has {plain[0]} and kNN-margin {plain[1]}." in page
+    clean = mean(rsums["clean"]["hal"].values())
+    assert "HAL keeps most, {:.1f} and {:.1f} of {:.1f} (three seeds".format(*means["hal"], clean) in summary
+    for noisy in both:
+        least = {loss: min(own.values()) for loss, own in noisy.items()}
+        most = {loss: max(own.values()) for loss, own in noisy.items()}
+        assert min(least["hal"], least["hal+mb"]) > max(most[loss] for loss in ("sum", "max", "knn_margin"))
+        assert least["knn_margin"] > most["max"]
 
 
 def test_other_figures_are_those_that_were_measured():
