@@ -144,9 +144,7 @@ def test_the_figures_of_lists_are_those_that_were_measured():
 
 def test_the_figures_of_search_and_sinkhorn_are_those_that_were_measured():
     page = " ".join((ROOT / "docs" / "embeddings.md").read_text().split())
-    sets, two, without = (
-        _benchmark(name)["results"] for name in ("exact", "exact-2-threads", "exact-without-vnni")
-    )
+    sets, two, without = (_benchmark(name)["results"] for name in ("exact", "exact-2-threads", "exact-without-vnni"))
     cells = [cell for one in sets for cell in one["cells"]]
     spans = []
     for queries in (1, 10, 1000):
