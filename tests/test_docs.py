@@ -176,8 +176,8 @@ def test_the_figures_of_search_and_sinkhorn_are_those_that_were_measured():
         shown.append(f"{min(ratios):.1f} to {max(ratios):.1f}")
     assert (
         f"took {shown[0]} of the time of a flat FAISS index for the 10 best, and {shown[1]} for the 100 best; "
-        f"of a million items {shown[2]} for both. In two threads the 100,000 took {shown[3]} and {shown[4]}. Without VNNI, "
-        f"on one core of an AMD EPYC, they took {shown[5]} and {shown[6]}." in page
+        f"of a million items {shown[2]} for both. In two threads the 100,000 took {shown[3]} and {shown[4]}. "
+        f"Without VNNI, on one core of an AMD EPYC, they took {shown[5]} and {shown[6]}." in page
     )
     rows = _benchmark("sinkhorn")["results"]
     ratios = [row["seconds"]["large shares"]["least"] / row["seconds"]["all scores"]["least"] for row in rows]

@@ -121,7 +121,7 @@ def test_unknown_command(refused):
         (["+trainer.fast_dev_run=true"], "trainer.fast_dev_run is set by vsehub train itself"),
         (["+trainer.speed=3"], r"Trainer has no setting 'speed'; its settings: accelerator, "),
         (["optimizer.lr=1e10"], "optimizer.lr is 10000000000.0; expected a number above 0, at most 10"),
-        (["optimizer.lr=-1"], "optimizer.lr is -1; expected a number from 0 up"),
+        (["optimizer.lr=-1"], "optimizer.lr is -1; expected a number above 0, at most 10"),
         (["scheduler.step_size=0"], "scheduler.step_size is 0; expected a whole number above 0"),
         (["scheduler.gamma=1e9"], "scheduler: it takes the learning rate to"),
         (["loader.workers=-1"], "loader.workers is -1; expected 0 to "),
@@ -170,7 +170,9 @@ def test_splits_of_other_features(refused, tmp_path):
         np.save(tmp_path / f"{prefix}_ims.npy", np.ones((4, size), np.float32))
         (tmp_path / f"{prefix}_caps.txt").write_text("a dog runs\n" * 20)
     said = refused("train", "data=precomp", f"data.root={tmp_path}", "embedding_dim=16")
-    assert "the images have 7 features but the model was made for 6; give features of the same extraction" in said
+    assert (
+        "the images of the split 'val' have 7 features but the model was made for 6; give features of the same" in said
+    )
 
 
 def test_resume(refused, run_here, trained, tmp_path):

@@ -121,7 +121,10 @@ def check_numbers(group: str, settings: Any) -> None:
     if "step_size" in settings:
         whole(f"{group}.step_size", settings["step_size"])
     rate = settings.get("lr")  # of which torch checks no kind
-    require(rate is None or _is_number(rate), f"{group}.lr is {rate!r}; expected a number")
+    require(
+        rate is None or (_is_number(rate) and rate > 0),
+        f"{group}.lr is {rate!r}; expected a number above 0, at most {MOST_RATE:g}",
+    )
 
 
 def try_schedule(optimizer: Callable[..., Any], scheduler: Callable[..., Any], epochs: int) -> None:
