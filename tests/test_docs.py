@@ -217,6 +217,39 @@ def test_the_figures_of_the_strongest_recipe_are_those_that_were_measured():
         assert said in page
 
 
+def test_the_figures_of_the_bank_are_those_that_were_measured():
+    places = ("experiments/bank/README.md", "docs/results.md", "docs/training.md")
+    page, summary, training = (" ".join((ROOT / place).read_text().split()) for place in places)
+    with (ROOT / "experiments" / "bank" / "results.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    rsums: dict[str, dict[str, dict[str, float]]] = {"rsum": {}, "val_rsum": {}}
+    for row in rows:
+        for figure, cases in rsums.items():
+            cases.setdefault(row["case"], {})[row["seed"]] = float(row[figure])
+
+    def gain(case: str, over: str, sign: str = "") -> str:
+        own = [value - rsums["rsum"][f"gamma {over}"][seed] for seed, value in rsums["rsum"][f"gamma {case}"].items()]
+        return f"{mean(own):{sign}.1f} ± {stdev(own):.1f}"
+
+    bank, batch = gain("30, bank, plain", "30, none, plain"), gain("30, batch, plain", "30, none, plain")
+    both = gain("30, none, regularised", "30, none, plain")
+    assert f"statistics from the batch alone are worth {batch} of its {bank} points" in page
+    assert f"({gain('30, bank, plain', '30, batch, plain')} less, seed by seed" in page
+    without = gain("60, bank, plain", "60, none, plain", "+"), gain("60, batch, plain", "60, none, plain", "+")
+    assert f"gains nothing from the bank ({without[0]}) or from the batch's statistics ({without[1]})" in page
+    assert f"lifts HAL by {bank} rsum, and dropout with averaged weights and no bank by {both}" in summary
+    assert f"are worth {batch}." in summary
+    assert f"the bank adds {gain('30, bank, regularised', '30, none, regularised')}, which is not told" in summary
+    assert f"HAL at γ 30 by {both}, about as much as the memory bank alone did ({bank})" in training
+    plain, regularised = (
+        [mean(rsums[figure][f"gamma 60, none, {how}"].values()) for figure in ("val_rsum", "rsum")]
+        for how in ("plain", "regularised")
+    )
+    assert f"raise validation by {regularised[0] - plain[0]:.1f} and the test split not at all" in page
+    said = f"from {plain[0]:.1f} to {regularised[0]:.1f}, but not test ({plain[1]:.1f} and {regularised[1]:.1f})"
+    assert said in training
+
+
 def test_the_figures_of_noise_are_those_that_were_measured():
     page = (ROOT / "experiments" / "noise" / "README.md").read_text().partition("**Read with the tables.**")[2]
     page, summary = (" ".join(text.split()) for text in (page, (ROOT / "docs" / "results.md").read_text()))
