@@ -250,6 +250,35 @@ def test_the_figures_of_the_bank_are_those_that_were_measured():
     assert said in training
 
 
+def test_the_figures_of_architectures_are_those_that_were_measured():
+    folder = ROOT / "experiments" / "architectures"
+    page = " ".join((folder / "README.md").read_text().split())
+    rsums: dict[str, dict[str, float]] = {}
+    with (folder / "results.csv").open() as file:
+        for row in csv.DictReader(file):
+            rsums.setdefault(row["case"], {})[row["seed"]] = float(row["rsum"])
+
+    def lead(one: str, other: str) -> str:
+        gaps = [rsums[one][seed] - value for seed, value in rsums[other].items() if seed in rsums[one]]
+        return f"{mean(gaps):.1f} ± {stdev(gaps):.1f}"
+
+    over = lead("order/hal", "order/sum"), lead("order/hal", "order/max"), lead("order/sum", "order/max")
+    assert f"holds over three seeds, by {over[0]} over SUM and {over[1]} over MAX" in page
+    assert f"on order embeddings MAX is {over[2]} behind SUM, which holds over seeds" in page
+    raised = [
+        mean(rsums[f"cosine-gpo/{loss}"].values()) - mean(rsums[f"cosine-last/{loss}"].values())
+        for loss in ("sum", "max", "hal")
+    ]
+    assert "raises SUM by {:.0f}, MAX by {:.0f} and HAL by {:.0f} rsum".format(*raised) in page
+    gaps = [lead(f"cosine-{pooling}/hal", f"cosine-{pooling}/max") for pooling in ("last", "gpo")]
+    assert f"half of the gap between HAL and MAX, {gaps[0]} to {gaps[1]}" in page
+    banks = [
+        abs(mean(rsums[f"{one}/hal+mb"].values()) - mean(rsums[f"{one}/hal"].values()))
+        for one in ("cosine-last", "cosine-gpo", "order", "scan-t2i")
+    ]
+    assert f"changes the mean by {max(banks):.1f} rsum at most" in page
+
+
 def test_the_figures_of_noise_are_those_that_were_measured():
     page = (ROOT / "experiments" / "noise" / "README.md").read_text().partition("**Read with the tables.**")[2]
     page, summary = (" ".join(text.split()) for text in (page, (ROOT / "docs" / "results.md").read_text()))

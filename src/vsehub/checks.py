@@ -38,16 +38,20 @@ def precision_word(value: Any) -> str:
     return str(value)
 
 
+def is_finite(value: Any) -> bool:
+    """Whether `value` is a finite number; True and False are none."""
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
 def positive(name: str, value: float) -> None:
     """Raise InputError unless `value` is a finite number above zero."""
-    if not isinstance(value, Real) or isinstance(value, bool) or not 0 < value < math.inf:
+    if not is_finite(value) or value <= 0:
         raise InputError(f"{name} is {value!r}; expected a number above 0, and a finite one")
 
 
 def finite_number(name: str, value: Any, least: float = -math.inf) -> None:
     """Raise InputError unless `value` is a finite number, of at least `least`."""
-    number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-    if not (number and value >= least):
+    if not is_finite(value) or value < least:
         wanted = "a finite number" if least == -math.inf else f"a number of at least {least:g}, and a finite one"
         raise InputError(f"{name} is {value!r}; expected {wanted}")
 
@@ -94,10 +98,11 @@ def _kind(path: Path) -> str:
     return kinds.get(stat.S_IFMT(mode), "a device")
 
 
-def whole(name: str, value: Any) -> None:
-    """Raise InputError unless `value` is a whole number above zero."""
+def whole(name: str, value: Any) -> int:
+    """`value` as an int, one of numpy too. Raises InputError unless it is a whole number above zero."""
     if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
         raise InputError(f"{name} is {value!r}; expected a whole number above 0")
+    return int(value)
 
 
 def whole_seed(name: str, value: Any) -> None:

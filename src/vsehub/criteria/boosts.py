@@ -12,14 +12,13 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from vsehub.checks import InputError, fail, nearest, require
+from vsehub.checks import InputError, fail, is_finite, nearest, require
 from vsehub.criteria.base import Columns, ItemBias, Terms
 
 log = logging.getLogger(__name__)
@@ -54,8 +53,7 @@ class Boosts:
             if name not in self.names:
                 there = f"; there are {', '.join(self.names)}" if self.names else "; there are none"
                 fail(f"boost_weights: {name!r} is no boost{nearest(str(name), self.names)}{there}")
-            number = isinstance(weight, Real) and not isinstance(weight, bool) and math.isfinite(weight)
-            require(number, f"boost_weights: {name} is {weight!r}; expected a number, such as 0.1")
+            require(is_finite(weight), f"boost_weights: {name} is {weight!r}; expected a number, such as 0.1")
         return tuple(float(given.get(name, 0.0)) for name in self.names)
 
     def asked(self, given: Mapping[str, float] | None) -> Tensor:

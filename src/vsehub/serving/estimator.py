@@ -372,9 +372,7 @@ class CorrectedSearch:
         calibration or with weights beside it, and for a rate that it cannot hold.
         """
         now = self._require_fitted()
-        k = self.k if k is None else k
-        whole("k", k)
-        k = int(k)
+        k = whole("k", self.k if k is None else k)
         require(k <= len(now.items), f"k is {k}; expected at most {len(now.items)}, the number of items")
         require(not return_ids or now.ids is not None, "return_ids: the items have no ids; fit(items, ids=...)")
         if p_values or accept is not None:

@@ -1,6 +1,5 @@
 """Checks of trainer, optimizer and schedule settings that the libraries would accept without an error."""
 
-import math
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import torch
 from pytorch_lightning.accelerators import CPUAccelerator
 
-from vsehub.checks import InputError, boolean, fail, require, whole
+from vsehub.checks import InputError, boolean, fail, is_finite, require, whole
 from vsehub.neighbors.rounded import has_bf16
 
 
@@ -77,13 +76,13 @@ def check_trainer(settings: Mapping[str, Any]) -> None:
     require(settings.get("precision", "auto") is not None, "trainer.precision is null; give auto, or 32-true, say")
     clip = settings.get("gradient_clip_val")
     require(
-        clip is None or (_is_number(clip) and clip >= 0),
+        clip is None or (is_finite(clip) and clip >= 0),
         f"trainer.gradient_clip_val is {clip!r}; expected a number from 0 up, or null: no clipping",
     )
     whole("trainer.log_every_n_steps", settings.get("log_every_n_steps", 50))
     limit = settings.get("limit_train_batches")
     require(
-        limit is None or (_is_number(limit) and (limit >= 1 if isinstance(limit, int) else 0 < limit <= 1)),
+        limit is None or (is_finite(limit) and (limit >= 1 if isinstance(limit, int) else 0 < limit <= 1)),
         f"trainer.limit_train_batches is {limit!r}; expected a whole number above 0, a share up to 1.0, or null",
     )
 
@@ -113,7 +112,10 @@ def check_batches(settings: Mapping[str, Any], batches: int) -> None:
 
 
 def check_numbers(group: str, settings: Any) -> None:
-    """Raise InputError for numbers below 0 that optimizers, schedules and callbacks would accept without an error."""
+    """Raise InputError for numbers that optimizers, schedules and callbacks would accept without an error.
+
+    Such are numbers below 0, and a learning rate that is not above 0 and at most `MOST_RATE`.
+    """
     require(isinstance(settings, Mapping), f"{group} is {settings!r}; expected its settings")
     for name, value in settings.items():
         if isinstance(value, int | float) and not isinstance(value, bool) and name not in ("last_epoch", "lr"):
@@ -122,7 +124,7 @@ def check_numbers(group: str, settings: Any) -> None:
         whole(f"{group}.step_size", settings["step_size"])
     rate = settings.get("lr")  # of which torch checks no kind
     require(
-        rate is None or (_is_number(rate) and rate > 0),
+        rate is None or (is_finite(rate) and 0 < rate <= MOST_RATE),
         f"{group}.lr is {rate!r}; expected a number above 0, at most {MOST_RATE:g}",
     )
 
@@ -130,15 +132,9 @@ def check_numbers(group: str, settings: Any) -> None:
 def try_schedule(optimizer: Callable[..., Any], scheduler: Callable[..., Any], epochs: int) -> None:
     """Run the schedule over all epochs on an unused parameter, so that its errors come before the training.
 
-    Raises InputError for a learning rate that is not above 0 and at most `MOST_RATE`, and for a schedule that fails or
-    leaves the finite numbers.
+    Raises InputError for a schedule that fails or leaves the finite numbers.
     """
     made = optimizer([torch.nn.Parameter(torch.zeros(1))])
-    rate = made.param_groups[0]["lr"]
-    require(
-        _is_number(rate) and 0 < rate <= MOST_RATE,
-        f"optimizer.lr is {rate}; expected a number above 0, at most {MOST_RATE:g}",
-    )
     schedule = scheduler(made)
     made.zero_grad()
     try:
@@ -146,13 +142,9 @@ def try_schedule(optimizer: Callable[..., Any], scheduler: Callable[..., Any], e
             made.step()
             schedule.step()
             now = made.param_groups[0]["lr"]
-            require(_is_number(now) and 0 <= now <= MOST_RATE * 100, f"scheduler: it takes the learning rate to {now}")
+            require(is_finite(now) and 0 <= now <= MOST_RATE * 100, f"scheduler: it takes the learning rate to {now}")
     except InputError:
         raise
     except Exception as error:
         said = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"scheduler: {type(schedule).__name__} refuses its settings: {said}") from error
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
