@@ -56,6 +56,8 @@ def test_with_known_answers(folder, vsehub):
     files = "queries=my queries.npy", "items=items.npy", "truth=truth.csv", "normalize=true"
     said = vsehub("diagnose", *files, "out=found", cwd=folder).out
     steps = advised(folder, said, "found")
+    typed = json.loads((folder / "found" / "result.json").read_text())["command"]
+    assert typed == "vsehub diagnose 'queries=my queries.npy' items=items.npy truth=truth.csv normalize=true out=found"
     assert [words[1] for words in steps] == ["rerank", "serve"]
     assert {"criterion=auto", "index=flat"} <= set(steps[0])
     for words in steps:

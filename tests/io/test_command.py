@@ -3,17 +3,21 @@ import sys
 
 import pytest
 
-from vsehub.io.command import typed_command
+from vsehub.io import command
+from vsehub.io.command import keep_typed, typed_command
 
 
 @pytest.mark.parametrize(
     "arguments", [(), ("k=5",), ("out=my folder", "criteria=[csls,is]", "note=it's & more"), ("+new={a: 1}", "x=")]
 )
 def test_a_shell_reads_the_command_as_it_was_typed(monkeypatch, arguments):
-    monkeypatch.setattr(sys, "argv", ["vsehub rerank", *arguments])
+    monkeypatch.setattr(command, "_typed", [])
+    keep_typed(["vsehub rerank", *arguments])
+    monkeypatch.setattr(sys, "argv", ["vsehub rerank", "for Hydra"])
     assert shlex.split(typed_command()) == ["vsehub", "rerank", *arguments]
 
 
 def test_plain_arguments_stay_readable(monkeypatch):
+    monkeypatch.setattr(command, "_typed", [])
     monkeypatch.setattr(sys, "argv", ["vsehub train", "loss=hal", "seed=1"])
     assert typed_command() == "vsehub train loss=hal seed=1"

@@ -61,6 +61,7 @@ def main() -> None:
     from vsehub.checks import nearest
     from vsehub.cli.signals import end_with_starter
     from vsehub.io.address import mask_output, masked, set_aside
+    from vsehub.io.command import keep_typed
 
     end_with_starter()
     os.environ["PYTHONSAFEPATH"] = "1"
@@ -89,6 +90,7 @@ def main() -> None:
     mask_output()
     several = bool({"-m", "--multirun"} & set(arguments))
     sys.argv = [f"vsehub {command}", *(set_aside(one, several) for one in arguments[1:])]
+    keep_typed(sys.argv)
     from vsehub.cli.app import boundary
 
     with boundary():

@@ -22,13 +22,12 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Run the command; bare arguments are texts, data.KEY=VALUE changes a setting of the checkpoint's data."""
-    command = typed_command()
     words = bare_texts(sys.argv[1:])
     arguments = with_texts(sys.argv[1:], "query")
     sys.argv = [sys.argv[0], *(f"+{argument}" if argument.startswith("data.") else argument for argument in arguments)]
 
     def task(cfg: DictConfig) -> None:
-        search(cfg, command)
+        search(cfg)
         if len(words) > 1 and all(word.isalpha() for word in words):
             one = shlex.quote(" ".join(words))
             print(f"\n{len(words)} texts of one word each were searched; one text of them: vsehub search ... {one}")
@@ -36,11 +35,8 @@ def main() -> None:
     app.run(task, "search")
 
 
-def search(cfg: DictConfig, command: str) -> None:
-    """Search with `cfg.query` and `cfg.image`, print the results and write their gallery to `cfg.out`.
-
-    command: the command as it was typed, for the gallery.
-    """
+def search(cfg: DictConfig) -> None:
+    """Search with `cfg.query` and `cfg.image`, print the results and write their gallery to `cfg.out`."""
     texts = plain(cfg)["query"]
     require(
         isinstance(texts, list) and not any(isinstance(text, list | dict) for text in texts),
@@ -79,7 +75,7 @@ def search(cfg: DictConfig, command: str) -> None:
     if cfg.image is not None:
         galleries.append(searched.of_image(str(cfg.image)))
     named = ("checkpoint", cfg.checkpoint) if cfg.model is None else ("model", cfg.model)
-    origin = [(named[0], str(named[1])), ("command", command)]
+    origin = [(named[0], str(named[1])), ("command", typed_command())]
     missing = len(set(searched.thumbnails.missing))
     searched.thumbnails.warn()
     path = write_gallery(cfg.out, searched.title, searched.summary, galleries, origin, missing, cfg.overwrite)
