@@ -1,6 +1,8 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`. Each sets up .venv where it is not there.
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
+# What Python compiles is kept, whatever the environment says: tests and studies start hundreds of processes.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Another Python needs another environment: make test PYTHON=python3.13 VENV=.venv-3.13
 PYTHON ?= python3

@@ -1,74 +1,95 @@
 """What needs nothing heavy is refused before torch is imported, which takes seconds."""
 
+import json
 import subprocess
 import sys
 
 import pytest
 
 RUN = """
-import sys
+import importlib.util, io, json, os, sys
+from vsehub.cli import app  # what each command imports
 from vsehub.cli.main import main
 
-sys.argv = ["vsehub", *sys.argv[1:]]
-try:
-    main()
-finally:
-    print("torch" in sys.modules)
+def hide(package):
+    find = importlib.util.find_spec
+    importlib.util.find_spec = lambda name, *rest: None if name == package else find(name, *rest)
+
+def refused(words, hidden, pipe):
+    said, status = io.StringIO(), 0
+    sys.argv, sys.stderr, sys.stdout = ["vsehub", *words], said, io.StringIO()
+    if hidden:
+        hide(hidden)
+    try:
+        main()
+    except SystemExit as end:
+        status = end.code
+    os.write(pipe, json.dumps([status, said.getvalue(), "torch" in sys.modules]).encode())
+
+for words, hidden in json.loads(sys.argv[1]):
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        try:
+            refused(words.split(), hidden, writing)
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as told:
+        print(told.read())
 """
 
+REFUSED = [
+    ("train data=table data.table=typo.csv", "data.table: no such file or folder: typo.csv"),
+    ("train data=karpathy data.json=a data.images=b", "data.json: no such file"),
+    ("train data=webdataset data.shards=absent", "data.shards: no such file"),
+    ("train data=huggingface data.folder=absent", "data.folder: no such file"),
+    ("train experiment=strong", "teacher is an empty list; give teacher="),
+    ("train -m sweep=tune_student", "teacher is an empty list; give teacher="),
+    ("train teacher=absent", "teacher: checkpoint: no such file or folder: absent"),
+    ("train -m loss=sum,max teacher=[absent]", "teacher: checkpoint: no such file or folder: absent"),
+    ("train experiment=cca teacher=a", "solver and teacher are both given"),
+    ("train data=precomp data.root=absent", "data.root: no such file"),
+    ("train data=precomp", "data.root is not set"),
+    ("train seed=1.5", "seed is 1.5; expected a whole number"),
+    ("train final_split=tset", "final_split is 'tset'"),
+    ("train loss=hall", "loss=hall is not a choice"),
+    ("evaluate checkpoint=absent", "checkpoint: no such file"),
+    ("evaluate checkpoint=x.npy", "checkpoint: no such file"),
+    ("search checkpoint=absent dog", "checkpoint: no such file"),
+    ("report absent", "run folder: no such file"),
+    ("extract data=karpathy data.json=a data.images=b out=o", "data.json: no such file"),
+    ("encode checkpoint=x images=a.npy out=o", "images: no such file"),
+    ("rerank queries=a.npy items=b.npy", "queries: no such file"),
+    ("diagnose queries=a.npy items=b.npy", "queries: no such file"),
+    ("gate index=milvus index_uri=x.db items=a.npy", "items: no such file"),
+    ("calibrate queries=a.npy items=b.npy truth=c.csv", "queries: no such file"),
+    ("add index=milvus index_uri=x.db items=a.npy", "items: no such file"),
+    # Commands without a package that is not installed.
+    ("train logger=wandb", "logger=wandb needs wandb, not wholly installed here: pip install", "wandb"),
+    ("train logger=tensorboard", "tensorboard needs tensorboard, not wholly installed here", "tensorboard"),
+]
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("train data=table data.table=typo.csv", "data.table: no such file or folder: typo.csv"),
-        ("train data=karpathy data.json=a data.images=b", "data.json: no such file"),
-        ("train data=webdataset data.shards=absent", "data.shards: no such file"),
-        ("train data=huggingface data.folder=absent", "data.folder: no such file"),
-        ("train experiment=strong", "teacher is an empty list; give teacher="),
-        ("train -m sweep=tune_student", "teacher is an empty list; give teacher="),
-        ("train teacher=absent", "teacher: checkpoint: no such file or folder: absent"),
-        ("train -m loss=sum,max teacher=[absent]", "teacher: checkpoint: no such file or folder: absent"),
-        ("train experiment=cca teacher=a", "solver and teacher are both given"),
-        ("train data=precomp data.root=absent", "data.root: no such file"),
-        ("train data=precomp", "data.root is not set"),
-        ("train seed=1.5", "seed is 1.5; expected a whole number"),
-        ("train final_split=tset", "final_split is 'tset'"),
-        ("train loss=hall", "loss=hall is not a choice"),
-        ("evaluate checkpoint=absent", "checkpoint: no such file"),
-        ("evaluate checkpoint=x.npy", "checkpoint: no such file"),
-        ("search checkpoint=absent dog", "checkpoint: no such file"),
-        ("report absent", "run folder: no such file"),
-        ("extract data=karpathy data.json=a data.images=b out=o", "data.json: no such file"),
-        ("encode checkpoint=x images=a.npy out=o", "images: no such file"),
-        ("rerank queries=a.npy items=b.npy", "queries: no such file"),
-        ("diagnose queries=a.npy items=b.npy", "queries: no such file"),
-        ("gate index=milvus index_uri=x.db items=a.npy", "items: no such file"),
-        ("calibrate queries=a.npy items=b.npy truth=c.csv", "queries: no such file"),
-        ("add index=milvus index_uri=x.db items=a.npy", "items: no such file"),
-    ],
-)
-def test_refused_without_torch(arguments, message, tmp_path, environment):
-    ended = subprocess.run(
-        [sys.executable, "-c", RUN, *arguments.split()], cwd=tmp_path, env=environment, capture_output=True, text=True
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory, environment):
+    """For each command: its status, what it says, and whether torch was imported, each in a fork of one process."""
+    folder = tmp_path_factory.mktemp("refused")
+    asked = json.dumps([(words, *hidden) if hidden else (words, None) for words, _, *hidden in REFUSED])
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, asked], cwd=folder, env=environment, capture_output=True, text=True, check=True
     )
-    assert ended.returncode == 2, ended.stderr
-    assert message in ended.stderr
-    assert len(ended.stderr.splitlines()) == 1
-    assert ended.stdout.splitlines()[-1] == "False"
+    assert list(folder.iterdir()) == []
+    return dict(zip((words for words, *_ in REFUSED), map(json.loads, done.stdout.splitlines()), strict=True))
 
 
-@pytest.mark.parametrize(("logger", "package"), [("wandb", "wandb"), ("tensorboard", "tensorboard")])
-def test_a_logger_that_is_not_installed(logger, package, tmp_path, environment):
-    hidden = f"import importlib.util as u; f = u.find_spec; g = lambda n, *r: None if n == {package!r} else f(n, *r)\n"
-    hidden += "u.find_spec = g"
-    ended = subprocess.run(
-        [sys.executable, "-c", hidden + RUN, "train", f"logger={logger}"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert f"logger={package} needs {package}, not wholly installed here: pip install" in ended.stderr
-    assert f"'vsehub[{package}]'" in ended.stderr
-    assert ended.stdout.splitlines()[-1] == "False"
-    assert not list(tmp_path.rglob("run.json"))
+@pytest.mark.parametrize(("words", "message"), [one[:2] for one in REFUSED])
+def test_refused_without_torch(words, message, told):
+    status, said, has_torch = told[words]
+    assert (status, has_torch) == (2, False), said
+    assert message in said
+    assert len(said.splitlines()) == 1
+
+
+def test_what_to_install(told):
+    for package in ("wandb", "tensorboard"):
+        assert f"'vsehub[{package}]'" in told[f"train logger={package}"][1]

@@ -2,109 +2,23 @@
 
 import os
 
-import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
-from test_chunks import CASES, batch, module
-from torch.nn.functional import normalize
+from gathering import PROCESSES, nearest, step
+from test_chunks import CASES
 
-from vsehub.checks import InputError
-from vsehub.neighbors import MemoryBank
-from vsehub.sets import Sets
-from vsehub.similarities import CrossAttention
-from vsehub.training.bank_shares import ProcessShares
-from vsehub.training.gather import encoded_together, gathered, gathered_numbers, share_of, shares
-from vsehub.training.processes import from_first, of_all, processes, require_alike
+from vsehub.training.gather import gathered, gathered_numbers, shares
+from vsehub.training.processes import processes
 
-PROCESSES = 2
-
-
-def part(whole, process):
-    """A process's images and texts, with all ids."""
-    counts = shares(len(whole.image_ids), PROCESSES)
-    own = slice(sum(counts[:process]), sum(counts[: process + 1]))
-    return whole._replace(images=whole.images[own], texts=whole.texts[own], lengths=whole.lengths[own])
-
-
-def step(case, positives, chunk, process=None):
-    """Loss and gradients of a step; with a process those of its share, averaged as distributed training does."""
-    encoders, similarity, loss, bank = CASES[case]
-    given = batch(4 if "sets" in case else None)
-    one = module(encoders, similarity, loss, chunk, bank, positives)
-    found = one.training_step(given if process is None else part(given, process), 0)
-    found.backward()
-    gradients = {name: parameter.grad for name, parameter in one.named_parameters()}
-    if process is not None:
-        for gradient in gradients.values():
-            dist.all_reduce(gradient)
-            gradient /= PROCESSES
-    return found.item(), gradients
-
-
-def multiplied(encoder, factor, rows, batch_size):
-    """An encoding that is told from others."""
-    return factor * torch.from_numpy(rows)[:, None].double()
-
-
-def nearest(parts=1, number=0):
-    """What a bank says of the queries of a process, all of its entries held here or a share of them."""
-    random = torch.Generator().manual_seed(2)
-    draw = lambda count: normalize(torch.randn(count, 4, generator=random).double(), dim=1)  # noqa: E731
-    images, texts, queries = draw(41), draw(41), draw(9)
-    images[3:7] = images[20:24]  # equal similarities on both processes
-    ids, few = torch.arange(41) // 2, torch.arange(9)
-    sets = lambda rows: Sets(rows.repeat_interleave(2, dim=0), torch.full((len(rows),), 2))  # noqa: E731
-    found = []
-    for similarity, made in ((None, lambda rows: rows), (CrossAttention(), sets)):
-        for k in (3, 30):  # 30: more than a process holds
-            bank = MemoryBank(k, "exact", "batch_captions" if k == 3 else "image")
-            divided = ProcessShares(41) if parts > 1 else None
-            held = divided.own if divided else slice(None)
-            own = few[share_of(number, 9, parts)]
-            bank.fill(made(images[held]), made(texts[held]), ids, torch.arange(41), similarity, shares=divided)
-            assert len(bank) == 41
-            asked = made(queries)[own], made(queries.roll(1, 1))[own], own, own
-            found.append(bank.query(*asked, centrality=True, batch_captions=few))
-    return found
-
-
-def work(process, folder):
-    """What a process does: all cases, and rows of unequal counts there and back."""
-    torch.set_num_threads(1)
-    torch.Tensor.float = torch.Tensor.double
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=process, world_size=PROCESSES)
-    found = {(case, kind): step(case, kind, 5, process) for case in CASES for kind in ("image", "pair")}
-    rows = torch.arange(6.0).view(3, 2)[: 2 + process].clone().requires_grad_()
-    whole = gathered(rows, [2, 3])
-    (whole * torch.arange(1.0, 6)[:, None]).sum().backward()
-    sets = gathered(Sets(rows.detach()[:2], torch.tensor([2])))
-    numbers = gathered_numbers(torch.tensor([process, 7]))
-    refused = None
-    try:
-        gathered(rows, [3, 3 + process])
-    except ValueError as error:
-        refused = str(error)
-    encoder = torch.nn.Linear(1, 1)
-    together = [encoded_together(multiplied, encoder, 3.0, np.arange(count), 2) for count in (5, 1)]
-    found |= {"nearest": nearest(PROCESSES, process)}
-    found |= {"first": from_first({"a": [process + 5, None]}), "all": of_all("é" * process), "together": together}
-    found |= {"rows": (whole.detach(), rows.grad), "sets": (sets.vectors, sets.lengths), "numbers": numbers}
-    alike = None
-    try:
-        require_alike({"settings": "a", "data": process})
-    except (InputError, SystemExit) as error:
-        alike = str(error)
-    torch.save(found | {"refused": refused, "alike": alike}, f"{folder}/{process}.pt")
-    if process == 0:
-        dist.destroy_process_group()  # as at its end, for which the other waits
+LIMIT = 240  # seconds
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory):
+def results(tmp_path_factory, script):
     """What both processes found."""
     folder = tmp_path_factory.mktemp("gather")
-    torch.multiprocessing.spawn(work, (str(folder),), PROCESSES)
+    started = [script("training/gathering.py", number, folder, cwd=folder, start=True) for number in range(PROCESSES)]
+    assert [one.wait(LIMIT) for one in started] == [0, 0], (folder / "output.txt").read_text()
     return [torch.load(folder / f"{process}.pt", weights_only=False) for process in range(PROCESSES)]
 
 

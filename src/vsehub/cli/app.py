@@ -24,7 +24,7 @@ from yaml import YAMLError
 from vsehub.checks import InputError, is_out_of_memory
 from vsehub.cli import launch
 from vsehub.cli.nodes import hide_secrets
-from vsehub.cli.overrides import check, config_dir, explained, ordered, readable, refuse_unknown
+from vsehub.cli.overrides import check, config_dir, explained, ordered, readable, refuse_unknown, settings_of
 from vsehub.cli.signals import INTERRUPTED, TERMINATED, Terminated, answered, forget_interrupt
 from vsehub.components import conf_folder
 from vsehub.io.address import masked
@@ -51,7 +51,7 @@ _LOWER = {
     "add": "add the items in several parts",
     "gate": "set sample lower, or look at the items in several parts",
 }
-_WITHOUT_CHECK = {"--help", "-h", "--hydra-help", "--version"}
+_WITHOUT_CHECK = {"--hydra-help", "--version"}
 
 
 def run(task: Callable[[DictConfig], float | None], config: str) -> None:
@@ -60,8 +60,6 @@ def run(task: Callable[[DictConfig], float | None], config: str) -> None:
     if not launch.launched():  # `launch` gives arguments that have been made readable
         arguments = readable(arguments)
     sys.argv = [sys.argv[0], *arguments]
-    if {"--help", "-h"} & set(arguments):
-        import vsehub.cli.help  # noqa: F401 (the resolver of the templates)
     folders = [conf_folder(), *config_dir(arguments)]
     if not _WITHOUT_CHECK & set(arguments):
         check(config, folders, arguments)
@@ -75,6 +73,11 @@ def run(task: Callable[[DictConfig], float | None], config: str) -> None:
             return task(cfg)
 
     try:
+        if {"--help", "-h"} & set(arguments):
+            from vsehub.cli.help import help_text
+
+            print(help_text(config, folders, settings_of(arguments)))
+            return
         hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=config)(guarded)()
     except HydraException:
         refuse_unknown(config, folders, arguments)

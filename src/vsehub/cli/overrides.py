@@ -13,7 +13,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from vsehub.checks import InputError, fail, nearest, regular, require
@@ -114,7 +114,6 @@ def ordered(arguments: Sequence[str]) -> list[str]:
     Raises InputError for an option that is unknown, lacks its value, or is not supported.
     """
     first = [argument for number, argument in enumerate(arguments) if _is_option(arguments, number)]
-    rest = [argument for number, argument in enumerate(arguments) if not _is_option(arguments, number)]
     parser = _options()
 
     def refuse(message: str) -> NoReturn:
@@ -129,7 +128,7 @@ def ordered(arguments: Sequence[str]) -> list[str]:
         known = vars(parser.parse_args(first))
         for name in _NOT_OURS:
             require(known[name] is None, f"--{name.replace('_', '-')} is not an option of vsehub; leave it out")
-    return [*first, *rest]
+    return [*first, *settings_of(arguments)]
 
 
 def _options() -> argparse.ArgumentParser:
@@ -215,13 +214,10 @@ def refuse_unknown(config: str, folders: Sequence[Path], arguments: Sequence[str
     choices = [one for one in overrides if _is_choice(one, groups)]
     swept = any(one.is_sweep_override() or one.key_or_group == "sweep" for one in choices)  # later ones may have more
     first = [f"{one.key_or_group}={_choices(one)[0]}" for one in choices]
-    searched = [f"hydra.searchpath=[{','.join(quoted(f'file://{folder.resolve()}') for folder in folders[1:])}]"]
     try:
-        with initialize_config_dir(str(folders[0]), version_base="1.3"):
-            composed = compose(config, [*first, *(searched if folders[1:] else [])])
+        settings = plain(composed(config, folders, first), resolve=False)
     except (HydraException, OmegaConfBaseException) as error:
         raise InputError(explained(error)) from error
-    settings = plain(composed, resolve=False)
     names = [name for name, _ in leaves(settings) if name.split(".")[-1] not in (TARGET, PARTIAL)] + list(own)
     for one in overrides:
         key = one.key_or_group
@@ -234,10 +230,21 @@ def refuse_unknown(config: str, folders: Sequence[Path], arguments: Sequence[str
             fail(f"there is no setting {key!r}{_like(key, names)}")
 
 
+def composed(config: str, folders: Sequence[Path], words: Sequence[str], with_hydra: bool = False) -> DictConfig:
+    """The configuration of a command under settings and choices, without Hydra's own part or with it."""
+    searched = [f"hydra.searchpath=[{','.join(quoted(f'file://{folder.resolve()}') for folder in folders[1:])}]"]
+    with initialize_config_dir(str(folders[0]), version_base="1.3"):
+        return compose(config, [*words, *(searched if folders[1:] else [])], return_hydra_config=with_hydra)
+
+
+def settings_of(arguments: Sequence[str]) -> list[str]:
+    """The settings and choices among the arguments."""
+    return [one for number, one in enumerate(arguments) if not _is_option(arguments, number)]
+
+
 def _overrides(config: str, arguments: Sequence[str]) -> list[Override]:
     """The parsed settings and choices among the arguments, except Hydra's own."""
-    words = [one for number, one in enumerate(arguments) if not _is_option(arguments, number)]
-    found = [parsed(word, config) for word in words]
+    found = [parsed(word, config) for word in settings_of(arguments)]
     return [one for one in found if one.key_or_group.split("/")[0].split(".")[0] != "hydra"]
 
 

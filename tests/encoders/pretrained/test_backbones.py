@@ -1,7 +1,6 @@
 """Networks of torchvision and timm as encoders: their features, their weights, what is trained and what is refused."""
 
 import pytest
-import timm
 import torch
 import torchvision
 from looped import looped
@@ -93,6 +92,8 @@ def test_torchvisions_classifiers_lose_their_last_layer(model):
 @torch.no_grad()
 @pytest.mark.parametrize("model", ["resnet10t", "vit_tiny_patch16_224", "swin_tiny_patch4_window7_224"])
 def test_timms_models(model):
+    import timm  # here, since it takes seconds and would in each process that collects this file
+
     size = 64 if model == "resnet10t" else 224
     backbone, images = Backbone((3, size, size), "timm", model, pretrained=False), torch.rand(2, 3, size, size)
     full = timm.create_model(model).eval()
