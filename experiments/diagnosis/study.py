@@ -10,13 +10,11 @@ and the figure are made of all that OUT holds.
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import matplotlib
 import numpy as np
 import pandas as pd
-from scipy.stats import rankdata
 from torch import Tensor
 from torch.nn.functional import normalize
 from tqdm import tqdm
@@ -139,7 +137,7 @@ def correlations(frame: pd.DataFrame, title: str) -> ReportTable:
     """Spearman's rank correlation of each measure with each gain, with its interval."""
     values = frame[[*MEASURES, *CORRECTIONS]].to_numpy()
     found = spearman(values)
-    drawn = np.stack([spearman(values[rows]) for rows in draws(frame["case"].to_numpy())])
+    drawn = spearman(values, draws(frame["case"].to_numpy()))
     tail = (1 - LEVEL) / 2
     low, high = np.nanquantile(drawn, [tail, 1 - tail], axis=0)
     rows = []
@@ -151,18 +149,36 @@ def correlations(frame: pd.DataFrame, title: str) -> ReportTable:
     return ReportTable(["measured on plain search", *(f"gain, {one}" for one in CORRECTIONS)], rows, caption, words=1)
 
 
-def draws(cases: np.ndarray) -> Iterator[np.ndarray]:
-    """Rows of `DRAWS` bootstrap samples: cases are drawn, and each comes with all its seeds."""
-    places = [np.flatnonzero(cases == case) for case in np.unique(cases)]
-    random = np.random.default_rng(0)
-    for _ in range(DRAWS):
-        yield np.concatenate([places[n] for n in random.integers(0, len(places), len(places))])
+def draws(cases: np.ndarray) -> np.ndarray:
+    """How often each row is in each of `DRAWS` bootstrap samples (DRAWS, N): cases come with all their seeds."""
+    _, own = np.unique(cases, return_inverse=True)
+    count = own.max() + 1
+    drawn = np.random.default_rng(0).integers(0, count, (DRAWS, count))
+    times = np.zeros((DRAWS, count), dtype=int)
+    np.add.at(times, (np.arange(DRAWS)[:, None], drawn), 1)
+    return times[:, own]
 
 
-def spearman(values: np.ndarray) -> np.ndarray:
-    """Rank correlations (C, C) of the columns of (N, C); ties get their mean rank, constant columns NaN."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.corrcoef(rankdata(values, axis=0), rowvar=False)
+def spearman(values: np.ndarray, times: np.ndarray | None = None) -> np.ndarray:
+    """Rank correlations (B, C, C) of the columns of (N, C), in each of B samples; (C, C) without samples.
+
+    times: how often each sample holds each row (B, N). Ties get their mean rank, constant columns NaN.
+    """
+    if times is None:
+        return spearman(values, np.ones((1, len(values))))[0]
+    ranks = np.stack([_ranks(column, times) for column in values.T])  # (C, B, N)
+    ranks -= (ranks * times).sum(axis=2, keepdims=True) / times.sum(axis=1)[:, None]
+    products = np.einsum("cbn,dbn,bn->bcd", ranks, ranks, times, optimize=True)
+    lengths = np.sqrt(np.einsum("bcc->bc", products))
+    lengths[lengths < 1e-9 * len(values)] = np.nan
+    return products / (lengths[:, :, None] * lengths[:, None, :])
+
+
+def _ranks(column: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """The mean rank of each value of (N,) in each sample: (B, N)."""
+    levels, own = np.unique(column, return_inverse=True)
+    held = times @ (own[:, None] == np.arange(len(levels)))
+    return (held.cumsum(axis=1) - held / 2 + 0.5)[:, own]
 
 
 def kind(case: str) -> str:

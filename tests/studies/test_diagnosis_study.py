@@ -27,13 +27,18 @@ def test_rank_correlations_are_scipys_with_ties(study):
     assert np.isnan(study.spearman(np.c_[values[:, 0], np.ones(30)])[0, 1])
 
 
+def test_rank_correlations_of_samples_are_those_of_repeated_rows(study):
+    random = np.random.default_rng(0)
+    values, times = random.integers(0, 5, (30, 4)).astype(float), random.integers(0, 4, (8, 30))
+    for found, own in zip(study.spearman(values, times), times, strict=True):
+        np.testing.assert_allclose(found, stats.spearmanr(values.repeat(own, axis=0)).statistic, atol=1e-12)
+
+
 def test_a_case_is_drawn_with_all_its_seeds(study, monkeypatch):
     monkeypatch.setattr(study, "DRAWS", 50)
-    cases = np.array(["a", "b", "a", "c", "a", "b"])
-    drawn = list(study.draws(cases))
-    assert len(drawn) == 50
-    for rows in drawn:
-        counts = np.bincount(rows, minlength=6)
+    drawn = study.draws(np.array(["a", "b", "a", "c", "a", "b"]))
+    assert drawn.shape == (50, 6)
+    for counts in drawn:
         assert counts[0] == counts[2] == counts[4]
         assert counts[1] == counts[5]
         assert counts[0] + counts[1] + counts[3] == 3
