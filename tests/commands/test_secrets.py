@@ -110,7 +110,7 @@ def address(form, server, file):
     return form.replace("HOST", server.host).replace("FILE", file)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", [*FORMS[:4], *(pytest.param(one, marks=pytest.mark.long) for one in FORMS[4:])])
 def test_vectors_behind_an_address(run, served, tmp_path, form):
     served.opened = "#" in form  # a fragment is not sent
     given = [f"queries={address(form, served, 'a.npy')}", f"items={address(form, served, 'b.npy')}", "k=5"]

@@ -108,6 +108,7 @@ print(urllib.request.urlopen(os.environ["HF_ENDPOINT"] + "/me/scenes/resolve/mai
 """
 
 
+@pytest.mark.long
 def test_the_card_says_what_was_measured_and_no_path(run, hub):
     card = script(CARD, run / "checkpoints" / "best.safetensors", TOKEN, environment=hub)
     record = json.loads((run / "run.json").read_text())

@@ -80,7 +80,7 @@ CELLS = [
 
 @pytest.mark.parametrize(
     "settings",
-    [*CELLS[:2], *(pytest.param(one, marks=pytest.mark.long) for one in CELLS[2:])],
+    [CELLS[0], *(pytest.param(one, marks=pytest.mark.long) for one in CELLS[1:])],
     ids=lambda one: "-".join(map(str, one.values())),
 )
 def test_words_through_cells(form, settings, tmp_path):
@@ -107,14 +107,14 @@ def test_subwords_through_bert(form, tmp_path):
     check(form, encoder, given, TOKENS, "text", tmp_path)
 
 
-@pytest.mark.parametrize("pooling", ["flat", "gpo"])
+@pytest.mark.parametrize("pooling", ["flat", pytest.param("gpo", marks=pytest.mark.long)])
 def test_pixels_through_convolutions(form, pooling, tmp_path):
     torch.manual_seed(0)
     encoder = ImageCNN(PICTURES, dim=6, width=4, stages=3, pooling=pooling)
     check(form, encoder, batches(PICTURES, whole=True), PIXELS, "image", tmp_path)
 
 
-@pytest.mark.parametrize("pooling", ["none", "mean"])
+@pytest.mark.parametrize("pooling", ["mean", pytest.param("none", marks=pytest.mark.long)])
 def test_regions_of_which_some_are_padding(form, pooling, tmp_path):
     torch.manual_seed(0)
     check(form, ImageRegions((4, 7), dim=6, pooling=pooling), batches((4, 7)), PIXELS, "image", tmp_path)

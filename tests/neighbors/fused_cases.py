@@ -94,7 +94,7 @@ def test_views():
 
 @looped(
     ("queries", "items", "bank", "rounds"),
-    [(40, 700, None, 10), (150, 30, None, 3), (40, 300, 200, 5), (1, 1, None, 1)],
+    [(40, 300, None, 4), (150, 30, None, 3), (40, 150, 140, 3), (1, 1, None, 1)],
 )
 def test_a_whole_fit(queries, items, bank, rounds, monkeypatch):
     sides = as_vectors("items", vectors(items, 20, 1)), as_vectors("reference", vectors(queries, 20, 2))
@@ -111,7 +111,7 @@ def test_a_whole_fit(queries, items, bank, rounds, monkeypatch):
 
 def test_the_gpu_checks_rows(monkeypatch):
     monkeypatch.setattr(ScoreColumns, "float32_on_cuda", True)
-    rows = sinkhorn_rows(CPU, 20, 200, 16, 5)
+    rows = sinkhorn_rows(CPU, 20, 130, 16, 3)
     assert [holds for *_, holds in rows] == [True, True]
 
 

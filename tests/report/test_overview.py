@@ -62,6 +62,7 @@ def test_only_what_is_apart_is_said():
     assert "takes 3 seeds" in conclusion(outcomes().reindex(columns=[*COLUMNS, "family"]))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_page_leads_with_it_and_the_tests_are_folded(tmp_path, write_run, make_evaluation):
     write(write_run, make_evaluation, {"hal": 20, "sum": 0})
     written = build_report([tmp_path / "runs"], tmp_path / "out")
@@ -76,6 +77,7 @@ def test_the_page_leads_with_it_and_the_tests_are_folded(tmp_path, write_run, ma
     assert "Apart, over images" in written["table.md"].read_text()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_without_values_of_single_images_there_is_no_chart(tmp_path, write_run, make_evaluation):
     write_run("hal", 0, evaluations=[make_evaluation(300.0, 0)])
     page = build_report([tmp_path / "runs"], tmp_path / "out")["index.html"].read_text()

@@ -329,11 +329,12 @@ def test_what_does_not_fit(changes, message):
         measure(**{"queries": asked, "items": among, "criteria": {"csls": CSLS()}} | changes)
 
 
+@pytest.mark.parametrize("sizes", [(512, 4096, 16384), (16, 50, 24)], ids=["whole", "tiles"], indirect=True)
 @looped("count", [1000, 17])
 def test_rounded_scores_and_what_they_change(sizes, count):
     """The lists are those of rounded vectors, the terms float32's; a sample of the lists is compared with float32's."""
-    asked, among, other = (np.float32(side) for side in sides(30, 120, dim=32))
-    _, positives = pairs(30, 120)
+    asked, among, other = (np.float32(side) for side in sides(60, 300, dim=32))
+    _, positives = pairs(60, 300)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "SAMPLE", count)
         exact, rounded = (
@@ -343,7 +344,7 @@ def test_rounded_scores_and_what_they_change(sizes, count):
     assert rounded.seconds.keys() == {"reference", "search", "float32_sample"}
     products = torch.from_numpy(asked).bfloat16().float() @ torch.from_numpy(among).bfloat16().float().T
     torch.testing.assert_close(rounded.rankings[0].values, products.topk(4).values, rtol=0, atol=1e-6)
-    drawn = torch.randperm(30, generator=torch.Generator().manual_seed(3))[:count]
+    drawn = torch.randperm(60, generator=torch.Generator().manual_seed(3))[:count]
     assert sum(one.rounding["first"] for one in rounded.rankings) > 0
     for before, after in zip(exact.rankings, rounded.rankings, strict=True):
         assert before.rounding is None
@@ -352,9 +353,9 @@ def test_rounded_scores_and_what_they_change(sizes, count):
         first = np.mean([one[0] != two[0] for one, two in zip(*lists, strict=True)])
         overlap = np.mean([len(set(one) & set(two)) / 4 for one, two in zip(*lists, strict=True)])
         told = after.rounding
-        assert (told["queries"], told["k"]) == (min(count, 30), 4)
+        assert (told["queries"], told["k"]) == (min(count, 60), 4)
         assert (told["first"], told["overlap"]) == pytest.approx((first, overlap))
-        if count > 30:  # all queries: the recalls are those of the rankings
+        if count > 60:  # all queries: the recalls are those of the rankings
             differences = [abs(before.truth[name] - after.truth[name]) for name in ("r1", "r5", "r10")]
             assert told["recall"] == pytest.approx(max(differences))
 

@@ -142,6 +142,7 @@ def test_additions(scripts, tmp_path):
     assert "| csls |" in (tmp_path / "additions.md").read_text()
 
 
+@pytest.mark.long
 def test_towers_give_what_the_bare_models_give(scripts, tmp_path):
     towers, model = scripts["towers"], tiny_open_clip(tmp_path / "model")
     with torch.inference_mode():

@@ -12,7 +12,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Self
 
 import numpy as np
@@ -63,18 +63,23 @@ class Frame:
         """The frame of items (M, D), of which a few are read."""
         starts = torch.linspace(0, max(0, len(items) - CENTRE_ROWS), CENTRE_PIECES).long().unique().tolist()
         read = [items.rows(start, min(start + CENTRE_ROWS, len(items))).float() for start in starts]
-        dim, generator = items.shape[1], torch.Generator().manual_seed(0)
-        sets = torch.arange(dim).tensor_split(-(-dim // ROTATED))
-        drawn = [torch.randn(len(one), len(one), generator=generator, dtype=torch.float64) for one in sets]
-        rotations = [torch.linalg.qr(one).Q.float() for one in drawn]
-        drift = max(_drift(one.double()) for one in rotations)
-        return cls(torch.cat(read).mean(dim=0), tuple(rotations), drift)
+        return cls(torch.cat(read).mean(dim=0), *_rotations(items.shape[1]))
 
     def rotated(self, rows: Tensor) -> Tensor:
         """Rows (n, D), rotated."""
         count = len(self.rotations)  # every `count`-th dimension, since adjacent ones are often alike
         parts = [_in_pieces(rows[:, first::count], rotation) for first, rotation in enumerate(self.rotations)]
         return parts[0] if count == 1 else torch.cat(parts, dim=1)
+
+
+@lru_cache(maxsize=2)
+def _rotations(dim: int) -> tuple[tuple[Tensor, ...], float]:
+    """`Frame.rotations` and `Frame.drift` of so many dimensions, which are the same for all items: 2 KB a dimension."""
+    generator = torch.Generator().manual_seed(0)
+    sets = torch.arange(dim).tensor_split(-(-dim // ROTATED))
+    drawn = [torch.randn(len(one), len(one), generator=generator, dtype=torch.float64) for one in sets]
+    rotations = tuple(torch.linalg.qr(one).Q.float() for one in drawn)
+    return rotations, max(_drift(one.double()) for one in rotations)
 
 
 def _in_pieces(rows: Tensor, rotation: Tensor) -> Tensor:
