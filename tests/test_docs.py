@@ -239,7 +239,7 @@ def test_the_figures_of_the_bank_are_those_that_were_measured():
     assert f"gains nothing from the bank ({without[0]}) or from the batch's statistics ({without[1]})" in page
     assert f"lifts HAL by {bank} rsum, and dropout with averaged weights and no bank by {both}" in summary
     assert f"are worth {batch}." in summary
-    assert f"the bank adds {gain('30, bank, regularised', '30, none, regularised')}, which is not told" in summary
+    assert f"the bank adds {gain('30, bank, regularised', '30, none, regularised')}, which holds over them" in summary
     assert f"HAL at γ 30 by {both}, about as much as the memory bank alone did ({bank})" in training
     plain, regularised = (
         [mean(rsums[figure][f"gamma 60, none, {how}"].values()) for figure in ("val_rsum", "rsum")]
