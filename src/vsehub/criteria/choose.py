@@ -4,6 +4,7 @@ Weights of boosts are chosen under the chosen criterion, on the same scores and 
 """
 
 import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -155,16 +156,26 @@ def choose(
     item_scores = None
     if held is not None and any(one.reference_items_as == "rows" for _, one in candidates):
         item_scores = held[_sample(random, len(held), max(1, MOST_SCORES // len(held)))] @ held.T
+    ranks, refused = np.empty((len(candidates), len(asked))), set[int]()
+    with bar("choosing the criterion", total=len(fitted_on) * len(candidates)) as steps:
+        for part in _parts(scores, reference_scores, answers, fitted_on):
+            for number, (name, criterion) in enumerate(candidates):
+                steps.update()
+                if number in refused:
+                    continue
+                try:
+                    ranks[number, part.places] = _ranks(part.corrected(criterion, item_scores), part.answers)
+                except InputError as error:  # for example scores out of the candidate's range
+                    log.info("%s %s cannot be applied: %s", name, criterion.parameters(), error)
+                    refused.add(number)
     found, tried = [], []
-    for name, criterion in bar("choosing the criterion", candidates):
-        try:
-            ranks = _ranks(_corrected(criterion, scores, reference_scores, item_scores, fitted_on), answers)
-        except InputError as error:  # for example scores out of the candidate's range
-            log.info("%s %s cannot be applied: %s", name, criterion.parameters(), error)
+    for number, (name, criterion) in enumerate(candidates):
+        if number in refused:
             tried.append(Tried(name, criterion.parameters(), None, None))
             continue
-        tried.append(Tried(name, criterion.parameters(), float((1 / ranks).mean()), float(100 * (ranks == 1).mean())))
-        found.append((name, criterion, 1 / ranks))
+        own = ranks[number]
+        tried.append(Tried(name, criterion.parameters(), float((1 / own).mean()), float(100 * (own == 1).mean())))
+        found.append((name, criterion, 1 / own))
     require(
         any(name != PLAIN for name, *_ in found),
         "no criterion can be applied to these scores; name one, to see what is wrong",
@@ -176,7 +187,9 @@ def choose(
     name, criterion, _ = found[chosen(np.stack([values for *_, values in found]), standing, plain)]
     weighed = None
     if boosts is not None and isinstance(criterion, ItemBias):
-        unboosted = _corrected(criterion, scores, reference_scores, item_scores, fitted_on)
+        unboosted = torch.empty_like(scores)
+        for part in _parts(scores, reference_scores, answers, fitted_on):
+            unboosted[part.places] = part.corrected(criterion, item_scores)
         weighed = _choose_weights(unboosted, criterion.scale, boosts, places, answers)
     return Choice(name, criterion, len(asked), folds, len(places), len(seen), tried, weighed)
 
@@ -268,20 +281,36 @@ def _folds(random: np.random.Generator, asked: np.ndarray, seen: np.ndarray) -> 
     return len(parts), [(torch.from_numpy(rows), torch.from_numpy(kept)) for rows, kept in parts]
 
 
-def _corrected(
-    criterion: Correction,
-    scores: Tensor,
-    reference_scores: Tensor,
-    item_scores: Tensor | None,
-    fitted_on: list[tuple[Tensor, Tensor]],
-) -> Tensor:
-    """The corrected scores (n, m) of the queries, fold by fold."""
-    corrected = torch.empty_like(scores)
-    further = item_scores if criterion.reference_items_as == "rows" else None
+@dataclass(frozen=True)
+class _Part:
+    """Those of the queries to choose by that are corrected together.
+
+    places: which they are (q,). scores: (q, m). reference: the scores of their reference (r, m). answers: theirs.
+    """
+
+    places: Tensor
+    scores: Tensor
+    reference: Tensor
+    answers: Positives
+
+    def corrected(self, criterion: Correction, item_scores: Tensor | None) -> Tensor:
+        """The corrected scores (q, m); item_scores: of reference items, for a criterion that needs them."""
+        further = item_scores if criterion.reference_items_as == "rows" else None
+        found = criterion.rescore(self.scores, self.reference, reference_item_scores=further)
+        return found.to(self.scores.dtype)
+
+
+def _parts(
+    scores: Tensor, reference_scores: Tensor, answers: Positives, fitted_on: Sequence[tuple[Tensor, Tensor]]
+) -> Iterator[_Part]:
+    """The queries with scores (n, m), fold by fold, of which one is held at a time."""
     for rows, seen in fitted_on:
-        found = criterion.rescore(scores[rows], reference_scores[seen], reference_item_scores=further)
-        corrected[rows] = found.to(scores.dtype)
-    return corrected
+        yield _Part(rows, _those(scores, rows), _those(reference_scores, seen), answers.of(rows))
+
+
+def _those(scores: Tensor, rows: Tensor) -> Tensor:
+    """Some rows, rising, of scores (n, m); not copied where they are all."""
+    return scores if len(rows) == len(scores) else scores[rows]
 
 
 def _ranks(scores: Tensor, answers: Positives) -> np.ndarray:
