@@ -73,6 +73,16 @@ def test_a_list_without_brackets(refused):
     assert "no such file" in refused("diagnose", "queries=a.npy", "items=b.npy", said.split("'")[1])
 
 
+def test_help_is_of_the_chosen_parts_and_checked(refused, run_here):
+    said = run_here("train", "loss=infonce", "--help")
+    assert "\n  loss=infonce" in said
+    assert "\n  loss.temperature=" in said
+    assert "loss.gamma" not in said
+    assert "$" not in said.partition("settings (key=value):")[2].replace("${run_folder}", "")
+    assert "criterion=foo is not a choice of criterion; choose one of" in refused("rerank", "--help", "criterion=foo")
+    assert "there is no setting 'lr' (did you mean optimizer.lr?)" in refused("train", "--help", "lr=1")
+
+
 def test_choices_of_another_command(refused):
     assert "evaluate has no group 'loss'; its groups: criterion, data, experiment, " in refused("evaluate", "loss=hal")
 
