@@ -286,33 +286,49 @@ def test_the_figures_of_noise_are_those_that_were_measured():
         rows = list(csv.DictReader(file))
     rsums: dict[str, dict[str, dict[str, float]]] = {}
     for row in rows:
-        if row["protocol"] == "clean" or row["rate"] == "0.6":
-            rsums.setdefault(row["protocol"], {}).setdefault(row["loss"], {})[row["seed"]] = float(row["rsum"])
-    both = [rsums["captions"], rsums["images"]]
-    means = {loss: [mean(noisy[loss].values()) for noisy in both] for loss in both[0]}
+        place = row["protocol"] if row["protocol"] == "clean" else f"{row['protocol']} {row['rate']}"
+        rsums.setdefault(place, {}).setdefault(row["loss"], {})[row["seed"]] = float(row["rsum"])
+    two_fifths, three_fifths = ([rsums[f"{one} {rate}"] for one in ("captions", "images")] for rate in ("0.4", "0.6"))
 
-    def lead(one: str, other: str) -> list[str]:
+    def lead(one: str, other: str, both: list) -> list[str]:
         gaps = [[noisy[one][seed] - noisy[other][seed] for seed in noisy[other]] for noisy in both]
         return [f"{abs(mean(own)):.1f} ± {stdev(own):.1f}" for own in gaps]
 
-    over_max, from_sum, by_bank = lead("knn_margin", "max"), lead("knn_margin", "sum"), lead("hal+mb", "hal")
-    assert f"lies {over_max[0]} above MAX under `captions` and {over_max[1]} under `images`" in page
+    def means(loss: str, both: list = three_fifths) -> list[str]:
+        return [f"{mean(noisy[loss].values()):.1f}" for noisy in both]
+
+    def apart(losses: tuple, others: tuple, noisy: dict) -> bool:
+        """Whether each seed of some losses is above each of others."""
+        least, most = (
+            bound(bound(noisy[one].values()) for one in some) for bound, some in ((min, losses), (max, others))
+        )
+        return least > most
+
+    over_max, over_sum = (lead("knn_margin", other, two_fifths) for other in ("max", "sum"))
+    assert f"lies {over_max[0]} above MAX and {over_sum[0]} above SUM under `captions`" in page
+    assert f"{over_max[1]} and {over_sum[1]} under `images`" in page
     assert f"lies {over_max[0]} and {over_max[1]} rsum above MAX" in summary
-    assert means["knn_margin"][0] < means["sum"][0]
-    assert means["knn_margin"][1] > means["sum"][1]
+    assert all(apart(("knn_margin",), ("sum", "max"), noisy) for noisy in two_fifths)
+    over_max, from_sum = (lead("knn_margin", other, three_fifths) for other in ("max", "sum"))
+    by_bank = lead("hal+mb", "hal", three_fifths)
+    assert f"lies {over_max[0]} above MAX under `captions` and {over_max[1]} under `images`" in page
+    assert f"lies {over_max[0]} and {over_max[1]} above MAX" in summary
+    assert all(apart(("knn_margin",), ("max",), noisy) for noisy in three_fifths)
+    assert float(means("knn_margin")[0]) < float(means("sum")[0])
+    assert float(means("knn_margin")[1]) > float(means("sum")[1])
     assert f"{from_sum[0]} behind under `captions` and {from_sum[1]} ahead under `images`" in page
-    assert f"adds {by_bank[0]} and {by_bank[1]}." in page
-    kept = [f"{means['hal+mb'][place]:.1f} and {means['hal'][place]:.1f} under" for place in (0, 1)]
-    assert f"{kept[0]} `captions`, {kept[1]} `images`" in page
-    plain = ["{:.1f} and {:.1f}".format(*means[loss]) for loss in ("sum", "knn_margin")]
+    assert f"adds {by_bank[0]} and {by_bank[1]} at three fifths." in page
+    bank, hal = means("hal+mb"), means("hal")
+    assert f"{bank[0]} and {hal[0]} under `captions`, {bank[1]} and {hal[1]} under `images`" in page
+    plain = [" and ".join(means(loss)) for loss in ("sum", "knn_margin")]
     assert f"where SUM has {plain[0]} and kNN-margin {plain[1]}." in page
     clean = mean(rsums["clean"]["hal"].values())
-    assert "HAL keeps most, {:.1f} and {:.1f} of {:.1f} (three seeds".format(*means["hal"], clean) in summary
-    for noisy in both:
-        least = {loss: min(own.values()) for loss, own in noisy.items()}
-        most = {loss: max(own.values()) for loss, own in noisy.items()}
-        assert min(least["hal"], least["hal+mb"]) > max(most[loss] for loss in ("sum", "max", "knn_margin"))
-        assert least["knn_margin"] > most["max"]
+    assert f"HAL keeps most, {hal[0]} and {hal[1]} of {clean:.1f} (three seeds" in summary
+    bank, hal = means("hal+mb", two_fifths), means("hal", two_fifths)
+    knn = means("knn_margin", two_fifths)[1]
+    assert f"under `captions`, {bank[0]} and {hal[0]}, and as much as kNN-margin under `images`" in page
+    assert f"`images`, {bank[1]} and {hal[1]} beside {knn}." in page
+    assert all(apart(("hal", "hal+mb"), ("sum", "max", "knn_margin"), one) for one in (two_fifths[0], *three_fifths))
 
 
 def test_other_figures_are_those_that_were_measured():
