@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -101,9 +102,15 @@ HEAVY = (
 )
 
 
+@cache
+def tree(path):
+    """The syntax tree of a file."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def modules(path):
     """Every module that a file imports, in functions and by `extras.package` too; `from vsehub import x`: vsehub.x."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "package":
             yield from (one.value for one in node.args[2:] if isinstance(one, ast.Constant))
         if isinstance(node, ast.Import):
@@ -173,7 +180,7 @@ def unguarded(tree):
 
 def test_nothing_needs_posix():
     for path in FILES:
-        assert not list(unguarded(ast.parse(path.read_text(encoding="utf-8")))), path
+        assert not list(unguarded(tree(path))), path
     for bad in ("import fcntl", "def f():\n    from resource import getrusage", "import os\nos.getuid()"):
         assert list(unguarded(ast.parse(bad))), bad
 
@@ -192,7 +199,7 @@ def private_of_torch(tree):
 
 def test_private_operators_of_torch_stand_in_two_modules():
     """These try them before they use them, and have a public way beside them."""
-    found = {path.relative_to(ROOT).as_posix() for path in FILES if list(private_of_torch(ast.parse(path.read_text())))}
+    found = {path.relative_to(ROOT).as_posix() for path in FILES if list(private_of_torch(tree(path)))}
     assert found == {"encoders/fast/products.py", "neighbors/int8.py"}
     for bad in ("torch.ops.aten.relu(x)", "torch._VF.gru", "torch.nn.modules._f", "from torch._C import a"):
         assert list(private_of_torch(ast.parse(bad))), bad
@@ -217,7 +224,7 @@ def test_no_imports_form_a_circle():
 
 def imported(path, files):
     """The files of vsehub that a file imports, those for type checkers left out."""
-    todo = [ast.parse(path.read_text())]
+    todo = [tree(path)]
     while todo:
         node = todo.pop()
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
@@ -310,7 +317,7 @@ def test_no_export_of_a_door_has_the_name_of_a_file_beside_it():
 def test_each_class_name_is_given_once():
     found: dict[str, list[str]] = {}
     for file in FILES:
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in ast.walk(tree(file)):
             if isinstance(node, ast.ClassDef):
                 found.setdefault(node.name, []).append(str(file.relative_to(ROOT)))
     assert {name: files for name, files in found.items() if len(files) > 1} == {}

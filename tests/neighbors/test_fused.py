@@ -35,7 +35,12 @@ def test_the_kernel_in_tritons_interpreter():
 
 @pytest.mark.parametrize(
     ("capability", "precision", "shared"),
-    [(75, "ieee", 48), (80, "tf32x3", 163), (86, "tf32x3", 99), (90, "tf32x3", 227)],
+    [
+        (75, "ieee", 48),
+        (80, "tf32x3", 163),
+        pytest.param(86, "tf32x3", 99, marks=pytest.mark.long),
+        pytest.param(90, "tf32x3", 227, marks=pytest.mark.long),
+    ],
 )
 def test_the_kernel_compiles(capability, precision, shared, tmp_path, monkeypatch):
     """For GPUs that this machine lacks, in their shared memory (kilobytes)."""

@@ -195,6 +195,7 @@ def one_of_each():
     return rows.values()
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:You are trying to `self.log")
 @looped("name", one_of_each)
 def test_a_training_row_takes_a_step(name, features):

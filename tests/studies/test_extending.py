@@ -47,6 +47,7 @@ def run(place, *command):
     )
 
 
+@pytest.mark.long
 def test_the_loop_prints_what_the_page_shows(tmp_path):
     page = (ROOT / "docs" / "extending.md").read_text()
     code, shown = re.search(r"complete:\n\n```python\n(.*?)```\n\nIt prints\n\n```\n(.*?)```", page, re.DOTALL).groups()

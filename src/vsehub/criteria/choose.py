@@ -164,7 +164,7 @@ def choose(
                 if number in refused:
                     continue
                 try:
-                    ranks[number, part.places] = _ranks(part.corrected(criterion, item_scores), part.answers)
+                    ranks[number, part.places.numpy()] = _ranks(part.corrected(criterion, item_scores), part.answers)
                 except InputError as error:  # for example scores out of the candidate's range
                     log.info("%s %s cannot be applied: %s", name, criterion.parameters(), error)
                     refused.add(number)
