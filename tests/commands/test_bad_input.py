@@ -79,6 +79,9 @@ def test_help_is_of_the_chosen_parts_and_checked(refused, run_here):
     assert "\n  loss.temperature=" in said
     assert "loss.gamma" not in said
     assert "$" not in said.partition("settings (key=value):")[2].replace("${run_folder}", "")
+    swept = run_here("train", "-m", "loss=sum,max", "optimizer.lr=0.1,0.2", "seed=interval(1,3)", "--help")
+    assert "\n  loss=sum" in swept
+    assert re.search(r"\n  optimizer\.lr=0\.1\s", swept)
     assert "criterion=foo is not a choice of criterion; choose one of" in refused("rerank", "--help", "criterion=foo")
     assert "there is no setting 'lr' (did you mean optimizer.lr?)" in refused("train", "--help", "lr=1")
 

@@ -24,7 +24,7 @@ from yaml import YAMLError
 from vsehub.checks import InputError, is_out_of_memory
 from vsehub.cli import launch
 from vsehub.cli.nodes import hide_secrets
-from vsehub.cli.overrides import check, config_dir, explained, ordered, readable, refuse_unknown, settings_of
+from vsehub.cli.overrides import check, config_dir, explained, one_of_each, ordered, readable, refuse_unknown
 from vsehub.cli.signals import INTERRUPTED, TERMINATED, Terminated, answered, forget_interrupt
 from vsehub.components import conf_folder
 from vsehub.io.address import masked
@@ -76,7 +76,7 @@ def run(task: Callable[[DictConfig], float | None], config: str) -> None:
         if {"--help", "-h"} & set(arguments):
             from vsehub.cli.help import help_text
 
-            print(help_text(config, folders, settings_of(arguments)))
+            print(help_text(config, folders, one_of_each(config, arguments)))
             return
         hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=config)(guarded)()
     except HydraException:

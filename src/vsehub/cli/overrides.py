@@ -128,7 +128,7 @@ def ordered(arguments: Sequence[str]) -> list[str]:
         known = vars(parser.parse_args(first))
         for name in _NOT_OURS:
             require(known[name] is None, f"--{name.replace('_', '-')} is not an option of vsehub; leave it out")
-    return [*first, *settings_of(arguments)]
+    return [*first, *_settings_of(arguments)]
 
 
 def _options() -> argparse.ArgumentParser:
@@ -237,14 +237,25 @@ def composed(config: str, folders: Sequence[Path], words: Sequence[str], with_hy
         return compose(config, [*words, *(searched if folders[1:] else [])], return_hydra_config=with_hydra)
 
 
-def settings_of(arguments: Sequence[str]) -> list[str]:
+def _settings_of(arguments: Sequence[str]) -> list[str]:
     """The settings and choices among the arguments."""
     return [one for number, one in enumerate(arguments) if not _is_option(arguments, number)]
 
 
+def one_of_each(config: str, arguments: Sequence[str]) -> list[str]:
+    """The settings and choices among the arguments, of several values the first, without those that are drawn."""
+    found = []
+    for one in _overrides(config, arguments):
+        if not one.is_sweep_override():
+            found.append(str(one.input_line))
+        elif one.is_discrete_sweep():
+            found.append(f"{one.key_or_group}={next(one.sweep_string_iterator())}")
+    return found
+
+
 def _overrides(config: str, arguments: Sequence[str]) -> list[Override]:
     """The parsed settings and choices among the arguments, except Hydra's own."""
-    found = [parsed(word, config) for word in settings_of(arguments)]
+    found = [parsed(word, config) for word in _settings_of(arguments)]
     return [one for one in found if one.key_or_group.split("/")[0].split(".")[0] != "hydra"]
 
 
