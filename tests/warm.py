@@ -6,6 +6,7 @@ workers of pytest-xdist share the process; it ends when the last of them has.
     python tests/warm.py SOCKET
 """
 
+import copy
 import functools
 import json
 import os
@@ -136,9 +137,13 @@ def serve(name: str) -> None:
     import forked
     from hydra._internal.hydra import Hydra
     from inputs import load
+    from omegaconf import OmegaConf
 
     load()
     Hydra.get_mode = one_mode
+    parse_once(setattr)
+    for file in (ROOT / "conf").rglob("*.yaml"):
+        OmegaConf.load(file)
     gc.collect()
     gc.freeze()  # a child's collections leave these pages as they are, shared
     listening = socket.socket(socket.AF_UNIX)
@@ -201,6 +206,23 @@ def answer(connection: socket.socket, asked: dict, forked) -> None:
 
 def one_mode(hydra, config_name, overrides) -> None:
     """In place of `Hydra.get_mode`, which composes all for the setting hydra.mode alone: nothing here sets it."""
+
+
+def parse_once(patch: Callable) -> None:
+    """Have OmegaConf parse equal YAML once, however often it is composed, by `patch`, which is called as `setattr`."""
+    import yaml
+
+    load, known = yaml.load, {}
+
+    def parsed(stream, Loader):
+        if Loader.__name__ != "OmegaConfLoader":
+            return load(stream, Loader)
+        text = stream if isinstance(stream, str) else stream.read()
+        if text not in known:
+            known[text] = load(text, Loader)
+        return copy.deepcopy(known[text])
+
+    patch(yaml, "load", parsed)
 
 
 def leave_figures_undrawn(patch: Callable) -> None:

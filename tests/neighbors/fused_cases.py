@@ -27,9 +27,8 @@ def wanted(first, second, scale, bias=None):
     return (logits if bias is None else logits + bias.double()).logsumexp(dim=1)
 
 
-@looped("dim", [1, 7, 32, 65])
+@looped(("dim", "biased"), [(1, True), (7, False), (32, False), (65, True)])
 @looped(("rows", "columns"), [(1, 1), (1, 300), (300, 1), (127, 129), (128, 128), (5, 2500), (260, 130)])
-@looped("biased", [False, True])
 def test_log_sums(dim, rows, columns, biased):
     first, second = vectors(rows, dim, 1), vectors(columns, dim, 2)
     bias = 10 * torch.randn(columns, generator=torch.Generator().manual_seed(3)) if biased else None
