@@ -78,9 +78,10 @@ def test_two_models_rank_by_the_mean_of_their_scores_each_with_its_own_words(run
 
 def test_a_fitted_inductive_criterion_and_the_report(runs, vsehub):
     settings = ["criterion=is", "reference=train", "tune=true"]
-    vsehub("evaluate", f"checkpoint=[{best('sum')},{best('hal')}]", *settings, cwd=runs)
+    said = vsehub("evaluate", f"checkpoint=[{best('sum')},{best('hal')}]", *settings, cwd=runs).out
     (path,) = (runs / "sum" / "evaluations").glob("test-single-is-*ensemble*")
     record = json.loads(path.read_text())
+    assert f"criterion is (chosen on val: beta {record['parameters']['beta']}), ensemble of 2 (inductive" in said
     assert (record["reference"], record["tuned"]["split"]) == ("inductive", "val")
     vsehub("report", "sum", "hal", "out=page", cwd=runs, UNDRAWN="1")
     lines = (runs / "page" / "table.md").read_text().splitlines()

@@ -41,6 +41,20 @@ def test_the_best_on_validation_is_chosen():
     assert found.criterion.parameters()["k"] == CSLS.GRID["k"][rsums.index(max(rsums))]
 
 
+def test_a_criterion_that_loses_to_plain_search_on_validation_is_told(caplog):
+    class Harmful(CSLS):
+        GRID: ClassVar = {"k": (2, 3)}
+        scale = -1.0
+
+    encoded = split(40, seed=3)
+    plain = evaluate(encoded, COSINE, NearestNeighbor(), SINGLE).metrics["rsum"]
+    tune(CSLS(10), encoded, COSINE, SINGLE)
+    assert not caplog.records
+    found = tune(Harmful(), encoded, COSINE, SINGLE)
+    best = f"{found.criterion}, the best of 2 settings, {found.rsum:.1f}: take criterion=nns, or criterion=auto"
+    assert f"on val plain search has an rsum of {plain:.1f}, but {best}" in caplog.text
+
+
 def test_a_matching_gets_one_relaxation_for_each_k():
     encoded = split(30, seed=4)
     found = tune(SmallGreedy(), encoded, COSINE, SINGLE)

@@ -173,11 +173,13 @@ def measure(model: DataModel | Ensemble, asked: Measurement) -> dict[str, Any]:
 
 
 def _chosen(record: dict[str, Any]) -> str:
-    """The choice on validation, if any: " (chosen on val: csls, k 2)"."""
-    settings = dict(record["parameters"])
-    name = settings.pop("criterion", None)
-    words = ", ".join([str(name), *(f"{key} {value}" for key, value in settings.items())])
-    return f" (chosen on val: {words})" if name else ""
+    """The choice on validation, if any: " (chosen on val: k 2)", of `auto` " (chosen on val: csls, k 2)"."""
+    if record["tuned"] is None:
+        return ""
+    among = {key for settings, _ in record["tuned"]["tried"] for key in settings}
+    found = {key: value for key, value in record["parameters"].items() if key in among}
+    names = [str(found.pop("criterion"))] if "criterion" in found else []
+    return f" (chosen on val: {', '.join([*names, *(f'{key} {value}' for key, value in found.items())])})"
 
 
 def table(record: dict[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """Tuning: choosing a criterion's settings, or the criterion itself, on the validation split."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 from vsehub.checks import InputError, require
 from vsehub.criteria.auto import PLAIN, Auto, chosen
 from vsehub.criteria.base import Criterion
+from vsehub.criteria.nns import NearestNeighbor
 from vsehub.evaluation.encode import EncodedSplit
 from vsehub.evaluation.evaluate import Evaluation, folds_of, measured
 from vsehub.evaluation.protocols import Protocol
@@ -16,6 +18,8 @@ from vsehub.evaluation.scores import DIRECTIONS
 from vsehub.io.progress import bar
 from vsehub.metrics.occurrences import KS
 from vsehub.types import Similarity
+
+log = logging.getLogger(__name__)
 
 Settings = dict[str, Any]
 Measure = Callable[[Settings], dict[str, float]]
@@ -46,7 +50,8 @@ def tune(
 
     reference: as in `evaluate`. Of settings with equal rsum, the first in the grid is chosen. A matching criterion gets
     a value for each k of `KS`: the value with the largest sum of R@k over both directions (EMNLP table 4). In a chain,
-    the matching is tuned anew for each setting of the correction. Raises InputError if the criterion has no settings.
+    the matching is tuned anew for each setting of the correction. Logs a warning where plain search has a larger rsum
+    than the chosen settings. Raises InputError if the criterion has no settings.
     """
     require(criterion.tunable, f"{type(criterion).__name__} has no settings to tune; leave tune=true out")
     corrections = criterion.correction.grid()
@@ -60,7 +65,15 @@ def tune(
 
         tried = [_best_matching(own, matchings, measure) for own in corrections]
     best, rsum = max(tried, key=lambda one: one[1])
-    return Tuned(criterion.with_parameters(**best), rsum, tried)
+    chosen_one = criterion.with_parameters(**best)
+    plain = measured(folds, NearestNeighbor(), inductive=False).metrics["rsum"]
+    if plain > rsum:
+        log.warning(
+            "on val plain search has an rsum of %.1f, but %s, the best of %d settings, %.1f: take criterion=nns, or "
+            "criterion=auto, which chooses among criteria",
+            *(plain, chosen_one, len(tried), rsum),
+        )
+    return Tuned(chosen_one, rsum, tried)
 
 
 def _best_matching(own: Settings, matchings: list[Settings], measure: Measure) -> tuple[Settings, float]:
