@@ -24,7 +24,7 @@ LIMIT = 480  # seconds that a command may take
 
 
 def pytest_collection_finish():
-    """The garbage collector passes by what the imports left, which takes a twentieth of the tests' time."""
+    """The garbage collector passes by what the imports left."""
     gc.collect()
     gc.freeze()
 

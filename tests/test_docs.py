@@ -331,6 +331,57 @@ def test_the_figures_of_noise_are_those_that_were_measured():
     assert all(apart(("hal", "hal+mb"), ("sum", "max", "knn_margin"), one) for one in (two_fifths[0], *three_fifths))
 
 
+def test_the_figures_of_the_tuned_grid_are_those_that_were_measured():
+    folder = ROOT / "experiments" / "tuned"
+    page = (folder / "README.md").read_text().partition("**Read with the table.**")[2].partition("## Figures")[0]
+    page, summary = (" ".join(text.split()) for text in (page, (ROOT / "docs" / "results.md").read_text()))
+    rsums: dict[tuple, dict[str, float]] = {}
+    for row in csv.DictReader((folder / "results.csv").read_text().splitlines()):
+        if row["settings"] == "tuned" or row["criterion"] == "nns":
+            rsums.setdefault((row["loss"], row["criterion"], row["reference"]), {})[row["seed"]] = float(row["rsum"])
+    queries, train = "transductive", "inductive"
+
+    def lead(one: tuple, other: tuple) -> list[float]:
+        return [rsums[one][seed] - rsums[other][seed] for seed in rsums[other]]
+
+    def gain(loss: str, criterion: str, reference: str) -> list[float]:
+        return lead((loss, criterion, reference), (loss, "nns", "none"))
+
+    def told(gaps: list[float]) -> str:
+        return f"{mean(gaps):.1f} ± {stdev(gaps):.1f}"
+
+    def span(criterion: str, reference: str) -> str:
+        gains = [mean(gain(loss, criterion, reference)) for loss in {loss for loss, *_ in rsums} - {"max"}]
+        return f"{min(gains):.1f} to {max(gains):.1f}"
+
+    assert (
+        f"adds {span('is', queries)} rsum, CSLS {span('csls', queries)} and Sinkhorn {span('sinkhorn', queries)}"
+        in page
+    )
+    assert f"{span('is', train)}, {span('csls', train)} and {span('sinkhorn', train)}." in page
+    assert f"adds {span('is', train)} rsum and CSLS {span('csls', train)}, by loss" in summary
+    after_hal, after_margin = (
+        [told(gain(loss, one, queries)) for one in ("csls", "is")] for loss in ("hal", "knn_margin")
+    )
+    assert f"CSLS adds {after_hal[0]} and the inverted softmax {after_hal[1]}" in page
+    assert f"after kNN-margin {after_margin[0]} and {after_margin[1]}" in page
+    for loss, said in (("sum", "SUM"), ("knn_margin", "kNN-margin"), ("siglip", "SigLIP")):
+        gaps = lead(("hal", "is", queries), (loss, "is", queries))
+        assert min(gaps) > 0
+        assert re.search(rf"{told(gaps)} above {said}", page), said
+    losses = [-mean(gain("max", one, kind)) for one in ("is", "sinkhorn") for kind in (queries, train)]
+    gains = [mean(gain("max", one, kind)) for one in ("csls", "nnn") for kind in (queries, train)]
+    assert f"lose {min(losses):.0f} to {max(losses):.0f} rsum" in page
+    assert f"gain {min(gains):.0f} to {max(gains):.0f} there" in page
+    spread = list(csv.DictReader((folder / "spread.csv").read_text().splitlines()))
+    own, others = ([row for row in spread if (row["loss"] == "max") == is_max] for is_max in (True, False))
+    means, deviations = ([float(row[name]) for row in own] for name in ("mean", "deviation"))
+    around = f"around {min(means):.2f} to {max(means):.2f}"
+    assert f"{around} with a deviation of {min(deviations):.4f} to {max(deviations):.4f}" in page
+    wide = [float(row["deviation"]) for row in others]
+    assert f"other losses have one of {min(wide):.2f} to {max(wide):.2f}" in page
+
+
 def test_other_figures_are_those_that_were_measured():
     training, serving, embeddings, towers = (
         " ".join((ROOT / "docs" / f"{name}.md").read_text().split())

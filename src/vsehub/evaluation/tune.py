@@ -65,15 +65,15 @@ def tune(
 
         tried = [_best_matching(own, matchings, measure) for own in corrections]
     best, rsum = max(tried, key=lambda one: one[1])
-    chosen_one = criterion.with_parameters(**best)
+    tuned = Tuned(criterion.with_parameters(**best), rsum, tried)
     plain = measured(folds, NearestNeighbor(), inductive=False).metrics["rsum"]
     if plain > rsum:
         log.warning(
             "on val plain search has an rsum of %.1f, but %s, the best of %d settings, %.1f: take criterion=nns, or "
             "criterion=auto, which chooses among criteria",
-            *(plain, chosen_one, len(tried), rsum),
+            *(plain, tuned.criterion, len(tried), rsum),
         )
-    return Tuned(chosen_one, rsum, tried)
+    return tuned
 
 
 def _best_matching(own: Settings, matchings: list[Settings], measure: Measure) -> tuple[Settings, float]:
