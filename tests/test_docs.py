@@ -331,6 +331,29 @@ def test_the_figures_of_noise_are_those_that_were_measured():
     assert all(apart(("hal", "hal+mb"), ("sum", "max", "knn_margin"), one) for one in (two_fifths[0], *three_fifths))
 
 
+def test_the_figures_of_the_wide_defaults_are_those_that_were_measured():
+    folder = ROOT / "experiments" / "regularisation"
+    page, summary = (
+        " ".join(path.read_text().split()) for path in (folder / "README.md", ROOT / "docs" / "results.md")
+    )
+    rows = [row for row in csv.DictReader((folder / "runs.csv").read_text().splitlines()) if "defaults" in row["case"]]
+
+    def reached(case: str, measured: str) -> list[float]:
+        return [float(row[f"test_{measured}"]) for row in rows if row["case"] == case]
+
+    plain, corrected = (reached("defaults, 1024 dimensions", measured) for measured in ("nns", "is"))
+    narrow, narrow_corrected = (reached("defaults", measured) for measured in ("nns", "is"))
+    told = [f"{mean(one):.1f} ± {stdev(one):.1f}" for one in (plain, corrected)]
+    assert f"reach {told[0]} in plain search and {told[1]} with the inverted softmax over five seeds" in page
+    apart = mean(plain) - mean(narrow), mean(corrected) - mean(narrow_corrected)
+    assert f"over five seeds, {apart[0]:.1f} and {apart[1]:.1f} above 512 dimensions" in page
+    assert plain[0] == max(plain)
+    assert corrected[0] == max(corrected)
+    assert f"had {plain[0]:.1f} and {corrected[0]:.1f}" in page
+    assert f"the other four lie between {min(plain):.1f} and {max(plain[1:]):.1f}" in page
+    assert f"it reaches {told[0]}, and {told[1]} corrected (five seeds)" in summary
+
+
 def test_the_figures_of_the_tuned_grid_are_those_that_were_measured():
     folder = ROOT / "experiments" / "tuned"
     page = (folder / "README.md").read_text().partition("**Read with the table.**")[2].partition("## Figures")[0]
@@ -403,10 +426,13 @@ def test_other_figures_are_those_that_were_measured():
     assert f"took {min(added):.1f} to {max(added):.1f} seconds each" in serving
     assert f"({_benchmark('cluster')['start_seconds']:.0f} seconds on two busy cores)" in embeddings
     assert f"the peak was {_benchmark('million')['memory']['peak_gb']:.1f} GB" in embeddings
+    found = next(one["found"] for one in _benchmark("gpu_check", "gpu")["rows"] if "ten best items" in one["check"])
+    equal, unwritten, in_memory = re.fullmatch(r"(\S+); (\S+) s never written, (\S+) s written", found).groups()
+    assert f"a fit took {unwritten} s on an H100, by scores in memory {in_memory} s, and {equal} of" in embeddings
     extracted = next(one for one in _benchmark("towers")["entries"] if one["side"] == "files, extract")
     a_second = extracted["rows"] / extracted["vsehub"]["median"]
     assert f"took {extracted['ratio']:.1f} times the bare model's time, {a_second:.0f} pictures of" in towers
 
 
-def _benchmark(name: str) -> dict:
-    return json.loads((ROOT / "experiments" / "benchmarks" / "results" / f"{name}-cpu.json").read_text())
+def _benchmark(name: str, device: str = "cpu") -> dict:
+    return json.loads((ROOT / "experiments" / "benchmarks" / "results" / f"{name}-{device}.json").read_text())

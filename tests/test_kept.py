@@ -47,7 +47,7 @@ def test_no_file_names_a_folder_of_the_machine_that_wrote_it(kept):
 
 
 def test_a_checkpoint(kept, expected):
-    model = vsehub.load(kept / "run" / "checkpoints" / "best.safetensors")
+    model = vsehub.load(kept / "run" / "checkpoints" / "best.safetensors", device="cpu")
     encoded = model.encode("test")
     found = model.similarity(encoded.images, encoded.texts)
     np.testing.assert_allclose(found.numpy(), expected["similarities"], rtol=1e-4, atol=1e-5)

@@ -2,12 +2,15 @@
 
 from importlib.util import find_spec
 
+import numpy as np
 import torch
 
 from experiments.benchmarks import bank, common, generated
 from vsehub.criteria import Sinkhorn
 from vsehub.criteria.sinkhorn import fused_log_sums
+from vsehub.data.text.tokens import TokenTable
 from vsehub.encoders import TextGRU
+from vsehub.evaluation.encode import encode_texts
 from vsehub.neighbors import MemoryBank
 from vsehub.neighbors.faiss import GPU_DEPTH, GPU_ROWS, GPU_SCRATCH, load_faiss, on_gpu
 from vsehub.neighbors.rounded import products, rounded_products
@@ -113,7 +116,7 @@ def sinkhorn_rows(
 def memory_rows(device: torch.device, pairs: int = 28_000, dim: int = 1024, refills: int = 4) -> list[Row]:
     """What a FAISS bank takes of the GPU outside of torch, after several refills of both sides."""
     faiss = load_faiss()
-    if faiss is None or not on_gpu(faiss):
+    if device.type == "cpu" or faiss is None or not on_gpu(faiss):
         return []
     filled, ids = MemoryBank(10, "faiss"), torch.arange(pairs, device=device)
     vectors = torch.nn.functional.normalize(torch.randn(pairs, dim, device=device), dim=1)
@@ -160,7 +163,7 @@ def shortlist_rows(
 
 
 def text_rows(device: torch.device, dim: int = 1024, captions: int = 128) -> list[Row]:
-    """The text encoder's states and gradients on the device against the CPU's, without and with TF32."""
+    """The text encoder on the device against the CPU: states and gradients, without and with TF32, and evaluation."""
     generator = torch.Generator().manual_seed(0)
     lengths = torch.randint(3, 20, (captions,), generator=generator)
     texts = torch.randint(1, 3000, (captions, 20), generator=generator)
@@ -183,4 +186,8 @@ def text_rows(device: torch.device, dim: int = 1024, captions: int = 128) -> lis
         name = f"text GRU {'with' if tf32 else 'without'} TF32: relative difference of states, gradients"
         rows.append((name, ", ".join(f"{error:.1e}" for error in errors), None if tf32 else max(errors) < 1e-4))
     torch.backends.cudnn.allow_tf32 = allowed
-    return rows
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)]).numpy()
+    table = TokenTable(texts[texts > 0].int().numpy(), offsets)
+    own, others = (encode_texts(encoder.to(where), table, np.arange(captions)).cpu() for where in ("cpu", device))
+    error = ((others - own).abs().max() / own.abs().max()).item()
+    return [*rows, ("captions encoded for evaluation: relative difference", f"{error:.1e}", error < 1e-5)]

@@ -51,7 +51,7 @@ def test_a_run_like_any_other(solved):
 
 
 def test_its_checkpoint_is_a_model(solved, features):
-    model = vsehub.load(solved / "checkpoints" / "best.safetensors")
+    model = vsehub.load(solved / "checkpoints" / "best.safetensors", device="cpu")
     record = json.loads((solved / "run.json").read_text())
     images = np.load(features / "test_ims.npy")
     captions = (features / "test_caps.txt").read_text().splitlines()

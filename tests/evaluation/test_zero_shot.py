@@ -38,7 +38,7 @@ def test_the_scores_are_the_models_own(data, folder):
     with torch.no_grad():
         asked = tokenizer(captions, return_tensors="pt", padding=True, truncation=True)
         texts = own.eval().get_text_features(asked["input_ids"], asked["attention_mask"]).pooler_output
-    torch.testing.assert_close(encoded.texts, texts, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(encoded.texts.cpu(), texts, rtol=1e-4, atol=1e-5)
     asked = Measurement("test", NearestNeighbor(), "nns", Protocol("single"))
     record = measure(model, asked)
     facts = record["zero_shot"]

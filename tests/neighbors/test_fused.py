@@ -34,15 +34,15 @@ def test_the_kernel_in_tritons_interpreter():
 
 
 @pytest.mark.parametrize(
-    ("capability", "precision", "shared"),
+    ("capability", "precision", "shared", "depth"),
     [
-        (75, "ieee", 48),
-        (80, "tf32x3", 163),
-        pytest.param(86, "tf32x3", 99, marks=pytest.mark.long),
-        pytest.param(90, "tf32x3", 227, marks=pytest.mark.long),
+        (75, "ieee", 64, 32),
+        (80, "tf32x3", 163, 64),
+        pytest.param(86, "tf32x3", 99, 32, marks=pytest.mark.long),
+        pytest.param(90, "tf32x3", 227, 64, marks=pytest.mark.long),
     ],
 )
-def test_the_kernel_compiles(capability, precision, shared, tmp_path, monkeypatch):
+def test_the_kernel_compiles(capability, precision, shared, depth, tmp_path, monkeypatch):
     """For GPUs that this machine lacks, in their shared memory (kilobytes)."""
     triton = pytest.importorskip("triton", reason="this torch comes without triton")
     from triton.backends.compiler import GPUTarget
@@ -52,9 +52,10 @@ def test_the_kernel_compiles(capability, precision, shared, tmp_path, monkeypatc
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     tensors, numbers = ("first", "second", "bias", "sums"), ("rows", "columns", "dimensions", "span")
-    constants = {"TILE": fused.TILE, "DEPTH": fused.DEPTH, "BIASED": True, "PRECISION": precision}
+    constants = {"TILE": fused.TILE, "DEPTH": fused.depth_in(shared * KILOBYTE), "BIASED": True, "PRECISION": precision}
     types = dict.fromkeys(tensors, "*fp32") | dict.fromkeys(numbers, "i32") | {"scale": "fp32"}
     source = ASTSource(fused._log_sums, types | dict.fromkeys(constants, "constexpr"), constants)
+    assert constants["DEPTH"] == depth
     options = {"num_warps": fused.WARPS, "num_stages": fused.STAGES}
     compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
     assert compiled.metadata.shared <= shared * KILOBYTE

@@ -1,6 +1,7 @@
 """Encoding a split: each image once, captions of similar length in one batch."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,11 +114,27 @@ def _in_eval_mode(
     name: str,
     count: int,
 ) -> Encoding:
+    """The encodings of all batches, in the encoder's own precision: as on a CPU, no float32 is rounded to TF32."""
     device = next(encoder.parameters()).device
     batches = ahead(batches) if device.type == "cuda" else batches
     training = encoder.training
     encoder.eval()
     try:
-        return concatenated([encode(batch, device).float() for batch in bar(name, batches, count)])
+        with _cudnn_in_float32():
+            return concatenated([encode(batch, device).float() for batch in bar(name, batches, count)])
     finally:
         encoder.train(training)
+
+
+@contextmanager
+def _cudnn_in_float32() -> Iterator[None]:
+    """Keeps cuDNN from rounding float32 to TF32, ten bits, as torch lets it for GRUs and convolutions."""
+    cudnn: Any = torch.backends.cudnn
+    before = [(kind, kind.fp32_precision) for kind in (cudnn.conv, cudnn.rnn)]
+    try:
+        for kind, _ in before:
+            kind.fp32_precision = "ieee"
+        yield
+    finally:
+        for kind, precision in before:
+            kind.fp32_precision = precision

@@ -27,13 +27,13 @@ def rank_metrics(ranking: Ranking) -> dict[str, float]:
     "r1", "r5", "r10" in %, "medr" (floor of the median of the 0-based ranks, + 1), "meanr", and "map_r" and
     "r_precision" (mAP@R and R-Precision, Musgrave 2020) in %.
     """
-    ranks = ranking.ranks[ranking.measured]
+    ranks = ranking.ranks[ranking.measured].cpu()  # a GPU divides otherwise: 85.00000000000001 %
     metrics = {f"r{k}": 100.0 * (ranks <= k).double().mean().item() for k in RECALLS}
     zero_based = ranks.sort().values - 1
     median = (zero_based[(len(ranks) - 1) // 2] + zero_based[len(ranks) // 2]) // 2
     metrics |= {"medr": median.item() + 1.0, "meanr": ranks.double().mean().item()}
     for name, fractions in (("map_r", ranking.average_precision), ("r_precision", ranking.r_precision)):
-        metrics[name] = 100.0 * fractions[ranking.measured].mean().item()
+        metrics[name] = 100.0 * fractions[ranking.measured].cpu().mean().item()
     return metrics
 
 
