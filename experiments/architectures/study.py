@@ -74,7 +74,7 @@ ARCHITECTURES = {
     "cosine-gpo": Architecture((*VECTORS, "text_encoder.pooling=gpo"), own=CHOSEN),
     "order": Architecture((*VECTORS, "similarity=order"), own=CHOSEN),
     "scan-t2i": Architecture((*SCAN, "similarity=scan_t2i"), ("max", "hal", "hal+mb"), {}, (0, 1), 5, 4),
-    "photos-cnn": Architecture(PHOTOS, ("hal",), CHOSEN, (0,), 3, 2),
+    "photos-cnn": Architecture(PHOTOS, ("hal",), CHOSEN, epochs=3, decay=2),
 }
 LONG = (
     *("text_encoder.bidirectional=false", "loader.max_words=20", "embedding_dim=512"),
