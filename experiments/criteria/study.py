@@ -64,7 +64,7 @@ def measure_run(run: Path, out: Path, criteria: list[str], root: str | None) -> 
         criterion = chosen("criterion", name)
         references = ["queries"] + (["train"] if criterion.inductive and criterion.needs_reference else [])
         for reference in references:
-            for fitted in [False] + ([True] if criterion.tunable and name != "gm" else []):  # gm is rgm with λ = 1
+            for fitted in [False] + ([True] if criterion.tunable else []):
                 path = out / f"{name}-{reference}-{'tuned' if fitted else 'default'}.json"
                 if not path.exists():
                     model = model or restored(run, root)

@@ -25,6 +25,7 @@ from vsehub.criteria import (
     NNN,
     DualInvertedSoftmax,
     DualSoftmax,
+    GreedyMatching,
     InvertedSoftmax,
     ItemBias,
     MutualProximity,
@@ -465,6 +466,8 @@ def test_kinds_of_truth(tmp_path):
     assert not hasattr(search, "tried_")
     with pytest.raises(InputError, match="MutualProximity has no settings to tune"):
         CorrectedSearch(MutualProximity()).fit(ITEMS, reference=REFERENCE).tune(queries, truth)
+    with pytest.raises(InputError, match="GreedyMatching has no settings to tune"):
+        CorrectedSearch("gm").fit(ITEMS).tune(queries, truth)
     with pytest.raises(InputError, match=r"RelaxedGreedyMatching\(.* matches queries and items; tune chooses settings"):
         CorrectedSearch("rgm").fit(ITEMS).tune(queries, truth)
 
@@ -618,7 +621,7 @@ def test_a_grid_search_of_scikit_learn():
 def test_settings_of_a_criterion():
     for name, parameters, wanted in (
         ("sinkhorn", {"temperature": 0.05}, Sinkhorn(0.05)),
-        ("gm", {}, RelaxedGreedyMatching(1.0)),
+        ("gm", {}, GreedyMatching()),
         ("rgm", {"relaxation": {4: 1.5}}, RelaxedGreedyMatching({4: 1.5})),
     ):
         found = CorrectedSearch(name, k=4, parameters=parameters).fit(ITEMS)

@@ -11,13 +11,13 @@ from types import ModuleType
 @contextmanager
 def script_modules(folder: Path, names: tuple[str, ...]) -> Iterator[dict[str, ModuleType]]:
     """The scripts of a folder by their names, which are not left behind: other folders have scripts of the same."""
-    sys.path.insert(0, str(folder))
     before, paths = set(sys.modules), list(sys.path)
+    sys.path.insert(0, str(folder))
     others = {name: sys.modules.pop(name) for name in names if name in sys.modules}
     try:
         yield {name: import_module(name) for name in names}
     finally:
-        sys.path[:] = [one for one in paths if one != str(folder)]
+        sys.path[:] = paths
         for name in set(sys.modules) - before:  # and those that they import
             if str(getattr(sys.modules[name], "__file__", "")).startswith(str(folder)):
                 del sys.modules[name]

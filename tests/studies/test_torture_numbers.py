@@ -81,7 +81,7 @@ def endless(monkeypatch):
     ("fault", "said"),
     [
         (off_by_a_thousandth, "csls"),
-        (places_for_one_more, "rgm"),
+        (places_for_one_more, "gm"),
         (ties_as_they_fall, "hubness"),
         (ties_that_help, "rank_blocks"),
         (nothing_is_refused, "NaN or infinity"),

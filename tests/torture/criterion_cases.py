@@ -14,6 +14,8 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from torch import Tensor
 
+from vsehub.criteria import GreedyMatching
+
 CRITERIA = Path(__file__).parents[2] / "conf" / "criterion"
 BAD_SETTINGS = (math.inf, -math.inf, math.nan, 0, -1, "ten", None, True, [3])
 ROUNDING, PRODUCTS = 64, 8192  # how many machine epsilons: where scores are given, where they are inexact products
@@ -73,7 +75,13 @@ def discover(folder: Path = CRITERIA) -> list[list[Tested]]:
 
 def _tested(name: str, criterion: Any) -> Tested:
     steps = getattr(criterion, "steps", (criterion,))
-    return Tested(name, criterion, tuple((type(step).__name__, step.parameters()) for step in steps))
+    return Tested(name, criterion, tuple(_step(one) for one in steps))
+
+
+def _step(step: Any) -> tuple[str, dict[str, Any]]:
+    if isinstance(step, GreedyMatching):  # as the oracle knows it
+        return "RelaxedGreedyMatching", {"relaxation": 1.0, **step.parameters()}
+    return type(step).__name__, step.parameters()
 
 
 def _other(random: np.random.Generator, name: str, value: Any) -> Any:

@@ -12,6 +12,7 @@ from .inverted_softmax import InvertedSoftmax as InvertedSoftmax
 from .local_scaling import LocalScaling as LocalScaling
 from .matching.assignment import Assignment as Assignment
 from .matching.base import Matching as Matching
+from .matching.greedy import GreedyMatching as GreedyMatching
 from .matching.greedy import RelaxedGreedyMatching as RelaxedGreedyMatching
 from .mutual_proximity import MutualProximity as MutualProximity
 from .nnn import NNN as NNN

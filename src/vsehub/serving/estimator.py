@@ -293,6 +293,7 @@ class CorrectedSearch:
         """
         with self._changing:
             now = self._require_fitted()
+            require(now.criterion.tunable, f"{type(now.criterion).__name__} has no settings to tune; leave tune out")
             require(
                 isinstance(now.criterion, Correction),
                 f"{now.criterion!r} matches queries and items; tune chooses settings of criteria that correct scores, "

@@ -25,7 +25,7 @@ class RelaxedGreedyMatching(Matching):
     capacity: "paper" is algorithm 1 verbatim, which stops at min(Q, M)·k pairs. With five captions an image its R@1
     from text to image could not pass 20 %; "proportional", the default, gives an item round(λk·max(1, Q/M)) places and
     goes on until every query is served or the pairs run out. Of equal scores the lower query, then the lower item comes
-    first. λ = 1 is greedy matching. Raises InputError for a λ that is not above 0, a k without a λ, and where an item
+    first. λ = 1 is `GreedyMatching`. Raises InputError for a λ that is not above 0, a k without a λ, and where an item
     would have no place.
     """
 
@@ -77,3 +77,15 @@ class RelaxedGreedyMatching(Matching):
             f"relaxation has no value for k = {k}, only for k = {known}; add one, or give a single number",
         )
         return self.relaxation[k]
+
+
+class GreedyMatching(RelaxedGreedyMatching):
+    """Relaxed greedy matching with λ = 1 (EMNLP section 3): an item is in no more lists than on average.
+
+    capacity: as in `RelaxedGreedyMatching`. Nothing is tuned, since λ tells the two apart.
+    """
+
+    GRID: ClassVar = {}
+
+    def __init__(self, capacity: str = "proportional"):
+        super().__init__(1.0, capacity)
