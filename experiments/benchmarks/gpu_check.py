@@ -35,7 +35,7 @@ from experiments.benchmarks.gpu_equality import (
     text_rows,
 )
 from experiments.benchmarks.sources import Synthetic
-from experiments.benchmarks.ways import Way
+from experiments.benchmarks.ways import STAGES, Way
 from vsehub.evaluation.encode import encode_images, encode_texts
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.settings import resolve_precision
@@ -117,6 +117,7 @@ def speed_rows(device: torch.device, data: RetrievalDataModule, steps: int = 50,
             None,
         )
     )
+    rows.append((f"of a step, each waited for: {', '.join(STAGES)}", stage_times(way, device, steps), None))
     split, table = data.load("train")
     module = way.module
     encoders = {
@@ -127,6 +128,14 @@ def speed_rows(device: torch.device, data: RetrievalDataModule, steps: int = 50,
     for name, count in (("images", len(split.images)), ("captions", len(table))):
         rows.append((f"encoding {name}", f"{count / min(times[name]):,.0f} {name}/s", None))
     return rows
+
+
+def stage_times(way: Way, device: torch.device, steps: int) -> str:
+    """The median milliseconds of each of `STAGES`."""
+    way.stages = True
+    common.interleave({"step": way.step}, steps, device)
+    way.stages = False
+    return ", ".join(f"{1e3 * statistics.median(way.seconds[stage]):.1f}" for stage in STAGES) + " ms"
 
 
 def busy_share(way: Way, device: torch.device, steps: int) -> float:
