@@ -18,7 +18,7 @@ from vsehub.criteria.auto import Auto
 from vsehub.criteria.base import Correction, Criterion, ItemBias, Terms, fit_all
 from vsehub.criteria.boosts import BoostTable
 from vsehub.criteria.choose import OwnSettings, Tried, choose
-from vsehub.data.vectors.embeddings import few_checked, look_through, open_vectors
+from vsehub.data.vectors.embeddings import VectorFile, few_checked, look_through, open_vectors
 from vsehub.io.outputs import require_new_file
 from vsehub.neighbors.in_memory import FEW_QUERIES
 from vsehub.neighbors.kinds import KindMeans
@@ -595,7 +595,7 @@ class CorrectedSearch:
         """Vectors that were looked through, and the ids that their file has."""
         device = None if name == "items" else _usable(self.device)
         if isinstance(vectors, VectorSource):
-            return as_vectors(name, vectors, columns, device), getattr(vectors, "ids", None)
+            return as_vectors(name, vectors, columns, device), vectors.ids if isinstance(vectors, VectorFile) else None
         vectors = as_array(name, vectors)
         file = open_vectors(vectors, name, normalize=self.normalize)
         source = as_vectors(name, file, columns, device)
