@@ -4,7 +4,7 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence
 
 from vsehub.checks import one_of
 from vsehub.encoders.fast.prefix_gru import all_states, fits
@@ -17,14 +17,19 @@ def both_ways(network: nn.RNNBase, rows: Tensor, lengths: Tensor) -> tuple[Tenso
 
     rows: (N, L, ...) of which the first lengths[n] are row n's. lengths: (N,), at least 1, on the CPU.
     """
-    packed = pack_padded_sequence(rows, lengths, batch_first=True, enforce_sorted=False)
-    states, last = network(packed)
+    order = lengths.argsort(descending=True, stable=True)
+    count, longest = len(lengths), int(lengths[order[0]])
+    steps = torch.arange(longest)[:, None]
+    running = steps < lengths[order]  # (L, N): step by step, the rows that are not at their end
+    # torch's own packing copies step by step, and each step's gradient is as large as all. Two orders, one copy.
+    places = torch.cat([(order * longest + steps)[running], order.argsort()]).to(rows.device, non_blocking=True)
+    packed, unsorted = places[:-count], places[-count:]
+    given = rows[:, :longest].flatten(0, 1).index_select(0, packed)
+    states, last = network(PackedSequence(given, running.sum(dim=1)))
     last = last[0] if isinstance(network, nn.LSTM) else last
-    # In the packed order: to undo it, torch would wait for the order on the CPU, for lengths that are known.
-    states = pad_packed_sequence(PackedSequence(states.data, states.batch_sizes), batch_first=True)[0]
-    assert packed.unsorted_indices is not None  # enforce_sorted is False
-    states = states.index_select(0, packed.unsorted_indices)
-    return states.unflatten(2, (2, -1)).mean(dim=2), last[-2:].mean(dim=0)
+    mean = states.data.unflatten(1, (2, -1)).mean(dim=1)
+    padded = mean.new_zeros(count * longest, mean.shape[1]).index_copy(0, packed, mean)
+    return padded.unflatten(0, (count, longest)), last[-2:].mean(dim=0).index_select(0, unsorted)
 
 
 class Pooling(nn.Module):
