@@ -80,7 +80,7 @@ class RelaxedGreedyMatching(Matching):
 
 
 class GreedyMatching(RelaxedGreedyMatching):
-    """Relaxed greedy matching with λ = 1 (EMNLP section 3): an item is in no more lists than on average.
+    """Relaxed greedy matching with λ = 1 (EMNLP algorithm 1): an item is in no more lists than on average.
 
     capacity: as in `RelaxedGreedyMatching`. Nothing is tuned, since λ tells the two apart.
     """
