@@ -276,6 +276,15 @@ class TestCriterion:
             criterion.rescore(scores, reference_item_scores=further)[queries][:, items],
         )
 
+    @looped("name", [name for name in names("criterion") if instantiated("criterion", name).correction.nearest_alone])
+    def test_the_nearest_alone_give_the_terms(self, name):
+        criterion = instantiated("criterion", name).correction
+        reference = torch.rand(40, 13, generator=torch.Generator().manual_seed(0)).mul(20).round() / 20  # with ties
+        for k in {one["k"] for one in criterion.grid()} | {criterion.k}:
+            one = criterion.with_parameters(k=min(k, 40))
+            nearest = reference.sort(dim=0, descending=True).values[: one.k]
+            torch.testing.assert_close(one.item_terms(nearest), one.item_terms(reference), rtol=1e-6, atol=0)
+
 
 def encoding(takes, n, seed):
     """n vectors, or n sets of one to four."""

@@ -132,6 +132,7 @@ class Correction(Criterion):
 
     columnwise: whether an item's terms depend only on its own column of scores; otherwise `part`, `merged_terms` and,
     with several passes, `shared` are overridden, so that items can still be taken in parts, on several machines too.
+    nearest_alone: whether they depend on the scores of its k nearest reference queries alone, k being a setting.
     passes: the number of passes of `fit` over the reference queries' scores. query_terms_rank: whether a query's terms
     can change the order of its items. reference_items_as: which scores of reference items the item terms depend on too.
     "rows": those of the reference items with the items, (G, M); without reference items the items themselves are taken.
@@ -141,6 +142,7 @@ class Correction(Criterion):
     """
 
     columnwise: bool = True
+    nearest_alone: ClassVar[bool] = False
     passes: int = 1
     query_terms_rank: bool = False
     reference_items_as: ClassVar[Literal["rows", "columns"] | None] = None

@@ -19,6 +19,7 @@ from vsehub.criteria.boosts import BoostTable
 from vsehub.io.progress import bar
 from vsehub.metrics.positives import Positives
 from vsehub.metrics.ranks import rank_blocks
+from vsehub.metrics.topk import top_k_of_blocks
 from vsehub.neighbors.given import UnitVectors
 from vsehub.neighbors.vectors import VectorSource, as_vectors, row_digests
 
@@ -153,12 +154,13 @@ def choose(
 
     fewest = min(len(rows) for _, rows in fitted_on)
     candidates = among.candidates(fewest)
+    nearest = max((one.parameters()["k"] for _, one in candidates if one.nearest_alone), default=1)
     item_scores = None
     if held is not None and any(one.reference_items_as == "rows" for _, one in candidates):
         item_scores = held[_sample(random, len(held), max(1, MOST_SCORES // len(held)))] @ held.T
     ranks, refused = np.empty((len(candidates), len(asked))), set[int]()
     with bar("choosing the criterion", total=len(fitted_on) * len(candidates)) as steps:
-        for part in _parts(scores, reference_scores, answers, fitted_on):
+        for part in _parts(scores, reference_scores, answers, fitted_on, nearest):
             for number, (name, criterion) in enumerate(candidates):
                 steps.update()
                 if number in refused:
@@ -188,7 +190,7 @@ def choose(
     weighed = None
     if boosts is not None and isinstance(criterion, ItemBias):
         unboosted = torch.empty_like(scores)
-        for part in _parts(scores, reference_scores, answers, fitted_on):
+        for part in _parts(scores, reference_scores, answers, fitted_on, nearest):
             unboosted[part.places] = part.corrected(criterion, item_scores)
         weighed = _choose_weights(unboosted, criterion.scale, boosts, places, answers)
     return Choice(name, criterion, len(asked), folds, len(places), len(seen), tried, weighed)
@@ -285,27 +287,36 @@ def _folds(random: np.random.Generator, asked: np.ndarray, seen: np.ndarray) -> 
 class _Part:
     """Those of the queries to choose by that are corrected together.
 
-    places: which they are (q,). scores: (q, m). reference: the scores of their reference (r, m). answers: theirs.
+    places: which they are (q,). scores: (q, m). reference: the scores of their reference (r, m). nearest: of each item,
+    the largest of these alone (k, m), largest first, for criteria that look at no others. answers: theirs.
     """
 
     places: Tensor
     scores: Tensor
     reference: Tensor
+    nearest: Tensor
     answers: Positives
 
     def corrected(self, criterion: Correction, item_scores: Tensor | None) -> Tensor:
         """The corrected scores (q, m); item_scores: of reference items, for a criterion that needs them."""
         further = item_scores if criterion.reference_items_as == "rows" else None
-        found = criterion.rescore(self.scores, self.reference, reference_item_scores=further)
+        reference = self.nearest[: criterion.parameters()["k"]] if criterion.nearest_alone else self.reference
+        found = criterion.rescore(self.scores, reference, reference_item_scores=further)
         return found.to(self.scores.dtype)
 
 
 def _parts(
-    scores: Tensor, reference_scores: Tensor, answers: Positives, fitted_on: Sequence[tuple[Tensor, Tensor]]
+    scores: Tensor,
+    reference_scores: Tensor,
+    answers: Positives,
+    fitted_on: Sequence[tuple[Tensor, Tensor]],
+    nearest: int,
 ) -> Iterator[_Part]:
-    """The queries with scores (n, m), fold by fold, of which one is held at a time."""
+    """The queries with scores (n, m), fold by fold, of which one is held at a time; nearest: the k of `_Part`'s."""
     for rows, seen in fitted_on:
-        yield _Part(rows, _those(scores, rows), _those(reference_scores, seen), answers.of(rows))
+        reference = _those(reference_scores, seen)
+        largest = top_k_of_blocks((reference.T,), nearest)[0].T
+        yield _Part(rows, _those(scores, rows), reference, largest, answers.of(rows))
 
 
 def _those(scores: Tensor, rows: Tensor) -> Tensor:

@@ -28,6 +28,7 @@ class CSLS(ItemBias):
     """
 
     tried_by_auto = True
+    nearest_alone = True
     scale = 2.0
     GRID: ClassVar = {"k": (1, 2, 5, 10, 20, 50, 100)}
 
@@ -62,4 +63,5 @@ def _warn(k: int, rows: int) -> None:
 
 def mean_of_nearest(reference_scores: Tensor, k: int) -> Tensor:
     """Mean of the k largest of each column (R, m), of all where there are fewer: (m,)."""
-    return top_k_of_blocks((reference_scores.T,), k)[0].mean(dim=1)
+    nearest = reference_scores.T
+    return (top_k_of_blocks((nearest,), k)[0] if k < len(reference_scores) else nearest).mean(dim=1)

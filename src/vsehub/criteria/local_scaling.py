@@ -22,6 +22,7 @@ class LocalScaling(Correction):
     """
 
     tried_by_auto = True
+    nearest_alone = True
     GRID: ClassVar = {"k": (1, 2, 5, 10, 20)}
 
     def __init__(self, k: int = 5):

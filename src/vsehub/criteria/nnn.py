@@ -16,6 +16,7 @@ class NNN(ItemBias):
     """
 
     tried_by_auto = True
+    nearest_alone = True
     GRID: ClassVar = {"k": (1, 8, 32, 128, 512), "weight": (0.25, 0.5, 0.75, 1.0)}
 
     def __init__(self, k: int = 128, weight: float = 0.75):
