@@ -1,0 +1,38 @@
+"""Encoding outside of training."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from vsehub.evaluation.encode import encode_images
+
+
+class Noting(nn.Linear):
+    """A layer that notes how cuDNN may round while it runs, and fails on infinity."""
+
+    def forward(self, images):
+        cudnn = torch.backends.cudnn
+        self.noted = cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision, self.training
+        if not images.isfinite().all():
+            raise ValueError("infinity")
+        return super().forward(images)
+
+
+def settings():
+    return torch.backends.cudnn.conv.fp32_precision, torch.backends.cudnn.rnn.fp32_precision
+
+
+@pytest.mark.parametrize("value", [1.0, np.inf])
+def test_nothing_is_rounded_to_tf32_and_settings_come_back(value):
+    encoder, before = Noting(3, 2), settings()
+    images = np.full((5, 3), value, dtype=np.float32)
+    if np.isfinite(value):
+        torch.testing.assert_close(encode_images(encoder, images, np.arange(5), 2), encoder(torch.from_numpy(images)))
+        encode_images(encoder, images, np.arange(5))
+    else:
+        with pytest.raises(ValueError, match="infinity"):
+            encode_images(encoder, images, np.arange(5))
+    assert encoder.noted == ("ieee", "ieee", False)
+    assert encoder.training
+    assert settings() == before != ("ieee", "ieee")
