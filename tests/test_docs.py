@@ -288,7 +288,9 @@ def test_the_figures_of_noise_are_those_that_were_measured():
     for row in rows:
         place = row["protocol"] if row["protocol"] == "clean" else f"{row['protocol']} {row['rate']}"
         rsums.setdefault(place, {}).setdefault(row["loss"], {})[row["seed"]] = float(row["rsum"])
-    two_fifths, three_fifths = ([rsums[f"{one} {rate}"] for one in ("captions", "images")] for rate in ("0.4", "0.6"))
+    one_fifth, two_fifths, three_fifths = (
+        [rsums[f"{one} {rate}"] for one in ("captions", "images")] for rate in ("0.2", "0.4", "0.6")
+    )
 
     def lead(one: str, other: str, both: list) -> list[str]:
         gaps = [[noisy[one][seed] - noisy[other][seed] for seed in noisy[other]] for noisy in both]
@@ -304,10 +306,17 @@ def test_the_figures_of_noise_are_those_that_were_measured():
         )
         return least > most
 
+    over_max, over_sum, over_hal = (lead("knn_margin", other, one_fifth) for other in ("max", "sum", "hal+mb"))
+    assert f"lies {over_sum[0]} above SUM and {over_max[0]} above MAX under `captions`" in page
+    assert f"{over_sum[1]} and {over_max[1]} under `images`, of which all but the last pass" in page
+    assert f"is {over_hal[0]} behind kNN-margin under `captions` and {over_hal[1]} under `images`" in page
+    assert f"most: {over_sum[0]} and {over_sum[1]} rsum above SUM" in summary
+    gave_up = [row["loss"] for row in rows if row["rate"] == "0.2" and row["collapsed"] == "True"]
+    assert (gave_up.count("max"), gave_up.count("knn_margin")) == (5, 0)
     over_max, over_sum = (lead("knn_margin", other, two_fifths) for other in ("max", "sum"))
     assert f"lies {over_max[0]} above MAX and {over_sum[0]} above SUM under `captions`" in page
     assert f"{over_max[1]} and {over_sum[1]} under `images`" in page
-    assert f"lies {over_max[0]} and {over_max[1]} rsum above MAX" in summary
+    assert f"lies {over_max[0]} and {over_max[1]} above MAX, of which the second holds" in summary
     assert all(apart(("knn_margin",), ("sum", "max"), noisy) for noisy in two_fifths)
     over_max, from_sum = (lead("knn_margin", other, three_fifths) for other in ("max", "sum"))
     by_bank = lead("hal+mb", "hal", three_fifths)

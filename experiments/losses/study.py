@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pandas as pd
 
+from experiments import seeds
 from experiments.compare import loss_overrides
 from experiments.evidence import renew
 from experiments.plots import dots, save
 from experiments.running import run_all
-from experiments.seeds import tell
 from experiments.study import DATA, DRY_RUN, FEATURES, NAME, OUT, TO, Given, Study, Trainings, filled, finish, verb
 from vsehub.checks import existing
 from vsehub.io.files import write_text
@@ -87,14 +87,16 @@ def winners() -> dict[str, list[str]]:
 
 
 def render(folder: Path) -> None:
-    """Draw table.md, the figure and the README's generated parts from results.csv, settings.csv and expected.csv."""
+    """Draw table.md, the figure and the README's parts from results.csv, wide.csv, settings.csv and expected.csv."""
     frame = pd.read_csv(folder / "results.csv")
     means = frame.groupby("loss")["rsum"].mean().sort_values(ascending=False)
     frame["place"] = frame["loss"].map({loss: place for place, loss in enumerate(means.index)})
     frame = frame.sort_values(["place", "seed"]).assign(panel="Losses, each with the recipe that a search chose for it")
-    tell(folder, frame, "loss")
+    seeds.tell(folder, frame, "loss")
     caption = "Losses under their own recipes: mean and deviation over seeds, each run."
     save(folder, dots(frame, "rsum", "loss", "panel", "rsum", caption, "rsum on test, plain search"))
+    wide = pd.read_csv(folder / "wide.csv")
+    renew(folder / "README.md", seeds.cases(wide, "loss").markdown(), "wide")
     renew(folder / "README.md", settings(pd.read_csv(folder / "settings.csv")).markdown(), "settings")
 
 
