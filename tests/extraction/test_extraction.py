@@ -79,6 +79,18 @@ def test_processes():
 
 
 class TestFeatures:
+    def test_nothing_is_rounded_to_tf32(self, tmp_path):
+        cudnn, noted = torch.backends.cudnn, []
+
+        def noting(images):
+            noted.append((cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision))
+            return pixels(images)
+
+        before = cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision
+        run({"train": split([2] * 4)}, chunks_of({"train": 4}, 4), ChunkFiles(tmp_path / PARTS, SETTINGS), noting)
+        assert set(noted) == {("ieee", "ieee")}
+        assert (cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision) == before != ("ieee", "ieee")
+
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
     def test_in_pieces_as_at_once(self, tmp_path, dtype):
         splits = {"train": split([2] * 11), "val": split([2] * 2, seed=1)}

@@ -1,7 +1,6 @@
 """Encoding a split: each image once, captions of similar length in one batch."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 from vsehub.data.sources import ArrayLike, CaptionedImages
 from vsehub.data.text.tokens import TokenTable, VectorTable
 from vsehub.data.text.vocabulary import Words
+from vsehub.encoders.precision import without_tf32
 from vsehub.io.progress import ahead, bar
 from vsehub.sets import Encoding, Rows, concatenated
 
@@ -120,21 +120,7 @@ def _in_eval_mode(
     training = encoder.training
     encoder.eval()
     try:
-        with _cudnn_in_float32():
+        with without_tf32():
             return concatenated([encode(batch, device).float() for batch in bar(name, batches, count)])
     finally:
         encoder.train(training)
-
-
-@contextmanager
-def _cudnn_in_float32() -> Iterator[None]:
-    """Keeps cuDNN from rounding float32 to TF32, ten bits, as torch lets it for GRUs and convolutions."""
-    cudnn: Any = torch.backends.cudnn
-    before = [(kind, kind.fp32_precision) for kind in (cudnn.conv, cudnn.rnn)]
-    try:
-        for kind, _ in before:
-            kind.fp32_precision = "ieee"
-        yield
-    finally:
-        for kind, precision in before:
-            kind.fp32_precision = precision

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from vsehub.data.sources import CaptionedImages
+from vsehub.encoders.precision import without_tf32
 from vsehub.extraction.chunks import Chunk, ChunkFiles
 from vsehub.io.progress import ahead, bar
 from vsehub.io.rows import UnusableRows
@@ -49,7 +50,7 @@ def extract(
 
     writing: Future[None] | None = None
     steps = bar("extracting", total=whole, initial=whole - images, unit=" images", smoothing=0.05)
-    with steps, ThreadPoolExecutor(1) as writer, torch.inference_mode():
+    with steps, ThreadPoolExecutor(1) as writer, torch.inference_mode(), without_tf32():
         batches = ahead((read(rows) for chunk in missing for rows in _batches(chunk, batch_size)), _AHEAD)
         for chunk in missing:
             found = []
