@@ -340,6 +340,35 @@ def test_the_figures_of_noise_are_those_that_were_measured():
     assert all(apart(("hal", "hal+mb"), ("sum", "max", "knn_margin"), one) for one in (two_fifths[0], *three_fifths))
 
 
+def test_the_figures_of_the_wide_losses_are_those_that_were_measured():
+    folder = ROOT / "experiments" / "losses"
+    page, summary = (
+        " ".join(path.read_text().split()) for path in (folder / "README.md", ROOT / "docs" / "results.md")
+    )
+    read = {
+        name: {
+            (row["loss"], row["seed"]): row for row in csv.DictReader((folder / f"{name}.csv").read_text().splitlines())
+        }
+        for name in ("wide", "results")
+    }
+    seeds = sorted({seed for _, seed in read["wide"]})
+
+    def gap(one: tuple, other: tuple, measured: str = "rsum") -> list[float]:
+        first, second = ([float(read[name][loss, seed][measured]) for seed in seeds] for name, loss in (one, other))
+        return [a - b for a, b in zip(first, second, strict=True)]
+
+    ahead, behind = (gap(("wide", "hal"), ("wide", "infonce"), measured) for measured in ("rsum", "val_rsum"))
+    lead = f"is {mean(ahead):.1f} ± {stdev(ahead):.1f} above InfoNCE"
+    assert f"{lead} over three seeds" in page
+    assert f"{lead} on test and {-mean(behind):.1f} behind on validation (three seeds)" in summary
+    assert len(seeds) == 3
+    rsums = {loss: [float(read["wide"][loss, seed]["rsum"]) for seed in seeds] for loss in ("hal", "infonce")}
+    assert min(rsums["hal"]) > max(rsums["infonce"])
+    gains = [gap(("wide", loss), ("results", loss)) for loss in ("hal", "infonce")]
+    told = [f"{mean(one):.1f} ± {stdev(one):.1f}" for one in gains]
+    assert f"HAL gains {told[0]} on test and InfoNCE {told[1]}." in page
+
+
 def test_the_figures_of_the_wide_defaults_are_those_that_were_measured():
     folder = ROOT / "experiments" / "regularisation"
     page, summary = (

@@ -110,7 +110,7 @@ STUDY = Study(
     __file__,
     trainings={
         "results": Trainings(cases, (*COMMON, *TRAINED), range(5), dict.fromkeys(BORROWED, range(3)), column="loss"),
-        "wide": Trainings(winners, (*COMMON, *WIDE), range(5), column="loss"),
+        "wide": Trainings(winners, (*COMMON, *WIDE), column="loss"),
     },
     render=render,
     verbs={"tune": tune, "choose": choose},
