@@ -260,7 +260,7 @@ def test_the_figures_of_architectures_are_those_that_were_measured():
 
     def lead(one: str, other: str) -> str:
         gaps = [rsums[one][seed] - value for seed, value in rsums[other].items() if seed in rsums[one]]
-        return f"{mean(gaps):.1f} ± {stdev(gaps):.1f}"
+        return _told(gaps)
 
     over = lead("order/hal", "order/sum"), lead("order/hal", "order/max"), lead("order/sum", "order/max")
     assert f"holds over three seeds, by {over[0]} over SUM and {over[1]} over MAX" in page
@@ -277,6 +277,8 @@ def test_the_figures_of_architectures_are_those_that_were_measured():
         for one in ("cosine-last", "cosine-gpo", "order", "scan-t2i")
     ]
     assert f"changes the mean by {max(banks):.1f} rsum at most" in page
+    photos = [f"{rsums['photos-cnn/hal'][seed]:.1f}" for seed in "012"]
+    assert f"gave {photos[0]} and {photos[1]} with seeds 0 and 1, and {photos[2]}, chance, with seed 2" in page
 
 
 def test_the_figures_of_noise_are_those_that_were_measured():
@@ -358,14 +360,14 @@ def test_the_figures_of_the_wide_losses_are_those_that_were_measured():
         return [a - b for a, b in zip(first, second, strict=True)]
 
     ahead, behind = (gap(("wide", "hal"), ("wide", "infonce"), measured) for measured in ("rsum", "val_rsum"))
-    lead = f"is {mean(ahead):.1f} ± {stdev(ahead):.1f} above InfoNCE"
+    lead = f"is {_told(ahead)} above InfoNCE"
     assert f"{lead} over three seeds" in page
     assert f"{lead} on test and {-mean(behind):.1f} behind on validation (three seeds)" in summary
     assert len(seeds) == 3
     rsums = {loss: [float(read["wide"][loss, seed]["rsum"]) for seed in seeds] for loss in ("hal", "infonce")}
     assert min(rsums["hal"]) > max(rsums["infonce"])
     gains = [gap(("wide", loss), ("results", loss)) for loss in ("hal", "infonce")]
-    told = [f"{mean(one):.1f} ± {stdev(one):.1f}" for one in gains]
+    told = [_told(one) for one in gains]
     assert f"HAL gains {told[0]} on test and InfoNCE {told[1]}." in page
 
 
@@ -381,7 +383,7 @@ def test_the_figures_of_the_wide_defaults_are_those_that_were_measured():
 
     plain, corrected = (reached("defaults, 1024 dimensions", measured) for measured in ("nns", "is"))
     narrow, narrow_corrected = (reached("defaults", measured) for measured in ("nns", "is"))
-    told = [f"{mean(one):.1f} ± {stdev(one):.1f}" for one in (plain, corrected)]
+    told = [_told(one) for one in (plain, corrected)]
     assert f"reach {told[0]} in plain search and {told[1]} with the inverted softmax over five seeds" in page
     apart = mean(plain) - mean(narrow), mean(corrected) - mean(narrow_corrected)
     assert f"over five seeds, {apart[0]:.1f} and {apart[1]:.1f} above 512 dimensions" in page
@@ -408,9 +410,6 @@ def test_the_figures_of_the_tuned_grid_are_those_that_were_measured():
     def gain(loss: str, criterion: str, reference: str) -> list[float]:
         return lead((loss, criterion, reference), (loss, "nns", "none"))
 
-    def told(gaps: list[float]) -> str:
-        return f"{mean(gaps):.1f} ± {stdev(gaps):.1f}"
-
     def span(criterion: str, reference: str) -> str:
         gains = [mean(gain(loss, criterion, reference)) for loss in {loss for loss, *_ in rsums} - {"max"}]
         return f"{min(gains):.1f} to {max(gains):.1f}"
@@ -422,14 +421,14 @@ def test_the_figures_of_the_tuned_grid_are_those_that_were_measured():
     assert f"{span('is', train)}, {span('csls', train)} and {span('sinkhorn', train)}." in page
     assert f"adds {span('is', train)} rsum and CSLS {span('csls', train)}, by loss" in summary
     after_hal, after_margin = (
-        [told(gain(loss, one, queries)) for one in ("csls", "is")] for loss in ("hal", "knn_margin")
+        [_told(gain(loss, one, queries)) for one in ("csls", "is")] for loss in ("hal", "knn_margin")
     )
     assert f"CSLS adds {after_hal[0]} and the inverted softmax {after_hal[1]}" in page
     assert f"after kNN-margin {after_margin[0]} and {after_margin[1]}" in page
     for loss, said in (("sum", "SUM"), ("knn_margin", "kNN-margin"), ("siglip", "SigLIP")):
         gaps = lead(("hal", "is", queries), (loss, "is", queries))
         assert min(gaps) > 0
-        assert re.search(rf"{told(gaps)} above {said}", page), said
+        assert re.search(rf"{_told(gaps)} above {said}", page), said
     losses = [-mean(gain("max", one, kind)) for one in ("is", "sinkhorn") for kind in (queries, train)]
     gains = [mean(gain("max", one, kind)) for one in ("csls", "nnn") for kind in (queries, train)]
     assert f"lose {min(losses):.0f} to {max(losses):.0f} rsum" in page
@@ -474,3 +473,8 @@ def test_other_figures_are_those_that_were_measured():
 
 def _benchmark(name: str, device: str = "cpu") -> dict:
     return json.loads((ROOT / "experiments" / "benchmarks" / "results" / f"{name}-{device}.json").read_text())
+
+
+def _told(values: list[float]) -> str:
+    """As the pages write a mean and its sample deviation."""
+    return f"{mean(values):.1f} ± {stdev(values):.1f}"

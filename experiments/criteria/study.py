@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from experiments.checkpoints import chosen, restored
 from experiments.evidence import judged, judged_table, read_expected, renew, spread, verdict
+from experiments.grid.measure import cells, file_name
 from experiments.plots import save
 from experiments.study import DATA_ROOT, MEASURED, RUNS, TO, Given, Study, option, verb
 from vsehub.checks import require
@@ -60,15 +61,12 @@ def measure_run(run: Path, out: Path, criteria: list[str], root: str | None) -> 
     """Write every measurement of one run that `out` lacks."""
     model = None
     protocol = chosen("protocol", "single")
-    for name in tqdm(criteria, out.name):
-        criterion = chosen("criterion", name)
-        references = ["queries"] + (["train"] if criterion.inductive and criterion.needs_reference else [])
-        for reference in references:
-            for fitted in [False] + ([True] if criterion.tunable else []):
-                path = out / f"{name}-{reference}-{'tuned' if fitted else 'default'}.json"
-                if not path.exists():
-                    model = model or restored(run, root)
-                    write_json(path, measured(model, Measurement("test", criterion, name, protocol, reference, fitted)))
+    for name, reference, fitted in tqdm([*cells(criteria)], out.name):
+        path = out / file_name(name, reference, fitted)
+        if not path.exists():
+            model = model or restored(run, root)
+            asked = Measurement("test", chosen("criterion", name), name, protocol, reference, fitted)
+            write_json(path, measured(model, asked))
 
 
 @verb(option("measured", type=Path, help="the folder that `measure` wrote"), TO)

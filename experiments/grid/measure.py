@@ -63,7 +63,7 @@ def measure_run(folder: Path, run: Run, out: Path, criteria: Sequence[str], root
 def cells(criteria: Sequence[str]) -> Iterator[tuple[str, str, bool]]:
     """What one run is measured under: criterion, reference, whether its settings are tuned on val.
 
-    What matches has no inductive form; nns refers to nothing and has nothing to fit; gm is rgm with a relaxation of 1.
+    What matches has no inductive form; nns refers to nothing; nns and gm have nothing to fit.
     """
     for name in criteria:
         criterion = chosen("criterion", name)

@@ -6,6 +6,7 @@ Weights of boosts are chosen under the chosen criterion, on the same scores and 
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -154,13 +155,13 @@ def choose(
 
     fewest = min(len(rows) for _, rows in fitted_on)
     candidates = among.candidates(fewest)
-    nearest = max((one.parameters()["k"] for _, one in candidates if one.nearest_alone), default=1)
+    deepest = max((one.parameters()["k"] for _, one in candidates if one.nearest_alone), default=1)
     item_scores = None
     if held is not None and any(one.reference_items_as == "rows" for _, one in candidates):
         item_scores = held[_sample(random, len(held), max(1, MOST_SCORES // len(held)))] @ held.T
     ranks, refused = np.empty((len(candidates), len(asked))), set[int]()
     with bar("choosing the criterion", total=len(fitted_on) * len(candidates)) as steps:
-        for part in _parts(scores, reference_scores, answers, fitted_on, nearest):
+        for part in _parts(scores, reference_scores, answers, fitted_on, deepest):
             for number, (name, criterion) in enumerate(candidates):
                 steps.update()
                 if number in refused:
@@ -190,7 +191,7 @@ def choose(
     weighed = None
     if boosts is not None and isinstance(criterion, ItemBias):
         unboosted = torch.empty_like(scores)
-        for part in _parts(scores, reference_scores, answers, fitted_on, nearest):
+        for part in _parts(scores, reference_scores, answers, fitted_on, deepest):
             unboosted[part.places] = part.corrected(criterion, item_scores)
         weighed = _choose_weights(unboosted, criterion.scale, boosts, places, answers)
     return Choice(name, criterion, len(asked), folds, len(places), len(seen), tried, weighed)
@@ -287,15 +288,20 @@ def _folds(random: np.random.Generator, asked: np.ndarray, seen: np.ndarray) -> 
 class _Part:
     """Those of the queries to choose by that are corrected together.
 
-    places: which they are (q,). scores: (q, m). reference: the scores of their reference (r, m). nearest: of each item,
-    the largest of these alone (k, m), largest first, for criteria that look at no others. answers: theirs.
+    places: which they are (q,). scores: (q, m). reference: the scores of their reference (r, m). deepest: the largest k
+    of the criteria that look at an item's k nearest of these alone. answers: theirs.
     """
 
     places: Tensor
     scores: Tensor
     reference: Tensor
-    nearest: Tensor
+    deepest: int
     answers: Positives
+
+    @cached_property
+    def nearest(self) -> Tensor:
+        """The largest scores of each item with its reference, largest first: (deepest, m)."""
+        return top_k_of_blocks((self.reference.T,), self.deepest)[0].T
 
     def corrected(self, criterion: Correction, item_scores: Tensor | None) -> Tensor:
         """The corrected scores (q, m); item_scores: of reference items, for a criterion that needs them."""
@@ -310,13 +316,11 @@ def _parts(
     reference_scores: Tensor,
     answers: Positives,
     fitted_on: Sequence[tuple[Tensor, Tensor]],
-    nearest: int,
+    deepest: int,
 ) -> Iterator[_Part]:
-    """The queries with scores (n, m), fold by fold, of which one is held at a time; nearest: the k of `_Part`'s."""
+    """The queries with scores (n, m), fold by fold, of which one is held at a time. deepest: as in `_Part`."""
     for rows, seen in fitted_on:
-        reference = _those(reference_scores, seen)
-        largest = top_k_of_blocks((reference.T,), nearest)[0].T
-        yield _Part(rows, _those(scores, rows), reference, largest, answers.of(rows))
+        yield _Part(rows, _those(scores, rows), _those(reference_scores, seen), deepest, answers.of(rows))
 
 
 def _those(scores: Tensor, rows: Tensor) -> Tensor:

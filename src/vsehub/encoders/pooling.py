@@ -21,7 +21,8 @@ def both_ways(network: nn.RNNBase, rows: Tensor, lengths: Tensor) -> tuple[Tenso
     count, longest = len(lengths), int(lengths[order[0]])
     steps = torch.arange(longest)[:, None]
     running = steps < lengths[order]  # (L, N): step by step, the rows that are not at their end
-    # torch's own packing copies step by step, and each step's gradient is as large as all. Two orders, one copy.
+    # torch's own packing copies step by step, and each step's gradient is as large as all. One copy to the device
+    # serves the packed order and the one that undoes the sorting.
     places = torch.cat([(order * longest + steps)[running], order.argsort()]).to(rows.device, non_blocking=True)
     packed, unsorted = places[:-count], places[-count:]
     given = rows[:, :longest].flatten(0, 1).index_select(0, packed)
