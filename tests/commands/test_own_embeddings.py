@@ -734,6 +734,10 @@ def test_what_a_choice_cannot_be_made_by(files, here):
         ((*auto, "tune_share=1"), "tune_share is 1; expected a share between 0 and 1"),
         ((*auto, "tune_queries=q.npy", "tune_truth=rows.csv"), "300 of the 300 queries that are ranked are in"),
         ((*sides, "tune_queries=q.npy"), "tune_queries is for criterion=auto; csls is not chosen by anything"),
+        (
+            (*sides, "criterion=gm", "tune_truth=rows.csv"),
+            "tune_truth is for criterion=auto; gm is not chosen by anything",
+        ),
         ((*auto, "criterion.among=[rgm]"), "criterion auto: criterion.among is 'rgm'; choose one of 'nns', 'csls'"),
         ((*auto, "criterion.among=[qb_norm]", "index=flat"), "among names no criterion besides nns"),
     ):

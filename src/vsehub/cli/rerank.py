@@ -58,7 +58,8 @@ def rerank(cfg: DictConfig) -> None:
         tuning = Tuning(cfg.tune_queries, cfg.tune_truth, cfg.tune_share)
         criterion = criterion.indexable() if index is not None or cfg.biases or boosts is not None else criterion
     else:
-        require(cfg.tune_queries is None, f"tune_queries is for criterion=auto; {name} is not chosen by anything")
+        for key in ("tune_queries", "tune_truth"):
+            require(cfg[key] is None, f"{key} is for criterion=auto; {name} is not chosen by anything")
     require(
         not settings.scored or cfg.tune_queries is None,
         "tune_queries holds vectors, and scores are given; omit it: a part of the queries with truth is used to choose",
