@@ -31,6 +31,9 @@ TEACHERS = "teacher=[" + ",".join(BEST % one for one in ("hal-0", "hal-1", "cca-
 # `tune` was for HAL. A teacher's weight is relative to the loss: larger for InfoNCE and kNN-margin, whose values are.
 TUNED = ("experiment=strong", TEACHERS)
 HAL = ("loss=hal", "distillation.weight=11.8")
+KNN_MARGIN = ("loss=knn_margin", "distillation.weight=3000")
+TRANSFORMER = ("text_encoder=text_transformer", "text_encoder.pooling=gpo")
+STUDENTS = "teacher=[" + ",".join(BEST % f"student+tuned+infonce+1024-dimensions-{seed}" for seed in range(5)) + "]"
 CASES = {
     "cca": ("experiment=cca",),
     "hal": SHORT,
@@ -45,9 +48,18 @@ CASES = {
     "student, tuned, weight 60": (*TUNED, "loss=hal", "distillation.weight=60", *SHORT),
     "student, tuned, infonce": (*TUNED, *SHORT),
     "student, tuned, infonce, weight 700": (*TUNED, "distillation.weight=700", *SHORT),
-    "student, tuned, knn_margin": (*TUNED, "loss=knn_margin", "distillation.weight=3000", *SHORT),
+    "student, tuned, knn_margin": (*TUNED, *KNN_MARGIN, *SHORT),
+    "student, tuned, infonce, 20 epochs": (*TUNED, "embedding_dim=512"),
     "student, tuned, 1024 dimensions": (*TUNED, *HAL),
     "student, tuned, infonce, 1024 dimensions": TUNED,
+    "student, tuned, knn_margin, 1024 dimensions": (*TUNED, *KNN_MARGIN),
+    "student, tuned, infonce, 2048 dimensions": (*TUNED, "embedding_dim=2048"),
+    "student of students, 1024 dimensions": ("experiment=strong", STUDENTS),
+    "student of students, hal, 1024 dimensions": ("experiment=strong", STUDENTS, *HAL),
+    "hal, transformer, lr 0.0002": (*SHORT, *TRANSFORMER, "optimizer.lr=0.0002"),
+    "hal, transformer, lr 0.0005": (*SHORT, *TRANSFORMER, "optimizer.lr=0.0005"),
+    "hal, transformer, lr 0.001": (*SHORT, *TRANSFORMER),
+    "student, tuned, infonce, transformer": (*TUNED, *TRANSFORMER, "optimizer.lr=0.0005"),
 }
 FIVE = tuple(f"hal-{seed}" for seed in range(5))
 LOSSES = ("", "+infonce", "+knn_margin")
@@ -76,14 +88,18 @@ MEMBERS = {
     "five of HAL": FIVE,
     "five of HAL, and CCA": (*FIVE, "cca-0"),
 }
-ONCE = {name: (0,) for name in ("cca", *(case for case in CASES if case.startswith("student, ")))}
+ONCE = {name: (0,) for name in ("cca", *(case for case in CASES if case.startswith(("student, ", "hal, "))))}
 OFTEN = {
     "student, infonce, weight 30": (0, 1),
     "student, tuned": (0, 1, 2),
     "student, tuned, infonce": (0, 1, 2),
     "student, tuned, knn_margin": (0, 1),
-    "student, tuned, 1024 dimensions": (0, 1),
+    "student, tuned, infonce, 20 epochs": (0, 1, 2),
+    "student, tuned, 1024 dimensions": range(5),
     "student, tuned, infonce, 1024 dimensions": range(5),
+    "student, tuned, knn_margin, 1024 dimensions": range(5),
+    "student of students, 1024 dimensions": (0, 1, 2),
+    "student of students, hal, 1024 dimensions": (0, 1, 2),
 }
 COLUMNS = {"nns": "test, plain", "is": "test, is", "sinkhorn": "test, sinkhorn"}
 
