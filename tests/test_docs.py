@@ -195,26 +195,49 @@ def test_the_figures_of_the_strongest_recipe_are_those_that_were_measured():
         ensembles = {row["ensemble"]: row for row in csv.DictReader(file)}
     teachers, five = (ensembles[name] for name in ("two of HAL, and CCA", "five of InfoNCE and 1024 dimensions"))
 
-    def both(case, spread=True):
-        values = [[float(row[name]) for row in rows if row["case"] == case] for name in ("test_nns", "test_is")]
-        return [
-            f"{mean(one):.1f} ± {stdev(one):.1f}" if spread else f"{mean(one):.1f}"
-            for one in values
-            if len(one) > spread
-        ]
+    def both(case):
+        return [_told([float(row[name]) for row in rows if row["case"] == case]) for name in ("test_nns", "test_is")]
 
     together = f"reach {float(teachers['nns']):.1f} together in plain search and {float(teachers['is']):.1f} with"
     hal, infonce, alone = (" and ".join(both(case)) for case in ("student, tuned", "student, tuned, infonce", "hal"))
-    wide = " and ".join(both("student, tuned, 1024 dimensions", spread=False))
-    wide_infonce = " and ".join(both("student, tuned, infonce, 1024 dimensions"))
+    wide, wide_infonce, widest = (
+        " and ".join(both(f"student, tuned, {case} dimensions")) for case in ("1024", "infonce, 1024", "infonce, 2048")
+    )
     most = f"these five together reach {float(five['nns']):.1f} and {float(five['is']):.1f}"
     for said in (
         together,
         f"reaches {hal} with HAL and {infonce} with InfoNCE (three seeds each)",
-        f"{wide} (HAL, two seeds), {wide_infonce} (InfoNCE, five seeds); {most}",
+        f"{wide} (HAL, five seeds), {wide_infonce} (InfoNCE, five seeds), not told apart; {most}",
         f"HAL alone has {alone} (five)",
     ):
         assert said in page
+    own = " ".join((folder / "README.md").read_text().split())
+    assert f"reaches {widest} (three seeds)" in own.replace(" rsum in plain search", "").replace(" corrected", "")
+    runs = {case: {row["seed"]: row for row in rows if row["case"] == case} for case in {row["case"] for row in rows}}
+
+    def ahead(one, other, measured):
+        seeds = sorted(runs[one].keys() & runs[other])
+        return _told([float(runs[one][seed][measured]) - float(runs[other][seed][measured]) for seed in seeds])
+
+    def more(one, other, between="and"):
+        return f"{ahead(one, other, 'test_nns')} {between} {ahead(one, other, 'test_is')}"
+
+    tuned, at = "student, tuned, infonce", "1024 dimensions"
+    beside_hal = (f"student, tuned, {at}", "val_rsum")
+    for said in (
+        more("student, tuned", "hal", "points above HAL with the same seed in plain search and") + " corrected",
+        f"instead of 13 add {more(f'{tuned}, 20 epochs', tuned)} at 512 dimensions",
+        f"1,024 dimensions {more(f'{tuned}, {at}', f'{tuned}, 20 epochs')} more",
+        f"2,048 another {more(f'{tuned}, 2048 dimensions', f'{tuned}, {at}')} (InfoNCE, three seeds each)",
+        f"2,048 dimensions are {ahead(f'{tuned}, 2048 dimensions', f'{tuned}, {at}', 'val_rsum')} above 1,024",
+        f"InfoNCE is {more(f'{tuned}, {at}', f'student, tuned, {at}', 'above HAL in plain search and')} corrected",
+    ):
+        assert said in own
+    behind = [f"student, tuned, {loss}, {at}" for loss in ("infonce", "knn_margin")]
+    told = " and ".join(ahead(one, *beside_hal) for one in behind)
+    assert f"HAL is behind both, by {told}, and each of its seeds" in own
+    best = max(float(row["val_rsum"]) for row in runs[beside_hal[0]].values())
+    assert all(float(row["val_rsum"]) > best for one in behind for row in runs[one].values())
 
 
 def test_the_figures_of_the_bank_are_those_that_were_measured():
@@ -361,11 +384,12 @@ def test_the_figures_of_the_wide_losses_are_those_that_were_measured():
 
     ahead, behind = (gap(("wide", "hal"), ("wide", "infonce"), measured) for measured in ("rsum", "val_rsum"))
     lead = f"is {_told(ahead)} above InfoNCE"
-    assert f"{lead} over three seeds" in page
-    assert f"{lead} on test and {-mean(behind):.1f} behind on validation (three seeds)" in summary
-    assert len(seeds) == 3
-    rsums = {loss: [float(read["wide"][loss, seed]["rsum"]) for seed in seeds] for loss in ("hal", "infonce")}
-    assert min(rsums["hal"]) > max(rsums["infonce"])
+    back = _told([-one for one in behind])
+    assert f"{lead} over five seeds, and ahead with four of them; on validation HAL is {back} behind" in page
+    assert f"three seeds HAL was {_told(ahead[:3])} ahead" in page
+    assert f"{lead} on test and {-mean(behind):.1f} behind on validation (five seeds)" in summary
+    assert len(seeds) == 5
+    assert sum(one > 0 for one in ahead) == 4
     gains = [gap(("wide", loss), ("results", loss)) for loss in ("hal", "infonce")]
     told = [_told(one) for one in gains]
     assert f"HAL gains {told[0]} on test and InfoNCE {told[1]}." in page

@@ -32,6 +32,7 @@ TEACHERS = "teacher=[" + ",".join(BEST % one for one in ("hal-0", "hal-1", "cca-
 TUNED = ("experiment=strong", TEACHERS)
 HAL = ("loss=hal", "distillation.weight=11.8")
 KNN_MARGIN = ("loss=knn_margin", "distillation.weight=3000")
+RATES = (0.0002, 0.0005, 0.001)
 TRANSFORMER = ("text_encoder=text_transformer", "text_encoder.pooling=gpo")
 STUDENTS = "teacher=[" + ",".join(BEST % f"student+tuned+infonce+1024-dimensions-{seed}" for seed in range(5)) + "]"
 CASES = {
@@ -56,10 +57,13 @@ CASES = {
     "student, tuned, infonce, 2048 dimensions": (*TUNED, "embedding_dim=2048"),
     "student of students, 1024 dimensions": ("experiment=strong", STUDENTS),
     "student of students, hal, 1024 dimensions": ("experiment=strong", STUDENTS, *HAL),
-    "hal, transformer, lr 0.0002": (*SHORT, *TRANSFORMER, "optimizer.lr=0.0002"),
-    "hal, transformer, lr 0.0005": (*SHORT, *TRANSFORMER, "optimizer.lr=0.0005"),
-    "hal, transformer, lr 0.001": (*SHORT, *TRANSFORMER),
-    "student, tuned, infonce, transformer": (*TUNED, *TRANSFORMER, "optimizer.lr=0.0005"),
+    **{f"hal, transformer, lr {lr}": (*SHORT, *TRANSFORMER, f"optimizer.lr={lr}") for lr in RATES},
+    **{
+        f"student, tuned, infonce, transformer, lr {lr}": (
+            *(*TUNED, *TRANSFORMER, "embedding_dim=512", f"optimizer.lr={lr}", "~text_encoder.word_dropout"),
+        )
+        for lr in RATES
+    },
 }
 FIVE = tuple(f"hal-{seed}" for seed in range(5))
 LOSSES = ("", "+infonce", "+knn_margin")
@@ -98,6 +102,8 @@ OFTEN = {
     "student, tuned, 1024 dimensions": range(5),
     "student, tuned, infonce, 1024 dimensions": range(5),
     "student, tuned, knn_margin, 1024 dimensions": range(5),
+    "student, tuned, infonce, 2048 dimensions": (0, 1, 2),
+    "student, tuned, infonce, transformer, lr 0.001": (0, 1, 2),
     "student of students, 1024 dimensions": (0, 1, 2),
     "student of students, hal, 1024 dimensions": (0, 1, 2),
 }
@@ -162,10 +168,11 @@ def timed_row(run: Path) -> dict[str, Any] | None:
 
 
 def render(folder: Path) -> None:
-    """Write the README's tables from models.csv and ensembles.csv."""
-    frame = pd.read_csv(folder / "models.csv")
-    singles = over_seeds({case: frame[frame["case"] == case] for case in CASES}, "model", 1)
-    renew(folder / "README.md", singles.markdown(), "models")
+    """Write the README's tables from trials.csv, models.csv, ensembles.csv, and earlier.csv, of another training."""
+    for name in ("models", "earlier"):
+        frame = pd.read_csv(folder / f"{name}.csv")
+        singles = over_seeds({case: frame[frame["case"] == case] for case in CASES}, "model", 1)
+        renew(folder / "README.md", singles.markdown(), name)
     rows = [
         [one["ensemble"], *(f"{one[key]:.1f}" for key in COLUMNS)]
         for _, one in pd.read_csv(folder / "ensembles.csv").iterrows()
