@@ -79,9 +79,12 @@ def test_the_commands_of_the_strongest_recipe(features, tmp_path, vsehub):
         own = GRID if "experiment=cca" in words else small
         vsehub(*words, *own, cwd=tmp_path)
         assert program == "vsehub"
-    (record,) = [json.loads(one.read_text()) for one in tmp_path.rglob("run.json") if "strong" in one.read_text()]
-    assert record["status"] == "finished"
-    assert len(record["teacher"]) == 3
+    (other,) = re.findall(r"leaves out: `(.*?)`", page)
+    vsehub(*words, *own, *other.split(), cwd=tmp_path)
+    records = [json.loads(one.read_text()) for one in tmp_path.rglob("run.json") if "strong" in one.read_text()]
+    assert [record["status"] for record in records] == ["finished", "finished"]
+    assert all(len(record["teacher"]) == 3 for record in records)
+    assert {record["architecture"].split("+")[0] for record in records} == {"text_gru_gpo", "text_transformer"}
 
 
 def test_two_modalities_that_are_vectors(features, vsehub):
