@@ -287,6 +287,7 @@ def test_the_figures_of_architectures_are_those_that_were_measured():
 
     over = lead("order/hal", "order/sum"), lead("order/hal", "order/max"), lead("order/sum", "order/max")
     assert f"holds over three seeds, by {over[0]} over SUM and {over[1]} over MAX" in page
+    assert f"and in SCAN by {lead('scan-t2i/hal', 'scan-t2i/max')} over MAX;" in page
     assert f"on order embeddings MAX is {over[2]} behind SUM, which holds over seeds" in page
     raised = [
         mean(rsums[f"cosine-gpo/{loss}"].values()) - mean(rsums[f"cosine-last/{loss}"].values())

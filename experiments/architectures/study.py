@@ -73,7 +73,7 @@ ARCHITECTURES = {
     "cosine-last": Architecture(VECTORS, own=CHOSEN),
     "cosine-gpo": Architecture((*VECTORS, "text_encoder.pooling=gpo"), own=CHOSEN),
     "order": Architecture((*VECTORS, "similarity=order"), own=CHOSEN),
-    "scan-t2i": Architecture((*SCAN, "similarity=scan_t2i"), ("max", "hal", "hal+mb"), {}, (0, 1), 5, 4),
+    "scan-t2i": Architecture((*SCAN, "similarity=scan_t2i"), ("max", "hal", "hal+mb"), epochs=5, decay=4),
     "photos-cnn": Architecture(PHOTOS, ("hal",), CHOSEN, epochs=3, decay=2),
 }
 LONG = (
