@@ -30,11 +30,15 @@ PLAIN = (
 )
 SHORT = ("embedding_dim=512", "trainer.max_epochs=13")
 WORDS, IMAGES, EMBEDDINGS = "text_encoder.word_dropout=0.3", "image_encoder.dropout=0.2", "embedding_dropout=0.1"
+LEFT_OUT = "augmentation.drop_words=0.2"
 AVERAGE, BOTH_WAYS = "callbacks=ema", "text_encoder.bidirectional=true"
 CASES = {
     "none": (*PLAIN, *SHORT),
     "words": (*PLAIN, *SHORT, WORDS),
-    "all, words left out": (*PLAIN, *SHORT, AVERAGE, WORDS, IMAGES, EMBEDDINGS, "augmentation.drop_words=0.2"),
+    "words left out": (*PLAIN, *SHORT, LEFT_OUT),
+    "synonyms": (*PLAIN, *SHORT, "augmentation.replace_words=0.2"),
+    "mixing": (*PLAIN, *SHORT, "augmentation.mix=0.25"),
+    "all, words left out": (*PLAIN, *SHORT, AVERAGE, WORDS, IMAGES, EMBEDDINGS, LEFT_OUT),
     "all, both directions": (*PLAIN, *SHORT, AVERAGE, WORDS, IMAGES, EMBEDDINGS, BOTH_WAYS),
     "defaults": SHORT,
     "none, 1024 dimensions": (*PLAIN, "trainer.max_epochs=13"),
@@ -42,7 +46,10 @@ CASES = {
 }
 # Each case, and the one without regularisation that it is compared with.
 WITHOUT = {
-    **dict.fromkeys(["words", "all, words left out", "all, both directions", "defaults"], "none"),
+    **dict.fromkeys(
+        ["words", "words left out", "synonyms", "mixing", "all, words left out", "all, both directions", "defaults"],
+        "none",
+    ),
     "defaults, 1024 dimensions": "none, 1024 dimensions",
 }
 EVALUATIONS = ((), *((f"criterion={one}", "reference=train", "tune=true") for one in ("is", "sinkhorn")))

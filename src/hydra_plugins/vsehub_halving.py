@@ -121,10 +121,12 @@ class Halving(Sweeper):
         return combined
 
     def drawn(self, group: Sequence[str]) -> list[tuple[str, ...]]:
-        """The settings of a group's trials: those of the space that the configuration has, such as no word dropout
-        where texts are vectors, and those of the spaces of its choices.
+        """The settings of a group's trials: those of the space that its configuration has, such as no word dropout where
+        texts are vectors, and those of the spaces of its choices.
         """
-        space = {key: value for key, value in self.space.items() if self.has(key)}
+        assert self.hydra_context is not None
+        config = self.hydra_context.config_loader.load_sweep_config(self.config, list(group))
+        space = {key: value for key, value in self.space.items() if has(config, key)}
         for choice, own in self.spaces.items():
             if choice in group:
                 space |= own
@@ -133,13 +135,6 @@ class Halving(Sweeper):
             tuple(f"{one.get_key_element()}={self.draw(one, trial)}" for one in overrides) if trial else ()
             for trial in range(self.rounds[0][1])
         ]
-
-    def has(self, key: str) -> bool:
-        """Whether the configuration has a setting, whatever its value."""
-        assert self.config is not None
-        parent, _, name = key.rpartition(".")
-        node = OmegaConf.select(self.config, parent) if parent else self.config
-        return isinstance(node, DictConfig) and name in node
 
     def draw(self, override: Override, trial: int) -> str:
         """A setting's value in a trial; numbers of intervals have three digits."""
@@ -168,6 +163,13 @@ class Halving(Sweeper):
         """Overrides, checked against the configuration's groups."""
         assert self.hydra_context is not None
         return OverridesParser.create(config_loader=self.hydra_context.config_loader).parse_overrides(list(lines))
+
+
+def has(config: DictConfig, key: str) -> bool:
+    """Whether a configuration has a setting, whatever its value."""
+    parent, _, name = key.rpartition(".")
+    node = OmegaConf.select(config, parent) if parent else config
+    return isinstance(node, DictConfig) and name in node
 
 
 def chosen(group: Sequence[str], settings: Sequence[str], epochs: int) -> str:

@@ -28,7 +28,8 @@ class Launcher:
 def search(folder, value=lambda job: 1.0, epochs=(1, 2), trials=(4, 2), **settings):
     found = Halving(epochs, trials, **settings)
     found.config = OmegaConf.create({"hydra": {"sweep": {"dir": str(folder)}}} | dict.fromkeys((*SPACE, "seed")))
-    found.hydra_context = SimpleNamespace(config_loader=None)
+    loader = SimpleNamespace(load_sweep_config=lambda config, words: found.of_group(config, words))
+    found.hydra_context, found.of_group = SimpleNamespace(config_loader=loader), lambda config, words: config
     found.launcher = Launcher(value)
     found.validate_batch_is_legal = lambda batch: None
     return found
@@ -54,9 +55,11 @@ def test_draws_lie_in_their_spaces_and_depend_on_seed_trial_and_name_alone(tmp_p
 
 def test_settings_that_the_configuration_lacks_are_not_drawn(tmp_path):
     found = search(tmp_path, space={"lr": SPACE["lr"], "text_encoder.word_dropout": "0.1,0.2"})
-    assert all(len(trial) == 1 for trial in found.drawn(())[1:])
-    found.config.text_encoder = {"word_dropout": 0.0}
-    assert all(len(trial) == 2 for trial in found.drawn(())[1:])
+    found.of_group = lambda config, words: OmegaConf.merge(
+        config, {"text_encoder": {"word_dropout": 0.0} if "text_encoder=gru" in words else {}}
+    )
+    assert all(len(trial) == 1 for trial in found.drawn(("text_encoder=other",))[1:])
+    assert all(len(trial) == 2 for trial in found.drawn(("text_encoder=gru",))[1:])
 
 
 def test_each_group_has_its_own_search_with_the_same_budget_and_common_draws(tmp_path):
