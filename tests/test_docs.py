@@ -204,10 +204,11 @@ def test_the_figures_of_the_strongest_recipe_are_those_that_were_measured():
         " and ".join(both(f"student, tuned, {case} dimensions")) for case in ("1024", "infonce, 1024", "infonce, 2048")
     )
     most = f"these five together reach {float(five['nns']):.1f} and {float(five['is']):.1f}"
+    two = f"one of 2,048 dimensions {widest} (InfoNCE, three seeds)"
     for said in (
         together,
         f"reaches {hal} with HAL and {infonce} with InfoNCE (three seeds each)",
-        f"{wide} (HAL, five seeds), {wide_infonce} (InfoNCE, five seeds), not told apart; {most}",
+        f"{wide} (HAL, five seeds), {wide_infonce} (InfoNCE, five seeds), not told apart; {most}, and {two}",
         f"HAL alone has {alone} (five)",
     ):
         assert said in page

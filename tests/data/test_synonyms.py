@@ -54,8 +54,8 @@ def test_a_table_of_words(tmp_path):
     )
     assert known(Synonyms.read(file, vocabulary), vocabulary) == {"big": {"huge"}, "huge": {"big"}, "dog": {"puppy"}}
     for text, message in (
-        ("word,synonym\nlarge,giant\n", "no row of .* has two different words"),
-        ("word,synonym\n", "no row of|empty"),
+        ("word,synonym\nlarge,giant\n", "none of the 1 rows of .* has two different words"),
+        ("word,synonym\n", "none of the 0 rows of .* has"),
         ("word,other\nbig,huge\n", "synonym"),
         ("", "is empty"),
     ):

@@ -143,7 +143,8 @@ class Member:
         return numbers()
 
 
-def test_weights_are_added_one_at_a_time_by_validation():
+def test_weights_are_added_one_at_a_time_by_validation(caplog):
+    caplog.set_level("INFO")
     random = torch.Generator().manual_seed(0)
     truth = (torch.arange(IMAGES)[:, None] == OWNER).float()
     noisy = [truth + size * torch.randn(IMAGES, TEXTS, generator=random) for size in (0.7, 0.8, 0.9, 5.0)]
@@ -162,6 +163,7 @@ def test_weights_are_added_one_at_a_time_by_validation():
         best = max(best, (rsum(shares), shares), key=lambda one: one[0])
     found = ensemble.weighted(protocol, rounds=5)
     assert found.similarity.shares == best[1]
+    assert f"chosen on val: {', '.join(f'{share:.2f}' for share in best[1])}" in caplog.text
     assert rsum(found.similarity.shares) > max(rsum(torch.eye(4)[number].tolist()) for number in range(4))
     assert found.digests != ensemble.digests
     assert found.description == {"shares": list(best[1])}

@@ -115,6 +115,37 @@ def test_a_product_stays_within_its_error(dim, scale):
         assert ((product - exact).abs().amax(dim=1) <= torch.from_numpy(error)).all()
 
 
+@pytest.mark.parametrize("count", [1, 40])
+@pytest.mark.parametrize("held", [in_memory.in_memory, lambda items: items])
+def test_a_sum_that_passes_float32_on_its_way_hides_nothing(count, held):
+    queries, items = torch.full((count, 128), 1e24), 1e12 * random(5000, 128, 0)
+    items[777] = torch.cat([torch.full((64,), -1e14), torch.full((63,), 1e14), torch.tensor([3e14])])
+    (found,) = nearest(as_vectors("queries", queries), held(as_vectors("items", items)), 3)
+    wanted = oracle(queries, items, 3, None)
+    assert wanted[0].isfinite().all()
+    assert (wanted[1][:, 0] == 777).all()
+    assert all(torch.equal(*pair) for pair in zip(found, wanted, strict=True))
+
+
+@pytest.mark.parametrize("count", [1, 40])
+def test_norms_whose_squares_pass_float32_leave_ties_in_order(count):
+    items = random(9000, 128, 0)
+    items[5] *= 1e30
+    found = nearest(as_vectors("queries", torch.zeros(count, 128)), in_memory.in_memory(as_vectors("items", items)), 5)
+    assert (found[0][1] == torch.arange(5)).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_pair_has_one_score_for_any_k(dtype):
+    """Items of float64 are rounded to the type of the queries, however many are sought."""
+    drawn = torch.Generator().manual_seed(3)
+    near = 1 + 6e-7 * (torch.rand(9000, 1, generator=drawn, dtype=torch.float64) - 0.5)
+    items = (torch.randn(90, 160, generator=drawn, dtype=torch.float64).repeat_interleave(100, 0) * near).to(dtype)
+    sides = as_vectors("queries", random(50, 160, 1)), as_vectors("items", items)
+    (few,), (many,) = (nearest(*sides, k) for k in (80, 95))
+    assert all(torch.equal(short, long[:, :80]) for short, long in zip(few, many, strict=True))
+
+
 def test_many_within_the_error_are_all_scored(monkeypatch):
     """More near ties than are screened: only the whole list by the definition is exact."""
     dense = []

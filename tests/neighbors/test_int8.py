@@ -1,5 +1,7 @@
 """A screen in int8 leaves out only what is certainly not among the best; lists stay those of the definition."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -55,6 +57,19 @@ def test_lists_follow_the_definition(name, dim, affine):
             assert torch.equal(found[0], wanted[0]), k
             assert torch.equal(found[1], wanted[1]), k
             assert torch.equal(plain[1], oracle(queries, items, k, None)[1]), k
+
+
+def test_items_that_cannot_be_written_are_read_without_a_warning():
+    items = random(150, 64, 1).numpy()
+    items.flags.writeable = False
+    before = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="The given NumPy array is not writable")
+            nearest(as_vectors("queries", random(40, 64, 2)), InMemory.of(as_vectors("items", items)), 5)
+    finally:
+        torch.set_warn_always(before)
 
 
 def clusters(rows, dim, seed):

@@ -1,5 +1,6 @@
 """Ensembles: several models that rank by the weighted mean of their scores (SCAN's t-i + i-t, Lee 2018)."""
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from vsehub.evaluation.trained import TrainedModel
 from vsehub.io.progress import bar
 from vsehub.sets import Encoding
 from vsehub.types import Similarity
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,4 +162,6 @@ class Ensemble:
                 rsum, counts = max(found, key=lambda one: one[0])
                 if rsum > best:
                     best, weights = rsum, counts
-        return Ensemble(self.members, weights)
+        chosen = Ensemble(self.members, weights)
+        log.info("shares of the models, chosen on val: %s", ", ".join(f"{one:.2f}" for one in chosen.similarity.shares))
+        return chosen

@@ -8,6 +8,7 @@ these alone are scored by the definition.
 """
 
 import itertools
+import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -26,6 +27,7 @@ Values = Callable[[Tensor, slice | Tensor], Tensor]
 
 SINGLE, DOUBLE = 2.0**-24, 2.0**-53
 TINY = 2.0**-125  # a product that is smaller may be taken for 0
+LARGEST = 2.0**126  # of norms' products: above, a sum that is finite in the end may pass what float32 holds
 AT_ONCE = 2**19  # numbers of float64 that are multiplied at a time: they fit into a core's cache
 CACHED = 2**16  # numbers of items that are scored at a time, each query with its own
 SMALL = 2**13  # numbers of items of one query, which are scored at once by the definition
@@ -106,16 +108,20 @@ def screen_error(norms: np.ndarray, dim: int, largest: float) -> np.ndarray:
 
     norms: of the queries (b, D). largest: the largest norm of an item. |fl(Σ q·x) - Σ q·x| <= γ_D·|q|·|x| in any order
     of the sum, with γ_D = D·u / (1 - D·u) and u = 2^-24 (Higham 2002, section 3.1). Rounding of the defined score and
-    products that are too small are added.
+    products that are too small are added. Infinite where a part of the sum may pass what float32 holds.
     """
-    return norms * (largest * (dim * SINGLE / (1 - dim * SINGLE) + 2.01 * SINGLE)) + dim * TINY
+    error = norms * (largest * (dim * SINGLE / (1 - dim * SINGLE) + 2.01 * SINGLE)) + dim * TINY
+    return np.where(norms * largest < LARGEST, error, np.inf)
 
 
 def largest_norm(rows: Tensor) -> float:
     """An upper bound of the norms of rows (n, D), close to the largest; 0 for no rows."""
     if not len(rows):
         return 0.0
-    return float(torch.linalg.vector_norm(rows, dim=1).amax()) * (1 + 2 * rows.shape[1] * SINGLE) + 2.0**-60
+    found = float(torch.linalg.vector_norm(rows, dim=1).amax())
+    if math.isinf(found):  # the squares of components above 2^64 pass what float32 holds
+        found = float(torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64).amax())
+    return found * (1 + 2 * rows.shape[1] * SINGLE) + 2.0**-60
 
 
 def scores_at(items: VectorSource) -> ScoresAt:
@@ -126,7 +132,7 @@ def scores_at(items: VectorSource) -> ScoresAt:
         query = order // positions.shape[1]
         scores = torch.empty(positions.numel())
         for part, rows in _rows_at(items, flat):
-            scores[order[part]] = defined_scores(queries[query[part]], rows)
+            scores[order[part]] = defined_scores(queries[query[part]], rows.to(queries))
         return scores.view(positions.shape)
 
     return found
@@ -160,8 +166,8 @@ def exact_lists(
 
     queries: (b, D). best: the `screened` best by fast scores. error: (b,) by how much values of fast scores may differ
     from those of defined ones. scores: of the items. values: None for the scores themselves. unsure: (b,) whether
-    some of the best may not be among the screened. There, and where more items than screened are within the error, all
-    are scored by the definition.
+    some of the best may not be among the screened. There, where the error is infinite, and where more items than
+    screened are within the error, all are scored by the definition.
     """
     fast = best[0]
     least = fast[:, k - 1] - 2 * torch.from_numpy(error)
@@ -173,11 +179,13 @@ def exact_lists(
     exact, within = exact.sort(dim=1, descending=True, stable=True)
     exact, positions = exact[:, :k], positions.gather(1, within)[:, :k]
     if fast.shape[1] < len(items):
-        missing = fast[:, -1] >= least
-        cut = (missing if unsure is None else missing | unsure).nonzero()[:, 0]
+        missing = ~(fast[:, -1] < least)
+        all_scored = missing if unsure is None else missing | unsure
+        cut = all_scored.nonzero()[:, 0]
         for some in cut.split(DENSE_QUERIES) if len(cut) else ():
             exact[some], positions[some] = dense_lists(queries[some], k, items, values)
-    unusable = (~fast.isfinite().all(dim=1)).nonzero()[:, 0]  # such values are refused, and must not be hidden
+    bounded = torch.from_numpy(np.isfinite(error))
+    unusable = (~fast.isfinite().all(dim=1) & bounded).nonzero()[:, 0]  # such are refused, and must not be hidden
     if len(unusable):
         exact[unusable], positions[unusable] = fast[unusable, :k].to(exact), best[1][unusable, :k]
     return exact, positions

@@ -1,6 +1,7 @@
 """Items in memory, whose scores with a few queries are computed at once: no blocks, no pass over the items."""
 
 import threading
+import warnings
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Self
@@ -54,6 +55,13 @@ class InMemory:
         return self._asked
 
     @cached_property
+    def _tensors(self) -> list[Tensor]:
+        """The arrays as tensors, which are only read: torch warns of those that cannot be written."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return [torch.from_numpy(array) for array in self._arrays]
+
+    @cached_property
     def int8(self) -> Int8Items:
         """The items in int8, which are kept."""
         return Int8Items(self, kept=True)
@@ -62,15 +70,16 @@ class InMemory:
         """The fast scores (b, M) of a few queries (b, D); the next call of this thread overwrites them."""
         asked, found = queries.numpy(), memory("scores", len(queries) * len(self)).view(len(queries), len(self))
         first = 0
-        for array in self._arrays:
-            columns = found[:, first : first + len(array)]
-            if len(asked) == 1:
-                np.dot(array, asked[0], out=columns[0].numpy())
-            elif columns.is_contiguous():
-                np.dot(asked, array.T, out=columns.numpy())
-            else:
-                columns.copy_(torch.from_numpy(np.dot(asked, array.T)))
-            first += len(array)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for array in self._arrays:
+                columns = found[:, first : first + len(array)]
+                if len(asked) == 1:
+                    np.dot(array, asked[0], out=columns[0].numpy())
+                elif columns.is_contiguous():
+                    np.dot(asked, array.T, out=columns.numpy())
+                else:
+                    columns.copy_(torch.from_numpy(np.dot(asked, array.T)))
+                first += len(array)
         return found
 
     def fast_scores_at(self, queries: Tensor, rows: Tensor, positions: Tensor) -> Tensor:
@@ -80,9 +89,9 @@ class InMemory:
         )  # the items are read in order; the queries fit into a cache
         positions, rows, found = positions[order], rows[order], torch.empty(len(order))
         ends = torch.searchsorted(positions, torch.tensor([*self._starts.tolist(), len(self)])).tolist()
-        for array, first, start, stop in zip(self._arrays, self._starts.tolist(), ends, ends[1:], strict=False):
+        for own_rows, first, start, stop in zip(self._tensors, self._starts.tolist(), ends, ends[1:], strict=False):
             own = slice(start, stop)
-            found[order[own]] = scores_of_pairs(torch.from_numpy(array), queries, positions[own] - first, rows[own])
+            found[order[own]] = scores_of_pairs(own_rows, queries, positions[own] - first, rows[own])
         return found
 
     def at(self, positions: np.ndarray) -> np.ndarray:

@@ -260,10 +260,11 @@ class _Exact:
         positions = np.sort(best_of_one(fast, screened(self._k, len(self))))
         screen = fast[positions]
         ranked = np.sort(screen)  # NaN last
-        if not (math.isfinite(ranked[0]) and math.isfinite(ranked[-1])):  # refused later, and must not be hidden
+        finite = math.isfinite(ranked[0]) and math.isfinite(ranked[-1])
+        if not finite and math.isfinite(error):  # refused later, and must not be hidden
             order = screen.argsort()[::-1][: self._k]
             return screen[order], positions[order]
-        if len(ranked) < len(self) and ranked[0] >= ranked[-self._k] - 2 * error:
+        if len(ranked) < len(self) and not ranked[0] < ranked[-self._k] - 2 * error:
             values = None if affine is None else affine.unscaled
             (exact,), (best,) = dense_lists(torch.from_numpy(query), self._k, self._items, values)
             return exact.numpy(), best.numpy()

@@ -55,8 +55,8 @@ class Synonyms:
         pairs = np.array([row for row in found if -1 not in row and row[0] != row[1]], np.int64).reshape(-1, 2)
         require(
             len(pairs) > 0,
-            f"synonyms: no row of {file} has two different words of the training captions; write single words, as "
-            "captions have them",
+            f"synonyms: none of the {len(found)} rows of {file} has two different words of the training captions; "
+            "write single words, as captions have them",
         )
         log.info("synonyms: %d of the %d rows of %s are used", len(pairs), len(found), file)
         return cls.of_pairs(pairs, len(vocabulary))
