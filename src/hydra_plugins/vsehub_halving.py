@@ -124,7 +124,8 @@ class Halving(Sweeper):
         """The settings of a group's trials: those of the space that its configuration has, such as no word dropout
         where texts are vectors, and those of the spaces of its choices.
         """
-        assert self.hydra_context is not None and self.config is not None
+        assert self.hydra_context is not None
+        assert self.config is not None
         config = self.hydra_context.config_loader.load_sweep_config(self.config, list(group))
         space = {key: value for key, value in self.space.items() if has(config, key)}
         for choice, own in self.spaces.items():
