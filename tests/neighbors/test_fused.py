@@ -23,6 +23,7 @@ def sides():
     return [as_vectors("vectors", normalize(torch.randn(n, 8, generator=random), dim=1)) for n in (50, 20)]
 
 
+@pytest.mark.long
 def test_the_kernel_in_tritons_interpreter():
     pytest.importorskip("triton", reason="this torch comes without triton")
     cases = Path(__file__).parent / "fused_cases.py"
