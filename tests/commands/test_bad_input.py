@@ -90,6 +90,7 @@ def test_choices_of_another_command(refused):
     assert "evaluate has no group 'loss'; its groups: criterion, data, experiment, " in refused("evaluate", "loss=hal")
 
 
+@pytest.mark.long
 def test_booleans_are_true_or_false_everywhere(refused):
     """Every other word with one setting, and one with every setting: one function reads them all."""
     words = ("no", "off", "maybe", "yes", "1", "[true]")

@@ -125,6 +125,7 @@ def test_an_index_that_loses_recall_refuses_boosts(many, run_here, tmp_path, und
     assert {one for one in contents(tmp_path / "out") if "faiss" in one} == set(record["index"]["files"])
 
 
+@pytest.mark.long
 def test_a_collection_that_loses_recall_refuses_boosts(files, run_here, tmp_path, undrawn, monkeypatch):
     """Nothing of it is left, and an earlier one of the name stays."""
     lancedb = pytest.importorskip("lancedb")

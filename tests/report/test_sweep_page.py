@@ -164,6 +164,7 @@ def test_a_parameter_is_chosen_on_validation(write_run, make_evaluation, tmp_pat
     assert b"relaxation" in only(part.pictures).svg
 
 
+@pytest.mark.long
 def test_the_page_of_a_sweep(runs_folder, tmp_path):
     """Its figures and its table are there, and drawing them again gives the same bytes."""
     files = build_report([runs_folder], tmp_path / "report")
