@@ -62,7 +62,7 @@ $(LIGHT): pyproject.toml constraints.txt | $(BIN)/python
 	@$(call INSTALL,$(FAISS))
 	@touch $@
 
-demo: $(INSTALLED) ## train four losses on the embedded scenes and draw the comparison (2.5 minutes on two AMD cores, up to 10 on slower or busy ones)
+demo: $(INSTALLED) ## train four losses on the embedded scenes and draw the comparison (2.5 to 10 minutes on two cores)
 	$(BIN)/python -m experiments compare --out runs/demo --losses sum sum_to_max hal hal+mb --criteria csls is \
 	  --title "Four losses on the embedded scenes, each at the best of the same five learning rates on validation" \
 	  -- experiment=demo

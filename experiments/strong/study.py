@@ -34,6 +34,7 @@ HAL = ("loss=hal", "distillation.weight=11.8")
 KNN_MARGIN = ("loss=knn_margin", "distillation.weight=3000")
 RATES = (0.0002, 0.0005, 0.001)
 TRANSFORMER = ("text_encoder=text_transformer", "text_encoder.pooling=gpo")
+LEARNER = (*TUNED, *TRANSFORMER, "embedding_dim=512", "~text_encoder.word_dropout")
 STUDENTS = "teacher=[" + ",".join(BEST % f"student+tuned+infonce+1024-dimensions-{seed}" for seed in range(5)) + "]"
 CASES = {
     "cca": ("experiment=cca",),
@@ -58,12 +59,7 @@ CASES = {
     "student of students, 1024 dimensions": ("experiment=strong", STUDENTS),
     "student of students, hal, 1024 dimensions": ("experiment=strong", STUDENTS, *HAL),
     **{f"hal, transformer, lr {lr}": (*SHORT, *TRANSFORMER, f"optimizer.lr={lr}") for lr in RATES},
-    **{
-        f"student, tuned, infonce, transformer, lr {lr}": (
-            *(*TUNED, *TRANSFORMER, "embedding_dim=512", f"optimizer.lr={lr}", "~text_encoder.word_dropout"),
-        )
-        for lr in RATES
-    },
+    **{f"student, tuned, infonce, transformer, lr {lr}": (*LEARNER, f"optimizer.lr={lr}") for lr in RATES},
 }
 FIVE = tuple(f"hal-{seed}" for seed in range(5))
 LOSSES = ("", "+infonce", "+knn_margin")

@@ -27,7 +27,7 @@ Values = Callable[[Tensor, slice | Tensor], Tensor]
 
 SINGLE, DOUBLE = 2.0**-24, 2.0**-53
 TINY = 2.0**-125  # a product that is smaller may be taken for 0
-LARGEST = 2.0**126  # of norms' products: above, a sum that is finite in the end may pass what float32 holds
+LARGEST_PRODUCT = 2.0**126  # of norms' products: above, a sum that is finite in the end may pass what float32 holds
 AT_ONCE = 2**19  # numbers of float64 that are multiplied at a time: they fit into a core's cache
 CACHED = 2**16  # numbers of items that are scored at a time, each query with its own
 SMALL = 2**13  # numbers of items of one query, which are scored at once by the definition
@@ -111,7 +111,7 @@ def screen_error(norms: np.ndarray, dim: int, largest: float) -> np.ndarray:
     products that are too small are added. Infinite where a part of the sum may pass what float32 holds.
     """
     error = norms * (largest * (dim * SINGLE / (1 - dim * SINGLE) + 2.01 * SINGLE)) + dim * TINY
-    return np.where(norms * largest < LARGEST, error, np.inf)
+    return np.where(norms * largest < LARGEST_PRODUCT, error, np.inf)
 
 
 def largest_norm(rows: Tensor) -> float:
@@ -180,8 +180,7 @@ def exact_lists(
     exact, positions = exact[:, :k], positions.gather(1, within)[:, :k]
     if fast.shape[1] < len(items):
         missing = ~(fast[:, -1] < least)
-        all_scored = missing if unsure is None else missing | unsure
-        cut = all_scored.nonzero()[:, 0]
+        cut = (missing if unsure is None else missing | unsure).nonzero()[:, 0]
         for some in cut.split(DENSE_QUERIES) if len(cut) else ():
             exact[some], positions[some] = dense_lists(queries[some], k, items, values)
     bounded = torch.from_numpy(np.isfinite(error))

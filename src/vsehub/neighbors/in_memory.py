@@ -58,7 +58,7 @@ class InMemory:
     def _tensors(self) -> list[Tensor]:
         """The arrays as tensors, which are only read: torch warns of those that cannot be written."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
             return [torch.from_numpy(array) for array in self._arrays]
 
     @cached_property
