@@ -91,7 +91,7 @@ def behind():
         raise ValueError("the forward pass failed") from error
 
 
-@pytest.mark.parametrize("command", [one for one in COMMANDS if one != "completion"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_out_of_memory_names_a_setting_that_the_command_has(capsys, command, monkeypatch):
     monkeypatch.setattr(sys, "argv", [f"vsehub {command}"])
     code, said = ended(capsys, behind)

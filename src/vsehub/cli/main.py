@@ -23,7 +23,6 @@ COMMANDS = {
     "gate": "find new items that would be hubs of a database before they are added",
     "diagnose": "measure the hubness of your own embeddings under several criteria",
     "export": "write a checkpoint as ONNX or for torch.export, or embeddings for Embedding Atlas or FiftyOne",
-    "completion": "print a script with which bash, zsh or fish completes what is typed",
     "wandb-dashboard": "build a view of a wandb project, comparing losses",
 }
 
@@ -36,7 +35,6 @@ commands:
 
   vsehub COMMAND --help      the settings of a command, and the choices of each group
   vsehub COMMAND --cfg job   the configuration that results from the given settings
-  source <(vsehub completion bash)   Tab completes commands, groups, choices, keys and files
 
 examples:
   vsehub train                                                  the embedded scenes, HAL
@@ -78,10 +76,6 @@ def main() -> None:
         show(__version__)
         return
     command = arguments[0]
-    if command == "completion":
-        from vsehub.cli.completion import main as complete
-
-        raise SystemExit(complete(arguments[1:], list(COMMANDS)))
     if command not in COMMANDS:
         known = f"{nearest(command, COMMANDS)}; choose one of {', '.join(COMMANDS)}"
         print(masked(f"vsehub: unknown command {command!r}{known}"), file=sys.stderr)

@@ -120,10 +120,6 @@ def ordered(arguments: Sequence[str]) -> list[str]:
         fail(f"{message}; the options are --help, --cfg job, --multirun (-m) and --config-dir=FOLDER")
 
     parser.error = refuse  # type: ignore[method-assign]
-    require(
-        not {"-sc", "--shell-completion"} & set(first),
-        "-sc is not how vsehub completes words; put this line into ~/.bashrc: source <(vsehub completion bash)",
-    )
     if "--version" not in first:
         known = vars(parser.parse_args(first))
         for name in _NOT_OURS:
