@@ -16,7 +16,7 @@ def require_version(name: str, version: Any, reads: int | str, hint: str, wrote:
     if type(version) is type(reads) and version == reads:
         return
     told = str(version)[:40]
-    known = isinstance(wrote, str) and re.fullmatch(r"\d{1,4}(\.\d{1,4}){1,3}", wrote) is not None
+    known = isinstance(wrote, str) and re.fullmatch(r"\d{1,4}(\.\d{1,4}){1,3}(\.dev\d{1,4})?", wrote) is not None
     by = f"vsehub {wrote}, which wrote it" if known else "the vsehub that wrote it"
     later = told.isdecimal() and int(told) > int(reads)
     how = f"Use {by}, or a later one: pip install --upgrade vsehub" if later else f"Use {by}"
