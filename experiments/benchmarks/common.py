@@ -1,4 +1,4 @@
-"""What the benchmarks share: arguments, interleaved timing, and results as JSON, a table and a part of README.md."""
+"""What the benchmarks share: arguments, interleaved timing, and results as JSON and as a part of README.md."""
 
 import argparse
 import statistics
@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from experiments.evidence import renew
-from vsehub.io.files import write_json, write_text
+from vsehub.io.files import write_json
 from vsehub.io.provenance import code_version, hardware, versions
 
 HERE = Path(__file__).parent
@@ -33,7 +33,7 @@ def arguments(description: str, root: bool = False) -> argparse.ArgumentParser:
         )
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: the GPU if any")
     parser.add_argument("--rounds", type=int, default=5, help="how often the ways take turns (default: 5)")
-    parser.add_argument("--out", type=Path, help="JSON to write, a table beside it (default: in results/)")
+    parser.add_argument("--out", type=Path, help="JSON to write (default: in results/, and the table in README.md)")
     return parser
 
 
@@ -121,7 +121,7 @@ def hardware_line() -> str:
 
 
 def report(name: str, title: str, record: dict, text: str, device: torch.device, out: Path | None) -> Path:
-    """Print a result, write it as JSON and markdown, and renew README.md where it lies in results/."""
+    """Print a result and write it as JSON; in results/ also into its part of README.md."""
     out = out or RESULTS / f"{name}-{'gpu' if device.type == 'cuda' else 'cpu'}.json"
     print(written(name, title, record, text, device, out))
     return out
@@ -133,12 +133,6 @@ def written(name: str, title: str, record: dict, text: str, device: torch.device
     facts = {"benchmark": name, "device": device.type, "hardware": hardware(), "threads": torch.get_num_threads()}
     write_json(out, facts | {"versions": versions(), "git": code_version()} | record)
     section = f"### {title}\n\n{machine}\n\n{text}\n"
-    write_text(out.with_suffix(".md"), section)
     if out.parent.resolve() == RESULTS.resolve():
-        renew_readme()
+        renew(HERE / "README.md", section, out.stem)
     return section
-
-
-def renew_readme() -> None:
-    """Put all tables of results/ between the marks in README.md."""
-    renew(HERE / "README.md", "\n".join(path.read_text() for path in sorted(RESULTS.glob("*.md"))))

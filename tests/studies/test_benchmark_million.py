@@ -32,7 +32,7 @@ def test_all_parts(scripts, tmp_path, capsys, monkeypatch):
     assert recalls["flat"] == {"plain": 1.0, "corrected": 1.0}
     assert min(recalls["ivf"]["corrected"], recalls["hnsw"]["corrected"]) > 0.9
     assert record["engine"]["search"]["ratios"]["both"] > 1
-    assert (tmp_path / "million.md").read_text().strip() in capsys.readouterr().out
+    assert "### A million items" in capsys.readouterr().out
 
 
 @pytest.mark.long

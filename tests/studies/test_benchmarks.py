@@ -131,7 +131,7 @@ def test_rehearsal(scripts, tmp_path):
     assert "MB of main memory" in rehearsal.text(result | {"settings": []})
 
 
-def test_additions(scripts, tmp_path):
+def test_additions(scripts, tmp_path, capsys):
     pytest.importorskip("lancedb")
     sizes = ["--items", "300", "--added", "20", "--queries", "40", "--reference", "50", "--dim", "16"]
     scripts["additions"].main([*sizes, "--out", str(tmp_path / "additions.json")])
@@ -139,7 +139,7 @@ def test_additions(scripts, tmp_path):
     assert [row["name"] for row in rows] == ["csls", "sinkhorn"]
     assert [len(row["seconds"]) for row in rows] == [10, 10]
     assert rows[0]["difference"] == 0  # its biases depend on no other item
-    assert "| csls |" in (tmp_path / "additions.md").read_text()
+    assert "| csls |" in capsys.readouterr().out
 
 
 @pytest.mark.long
@@ -187,7 +187,7 @@ def test_hal_writes_its_results(scripts, tmp_path, capsys):
     record = json.loads((tmp_path / "hal.json").read_text())
     assert len(record["entries"]) == 6
     assert record["hardware"]["cpu"]
-    assert (tmp_path / "hal.md").read_text().strip() in capsys.readouterr().out
+    assert "### HAL: forward and backward" in capsys.readouterr().out
 
 
 def test_a_step_in_parts_is_the_same_step(scripts):
@@ -281,17 +281,17 @@ def test_a_billion_items_on_paper(scripts):
 
 
 @pytest.mark.long
-def test_serving(scripts, tmp_path):
+def test_serving(scripts, tmp_path, capsys):
     sizes = ["--items", "300", "--dim", "8", "--queries", "60", "--requests", "5", "--clients", "4", "--seconds", "1"]
     scripts["serving"].main([*sizes, "--out", str(tmp_path / "serving.json")])
     record = json.loads((tmp_path / "serving.json").read_text())
     assert record["failed"] == 0
     assert record["requests"] > 4
     assert record["by query"]["count"] == record["plain"]["count"] == 5
-    assert "0 failed" in (tmp_path / "serving.md").read_text()
+    assert "0 failed" in capsys.readouterr().out
 
 
-def test_boosts_in_an_exact_and_an_approximate_index(scripts, tmp_path):
+def test_boosts_in_an_exact_and_an_approximate_index(scripts, tmp_path, capsys):
     pytest.importorskip("faiss")
     given = ["--items", "400", "--queries", "20", "--dim", "8", "--rounds", "1", "--only", "flat", "hnsw"]
     scripts["boosts"].main([*given, "--out", str(tmp_path / "boosts.json")])
@@ -300,4 +300,4 @@ def test_boosts_in_an_exact_and_an_approximate_index(scripts, tmp_path):
     assert flat["unboosted"] == 1.0
     assert set(flat["boosted"].values()) == {1.0}
     assert all(result["rescored"][f"1000 at {moved}"] == 1.0 for moved in flat["boosted"])  # all of them
-    assert (tmp_path / "boosts.md").read_text().count("| FAISS ") == 2
+    assert capsys.readouterr().out.count("| FAISS ") == 2
