@@ -44,12 +44,6 @@ def read_expected(folder: Path) -> pd.DataFrame:
     return frame
 
 
-def write_claims(folder: Path, text: str) -> None:
-    """Write table.md under the title of the study's page."""
-    title = (folder / "README.md").read_text().partition("\n")[0]
-    write_text(folder / "table.md", f"{title}\n\n{text}\n")
-
-
 def judged(
     results: pd.DataFrame, expected: pd.DataFrame, case: str = "loss", images: int | None = None
 ) -> pd.DataFrame:

@@ -4,17 +4,17 @@ from pathlib import Path
 
 import pandas as pd
 
-from experiments.evidence import judged, judged_table, read_expected, renew, verdict, write_claims
+from experiments.evidence import judged, judged_table, read_expected, renew, verdict
 from vsehub.report.tables import ReportTable, spread_text
 
 
 def tell(folder: Path, frame: pd.DataFrame, case: str) -> None:
-    """Write table.md and the README's parts "verdict" and "cases".
+    """Write the README's parts "verdict", "claims" and "cases".
 
     frame: a row a run, in the order of the table: `case`, seed, images, best_epoch, val_rsum, rsum and hs_sum.
     """
     claims = judged(frame, read_expected(folder), case)
-    write_claims(folder, judged_table(claims).markdown())
+    renew(folder / "README.md", judged_table(claims).markdown(), "claims")
     renew(folder / "README.md", verdict(claims), "verdict")
     renew(folder / "README.md", cases(frame, case).markdown(), "cases")
 

@@ -5,7 +5,7 @@ A study is a folder with study.py, which declares `STUDY`, and README.md; `pytho
     train DATA      train each case with each seed, as far as that is not done
     evaluate        measure the trained runs on the test split as the study asks
     collect         write the table of what the runs reached, a row a run
-    render          draw table.md, the figures and the README's generated parts from the tables
+    render          draw the figures and the README's generated parts from the tables
 
 A study has the verbs that follow from what it declares, and those of its own.
 """
@@ -241,7 +241,7 @@ class Study:
         print(f"{len(frame)} rows in {path}")
 
     def draw(self, given: Given) -> None:
-        """Draw table.md, the figures and the README's generated parts from the tables."""
+        """Draw the figures and the README's generated parts from the tables."""
         assert self.render is not None
         self.render(given.folder)
 

@@ -7,7 +7,7 @@ import matplotlib
 import pandas as pd
 from scipy import stats
 
-from experiments.evidence import STEPS, concluded, pair, read_expected, renew, verdict, write_claims
+from experiments.evidence import STEPS, concluded, pair, read_expected, renew, verdict
 from experiments.plots import save
 from vsehub.report.plots import COLOURS, MARKERS, RC, Picture, new_figure
 from vsehub.report.plots import render as drawn
@@ -19,10 +19,10 @@ LEVEL = 0.05
 
 
 def render(folder: Path) -> None:
-    """Draw table.md, the figure and the README's generated parts from results.csv, settings.csv and expected.csv."""
+    """Draw the figure and the README's generated parts from results.csv, settings.csv and expected.csv."""
     frame = pd.read_csv(folder / "results.csv", keep_default_na=False)
     claims = judged(frame, read_expected(folder))
-    write_claims(folder, claims_table(claims).markdown())
+    renew(folder / "README.md", claims_table(claims).markdown(), "claims")
     renew(folder / "README.md", verdict(claims), "verdict")
     renew(folder / "README.md", cases(frame).markdown(), "cases")
     renew(folder / "README.md", settings(pd.read_csv(folder / "settings.csv")).markdown(), "settings")

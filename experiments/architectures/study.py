@@ -204,7 +204,7 @@ def training_curve(frame: pd.DataFrame) -> Picture:
 
 
 def render(folder: Path) -> None:
-    """Draw table.md, the figures and the README's generated parts from results.csv, photos.csv and expected.csv."""
+    """Draw the figures and the README's generated parts from results.csv, photos.csv and expected.csv."""
     frame = read_results(folder)
     claims = judged(frame, read_expected(folder), "case", TEST_IMAGES)
     caption = "rsum on the test split of each loss in each architecture: single seeds, mean and sample deviation."
@@ -223,7 +223,6 @@ def render(folder: Path) -> None:
         place,
     ]
     text = "\n\n".join(parts)
-    write_text(folder / "table.md", f"# Losses by architecture\n\n{text}\n")
     renew(folder / "README.md", verdict(claims), "verdict")
     renew(folder / "README.md", text, "figures")
 

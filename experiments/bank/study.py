@@ -62,7 +62,7 @@ def ablation() -> dict[str, list[str]]:
 
 
 def render(folder: Path) -> None:
-    """Draw table.md, the figure and the README's generated parts from results.csv, ablation.csv and expected.csv."""
+    """Draw the figure and the README's generated parts from results.csv, ablation.csv and expected.csv."""
     frame = pd.read_csv(folder / "results.csv")
     frame = frame.join(frame["case"].str.extract(r"gamma (?P<gamma>\d+), (?P<statistics>\w+), (?P<recipe>\w+)"))
     order = [frame["recipe"].map(list(TITLES).index), frame["statistics"].map(list(LABELS).index)]

@@ -24,7 +24,6 @@ from experiments.compare import loss_overrides
 from experiments.evidence import judged_table, read_expected, renew, verdict
 from experiments.plots import save
 from experiments.study import DATA_ROOT, MEASURED, RUNS, TO, Given, Study, Trainings, option, verb
-from vsehub.io.files import write_text
 
 SEEDS = (0, 1, 2)
 EMBEDDING_DIM = 256
@@ -124,11 +123,11 @@ TABLES = ("results", "epochs", "lambda", "occurrences", "published")
 
 
 def render(folder: Path) -> None:
-    """Draw table.md, the figures and the README's generated parts; what the tables lack is said."""
+    """Draw the figures and the README's generated parts; what the tables lack is said."""
     data = {name: pd.read_csv(folder / f"{name}.csv", dtype={"recipe": str, "table": str}) for name in TABLES}
     data["results"]["figures"] = data["results"]["figures"].fillna("")
     claims = held(data["results"], data["epochs"], data["lambda"], read_expected(folder))
-    page, bare = ([data_text(data["results"]), judged_table(claims).markdown()] for _ in range(2))
+    page = [data_text(data["results"]), judged_table(claims).markdown()]
     for name, (title, part) in PARTS.items():
         text, picture = part(data)
         if picture is None:
@@ -136,10 +135,8 @@ def render(folder: Path) -> None:
             text = "Not drawn: no finished run or measurement of it is among those collected."
         else:
             save(folder, picture)
-            bare.append(f"## {title}\n\n{text}")
             text = f"![{title}](figures/{name}.png)\n\n{picture.caption}\n\n{text}"
         page.append(f"### {title}\n\n{text}")
-    write_text(folder / "table.md", "# The papers' figures\n\n" + "\n\n".join(bare) + "\n")
     renew(folder / "README.md", verdict(claims), "verdict")
     renew(folder / "README.md", "\n\n".join(page), "figures")
 

@@ -188,7 +188,7 @@ def best_settings(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def render(folder: Path) -> None:
-    """Draw table.md, the figure and the README's generated parts from results.csv and expected.csv."""
+    """Draw the figure and the README's generated parts from results.csv and expected.csv."""
     frame = pd.read_csv(folder / "results.csv")
     means = differences(frame)
     claims = judged(best_settings(frame), read_expected(folder), "case")
@@ -197,7 +197,6 @@ def render(folder: Path) -> None:
         seeds = ", ".join(str(seed) for seed in sorted(set(frame.loc[frame["loss"] == loss, "seed"])))
         parts.append(f"### Trained with {loss}, seeds {seeds}\n\n{orders(rows)}\n\n{table(rows)}")
     text = "\n\n".join(parts)
-    write_text(folder / "table.md", f"# Criteria\n\n{text}\n")
     save(folder, picture(means))
     renew(folder / "README.md", verdict(claims), "verdict")
     renew(folder / "README.md", text, "figures")

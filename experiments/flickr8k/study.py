@@ -147,7 +147,7 @@ def baseline_table(baseline: dict) -> str:
 
 
 def render(folder: Path) -> None:
-    """Draw table.md, the figure and the README's generated parts from the tables and baseline.json."""
+    """Draw the figure and the README's generated parts from the tables and baseline.json."""
     frame = pd.read_csv(folder / "results.csv", keep_default_na=False, na_values=[""])
     frame["variant"] = ""
     frame = frame.sort_values("label", key=lambda names: names.map(label_rank), kind="stable")
@@ -157,7 +157,6 @@ def render(folder: Path) -> None:
     text = "\n\n".join(
         [judged_table(claims).markdown(), table, baseline_table(baseline), joint_table(folder, baseline)]
     )
-    write_text(folder / "table.md", f"# Flickr8k, extracted features, GRU 1024, five epochs\n\n{text}\n")
     caption = "rsum on the test split by loss after five epochs: single seeds, mean and sample deviation."
     save(folder, dots(frame, "rsum", "label", "criterion", "rsum", caption, "rsum, test, 500 images"))
     renew(folder / "README.md", verdict(claims), "verdict")

@@ -1,4 +1,4 @@
-"""table.md, the figures, the HTML page and the README's generated parts from the grid's tables."""
+"""The figures, the HTML page and the README's generated parts from the grid's tables."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from experiments.evidence import judged, judged_table, read_expected, renew
 from experiments.grid import figures, tables, words
 from experiments.plots import save
 from vsehub.io.files import write_text
-from vsehub.report.pages.sections import Section, sections_markdown, sections_page
+from vsehub.report.pages.sections import Section, sections_page
 
 
 def render(folder: Path, page: Path | None = None) -> None:
@@ -22,7 +22,6 @@ def render(folder: Path, page: Path | None = None) -> None:
     }
     parts = sections(frame, tests, pd.read_csv(folder / "recipes.csv", dtype=str), claims, drawn)
     first = words.summary(tests, claims)
-    write_text(folder / "table.md", f"# {title(frame)}\n\n{sections_markdown(parts)}")
     save(folder, *drawn.values())
     if page is not None:
         write_text(page, sections_page(title(frame), first, parts))

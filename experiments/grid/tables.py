@@ -1,4 +1,4 @@
-"""The grid's tables: text from results.csv, comparisons.csv and recipes.csv, for the page and for table.md."""
+"""The grid's tables: text from results.csv, comparisons.csv and recipes.csv."""
 
 import pandas as pd
 

@@ -87,7 +87,7 @@ def winners() -> dict[str, list[str]]:
 
 
 def render(folder: Path) -> None:
-    """Draw table.md, the figure and the README's parts from results.csv, wide.csv, settings.csv and expected.csv."""
+    """Draw the figure and the README's parts from results.csv, wide.csv, settings.csv and expected.csv."""
     frame = pd.read_csv(folder / "results.csv")
     means = frame.groupby("loss")["rsum"].mean().sort_values(ascending=False)
     frame["place"] = frame["loss"].map({loss: place for place, loss in enumerate(means.index)})

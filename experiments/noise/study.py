@@ -219,7 +219,7 @@ def curves(frame: pd.DataFrame) -> Picture:
 
 
 def render(folder: Path) -> None:
-    """Draw table.md, the figure and the README's generated parts from results.csv and expected.csv."""
+    """Draw the figure and the README's generated parts from results.csv and expected.csv."""
     frame = with_drop(pd.read_csv(folder / "results.csv"))
     claims = judged(frame, read_expected(folder), "case", TEST_IMAGES)
     save(folder, curves(frame))
@@ -229,7 +229,6 @@ def render(folder: Path) -> None:
     place = ", ".join(sorted(frame["hardware"].unique()))
     parts.append(f"Data: {', '.join(sorted(frame['dataset'].unique()))}. Hardware: {place}.")
     text = "\n\n".join(parts)
-    write_text(folder / "table.md", f"# Losses under noise in the training captions\n\n{text}\n")
     renew(folder / "README.md", verdicts(claims), "verdict")
     renew(folder / "README.md", text, "figures")
 

@@ -45,7 +45,7 @@ def test_the_study_from_runs_to_verdict(study, tmp_path):
                 finished_run(runs / protocol, loss, seed, start + seed - 4 * loss_a_tenth, noise)
         finished_run(clean, "infonce", seed, 400)
     finished_run(clean, "hal+mb", 0, 333)
-    left_out = shutil.ignore_patterns("__pycache__", "results.csv", "table.md", "figures")
+    left_out = shutil.ignore_patterns("__pycache__", "results.csv", "figures")
     shutil.copytree(NOISE, page, ignore=left_out)
 
     def run(name, *arguments, status=0):
