@@ -5,7 +5,8 @@
     python -m experiments.reproduce aaai2020/1 --data flickr8k --root FOLDER trainer.max_epochs=8
 
 On COCO and Flickr30k each row runs as its file in conf/experiment says. On other data the rows keep loss, similarity,
-learning rate and criterion, and the size of training is that data's; rows that become one training are trained once.
+criterion and, except on scenes, the learning rate (there it is that of experiment=demo); the size of training is that
+data's, and rows that become one training are trained once.
 What is finished is not done again, and a killed run goes on: run the same command again. A command that fails is named
 at the end, and the others go on.
 """

@@ -97,8 +97,9 @@ def remarks(frame: pd.DataFrame) -> list[str]:
     notes += strangers
     if strangers:
         notes.append(
-            "of other data the rows keep loss, similarity, learning rate, positives and criterion; rows that differ "
-            "only in their features show the same measurement"
+            "of other data the rows keep loss, similarity, positives and criterion, and the learning rate except on "
+            "scenes, where it is that of experiment=demo; rows that differ only in their features show the same "
+            "measurement"
         )
         notes += order_notes(frame)
     notes += transductive({text.partition(" ")[0] for text in measured["criterion"]})
