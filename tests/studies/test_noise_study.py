@@ -69,7 +69,7 @@ def test_the_study_from_runs_to_verdict(study, tmp_path):
     run("render", page)
     text = (page / "README.md").read_text()
     for protocol in ("captions", "images"):
-        assert f"Protocol {protocol}: Of 12 claims: not measured 11, too few seeds 1." in text
+        assert f"Protocol {protocol}: Of 21 claims: not measured 19, too few seeds 2." in text
     text = re.sub(" +", " ", text)
     assert "| sum | 0, 1 | 310.5 ± 0.7 | 270.5 ± 0.7 | 40.0 ± 0.0 |" in text
     assert "| hal+mb | 0 | 333.0 | – | – |" in text
