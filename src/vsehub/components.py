@@ -40,11 +40,6 @@ class Component:
     rebuilt: Mapping[str, Any] = {}
 
     @classmethod
-    def reads(cls) -> Sequence[Path]:
-        """Folders of the user's own that may be read when the component is built from a checkpoint."""
-        return ()
-
-    @classmethod
     def admit(cls, settings: Mapping[str, Any], trust: Sequence[str]) -> None:
         """Raise InputError for settings of a checkpoint that would open files other than those of `trust`."""
 

@@ -10,20 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from vsehub.checks import InputError, require
-from vsehub.components import Components, declared
+from vsehub.components import Components
 from vsehub.data.sources import ArrayLike, CaptionedImages
 from vsehub.data.text.vocabulary import Words, restored
 from vsehub.evaluation.checkpoint_file import SUFFIX, checkpoint_file
 from vsehub.io.files import atomic, read_object
 from vsehub.io.versions import require_version
-from vsehub.io.wall import walled
 from vsehub.types import Encoder, Similarity, require_part
 
 FORMAT, VERSION = "vsehub checkpoint", "2"
@@ -218,11 +215,7 @@ def restore(checkpoint: Checkpoint, components: Components) -> Model:
                 f"checkpoint: {path}: {part}.{name} is {value}, but the file holds {held} numbers. {_AGAIN}",
             )
     try:
-        classes = [declared(components.find(part, config[part])) for part in PARTS]  # imported before the wall goes up
-        reads = [folder for made in classes for folder in made.reads()]
-        reads += [Path(one) for one in components.trust if Path(one).exists()]
-        with walled(reads), _Bounded(_most_numbers(checkpoint.weights)):
-            model = _built(checkpoint, components)
+        model = _built(checkpoint, components)
         model.load_state_dict(checkpoint.weights)
     except InputError as error:
         raise InputError(f"checkpoint: {path}: {error}") from error
@@ -230,44 +223,6 @@ def restore(checkpoint: Checkpoint, components: Components) -> Model:
         said = " ".join(str(error).split())
         raise InputError(f"checkpoint: the weights in {path} do not fit its model ({said[:300]}). {_AGAIN}") from error
     return model.eval()
-
-
-_SMALL, _LARGE = 1 << 28, 1 << 33  # numbers: 1 GiB of float32, and 32 GiB, more than the largest published towers
-_CREATING = frozenset(  # functions that make a tensor of a given size
-    {torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.randint, torch.randperm}
-    | {torch.arange, torch.linspace, torch.logspace, torch.eye, torch.tril_indices, torch.triu_indices}
-    | {Tensor.new_empty, Tensor.new_zeros, Tensor.new_ones, Tensor.new_full}
-)
-
-
-class _Bounded(TorchFunctionMode):
-    """Refuses new tensors of more than `most` numbers in total, before their memory is requested.
-
-    A description can ask for layers of any size, since it is compared with the weights only when they are loaded.
-    """
-
-    def __init__(self, most: int):
-        super().__init__()
-        self.left = most
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call a function of torch; what creates a tensor is first called without memory, for the size alone."""
-        kwargs = kwargs or {}
-        if func in _CREATING:
-            sized = {name: value for name, value in kwargs.items() if name not in ("generator", "out", "pin_memory")}
-            self.left -= func(*args, **{**sized, "device": "meta"}).numel()
-            require(self.left >= 0, f"the model that is described would need more memory than its weights do. {_AGAIN}")
-        return func(*args, **kwargs)
-
-
-def _most_numbers(weights: Mapping[str, Tensor]) -> int:
-    """The most numbers that a model may request while it is built.
-
-    Both sides of a joint model are built whole, and initialised. The size of an adapter's base is not in the file.
-    """
-    held = sum(tensor.numel() for tensor in weights.values())
-    has_base = any(name.endswith("base_hash") for name in weights)
-    return _LARGE if has_base else max(8 * held, _SMALL)
 
 
 def _built(checkpoint: Checkpoint, components: Components) -> Model:

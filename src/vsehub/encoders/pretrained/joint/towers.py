@@ -4,7 +4,6 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -94,15 +93,6 @@ class Tower(Encoder, ABC):
             self.linear, dim = own, linear
         self.dim = dim
         self.train()
-
-    @classmethod
-    def reads(cls) -> Sequence[Path]:
-        """See `Component`: the libraries' caches, in which base models of adapters lie."""
-        try:
-            from huggingface_hub.constants import HF_HUB_CACHE
-        except ImportError:  # then neither library is there, which is said when the model is built
-            return ()
-        return Path(HF_HUB_CACHE), Path("~/.cache/clip").expanduser()
 
     @classmethod
     def admit(cls, settings: Mapping[str, Any], trust: Sequence[str]) -> None:
