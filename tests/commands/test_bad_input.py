@@ -1,9 +1,11 @@
 """What bad input is answered with: each command's whole path in this process, and single parts where those suffice."""
 
+import copy
 import json
 import re
 import shutil
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ import vsehub
 from vsehub.checks import InputError
 from vsehub.io.files import claimed
 from vsehub.neighbors import MemoryBank
-from vsehub.training.checkpoint import load_state, require_same_vocabulary
+from vsehub.training.checkpoint import load_state, require_fitting
 from vsehub.training.datamodule import RetrievalDataModule
 
 
@@ -300,14 +302,25 @@ def test_tampered_checkpoints(tampered):
     refused("expected a list of words", lambda told, _: told.update(vocabulary=[1, 2]))
 
 
-def test_words_in_another_order(trained):
-    state = load_state(trained / "checkpoints" / "last.ckpt")
-    vocabulary = vsehub.load(trained / "checkpoints" / "best.safetensors").vocabulary
-    require_same_vocabulary(state, vocabulary, "last.ckpt")
-    words = state["vsehub"]["description"]["vocabulary"]
-    words[-1], words[-2] = words[-2], words[-1]
-    with pytest.raises(InputError, match="is of another vocabulary"):
-        require_same_vocabulary(state, vocabulary, "last.ckpt")
+@pytest.mark.parametrize("change", ["words", "weight", "moment"])
+def test_a_state_that_does_not_fit(trained, change):
+    """Words in another order, or tensors of another shape: of the model and of the optimizer."""
+    path = trained / "checkpoints" / "last.ckpt"
+    state = load_state(path)
+    own = vsehub.load(trained / "checkpoints" / "best.safetensors").model
+    module = SimpleNamespace(description=copy.deepcopy(state["vsehub"]["description"]), state_dict=own.state_dict)
+    state["state_dict"] = {name: one for name, one in state["state_dict"].items() if name in own.state_dict()}
+    require_fitting(state, module, path)
+    name = "text_encoder.words.weight"
+    if change == "words":
+        words = state["vsehub"]["description"]["vocabulary"]
+        words[-1], words[-2] = words[-2], words[-1]
+    else:
+        tensors = state["state_dict"] if change == "weight" else state["optimizer_states"][0]["state"][name]
+        key = name if change == "weight" else "exp_avg"
+        tensors[key] = tensors[key][:-1]
+    with pytest.raises(InputError, match="vocabulary" if change == "words" else name):
+        require_fitting(state, module, path)
 
 
 def test_parts():

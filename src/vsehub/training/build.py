@@ -18,7 +18,7 @@ from vsehub.data.text.vocabulary import restored, stored
 from vsehub.evaluation.checkpoint import fitting, image_sizes, text_sizes
 from vsehub.training.augmentation import Augmentation
 from vsehub.training.callbacks.progress import ProgressBar
-from vsehub.training.checkpoint import load_state, require_same_vocabulary
+from vsehub.training.checkpoint import load_state, require_fitting
 from vsehub.training.chunks import require_rows_apart
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.module import RetrievalModule
@@ -149,7 +149,7 @@ def prepare_module(module: RetrievalModule, data: RetrievalDataModule, checkpoin
     if checkpoint is None:
         data.start_words(module.text_encoder)
     else:
-        require_same_vocabulary(load_state(checkpoint), data.vocabulary, checkpoint)
+        require_fitting(load_state(checkpoint), module, checkpoint)
 
 
 def require_divisible(module: RetrievalModule, synchronised: bool) -> None:

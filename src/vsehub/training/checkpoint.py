@@ -13,7 +13,6 @@ from pytorch_lightning.plugins.io import TorchCheckpointIO
 from torch.optim import Optimizer
 
 from vsehub.checks import InputError, existing, fail, require
-from vsehub.data.text.vocabulary import Words, restored
 from vsehub.evaluation.checkpoint import write_checkpoint
 from vsehub.evaluation.checkpoint_file import SUFFIX
 from vsehub.io.files import atomic
@@ -44,7 +43,7 @@ class LastState(ModelCheckpoint):
         self.current_score = state_dict["current_score"]
 
     def _own(self, name: str) -> str:
-        return os.path.join(str(self.dirpath), name) if name else ""
+        return os.path.join(str(self.dirpath), Path(name).name) if name else ""
 
 
 class BestModel(LastState):
@@ -133,15 +132,22 @@ def name_parameters(state: dict[str, Any], optimizer: Optimizer, module: Lightni
         group["params"] = [names[number] for number in group["params"]]
 
 
-def require_same_vocabulary(state: dict[str, Any], vocabulary: Words | None, path: str | Path) -> None:
-    """Raise InputError unless training data and the state of a training number the same words alike."""
-    theirs, ours = (_words(one) for one in (restored(state["vsehub"]["description"].get("vocabulary")), vocabulary))
-    require(
-        theirs == ours,
-        f"resume: {path} is of another vocabulary ({theirs}) than the training captions give ({ours}); resume with "
-        "the data of the run's start, or start a new run",
-    )
+def require_fitting(state: dict[str, Any], module: LightningModule, path: str | Path) -> None:
+    """Raise InputError unless a state is of this module: same settings, same vocabulary, same shapes.
 
-
-def _words(vocabulary: Words | None) -> str:
-    return "none: vectors" if vocabulary is None else f"{len(vocabulary)} words, {vocabulary.fingerprint()}"
+    Fused optimizers read a tensor of another shape beyond its end.
+    """
+    held, own = state["vsehub"]["description"], module.description
+    parts = {f"config.{part}": value for part, value in own["config"].items() if part not in ("data", "loader")}
+    expected = parts | {name: value for name, value in own.items() if name != "config"}
+    found = {f"config.{part}": value for part, value in held["config"].items()} | held
+    different = [name for name, value in expected.items() if name not in found or found[name] != value]
+    require(not different, f"resume: {path} was written with another {', '.join(different)} than this run has. {AGAIN}")
+    shapes = {name: tensor.shape for name, tensor in module.state_dict().items()}
+    held_shapes = {name: tensor.shape for name, tensor in state["state_dict"].items()}
+    wrong = [name for name in shapes.keys() | held_shapes if shapes.get(name) != held_shapes.get(name)]
+    for optimizer in state["optimizer_states"]:
+        for name, kept in optimizer["state"].items():
+            tensors = [one for one in kept.values() if isinstance(one, torch.Tensor) and one.ndim == len(shapes[name])]
+            wrong += [f"the optimizer's {name}" for one in tensors if one.shape != shapes[name]]
+    require(not wrong, f"resume: {path} holds tensors of another shape: {', '.join(wrong[:3])}. {AGAIN}")

@@ -12,12 +12,10 @@ from pytorch_lightning.loggers import Logger
 
 from vsehub.training.checkpoint import BestModel, CheckpointFiles, LastState
 from vsehub.training.datamodule import RetrievalDataModule
-from vsehub.training.loggers.log import log_facts
-from vsehub.training.loggers.resumed import go_on
+from vsehub.training.loggers.log import continue_wandb, log_facts
 from vsehub.training.module import RetrievalModule
 from vsehub.training.processes import process
 from vsehub.training.run_record import RunRecorder
-from vsehub.training.state import read_state
 
 
 class EpochSeed(pl.Callback):
@@ -84,7 +82,7 @@ def train_module(
 
     folder: where checkpoints/best.safetensors (the model with the largest val/rsum), checkpoints/last.ckpt (everything,
     written each epoch), run.json and metrics.csv go. record: the facts for run.json. seed: of what an epoch draws.
-    goes_on: the run in `folder` was broken off, perhaps before its first checkpoint; its loggers continue its logs.
+    goes_on: the run in `folder` was broken off, perhaps before its first checkpoint; a wandb run is continued.
     """
     recorder = RunRecorder(folder, record)
     best = BestModel(
@@ -107,9 +105,8 @@ def train_module(
         default_root_dir=folder,
         use_distributed_sampler=False,
     )
-    state = None if checkpoint is None else read_state(checkpoint, lightning, module, folder)
     if goes_on:
-        go_on(lightning.loggers, folder, state)
+        continue_wandb(lightning.loggers, folder)
     recorder.record |= log_facts(lightning.loggers, record)
     interrupt = signal.getsignal(signal.SIGINT)
     try:

@@ -1,4 +1,4 @@
-"""Loggers beyond Lightning's own, and how a resumed run continues them."""
+"""Lightning's wandb logger with the settings of a run, and what loggers are given."""
 
 import lazy_loader
 

@@ -1,2 +1,1 @@
-from .csv import WholeCSVLogger as WholeCSVLogger
 from .wandb import wandb_logger as wandb_logger

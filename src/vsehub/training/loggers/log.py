@@ -1,10 +1,26 @@
 """What loggers get beside metrics: the run's configuration, the distribution of N_k, and the final evaluation."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from pytorch_lightning.loggers import Logger, TensorBoardLogger, WandbLogger
 
-from vsehub.training.loggers.wandb import ResumableWandbLogger, occurrence_figure
+from vsehub.io.records import RUN, read_record
+from vsehub.training.loggers.wandb import occurrence_figure, picture, require_id
+
+
+def continue_wandb(loggers: Sequence[Logger], folder: Path) -> None:
+    """Make a wandb logger continue the run that run.json in `folder` names.
+
+    wandb appends to it, so that steps after the checkpoint appear twice. Raises InputError for an invalid id.
+    """
+    file = folder / "run.json"
+    known = read_record(file, RUN, "Start a new run in another folder").get("wandb")
+    for logger in loggers if known is not None else ():
+        if isinstance(logger, WandbLogger):
+            run_id = require_id(known.get("id") if isinstance(known, dict) else known, str(file))
+            logger._wandb_init |= {"id": run_id, "resume": "allow" if logger._offline else "must"}
+            logger._id = run_id
 
 
 def log_facts(loggers: Sequence[Logger], record: dict) -> dict:
@@ -29,8 +45,8 @@ def log_histograms(loggers: Sequence[Logger], histograms: dict, step: int) -> No
     for logger in loggers:
         if isinstance(logger, TensorBoardLogger):
             logger.experiment.add_figure("val/n_10", occurrence_figure(histograms), step, close=False)
-        elif isinstance(logger, ResumableWandbLogger):
-            logger.log_histograms(histograms, step)
+        elif isinstance(logger, WandbLogger):
+            logger.log_image("val/n_10", [picture(occurrence_figure(histograms))])
 
 
 def log_final(loggers: Sequence[Logger], metrics: dict[str, float], best: dict[str, float]) -> None:
