@@ -95,10 +95,12 @@ def require_small(content: bytes) -> None:
 
     from PIL import Image
 
+    from vsehub.io.pictures import open_picture
+
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            with Image.open(io.BytesIO(content)) as file:
+            with open_picture(io.BytesIO(content)) as file:
                 width, height = file.size
     except Exception:  # Pillow's readers can raise almost anything for damaged files
         width = height = 0
@@ -226,7 +228,7 @@ def of_collection(place: Place, queries: Any | None, images: str | None, asker: 
             return (len(now), now.facts) != (count, facts)
 
     return Contents(
-        f"{place.address}: {len(ids):,} items of {facts.dim:,} dimensions",
+        f"{place.name}: {len(ids):,} items of {facts.dim:,} dimensions",
         Inputs(Sides.of(asked, vectors), names if itself else Names("queries", len(asked)), names, {}, None),
         _files(names),
         [("filled under", f"{facts.criterion}{f' ({text})' if text else ''}, reference: {facts.reference}")],

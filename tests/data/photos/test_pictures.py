@@ -1,17 +1,19 @@
 import io
+import os
 import pickle
 
 import numpy as np
 import pytest
 import torch
 from looped import looped
-from PIL import Image, ImageOps
+from PIL import EpsImagePlugin, Image, ImageOps
 from PIL.JpegImagePlugin import JpegImageFile
 from torch.utils.data import DataLoader
 from torchvision.transforms import v2
 
 from vsehub.checks import InputError
 from vsehub.data.photos.pictures import Pictures, inspect, random_crop
+from vsehub.report.pages.templates import Thumbnails
 
 # What the EXIF orientations say has to be done to the stored pixels, after the standard's table.
 UPRIGHT = {
@@ -143,7 +145,6 @@ def clear(mode, colour):
         ("png", sixteen(32768), (128, 128, 128)),
         ("png", sixteen(300), (1, 1, 1)),
         ("tif", sixteen(40000, ">u2"), (156, 156, 156)),
-        ("pgm", sixteen(40000), (156, 156, 156)),
     ],
 )
 def test_every_kind_of_pixel_becomes_rgb(tmp_path, ending, picture, expected):
@@ -264,6 +265,29 @@ def test_damage_is_found_and_named(tmp_path, content, reason):
     assert reason in found
     with pytest.raises(InputError, match=r"one.jpg cannot be decoded \("):
         Pictures([str(path)], 8, 8)[0]
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "TIFF"])
+def test_formats_of_photos_are_decoded_whatever_the_name(tmp_path, kind):
+    path = saved(tmp_path / "one.jpg", noise(20, 20), format=kind, save_all=kind == "MPO")
+    assert inspect(path).damage is None
+    assert Pictures([path], 8, 8)[0].shape == (3, 8, 8)
+    assert Thumbnails().jpeg(path, "one")
+
+
+@pytest.mark.parametrize("kind", ["EPS", "JPEG2000", "ICO", "PCX", "PPM"])
+def test_other_formats_are_never_decoded_and_start_no_program(tmp_path, monkeypatch, kind):
+    started = tmp_path / "started"
+    (tmp_path / "gs").write_text(f"#!/bin/sh\ntouch {started}\nexit 1\n")
+    (tmp_path / "gs").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(EpsImagePlugin, "gs_binary", None)
+    path = saved(tmp_path / "one.jpg", noise(20, 20), format=kind)
+    assert inspect(path).damage is not None
+    with pytest.raises(InputError, match=r"one\.jpg"):
+        Pictures([path], 8, 8)[0]
+    assert Thumbnails().jpeg(path, "one") is None
+    assert not started.exists()
 
 
 class TestAugmented:

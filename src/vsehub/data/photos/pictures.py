@@ -18,6 +18,7 @@ from PIL import Image, UnidentifiedImageError
 
 from vsehub.checks import InputError, one_of, regular, require, whole
 from vsehub.io.files import read_object, write_text
+from vsehub.io.pictures import open_picture
 from vsehub.io.progress import bar
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def read_crop(file: PictureFile, choose: Callable[[int, int], Crop]) -> np.ndarr
     InputError if the file cannot be decoded.
     """
     try:
-        with _opened(file) as raw, Image.open(raw) as image:
+        with _opened(file) as raw, open_picture(raw) as image:
             orientation = _orientation(image)
             width, height = image.size[::-1] if orientation in _LYING else image.size
             crop = choose(width, height)
@@ -120,7 +121,7 @@ def inspect(file: PictureFile) -> Inspected:
         with _opened(file) as raw:
             content = hashlib.file_digest(raw, partial(hashlib.blake2b, digest_size=_CONTENT_BYTES)).hexdigest()
             raw.seek(0)
-            with Image.open(raw) as image:
+            with open_picture(raw) as image:
                 _upright_rgb(image, _orientation(image))
     except Exception as error:
         return Inspected(content, _reason(error))

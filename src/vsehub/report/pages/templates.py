@@ -12,6 +12,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from vsehub.checks import fail, require
+from vsehub.io.pictures import open_picture
 from vsehub.report.plots import Picture
 from vsehub.report.tables import Cell
 
@@ -136,7 +137,7 @@ def _of_file(path: Path, side: int) -> Image.Image:
     """The picture, upright, with white in place of transparency."""
     if not path.is_file():  # reading a pipe would block
         raise FileNotFoundError("no such file")
-    with Image.open(path) as picture:
+    with open_picture(path) as picture:
         picture.draft("RGB", (2 * side, 2 * side))  # a JPEG is read at a fraction of its size
         upright = ImageOps.exif_transpose(picture)
         if upright.has_transparency_data:
