@@ -123,6 +123,8 @@ def test_a_search_without_a_model_names_the_command_that_looks_at_the_collection
     assert command[:2] == ["vsehub", "serve"]
     served = Served(vsehub, tmp_path, *command[2:])
     assert len(served.json("/api/search?item=m7&k=3")["corrected"]) == 3
+    for path in ("/", "/hubs", "/docs", "/api/collection", "/openapi.json"):
+        assert b"a place" not in served.get(path)[1]
     assert served.end() == 0
     assert "browser" not in vsehub("search", "two dogs", cwd=tmp_path, status=2).err
 

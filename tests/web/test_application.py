@@ -21,9 +21,10 @@ from vsehub.rerank.names import Names
 from vsehub.rerank.sides import Sides
 
 pytest.importorskip("fastapi", reason="fastapi is not installed: pip install 'vsehub[serve]'")
+from pydantic import ValidationError
 from starlette.testclient import TestClient
 
-from vsehub.web.application import application
+from vsehub.web.application import LETTERS, Question, application
 from vsehub.web.catalogue import Catalogue
 from vsehub.web.contents import MOST_PIXELS, require_small
 from vsehub.web.guard import MOST_BYTES
@@ -71,9 +72,9 @@ def bare():
         yield client
 
 
-def picture(size=(20, 10)):
+def picture(size=(20, 10), kind="PNG"):
     content = io.BytesIO()
-    Image.new("RGB", size, "red").save(content, "PNG")
+    Image.new("RGB", size, "red").save(content, kind)
     return content.getvalue()
 
 
@@ -110,7 +111,6 @@ def test_sentence_item_vector_and_picture(client, known):
     lists = [client.post("/api/search", json={"vector": (by * known.vectors[9]).tolist()}).json() for by in (1, 3)]
     ids = [[one["id"] for one in found["corrected"]] for found in lists]
     assert ids[0] == ids[1], "the items have norm 1, so that a vector is divided by its own"
-    assert "zero" in error(client.post("/api/search", json={"vector": [0.0] * 6}), 422)
     by_address = client.get("/api/search", params={"vector": known.vectors[9].tolist()}).json()
     assert by_address["plain"][0]["id"] == known.id_of(9)
     seen = client.post("/api/search/picture", content=picture(), params={"k": 3}).json()
@@ -207,6 +207,28 @@ def test_questions_that_cannot_be_answered(client, question, status, message):
     assert message in error(client.post("/api/search", json=question), status)
 
 
+@pytest.mark.parametrize("scale", [0.0, 1e-30, 1e-13, 1e20, 1e30])
+def test_vectors_whose_norm_cannot_become_1_are_refused(client, known, scale):
+    error(client.post("/api/search", json={"vector": (scale * known.vectors[9].double()).tolist()}), 422)
+
+
+@pytest.mark.parametrize("numbers", [[1e20] * 6, [0.0] * 6])
+def test_so_are_vectors_that_rerank_refuses_without_normalisation(numbers):
+    app = application(catalogue(normalize=False), hosts_of("127.0.0.1"))
+    with TestClient(app, LOCAL) as client:
+        error(client.post("/api/search", json={"vector": numbers}), 422)
+
+
+def test_a_vector_costs_no_more_than_its_dimension(client):
+    kind = {"content-type": "application/json"}
+    nested = b'{"vector": [' + b"[]," * 30_000 + b"[]]}"
+    error(client.post("/api/search", content=nested, headers=kind), 413)
+    with pytest.raises(ValidationError) as found:
+        Question(vector=[[]] * 10_000)
+    assert found.value.error_count() == 1
+    assert client.post("/api/search", json={"text": "7 " + "\U0001f600" * (LETTERS - 2)}).status_code == 200
+
+
 def test_bodies_that_are_no_question(client):
     kind = {"content-type": "application/json"}
     for content in (b"", b"{", b"[" * 100_000, b'{"vector": [NaN, NaN, NaN, NaN, NaN, NaN]}', b"\xff\xfe", b"[]"):
@@ -246,6 +268,8 @@ def test_a_picture_that_takes_long_holds_no_search(known, monkeypatch):
 def test_pictures_that_are_none_or_bombs(client):
     assert "the picture cannot be read" in error(client.post("/api/search/picture", content=b"GIF89a"), 422)
     assert "the picture cannot be read" in error(client.post("/api/search/picture", content=b""), 422)
+    for kind in ("EPS", "JPEG2000", "ICO"):
+        assert "picture" in error(client.post("/api/search/picture", content=picture((16, 16), kind)), 422)
     side = int(MOST_PIXELS**0.5) + 100
     bomb = io.BytesIO()
     Image.new("1", (side, side)).save(bomb, "PNG")
@@ -262,7 +286,7 @@ def test_large_bodies_are_refused_before_they_are_read(client):
             yield b"x" * 2**20
 
     assert error(client.post("/api/search/picture", content=parts()), 413) == said
-    assert error(client.post("/api/search", content=parts(), headers={"content-type": "application/json"}), 413) == said
+    error(client.post("/api/search", content=parts(), headers={"content-type": "application/json"}), 413)
 
 
 def test_only_its_own_names_are_answered(client):
@@ -270,6 +294,43 @@ def test_only_its_own_names_are_answered(client):
         assert "host" in error(client.get("/health", headers={"host": host}), 421)
     for host in ("localhost:8000", "127.0.0.1", "[::1]:8000", "LOCALHOST"):
         assert client.get("/health", headers={"host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "http://evil.example"},
+        {"origin": "http://127.0.0.1:9000"},
+        {"origin": "null"},
+        {"origin": ""},
+        {"sec-fetch-site": "cross-site", "sec-fetch-dest": "image"},
+        {"sec-fetch-site": "cross-site", "sec-fetch-dest": "iframe"},
+        {"sec-fetch-site": "same-site"},
+    ],
+    ids=str,
+)
+def test_pages_of_other_sites_ask_nothing(client, headers):
+    error(client.get("/api/search", params={"query": 0}, headers=headers), 403)
+    error(client.get("/", headers=headers), 403)
+    for path in ("/picture", "/api/search/picture"):
+        sent = headers | {"content-type": "text/plain"}
+        error(client.post(path, content=picture(), headers=sent), 403)
+
+
+def test_its_own_pages_and_links_to_them_are_answered(client):
+    for headers in (
+        {"origin": LOCAL, "sec-fetch-site": "same-origin"},
+        {"sec-fetch-site": "none", "sec-fetch-dest": "document"},
+    ):
+        assert client.get("/?query=0", headers=headers).status_code == 200
+        assert client.post("/picture", content=picture(), headers=headers).status_code == 200
+    assert client.post(
+        "/picture", content=picture(), headers={"host": "LOCALHOST", "origin": "http://localhost"}
+    ).is_success
+    link = {"sec-fetch-site": "cross-site", "sec-fetch-dest": "document"}
+    assert client.get("/items/item%2020", headers=link).status_code == 200
+    error(client.get("/api/search", params={"query": 0}, headers=link), 403)
+    error(client.post("/picture", content=picture(), headers=link), 403)
 
 
 def test_every_answer_forbids_what_is_not_its_own(client):

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from vsehub import __version__
 from vsehub.checks import InputError
+from vsehub.data.vectors.embeddings import few_checked
 from vsehub.report.pages.templates import Thumbnails, page_environment
 from vsehub.report.plots import occurrence_curves
 from vsehub.web.catalogue import PLAIN, Catalogue
@@ -44,7 +45,7 @@ class Question(BaseModel):
     text: str | None = Field(default=None, description="a sentence", max_length=LETTERS)
     item: str | None = Field(default=None, description="the id of an item, whose vector is asked", max_length=LETTERS)
     query: int | None = Field(default=None, description="the number of a known query, from 0", ge=0)
-    vector: list[float] | None = Field(default=None, description="a vector of the items' dimension")
+    vector: list[float] | None = Field(default=None, description="a vector of the items' dimension", fail_fast=True)
     k: int = Field(default=10, description="items in each list", ge=1, le=MOST)
     criterion: str | None = Field(default=None, description="a criterion of /api/collection; the first if not given")
 
@@ -186,13 +187,12 @@ class Service:
         if len(numbers) != dim:
             raise Declined(f"vector has {len(numbers)} numbers; the items have {dim} dimensions")
         vector = torch.tensor([numbers], dtype=torch.float32)
-        if not bool(vector.isfinite().all()):
-            raise Declined("vector has entries that are NaN, infinite or too large")
-        if one.normalizes:
-            if not bool(vector.any()):
-                raise Declined("vector is zero, which cannot be normalised")
+        if one.normalizes:  # a norm too small or too large for float32 does not become 1
             vector = torch.nn.functional.normalize(vector, dim=1)
-        return one.contents.without_mean(vector), (), f"A vector of {dim} numbers"
+        checked = few_checked(vector, None if one.normalizes else False)
+        if checked is None:
+            raise Declined("vector has entries that are NaN, infinite or too large, or it is zero or too small")
+        return one.contents.without_mean(checked), (), f"A vector of {dim} numbers"
 
     def _picture(self, row: int) -> bytes | None:
         """The JPEG of an item's picture, small."""
@@ -275,7 +275,8 @@ def application(catalogue: Catalogue, hosts: frozenset[str]) -> Guard:
     _interface(app, service)
     _pages(app, service)
     _errors(app, service)
-    return Guard(app, hosts)
+    # JSON takes at most 12 bytes a letter and, with spaces, 32 a number.
+    return Guard(app, hosts, 16 * LETTERS + 32 * catalogue.vectors.shape[1])
 
 
 def _interface(app: FastAPI, service: Service) -> None:

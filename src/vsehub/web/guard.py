@@ -1,4 +1,4 @@
-"""Checks of every request's host and size, and the headers of every answer."""
+"""Checks of every request's host, origin and size, and the headers of every answer."""
 
 import logging
 
@@ -6,12 +6,12 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-MOST_BYTES = 16 << 20  # of a request's body
+MOST_BYTES = 16 << 20  # of a picture
 HEADERS = {
     "content-security-policy": "default-src 'none'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; "
     "script-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
+    "referrer-policy": "same-origin",  # under "no-referrer" some requests of the own pages have "null" as their origin
     "cross-origin-resource-policy": "same-origin",
 }
 
@@ -24,13 +24,15 @@ class _TooLarge(Exception):
 
 
 class Guard:
-    """Refuses large bodies, and requests to other hosts, so that no other site can send requests through a browser.
+    """Refuses large bodies, requests to other hosts, and what pages of other sites send through a user's browser.
 
-    hosts: the host names that requests may use, without ports. Every answer gets `HEADERS`.
+    hosts: the host names that requests may use, without ports. most: bytes of a body that is not a picture.
+
+    Every answer gets `HEADERS`.
     """
 
-    def __init__(self, application: ASGIApp, hosts: frozenset[str]):
-        self._application, self._hosts = application, hosts
+    def __init__(self, application: ASGIApp, hosts: frozenset[str], most: int):
+        self._application, self._hosts, self._most = application, hosts, most
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request, as ASGI asks."""
@@ -38,8 +40,9 @@ class Guard:
             await self._application(scope, receive, send)
             return
         began, refused, taken = False, False, 0
+        most = MOST_BYTES if scope["path"].endswith("/picture") else self._most
         too_large = JSONResponse(
-            {"error": f"the request is larger than {MOST_BYTES >> 20} MB"}, 413, {"connection": "close"}
+            {"error": f"the request is larger than {most / 2**20:.2g} MB"}, 413, {"connection": "close"}
         )
 
         async def answering(message: Message) -> None:
@@ -55,7 +58,7 @@ class Guard:
             nonlocal refused, taken
             message = await receive()
             taken += len(message.get("body", b""))
-            if taken > MOST_BYTES:
+            if taken > most:
                 refused = True
                 raise _TooLarge
             return message
@@ -71,7 +74,14 @@ class Guard:
             said = "this host name is not served; use the address that `vsehub serve` printed, or give host="
             await JSONResponse({"error": said}, 421)(scope, receive, answering)
             return
-        if not length.isdecimal() or int(length) > MOST_BYTES:
+        origin, site = headers.get("origin", f"//{host}"), headers.get("sec-fetch-site", "none")
+        # A link on another site may lead to a page; nothing else may come from there, as each question costs a search.
+        link = scope["method"] == "GET" and not scope["query_string"] and headers.get("sec-fetch-dest") == "document"
+        if origin.partition("//")[2].lower() != host.lower() or not (site in ("same-origin", "none") or link):
+            said = "a page of another site sent this request; open the address that `vsehub serve` printed"
+            await JSONResponse({"error": said}, 403)(scope, receive, answering)
+            return
+        if not length.isdecimal() or int(length) > most:
             await too_large(scope, receive, answering)
             return
         try:
