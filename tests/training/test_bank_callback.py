@@ -1,0 +1,89 @@
+"""The bank's refill, in the epochs of a training: against loops over the sample's pairs, encoded one by one."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from vsehub.training.callbacks import BankCallback
+
+CAPTIONS, K = 480, 10  # of the tiny scenes; neighbours
+
+
+def encoded_alone(module, split, table, pairs):
+    """Unit vectors of the images and of the captions of some pairs, encoded one by one."""
+    was_training = module.training
+    module.eval()
+    images, texts = [], []
+    with torch.no_grad():
+        for image, caption in pairs:
+            images.append(module.image_encoder(torch.from_numpy(np.array(split.images[image : image + 1])))[0])
+            texts.append(module.text_encoder(*table.batch(np.array([caption])))[0])
+    module.train(was_training)
+    return F.normalize(torch.stack(images), dim=1), F.normalize(torch.stack(texts), dim=1)
+
+
+def nearest(query, entries, allowed):
+    """The K largest similarities to the entries that are allowed, by a loop."""
+    found = [float(query @ entry) for entry, one in zip(entries, allowed, strict=True) if one]
+    return sorted(found, reverse=True)[:K]
+
+
+@pytest.mark.parametrize("exclude", ["image", "batch_captions"])
+def test_each_epoch_searches_its_own_sample_by_its_own_weights(run_here, small, monkeypatch, exclude):
+    own, samples = BankCallback.on_train_epoch_start, {}
+
+    def compared(callback, trainer, module):
+        held = []
+        module.teacher = SimpleNamespace(
+            hold=lambda *entries: held.append(entries), term=lambda *_: torch.zeros(()), weight=1.0
+        )
+        own(callback, trainer, module)
+        epoch, bank = trainer.current_epoch, module.bank
+        if epoch == 0:
+            assert len(bank) == 0
+            return
+        split, table = trainer.datamodule.load("train")
+        pairs = split.training_pairs()
+        assert pairs.tolist() == [[caption // 5, caption] for caption in range(CAPTIONS)]
+        sample = pairs[callback.sample(len(pairs), epoch)]
+        samples[epoch] = {caption for _, caption in sample.tolist()}
+        assert len(bank) == len(samples[epoch]) == 0.25 * CAPTIONS
+
+        entries = encoded_alone(module, split, table, sample)
+        asked = pairs[epoch::23]
+        queries = encoded_alone(module, split, table, asked)
+        found = bank.query(*queries, *torch.from_numpy(asked).unbind(dim=1))
+        for row, (image, _) in enumerate(asked.tolist()):
+            if exclude == "image":
+                allowed = [entry != image for entry, _ in sample.tolist()]
+            else:
+                allowed = [entry not in asked[:, 1] for _, entry in sample.tolist()]
+            assert found[0][row].tolist() == pytest.approx(nearest(queries[0][row], entries[1], allowed), abs=1e-4)
+            assert found[1][row].tolist() == pytest.approx(nearest(queries[1][row], entries[0], allowed), abs=1e-4)
+
+        ((images, texts, image_ids, caption_ids),) = held
+        assert torch.stack([image_ids, caption_ids], dim=1).tolist() == sample.tolist()
+        for vectors, expected in zip((images, texts), entries, strict=True):
+            torch.testing.assert_close(F.normalize(vectors, dim=1), expected, atol=1e-4, rtol=0)
+
+    monkeypatch.setattr(BankCallback, "on_train_epoch_start", compared)
+    settings = ("bank=memory", "bank.fraction=0.25", f"bank.exclude={exclude}", "optimizer.lr=0.01")
+    run_here("train", *small, *settings, "trainer.max_epochs=3", "hydra.run.dir=run")
+    assert samples.keys() == {1, 2}
+    # Two samples of a quarter have a sixteenth of the pairs in common, here 30.
+    assert 15 < len(samples[1] & samples[2]) < 45
+
+
+def test_the_sample_is_drawn_by_seed_and_epoch():
+    first, again, other = (BankCallback(fraction=0.1, seed=seed) for seed in (0, 0, 1))
+    samples = {}
+    for epoch in range(3):
+        samples[0, epoch], samples[1, epoch] = first.sample(200, epoch), other.sample(200, epoch)
+        assert np.array_equal(samples[0, epoch], again.sample(200, epoch))
+        assert len(set(samples[0, epoch].tolist())) == 20
+    assert len({tuple(sample.tolist()) for sample in samples.values()}) == 6
+    covered = {row for epoch in range(100) for row in first.sample(200, epoch).tolist()}
+    assert covered == set(range(200))
