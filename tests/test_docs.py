@@ -75,31 +75,6 @@ def test_no_word_of_a_docstring_is_read_as_a_link():
     assert not found
 
 
-def test_the_figures_of_boosts_are_those_that_were_measured():
-    page = (ROOT / "docs" / "serving.md").read_text().partition("## Boosts")[2].partition("## Items that come")[0]
-    few, _, many = page.partition("With a million items")
-    for name, text in (("boosts", few), ("boosts_million", many)):
-        result = _benchmark(name)
-        shown = dict(re.findall(r"^\| ([^|]+?) \| (.*) \|$", text, re.MULTILINE))
-        for row in result["rows"]:
-            figures = " | ".join(f"{one:.3f}" for one in (row["unboosted"], *row["boosted"].values()))
-            exact = row["name"] == "FAISS flat" or row["name"].endswith("exact")
-            title = INDEXES.get(row["name"], row["name"])
-            if name == "boosts":
-                title = "all exact ones" if exact else title
-            else:
-                times = row["seconds"]
-                figures += f" | {times['with']['median'] / times['without']['median']:.2f}"
-            assert next(value for one, value in shown.items() if one.startswith(title)) == figures, row["name"]
-        lists = [
-            " / ".join(f"{result['rescored'][f'{count} at {moved}']:.3f}" for count in (10, 100, 1000))
-            for moved in result["rows"][0]["boosted"]
-        ]
-        found = next(value for one, value in shown.items() if one.startswith("instead:"))
-        assert found.removesuffix(" |") == f"| {' | '.join(lists)}"
-    assert f"in {result['peak_bytes'] / 1e9:.1f} GB of memory" in many
-
-
 def test_the_figures_of_indexes_are_those_that_were_measured():
     page = (ROOT / "docs" / "serving.md").read_text().partition("## What the bias costs")[2].partition("\n## ")[0]
     shown = [line[2:-2].split(" | ") for line in page.splitlines() if line.startswith("| ") and "MB" in line]

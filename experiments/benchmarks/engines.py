@@ -25,7 +25,6 @@ from torch import Tensor
 from experiments.benchmarks import common, generated
 from vsehub.criteria import CSLS
 from vsehub.criteria.base import fit_all
-from vsehub.criteria.boosts import BoostTable
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.serving import build_index, measured_recall, measured_time
 from vsehub.serving.databases.collection import Items, facts_of, fill
@@ -57,20 +56,16 @@ def csls_bias(items: Tensor) -> Tensor:
     return fit_all([CSLS()], as_vectors("items", items), as_vectors("reference", reference))[0][0]
 
 
-def faiss_rows(
-    kind: str, items: Tensor, bias: Tensor, folder: Path, boosts: BoostTable | None = None
-) -> Iterator[dict]:
+def faiss_rows(kind: str, items: Tensor, bias: Tensor, folder: Path) -> Iterator[dict]:
     """That of a kind of FAISS index."""
     began = time.perf_counter()
-    index = build_index(items, bias, CSLS.scale, kind, boosts=boosts)
+    index = build_index(items, bias, CSLS.scale, kind)
     seconds = time.perf_counter() - began
     index.save(folder / kind)
     yield {"name": f"FAISS {kind}", "seconds": seconds, "bytes": (folder / kind).stat().st_size, "index": index}
 
 
-def database_rows(
-    engine: str, items: Tensor, bias: Tensor, folder: Path, boosts: BoostTable | None = None
-) -> Iterator[dict]:
+def database_rows(engine: str, items: Tensor, bias: Tensor, folder: Path) -> Iterator[dict]:
     """Those of a database: exact, then approximate."""
     if any(importlib.util.find_spec(one) is None for one in ENGINES[engine].packages):
         print(f"{engine} is left out: vsehub[{engine}] is not installed")
@@ -81,7 +76,7 @@ def database_rows(
             return
         for approximate in (False, True):
             ids = [str(row) for row in range(len(items))]
-            given = Items(as_vectors("items", items), bias, ids, boosts=boosts)
+            given = Items(as_vectors("items", items), bias, ids)
             facts = facts_of(
                 given,
                 CSLS.scale,

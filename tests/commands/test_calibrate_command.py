@@ -11,7 +11,6 @@ from scipy import stats
 
 from vsehub import CorrectedSearch
 from vsehub.checks import InputError
-from vsehub.cli.index import accepted_line
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.serving.databases.engines import Place
 from vsehub.serving.databases.living import opened
@@ -138,15 +137,6 @@ def test_a_rate_that_is_no_better_than_chance_is_said(files, run_here, undrawn):
     assert f"calibration: a rate of {RATE} is no better than accepting at random" in said
 
 
-def test_the_line_of_a_note_says_under_which_weights_it_holds():
-    told = {"accept": 0.05, "threshold": 0.25}
-    line = accepted_line(told, boosted=False)
-    assert line.startswith("accepted = scores[:, 0] > 0.25  # False: nothing here; at most 0.05 of")
-    assert accepted_line(told, boosted=True).splitlines()[0].endswith("it is void under weights other than 0")
-    assert accepted_line(told, boosted=True).endswith(line)
-    assert accepted_line(None, boosted=True) == accepted_line(told | {"accept": None}, boosted=True) == ""
-
-
 def test_the_known_answers_of_a_ranking_calibrate_it(files, run_here, undrawn):
     """Without a file: queries that have no known answer get p values by those that have one."""
     known, others = (np.load(files / f"{name}.npy") for name in ("known", "queries"))
@@ -168,7 +158,7 @@ def test_the_known_answers_of_a_ranking_calibrate_it(files, run_here, undrawn):
     told = json.loads((files / "cut" / "result.json").read_text())["calibration"]
     assert told["threshold"] == pytest.approx(search.calibration_.threshold(RATE), abs=1e-6)
     assert told["path"] == "known.csv"
-    assert told["score"] == "2·s - b(item) under csls, as a search returns it, without boosts"
+    assert told["score"] == "2·s - b(item) under csls, as a search returns it"
     if index:
         assert "accepted = scores[:, 0] > " in (files / "cut" / "USAGE.md").read_text()
     for settings, message in (
@@ -178,7 +168,6 @@ def test_the_known_answers_of_a_ranking_calibrate_it(files, run_here, undrawn):
         (("accept=0.001",), "a rate of 0.001 needs at least 999 calibration queries that share no answers, and there"),
         (("criterion=auto",), "accept and criterion=auto are given"),
         (("engine=ray",), "accept and engine=ray are given"),
-        (("boosts.table=ids.txt", "boosts.columns=[a]", "boost_weights={a: 1}"), "a calibration is of scores without"),
     ):
         asked = {one.partition("=")[0]: one for one in (*given, *settings)}
         assert message in run_here("rerank", *asked.values(), "out=refused", status=2)

@@ -188,8 +188,8 @@ def test_a_filled_collection(run_here, command, checkpoint, folder, tmp_path):
 
 
 @pytest.mark.skipif(find_spec("lancedb") is None, reason="vsehub[lancedb] is not installed")
-def test_a_collection_with_kinds_and_boosts(run_here, command, checkpoint, tmp_path):
-    """Texts lose the stored mean, and the weights raise items: the lists are those of plain numpy."""
+def test_a_collection_with_kinds(run_here, command, checkpoint, tmp_path):
+    """Texts lose the stored mean: the lists are those of plain numpy."""
     model = TrainedModel(checkpoint, Components([conf_folder()]))
     unit = model.similarity.vectors
     encoded = model.encode("test")
@@ -197,11 +197,10 @@ def test_a_collection_with_kinds_and_boosts(run_here, command, checkpoint, tmp_p
     reference = unit(model.encode("train").texts).detach().numpy()
     queries = unit(model.encode_texts(TEXTS)).detach().numpy()
     kinds = np.array(["picture"] * 12 + ["text"] * 8)
-    views = np.random.default_rng(0).random(20)
     for name, vectors in (("items", items), ("queries", queries), ("reference", reference)):
         np.save(tmp_path / f"{name}.npy", vectors)
-    rows = [f"item {row},{kinds[row]},{views[row]}" for row in range(20)]
-    (tmp_path / "table.csv").write_text("\n".join(["id,kind,popularity", *rows]))
+    rows = [f"item {row},{kinds[row]}" for row in range(20)]
+    (tmp_path / "table.csv").write_text("\n".join(["id,kind", *rows]))
     (tmp_path / "ids.txt").write_text("\n".join(f"item {row}" for row in range(20)))
     place = ("index=lancedb", f"index_uri={tmp_path}/shop")
     sides = [f"{name}={tmp_path}/{name}.npy" for name in ("items", "queries", "reference")]
@@ -211,38 +210,22 @@ def test_a_collection_with_kinds_and_boosts(run_here, command, checkpoint, tmp_p
         "criterion=csls",
         "criterion.k=2",
     )
-    boosts = (f"boosts.table={tmp_path}/table.csv", "boosts.columns=[popularity]")
-    run_here("rerank", *sides, *given, *boosts, *place, "k=7", "out=ranked")
+    run_here("rerank", *sides, *given, *place, "k=7", "out=ranked")
     means = {one: items[kinds == one].mean(axis=0, dtype=np.float64) for one in ("picture", "text")}
     asked = reference.mean(axis=0, dtype=np.float64)
     less = items - np.array([means[one] for one in kinds]), queries - asked, reference - asked
     less = [torch.from_numpy(one / np.linalg.norm(one, axis=1, keepdims=True)).float() for one in less]
     bias = CSLS(k=2).bias(less[2] @ less[0].T)
-    for weight in (None, 0.3):
-        raised = torch.from_numpy((weight or 0) * (views - views.mean()))
-        wanted = (2 * (less[1] @ less[0].T + raised) - bias).sort(dim=1, descending=True, stable=True)
-        own = () if weight is None else (f"boost_weights={{popularity: {weight}}}",)
-        out = command(f"checkpoint={checkpoint}", *place, *TEXTS, "k=7", *own)
-        for one, order, scores in zip(found(out), wanted.indices, wanted.values, strict=True):
-            assert [name for name, _ in one] == [str(row) for row in order[:7].tolist()]
-            assert [score for _, score in one] == pytest.approx(scores[:7].tolist(), abs=1e-3)
-        assert ("Boost weights: popularity 0.3." in out) == (weight is not None)
-    for weights, message in (
-        ("{views: 1}", "boost_weights: 'views' is no boost; there are popularity"),
-        ("{popularity: much}", "boost_weights: popularity is 'much'; expected a number"),
-        ("0.5", "boost_weights is 0.5; expected a weight for each boost"),
-    ):
-        asked = (f"checkpoint={checkpoint}", *place, TEXTS[0], "k=3", f"boost_weights={weights}")
-        assert message in command(*asked, status=2)
-    run_here("rerank", *sides, *given[:1], "criterion=csls", *place, "index_name=plain", "out=plain")
-    none = (f"checkpoint={checkpoint}", *place, "index_name=plain", TEXTS[0], "k=3", "boost_weights={popularity: 1}")
-    assert "boost_weights: 'popularity' is no boost; there are none" in command(*none, status=2)
+    wanted = (2 * less[1] @ less[0].T - bias).sort(dim=1, descending=True, stable=True)
+    out = command(f"checkpoint={checkpoint}", *place, *TEXTS, "k=7")
+    for one, order, scores in zip(found(out), wanted.indices, wanted.values, strict=True):
+        assert [name for name, _ in one] == [str(row) for row in order[:7].tolist()]
+        assert [score for _, score in one] == pytest.approx(scores[:7].tolist(), abs=1e-3)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["folder=photos", "boost_weights={age: 1}"], "boost_weights is for a collection that rerank filled with boos"),
         (["folder=absent"], "folder: no such file or folder: absent"),
         (["folder=best.safetensors"], "folder: best.safetensors is a file"),
         (["folder=empty"], "folder: empty holds no pictures"),

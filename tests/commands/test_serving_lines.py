@@ -14,7 +14,7 @@ from test_embedding_lines import unit, written
 from vsehub.serving.estimator import named_criterion
 
 ROOT = Path(__file__).parents[2]
-BOOSTED, GATED = ["rerank", "add"], ["gate", "add"]
+GATED = ["gate", "add"]
 IMAGES = 40
 
 
@@ -26,22 +26,6 @@ def near(generator, vectors, shared):
 
 def write_parquet(path, names, vectors):
     pq.write_table(pa.table({"id": names, "vector": list(vectors)}), path)
-
-
-def test_the_lines_on_boosts(run_here, undrawn, tmp_path):
-    pytest.importorskip("lancedb")
-    generator = np.random.default_rng(0)
-    images = unit(generator, IMAGES)
-    names = [f"image {row}" for row in range(IMAGES)]
-    write_parquet(tmp_path / "images.parquet", names, images)
-    write_parquet(tmp_path / "captions.parquet", list(map(str, range(30))), unit(generator, 30))
-    np.save(tmp_path / "train_captions.npy", unit(generator, 60))
-    for file, most in (("views.csv", 3), ("views_today.csv", 30)):
-        rows = [f"{name},{generator.integers(most)}" for name in names]
-        (tmp_path / file).write_text("\n".join(["id,popularity", *rows]))
-    filled, renewed = [one for one in written("docs/serving.md") if any("boosts" in part for part in one)]
-    assert "csls+boosts" in run_here(*filled)
-    assert f"renewed the boosts of {IMAGES} of {IMAGES} ids" in run_here(*renewed)
 
 
 @pytest.mark.long
@@ -67,7 +51,7 @@ def test_the_page_followed_line_by_line(run_here, undrawn, tmp_path):
     np.save(tmp_path / "train_captions.npy", training)
     np.save(tmp_path / "queries.npy", captions)
     commands = [one for one in written("docs/serving.md") if not any("HOST" in part for part in one)]
-    wanted = ["rerank", "add", "add", "diagnose", "calibrate", *BOOSTED, *GATED]
+    wanted = ["rerank", "add", "add", "diagnose", "calibrate", *GATED]
     assert sorted(command for command, *_ in commands) == sorted(wanted)
     said = [run_here(*command) for command in commands[:4]]
     assert "index (Milvus, exact): it finds 100.0% of the 10 best, 100.0% of the plain ranking's; " in said[0]
@@ -123,7 +107,7 @@ def test_the_page_followed_line_by_line(run_here, undrawn, tmp_path):
             ("add", "index=milvus", "items=new_images.parquet"),
             "index_uri is not set; give the server, or the folder of",
         ),
-        (("add", *uri), "give items=FILE to add, remove_ids=FILE, or boosts.table=FILE of"),
+        (("add", *uri), "give items=FILE to add, or remove_ids=FILE"),
         (("add", *uri, "remove_ids=gone.txt", "item_ids=gone.txt"), "item_ids: of items to add; give items=FILE, or o"),
         (("add", *uri, "items=new_images.parquet", "quarantine=no.csv"), "no.csv"),
         (("add", *uri, "items=new_images.parquet", "quarantine=pairs.csv"), "is not a list that gate wrote: it has no"),

@@ -12,7 +12,7 @@ from html_links import Links, assert_self_contained
 from PIL import Image
 
 from vsehub.checks import InputError
-from vsehub.report.pages.embeddings import changes_table, embeddings_page, gentlest, tiles, write_embeddings_report
+from vsehub.report.pages.embeddings import changes_table, embeddings_page, tiles, write_embeddings_report
 from vsehub.report.plots import Picture, at_least, occurrence_curves, ranking_colours
 
 HOSTILE = "<script>alert(1)</script>|$\\frac{\"&'{{ 7 * 7 }}"
@@ -275,17 +275,6 @@ def test_many_rankings_are_told_apart_by_colour_or_line():
     assert list(colours.values()).count(colours["criterion0"]) == 1, "the plain ranking's grey is its own"
     histograms = {name: {"occurrences": [0, n + 1], "items": [3, 5]} for n, name in enumerate(names)}
     assert occurrence_curves(histograms, 10, 0.3).svg.count(b"stroke-dasharray") >= 6
-
-
-def test_a_ranking_under_boosts_is_no_correction(measured):
-    record = copy.deepcopy(measured)
-    record["hubs"], record["antihubs"] = [], None
-    raised = copy.deepcopy(record["rankings"][-1])
-    raised["criterion"], raised["parameters"] = "csls+boosts", {"k": 10, "boost_weights": {"popularity": 0.1}}
-    raised["hubness"] = {name: 0.0 for name in raised["hubness"]}
-    before = gentlest(record), embeddings_page(record).count("chosen among")
-    record["rankings"].append(raised)
-    assert (gentlest(record), embeddings_page(record).count("chosen among")) == before
 
 
 def test_the_kinds_of_the_page(measured):

@@ -9,7 +9,6 @@ from measuring import measure
 from vsehub.checks import InputError
 from vsehub.criteria import CSLS, Auto, Sinkhorn
 from vsehub.criteria.auto import chosen
-from vsehub.criteria.boosts import BoostTable
 from vsehub.criteria.choose import choose
 from vsehub.metrics.positives import Positives
 from vsehub.neighbors.vectors import as_vectors, row_digests
@@ -125,46 +124,6 @@ def test_ranks_are_those_of_a_search_by_what_the_reference_holds_besides(inside)
                 scores = CSLS(**tried.parameters).rescore(own, others)
             total += 1 / (scores[0] >= scores[0, wanted[query]]).sum().item()
         assert tried.mrr == pytest.approx(total / 90, abs=1e-6), tried
-
-
-def in_pairs(seed=0):
-    """Queries near items that each have a twin beside them, of which the queries want the one; and the best ranks."""
-    random = torch.Generator().manual_seed(seed)
-    one = unit(torch.randn(60, 16, generator=random))
-    items = torch.cat([one, unit(one + 0.05 * torch.randn(60, 16, generator=random))])
-    wanted = torch.randint(60, (300,), generator=random)
-    asked = unit(one[wanted] + 0.1 * torch.randn(300, 16, generator=random))
-    popular = (torch.arange(120) < 60).double() + 0.3 * torch.rand(120, generator=random, dtype=torch.float64)
-    return asked, items, wanted, popular, torch.rand(120, generator=random, dtype=torch.float64)
-
-
-def test_weights_of_boosts_are_chosen_under_the_criterion():
-    queries, items, wanted, popular, random = in_pairs()
-    asked, among = sources(queries, items)
-    same = torch.ones(120, dtype=torch.float64)
-    table = BoostTable.of(["popular", "random", "same"], torch.stack([popular, random, same], dim=1), 120)
-    choice = choose(Auto(["csls"]), asked, pairs(wanted, 120), among, boosts=table)
-    plain = choose(Auto(["csls"]), asked, pairs(wanted, 120), among)
-    assert (choice.name, choice.criterion.parameters()) == (plain.name, plain.criterion.parameters())
-    assert choice.tried == plain.tried, "the criterion is chosen without boosts"
-    found = choice.boosts
-    assert found.weights["popular"] > 0
-    assert found.weights["same"] == 0
-    weights = torch.tensor(list(found.weights.values()), dtype=torch.float64)
-    raised = (table.values - table.values.mean(dim=0)) @ weights
-    scores = queries @ items.T
-    bias = choice.criterion.bias(scores) if choice.name == "csls" else torch.zeros(120)
-    for value, moved in ((found.mrr, raised), (found.mrr_without, 0 * raised)):
-        own = choice.criterion.scale * (scores + moved.float()) - bias
-        ranks = (own >= own.gather(1, wanted[:, None])).sum(dim=1)
-        assert value == pytest.approx((1 / ranks).mean().item(), abs=1e-6)
-    assert found.mrr > found.mrr_without + 0.05
-    # What only brings noise stays out.
-    noise = BoostTable.of(["random"], random, 120)
-    none = choose(Auto(["csls"]), asked, pairs(wanted, 120), among, boosts=noise).boosts
-    assert none.weights == {"random": 0.0}
-    assert none.mrr == none.mrr_without
-    assert none.tried == 11
 
 
 def test_a_reference_of_nothing_but_what_is_chosen_by_is_refused():

@@ -22,7 +22,6 @@ from vsehub.criteria import (
     RelaxedGreedyMatching,
     Sinkhorn,
 )
-from vsehub.criteria.boosts import Boosted
 from vsehub.metrics import Positives
 from vsehub.neighbors import Kinds, tiles
 from vsehub.neighbors.given import UnitVectors
@@ -212,33 +211,6 @@ def test_reference_items(sizes):
             measure(asked, among, refused, reference_items=bank)
     with pytest.raises(InputError, match=r"reference_items has shape \(17, 5\)"):
         measure(asked, among, criteria, other, 4, reference_items=bank[:, :5])
-
-
-def test_a_criterion_under_boosts_takes_the_terms_of_the_criterion(monkeypatch):
-    """The reference is read once for both, and the ranking is that of the boosted criterion alone."""
-    queries, items, reference = sides(30, 20)
-    raised = torch.from_numpy(np.random.default_rng(1).random(20))
-    csls, sinkhorn = CRITERIA["csls"], CRITERIA["sinkhorn"]
-    boosted = {
-        "csls+boosts": Boosted(csls, raised, {"a": 1.0}),
-        "sinkhorn+boosts": Boosted(sinkhorn, raised, {"a": 1.0}),
-    }
-    alone = measure(queries, items, boosted, reference, 5)
-    fitted, whole = [], engine.Local.item_terms
-
-    def noted(self, name, *given):
-        fitted.append(name)
-        return whole(self, name, *given)
-
-    monkeypatch.setattr(engine.Local, "item_terms", noted)
-    together = measure(queries, items, {"csls": csls, "sinkhorn": sinkhorn, **boosted}, reference, 5)
-    assert sorted(fitted) == ["csls", "sinkhorn"]
-    for one, other in zip(alone.rankings[1:], together.rankings[3:], strict=True):
-        assert torch.equal(one.positions, other.positions)
-        assert torch.equal(one.values, other.values)
-    scores = 2 * (queries @ items.T + raised.numpy()) - CSLS(3).bias(torch.from_numpy(reference @ items.T)).numpy()
-    wanted = np.argsort(-scores, axis=1, kind="stable")[:, :5]
-    assert np.array_equal(together.rankings[3].positions, wanted)
 
 
 def test_positives_too_many_for_lists(monkeypatch):

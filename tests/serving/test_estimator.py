@@ -1033,18 +1033,18 @@ def without_means(items, queries, reference, kinds):
 
 
 def test_items_without_the_means_of_their_kinds(tmp_path):
-    """Fitted, tuned, calibrated, saved and boosted as on vectors that have lost their means before."""
+    """Fitted, tuned, calibrated and saved as on vectors that have lost their means before."""
     known, truth = correlated(60, 1)
     gap = 0.8 * (KINDS == "text")[:, None] * np.eye(8)[0]
     items = (ITEMS.numpy() + gap) / np.linalg.norm(ITEMS.numpy() + gap, axis=1, keepdims=True)
-    items, given = items.astype(np.float32), {"boosts": np.arange(60.0), "boost_names": ["age"]}
+    items = items.astype(np.float32)
     ids = [f"i{row}" for row in range(60)]
     sides = [side.numpy() for side in (QUERIES, REFERENCE)]
     less, asked, seen = without_means(items, *sides, KINDS)
     tuning = without_means(items, known.numpy(), sides[1], KINDS)[1]
     for name in ("csls", "nns", "sinkhorn", "qb_norm"):
-        search = CorrectedSearch(name, k=6).fit(items, reference=sides[1], item_kinds=KINDS, ids=ids, **given)
-        plain = CorrectedSearch(name, k=6).fit(less, reference=seen, ids=ids, **given)
+        search = CorrectedSearch(name, k=6).fit(items, reference=sides[1], item_kinds=KINDS, ids=ids)
+        plain = CorrectedSearch(name, k=6).fit(less, reference=seen, ids=ids)
         assert (search.means_.names, plain.means_) == (("picture", "text"), None)
 
         def alike(one, queries, other, centred, **settings):
@@ -1058,8 +1058,6 @@ def test_items_without_the_means_of_their_kinds(tmp_path):
         few = torch.cat([search.search(QUERIES[row : row + 1])[0] for row in range(23)])
         torch.testing.assert_close(few, search.search(QUERIES)[0])
         alike(search, QUERIES, plain, asked, return_ids=True)
-        if name not in ("nns", "qb_norm"):
-            alike(search, QUERIES, plain, asked, boost_weights={"age": 0.01})
         if name != "nns":
             search.tune(known, truth)
             plain.tune(tuning, truth)
@@ -1079,7 +1077,7 @@ def test_items_without_the_means_of_their_kinds(tmp_path):
         gone = [f"i{row}" for row in range(40, 60)]
         loaded.remove(gone)
         for part in (slice(40, 47), slice(47, 60)):
-            loaded.add(items[part], ids[part], np.arange(60.0)[part], list(KINDS[part]))
+            loaded.add(items[part], ids[part], list(KINDS[part]))
         alike(loaded, QUERIES, plain, asked)
 
 

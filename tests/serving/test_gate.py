@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from vsehub.criteria.boosts import NO_BOOSTS
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.serving.databases.collection import Items
 from vsehub.serving.databases.gate import RANKINGS, Gate
@@ -20,7 +19,6 @@ class InMemory:
 
     def __init__(self, vectors):
         self.vectors, self.database, self.place = vectors, self, SimpleNamespace(address="memory")
-        self.facts = SimpleNamespace(boosts=NO_BOOSTS)
 
     def __len__(self):
         return len(self.vectors)

@@ -22,7 +22,6 @@ NAMES += (
     "serving",
     "towers",
     "exported",
-    "boosts",
     "exact",
 )
 CPU = torch.device("cpu")
@@ -289,15 +288,3 @@ def test_serving(scripts, tmp_path, capsys):
     assert record["requests"] > 4
     assert record["by query"]["count"] == record["plain"]["count"] == 5
     assert "0 failed" in capsys.readouterr().out
-
-
-def test_boosts_in_an_exact_and_an_approximate_index(scripts, tmp_path, capsys):
-    pytest.importorskip("faiss")
-    given = ["--items", "400", "--queries", "20", "--dim", "8", "--rounds", "1", "--only", "flat", "hnsw"]
-    scripts["boosts"].main([*given, "--out", str(tmp_path / "boosts.json")])
-    result = json.loads((tmp_path / "boosts.json").read_text())
-    flat, _ = result["rows"]
-    assert flat["unboosted"] == 1.0
-    assert set(flat["boosted"].values()) == {1.0}
-    assert all(result["rescored"][f"1000 at {moved}"] == 1.0 for moved in flat["boosted"])  # all of them
-    assert capsys.readouterr().out.count("| FAISS ") == 2

@@ -7,7 +7,6 @@ from omegaconf import DictConfig
 
 from vsehub.checks import existing, require
 from vsehub.cli import app
-from vsehub.cli.boosts import RequestedBoosts, renewed
 from vsehub.cli.collection import collection_place, new_items
 
 
@@ -20,11 +19,7 @@ def add(cfg: DictConfig) -> None:
     """Remove the items of `cfg.remove_ids` from a collection, then add `cfg.items`."""
     place = collection_place(cfg)
     given = cfg["items"] is not None
-    boosts = RequestedBoosts.of(cfg)
-    require(
-        given or cfg.remove_ids is not None or boosts is not None,
-        "give items=FILE to add, remove_ids=FILE, or boosts.table=FILE of items that are there",
-    )
+    require(given or cfg.remove_ids is not None, "give items=FILE to add, or remove_ids=FILE")
     of_items = ("item_ids", "item_labels", "item_columns", "item_kinds", "quarantine")
     own = [name for name in of_items if cfg[name] is not None]
     require(given or not own, f"{', '.join(own)}: of items to add; give items=FILE, or omit them")
@@ -44,8 +39,6 @@ def add(cfg: DictConfig) -> None:
         items = new_items(cfg, collection, quarantine) if given else None  # refused before anything is removed
         if gone is not None:
             said.append(f"removed {collection.remove(gone)} of {len(gone)} ids")
-        if boosts is not None and not given:
-            said.append(renewed(collection, boosts))
         if items is not None:
             replaced = collection.put(items)
             said.append(f"added {len(items.vectors)} items, {replaced} of them in the place of earlier ones")

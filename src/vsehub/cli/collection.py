@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from omegaconf import DictConfig
 
 from vsehub.checks import InputError, boolean, existing, fail, require, whole_seed
-from vsehub.cli.boosts import of_new_items
 from vsehub.cli.kinds import RequestedKinds
 from vsehub.data.vectors.paths import require_vectors, split_path
 from vsehub.io.spreadsheet import unescaped
@@ -55,7 +54,7 @@ def new_items(cfg: DictConfig, collection: "Living", without: Path | None = None
     if without is None:
         fields = None if columns is None else read_columns(str(columns), ids)
         kinds = None if entries is None else Kinds.named(entries)
-        return collection.new(vectors, ids, labels, fields, of_new_items(cfg, collection, ids), kinds)
+        return collection.new(vectors, ids, labels, fields, kinds)
     out = quarantined(without)
     unknown = out - set(ids)
     require(
@@ -70,7 +69,7 @@ def new_items(cfg: DictConfig, collection: "Living", without: Path | None = None
     fields = None if columns is None else read_columns(str(columns), some)
     own = None if labels is None else [labels[row] for row in kept]
     kinds = None if entries is None else Kinds.named([entries[row] for row in kept])
-    return collection.new(Chosen(vectors, kept), some, own, fields, of_new_items(cfg, collection, some), kinds)
+    return collection.new(Chosen(vectors, kept), some, own, fields, kinds)
 
 
 def quarantined(path: Path) -> set[str]:

@@ -6,7 +6,6 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from vsehub.checks import require
 from vsehub.cli import app
-from vsehub.cli.boosts import RequestedBoosts, boosts_record
 from vsehub.cli.embeddings import PAGE, RESULT, Settings, built, finish, opened
 from vsehub.cli.next_steps import next_steps
 from vsehub.cli.nodes import components
@@ -29,12 +28,6 @@ def diagnose(cfg: DictConfig) -> None:
 
         place = placed(str(cfg.index), None if cfg.index_uri is None else str(cfg.index_uri), str(cfg.index_name), None)
     settings = Settings.of(cfg, "diagnose", "a diagnosis", (RESULT, PAGE), place)
-    boosts = RequestedBoosts.of(cfg)
-    require(
-        boosts is None or len(boosts.weights) > 0,
-        "boosts.table is given without boost_weights; give weights, whose effect on hubness is measured, as in "
-        "{popularity: 0.1}",
-    )
     names = [str(name) for name in (cfg.criteria if isinstance(cfg.criteria, ListConfig) else [cfg.criteria])]
     require(len(set(names)) == len(names), f"criteria names a criterion twice: {', '.join(names)}")
     known = components()
@@ -43,7 +36,6 @@ def diagnose(cfg: DictConfig) -> None:
     from vsehub.criteria import Auto, NearestNeighbor
     from vsehub.report.terminal import table as terminal
     from vsehub.rerank.compare import Job, compared
-    from vsehub.rerank.measure import PLAIN
     from vsehub.rerank.verdict import LEVELS
 
     criteria = {name: built(name, OmegaConf.load(path)) for name, path in files.items()}
@@ -56,15 +48,8 @@ def diagnose(cfg: DictConfig) -> None:
     out = settings.output
     job = Job("diagnose", out, settings.local(corrections), settings.k, settings.seed)
     inputs = opened(settings, corrections)
-    table = None if boosts is None else boosts.read(inputs)
-    if boosts is not None and table is not None:
-        both = {PLAIN: NearestNeighbor(), **corrections}
-        boosted = {f"{name}+boosts": boosts.boosted(name, one, table) for name, one in both.items()}
-        corrections |= {name: one for name, one in boosted.items() if one is not None}
     with compared(inputs, corrections, job) as found:
         found.record["next"] = next_steps(settings, found.record)
-        if boosts is not None and table is not None:
-            found.record["boosts"] = boosts_record(boosts, table, boosts.weights)
         out.begin(settings.written)
         written = finish(found, out)
     steps = "".join(f"\n  {step['command']}\n    {step['why']}" for step in found.record["next"])

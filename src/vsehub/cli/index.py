@@ -12,23 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from vsehub.checks import InputError, boolean, existing, require, whole
+from vsehub.checks import boolean, existing, require, whole
 from vsehub.cli.embeddings import Settings
 from vsehub.cli.kinds import MEANS
 from vsehub.cli.nodes import components, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import pyarrow as pa
     from torch import Tensor
 
     from vsehub.criteria import Criterion, ItemBias
-    from vsehub.criteria.boosts import BoostTable
     from vsehub.rerank.compare import Comparison
     from vsehub.rerank.inputs import Inputs
     from vsehub.serving import NoteQueries
-    from vsehub.serving.boosted_recall import Boostable
     from vsehub.serving.corrected import Searchable
     from vsehub.serving.databases.engines import Place
 
@@ -43,8 +39,6 @@ class RequestedIndex:
 
     approximate: whether a database is to search an approximate index; None: from `APPROXIMATE_FROM` items on. columns:
     a table of further columns for a database, or None. rows: items in each file of a FAISS index, None for one file.
-    boosts: of the items, which the index holds beside the bias; boost_weights: those of the note on searching it;
-    reach: up to how far boosts may move similarities (`serving.boosted_recall`), None without boosts.
     """
 
     settings: Settings
@@ -53,9 +47,6 @@ class RequestedIndex:
     approximate: bool | None = None
     columns: Path | None = None
     rows: int | None = None
-    boosts: "BoostTable | None" = None
-    boost_weights: "Mapping[str, float] | None" = None
-    reach: float | None = None
 
     @classmethod
     def of(cls, cfg: DictConfig, settings: Settings) -> "RequestedIndex | None":
@@ -124,7 +115,7 @@ class RequestedIndex:
         from vsehub.serving import NoteQueries
 
         means = f"{self._where()}/{MEANS}" if found.inputs.means_removed else None
-        return NoteQueries("queries.npy", self.settings.normalize, self.boost_weights, means)
+        return NoteQueries("queries.npy", self.settings.normalize, means)
 
     def _where(self) -> str:
         """The folder of the result in a note; that of files behind an address is where they are fetched to."""
@@ -141,8 +132,7 @@ class RequestedIndex:
     def built(self, found: "Comparison") -> Iterator[Callable[[], None]]:
         """The index, built beside any earlier one and measured; yields what puts it into place.
 
-        That also writes a note on searching it, and adds to the record. Raises InputError for boosts under which the
-        index loses recall; the earlier one then stays.
+        That also writes a note on searching it, and adds to the record.
         """
         import torch
 
@@ -152,10 +142,6 @@ class RequestedIndex:
         terms = served.ranked.item_terms
         count = len(found.inputs.sides.items)
         bias = terms[0] if terms else torch.zeros(count)
-        if self.boosts is not None and self.reach is not None and self.boost_weights and self._approximate(count):
-            from vsehub.serving.boosted_recall import require_within
-
-            require_within(self.boost_weights, self.boosts, self.reach)
         build = self._built_faiss if self.place is None else self._built_collection
         with build(found, served.criterion, bias) as place:
             building = time.perf_counter() - began
@@ -198,14 +184,12 @@ class RequestedIndex:
 
         try:
             if self.rows is None:
-                index = build_index(items, bias, criterion.scale, self.kind, seed, boosts=self.boosts)
+                index = build_index(items, bias, criterion.scale, self.kind, seed)
                 code = usage_note(index, f"{where}/{INDEX}", k, asked)
             else:
-                index = IndexParts.build(
-                    building, items, bias, criterion.scale, self.kind, self.rows, seed, self.boosts
-                )
+                index = IndexParts.build(building, items, bias, criterion.scale, self.kind, self.rows, seed)
                 code = index.usage_note(where, k, asked)
-            figures = self._figures(index, found, criterion, bias)
+            figures = measured(index, found, criterion, bias, self.settings)
             rows = f"`positions` are rows of {found.record['items']['path']}, counted from 0"
             rows += ", in the order of the ids" if found.inputs.item_names.ids is not None else ""
             shown = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
@@ -238,7 +222,6 @@ class RequestedIndex:
             names.labels,
             fields,
             found.record["items"]["fingerprint"],
-            self.boosts,
             found.inputs.removed_means,
         )
         reference = found.inputs.sides.queries if found.inputs.sides.reference is None else found.inputs.sides.reference
@@ -270,35 +253,13 @@ class RequestedIndex:
             code = usage_note(collection, uri, self.settings.k, self._note_queries(found), fields)
             rows += ". Items that `vsehub add` adds are found by the same lines, those that it removes no longer"
             note = usage(found, place.name, needs, code, rows, living=True)
-            try:
-                figures = self._figures(collection, found, criterion, bias)
-            except InputError:
-                collection.discard()
-                raise
+            figures = measured(collection, found, criterion, bias, self.settings)
 
             def put() -> tuple[dict[str, Any], str]:
                 collection.complete()
                 return told | figures, note
 
             yield put
-
-    def _figures(
-        self, index: "Boostable", found: "Comparison", criterion: "ItemBias", bias: "Tensor"
-    ) -> dict[str, Any]:
-        """Recall and time of an index. Raises InputError for boosts under which an approximate one loses recall."""
-        figures = measured(index, found, criterion, bias, self.settings)
-        if self.boosts is None or self.reach is None:
-            return figures
-        from vsehub.serving.boosted_recall import BoostedRecall
-
-        sides, k = found.inputs.sides, self.settings.k
-        recall = BoostedRecall.of(
-            index, sides.queries, sides.items, bias, criterion.scale, k, self.boosts, self.reach, self.settings.seed
-        )
-        if self._approximate(len(sides.items)):
-            exact = "index=flat" if self.place is None else "index_approximate=false"
-            recall.require_held(f"index={self.kind}", "boosts.reach", exact)
-        return figures | {"boosted_recall": recall.record()}
 
 
 def require_bias(name: str, criterion: "Criterion", settings: Settings) -> None:
@@ -352,7 +313,7 @@ def usage(found: "Comparison", name: str, needs: str, code: str, rows: str, livi
     """
     record, ranking = found.record, found.served.record
     items = record["items"]
-    code += accepted_line(record["calibration"], bool(record.get("boosts")), living)
+    code += accepted_line(record["calibration"], living)
     reference = "" if ranking["reference"] == "none" else f", its reference {record['reference']['set']}"
     if record["reference_items"] is not None:
         reference += f", its reference items {record['reference_items']['set']}"
@@ -367,16 +328,14 @@ def usage(found: "Comparison", name: str, needs: str, code: str, rows: str, livi
     )
 
 
-def accepted_line(calibration: dict[str, Any] | None, boosted: bool, living: bool = False) -> str:
+def accepted_line(calibration: dict[str, Any] | None, living: bool = False) -> str:
     """The line of a note that applies the threshold of the rate `accept`; "" where there is none.
 
-    boosted: whether the index holds boosts, under whose weights the threshold is void. living: whether items may come
-    and go, which makes it void.
+    living: whether items may come and go, which makes it void.
     """
     if calibration is None or calibration["accept"] is None:
         return ""
-    lines = "# the threshold is of scores without boosts: it is void under weights other than 0\n" if boosted else ""
-    lines += "# void once items have come or gone: vsehub calibrate index=... gives another\n" if living else ""
+    lines = "# void once items have come or gone: vsehub calibrate index=... gives another\n" if living else ""
     return lines + (
         f"accepted = scores[:, 0] > {calibration['threshold']!r}  # False: nothing here; at most "
         f"{calibration['accept']:.3g} of the queries without an answer are accepted\n"

@@ -23,7 +23,6 @@ from vsehub.components import PARTIAL, TARGET
 
 # Settings that take a list or a single value.
 _LISTS = frozenset(["trust", "checkpoint", "teacher", "member_weights", "criteria", "query", "runs"])
-_OBJECTS = ("boost_weights",)  # settings that hold a value for each name
 # Options of Hydra that take the next argument as their value.
 WITH_VALUE = (
     "-c",
@@ -410,7 +409,7 @@ def _check_kind(key: str, value: Any, default: Any) -> None:
             isinstance(value, list) or key == "criteria", f"{key} is {text!r}; expected a list, as in {key}=[{text}]"
         )
     else:
-        single = (not isinstance(value, dict) or key in _OBJECTS) and (not isinstance(value, list) or key in _LISTS)
+        single = not isinstance(value, dict) and (not isinstance(value, list) or key in _LISTS)
         require(single, f"{key} is {text}; expected a single value")
 
 

@@ -2,14 +2,12 @@
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
 from vsehub.checks import boolean, existing, one_of, require
 from vsehub.cli import app
-from vsehub.cli.boosts import RequestedBoosts, boosts_record
 from vsehub.cli.calibrate import of_ranking, require_calibrated_criterion
 from vsehub.cli.correct import RequestedCorrection
 from vsehub.cli.embeddings import PAGE, RESULT, Settings, built, finish, opened
@@ -32,8 +30,7 @@ def main() -> None:
 def rerank(cfg: DictConfig) -> None:
     """Rank `cfg.items` for `cfg.queries` under `cfg.criterion`; write the ranking, its record and its page."""
     settings = Settings.of(cfg, "rerank", "a reranking", (RESULT, PAGE, RANKING, BIASES, MEANS, INDEX, USAGE))
-    name, index, boosts = choice("criterion"), requested(cfg, settings), RequestedBoosts.of(cfg)
-    require_boosts_fit(cfg, boosts)
+    name, index = choice("criterion"), requested(cfg, settings)
     if settings.kinds is not None:
         settings.kinds.require_fits(cfg)
     if cfg.calibration is not None:
@@ -56,7 +53,7 @@ def rerank(cfg: DictConfig) -> None:
     criterion, tuning = built(name, cfg.criterion), None
     if isinstance(criterion, Auto):
         tuning = Tuning(cfg.tune_queries, cfg.tune_truth, cfg.tune_share)
-        criterion = criterion.indexable() if index is not None or cfg.biases or boosts is not None else criterion
+        criterion = criterion.indexable() if index is not None or cfg.biases else criterion
     else:
         for key in ("tune_queries", "tune_truth"):
             require(cfg[key] is None, f"{key} is for criterion=auto; {name} is not chosen by anything")
@@ -86,27 +83,18 @@ def rerank(cfg: DictConfig) -> None:
     inputs = opened(settings, corrections, where.fetched)
     if by_truth and inputs.sides.positives is not None:
         require_held(cfg.accept, answered_groups(inputs.sides.positives))
-    table = None if boosts is None else boosts.read(inputs)
-    if tuning is not None:
-        job = replace(job, tuning=replace(tuning, boosts=table))
     if index is not None:
         index.check_items(inputs)
-    boosted = None if boosts is None or table is None or tuning else boosts.boosted(name, criterion, table)
-    if boosted is not None:
-        corrections = {**corrections, f"{name}+boosts": boosted}
     if calibrated is not None:
         calibrated.require_fits(name, criterion.parameters(), inputs.files, settings.normalize)
     with compared(inputs, corrections, job) as found:
         if by_truth:
             calibrated = of_ranking(found, name, criterion, settings, cfg.accept)
-        ranked, served = found.measured.rankings[-1], found.served
+        served = found.served
+        ranked = served.ranked
         names, p_values = (found.inputs.query_names.ids, found.inputs.item_names.ids), None
         if calibrated is not None:
             p_values, found.record["calibration"] = calibrated.applied(ranked.values[:, 0], cfg.accept)
-        if boosts is not None and table is not None:
-            found.record["boosts"] = boosts_record(boosts, table, found.boost_weights)
-            if isinstance(index, RequestedIndex):
-                index = replace(index, boosts=table, boost_weights=found.boost_weights, reach=boosts.reach)
         written = [
             RANKING,
             *((BIASES,) if cfg.biases else ()),
@@ -122,34 +110,11 @@ def rerank(cfg: DictConfig) -> None:
                 inputs.removed_means.save(out / MEANS)
             if cfg.biases:
                 count = len(found.inputs.sides.items)
-                write_biases(out / BIASES, served.ranked.item_terms, served.criterion.scale, count, names[1])
+                write_biases(out / BIASES, ranked.item_terms, served.criterion.scale, count, names[1])
             if put_index is not None:
                 put_index()
         written += finish(found, out)
     print(f"{terminal(found.record)}\nwritten to {settings.out}: {', '.join(written)}")
-
-
-def require_boosts_fit(cfg: DictConfig, boosts: RequestedBoosts | None) -> None:
-    """Raise InputError for what boosts cannot be beside."""
-    require(boosts is None or cfg.correct is None, "boosts: correct= adds one field to a collection; omit boosts")
-    require(
-        boosts is None or not boosts.weights or cfg.engine == "local",
-        "boost_weights: engine=ray ranks without boosts; omit boost_weights, which only the query needs",
-    )
-    auto = boosts is not None and choice("criterion") == "auto"
-    require(
-        not auto or cfg.engine == "local",
-        "boosts: criterion=auto chooses their weights, and engine=ray ranks without boosts; name a criterion",
-    )
-    require(
-        not auto or boosts is None or not boosts.weights,
-        "boost_weights: criterion=auto chooses the weights, by the known answers; name a criterion, or omit "
-        "boost_weights",
-    )
-    require(
-        boosts is None or not boosts.weights or (cfg.calibration is None and cfg.accept is None),
-        "boost_weights: a calibration is of scores without boosts; omit calibration and accept, or boost_weights",
-    )
 
 
 def requested(cfg: DictConfig, settings: Settings) -> RequestedIndex | RequestedCorrection | None:

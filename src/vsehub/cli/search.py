@@ -109,11 +109,6 @@ def refuse_early(cfg: DictConfig) -> None:
         cfg.accept is None or cfg.index is not None,
         "accept is for a collection that vsehub calibrate has calibrated; give index= and index_uri=, or omit accept",
     )
-    require(
-        cfg.boost_weights is None or cfg.index is not None,
-        "boost_weights is for a collection that rerank filled with boosts.table; give index= and index_uri=, or omit "
-        "boost_weights",
-    )
     one_of("split", cfg.split, SPLITS)
     if not str(cfg.reference).endswith(".txt"):
         one_of("reference", cfg.reference, (*SPLITS, "FILE.txt"))

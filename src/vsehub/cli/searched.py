@@ -1,6 +1,6 @@
 """What `vsehub search` looks through: a split, a folder of pictures, or a collection in a database."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -8,7 +8,6 @@ from typing import Protocol
 from omegaconf import DictConfig
 
 from vsehub.checks import existing, fail, nearest, require
-from vsehub.cli.nodes import plain
 from vsehub.cli.shown import Shown, hits_of
 from vsehub.criteria.base import Criterion
 from vsehub.data.sources import SPLITS, CaptionedImages
@@ -110,29 +109,19 @@ class SearchedSplit:
 class SearchedCollection:
     """A collection in a database that vsehub filled with vectors of the model; its own correction ranks.
 
-    accept: a rate of false accepts, or None. boost_weights: of the boosts that it holds, or None for 0. Raises
-    InputError for what the collection cannot do, before anything is encoded.
+    accept: a rate of false accepts, or None. Raises InputError for what the collection cannot do, before anything
+    is encoded.
     """
 
-    def __init__(
-        self,
-        model: DataModel,
-        place: Place,
-        k: int,
-        images: str | None,
-        accept: float | None = None,
-        boost_weights: Mapping[str, float] | None = None,
-    ):
-        self._model, self._place, self._k, self._accept, self._weights = model, place, k, accept, boost_weights
+    def __init__(self, model: DataModel, place: Place, k: int, images: str | None, accept: float | None = None):
+        self._model, self._place, self._k, self._accept = model, place, k, accept
         with opened(place) as collection:
             facts, count = collection.facts, len(collection)
-            collection.require_searchable(accept, boost_weights)
+            if accept is not None:
+                collection.threshold(accept)
         self.title = f"Found in {place.address}"
         parameters = ", ".join(f"{key} {value}" for key, value in facts.parameters.items())
         self._said = f"Criterion {criterion_text(facts.criterion, parameters)}, as the collection was filled."
-        if boost_weights:
-            weights = ", ".join(f"{name} {weight:g}" for name, weight in boost_weights.items())
-            self._said += f" Boost weights: {weights}."
         self.summary = f"{place.address}: {count:,} items."
         self._images = None if images is None else existing("images", images, "Give the folder of the pictures")
         require(self._images is None or self._images.is_dir(), f"images: {images} is a file; give a folder")
@@ -152,7 +141,7 @@ class SearchedCollection:
                 f"{self._model.name} gives vectors of {queries.shape[1]} dimensions, and {self._place.address} holds "
                 f"{collection.facts.dim}; give the model whose vectors fill it",
             )
-            lists = collection.search(queries, self._k, self._accept, self._weights)
+            lists = collection.search(queries, self._k, self._accept)
         galleries = []
         for text, own, hits in zip(texts, notes, lists, strict=True):
             names = Names("items", len(hits), ids=[hit.id for hit in hits], images=self._images)
@@ -181,7 +170,7 @@ def open_searched(cfg: DictConfig, model: DataModel, by: RankedBy) -> Searched:
     if cfg.index is not None:
         uri = None if cfg.index_uri is None else str(cfg.index_uri)
         place = placed(str(cfg.index), uri, str(cfg.index_name), None)
-        return SearchedCollection(model, place, by.k, cfg.images, cfg.accept, plain(cfg.boost_weights))
+        return SearchedCollection(model, place, by.k, cfg.images, cfg.accept)
     if cfg.folder is None:
         return SearchedSplit(model, cfg.split, by, cfg.images)
     count = len(model.use_folder(cfg.folder).images)

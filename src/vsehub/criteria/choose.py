@@ -1,7 +1,4 @@
-"""Choosing the criterion by queries whose answers are known: the candidates on scores, with folds and samples.
-
-Weights of boosts are chosen under the chosen criterion, on the same scores and by the same rule.
-"""
+"""Choosing the criterion by queries whose answers are known: the candidates on scores, with folds and samples."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -15,8 +12,7 @@ from torch import Tensor
 
 from vsehub.checks import InputError, require
 from vsehub.criteria.auto import PLAIN, chosen
-from vsehub.criteria.base import Correction, ItemBias
-from vsehub.criteria.boosts import BoostTable
+from vsehub.criteria.base import Correction
 from vsehub.io.progress import bar
 from vsehub.metrics.positives import Positives
 from vsehub.metrics.ranks import rank_blocks
@@ -31,8 +27,6 @@ FOLDS = 5
 # The most queries to choose by, reference queries, and scores in memory; beyond these a seeded sample is used.
 MOST_QUERIES, MOST_REFERENCE, MOST_SCORES = 1000, 2000, 25_000_000
 BLOCK = 8192
-# Weights that are tried: by how much they move similarities, as a standard deviation over items.
-MOVES = (0.003, 0.01, 0.03, 0.1, 0.3)
 
 
 class CriterionChoices(Protocol):
@@ -79,27 +73,12 @@ class Tried:
 
 
 @dataclass(frozen=True)
-class ChosenWeights:
-    """The weights of boosts that rank the right items highest, under the chosen criterion.
-
-    weights: boost -> weight; all 0 where no others are better by more than one standard error. tried: how many
-    combinations were looked at. mrr, mrr_without: the mean reciprocal rank under the weights, and under 0.
-    """
-
-    weights: dict[str, float]
-    tried: int
-    mrr: float
-    mrr_without: float
-
-
-@dataclass(frozen=True)
 class Choice:
     """The chosen criterion, and the data of the choice.
 
     name, criterion: the chosen one. queries: the number of queries to choose by. folds: the number of parts of a
     reference that contains these queries; 0: it does not, or all queries are the reference. items, reference: the
-    numbers used. tried: all candidates. boosts: the chosen weights; None without boosts. set_aside: the number of
-    ranked queries that were used for choosing instead.
+    numbers used. tried: all candidates. set_aside: the number of ranked queries that were used for choosing instead.
     """
 
     name: str
@@ -109,7 +88,6 @@ class Choice:
     items: int
     reference: int
     tried: list[Tried]
-    boosts: ChosenWeights | None = None
     set_aside: int = 0
 
 
@@ -121,16 +99,14 @@ def choose(
     items: VectorSource,
     reference: VectorSource | None = None,
     seed: int = 0,
-    boosts: BoostTable | None = None,
 ) -> Choice:
     """The candidate that ranks the right items highest; the rule is that of `criteria.auto.chosen`.
 
     queries: (Q, D); those with a positive are used for choosing. positives: the items that answer the queries. items:
     (M, D). reference: (R, D) queries; None: all of `queries` themselves (transductive). If the reference contains
     queries that are also used for choosing, these are divided into five folds. The queries of a fold are corrected by a
-    reference without them and without their copies, like new queries. seed: of the folds and the samples. boosts: of
-    the items, whose weights are chosen too; the candidates are then each an `ItemBias`. Raises InputError for fewer
-    than `LEAST` queries with a positive, or where no candidate can be applied.
+    reference without them and without their copies, like new queries. seed: of the folds and the samples. Raises
+    InputError for fewer than `LEAST` queries with a positive, or where no candidate can be applied.
     """
     random = np.random.default_rng(seed)
     known = positives.counts.nonzero().flatten().numpy()
@@ -188,45 +164,7 @@ def choose(
     standing = told.index((own_name, own.parameters())) if (own_name, own.parameters()) in told else 0
     plain = told.index((PLAIN, {})) if (PLAIN, {}) in told else standing
     name, criterion, _ = found[chosen(np.stack([values for *_, values in found]), standing, plain)]
-    weighed = None
-    if boosts is not None and isinstance(criterion, ItemBias):
-        unboosted = torch.empty_like(scores)
-        for part in _parts(scores, reference_scores, answers, fitted_on, deepest):
-            unboosted[part.places] = part.corrected(criterion, item_scores)
-        weighed = _choose_weights(unboosted, criterion.scale, boosts, places, answers)
-    return Choice(name, criterion, len(asked), folds, len(places), len(seen), tried, weighed)
-
-
-def _choose_weights(
-    unboosted: Tensor, scale: float, boosts: BoostTable, places: Tensor, answers: Positives
-) -> ChosenWeights:
-    """The weights of boosts under which corrected scores (n, m) rank the right items highest.
-
-    unboosted: a·s - b, where scale is a. places: the rows (m,), in the table, of the items. One boost after another
-    takes each of `MOVES`, up and down, beside the best weights found for the others, twice over.
-    """
-    names, spread = boosts.boosts.names, list(boosts.moves().values())
-    found: dict[tuple[float, ...], np.ndarray] = {}
-
-    def reciprocals(weights: tuple[float, ...]) -> np.ndarray:
-        if weights not in found:
-            raised = boosts.raised(dict(zip(names, weights, strict=True)))
-            scores = unboosted if raised is None else unboosted + scale * raised[places].to(unboosted)
-            found[weights] = 1 / _ranks(scores, answers)
-        return found[weights]
-
-    best = (0.0,) * len(names)
-    reciprocals(best)
-    for place in bar("weighing the boosts", [*range(len(names))] * 2):
-        if spread[place] == 0:  # the same for all items
-            continue
-        for move in (0.0, *MOVES, *(-one for one in MOVES)):
-            weight = float(f"{move / spread[place]:.4g}")  # as a person would write it
-            reciprocals((*best[:place], weight, *best[place + 1 :]))
-        best = max(found, key=lambda weights: found[weights].mean())
-    weights = list(found)[chosen(np.stack(list(found.values())), 0, 0)]
-    means = (float(found[one].mean()) for one in (weights, next(iter(found))))
-    return ChosenWeights(dict(zip(names, weights, strict=True)), len(found), *means)
+    return Choice(name, criterion, len(asked), folds, len(places), len(seen), tried)
 
 
 def _sample(random: np.random.Generator, count: int, most: int) -> Tensor:

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from vsehub.checks import fail, require
 from vsehub.data.tables import TableFile
 from vsehub.io.spreadsheet import unescaped
@@ -33,24 +31,12 @@ def rows_of(setting: str, table: TableFile, keys: Sequence[Any], ids: Sequence[s
     return wanted
 
 
-def read_numbers(
-    setting: str, path: str | Path, columns: Sequence[str], rows: int, ids: Sequence[str] | None
-) -> np.ndarray:
-    """Columns of numbers of a .csv, .tsv, .jsonl or .parquet table for items: (rows, C) float64.
+def read_texts(setting: str, path: str | Path, column: str, rows: int, ids: Sequence[str] | None) -> list[str]:
+    """A column of a .csv, .tsv, .jsonl or .parquet table as texts, one for each item (rows,).
 
     ids: of the items; a table with a column `id` then has a row for each, and further ones are ignored. Without either,
-    the table's rows are the items in their order. Raises InputError, with the row, for an entry that is no finite
-    number, and for a table that does not fit.
-    """
-    table = _opened(setting, path, columns)
-    entries, places = _of_items(setting, table, columns, rows, ids)
-    return _numbers(setting, table, entries, columns, places)
-
-
-def read_texts(setting: str, path: str | Path, column: str, rows: int, ids: Sequence[str] | None) -> list[str]:
-    """A column of such a table as texts, one for each item (rows,). Raises InputError, with the row, for an empty one.
-
-    ids: see `read_numbers`.
+    the table's rows are the items in their order. Raises InputError for a table that does not fit and, with the row,
+    for an empty entry.
     """
     table = _opened(setting, path, [column])
     (entries,), places = _of_items(setting, table, [column], rows, ids)
@@ -79,18 +65,6 @@ def _of_items(
     return [found[name] for name in columns], range(rows)
 
 
-def read_named_numbers(setting: str, path: str | Path, columns: Sequence[str]) -> tuple[list[str], np.ndarray]:
-    """The ids (n,) of a table with a column `id`, each once, and its columns of numbers: (n, C) float64.
-
-    Raises InputError as `read_numbers`.
-    """
-    table = _opened(setting, path, [ID, *columns])
-    found = table.entries([ID, *columns])
-    ids = _as_ids(table, found[ID])
-    rows_of(setting, table, found[ID], ids)  # each id once
-    return ids, _numbers(setting, table, [found[name] for name in columns], columns, range(len(ids)))
-
-
 def _opened(setting: str, path: str | Path, columns: Sequence[str]) -> TableFile:
     expected = "a table with the column id, or as many rows as items, and the columns that are named"
     table = TableFile(Path(path), expected)
@@ -102,28 +76,3 @@ def _as_ids(table: TableFile, keys: Sequence[Any]) -> list[str]:
     """Entries of the column `id` as texts."""
     typed = table.kind in (".jsonl", ".parquet")
     return [str(one) if typed else unescaped(one) for one in keys]
-
-
-def _numbers(
-    setting: str, table: TableFile, entries: Sequence[Sequence[Any]], columns: Sequence[str], places: Sequence[int]
-) -> np.ndarray:
-    """Entries (C, n) as (n, C) float64. places: the rows of the table that they are from."""
-    found = np.empty((len(places), len(columns)))
-    for column, name in enumerate(columns):
-        own = entries[column]
-        try:
-            found[:, column] = np.asarray(own, dtype=np.float64)
-            sound = bool(np.isfinite(found[:, column]).all()) and not any(isinstance(one, bool) for one in own)
-        except (TypeError, ValueError):
-            sound = False
-        if not sound:
-            row, entry = next((row, one) for row, one in zip(places, own, strict=True) if not _is_number(one))
-            fail(f"{setting}: {table.path}: {name} of row {row + 1} is {str(entry)[:40]!r}; expected a finite number")
-    return found
-
-
-def _is_number(entry: Any) -> bool:
-    try:
-        return not isinstance(entry, bool) and bool(np.isfinite(float(entry)))
-    except (TypeError, ValueError):
-        return False

@@ -48,47 +48,13 @@ def choice_text(choice: dict) -> list[tuple[str, str]]:
     facts = [("chosen", told)]
     others = "" if choice["queries"] == 0 else "other "
     if gain := choice.get("gain"):
-        facts.append(("gain in R@1", _gain_text(gain, others)))
-    if boosts := choice.get("boosts"):
-        weights = ", ".join(f"{name} {weight:.3g}" for name, weight in boosts["weights"].items())
-        by = f"of {boosts['tried']} combinations, by the same queries' mean reciprocal rank"
-        if any(boosts["weights"].values()):
-            told = f"{weights}, {by}: {boosts['mrr']:.3f}, without boosts {boosts['mrr_without']:.3f}"
-        else:
-            told = f"{weights}: {by}, none is better than no boosts by more than one standard error"
-        facts.append(("boost weights", told))
-        if boosts.get("gain"):
-            facts.append(("gain of the boosts in R@1", _gain_text(boosts["gain"], others)))
-    return facts
-
-
-def _gain_text(gain: dict, others: str) -> str:
-    """A gain in R@1 with its interval. others: "other " where queries besides these were chosen by."""
-    grouped = f" of {gain['groups']:,} items" if gain["groups"] < gain["queries"] else ""
-    return (
-        f"{gain['r1']:+.1f} points [{gain['low']:+.1f}, {gain['high']:+.1f}] over {gain['queries']:,} {others}"
-        f"queries{grouped}, p {gain['p']:.2g}"
-    )
-
-
-def boosts_texts(record: dict) -> list[str]:
-    """What boosts do to hubness, a sentence for each ranking under them: an item that is boosted enough is a hub."""
-    rankings, k = record["rankings"], max(map(int, record["rankings"][0]["histograms"]))
-    told = []
-    for after in rankings:
-        name = str(after["criterion"]).removesuffix("+boosts")
-        before = next((one for one in rankings if one["criterion"] == name), None)
-        weights = (after.get("parameters") or {}).get("boost_weights")
-        if not weights or before is None:
-            continue
-        was, now = before["hubness"], after["hubness"]
-        said = ", ".join(f"{one} {weight:.3g}" for one, weight in weights.items())
-        told.append(
-            f"{name} with {said}: the largest hub is in the {k} best of {now[f'largest_hub_{k}']:,.0f} queries "
-            f"instead of {was[f'largest_hub_{k}']:,.0f}, skewness of N_{k} {now[f'skew_{k}']:.2f} instead of "
-            f"{was[f'skew_{k}']:.2f}"
+        grouped = f" of {gain['groups']:,} items" if gain["groups"] < gain["queries"] else ""
+        gained = (
+            f"{gain['r1']:+.1f} points [{gain['low']:+.1f}, {gain['high']:+.1f}] over {gain['queries']:,} {others}"
+            f"queries{grouped}, p {gain['p']:.2g}"
         )
-    return told
+        facts.append(("gain in R@1", gained))
+    return facts
 
 
 def calibration_text(calibration: dict, queries: int) -> str:

@@ -3,7 +3,6 @@
 from typing import Any
 
 from vsehub.report.health import (
-    boosts_texts,
     calibration_text,
     choice_text,
     queries_left_out,
@@ -40,7 +39,6 @@ def table(record: dict[str, Any]) -> str:
             lines.append(f"precision: {rounding_text(ranking['criterion'], ranking['rounding'])}")
     if record.get("kinds") is not None:
         lines += [kinds_table(record).terminal(), *(f"kinds: {text}" for text in kinds_text(record))]
-    lines += [f"boosts: {text}" for text in boosts_texts(record)]
     lines += [f"verdict: {verdict_text(record['verdict'])}", *map(suspect_text, record["suspects"])]
     if index is not None:
         recall, times = index["recall"], index["milliseconds"]
@@ -49,9 +47,6 @@ def table(record: dict[str, Any]) -> str:
             f"{recall['plain']:.1%} of the plain ranking's; {times['corrected']:.3g} ms a query, plain "
             f"{times['plain']:.3g}"
         )
-        if index.get("boosted_recall"):
-            parts = ", ".join(f"{recall:.1%} by {moved}" for moved, recall in index["boosted_recall"].items())
-            lines.append(f"boosts: where they move similarities (standard deviation), the index finds {parts}")
     if record.get("calibration") is not None:
         lines.append(f"calibration: {calibration_text(record['calibration'], queries['rows'])}")
     spent = ", ".join(f"{name.replace('_', ' ')} {value:.1f}" for name, value in seconds.items())

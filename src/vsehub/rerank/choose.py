@@ -8,7 +8,6 @@ import torch
 
 from vsehub.checks import fail, require
 from vsehub.criteria.auto import Auto
-from vsehub.criteria.boosts import BoostTable
 from vsehub.criteria.choose import LEAST, Choice, choose
 from vsehub.data.vectors.embeddings import look_through, open_vectors, same_space
 from vsehub.metrics.positives import Positives
@@ -21,13 +20,12 @@ class Tuning:
     """The queries by which a criterion is chosen.
 
     queries, truth: files of these queries and of their answers, both or neither; None: a `share` of the ranked queries
-    that have an answer. boosts: of the items, whose weights are chosen too, or None.
+    that have an answer.
     """
 
     queries: str | None = None
     truth: str | None = None
     share: float = 0.5
-    boosts: BoostTable | None = None
 
     def __post_init__(self) -> None:
         require(
@@ -47,18 +45,18 @@ def choose_for(auto: Auto, inputs: Inputs, tuning: Tuning, seed: int = 0) -> tup
     Raises InputError if there are too few queries to choose by, or if they are also measured.
     """
     if tuning.queries is not None and tuning.truth is not None:
-        return _by_files(auto, inputs, tuning.queries, tuning.truth, seed, tuning.boosts), inputs
+        return _by_files(auto, inputs, tuning.queries, tuning.truth, seed), inputs
     if inputs.sides.positives is None:
         return None, inputs
     first, second = halves(inputs.sides.positives, tuning.share, seed)
     sides = inputs.sides
-    choice = choose(auto, sides.queries, first, sides.items, sides.reference, seed, tuning.boosts)
+    choice = choose(auto, sides.queries, first, sides.items, sides.reference, seed)
     return replace(choice, set_aside=int((first.counts > 0).sum())), replace(
         inputs, sides=replace(inputs.sides, positives=second)
     )
 
 
-def _by_files(auto: Auto, inputs: Inputs, queries: str, truth: str, seed: int, boosts: BoostTable | None) -> Choice:
+def _by_files(auto: Auto, inputs: Inputs, queries: str, truth: str, seed: int) -> Choice:
     """The choice by the queries of a separate file."""
     asked = open_vectors(queries, "tune_queries", normalize=inputs.files["queries"].normalize)
     same_space(asked, inputs.files["items"])
@@ -73,7 +71,7 @@ def _by_files(auto: Auto, inputs: Inputs, queries: str, truth: str, seed: int, b
     )
     positives = read_positives(truth, Names("tune_queries", len(asked), asked.ids), inputs.item_names)
     own = asked if inputs.removed_means is None else inputs.removed_means.queries(asked)
-    return choose(auto, own, positives, inputs.sides.items, inputs.sides.reference, seed, boosts)
+    return choose(auto, own, positives, inputs.sides.items, inputs.sides.reference, seed)
 
 
 def halves(positives: Positives, share: float, seed: int) -> tuple[Positives, Positives]:
@@ -100,20 +98,14 @@ def halves(positives: Positives, share: float, seed: int) -> tuple[Positives, Po
     return both[0], both[1]
 
 
-def choice_record(
-    auto: Auto,
-    choice: Choice | None,
-    found_gain: dict[str, float] | None,
-    boosts_gain: dict[str, float] | None = None,
-) -> dict[str, Any]:
+def choice_record(auto: Auto, choice: Choice | None, gain: dict[str, float] | None) -> dict[str, Any]:
     """The choice in plain values; without a choice, the criterion that was used instead.
 
-    found_gain, boosts_gain: of the criterion over plain search, and of the chosen weights over the criterion.
+    gain: of the criterion over plain search.
     """
     if choice is None:
         name, criterion = auto.untuned
-        return {"criterion": name, "parameters": criterion.parameters(), "queries": 0, "gain": found_gain}
+        return {"criterion": name, "parameters": criterion.parameters(), "queries": 0, "gain": gain}
     told = {"criterion": choice.name, "parameters": choice.criterion.parameters()}
     counts = {name: getattr(choice, name) for name in ("queries", "folds", "items", "reference", "set_aside")}
-    weighed = {} if choice.boosts is None else {"boosts": asdict(choice.boosts) | {"gain": boosts_gain}}
-    return told | counts | {"tried": [asdict(one) for one in choice.tried], "gain": found_gain} | weighed
+    return told | counts | {"tried": [asdict(one) for one in choice.tried], "gain": gain}

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple, Protocol
 
 from vsehub import __version__
 from vsehub.checks import fail
-from vsehub.criteria.base import ItemBias
-from vsehub.criteria.boosts import Boosted
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.io.command import typed_command
 from vsehub.io.outputs import PARTS, Output
@@ -84,16 +82,9 @@ class Comparison:
 
     @property
     def served(self) -> "Served":
-        """The last ranking without weights of boosts, which an index leaves to the query."""
-        criteria = [NearestNeighbor(), *self.criteria.values()]
-        place = max(number for number, one in enumerate(criteria) if not isinstance(one, Boosted))
-        return Served(self.measured.rankings[place], self.record["rankings"][place], criteria[place])
-
-    @property
-    def boost_weights(self) -> dict[str, float]:
-        """The weights of boosts under which the last ranking is; {} for none."""
-        last = [*self.criteria.values()][-1:]
-        return last[0].weights if last and isinstance(last[0], Boosted) else {}
+        """The last ranking."""
+        criterion = [NearestNeighbor(), *self.criteria.values()][-1]
+        return Served(self.measured.rankings[-1], self.record["rankings"][-1], criterion)
 
     def require_unchanged(self) -> None:
         """Raise InputError, and drop the unfinished work, if a file of vectors has changed since it was opened."""
@@ -127,10 +118,6 @@ def compared(inputs: Inputs, criteria: Mapping[str, Any], job: Job) -> Iterator[
             chosen = auto, choice
             name, criterion = auto.untuned if choice is None else (choice.name, choice.criterion)
             criteria = {} if name == PLAIN else {name: criterion}
-            weights = {} if choice is None or choice.boosts is None else choice.boosts.weights
-            raised = None if job.tuning.boosts is None else job.tuning.boosts.raised(weights)
-            if raised is not None and isinstance(criterion, ItemBias):
-                criteria |= {f"{name}+boosts": Boosted(criterion, raised, weights)}
             job.where.require(criteria, inputs.sides)
         # Everything that the lists depend on: a command with equal settings continues unfinished work.
         named_criteria = {name: repr(one) for name, one in criteria.items()}
@@ -170,18 +157,12 @@ def compared(inputs: Inputs, criteria: Mapping[str, Any], job: Job) -> Iterator[
         found = Comparison(criteria, inputs, measured, written, parts, began)
         if chosen is not None:
             written["seconds"]["choosing"] = measuring - choosing
-            written["choice"] = choice_record(*chosen, *_gains(found))
+            written["choice"] = choice_record(*chosen, _gain(found))
         found.require_unchanged()
         yield found
 
 
-def _gains(found: Comparison) -> tuple[dict[str, float] | None, dict[str, float] | None]:
-    """The gains in R@1 of the criterion over plain search, and of weights of boosts over the criterion.
-
-    None where no answers are known, and the second without weights.
-    """
+def _gain(found: Comparison) -> dict[str, float] | None:
+    """The gain in R@1 of the criterion over plain search; None where no answers are known."""
     positives, rankings = found.inputs.sides.positives, found.measured.rankings
-    if positives is None:
-        return None, None
-    plain, served, last = (one.positions for one in (rankings[0], found.served.ranked, rankings[-1]))
-    return gained(plain, served, positives), gained(served, last, positives) if found.boost_weights else None
+    return None if positives is None else gained(rankings[0].positions, rankings[-1].positions, positives)

@@ -23,7 +23,6 @@ from torch import Tensor
 
 from vsehub.checks import require, whole
 from vsehub.criteria.base import Correction, Criterion, Terms
-from vsehub.criteria.boosts import Boosted
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.metrics.changes import Changes, RoundingChanges
 from vsehub.metrics.occurrences import ItemCounts
@@ -164,24 +163,14 @@ def measure(
 
 
 def _item_terms(criteria: Mapping[str, Correction], sides: Sides, engine: Engine) -> dict[str, Terms]:
-    """The item terms of each criterion; criteria that work by column share one product.
-
-    Those of a criterion under boosts follow from the criterion's own, where it is measured too.
-    """
-    names = {id(criterion): name for name, criterion in criteria.items()}
-    boosted = {
-        name: criterion
-        for name, criterion in criteria.items()
-        if isinstance(criterion, Boosted) and id(criterion.base) in names
-    }
-    criteria = {name: criterion for name, criterion in criteria.items() if name not in boosted}
+    """The item terms of each criterion; criteria that work by column share one product."""
     together = [name for name, criterion in criteria.items() if criterion.columnwise and criterion.needs_reference]
     groups = [together] * bool(together) + [[name] for name in criteria if name not in together]
     terms: dict[str, Terms] = {}
     for group in groups:
         found = engine.item_terms("-".join(group), [criteria[name] for name in group], sides)
         terms |= dict(zip(group, found, strict=True))
-    return terms | {name: one.less_raise(terms[names[id(one.base)]]) for name, one in boosted.items()}
+    return terms
 
 
 def _matchings(name: str, criterion: Criterion, sides: Sides, depths: set[int], engine: Engine) -> dict[int, Best]:

@@ -210,7 +210,7 @@ def stored(calibration: Calibration, rates: Sequence[float]) -> dict[str, Any]:
 def score_text(name: str, criterion: Correction) -> str:
     """Which score of a criterion is calibrated, in words."""
     formula = f"{criterion.scale:g}·s - b(item)" if isinstance(criterion, ItemBias) else "the corrected score"
-    return f"{formula} under {name}, as a search returns it, without boosts"
+    return f"{formula} under {name}, as a search returns it"
 
 
 def _one_each(groups: np.ndarray, usable: np.ndarray, seed: int) -> np.ndarray:

@@ -2,14 +2,13 @@
 
 a·s - b(item) ranks like ⟨(query, 1), (item, -b/a)⟩; with 0 in place of the 1 the same index gives the plain ranking.
 The index stores b minus its mean: a constant changes no ranking, and the vectors then have nearly equal lengths, which
-approximate indexes need. Boosts (`criteria.boosts`) follow the bias, a dimension each.
+approximate indexes need.
 """
 
 import logging
 import math
 import statistics
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -19,7 +18,6 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import InputError, boolean, one_of, positive, require
-from vsehub.criteria.boosts import NO_BOOSTS, Boosts, BoostTable, stored_boosts
 from vsehub.io.progress import bar
 from vsehub.neighbors.affine import Affine
 from vsehub.neighbors.faiss import required_faiss
@@ -47,9 +45,9 @@ FAISS_FOR = ("an index", "rank without one (`Criterion.search`, index=null)")
 
 @dataclass(frozen=True)
 class IndexFacts:
-    """kind; items (M) and their dimension D; scale (a) and mean_bias (the mean of b); boosts.
+    """kind; items (M) and their dimension D; scale (a) and mean_bias (the mean of b).
 
-    The dimension of the index is D + 1 and one for each boost, that of an ivfpq index `index_file.width`.
+    The dimension of the index is D + 1, that of an ivfpq index `index_file.width`.
     """
 
     kind: str
@@ -57,7 +55,6 @@ class IndexFacts:
     dim: int
     scale: float
     mean_bias: float
-    boosts: Boosts = NO_BOOSTS
 
 
 class ServedIndex:
@@ -74,24 +71,20 @@ class ServedIndex:
         """Lists searched (ivf, ivfpq) or candidates (hnsw) a query, None for an exact index."""
         return effort(self.facts.kind, self._index)
 
-    def search(
-        self, queries: Any, k: int = 10, corrected: bool = True, boost_weights: Mapping[str, float] | None = None
-    ) -> tuple[Any, Any]:
+    def search(self, queries: Any, k: int = 10, corrected: bool = True) -> tuple[Any, Any]:
         """Values and positions (Q, k) of the k best items of each query, best first.
 
-        queries: (Q, D) vectors, normalised as the items were; see `criteria.base.Criterion.search`. boost_weights: of
-        the boosts that the index holds; 0 for those that are not named. Values are a·s - b, or s if corrected is false,
-        with s raised by the boosts; numpy arrays if the queries are one, else tensors on the CPU. If an approximate
-        index finds fewer than k items, the list ends in positions -1 and values -inf. Raises InputError
-        if dimensions differ, k exceeds the items or a weight has no boost.
+        queries: (Q, D) vectors, normalised as the items were; see `criteria.base.Criterion.search`. Values are a·s - b,
+        or s if corrected is false; numpy arrays if the queries are one, else tensors on the CPU. If an approximate
+        index finds fewer than k items, the list ends in positions -1 and values -inf. Raises InputError if dimensions
+        differ or k exceeds the items.
         """
         asked = as_vectors("queries", queries, columns=self.facts.dim)
         require(0 < k <= len(self), f"k is {k}; expected 1 to {len(self)}, the number of items in the index")
-        tail = query_tail(corrected, self.facts.boosts, boost_weights)
         parts = []
         for start in range(0, len(asked), BLOCK):
             block = asked.rows(start, min(start + BLOCK, len(asked)))
-            found = self._index.search(_folded(self.facts.kind, block, tail.expand(len(block), -1)), k)
+            found = self._index.search(_folded(self.facts.kind, block, torch.full((len(block),), float(corrected))), k)
             products, positions = map(torch.from_numpy, found)
             parts.append((scored(products, positions, self.facts.scale, self.facts.mean_bias, corrected), positions))
         return given_back(queries, *(torch.cat(side) for side in zip(*parts, strict=True)))
@@ -109,15 +102,14 @@ def build_index(
     kind: str = "flat",
     seed: int = 0,
     mean_bias: float | None = None,
-    boosts: BoostTable | None = None,
 ) -> ServedIndex:
     """An index that ranks items (M, D) by a·s - b(item).
 
     items: a tensor, a numpy array, a memory map or an open file (`data.vectors`), read in blocks; the index holds them
     as float32. bias: b (M,), scale: a, of an `ItemBias`. kind: "flat" is exact; "ivf", "hnsw" and "ivfpq", which is
     small, are approximate (`measured_recall` says how much). seed: of the sample on which the lists of "ivf" and
-    "ivfpq" are trained. mean_bias: the mean of b; None: that of these items. boosts: of the items, or None. Raises
-    InputError if FAISS is missing or bias or boosts do not fit the items.
+    "ivfpq" are trained. mean_bias: the mean of b; None: that of these items. Raises InputError if FAISS is missing or
+    the bias does not fit the items.
     """
     one_of("index", kind, KINDS)
     positive("scale", scale)
@@ -131,27 +123,20 @@ def build_index(
         kind != "ivfpq" or len(items) >= CODES,
         f"index: ivfpq tells {CODES} values apart, and there are only {len(items)} items; choose flat, ivf or hnsw",
     )
-    boosts = BoostTable.none(len(items)) if boosts is None else boosts
-    require(len(boosts) == len(items), f"boosts are of {len(boosts)} items; expected {len(items)}")
-    require(
-        kind != "ivfpq" or not len(boosts.boosts),
-        "index: ivfpq stores a byte for two dimensions, too few for boosts; choose flat, ivf or hnsw, or omit boosts",
-    )
     faiss = required_faiss(*FAISS_FOR)
     if kind != "flat":
         log.warning("an %s index is approximate: it misses some of the best items; flat finds all", kind)
     last, mean = last_components(bias, scale, mean_bias)
-    tail = torch.cat([last[:, None], boosts.stored()], dim=1)
-    index = empty_index(faiss, kind, width(kind, items.shape[1], len(boosts.boosts)), len(items), seed)
+    index = empty_index(faiss, kind, width(kind, items.shape[1]), len(items), seed)
     if training_vectors(index):
         rows, positions = sampled(items, training_vectors(index), seed)
-        index.train(_folded(kind, rows, tail[positions]))
+        index.train(_folded(kind, rows, last[positions]))
     with bar("building the index", total=len(items), unit=" items") as steps:
         for start in range(0, len(items), BLOCK):
             rows = items.rows(start, min(start + BLOCK, len(items)))
-            index.add(_folded(kind, rows, tail[start : start + len(rows)]))
+            index.add(_folded(kind, rows, last[start : start + len(rows)]))
             steps.update(len(rows))
-    return ServedIndex(index, IndexFacts(kind, len(items), items.shape[1], float(scale), mean, boosts.boosts))
+    return ServedIndex(index, IndexFacts(kind, len(items), items.shape[1], float(scale), mean))
 
 
 def load_index(path: str | Path, trust: bool = False) -> ServedIndex:
@@ -164,10 +149,9 @@ def load_index(path: str | Path, trust: bool = False) -> ServedIndex:
     boolean("trust", trust)
     index, stored = read_index(required_faiss(*FAISS_FOR), path, trust)
     try:
-        told = {field.name: stored[field.name] for field in fields(IndexFacts)}
-        facts = IndexFacts(**told | {"boosts": stored_boosts(told["boosts"])})
+        facts = IndexFacts(**{field.name: stored[field.name] for field in fields(IndexFacts)})
         numbers = all(type(one) in (int, float) and math.isfinite(one) for one in (facts.scale, facts.mean_bias))
-        sizes = (width(facts.kind, facts.dim, len(facts.boosts)), facts.items)
+        sizes = (width(facts.kind, facts.dim), facts.items)
         fits = facts.kind in KINDS and numbers and facts.scale > 0 and (index.d, index.ntotal) == sizes
     except (KeyError, TypeError, OverflowError):
         fits = False
@@ -250,23 +234,18 @@ def scored(products: Tensor, positions: Tensor, scale: float, mean_bias: float, 
     return values.masked_fill(positions < 0, -torch.inf)
 
 
-def query_tail(corrected: bool, boosts: Boosts, boost_weights: Mapping[str, float] | None = None) -> Tensor:
-    """What a query carries behind its vector: 1 for the bias, or 0, and each weight over its scale, (1 + B,)."""
-    return torch.cat([torch.tensor([float(corrected)]), boosts.asked(boost_weights)])
-
-
-def folded(vectors: Tensor, tail: Tensor, place: int, columns: int) -> Tensor:
-    """Vectors (b, D) with what follows them, (b, T), from `place` on, else zeros: (b, columns), float32, on the CPU."""
+def folded(vectors: Tensor, last: Tensor, place: int, columns: int) -> Tensor:
+    """Vectors (b, D) with their last component (b,) at `place`, else zeros: (b, columns), float32, on the CPU."""
     wide = torch.zeros((len(vectors), columns))
     wide[:, : vectors.shape[1]] = vectors.detach()
-    wide[:, place : place + tail.shape[1]] = tail
+    wide[:, place] = last
     return wide
 
 
-def _folded(kind: str, vectors: Tensor, tail: Tensor) -> np.ndarray:
-    """Vectors (b, D) with bias and boosts (b, 1 + B), as an index of this kind holds them."""
+def _folded(kind: str, vectors: Tensor, last: Tensor) -> np.ndarray:
+    """Vectors (b, D) with their last component (b,), as an index of this kind holds them."""
     dim = vectors.shape[1]
-    return folded(vectors, tail, bias_at(kind, dim), width(kind, dim, tail.shape[1] - 1)).numpy()
+    return folded(vectors, last, bias_at(kind, dim), width(kind, dim)).numpy()
 
 
 _EFFORT = {
@@ -296,21 +275,6 @@ def mean_lines(means: str | None, normalize: bool | None) -> str:
     return line + ("" if normalize is False else "queries /= np.linalg.norm(queries, axis=1, keepdims=True)\n")
 
 
-def tail_lines(boosts: Boosts, boost_weights: Mapping[str, float] | None) -> str:
-    """The lines of a note that make `vectors` of `queries`, `last` and, where an index has boosts, their weights."""
-    if not len(boosts):
-        return "vectors = np.hstack([queries, last])\n"
-    given = ", ".join(
-        f'"{name}": {weight!r}' for name, weight in zip(boosts.names, boosts.weights(boost_weights), strict=True)
-    )
-    asked = ", ".join(f'weights["{name}"] / {scale!r}' for name, scale in zip(boosts.names, boosts.scales, strict=True))
-    return (
-        f"weights = {{{given}}}  # 0.1: a unit of the boost counts as 0.1 of similarity; 0: no boost\n"
-        f'boosts = np.tile(np.array([{asked}], "float32"), (len(queries), 1))\n'
-        "vectors = np.hstack([queries, last, boosts])\n"
-    )
-
-
 class SearchLines(NamedTuple):
     """Lines of Python of a note: what sets the effort of `index`, makes `vectors`, and turns `products` into scores."""
 
@@ -323,13 +287,12 @@ class SearchLines(NamedTuple):
 class NoteQueries:
     """The queries of a note on searching an index, and what an index asks of them.
 
-    file: their vectors. normalize: whether the items were divided by their norms. boost_weights: of the boosts that the
-    index holds; None: 0. means: the file of the means that items were stored without; None: with all.
+    file: their vectors. normalize: whether the items were divided by their norms. means: the file of the means that
+    items were stored without; None: with all.
     """
 
     file: str = "queries.npy"
     normalize: bool | None = None
-    boost_weights: Mapping[str, float] | None = None
     means: str | None = None
 
 
@@ -344,7 +307,7 @@ def search_lines(facts: IndexFacts, effort: int | None, queries: NoteQueries) ->
     else:
         folds = (
             'last = np.ones((len(queries), 1), "float32")  # zeros instead of ones: the plain ranking and scores\n'
-            f"{tail_lines(facts.boosts, queries.boost_weights)}"
+            "vectors = np.hstack([queries, last])\n"
         )
     asked = f'queries = np.load({queries.file!r}).astype("float32")  # (Q, {facts.dim})\n{unit_rows(queries.normalize)}'
     asked += mean_lines(queries.means, queries.normalize)

@@ -12,18 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vsehub.checks import InputError, boolean, fail, nearest, positive, require, whole, whole_seed
+from vsehub.checks import InputError, boolean, fail, nearest, require, whole, whole_seed
 from vsehub.components import TARGET, Components, conf_folder
 from vsehub.criteria.auto import Auto
 from vsehub.criteria.base import Correction, Criterion, ItemBias, Terms, fit_all
-from vsehub.criteria.boosts import BoostTable
 from vsehub.criteria.choose import OwnSettings, Tried, choose
 from vsehub.data.vectors.embeddings import VectorFile, few_checked, look_through, open_vectors
 from vsehub.io.outputs import require_new_file
 from vsehub.neighbors.in_memory import FEW_QUERIES
 from vsehub.neighbors.kinds import KindMeans
 from vsehub.neighbors.vectors import VectorSource, as_vectors, given_back, row_digests, usable_device
-from vsehub.serving.boosted_recall import REACH, BoostedRecall
 from vsehub.serving.calibration import RATES, Calibration, needed
 from vsehub.serving.corrected import build_index
 from vsehub.serving.estimator_file import read_search, write_search
@@ -64,9 +62,8 @@ class CorrectedSearch:
     Attributes after `fit`, to be read: `criterion_`, the `Criterion`, after `tune` with the settings chosen; `items_`
     and `reference_` (None if transductive), read block by block; `item_terms_`, the criterion's terms (M,) of the
     items, None if transductive; `ids_`, the items' ids or None; `n_features_in_`, the dimension D; after `tune`,
-    `tried_`, all candidates with their mean reciprocal rank and R@1, and of items with boosts `boost_weights_`; after
-    `calibrate`, `calibration_`. `means_`, the `KindMeans` that `items_` and `reference_` are without; None for items
-    without kinds.
+    `tried_`, all candidates with their mean reciprocal rank and R@1; after `calibrate`, `calibration_`. `means_`, the
+    `KindMeans` that `items_` and `reference_` are without; None for items without kinds.
 
     >>> import numpy as np
     >>> from vsehub import CorrectedSearch
@@ -167,14 +164,6 @@ class CorrectedSearch:
         return tried
 
     @property
-    def boost_weights_(self) -> dict[str, float]:
-        """The weights of boosts that `tune` chose: boost -> what a unit of it adds to an item's similarity."""
-        weights = self._attributes("boost_weights_").weights
-        if weights is None:
-            raise AttributeError("boost_weights_ is there after tune of items with boosts, under an item bias")
-        return weights
-
-    @property
     def calibration_(self) -> Calibration:
         """The null scores of `calibrate`."""
         calibration = self._attributes("calibration_").calibration
@@ -225,19 +214,16 @@ class CorrectedSearch:
         *,
         reference: Any = None,
         ids: Sequence[str] | None = None,
-        boosts: Any = None,
-        boost_names: Sequence[str] | None = None,
         item_kinds: Sequence[str] | None = None,
     ) -> Self:
         """Take the items (M, D) and estimate the correction on reference queries (R, D).
 
         y: not used; it is there for scikit-learn. reference: None if each search is to take its own queries
         (transductive). ids: of the items, one text each, all different; None: those of the items' file, if it has any.
-        boosts: numbers (M, B) that `search` can weigh, such as each item's popularity, and boost_names, B names; the
-        correction is estimated without them. item_kinds: (M,) texts, such as "picture" and "text": each item loses the
-        mean of its kind, reference and queries that of the reference (`neighbors.KindMeans`). Raises InputError for
-        arguments of the constructor that are not possible, for vectors, boosts and kinds that do not fit or that
-        `normalize` refuses, for a reference where the criterion takes none, and for kinds without a reference.
+        item_kinds: (M,) texts, such as "picture" and "text": each item loses the mean of its kind, reference and
+        queries that of the reference (`neighbors.KindMeans`). Raises InputError for arguments of the constructor that
+        are not possible, for vectors and kinds that do not fit or that `normalize` refuses, for a reference where the
+        criterion takes none, and for kinds without a reference.
         """
         with self._changing:
             criterion = self._checked()
@@ -266,14 +252,9 @@ class CorrectedSearch:
                 kinds.require_several()
                 means = KindMeans.of(kinds, among, seen, self.normalize is not False)
                 among, seen = hold_items(means.items(among, kinds)), means.queries(seen)
-            require(
-                (boosts is None) == (boost_names is None),
-                "boosts and boost_names belong together; give numbers (M, B) and B names, or neither",
-            )
-            raise_by = None if boosts is None else BoostTable.of(boost_names or (), boosts, len(among))
             terms = None if seen is None else fit_all([criterion.correction], among, seen)[0]
             names = None if ids is None else list(ids)
-            self._fitted = Fitted(criterion, among, seen, terms, names, boosts=raise_by, means=means)
+            self._fitted = Fitted(criterion, among, seen, terms, names, means=means)
         return self
 
     @torch.no_grad()
@@ -284,8 +265,7 @@ class CorrectedSearch:
         by more than one standard error (`criteria.auto.chosen`). With criterion="auto" the criterion is chosen too, by
         the same rule; before `tune` it is CSLS. With a reference, queries that are in it, bit for bit, are left out of
         it, fold by fold, while they are searched. Of very many queries, references or items a sample is looked at.
-        Measure on other queries than these. With boosts and a criterion that is an item bias, their weights are chosen
-        too, by the same rule: `search(queries, boost_weights=search.boost_weights_)`.
+        Measure on other queries than these.
 
         truth: the position of each query's item (Q,), pairs of positions of queries and items (P, 2), a boolean matrix
         (Q, M), or the path of a table with the columns query and item. Raises InputError if truth does not fit, has
@@ -304,7 +284,7 @@ class CorrectedSearch:
             given = self._checked()
             name = self.criterion if isinstance(self.criterion, str) else type(self.criterion).__name__
             among = given if isinstance(given, Auto) else OwnSettings(name, now.criterion.correction)
-            choice = choose(among, now.asked(asked), positives, now.items, now.reference, boosts=now.boosts)
+            choice = choose(among, now.asked(asked), positives, now.items, now.reference)
             self._fitted = now.tuned(choice, row_digests(asked)[positives.counts.cpu().numpy() > 0])
         return self
 
@@ -358,7 +338,6 @@ class CorrectedSearch:
         return_ids: bool = False,
         p_values: bool = False,
         accept: float | None = None,
-        boost_weights: Mapping[str, float] | None = None,
     ) -> tuple[Any, ...]:
         """Values and positions (Q, k) of the k best items of each query (Q, D), best first.
 
@@ -366,11 +345,10 @@ class CorrectedSearch:
         scores are not computed again. k: None for the constructor's. return_ids: return ids, Q lists of k texts,
         instead of positions, which change when items are removed. p_values: also return those of the queries' first
         items (Q,), float64 on the CPU, after `calibrate`. accept: a share of the queries without an answer; lists whose
-        p value is larger are cut: their values are -inf, their positions -1, their ids none. boost_weights: boost ->
-        what a unit of it adds to an item's similarity; those that are not named count nothing. Returns tensors if
-        queries are a tensor or a path, else numpy arrays. Raises InputError if this is not fitted, if the vectors do
-        not fit or `normalize` refuses them, if k exceeds the items, if ids are asked of items that have none, without a
-        calibration or with weights beside it, and for a rate that it cannot hold.
+        p value is larger are cut: their values are -inf, their positions -1, their ids none. Returns tensors if queries
+        are a tensor or a path, else numpy arrays. Raises InputError if this is not fitted, if the vectors do not fit or
+        `normalize` refuses them, if k exceeds the items, if ids are asked of items that have none, without a
+        calibration, and for a rate that it cannot hold.
         """
         now = self._require_fitted()
         k = whole("k", self.k if k is None else k)
@@ -388,12 +366,7 @@ class CorrectedSearch:
         if asked is None:
             queries = as_array("queries", queries)
             asked = self._opened("queries", queries, now.items.shape[1])[0]
-        raised = now.raised(boost_weights)
-        require(
-            raised is None or not (p_values or accept is not None),
-            "boost_weights: the calibration is of scores without boosts; leave out p_values and accept, or the weights",
-        )
-        values, places = now.ranked(now.asked(asked), k, raised)
+        values, places = now.ranked(now.asked(asked), k)
         found: list[Tensor] = []
         if now.calibration is not None and (p_values or accept is not None):
             found.append(now.calibration.p_values(values[:, 0]))
@@ -443,26 +416,19 @@ class CorrectedSearch:
         return self.fit(X, y, **fit_params).transform(X)
 
     @torch.no_grad()
-    def add(
-        self,
-        items: Any,
-        ids: Sequence[str] | None = None,
-        boosts: Any = None,
-        item_kinds: Sequence[str] | None = None,
-    ) -> Self:
+    def add(self, items: Any, ids: Sequence[str] | None = None, item_kinds: Sequence[str] | None = None) -> Self:
         """Add items (m, D), whose positions follow those there are; equal to `fit` on all at once, but for rounding.
 
         Their terms are computed from the stored reference. Where an item's terms depend on the other items too (as with
-        Sinkhorn), the terms of all items are computed again. ids, boosts (m, B), item_kinds (m,): required if the items
-        have them, and refused if they have none. New items lose the mean of their kind as it was at `fit`, and so do
-        boosts, whose weights therefore move all values by one number. Raises InputError if this is not fitted, and for
-        vectors, ids or kinds that do not fit.
+        Sinkhorn), the terms of all items are computed again. ids, item_kinds (m,): required if the items have them, and
+        refused if they have none. New items lose the mean of their kind as it was at `fit`. Raises InputError if this
+        is not fitted, and for vectors, ids or kinds that do not fit.
         """
         with self._changing:
             now = self._require_fitted()
             new, own = self._opened("items", items, now.items.shape[1])
             ids = own if ids is None and now.ids is not None else ids
-            self._fitted = now.with_more(new, ids, boosts, checked_kinds(item_kinds, len(new)))
+            self._fitted = now.with_more(new, ids, checked_kinds(item_kinds, len(new)))
         return self
 
     @torch.no_grad()
@@ -516,26 +482,22 @@ class CorrectedSearch:
                 saved.terms,
                 saved.ids,
                 calibration=saved.calibration,
-                boosts=saved.boosts,
                 means=saved.means,
-                weights=saved.weights,
             )
         except InputError as error:
             raise InputError(f"search: {path}: {error}") from error
         return found
 
     @torch.no_grad()
-    def export(self, path: str | Path, kind: str = "flat", boost_reach: float = REACH, overwrite: bool = False) -> None:
+    def export(self, path: str | Path, kind: str = "flat", overwrite: bool = False) -> None:
         """Write a FAISS index whose ordinary inner-product search returns the corrected ranking.
 
         path: a name that ends in .faiss, .index, .idx or .bin, or has no suffix; databases are filled by the command
-        `vsehub rerank index=`. kind: "flat" is exact, "ivf" and "hnsw" are approximate. boost_reach: up to how far
-        boosts may move similarities in an approximate index, as a standard deviation over items. overwrite: replace
-        files of that name. `vsehub.serving.load_index` reads the file (elsewhere with trust=True), and `usage_note`
-        says how FAISS searches it without vsehub. Queries of an index of items with kinds must lose their mean before:
-        the means are written beside it, NAME.means.npz. Raises InputError without a reference or FAISS, if the name has
-        another suffix or is taken, if the criterion is not one number an item, and for boosts under which an
-        approximate index loses more than 0.01 of its recall, by reference queries.
+        `vsehub rerank index=`. kind: "flat" is exact, "ivf" and "hnsw" are approximate. overwrite: replace files of
+        that name. `vsehub.serving.load_index` reads the file (elsewhere with trust=True), and `usage_note` says how
+        FAISS searches it without vsehub. Queries of an index of items with kinds must lose their mean before: the means
+        are written beside it, NAME.means.npz. Raises InputError without a reference or FAISS, if the name has another
+        suffix or is taken, and if the criterion is not one number an item.
         """
         now = self._require_fitted()
         path = require_new_file(path, "a FAISS index", EXPORTED, overwrite)
@@ -553,18 +515,8 @@ class CorrectedSearch:
                 f"{criterion!r} does not subtract one number from an item's scores, which is all that an index can "
                 "hold: take csls, is, nnn, dn or sinkhorn, or search with CorrectedSearch"
             )
-        positive("boost_reach", boost_reach)
         bias = now.terms[0] if now.terms else torch.zeros(len(now.items))
-        index = build_index(now.items, bias, criterion.scale, kind, boosts=now.boosts)
-        if now.boosts is not None and kind != "flat":
-            require(
-                now.reference is not None,
-                f"kind={kind}: what boosts cost an approximate index is measured by reference queries; "
-                "fit(items, reference=...), or export kind='flat'",
-            )
-            k = min(self.k, len(now.items))
-            given = (now.reference, now.items, bias, criterion.scale, k, now.boosts, boost_reach)
-            BoostedRecall.of(index, *given).require_held(kind, "boost_reach", "flat")
+        index = build_index(now.items, bias, criterion.scale, kind)
         if now.means is not None:
             now.means.save(means)
         index.save(path)

@@ -6,8 +6,7 @@ read, so that neither needs memory for all of them.
 
 import hashlib
 import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from vsehub.checks import existing, require
-from vsehub.criteria.boosts import BoostTable, stored_boosts
 from vsehub.data.truth import distinct_ids
 from vsehub.data.vectors.formats import read_safetensors
 from vsehub.io.arrays import readable
@@ -46,9 +44,8 @@ class Saved:
     """The contents of a file.
 
     criterion, parameters: the name of a criterion and its settings. items (M, D), reference (R, D): mapped; None if
-    there is no reference. terms: of the items, each (M,); None if there is no reference. ids, boosts: of the items, or
-    None. calibration: None if it is not calibrated. means: those that items and reference are without, or None.
-    weights: of the boosts, as `tune` chose them, or None.
+    there is no reference. terms: of the items, each (M,); None if there is no reference. ids: of the items, or None.
+    calibration: None if it is not calibrated. means: those that items and reference are without, or None.
     """
 
     criterion: str
@@ -59,22 +56,18 @@ class Saved:
     reference: np.ndarray | None
     terms: tuple[Tensor, ...] | None
     ids: list[str] | None
-    boosts: BoostTable | None
     calibration: Calibration | None
     means: KindMeans | None
-    weights: dict[str, float] | None
 
 
 def write_search(path: str | Path, settings: Mapping[str, Any], fitted: Fitted) -> None:
     """Write a fitted search atomically. settings: those of `SETTINGS`, plain values."""
     items, reference, terms, ids = fitted.items, fitted.reference, fitted.terms, fitted.ids
-    calibration, boosts, means = fitted.calibration, fitted.boosts, fitted.means
+    calibration, means = fitted.calibration, fitted.means
     arrays = {"items": _Array.of_vectors(items)}
     if reference is not None:
         arrays["reference"] = _Array.of_vectors(reference)
     arrays |= {f"terms.{place}": _Array.of_tensor(term) for place, term in enumerate(terms or ())}
-    if boosts is not None:
-        arrays["boosts"] = _Array.of_tensor(boosts.values)
     digest = None
     if ids is not None:
         text = json.dumps(list(ids)).encode()
@@ -90,10 +83,8 @@ def write_search(path: str | Path, settings: Mapping[str, Any], fitted: Fitted) 
         "reference": None if reference is None else len(reference),
         "terms": None if terms is None else len(terms),
         "ids": digest,
-        "boosts": None if boosts is None else asdict(boosts.boosts),
         "calibration": None if calibration is None else len(calibration),
         "kinds": None if means is None else asdict(means.stored),
-        "weights": fitted.weights,
     }
     metadata = {"description": json.dumps(description, default=float), "format": FORMAT, "version": VERSION}
     header: dict[str, Any] = {"__metadata__": metadata}
@@ -163,9 +154,6 @@ def read_search(path: str | Path) -> Saved:
     if told["reference"] is not None:
         shapes["reference"] = (told["reference"], columns)
     shapes |= {f"terms.{place}": (rows,) for place in range(told["terms"] or 0)}
-    held = None if told["boosts"] is None else stored_boosts(told["boosts"])
-    if held is not None:
-        shapes["boosts"] = (rows, len(held))
     if told["ids"] is not None:
         shapes["ids"] = small["ids"].shape if "ids" in small else ()
     if told["calibration"] is not None:
@@ -208,18 +196,10 @@ def read_search(path: str | Path) -> Saved:
         reference=vectors.get("reference"),
         terms=terms,
         ids=ids,
-        boosts=None if held is None else held.table(small["boosts"].copy(), rows),
         calibration=calibration,
         means=means,
-        weights=told["weights"],
         **{key: told[key] for key in SETTINGS},
     )
-
-
-def _are_weights(weights: Any, names: Sequence[str]) -> bool:
-    """Whether these are weights of all boosts with these names."""
-    held = isinstance(weights, dict) and list(weights) == list(names)
-    return held and all(type(one) is float and math.isfinite(one) for one in weights.values())
 
 
 def _description(path: Path, text: str) -> dict[str, Any]:
@@ -238,10 +218,8 @@ def _description(path: Path, text: str) -> dict[str, Any]:
             and (told["reference"] is None or _is_size(told["reference"]))
             and (told["terms"] is None or (type(told["terms"]) is int and 0 <= told["terms"] <= _MOST_TERMS))
             and (told["ids"] is None or isinstance(told["ids"], str))
-            and (told["boosts"] is None or len(stored_boosts(told["boosts"])) >= 0)
             and (told["calibration"] is None or _is_size(told["calibration"]))
             and (told["kinds"] is None or len(StoredKinds.read(told["kinds"]).names) > 0)
-            and (told["weights"] is None or _are_weights(told["weights"], stored_boosts(told["boosts"]).names))
         )
     except (ValueError, KeyError, TypeError, RecursionError):
         sound = False

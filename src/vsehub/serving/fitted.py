@@ -1,6 +1,6 @@
 """The state of a fitted search: what it ranks with, and the same with items that come or go."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import require
-from vsehub.criteria.base import Criterion, ItemBias, Terms, fit_all, joined
-from vsehub.criteria.boosts import Boosted, BoostTable
+from vsehub.criteria.base import Criterion, Terms, fit_all, joined
 from vsehub.criteria.choose import Choice, Tried
 from vsehub.neighbors.in_memory import in_memory
 from vsehub.neighbors.kinds import KindMeans, Kinds
@@ -25,10 +24,9 @@ class Fitted:
     """What a `CorrectedSearch` searches; it never changes, so that searches and changes can run side by side.
 
     criterion; items (M, D); reference (R, D) and terms (M,), None without a reference; ids, M texts or None; tried,
-    what `tune` looked at, or None; calibration of these items under this criterion, or None; boosts of the items, or
-    None; means of the kinds, which items and reference are without, or None; weights of boosts that `tune` chose under
-    this criterion, boost -> weight, or None; tuned_by, the digests of the queries with answers that `tune` was given,
-    or None.
+    what `tune` looked at, or None; calibration of these items under this criterion, or None; means of the kinds,
+    which items and reference are without, or None; tuned_by, the digests of the queries with answers that `tune` was
+    given, or None.
     """
 
     criterion: Criterion
@@ -38,9 +36,7 @@ class Fitted:
     ids: list[str] | None
     tried: Sequence[Tried] | None = None
     calibration: Calibration | None = None
-    boosts: BoostTable | None = None
     means: KindMeans | None = None
-    weights: dict[str, float] | None = None
     tuned_by: np.ndarray | None = None
 
     @cached_property
@@ -48,32 +44,13 @@ class Fitted:
         """The items as they are searched: in memory, where they are."""
         return in_memory(self.items)
 
-    def raised(self, boost_weights: Mapping[str, float] | None) -> Tensor | None:
-        """What the weights add to each item's similarity (M,), None for nothing. Raises InputError as `Boosts`."""
-        if boost_weights is None:
-            return None
-        held = BoostTable.none(len(self.items)) if self.boosts is None else self.boosts
-        found = held.raised(boost_weights)
-        require(
-            found is None or isinstance(self.criterion, ItemBias),
-            f"boost_weights: {self.criterion!r} does not subtract one number from an item's scores, which a boost adds "
-            "to: take csls, is, nnn, dn, sinkhorn or nns, or leave boost_weights out",
-        )
-        return found
-
     def asked(self, queries: VectorSource) -> VectorSource:
         """Queries (Q, D) as they are ranked: without the mean of the queries where items are without theirs."""
         return queries if self.means is None else self.means.queries(queries)
 
-    def ranked(self, asked: VectorSource, k: int, raised: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Values and positions (Q, k) of queries as `asked` gives them. raised: from `raised`."""
+    def ranked(self, asked: VectorSource, k: int) -> tuple[Tensor, Tensor]:
+        """Values and positions (Q, k) of queries as `asked` gives them."""
         criterion, correction, device = self.criterion, self.criterion.correction, asked.rows(0, 0).device
-        if raised is not None and isinstance(criterion, ItemBias):
-            boosted = Boosted(criterion, raised, {})
-            if self.terms is None:
-                return boosted.search_fitted(asked, self.searched, fit_all([boosted], self.items, asked)[0], k)
-            less = boosted.less_raise(self.terms, asked.rows(0, 0).dtype)
-            return boosted.search_fitted(asked, self.searched, tuple(term.to(device) for term in less), k)
         alone = criterion is correction and not correction.needs_reference
         if self.terms is None and not alone:
             return criterion.search(asked, self.searched, None, k)
@@ -81,18 +58,15 @@ class Fitted:
         return correction.search_fitted(asked, self.searched, terms, k)
 
     def tuned(self, choice: Choice, tuned_by: np.ndarray) -> Self:
-        """The same under the chosen criterion, with the chosen weights of boosts. tuned_by: see the class."""
-        criterion, weights = choice.criterion, None if choice.boosts is None else choice.boosts.weights
+        """The same under the chosen criterion. tuned_by: see the class."""
+        criterion = choice.criterion
         terms = None if self.reference is None else fit_all([criterion], self.items, self.reference)[0]
-        tuned = replace(self, criterion=criterion, terms=terms, tried=choice.tried, calibration=None, weights=weights)
+        tuned = replace(self, criterion=criterion, terms=terms, tried=choice.tried, calibration=None)
         return replace(tuned, tuned_by=tuned_by)
 
-    def with_more(
-        self, new: VectorSource, ids: Sequence[str] | None = None, boosts: Any = None, kinds: Kinds | None = None
-    ) -> Self:
+    def with_more(self, new: VectorSource, ids: Sequence[str] | None = None, kinds: Kinds | None = None) -> Self:
         """The same with items (m, D) after those there are, of the stored means. Raises InputError as `add`."""
         everyone = _with_ids(self.ids, ids, len(new))
-        raise_by = _more_boosts(self.boosts, boosts, len(new))
         require(
             (kinds is None) == (self.means is None),
             "item_kinds: the items that are there have "
@@ -110,7 +84,7 @@ class Fitted:
                 terms = joined([terms, *fit_all([self.criterion.correction], new, self.reference)])
             else:
                 terms = fit_all([self.criterion.correction], together, self.reference)[0]
-        return replace(self, items=together, terms=terms, ids=everyone, calibration=None, boosts=raise_by)
+        return replace(self, items=together, terms=terms, ids=everyone, calibration=None)
 
     def without(self, ids: Sequence[str] | Sequence[int]) -> Self:
         """The same without some items. Raises InputError as `remove`."""
@@ -125,24 +99,13 @@ class Fitted:
             else:
                 terms = fit_all([self.criterion.correction], rest, self.reference)[0]
         names = None if self.ids is None else [self.ids[place] for place in left.tolist()]
-        raise_by = None if self.boosts is None else self.boosts.rows(left)
-        return replace(self, items=rest, terms=terms, ids=names, calibration=None, boosts=raise_by)
+        return replace(self, items=rest, terms=terms, ids=names, calibration=None)
 
     @property
     def _each_alone(self) -> bool:
         """Whether an item's terms follow from the reference, whatever the other items are."""
         correction = self.criterion.correction
         return correction.columnwise and correction.reference_items_as is None
-
-
-def _more_boosts(held: BoostTable | None, boosts: Any, rows: int) -> BoostTable | None:
-    """The boosts of all items when these are added."""
-    require(
-        (boosts is None) == (held is None),
-        "boosts: the items that are there have "
-        + ("none; leave boosts out, or fit with boosts" if held is None else "boosts; give those of new items too"),
-    )
-    return None if held is None else held.with_more(held.boosts.table(boosts, rows))
 
 
 def _parts(items: VectorSource) -> list[VectorSource]:

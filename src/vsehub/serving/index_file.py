@@ -50,9 +50,9 @@ def bias_at(kind: str, dim: int) -> int:
     return -(-dim // GROUP) * GROUP if kind == "ivfpq" else dim
 
 
-def width(kind: str, dim: int, boosts: int = 0) -> int:
-    """The dimension of the index of vectors (M, dim) with so many boosts."""
-    return bias_at(kind, dim) + (GROUP if kind == "ivfpq" else 1) + boosts
+def width(kind: str, dim: int) -> int:
+    """The dimension of the index of vectors (M, dim)."""
+    return bias_at(kind, dim) + (GROUP if kind == "ivfpq" else 1)
 
 
 def empty_index(faiss: ModuleType, kind: str, dimensions: int, items: int, seed: int) -> Any:

@@ -1,6 +1,6 @@
 """A corrected index in several files, of consecutive items each, of which one at a time is in memory."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import require
-from vsehub.criteria.boosts import NO_BOOSTS, BoostTable
 from vsehub.io.progress import bar
 from vsehub.neighbors.vectors import RowRange, as_vectors, given_back
 from vsehub.serving.corrected import (
@@ -52,7 +51,6 @@ class IndexParts:
         kind: str,
         rows: int,
         seed: int = 0,
-        boosts: BoostTable | None = None,
     ) -> Self:
         """Write the files `part_names` to a folder: `rows` items in each, the rest in the last.
 
@@ -67,19 +65,15 @@ class IndexParts:
             for number, file in enumerate(files):
                 start, stop = number * rows, min((number + 1) * rows, len(items))
                 own = RowRange(items, start, stop)
-                some = None if boosts is None else boosts.rows(slice(start, stop))
-                build_index(own, bias[start:stop], scale, kind, seed, mean, some).save(file)
+                build_index(own, bias[start:stop], scale, kind, seed, mean).save(file)
                 steps.update()
-        held = NO_BOOSTS if boosts is None else boosts.boosts
-        return cls(files, IndexFacts(kind, len(items), items.shape[1], float(scale), mean, held))
+        return cls(files, IndexFacts(kind, len(items), items.shape[1], float(scale), mean))
 
     def opened(self) -> Iterator[ServedIndex]:
         """Each part, read when its turn comes."""
         return (load_index(file) for file in self.files)
 
-    def search(
-        self, queries: Any, k: int = 10, corrected: bool = True, boost_weights: Mapping[str, float] | None = None
-    ) -> tuple[Any, Any]:
+    def search(self, queries: Any, k: int = 10, corrected: bool = True) -> tuple[Any, Any]:
         """Values and positions (Q, k); see `ServedIndex.search`. Each call reads every file once."""
         asked = as_vectors("queries", queries, columns=self.facts.dim).rows
         rows = asked(0, len(queries))
@@ -87,7 +81,7 @@ class IndexParts:
         values, positions = torch.empty((len(rows), 0)), torch.empty((len(rows), 0), dtype=torch.int64)
         start = 0
         for part in self.opened():
-            found = part.search(rows, min(k, len(part)), corrected, boost_weights)
+            found = part.search(rows, min(k, len(part)), corrected)
             values = torch.cat([values, found[0]], dim=1)
             positions = torch.cat([positions, torch.where(found[1] < 0, found[1], found[1] + start)], dim=1)
             best = values.argsort(dim=1, descending=True, stable=True)[:, :k]

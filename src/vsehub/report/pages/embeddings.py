@@ -9,7 +9,6 @@ import numpy as np
 from vsehub.io.files import write_text
 from vsehub.io.records import EMBEDDINGS, checked_record
 from vsehub.report.health import (
-    boosts_texts,
     calibration_text,
     choice_text,
     parameters,
@@ -65,7 +64,6 @@ def evidence(record: dict) -> list[tuple[str, str]]:
         facts += [("calibrated", calibration["score"])] if calibration.get("score") else []
     rounded = [one for one in record["rankings"] if "rounding" in one]
     facts += [("precision", rounding_text(one["criterion"], one["rounding"])) for one in rounded]
-    facts += [("boosts", text) for text in boosts_texts(record)]
     if verdict := record.get("verdict"):
         facts.append(("verdict on plain search", verdict_text(verdict)))
         facts += [("suspect", suspect_text(one)) for one in record.get("suspects") or ()]
@@ -307,15 +305,10 @@ def changes_table(record: dict) -> ReportTable:
     return ReportTable(["ranking", *(measure.name for measure, _ in measured)], rows, caption)
 
 
-def correction_places(record: dict) -> list[int]:
-    """The places of the rankings that correct hubness; those under boosts raise some items on purpose."""
-    return [n for n, one in enumerate(record["rankings"]) if n and "boost_weights" not in (one.get("parameters") or {})]
-
-
 def gentlest(record: dict) -> int | None:
     """The correction whose largest hub is smallest, even if worse than plain similarity; None without corrections."""
     key = f"largest_hub_{neighbourhood(record)}"
-    return min(correction_places(record), key=lambda n: record["rankings"][n]["hubness"][key], default=None)
+    return min(range(1, len(record["rankings"])), key=lambda n: record["rankings"][n]["hubness"][key], default=None)
 
 
 def tiles(record: dict) -> list[LargeValue]:
@@ -366,7 +359,7 @@ def embeddings_page(record: dict, pictures: Pictures | None = None) -> str:
         k=k,
         fair=share_text(fair_share(record)),
         best=None if (best := gentlest(record)) is None else rankings[best]["criterion"],
-        tried=len(correction_places(record)),
+        tried=len(rankings) - 1,
         tiles=tiles(record),
         evidence=evidence(record),
         changes=changes_table(record) if len(rankings) > 1 else None,

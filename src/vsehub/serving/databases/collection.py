@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import InputError, fail, require
-from vsehub.criteria.boosts import NO_BOOSTS, BoostTable
 from vsehub.data.truth import distinct_ids
 from vsehub.io.progress import bar
 from vsehub.neighbors.kinds import KindMeans
@@ -24,9 +23,7 @@ from vsehub.serving.corrected import (
     formula,
     last_components,
     mean_lines,
-    query_tail,
     scored,
-    tail_lines,
     unit_rows,
 )
 from vsehub.serving.databases.base import Database, FilterExample, ItemRows
@@ -48,9 +45,9 @@ class Items:
     """Items for a collection: vectors (M, D), their biases b (M,) and ids.
 
     labels: M texts, or None. fields: M rows of further columns (`columns.read_columns`), or None. fingerprint: of the
-    vectors' file. boosts: of the items, None for none. means: those of the kinds, which the vectors are without, to be
-    stored beside the collection; None for vectors with theirs, and for items that join those of a collection. Raises
-    InputError for ids that repeat and for texts that are too long.
+    vectors' file. means: those of the kinds, which the vectors are without, to be stored beside the collection; None
+    for vectors with theirs, and for items that join those of a collection. Raises InputError for ids that repeat and
+    for texts that are too long.
     """
 
     vectors: VectorSource
@@ -59,7 +56,6 @@ class Items:
     labels: Sequence[str] | None = None
     fields: "pa.Table | None" = None
     fingerprint: str = ""
-    boosts: BoostTable | None = None
     means: KindMeans | None = None
 
     def __post_init__(self) -> None:
@@ -73,10 +69,8 @@ class Items:
             )
 
     def digest(self) -> str:
-        """A hash of ids, labels, further columns, biases, boosts and means."""
+        """A hash of ids, labels, further columns, biases and means."""
         found = hashlib.sha256(self.bias.detach().cpu().double().numpy().tobytes())
-        if self.boosts is not None:
-            found.update(self.boosts.values.numpy().tobytes())
         for means in () if self.means is None else (self.means.means, self.means.query_mean):
             found.update(means.numpy().tobytes())
         for texts in (self.ids, self.labels or ()):
@@ -86,11 +80,6 @@ class Items:
         for name in [] if self.fields is None else self.fields.column_names:
             found.update(repr((name, self.fields.column(name).to_pylist())).encode())  # type: ignore[union-attr]
         return found.hexdigest()[:32]
-
-    def tail(self, scale: float, mean_bias: float) -> Tensor:
-        """What follows the vectors: the bias's component and those of the boosts, (M, 1 + B)."""
-        last = last_components(self.bias, scale, mean_bias)[0][:, None]
-        return last if self.boosts is None else torch.cat([last, self.boosts.stored()], dim=1)
 
 
 class Collection:
@@ -115,16 +104,13 @@ class Collection:
         with self.place.asking():
             return self.database.count()
 
-    def search(
-        self, queries: Any, k: int = 10, corrected: bool = True, boost_weights: Mapping[str, float] | None = None
-    ) -> tuple[Any, Any]:
+    def search(self, queries: Any, k: int = 10, corrected: bool = True) -> tuple[Any, Any]:
         """Values and positions (Q, k) as `ServedIndex.search` gives them, of queries as they are ranked.
 
         In a collection with means, queries come without theirs.
         """
         asked = as_vectors("queries", queries, columns=self.facts.dim)
-        tail = query_tail(corrected, self.facts.boosts, boost_weights)
-        vectors = with_tail(asked.rows(0, len(asked)), tail.expand(len(asked), -1))
+        vectors = with_last(asked.rows(0, len(asked)), torch.full((len(asked),), float(corrected)))
         with self.place.asking():
             found = self.database.search(vectors, k)
         products = torch.full((len(asked), k), -torch.inf)
@@ -146,14 +132,6 @@ class Collection:
             self._live.swap(self.database)
             self.database, self._live = self._live, None
             _tidy(self.database, self.place, self.facts)
-
-    def discard(self) -> None:
-        """Remove the collection and what is kept beside it, unless it is the live one."""
-        if self._live is None:
-            return
-        with self.place.asking():
-            forget(self.database, self.place, self.facts.generation)
-            self.database.drop()
 
     def size(self) -> int | None:
         """Bytes on disk; None where the engine does not say."""
@@ -199,7 +177,6 @@ def facts_of(
         fingerprint=items.fingerprint,
         digest=items.digest(),
         complete=False,
-        boosts=NO_BOOSTS if items.boosts is None else items.boosts.boosts,
         kinds=None if items.means is None else items.means.stored,
     )
     return found if calibration is None else found.calibrated(calibration, found.items)
@@ -272,7 +249,6 @@ def fill(
     Raises InputError for a collection that must not be replaced, and if the engine refuses; the same command, run
     again, continues.
     """
-    tail = items.tail(facts.scale, facts.mean_bias)
     database = place.opened()
     try:
         with place.asking():
@@ -291,7 +267,7 @@ def fill(
             start = _begun(building, place, facts, overwrite)
             keep(database, place, facts, kept, items.means)
             log.info("filling %s from item %d of %d", place.address, start, facts.items)
-            put_in(building, items, tail, start)
+            put_in(building, items, last_components(items.bias, facts.scale, facts.mean_bias)[0], start)
             building.finish(facts.approximate)
             held = building.count()
             require(
@@ -353,12 +329,12 @@ def require_shape(database: Database, place: Place, facts: Facts) -> None:
     require(
         shape.dimensions == facts.stored_dim,
         f"index_uri: {place.address} holds vectors of {shape.dimensions} dimensions; expected {facts.stored_dim}: "
-        "those of the items, one for the bias and one for each boost",
+        "those of the items, and one for the bias",
     )
 
 
-def put_in(database: Database, items: Items, tail: Tensor, start: int = 0, update: bool = False) -> None:
-    """Put items from row `start` on into a collection, with what follows their vectors (M, T), block by block.
+def put_in(database: Database, items: Items, last: Tensor, start: int = 0, update: bool = False) -> None:
+    """Put items from row `start` on into a collection, with their last components (M,), block by block.
 
     update: keep the labels and columns of earlier items of the same ids where none are given.
     """
@@ -369,15 +345,15 @@ def put_in(database: Database, items: Items, tail: Tensor, start: int = 0, updat
             stop = first + len(rows)
             texts = None if items.labels is None else items.labels[first:stop]
             fields = None if items.fields is None else items.fields.slice(first, len(rows))
-            block = ItemRows(items.ids[first:stop], with_tail(rows, tail[first:stop]), texts, fields)
+            block = ItemRows(items.ids[first:stop], with_last(rows, last[first:stop]), texts, fields)
             (database.update if update else database.put)(block)
             steps.update(len(rows))
 
 
-def with_tail(vectors: Tensor, tail: Tensor) -> np.ndarray:
-    """Vectors (b, D) with what follows them (b, T) appended."""
+def with_last(vectors: Tensor, last: Tensor) -> np.ndarray:
+    """Vectors (b, D) with their last component (b,) appended."""
     dim = vectors.shape[1]
-    return folded(vectors, tail, dim, dim + tail.shape[1]).numpy()
+    return folded(vectors, last, dim, dim + 1).numpy()
 
 
 def usage_note(
@@ -400,7 +376,7 @@ def usage_note(
         f"{unit_rows(facts.normalize)}"
         f"{mean_lines(asked.means, facts.normalize)}"
         f'last = np.ones((len(queries), 1), "float32")  # zeros instead of ones: the plain ranking\n'
-        f"{tail_lines(facts.boosts, asked.boost_weights)}"
+        "vectors = np.hstack([queries, last])\n"
         f"{search}"
         f"scores = {formula(facts.scale, facts.mean_bias)}  # the corrected scores, best first\n"
     )

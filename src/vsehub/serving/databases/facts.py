@@ -9,11 +9,10 @@ from typing import Any, Self
 
 from vsehub import __version__
 from vsehub.checks import fail, require
-from vsehub.criteria.boosts import NO_BOOSTS, Boosts, stored_boosts
 from vsehub.io.versions import require_version
 from vsehub.neighbors.kinds import StoredKinds
 
-SCHEMA = 5
+SCHEMA = 6
 _LONGEST = 1 << 16  # characters of the JSON
 _TEXT = 4096  # characters of a text
 _GENERATION = re.compile("[0-9a-f]{8}")
@@ -37,9 +36,8 @@ class Facts:
     replaces: the generation of the earlier collection, until the collections beside that one are removed; "" otherwise.
     behind: whether items may have come or gone since the stored masses were computed. version: how often vsehub has
     added or removed items since it was filled. calibration: {"queries": n, "thresholds": {rate: score}, "items": M,
-    "version": that of the calibrated items} of `vsehub calibrate`, the rates as texts; None without. boosts: names,
-    means and scales of the boosts that follow the bias, a dimension each (`criteria.boosts.Boosts`). kinds: those whose
-    means the stored vectors are without; None for vectors as they were given.
+    "version": that of the calibrated items} of `vsehub calibrate`, the rates as texts; None without. kinds: those
+    whose means the stored vectors are without; None for vectors as they were given.
     """
 
     criterion: str
@@ -60,7 +58,6 @@ class Facts:
     replaces: str = ""
     behind: bool = False
     version: int = 0
-    boosts: Boosts = NO_BOOSTS
     calibration: dict[str, Any] | None = None
     kinds: StoredKinds | None = None
     vsehub: str = __version__
@@ -71,8 +68,8 @@ class Facts:
 
     @property
     def stored_dim(self) -> int:
-        """The dimension of stored vectors: D, one for the bias, one for each boost."""
-        return self.dim + 1 + len(self.boosts)
+        """The dimension of stored vectors: D, and one for the bias."""
+        return self.dim + 1
 
     def calibrated(self, thresholds: Mapping[str, Any], items: int) -> Self:
         """These facts with a calibration (`calibration.stored`) of so many items, those of this version."""
@@ -101,7 +98,7 @@ class Facts:
             "again with overwrite=true",
         )
         kinds = None if found["kinds"] is None else StoredKinds.read(found["kinds"])
-        return cls(**found | {"boosts": stored_boosts(found["boosts"]), "kinds": kinds})
+        return cls(**found | {"kinds": kinds})
 
 
 def require_of_vsehub(text: str | None, address: str) -> dict[str, Any]:
@@ -149,8 +146,6 @@ def _fits(name: str, kind: Any, value: Any) -> bool:
     if kind is float:
         number = type(value) in (int, float) and math.isfinite(value)
         return number and (name != "scale" or value > 0)
-    if name == "boosts":
-        return _are_boosts(value)
     if name == "kinds":
         return value is None or _are_kinds(value)
     if name == "calibration":
@@ -158,15 +153,6 @@ def _fits(name: str, kind: Any, value: Any) -> bool:
     if name == "parameters":  # their values are checked when the criterion is built
         return isinstance(value, dict) and all(type(one) is str for one in value)
     return type(value) is bool or (value is None and name == "normalize")
-
-
-def _are_boosts(value: Any) -> bool:
-    """Whether a value read from JSON is boosts as vsehub writes them."""
-    try:
-        stored_boosts(value)
-    except (TypeError, KeyError):
-        return False
-    return True
 
 
 def _are_kinds(value: Any) -> bool:

@@ -14,8 +14,8 @@ from torch import Tensor
 from vsehub.checks import require
 from vsehub.neighbors.tiles import score_columns
 from vsehub.neighbors.vectors import as_vectors
-from vsehub.serving.corrected import last_components, query_tail
-from vsehub.serving.databases.collection import Items, with_tail
+from vsehub.serving.corrected import last_components
+from vsehub.serving.databases.collection import Items, with_last
 from vsehub.serving.databases.living import Living
 
 RANKINGS = ("plain", "corrected")
@@ -80,8 +80,8 @@ class Gate:
         )  # fmt: skip
         least, budgets, groups, tails = {}, {}, {}, {}
         for name in RANKINGS:
-            tail = query_tail(name == "corrected", collection.facts.boosts)
-            lists = collection.database.search(with_tail(sentinels, tail.expand(len(sentinels), -1)), k)
+            asked = with_last(sentinels, torch.full((len(sentinels),), float(name == "corrected")))
+            lists = collection.database.search(asked, k)
             # An approximate index may find fewer than k: no limit is known for such a list.
             last = [hits[-1][1] if len(hits) == k else torch.inf for hits in lists]
             least[name] = torch.tensor(last, dtype=torch.float32)

@@ -1,11 +1,11 @@
 """A collection whose items come and go: biases of new items, drift, and which results to believe."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -19,9 +19,9 @@ from vsehub.neighbors.kinds import KindMeans, Kinds
 from vsehub.neighbors.tiles import score_columns
 from vsehub.neighbors.vectors import VectorSource, as_vectors, sampled
 from vsehub.serving.calibration import Calibration, stored
-from vsehub.serving.corrected import query_tail
+from vsehub.serving.corrected import last_components
 from vsehub.serving.databases.base import Database, ItemRows
-from vsehub.serving.databases.collection import BLOCK, Items, put_in, require_shape, with_tail
+from vsehub.serving.databases.collection import Items, put_in, require_shape, with_last
 from vsehub.serving.databases.columns import with_kinds
 from vsehub.serving.databases.engines import Place
 from vsehub.serving.databases.facts import Facts
@@ -100,28 +100,21 @@ class Living:
         """Whether an item's bias depends on the other items, so that masses are stored and updated."""
         return isinstance(self.criterion, Sinkhorn) and self.facts.reference_rows > 0
 
-    def _asked(self, rows: Tensor, boost_weights: Mapping[str, float] | None = None) -> np.ndarray:
+    def _asked(self, rows: Tensor) -> np.ndarray:
         """Queries (Q, D) as the database is asked for the corrected ranking."""
-        return with_tail(rows, query_tail(True, self.facts.boosts, boost_weights).expand(len(rows), -1))
+        return with_last(rows, torch.ones(len(rows)))
 
-    def search(
-        self,
-        queries: VectorSource,
-        k: int = 10,
-        accept: float | None = None,
-        boost_weights: Mapping[str, float] | None = None,
-    ) -> list[list[FoundItem]]:
-        """The k best items of each query (Q, D) under the collection's criterion and boosts, best first.
+    def search(self, queries: VectorSource, k: int = 10, accept: float | None = None) -> list[list[FoundItem]]:
+        """The k best items of each query (Q, D) under the collection's criterion, best first.
 
         Queries are normalised if the items were, and lose the stored mean of the queries if there is one. accept: a
-        rate of `vsehub calibrate`; lists whose first item is not accepted at it are empty. boost_weights: boost ->
-        weight, 0 for those that are not named. Raises InputError as `require_searchable`.
+        rate of `vsehub calibrate`; lists whose first item is not accepted at it are empty. Raises InputError as
+        `threshold`.
         """
-        self.require_searchable(accept, boost_weights)
         least = -np.inf if accept is None else self.threshold(accept)
         rows = queries.rows(0, len(queries)).float()
         asked = self.without_mean(as_vectors("queries", normalize(rows, dim=1) if self.facts.normalize else rows))
-        found = self.database.search(self._asked(asked.rows(0, len(asked)), boost_weights), k)
+        found = self.database.search(self._asked(asked.rows(0, len(asked))), k)
         scale, shift = self.facts.scale, self.facts.mean_bias
         found = [hits if hits and scale * hits[0][1] - shift > least else [] for hits in found]
         ids = list(dict.fromkeys(name for hits in found for name, _ in hits))
@@ -131,16 +124,6 @@ class Living:
         return [
             [FoundItem(name, labels.get(name, ""), scale * product - shift) for name, product in hits] for hits in found
         ]
-
-    def require_searchable(self, accept: float | None, boost_weights: Mapping[str, float] | None) -> None:
-        """Raise InputError without a threshold for a rate, for weights of unknown boosts, and for both at once."""
-        weights = self.facts.boosts.weights(boost_weights)
-        require(
-            accept is None or not any(weights),
-            "boost_weights: the calibration is of scores without boosts; leave out accept, or the weights",
-        )
-        if accept is not None:
-            self.threshold(accept)
 
     def threshold(self, rate: float) -> float:
         """The score above which a first item is accepted at a rate. Raises InputError if there is none."""
@@ -183,25 +166,17 @@ class Living:
         ids: Sequence[str],
         labels: Sequence[str] | None = None,
         fields: "pa.Table | None" = None,
-        boosts: Any = None,
         kinds: Kinds | None = None,
     ) -> Items:
         """Items (n, D) to `put`, with their biases; labels and fields as those of `Items`.
 
-        boosts: their values (n, B), in the order of the collection's boosts; None where it has none. kinds: theirs,
-        whose stored means they lose before anything else; None where the collection has none. Raises InputError for
-        another dimension, ids that repeat, boosts or kinds that do not fit, and a criterion under which a new item's
-        bias does not follow from what is kept.
+        kinds: theirs, whose stored means they lose before anything else; None where the collection has none. Raises
+        InputError for another dimension, ids that repeat, kinds that do not fit, and a criterion under which a new
+        item's bias does not follow from what is kept.
         """
         self.require_fits(vectors, ids, labels)
         vectors, fields = self._of_kinds(vectors, fields, kinds)
-        if len(self.facts.boosts):
-            held = f"{self.place.address} has the boosts {', '.join(self.facts.boosts.names)}"
-            require(boosts is not None, f"{held}; give those of new items: boosts.table")
-        else:
-            require(boosts is None, f"{self.place.address} has no boosts; omit boosts, or fill it anew with them")
-        table = None if boosts is None else self.facts.boosts.table(boosts, len(vectors))
-        return Items(vectors, self.bias(vectors), ids, labels, fields, boosts=table)
+        return Items(vectors, self.bias(vectors), ids, labels, fields)
 
     def _of_kinds(
         self, vectors: VectorSource, fields: "pa.Table | None", kinds: Kinds | None
@@ -220,30 +195,6 @@ class Living:
             )
         return self.means.items(vectors, kinds), with_kinds(fields, kinds.entries)
 
-    def put_boosts(self, ids: Sequence[str], values: Any) -> int:
-        """Replace the boosts (n, B) of items that are there; vectors, biases, labels and columns stay.
-
-        Returns how many of the ids were known. Raises InputError if the collection has no boosts, or for values that do
-        not fit.
-        """
-        require(len(self.facts.boosts) > 0, f"{self.place.address} has no boosts; fill it anew with boosts.table=FILE")
-        renewed = self.facts.boosts.table(values, len(ids)).stored().numpy()
-        unchanged = replace(self.facts, digest="")  # no longer what its command filled; a calibration is without boosts
-        if unchanged != self.facts:
-            self._require_current()  # or a calibration would come back that another command has made void
-            self.facts = unchanged
-            self.database.keep_facts(self.facts.text())
-        known = 0
-        for first in range(0, len(ids), BLOCK):
-            place = {one: row for row, one in enumerate(ids[first : first + BLOCK], first)}
-            held = self._held(list(place))
-            vectors = held.vectors.copy()
-            vectors[:, self.facts.dim + 1 :] = renewed[[place[one] for one in held.ids]]
-            self.database.update(ItemRows(held.ids, vectors))
-            known += len(held.ids)
-        self.database.finish(self.facts.approximate)
-        return known
-
     def require_fits(self, vectors: VectorSource, ids: Sequence[str], labels: Sequence[str] | None) -> None:
         """Raise InputError for vectors of another dimension, and unless there is an id and a label for each."""
         require(
@@ -261,7 +212,8 @@ class Living:
         earlier = self._held(items.ids)
         masses = self._masses([(items.vectors, items.bias, 1.0), *self._leaving(earlier)])
         self._change(masses is not None)
-        put_in(self.database, items, items.tail(self.facts.scale, self.facts.mean_bias), update=True)
+        last, _ = last_components(items.bias, self.facts.scale, self.facts.mean_bias)
+        put_in(self.database, items, last, update=True)
         self.database.finish(self.facts.approximate)
         self._keep(masses)
         return len(earlier.ids)
