@@ -36,8 +36,6 @@ CASES = {
     "none": (*PLAIN, *SHORT),
     "words": (*PLAIN, *SHORT, WORDS),
     "words left out": (*PLAIN, *SHORT, LEFT_OUT),
-    "synonyms": (*PLAIN, *SHORT, "augmentation.replace_words=0.2"),
-    "mixing": (*PLAIN, *SHORT, "augmentation.mix=0.25"),
     "all, words left out": (*PLAIN, *SHORT, AVERAGE, WORDS, IMAGES, EMBEDDINGS, LEFT_OUT),
     "all, both directions": (*PLAIN, *SHORT, AVERAGE, WORDS, IMAGES, EMBEDDINGS, BOTH_WAYS),
     "defaults": SHORT,
@@ -47,7 +45,7 @@ CASES = {
 # Each case, and the one without regularisation that it is compared with.
 WITHOUT = {
     **dict.fromkeys(
-        ["words", "words left out", "synonyms", "mixing", "all, words left out", "all, both directions", "defaults"],
+        ["words", "words left out", "all, words left out", "all, both directions", "defaults"],
         "none",
     ),
     "defaults, 1024 dimensions": "none, 1024 dimensions",
@@ -76,7 +74,7 @@ def row(run: Path) -> dict[str, Any] | None:
 
 def means(frame: pd.DataFrame) -> ReportTable:
     """A row for each case."""
-    return over_seeds({case: frame[frame["case"] == case] for case in CASES}, "regularisation", 1)
+    return over_seeds({case: frame[frame["case"] == case] for case in frame["case"].unique()}, "regularisation", 1)
 
 
 def over_none(frame: pd.DataFrame) -> ReportTable:
@@ -97,9 +95,10 @@ def over_seeds(runs: dict[str, pd.DataFrame], title: str, fewest: int) -> Report
 
 
 def render(folder: Path) -> None:
-    """Write the README's tables from runs.csv."""
+    """Write the README's tables from runs.csv, and earlier.csv of what can no longer be trained."""
     frame = pd.read_csv(folder / "runs.csv")
-    renew(folder / "README.md", means(frame).markdown(), "means")
+    earlier = pd.read_csv(folder / "earlier.csv")
+    renew(folder / "README.md", means(pd.concat([frame, earlier])).markdown(), "means")
     renew(folder / "README.md", over_none(frame).markdown(), "over none")
 
 

@@ -11,7 +11,7 @@ from vsehub.data import CaptionedImages
 from vsehub.data.text.tokens import VectorTable
 from vsehub.data.text.vocabulary import Vocabulary
 from vsehub.evaluation.encode import text_table
-from vsehub.training.augmentation import Augmentation, mean_of, without_regions, without_words
+from vsehub.training.augmentation import Augmentation, without_regions, without_words
 from vsehub.training.batches import Draw, EpochSampler, PairDataset
 
 IMAGES = np.array([0, 0, 0, 0, 0, 1, 1, 2, 3, 3, 3, 3, 3, 3])
@@ -130,48 +130,3 @@ def test_what_has_no_words_or_regions_drops_none():
         Augmentation(drop_words=1)
     with pytest.raises(InputError, match="captions_per_image is 0; expected a whole number above 0"):
         EpochSampler(IMAGES, 4, 0, 0)
-
-
-def test_pairs_are_mixed_with_others_of_the_batch_alike_for_all_processes():
-    images = np.random.default_rng(0).random((4, 3), dtype=np.float32)
-    captions = ["a red cat", "two dogs", "one boat sails on", "birds"]
-    data = CaptionedImages(images, captions, np.array([0, 0, 1, 2]))
-    vocabulary = Vocabulary.build(captions, 1)
-    table = text_table(captions, vocabulary, None)
-
-    def batch(process=0, processes=1, mix=0.9):
-        found = PairDataset(data, table, 5, Augmentation(mix=mix), None, process, processes)
-        return found[Draw(0, np.arange(4))]
-
-    whole, plain = batch(), batch(mix=0.0)
-    owner, mates = [0, 0, 1, 2], []
-    for row in range(4):
-        words = whole.texts[row, : whole.lengths[row]].tolist()
-        own = table.batch(np.array([row]))[0][0].tolist()
-        mate = next(
-            other
-            for other in [row, *range(4)]
-            if words == (own if other == row else [*own[:-1], *table.batch(np.array([other]))[0][0].tolist()[1:]])
-        )
-        mates.append(mate)
-        expected = (images[owner[row]] + images[owner[mate]]) / 2
-        torch.testing.assert_close(whole.images[row], torch.from_numpy(expected))
-    assert sum(mate != row for row, mate in enumerate(mates)) >= 2
-    for row in range(4):
-        for column in range(4):
-            of_row, of_column = ({owner[one], owner[mates[one]]} for one in (row, column))
-            assert bool(whole.positives[row, column]) == bool(of_row & of_column)
-    assert plain.positives is None
-    assert torch.equal(plain.images, torch.from_numpy(images[owner]))
-    for process in (0, 1):
-        part, rows = batch(process, 2), slice(2 * process, 2 * process + 2)
-        assert torch.equal(part.images, whole.images[rows])
-        assert torch.equal(part.lengths, whole.lengths[rows])
-        assert torch.equal(part.texts, whole.texts[rows, : part.texts.shape[1]])
-        assert torch.equal(part.positives, whole.positives)
-
-
-def test_the_mean_of_pixels_keeps_their_type():
-    one, other = torch.tensor([250, 3], dtype=torch.uint8), torch.tensor([200, 0], dtype=torch.uint8)
-    assert mean_of(one, other).tolist() == [225, 1]
-    assert mean_of(one, other).dtype == torch.uint8

@@ -29,7 +29,6 @@ FILES = frozenset(
         "weights",
         "word_vectors",
         "resume",
-        "synonyms",
         "teacher",
         "run_folder",
         "calibration",

@@ -11,7 +11,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
-from vsehub.checks import InputError, existing, fail, require
+from vsehub.checks import InputError, fail, require
 from vsehub.cli import app, launch
 from vsehub.cli.nodes import plain
 from vsehub.components import conf_folder
@@ -40,7 +40,7 @@ def require_means(cfg: DictConfig) -> None:
 
 
 def require_read(cfg: DictConfig, typed: Sequence[str]) -> None:
-    """Raise InputError where a setting was given that nothing reads, and for a table of synonyms that is not there.
+    """Raise InputError where a setting was given that nothing reads.
 
     typed: the settings of the command line. What it turns off itself, such as teacher=null, may have settings.
     """
@@ -50,13 +50,6 @@ def require_read(cfg: DictConfig, typed: Sequence[str]) -> None:
         not learning or cfg.teacher is not None or "teacher" in given,
         f"{', '.join(learning)}: there is no teacher to learn from; give teacher=FILE too, or omit it",
     )
-    synonyms, replaced = cfg.augmentation.synonyms, "augmentation.replace_words"
-    require(
-        synonyms is None or cfg.augmentation.replace_words != 0 or replaced in given,
-        f"augmentation.synonyms: no word is replaced; give the share of the words, such as {replaced}=0.1, or omit it",
-    )
-    if synonyms is not None:
-        existing("augmentation.synonyms", synonyms, "Give a .csv with columns word and synonym")
 
 
 def require_training(trained: str | None, name: str) -> None:

@@ -162,10 +162,6 @@ def train(cfg: DictConfig) -> float:
             require_divisible(module, synchronised=settings["trainer"].get("sync_batchnorm", False))
         teachers = None
         if cfg.teacher is not None:
-            require(
-                not cfg.augmentation.mix,
-                "augmentation.mix makes pairs that teachers have not encoded; leave it or teacher out",
-            )
             given = settings["teacher"]
             paths = [str(one) for one in (given if isinstance(given, list) else [given])]
             teachers = open_teachers(paths, parts, data, described)

@@ -15,19 +15,10 @@ from torch.utils.data import Dataset, Sampler
 from vsehub.checks import require, whole
 from vsehub.data.photos.pictures import Pictures
 from vsehub.data.sources import CaptionedImages
-from vsehub.data.text.synonyms import Synonyms
 from vsehub.data.text.tokens import TokenTable
 from vsehub.evaluation.encode import TextTable
 from vsehub.neighbors.bank import Relation
-from vsehub.training.augmentation import (
-    UNCHANGED,
-    Augmentation,
-    joined,
-    mean_of,
-    partners,
-    without_regions,
-    without_words,
-)
+from vsehub.training.augmentation import UNCHANGED, Augmentation, without_regions, without_words
 from vsehub.training.gather import share_of
 from vsehub.types import Batch
 
@@ -42,10 +33,10 @@ class Draw(NamedTuple):
 class PairDataset(Dataset):
     """Image-text pairs of a split; asked with a `Draw` it gives a whole Batch.
 
-    seed: of what is random. augmentation: what a batch changes. synonyms: of the table's words, where it replaces some.
+    seed: of what is random. augmentation: what a batch changes.
     process, processes: this process's number, and how many processes share each batch. A process loads the images and
-    texts of its own share, equal to those of a single process. Raises InputError where words or regions are to be
-    changed and the split has none.
+    texts of its own share, equal to those of a single process. Raises InputError where words or regions are to be left
+    out and the split has none.
     """
 
     def __init__(
@@ -54,22 +45,20 @@ class PairDataset(Dataset):
         table: TextTable,
         seed: int = 0,
         augmentation: Augmentation = UNCHANGED,
-        synonyms: Synonyms | None = None,
         process: int = 0,
         processes: int = 1,
     ):
-        of_words, drop_regions = augmentation.of_words, augmentation.drop_regions
+        drop_regions = augmentation.drop_regions
         require(
-            of_words is None or isinstance(table, TokenTable),
-            f"augmentation.{of_words} is set but the data's texts are vectors; leave it out",
+            not augmentation.drop_words or isinstance(table, TokenTable),
+            "augmentation.drop_words is set but the data's texts are vectors; leave it out",
         )
         require(
             not drop_regions or len(split.images.shape) == 3,
             f"augmentation.drop_regions is {drop_regions} but the data's images have shape "
             f"{tuple(split.images.shape[1:])}, which is not regions times features; leave it out",
         )
-        self.split, self.table, self.seed = split, table, seed
-        self.augmentation, self.synonyms = augmentation, synonyms
+        self.split, self.table, self.seed, self.augmentation = split, table, seed, augmentation
         self.process, self.processes = process, processes
         self.pairs = split.training_pairs()
         self.relation = relation_of(split)
@@ -81,17 +70,13 @@ class PairDataset(Dataset):
         rows, captions = self.pairs[draw.rows].T
         own, change = share_of(self.process, len(rows), self.processes), self.augmentation
         random = np.random.default_rng([self.seed, draw.epoch, int(draw.rows[0])])
-        mixed = partners(len(rows), change.mix, random) if change.mix else None
         images = torch.from_numpy(np.ascontiguousarray(self._images(rows[own], captions[own], draw.epoch)))
-        if mixed is not None:
-            others = mixed.numpy()[own]
-            images = mean_of(images, torch.from_numpy(self._images(rows[others], captions[others], draw.epoch)))
-        if change.of_words is None:
-            texts, lengths = self.table.batch(captions[own])
-        else:  # those of all processes, which draw alike
-            texts, lengths = self._changed(*self.table.batch(captions), mixed, random)
+        if change.drop_words:  # those of all processes, which draw alike
+            texts, lengths = without_words(*self.table.batch(captions), change.drop_words, random)
             lengths = lengths[own]
             texts = texts[own, : int(lengths.max())]
+        else:
+            texts, lengths = self.table.batch(captions[own])
         if change.drop_regions:
             drawn = random.random((len(rows), images.shape[1]))[own]
             images = without_regions(images, change.drop_regions, drawn)
@@ -102,28 +87,12 @@ class PairDataset(Dataset):
             lengths=lengths,
             image_ids=image_ids,
             caption_ids=caption_ids,
-            positives=self._positives(image_ids, caption_ids, mixed),
+            positives=self._positives(image_ids, caption_ids),
         )
 
-    def _changed(
-        self, texts: Tensor, lengths: Tensor, mixed: Tensor | None, random: np.random.Generator
-    ) -> tuple[Tensor, Tensor]:
-        change = self.augmentation
-        if self.synonyms is not None:
-            texts = self.synonyms.replaced(texts, change.replace_words, random)
-        if change.drop_words:
-            texts, lengths = without_words(texts, lengths, change.drop_words, random)
-        return (texts, lengths) if mixed is None else joined(texts, lengths, mixed)
-
-    def _positives(self, images: Tensor, captions: Tensor, mixed: Tensor | None) -> Tensor | None:
+    def _positives(self, images: Tensor, captions: Tensor) -> Tensor | None:
         """Which image and text of the batch belong together; None: those with the same image id."""
-        if self.relation is not None:
-            found = self.relation.related(images[:, None], captions[None, :])
-        elif mixed is None:
-            return None
-        else:
-            found = images[:, None] == images[None, :]
-        return found if mixed is None else found | found[mixed] | found[:, mixed] | found[mixed][:, mixed]
+        return None if self.relation is None else self.relation.related(images[:, None], captions[None, :])
 
     def _images(self, rows: np.ndarray, captions: np.ndarray, epoch: int) -> np.ndarray:
         images = self.split.images

@@ -11,8 +11,6 @@ from torch.utils.data import DataLoader
 from vsehub.checks import fail, require, whole
 from vsehub.data.photos.prepared import prepared
 from vsehub.data.sources import CaptionedImages, Source
-from vsehub.data.text.synonyms import Synonyms
-from vsehub.data.text.tokens import TokenTable
 from vsehub.data.text.vocabulary import Subwords, Vocabulary, Words
 from vsehub.data.text.word_vectors import read_word_vectors
 from vsehub.encoders.texts import WordEncoder
@@ -79,7 +77,6 @@ class RetrievalDataModule(pl.LightningDataModule):
         self.tables: dict[str, TextTable] = {}
         self.preparation, self._words = preparation, words
         self._vocabulary: Words | None = None
-        self._synonyms: Synonyms | None = None
 
     def setup(self, stage: str | None = None) -> None:
         """Load the training and validation splits."""
@@ -89,8 +86,6 @@ class RetrievalDataModule(pl.LightningDataModule):
             self.tokenizer is None or self.splits["train"].written,
             "loader.tokenizer is set but the data's texts are vectors; leave it out",
         )
-        if self.augmentation.replace_words and self.splits["train"].written:
-            self._synonyms = self._found_synonyms()
 
     def load(self, split: str) -> tuple[CaptionedImages, TextTable]:
         """A split and its tokenised captions, or its texts' vectors, read once."""
@@ -118,19 +113,6 @@ class RetrievalDataModule(pl.LightningDataModule):
             self.splits[split] = prepared(self.source.load(split), self.preparation)
         return self.splits[split]
 
-    def _found_synonyms(self) -> Synonyms:
-        """Those of the table that is given, or of the training captions."""
-        split, table = self.load("train")
-        vocabulary = self.vocabulary
-        if not (isinstance(vocabulary, Vocabulary) and isinstance(table, TokenTable)):
-            fail(
-                "augmentation.replace_words replaces words, and this text encoder reads subwords; leave it out, or "
-                "choose an encoder of words, e.g. text_encoder=text_gru_gpo"
-            )
-        if self.augmentation.synonyms is not None:
-            return Synonyms.read(self.augmentation.synonyms, vocabulary)
-        return Synonyms.found(table, split.image_index, len(vocabulary))
-
     @property
     def text_shape(self) -> tuple[int, ...] | None:
         """The shape of a text that is a vector; None where texts are captions."""
@@ -157,9 +139,7 @@ class RetrievalDataModule(pl.LightningDataModule):
         Raises InputError where there are too few pairs, or a batch cannot be shared equally.
         """
         parts = processes()
-        dataset = PairDataset(
-            *self.load("train"), self.seed, self.augmentation, self._synonyms, process=process(), processes=parts
-        )
+        dataset = PairDataset(*self.load("train"), self.seed, self.augmentation, process=process(), processes=parts)
         least = max(2, parts)
         require(
             len(dataset) >= least,
