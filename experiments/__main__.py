@@ -18,8 +18,6 @@ TOOLS = {
     "beside": "runs beside a published table",
     "compare": "train losses with seeds, evaluate under criteria, report",
     "embeddings": "made-up embeddings with hubs, to try diagnose and rerank on",
-    "foil_coco": "FOIL-COCO's json as the table that vsehub evaluate reads",
-    "foils": "foils of the embedded scenes",
     "rows": "docs/rows.md from the published tables",
 }
 

@@ -129,6 +129,5 @@ def test_what_another_command_reads_does_not_count():
         "remove_ids": "add",
         "fail_on": "diagnose",
         "retry_failed": "train",
-        "foil": "evaluate",
     }.items():
         assert [config for config in COMMANDS if key in found[config]] == [commands], key

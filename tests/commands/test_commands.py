@@ -138,7 +138,6 @@ def test_rounded_scores(trained, run_here, tmp_path):
     assert again.splitlines()[:-1] == said[said.index("test: ") :].splitlines()[:-1]
     for word, message in (("16", "precision is '16'; choose one of"), ("bf16", "precision is bf16, but RelaxedGreedy")):
         assert message in run_here("evaluate", best, f"precision={word}", "criterion=rgm", "out=other", status=2)
-    assert "omit precision" in run_here("evaluate", best, "foil=f.csv", "precision=bf16", "out=other", status=2)
 
 
 def test_a_bank_of_rounded_vectors(run_here, small, tmp_path, caplog):

@@ -1,21 +1,16 @@
-"""Training under noise and measuring foils, as commands; foils made and converted."""
+"""Training under noise, as a command."""
 
 import json
-import shutil
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from broken_off import stopped
 from run_files import rows
 
-from experiments import foil_coco, foils
-from vsehub.checks import InputError
 from vsehub.data import Scenes
-from vsehub.data.scenes.captions import WORDS
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 SMALL = (
@@ -105,94 +100,3 @@ def test_extraction_has_no_noise(run_here, tmp_path):
     (tmp_path / "splits.json").write_text("{}")
     settings = ["data.json=splits.json", "data.images=pictures", "data.noise.protocol=images", "data.noise.rate=0.2"]
     assert "data.noise is for training only" in run_here("extract", *settings, "out=features", status=2)
-
-
-@pytest.fixture(scope="module")
-def made(study, tmp_path_factory):
-    """foils.csv of the tiny scenes."""
-    path = tmp_path_factory.mktemp("foils") / "foils.csv"
-    study("foils", path, "--size", "tiny", XDG_CACHE_HOME=str(path.parent))
-    return path
-
-
-def test_made_foils_are_false(made, monkeypatch):
-    """Exactly one word or phrase is another, and what is said instead is nowhere in the picture."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(made.parent))
-    composed = foils.scenes("test", "tiny", 0)
-    value_of = {word: value for value, words in WORDS.items() for word in words if word}
-    found = pd.read_csv(made)
-    assert set(found["type"]) == {"colour", "shape", "size", "number"}
-    for _, pair in found.iterrows():
-        things = composed[int(pair["image"].rsplit("-", 1)[1])].things
-        caption, foil = (side.lower().replace(" an ", " a ") for side in (pair["caption"], pair["foil"]))
-        assert caption != foil
-        if pair["type"] == "number":
-            continue
-        there = {getattr(thing, pair["type"]) for thing in things}
-        new = [word for word in value_of if f" {word} " in f" {foil.strip('.')} " and word not in caption]
-        assert any(value_of[word] not in there for word in new), (caption, foil)
-
-
-def test_foils_are_measured(trained, made, run_here, tmp_path):
-    best = f"checkpoint={trained / 'checkpoints' / 'best.safetensors'}"
-    out = run_here("evaluate", best, f"foil={made}", f"out={tmp_path}")
-    (path,) = (tmp_path / "foils").iterdir()
-    found = json.loads(path.read_text())
-    table = pd.read_csv(made)
-    kinds = Counter(table["type"])
-    assert {name: one["pairs"] for name, one in found["metrics"].items()} == {"all": len(table)} | kinds
-    assert (
-        sum(one["right"] for name, one in found["metrics"].items() if name != "all") == found["metrics"]["all"]["right"]
-    )
-    assert found["read_alike"] <= found["metrics"]["all"]["ties"]
-    assert f"{len(found['unknown']['foils'])} words of the foils are unknown to the vocabulary" in out
-    assert f"written to {path}" in out
-    turned = table.rename(columns={"caption": "foil", "foil": "caption"})
-    turned.to_csv(tmp_path / "turned.csv", index=False)
-    run_here("evaluate", best, "foil=turned.csv", f"out={tmp_path / 'turned'}")
-    (path,) = (tmp_path / "turned" / "foils").iterdir()
-    other, first = (one["metrics"]["all"] for one in (json.loads(path.read_text()), found))
-    assert (other["right"], other["ties"]) == (len(table) - first["right"] - first["ties"], first["ties"])
-
-    assert "omit tune, criterion" in run_here(
-        "evaluate", best, f"foil={made}", "criterion=csls", "tune=true", f"out={tmp_path}", status=2
-    )
-    assert "name images that the split does not have" in run_here(
-        "evaluate", best, f"foil={made}", "split=val", f"out={tmp_path}", status=2
-    )
-    first = trained / "checkpoints" / "best.safetensors"
-    second = shutil.copy(first, tmp_path / "other.safetensors")
-    assert "foil takes one checkpoint" in run_here(
-        "evaluate",
-        f"checkpoint=[{first},{second}]",
-        f"foil={made}",
-        status=2,
-    )
-
-
-def test_foil_coco(study, tmp_path):
-    """Its json in small: two foils of one caption, one of another, whose image is in no split of ours."""
-    annotation = {"image_id": 9, "foil": False, "target_word": "ORIG"}
-    content = {
-        "images": [{"id": 9, "file_name": "COCO_val2014_9.jpg"}, {"id": 4, "file_name": "COCO_val2014_4.jpg"}],
-        "annotations": [
-            annotation | {"id": 1, "caption": "A cat, asleep.\n"},
-            annotation | {"id": 1, "caption": "A dog, asleep.", "foil": True},
-            annotation | {"id": 2, "caption": "A bus.", "image_id": 4, "foil": True},
-            annotation | {"id": 2, "caption": "A car.", "image_id": 4},
-            annotation | {"id": 1, "caption": "A cow, asleep.", "foil": True},
-        ],
-    }
-    (tmp_path / "foil.json").write_text(json.dumps(content))
-    pairs = foil_coco.pairs(tmp_path / "foil.json")
-    nine, four = "COCO_val2014_9.jpg", "COCO_val2014_4.jpg"
-    cat = "A cat, asleep."
-    assert pairs == [(nine, cat, "A dog, asleep."), (nine, cat, "A cow, asleep."), (four, "A car.", "A bus.")]
-    (tmp_path / "names.txt").write_text(f"{nine}\n")
-    done = study("foil_coco", "foil.json", "out.csv", "--names", "names.txt", cwd=tmp_path)
-    assert done.out == "2 of 3 pairs in out.csv\n"
-    assert pd.read_csv(tmp_path / "out.csv")["foil"].tolist() == ["A dog, asleep.", "A cow, asleep."]
-    del content["annotations"][0]
-    (tmp_path / "foil.json").write_text(json.dumps(content))
-    with pytest.raises(InputError, match="no json of FOIL-COCO"):
-        foil_coco.pairs(tmp_path / "foil.json")

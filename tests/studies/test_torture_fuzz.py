@@ -30,7 +30,7 @@ def test_a_sample_of_every_reader():
 
 def test_the_same_case_again(tmp_path):
     """By seed and number a case is the same bytes, whichever readers run beside it and for however long."""
-    for log, beside, cases in (("first", {}, 20), ("second", {"foils": READERS["foils"]}, 60), ("other seed", {}, 20)):
+    for log, beside, cases in (("first", {}, 20), ("second", {"table": READERS["table"]}, 60), ("other seed", {}, 20)):
         folder = tmp_path / log
         folder.mkdir()
         readers = readers_of(lambda path, folder=folder: (folder / path.read_bytes().hex()[:200]).touch())
@@ -159,7 +159,7 @@ def test_a_footer_that_makes_arrow_end_the_process(how):
 
 
 def test_the_command(script, tmp_path):
-    done = script("torture/fuzz.py", "--cases", "6", "--reader", "foils", "--seed", "5", cwd=tmp_path)
+    done = script("torture/fuzz.py", "--cases", "6", "--reader", "table", "--seed", "5", cwd=tmp_path)
     assert "6  cases of seed 5" in done.out
     assert done.out.endswith("0 wrong\n")
 

@@ -38,7 +38,6 @@ from vsehub.data import (
     Table,
     WebDataset,
 )
-from vsehub.data.foils import read_foils
 from vsehub.data.noise import Noise, draw_noise, read_index
 from vsehub.data.photos.files import FolderFiles
 from vsehub.data.photos.pictures import check_pictures, inspect, memory_file
@@ -257,20 +256,6 @@ def split_pairs(path: Path) -> None:
     train = given.load("train")
     assert train.pairs.min() >= 0
     assert (train.pairs.max(axis=0) < (len(train.images), len(train.captions))).all()
-
-
-def save_foils(path: Path) -> None:
-    with path.open("w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["image", "caption", "foil", "type"])
-        table.writerows([f"{n % 5}.jpg", f"a dog, {n}", f'a "cat" {n}', "noun"] for n in range(20))
-
-
-def foils(path: Path) -> None:
-    found = read_foils(path, 5, [f"{n}.jpg" for n in range(5)])
-    assert len(found.images) == len(found.captions) == len(found.foils) > 0
-    assert 0 <= found.images.min() <= found.images.max() < 5
-    assert all(one.strip() and one != foil for one, foil in zip(found.captions, found.foils, strict=True))
 
 
 def make_karpathy(folder: Path) -> Path:
@@ -647,7 +632,6 @@ READERS: dict[str, Reader] = {
     "truth csv of ids": Reader(written("pairs.csv", save_named_pairs), partial(truth, ids=True)),
     "truth parquet": Reader(written("pairs.parquet", save_parquet_pairs), truth),
     "pairs": Reader(make_split_pairs, split_pairs),
-    "foils": Reader(written("foils.csv", save_foils), foils),
     "karpathy": Reader(make_karpathy, karpathy),
     **{
         f"photo table {ending}": Reader(partial(make_photo_table, name=f"captions.{ending}"), photo_table)

@@ -2,7 +2,6 @@
 
 import sys
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,10 +29,7 @@ def main() -> None:
 
 
 def evaluate(cfg: DictConfig) -> float | None:
-    """Measure `cfg.checkpoint`, the ensemble of several, or `cfg.model` as it is, and write the evaluation.
-
-    With `cfg.foil`, measure how often a true caption scores above a false one instead.
-    """
+    """Measure `cfg.checkpoint`, the ensemble of several, or `cfg.model` as it is, and write the evaluation."""
     require_one_model(cfg.checkpoint, cfg.model)
     wanted, batch_size = precision_word(cfg.precision), cfg.eval_batch_size
     whole("eval_batch_size", batch_size)
@@ -53,16 +49,6 @@ def evaluate(cfg: DictConfig) -> float | None:
     from vsehub.neighbors.rounded import uses_bf16
 
     known, data, weights = components(cfg.trust), plain(cfg.data), plain(cfg.member_weights)
-    open_model = partial(TrainedModel, components=known, data=data, batch_size=batch_size)
-    if cfg.foil is not None:
-        require(cfg.model is None, "foil takes a checkpoint; leave foil or model out")
-        require(len(checkpoints) == 1, "foil takes one checkpoint; give checkpoint=FILE")
-        require_plain_measurement(cfg)
-
-        from vsehub.cli.foils import measure_foils
-
-        measure_foils(partial(open_model, checkpoints[0]), checkpoints[0], str(cfg.foil), cfg.split, out, cfg.overwrite)
-        return None
     criterion, protocol = (known.build(group, plain(cfg[group])) for group in ("criterion", "protocol"))
     asked = Measurement(cfg.split, criterion, cfg.criterion_name, protocol, cfg.reference, cfg.tune)
     members: list[dict] = []
@@ -81,7 +67,7 @@ def evaluate(cfg: DictConfig) -> float | None:
     else:
         members = described(checkpoints) if len(checkpoints) > 1 else []
         require_weights(weights, bool(members), cfg.split)
-        models = [open_model(one, keep=True) for one in checkpoints]
+        models = [TrainedModel(one, known, data, batch_size=batch_size, keep=True) for one in checkpoints]
         model = models[0] if len(models) == 1 else Ensemble(models, weights if isinstance(weights, list) else None)
         if isinstance(model, Ensemble) and weights == "val":
             model = model.weighted(protocol)
@@ -96,15 +82,6 @@ def evaluate(cfg: DictConfig) -> float | None:
         write_json(path, record)
         print(f"{said(record)}\nwritten to {path}")
     return record["metrics"]["rsum"] if cfg.split == "val" else None  # a sweep may only choose on validation
-
-
-def require_plain_measurement(cfg: DictConfig) -> None:
-    """Raise InputError for settings of a measurement that a comparison of captions and foils does not have."""
-    usual = {"criterion": "nns", "protocol": "single", "reference": "queries", "tune": False, "precision": "32"}
-    chosen = {"criterion": cfg.criterion_name, "protocol": cfg.protocol.name, "reference": cfg.reference}
-    chosen = {"tune": cfg.tune, "precision": str(cfg.precision)} | chosen
-    changed = [name for name, value in chosen.items() if usual[name] != value]
-    require(not changed, f"foil compares two scores of one image as the model gives them; omit {', '.join(changed)}")
 
 
 def require_weights(weights: Any, ensemble: bool, split: str) -> None:

@@ -16,7 +16,6 @@ FILES = frozenset(
         "out",
         "checkpoint",
         "images",
-        "foil",
         "examples",
         "against",
         "json",

@@ -47,11 +47,6 @@ EVALUATION = Kind(
     {"contributions": list, "precision": str, "rounding": dict},
     numbers=("metrics",),
 )
-FOILS = Kind(
-    "an evaluation with foils",
-    2,
-    {"split": str, "images": int, "read_alike": int, "unknown": (dict, type(None)), "metrics": dict},
-)
 EMBEDDINGS = Kind("a result of rerank or diagnose", 1, {"kind": str, "queries": dict, "items": dict, "rankings": list})
 CALIBRATION = Kind(
     "a calibration",
