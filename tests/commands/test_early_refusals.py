@@ -61,7 +61,6 @@ REFUSED = [
     ("encode checkpoint=x images=a.npy out=o", "images: no such file"),
     ("rerank queries=a.npy items=b.npy", "queries: no such file"),
     ("diagnose queries=a.npy items=b.npy", "queries: no such file"),
-    ("gate index=milvus index_uri=x.db items=a.npy", "items: no such file"),
     ("calibrate queries=a.npy items=b.npy truth=c.csv", "queries: no such file"),
     ("add index=milvus index_uri=x.db items=a.npy", "items: no such file"),
     # Commands without a package that is not installed.

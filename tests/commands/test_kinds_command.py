@@ -232,10 +232,8 @@ def test_a_collection_keeps_the_means(engine, files, run_here, tmp_path, undrawn
         assert said in run_here(*settings, status=2)
     said = run_here(*more, "item_kinds=kind")
     assert "added 15 items, 0 of them in the place of earlier ones; " in said
-    (tmp_path / "held.csv").write_text("id\nitem 40\n")
     rest = ("items=rest.parquet::vector", "item_kinds=kinds.csv::kind")
-    assert "holds 49 items" in run_here("add", *place, *rest, "quarantine=held.csv")
-    assert "14 of them in the place of earlier ones; " in run_here("add", *place, *rest)
+    assert "holds 50 items" in run_here("add", *place, *rest)
     assert ran_note(tmp_path / "out")["ids"] == ranking
     text = (tmp_path / "out" / "USAGE.md").read_text()
     assert "Filled with the 50 vectors of items.parquet::vector, each without the mean of its kind, ranked by " in text
@@ -253,7 +251,7 @@ def test_a_collection_keeps_the_means(engine, files, run_here, tmp_path, undrawn
 
 
 def test_commands_that_ask_a_collection_with_means(files, run_here, tmp_path, undrawn):
-    """Queries of a file lose the stored mean: thresholds, hubness and gate are those of vectors without means."""
+    """Queries of a file lose the stored mean: thresholds and hubness are those of vectors without means."""
     pytest.importorskip("lancedb")
     items, queries = (one.astype(np.float32) for one in without_means(files))
     less = unit(files["reference"] - files["reference"].mean(axis=0, dtype=np.float64)).astype(np.float32)
@@ -264,13 +262,6 @@ def test_commands_that_ask_a_collection_with_means(files, run_here, tmp_path, un
     fill = ("criterion=is", "index=lancedb")
     run_here("rerank", *SIDES, "item_kinds=kind", *fill, "out=out")
     run_here("rerank", *sides, *fill, "out=less")
-    random = np.random.default_rng(3)
-    rows = list(range(8))
-    new = unit(files["items"][rows] + 0.1 * random.normal(size=(8, DIM))).astype(np.float32)
-    made = KindMeans.read(tmp_path / "out" / "means.npz").items(new, Kinds.named(files["kinds"][rows].tolist()))
-    table = {"id": [f"new {row}" for row in rows], "kind": files["kinds"][rows].tolist()}
-    pq.write_table(pa.table(table | {"vector": new.tolist()}), tmp_path / "new.parquet")
-    pq.write_table(pa.table(table | {"vector": made.rows(0, 8).numpy().tolist()}), tmp_path / "less-new.parquet")
     told = {}
     for folder, name, own in (("out", "", ("item_kinds=kind",)), ("less", "less-", ())):
         place = ("index=lancedb", f"index_uri={folder}/index.lancedb")
@@ -279,8 +270,6 @@ def test_commands_that_ask_a_collection_with_means(files, run_here, tmp_path, un
         run_here("diagnose", *asked, f"reference={name}reference.npy", "criteria=[csls]", f"out={folder}-seen")
         said = run_here("diagnose", *place, "criteria=[csls]", f"out={folder}-kept")
         assert ("holds the kinds picture, text: item_kinds=TABLE::COLUMN, of a table with" in said) == bool(own)
-        gated = (f"items={name}new.parquet::vector", f"sentinels={name}queries.npy", "budget=0.05", "k=3")
-        run_here("gate", *place, *gated, *own, f"out={folder}-gate")
         seen, kept = (
             json.loads((tmp_path / f"{folder}-{one}" / "result.json").read_text()) for one in ("seen", "kept")
         )
@@ -288,13 +277,11 @@ def test_commands_that_ask_a_collection_with_means(files, run_here, tmp_path, un
         told[folder] = (
             [ranking["hubness"] for ranking in seen["rankings"] + kept["rankings"]],
             [ranking["truth"] for ranking in seen["rankings"]],
-            (tmp_path / f"{folder}-gate" / "quarantine.csv").read_text(),
             [one["accepted"] for one in calibrated["rates"]],
         )
         told[folder, "threshold"] = calibrated["rates"][0]["threshold"]
     assert told["out"] == told["less"]
     assert told["out", "threshold"] == pytest.approx(told["less", "threshold"], abs=1e-5)
-    assert "new " in told["out"][2]
     asked = ("diagnose", "index=lancedb", "index_uri=out/index.lancedb", "queries=queries.npy")
     run_here(*asked, "criteria=[csls]", "item_kinds=kinds.csv::kind", "out=kinds")
     told = json.loads((tmp_path / "kinds" / "result.json").read_text())

@@ -1,6 +1,5 @@
 """The example of docs/serving.md, followed line by line: its result is the exact corrected ranking."""
 
-import csv
 import json
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from test_embedding_lines import unit, written
 from vsehub.serving.estimator import named_criterion
 
 ROOT = Path(__file__).parents[2]
-GATED = ["gate", "add"]
 IMAGES = 40
 
 
@@ -42,16 +40,13 @@ def test_the_page_followed_line_by_line(run_here, undrawn, tmp_path):
     write_parquet(tmp_path / "captions.parquet", captions_of, captions)
     write_parquet(tmp_path / "images.parquet", names[:30], images[:30])
     write_parquet(tmp_path / "new_images.parquet", names[29:], images[29:])
-    hub = training.sum(axis=0, keepdims=True) + images[:1] / 10
-    more = np.concatenate([images[3:4], hub / np.linalg.norm(hub)])
-    write_parquet(tmp_path / "more_images.parquet", ["ordinary", "=hub"], more)
     pairs = [f"caption {row},image {answer}" for row, answer in enumerate(answers) if answer < 30]
     (tmp_path / "pairs.csv").write_text("\n".join(["query,item", *pairs]))
     (tmp_path / "gone.txt").write_text("image 3\nimage 4\n")
     np.save(tmp_path / "train_captions.npy", training)
     np.save(tmp_path / "queries.npy", captions)
     commands = [one for one in written("docs/serving.md") if not any("HOST" in part for part in one)]
-    wanted = ["rerank", "add", "add", "diagnose", "calibrate", *GATED]
+    wanted = ["rerank", "add", "add", "diagnose", "calibrate"]
     assert sorted(command for command, *_ in commands) == sorted(wanted)
     said = [run_here(*command) for command in commands[:4]]
     assert "index (Milvus, exact): it finds 100.0% of the 10 best, 100.0% of the plain ranking's; " in said[0]
@@ -85,18 +80,7 @@ def test_the_page_followed_line_by_line(run_here, undrawn, tmp_path):
         *calibrate
     )
 
-    said = [run_here(*command) for command in commands[-2:]]
-    assert "1 of 2 items quarantined; budget " in said[0]
-    assert "=hub: among the 10 best of " in said[0]
-    (line,) = csv.DictReader((tmp_path / "gate" / "quarantine.csv").open())
-    assert line["id"] == "'=hub"
-    assert float(line["plain"]) > 0.5
-    told = json.loads((tmp_path / "gate" / "gate.json").read_text())
-    assert (told["items"], told["quarantined"], told["held"], told["sentinels"]) == (2, 1, 38, 60)
-    assert "added 1 items, 0 of them in the place of earlier ones; vsehub at served/index.milvus.db holds 39" in said[1]
-
     uri = ("index=milvus", "index_uri=served/index.milvus.db")
-    (tmp_path / "wrong.csv").write_text("id\nimage 39\nunknown\n")
     run_here("diagnose", *uri, "out=own", "criteria=[csls]")  # its queries are the kept reference
     told = json.loads((tmp_path / "own" / "result.json").read_text())
     assert told["queries"]["path"] == "the reference beside vsehub at served/index.milvus.db"
@@ -109,17 +93,6 @@ def test_the_page_followed_line_by_line(run_here, undrawn, tmp_path):
         ),
         (("add", *uri), "give items=FILE to add, or remove_ids=FILE"),
         (("add", *uri, "remove_ids=gone.txt", "item_ids=gone.txt"), "item_ids: of items to add; give items=FILE, or o"),
-        (("add", *uri, "items=new_images.parquet", "quarantine=no.csv"), "no.csv"),
-        (("add", *uri, "items=new_images.parquet", "quarantine=pairs.csv"), "is not a list that gate wrote: it has no"),
-        (("add", *uri, "items=new_images.parquet", "quarantine=."), "is not a list that gate wrote: "),
-        (("add", *uri, "items=new_images.parquet", "quarantine=wrong.csv"), "names 1 items that are not among those"),
-        (("gate", *uri, "out=new"), "items is not set; give the vectors that are to be added"),
-        (("gate", *uri, "items=new_images.parquet"), "already holds a gate's result. Give another out=FOLDER, or ove"),
-        (
-            ("gate", *uri, "items=new_images.parquet", "out=new", "budget=2"),
-            "budget is 2; expected a share from 0 to b",
-        ),
-        (("gate", *uri, "items=new_images.parquet", "out=new", "k=40"), "holds 39 items, fewer than k=40, so that eve"),
         (("add", *uri, "items=queries.npy"), "items has no ids, by which they are found again; give item_ids=FILE"),
         (("add", *uri, "items=absent.npy"), "absent.npy"),
         (

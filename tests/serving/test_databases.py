@@ -49,7 +49,6 @@ from vsehub.serving.databases.collection import (
 from vsehub.serving.databases.columns import read_columns, with_kinds
 from vsehub.serving.databases.engines import ENGINES, Place, placed
 from vsehub.serving.databases.facts import Facts, mark_of_beside
-from vsehub.serving.databases.gate import Gate
 from vsehub.serving.databases.kept import Kept
 from vsehub.serving.databases.living import Drift, Living, opened
 
@@ -544,41 +543,6 @@ def test_items_come_and_go_under_sinkhorn(place, monkeypatch):
         kept.numbers_beside(collection.database, place, collection.facts).remove(["masses 0"])
         with pytest.raises(InputError, match=r"potentials of the reference queries beside items at .* are lost or dam"):
             Living(collection.database, place, collection.facts).bias(given.vectors)
-
-
-def test_the_gate(place):
-    """Shares and budgets equal those of loops; an item near to every sentinel is held back, an ordinary one is not."""
-    reference, sentinels = unit(60, 3), unit(50, 4)
-    items = items_of()
-    some = Kept.of(CSLS(3), items.vectors, BIAS, as_vectors("reference", reference))
-    with fill(place, facts(items, kept=some), items, some) as held:
-        held.complete()
-    hub = 5 * torch.nn.functional.normalize(sentinels.mean(dim=0, keepdim=True), dim=1)
-    vectors = torch.cat([unit(6, 5), hub])
-    with opened(place) as collection:
-        new = collection.new(as_vectors("items", vectors), [f"new {row}" for row in range(7)])
-        gate = Gate.of(collection, sentinels, k=3, false_alarms=0.05)
-        entries = gate.entries(new, collection.facts.scale, collection.facts.mean_bias)
-        shares = entries.shares
-        for name in ("plain", "corrected"):
-            scale, weight = (CSLS.scale, 1) if name == "corrected" else (1, 0)
-            own, theirs = (
-                scale * (sentinels @ side.T) - weight * bias for side, bias in ((VECTORS, BIAS), (vectors, new.bias))
-            )
-            least = own.sort(dim=1, descending=True).values[:, 2]
-            expected = [sum(float(theirs[q, m] > least[q]) for q in range(50)) / 50 for m in range(7)]
-            assert shares[name].tolist() == pytest.approx(expected)
-            counts = torch.bincount(own.topk(3, dim=1).indices.flatten(), minlength=ITEMS) / 50
-            # A twentieth of 40, of which a quarter is for each ranking of items alone.
-            assert gate.budget[name] == pytest.approx(counts.max().item())
-        assert shares["plain"][6] > 0.85  # of all but those that point away from it
-        beyond = gate.beyond(entries)
-        assert bool(beyond[6])
-        assert gate.reason(entries, 6).startswith("among the 3 best of 90.00% of 50 sentinel queries (plain), budget ")
-        assert Gate.of(collection, sentinels, k=3, budget=0.85).beyond(entries).tolist() == [False] * 6 + [True]
-        assert not Gate.of(collection, sentinels, k=3, budget=1.0).beyond(entries).any()
-        with pytest.raises(InputError, match="holds 40 items, fewer than k=41, so that every new item would enter"):
-            Gate.of(collection, sentinels, k=41)
 
 
 def test_a_collection_of_somebody_else(place):
@@ -1155,7 +1119,7 @@ def test_a_hostile_folder_of_qdrant_is_never_opened(name, tmp_path, monkeypatch,
     before = sorted(tmp_path.rglob("*"))
     spellings = ("theirs", "./theirs/", "theirs.db", "file://theirs", ":memory:", "~/theirs")
     spellings = spellings if name == "items" else spellings[:1]
-    for command, spelled in itertools.product(("gate", "diagnose", "add", "rerank"), spellings):
+    for command, spelled in itertools.product(("diagnose", "add", "rerank"), spellings):
         given = ["items=items.npy"] * (command != "diagnose") + ["queries=items.npy"] * (
             command in ("diagnose", "rerank")
         )

@@ -18,7 +18,6 @@ NAMES += (
     "rehearsal",
     "generated",
     "cluster",
-    "additions",
     "serving",
     "towers",
     "exported",
@@ -128,17 +127,6 @@ def test_rehearsal(scripts, tmp_path):
     assert (result["pairs"], result["bank"]) == (300, 15)
     assert all(seconds > 0 for seconds in result["seconds"].values())
     assert "MB of main memory" in rehearsal.text(result | {"settings": []})
-
-
-def test_additions(scripts, tmp_path, capsys):
-    pytest.importorskip("lancedb")
-    sizes = ["--items", "300", "--added", "20", "--queries", "40", "--reference", "50", "--dim", "16"]
-    scripts["additions"].main([*sizes, "--out", str(tmp_path / "additions.json")])
-    rows = json.loads((tmp_path / "additions.json").read_text())["rows"]
-    assert [row["name"] for row in rows] == ["csls", "sinkhorn"]
-    assert [len(row["seconds"]) for row in rows] == [10, 10]
-    assert rows[0]["difference"] == 0  # its biases depend on no other item
-    assert "| csls |" in capsys.readouterr().out
 
 
 @pytest.mark.long

@@ -118,7 +118,7 @@ def test_a_study_is_whole_and_rendering_changes_nothing(name, study, tmp_path):
 @pytest.mark.parametrize(
     "name",
     [
-        *("demo", "diagnosis", "gate", "living", "mixed", "no_match", "pretrained", "regularisation", "strong"),
+        *("demo", "diagnosis", "mixed", "no_match", "pretrained", "regularisation", "strong"),
         *("suspects", "topics"),
     ],
 )

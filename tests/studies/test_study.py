@@ -123,7 +123,7 @@ def test_new_runs_replace_their_rows_alone():
 
 def test_every_study_has_a_title_and_verbs_that_say_what_they_do(study):
     names = dict(headings(ROOT / "experiments"))
-    assert names.keys() >= {"losses", "grid", "gate", "demo"}
+    assert names.keys() >= {"losses", "grid", "demo"}
     for name in names:
         verbs = commands.import_module(f"experiments.{name}.study").STUDY.all_verbs()
         assert "render" in verbs, name

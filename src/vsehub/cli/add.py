@@ -20,13 +20,9 @@ def add(cfg: DictConfig) -> None:
     place = collection_place(cfg)
     given = cfg["items"] is not None
     require(given or cfg.remove_ids is not None, "give items=FILE to add, or remove_ids=FILE")
-    of_items = ("item_ids", "item_labels", "item_columns", "item_kinds", "quarantine")
+    of_items = ("item_ids", "item_labels", "item_columns", "item_kinds")
     own = [name for name in of_items if cfg[name] is not None]
     require(given or not own, f"{', '.join(own)}: of items to add; give items=FILE, or omit them")
-    quarantine = None if cfg.quarantine is None else Path(str(cfg.quarantine))
-    if quarantine is not None:
-        existing("quarantine", quarantine, "Give the quarantine.csv that gate wrote")
-
     if cfg.item_columns is not None:
         existing("item_columns", Path(str(cfg.item_columns)), "Give a table with the column id and those to store")
 
@@ -36,7 +32,7 @@ def add(cfg: DictConfig) -> None:
     began, said = time.perf_counter(), []
     gone = None if cfg.remove_ids is None else read_ids(str(cfg.remove_ids), "remove_ids")
     with opened(place) as collection:
-        items = new_items(cfg, collection, quarantine) if given else None  # refused before anything is removed
+        items = new_items(cfg, collection) if given else None  # refused before anything is removed
         if gone is not None:
             said.append(f"removed {collection.remove(gone)} of {len(gone)} ids")
         if items is not None:

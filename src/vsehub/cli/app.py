@@ -49,7 +49,6 @@ _LOWER = {
     "serve": "set sample or eval_batch_size lower",
     "calibrate": "give fewer queries or reference queries",
     "add": "add the items in several parts",
-    "gate": "set sample lower, or look at the items in several parts",
 }
 _WITHOUT_CHECK = {"--hydra-help", "--version"}
 

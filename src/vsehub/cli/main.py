@@ -20,7 +20,6 @@ COMMANDS = {
     "add": "add items to a database that rerank filled, and remove others",
     "calibrate": "learn from known answers which scores mean that nothing is there",
     "serve": "look at a collection in a browser: search, corrections side by side, hubs",
-    "gate": "find new items that would be hubs of a database before they are added",
     "diagnose": "measure the hubness of your own embeddings under several criteria",
     "export": "write a checkpoint as ONNX or for torch.export, or embeddings for Embedding Atlas or FiftyOne",
     "wandb-dashboard": "build a view of a wandb project, comparing losses",
