@@ -345,6 +345,16 @@ def test_the_plain_criterion_is_measured_once():
     assert [one.name for one in measure(asked, among, {"nns": NearestNeighbor()}).rankings] == ["nns"]
 
 
+def test_one_criterion_under_two_names_gives_its_ranking_twice(sizes):
+    asked, among, other = sides(20, 300)
+    for criterion in (CSLS(k=3), DualBankSinkhorn()):
+        alone = measure(asked, among, {"first": criterion}, other).rankings[1]
+        for one in measure(asked, among, {"first": criterion, "second": criterion}, other).rankings[1:]:
+            assert [len(term) for term in one.item_terms] == [300] * len(alone.item_terms), one.name
+            assert torch.equal(one.positions, alone.positions), one.name
+            assert torch.equal(one.values, alone.values), one.name
+
+
 def test_a_kind_that_answers_nothing_and_one_that_is_in_no_list():
     """Positions by hand: items 0 and 1 are found by all; item 1 and item 3 are answers, item 3 beyond every list."""
     angles = torch.tensor([0.0, 0.3, 1.2, 3.0])

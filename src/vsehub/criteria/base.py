@@ -381,17 +381,20 @@ def fit_all(
 
     reference_items: for the criteria that take them; None for the items themselves.
     """
-    together = [criterion for criterion in criteria if criterion.columnwise and criterion.needs_reference]
     columns = score_columns(reference, items)
-    shared: dict[int, list[Terms]] = {id(criterion): [] for criterion in together}
-    for block in columns() if together else ():
-        for criterion in together:
-            shared[id(criterion)].append(criterion.item_terms(block))
+    shared: dict[int, list[Terms]] = {
+        position: []
+        for position, criterion in enumerate(criteria)
+        if criterion.columnwise and criterion.needs_reference
+    }
+    for block in columns() if shared else ():
+        for position, parts in shared.items():
+            parts.append(criteria[position].item_terms(block))
     fitted = []
-    for criterion in criteria:
+    for position, criterion in enumerate(criteria):
         further = _further(criterion, items, reference, reference_items)
-        if id(criterion) in shared:
-            fitted.append(finite_terms(criterion.with_reference_items(joined(shared[id(criterion)]), further)))
+        if position in shared:
+            fitted.append(finite_terms(criterion.with_reference_items(joined(shared[position]), further)))
         else:
             fitted.append(criterion.fit(columns, further))
     return fitted
