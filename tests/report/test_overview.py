@@ -1,5 +1,7 @@
 """The chart and the sentence with which a report begins: intervals over images and seeds, and what may be claimed."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -75,6 +77,47 @@ def test_the_page_leads_with_it_and_the_tests_are_folded(tmp_path, write_run, ma
     assert (tmp_path / "out" / "figures" / "overview.png").is_file()
     assert "95 % over images" in written["table.md"].read_text()
     assert "Apart, over images" in written["table.md"].read_text()
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_each_test_set_has_a_section_of_its_own(tmp_path, write_run, make_evaluation):
+    """A run under noise shares the clean test set; a run without a fingerprint stands apart where others have one."""
+    facts = {"clean_fingerprint": "train", "protocol": "captions", "rate": 0.2, "index": None}
+    for seed in (0, 1, 2):
+        for test, label, lead, noise in (
+            ("one", "hal", 20, {}),
+            ("one", "sum", 0, {"noise": facts}),
+            ("two", "hal", 40, {}),
+            (None, "hal", 60, {}),
+        ):
+            parts = 290 + lead + seed + np.random.default_rng([seed, lead]).normal(0, 8, 500)
+            write_run(
+                label,
+                seed,
+                folder=f"{label}-{test}-{seed}",
+                data={"train": {"fingerprint": f"noisy{seed}" if noise else "train"}}
+                | ({"test": {"fingerprint": test}} if test else {}),
+                evaluations=[make_evaluation(parts.mean(), seed, contributions=parts.tolist())],
+                **noise,
+            )
+    names = ["scenes (test one)", "scenes (test two)", "scenes (test unknown)"]
+    written = build_report([tmp_path / "runs"], tmp_path / "out")
+    means = pd.read_csv(written["table.csv"])
+    assert means[["dataset", "label", "n"]].values.tolist() == [
+        *([names[0], label, 3] for label in ("sum", "hal")),
+        *([name, "hal", 3] for name in names[1:]),
+    ]
+    assert sorted(set(pd.read_csv(written["results.csv"])["dataset"])) == names
+    assert "paired.csv" not in written, "trained with and without noise"
+    for stem in ("overview", "recalls", "occurrences", "rsum-over-epochs"):
+        assert sum(name.startswith(f"figures/{stem}-") and name.endswith(".png") for name in written) == 3, stem
+    heads = re.findall(r"<h2>(scenes.*?) ·", written["index.html"].read_text())
+    assert heads == names
+    sections = written["table.md"].read_text().split("\n## ")
+    for name in names:
+        (section,) = [part for part in sections if part.startswith(name)]
+        assert not any(other in section for other in names if other != name)
+    assert sum(name in sections[0] for name in names) in (0, 3), "no table above the sections"
 
 
 @pytest.mark.usefixtures("undrawn")

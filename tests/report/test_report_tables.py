@@ -126,7 +126,7 @@ def test_one_ranking_under_two_names_is_one_test(tmp_path, write_run, make_evalu
     [
         ((0, 1), {}),  # too few seeds
         ((0,), {}),
-        ((0, 1, 2), {"data": {"train": {"images": 9, "captions": 45, "fingerprint": "ff"}}}),  # other training data
+        ((0, 1, 2), {"data": {"train": {"fingerprint": "ff"}, "test": {"fingerprint": "99aa"}}}),  # other training data
     ],
     ids=["two seeds", "one seed", "other data"],
 )

@@ -12,7 +12,7 @@ from vsehub.report.pages.runs import origin, page_table, run_notes, setting_fact
 from vsehub.report.pages.sections import Section, bullets, sections_markdown
 from vsehub.report.pages.templates import render_page
 from vsehub.report.plots import Picture
-from vsehub.report.recipes import recipe_differences, recipes_by_series, series_of
+from vsehub.report.recipes import name_test_sets, recipe_differences, recipes_by_series, series_of
 from vsehub.report.results import (
     Setting,
     aggregate,
@@ -54,7 +54,7 @@ def build_report(
         InputError: runs cannot be read, or `out` holds files that must not be replaced.
     """
     output = report_output(out, overwrite)
-    runs = read_runs(folders)
+    runs = name_test_sets(read_runs(folders))
     # a run without any value or epoch belongs to no recipe; the notes name it
     shown = [run for run in runs if run.evaluations or len(run.history)]
     series = series_of(shown)
@@ -64,18 +64,17 @@ def build_report(
     tests = paired(shown, series, frame, recipes)
     pictures = draw(shown, series, means, intervals(shown, series, frame))
     title = title or f"vsehub report: {', '.join(sorted({str(run.record['dataset']) for run in runs}))}"
-    measured = [
-        _setting_section(setting, rows, frame, shown, tests, pictures) for setting, rows in by_setting(means).items()
-    ]
+    settings = by_setting(means)
+    measured = [_setting_section(setting, rows, frame, shown, tests, pictures) for setting, rows in settings.items()]
+    tables = [results_table(rows, setting.title) for setting, rows in settings.items()]
     swept = sweep_sections(shown, frame)
     training = Section("Training", pictures=[picture for picture in pictures if picture.setting is None])
     notes, of_recipes = run_notes(runs, frame), recipe_differences(recipes)
-    whole = results_table(means, title)
     texts = {
         "results.csv": frame_csv(frame),
         "table.csv": frame_csv(means),
-        "table.md": _table_page(title, whole if len(means) else None, measured, swept, [*notes, *of_recipes]),
-        "table.tex": whole.latex(),
+        "table.md": _table_page(title, tables, measured, swept, [*notes, *of_recipes]),
+        "table.tex": "\n".join(table.latex() for table in tables),
         "table.txt": _terminal(title, means, len(notes) + len(of_recipes)),
     }
     if len(tests):
@@ -153,12 +152,16 @@ def _setting_section(
 
 
 def _table_page(
-    title: str, whole: ReportTable | None, measured: Sequence[Section], swept: Sequence[Section], notes: Sequence[str]
+    title: str,
+    tables: Sequence[ReportTable],
+    measured: Sequence[Section],
+    swept: Sequence[Section],
+    notes: Sequence[str],
 ) -> str:
     """The text of table.md: the table, the paired tests and facts of each setting, then the sweeps and the notes."""
-    parts = [f"# {markdown_text(title)}"]
-    parts.append("No run was evaluated." if whole is None else whole._replace(caption="").markdown())
-    parts += [section._replace(tables=()).markdown() for section in measured]
+    parts = [f"# {markdown_text(title)}", *([] if tables else ["No run was evaluated."])]
+    for section, table in zip(measured, tables, strict=True):
+        parts.append(section._replace(tables=[table._replace(caption="")]).markdown())
     parts += [sections_markdown(swept).strip()] if swept else []
     parts += ["## Notes", bullets(notes)] if notes else []
     return "\n\n".join(parts) + "\n"

@@ -3,6 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from vsehub.recipes import flatten, in_recipe
@@ -71,6 +72,29 @@ def differing(recipes: Iterable[dict[str, str]]) -> list[str]:
 def data_keys(keys: Iterable[str]) -> list[str]:
     """The keys of a recipe that identify a run's data."""
     return [key for key in keys if key == NOISE or key.startswith(FINGERPRINT)]
+
+
+def name_test_sets(runs: Sequence[Run]) -> list[Run]:
+    """The runs with a suffix such as " (test 1a2b3c4d5e6f)" where one data-set name stands for several test sets.
+
+    The suffix is the fingerprint of a split on which the run was measured, "unknown" if its record has none. A run
+    without evaluations is named by all its splits but the training split.
+    """
+    measured = {}
+    known = defaultdict(set)
+    for run in runs:
+        facts = recipe(run)
+        splits = {one["split"] for one in run.evaluations.values()} or run.record["data"].keys() - {"train"}
+        measured[run.path] = {split: facts.get(f"{FINGERPRINT}{split}", "unknown") for split in sorted(splits)}
+        for split, fingerprint in measured[run.path].items():
+            known[run.record["dataset"], split].add(fingerprint)
+    named = []
+    for run in runs:
+        dataset = run.record["dataset"]
+        apart = [f"{split} {name}" for split, name in measured[run.path].items() if len(known[dataset, split]) > 1]
+        suffix = f" ({', '.join(apart)})" if apart else ""
+        named.append(replace(run, record=run.record | {"dataset": f"{dataset}{suffix}"}))
+    return named
 
 
 def series_of(runs: Sequence[Run]) -> dict[str, Series]:
