@@ -14,10 +14,10 @@ import pytest
 @pytest.fixture
 def folder(tmp_path):
     random = np.random.default_rng(0)
-    items = random.normal(size=(80, 8)).astype(np.float32) + 0.5
-    items /= np.linalg.norm(items, axis=1, keepdims=True)
-    queries = items[np.arange(120) % 80] + 0.5 * random.normal(size=(120, 8)).astype(np.float32)
-    queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+    gap = 5 * np.eye(8)[0]  # the items nearest to it are hubs
+    items = random.normal(size=(80, 8)) + gap
+    queries = items[np.arange(120) % 80] + 0.5 * random.normal(size=(120, 8)) + gap
+    items, queries = ((one / np.linalg.norm(one, axis=1, keepdims=True)).astype(np.float32) for one in (items, queries))
     place = tmp_path / "it's a $folder"
     place.mkdir()
     np.save(place / "my queries.npy", queries)
@@ -78,6 +78,23 @@ def test_without_answers_and_with_scores(folder, vsehub):
     assert steps[-1][1] == "serve"
     for words in steps:
         run(vsehub, folder, words)
+
+
+@pytest.mark.parametrize(("shift", "level", "criteria"), [(0.5, "ok", []), (5.0, "warn", ["csls"])])
+def test_without_answers_csls_is_advised_where_there_are_hubs(tmp_path, run_here, undrawn, shift, level, criteria):
+    random = np.random.default_rng(0)
+    away = shift * np.eye(16)[0]  # what behind a gap is nearest to all
+    items = random.normal(size=(300, 16)) + away
+    np.save(tmp_path / "items.npy", items.astype(np.float32))
+    np.save(tmp_path / "queries.npy", (items + random.normal(size=items.shape) + away).astype(np.float32))
+    run_here("diagnose", "queries=queries.npy", "items=items.npy", "normalize=true", "criteria=[is,csls]", "out=found")
+    record = json.loads((tmp_path / "found" / "result.json").read_text())
+    assert record["verdict"]["level"] == level
+    largest = {one["criterion"]: one["hubness"]["largest_hub_10"] for one in record["rankings"]}
+    assert min(largest, key=largest.get) == ("is" if criteria else "csls"), "the largest hub does not decide"
+    words = [word for step in record["next"] for word in shlex.split(step["command"])]
+    assert [word.partition("=")[2] for word in words if word.startswith("criterion=")] == criteria
+    assert [word for word in words if word in ("rerank", "serve")] == ["rerank"] * len(criteria) + ["serve"]
 
 
 def test_a_collection(folder, vsehub):

@@ -52,8 +52,9 @@ def diagnose(cfg: DictConfig) -> None:
         found.record["next"] = next_steps(settings, found.record)
         out.begin(settings.written)
         written = finish(found, out)
-    steps = "".join(f"\n  {step['command']}\n    {step['why']}" for step in found.record["next"])
-    print(f"{terminal(found.record)}\nwritten to {settings.out}: {', '.join(written)}\nnext:{steps}")
+    print(f"{terminal(found.record)}\nwritten to {settings.out}: {', '.join(written)}")
+    if found.record["next"]:
+        print("next:", *(f"  {step['command']}\n    {step['why']}" for step in found.record["next"]), sep="\n")
     level = found.record["verdict"]["level"]
     if fail_on is not None and LEVELS.index(level) >= LEVELS.index(fail_on):
         sys.exit(UNHEALTHY)

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from vsehub.cli.embeddings import Settings
-from vsehub.cli.index import indexed_criteria
 
 CHOSEN_FROM = 50  # queries with answers, by which criterion=auto chooses
 
@@ -16,23 +15,21 @@ def next_steps(settings: Settings, record: dict[str, Any]) -> list[dict[str, str
     if settings.normalize is not None:
         given["normalize"] = str(settings.normalize).lower()
     found = []
-    if settings.place is None:
-        measured = (record["truth"] or {}).get("measured_queries", 0)
-        chosen, why = _best(record), "largest hub is smallest here"
-        if measured >= CHOSEN_FROM:
-            chosen, why = "auto", "is chosen by the known answers"
-        if chosen is not None:
-            by = "the criterion that" if chosen == "auto" else f"{chosen}, whose"
-            own, what = {"criterion": chosen}, "the ranking"
-            if not settings.scored and chosen in ("auto", *indexed_criteria()):
-                own |= {"index": "flat"}
-                what = "the ranking and an index for ordinary search, both"
-            own |= {} if settings.kinds is None else settings.kinds.next_settings(record)
-            own |= {"out": _free(f"{settings.out.rstrip('/')}-reranked")}
-            found.append(_step("rerank", given, own, f"writes {what} corrected by {by} {why}"))
+    shown = {name: value for name, value in given.items() if name != "reference_items"}
+    if settings.place is None and record["verdict"]["level"] != "ok":
+        if (record["truth"] or {}).get("measured_queries", 0) >= CHOSEN_FROM:
+            taken, chosen, by = given, "auto", "the criterion that is chosen by the known answers"
+        else:
+            taken, chosen, by = shown, "csls", "csls, which has no temperature to tune"
+        own, what = {"criterion": chosen}, "the ranking"
+        if not settings.scored:
+            own |= {"index": "flat"}
+            what = "the ranking and an index for ordinary search, both"
+        own |= {} if settings.kinds is None else settings.kinds.next_settings(record)
+        own |= {"out": _free(f"{settings.out.rstrip('/')}-reranked")}
+        found.append(_step("rerank", taken, own, f"writes {what} corrected by {by}"))
     if settings.scored or settings.kinds is not None:  # of which the pages of files know nothing
         return found
-    shown = {name: value for name, value in given.items() if name != "reference_items"}
     if "item_images" in shown:
         shown["images"] = shown.pop("item_images")
     if settings.place is not None:
@@ -46,13 +43,6 @@ def next_steps(settings: Settings, record: dict[str, Any]) -> list[dict[str, str
 def _step(command: str, given: dict[str, str], own: dict[str, str], why: str) -> dict[str, str]:
     words = [f"{name}={value}" for name, value in (given | own).items()]
     return {"command": shlex.join(["vsehub", command, *words]), "why": why}
-
-
-def _best(record: dict[str, Any]) -> str | None:
-    """The correction with the smallest largest hub, where that is smaller than plain similarity's."""
-    key = f"largest_hub_{record['ks'][-1]}"
-    ranking = min(record["rankings"], key=lambda one: one["hubness"][key])
-    return None if ranking is record["rankings"][0] else str(ranking["criterion"])
 
 
 def _free(folder: str) -> str:

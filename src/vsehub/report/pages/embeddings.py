@@ -305,23 +305,23 @@ def changes_table(record: dict) -> ReportTable:
     return ReportTable(["ranking", *(measure.name for measure, _ in measured)], rows, caption)
 
 
-def gentlest(record: dict) -> int | None:
-    """The correction whose largest hub is smallest, even if worse than plain similarity; None without corrections."""
-    key = f"largest_hub_{neighbourhood(record)}"
-    return min(range(1, len(record["rankings"])), key=lambda n: record["rankings"][n]["hubness"][key], default=None)
+def shown_correction(record: dict) -> dict | None:
+    """The ranking that the top of the page compares with the plain one: CSLS if measured, else the first correction."""
+    found = record["rankings"][1:]
+    return next((one for one in found if one["criterion"] == "csls"), found[0] if found else None)
 
 
 def tiles(record: dict) -> list[LargeValue]:
-    """The values at the top of the page, before and after the correction whose largest hub is smallest."""
-    k, best = neighbourhood(record), gentlest(record)
+    """The values at the top of the page, before and after `shown_correction`."""
+    k, corrected = neighbourhood(record), shown_correction(record)
     largest, skew, recall = judged(record)
     never = Measure("items never found", "hubness", f"antihub_rate_{k}", 100, 1, PERCENT)
     found = []
     for measure in (largest, never, skew, recall):
         before = measure.of(record["rankings"][0])
-        after = None if best is None else measure.of(record["rankings"][best])
+        after = None if corrected is None else measure.of(corrected)
         if before is not None:
-            shown = None if best is None else "–" if after is None else measure.text(after)
+            shown = None if corrected is None else "–" if after is None else measure.text(after)
             found.append(LargeValue(measure.name[0].upper() + measure.name[1:], measure.text(before), shown))
     return found
 
@@ -358,8 +358,7 @@ def embeddings_page(record: dict, pictures: Pictures | None = None) -> str:
         summary=f"{record['queries']['rows']:,} queries, {record['items']['rows']:,} items",
         k=k,
         fair=share_text(fair_share(record)),
-        best=None if (best := gentlest(record)) is None else rankings[best]["criterion"],
-        tried=len(rankings) - 1,
+        corrected=(shown_correction(record) or {}).get("criterion"),
         tiles=tiles(record),
         evidence=evidence(record),
         changes=changes_table(record) if len(rankings) > 1 else None,
