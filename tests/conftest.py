@@ -42,16 +42,8 @@ def shared_folder(tmp_path_factory, worker_id):
 def environment(shared_folder):
     """The environment of commands: this process's without what wandb and vsehub read, and folders of the tests' own."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB", "VSEHUB"))}
-    own = {"XDG_CACHE_HOME": str(shared_folder / "cache"), "XDG_STATE_HOME": str(shared_folder / "state")}
+    own = {"XDG_CACHE_HOME": str(shared_folder / "cache")}
     return kept | own | {"OMP_NUM_THREADS": "1"}
-
-
-@pytest.fixture(scope="session", autouse=True)
-def own_key(shared_folder):
-    """Files are sealed with a key of the tests' own."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_STATE_HOME", str(shared_folder / "state"))
-        yield
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vsehub.checks import InputError, boolean, one_of, positive, require
+from vsehub.checks import InputError, one_of, positive, require
 from vsehub.io.progress import bar
 from vsehub.neighbors.affine import Affine
 from vsehub.neighbors.faiss import required_faiss
@@ -139,15 +139,12 @@ def build_index(
     return ServedIndex(index, IndexFacts(kind, len(items), items.shape[1], float(scale), mean))
 
 
-def load_index(path: str | Path, trust: bool = False) -> ServedIndex:
-    """The index that `ServedIndex.save` wrote.
+def load_index(path: str | Path) -> ServedIndex:
+    """The index that `ServedIndex.save` wrote. Raises InputError for damaged files, and without FAISS.
 
-    trust: also load an index that another user or machine wrote. FAISS trusts the contents of a file, so that a
-    malicious file can run code. Raises InputError for damaged files, for files of others unless `trust`, and without
-    FAISS.
+    FAISS trusts the contents of a file: load only files whose origin you trust.
     """
-    boolean("trust", trust)
-    index, stored = read_index(required_faiss(*FAISS_FOR), path, trust)
+    index, stored = read_index(required_faiss(*FAISS_FOR), path)
     try:
         facts = IndexFacts(**{field.name: stored[field.name] for field in fields(IndexFacts)})
         numbers = all(type(one) in (int, float) and math.isfinite(one) for one in (facts.scale, facts.mean_bias))

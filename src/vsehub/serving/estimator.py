@@ -494,7 +494,7 @@ class CorrectedSearch:
 
         path: a name that ends in .faiss, .index, .idx or .bin, or has no suffix; databases are filled by the command
         `vsehub rerank index=`. kind: "flat" is exact, "ivf" and "hnsw" are approximate. overwrite: replace files of
-        that name. `vsehub.serving.load_index` reads the file (elsewhere with trust=True), and `usage_note` says how
+        that name. `vsehub.serving.load_index` reads the file, and `usage_note` says how
         FAISS searches it without vsehub. Queries of an index of items with kinds must lose their mean before: the means
         are written beside it, NAME.means.npz. Raises InputError without a reference or FAISS, if the name has another
         suffix or is taken, and if the criterion is not one number an item.

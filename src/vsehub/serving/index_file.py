@@ -1,29 +1,20 @@
 """A FAISS index and the facts about it in one file: creating the empty index, writing it, and reading it safely.
 
-FAISS reads its own part and stops, so `faiss.read_index` can open the file too. The facts follow as JSON, then a seal
-of all other bytes (`io.seal`, 32 bytes), the length of the facts in 8 bytes and the name of the format in 8 bytes.
-
-FAISS trusts the contents of a file: sizes for which it allocates memory, numbers that it uses as positions, indexes
-nested in indexes. `read_index` therefore opens only files that this user's vsehub wrote, unless others are trusted.
+FAISS reads its own part and stops, so `faiss.read_index` can open the file too. The facts follow as JSON, then their
+length in 8 bytes and the name of the format in 8 bytes. FAISS trusts the contents of a file: open only files whose
+origin you trust.
 """
 
-import hmac
 import json
-import logging
 import math
 import os
-import secrets
-import zlib
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from vsehub.checks import InputError, existing, fail, one_of, regular, require
-from vsehub.io import seal
+from vsehub.checks import InputError, existing, one_of, regular
 from vsehub.io.files import atomic
 from vsehub.io.versions import require_version
-
-log = logging.getLogger(__name__)
 
 KINDS = ("flat", "ivf", "hnsw", "ivfpq")
 # Lists: 4 a square root of the items; k-means wants at least 39 vectors per list, and more than 64 change little.
@@ -36,12 +27,10 @@ LINKS, CANDIDATES_BUILDING, CANDIDATES_SEARCHING = 32, 40, 128
 # ivfpq stores a byte for each group of so many dimensions. The bias has a group to itself: among dimensions that vary
 # more its values would hardly be told apart.
 GROUP, CODES = 2, 256
-_NAME, _VERSION = b"vsehub-", b"3"
+_NAME, _VERSION = b"vsehub-", b"4"
 MARK = _NAME + _VERSION
 _LENGTH = 8
 _END = _LENGTH + len(MARK)
-_CHUNK = 16 << 20
-_MOST_FACTS = 1 << 20
 _AGAIN = "write it again with `ServedIndex.save`, or `vsehub rerank index=...`"
 
 
@@ -99,95 +88,31 @@ def _reserve(flat: Any, items: int) -> None:
 
 
 def write_index(faiss: ModuleType, index: Any, facts: dict[str, Any], path: str | Path) -> None:
-    """Write an index and its facts atomically, sealed with the user's key.
-
-    Without a key, as in a home that cannot be written, a warning says that the index will have to be trusted.
-    """
-    try:
-        key = seal.user_key()
-    except InputError as error:
-        log.warning("%s is not sealed, so that `load_index` will ask for trust=True: %s", path, error)
-        key = secrets.token_bytes(seal.SIZE)
-    own, size, checksum = seal.new_seal(key), 0, 0
+    """Write an index and its facts atomically."""
     with atomic(path) as handle:
-
-        def write(part: bytes) -> None:
-            nonlocal size, checksum
-            size, checksum = size + len(part), zlib.crc32(part, checksum)
-            own.update(part)
-            handle.write(part)
-
-        faiss.write_index(index, faiss.PyCallbackIOWriter(write))
-        content = json.dumps(facts | {"bytes": size, "crc32": checksum}).encode()
-        end = len(content).to_bytes(_LENGTH, "little") + MARK
-        own.update(content + end)
-        handle.write(content + own.digest() + end)
+        faiss.write_index(index, faiss.PyCallbackIOWriter(handle.write))
+        content = json.dumps(facts).encode()
+        handle.write(content + len(content).to_bytes(_LENGTH, "little") + MARK)
 
 
-def read_index(faiss: ModuleType, path: str | Path, trust: bool = False) -> tuple[Any, dict[str, Any]]:
+def read_index(faiss: ModuleType, path: str | Path) -> tuple[Any, dict[str, Any]]:
     """The index and its facts.
 
-    trust: also read an index that another user's vsehub wrote, or this user's with another key. Raises InputError if
-    the file is cut short, damaged, not an index of vsehub, or, unless `trust`, not sealed with the user's key.
+    Raises InputError if the file is cut short, damaged or not an index of vsehub.
     """
-    path = existing("index", path, "Give the file that `ServedIndex.save` or `vsehub rerank index=...` wrote")
-    facts = _facts(regular(path))
-    _require_seal(path, facts, trust)
-    try:
-        return faiss.read_index(str(path)), facts
-    except (RuntimeError, MemoryError) as error:
-        raise InputError(f"index: FAISS {faiss.__version__} cannot read {path} ({error}); {_AGAIN}") from error
-
-
-def _facts(path: Path) -> dict[str, Any]:
-    """The facts, which follow the index in the file."""
-    size = os.path.getsize(path)
+    path = regular(existing("index", path, "Give the file that `ServedIndex.save` or `vsehub rerank index=...` wrote"))
     with path.open("rb") as handle:
-        handle.seek(max(0, size - _END))
-        end = handle.read()
-        length = int.from_bytes(end[:_LENGTH], "little")
-        mark = end[_LENGTH:]
+        handle.seek(max(0, os.path.getsize(path) - _END))
+        length, mark = handle.read(_LENGTH), handle.read()
         if mark.startswith(_NAME):
             version = mark.removeprefix(_NAME).decode(errors="replace")
             require_version(f"index: {path}", version, _VERSION.decode(), f"Or {_AGAIN}")
-        start = size - _END - seal.SIZE - length
-        require(
-            mark == MARK and length <= _MOST_FACTS and start >= 0,
-            f"index: {path} is not an index of vsehub, or it is cut short (its last bytes are wrong); {_AGAIN}",
-        )
-        handle.seek(start)
         try:
-            facts = json.loads(handle.read(length))
-        except (ValueError, RecursionError):
-            facts = None
-    if not isinstance(facts, dict) or facts.get("bytes") != start or "crc32" not in facts:
-        fail(f"index: {path} is damaged: the facts at its end are not those of its size. Copy it again, or {_AGAIN}")
-    return facts
-
-
-def _require_seal(path: Path, facts: dict[str, Any], trust: bool) -> None:
-    """Raise InputError if the file is damaged or, unless it is trusted, not sealed with the user's key."""
-    try:
-        key = bytes(seal.SIZE) if trust else seal.user_key()
-    except InputError as error:
-        raise InputError(
-            f"index: who wrote {path} cannot be checked, since {error}; or, if you trust who wrote it, load it with "
-            "trust=True"
-        ) from error
-    expected, left, checksum = seal.new_seal(key), facts["bytes"], 0
-    with path.open("rb") as handle:
-        while left > 0 and (part := handle.read(min(_CHUNK, left))):
-            left, checksum = left - len(part), zlib.crc32(part, checksum)
-            expected.update(part)
-        rest = handle.read()
-    require(
-        checksum == facts["crc32"],
-        f"index: {path} is damaged: its checksum is wrong. Copy it again, or {_AGAIN}",
-    )
-    found = rest[-_END - seal.SIZE : -_END]
-    expected.update(rest[: -_END - seal.SIZE] + rest[-_END:])
-    require(
-        trust or hmac.compare_digest(expected.digest(), found),
-        f"index: {path} was not written by your vsehub with the key {seal.key_path()}, or was changed since; FAISS "
-        f"believes what a file holds, so {_AGAIN}; or, if you trust who wrote it, load it with trust=True",
-    )
+            if mark != MARK:
+                raise ValueError("its last bytes are wrong")
+            handle.seek(-_END - int.from_bytes(length, "little"), os.SEEK_END)
+            facts = json.loads(handle.read(int.from_bytes(length, "little")))
+            index = faiss.read_index(str(path))
+        except (OSError, OverflowError, ValueError, RecursionError, RuntimeError, MemoryError) as error:
+            raise InputError(f"index: {path} is damaged or not an index of vsehub ({error}); {_AGAIN}") from error
+    return index, facts
