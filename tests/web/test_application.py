@@ -352,7 +352,6 @@ def test_pages(client, known):
         "/?query=0&criterion=nothing": "choose one of nns",
         "/hubs": "Hubs: ",
         "/hubs?kind=antihubs": "Never found: ",
-        "/hubs?kind=suspects": "Suspects: ",
         "/hubs?kind=elephants": "Hubs: ",
         "/hubs?offset=1000": "There are none",
         "/docs": "POST /api/search/picture",

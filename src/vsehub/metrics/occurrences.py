@@ -104,10 +104,6 @@ class ItemCounts:
         """The items with the largest counts above 0, at most `count` of them; of equal counts the lower item first."""
         return self.positions[self.amounts.argsort(descending=True, stable=True)[:count]]
 
-    def kth(self, rank: int) -> int:
-        """The rank-th smallest of the M counts, from 1."""
-        return 0 if rank <= self.absent else int(self.amounts.kthvalue(rank - self.absent).values)
-
     def absent_items(self, numbers: Tensor) -> Tensor:
         """Some of the items that were never counted, by their numbers (n,) among these, from 0."""
         # Before the counted item number i, counted from 0, lie position - i items that were not counted.

@@ -1,4 +1,4 @@
-"""In words: a verdict, items that look planted, the chosen criterion, a calibration, and what rounding changes."""
+"""In words: a verdict, the chosen criterion, a calibration, and what rounding changes."""
 
 
 def parameters(ranking: dict) -> str:
@@ -15,24 +15,11 @@ def verdict_text(verdict: dict) -> str:
     told = []
     for one in verdict["checks"]:
         if one["level"] != "ok":
-            chance = f", by chance {one['chance']:.2g}" if one["name"] != "suspects" else ""
-            more = " beyond chance" if chance else ""
-            told.append(
-                f"{one['meaning']} {one['value']:.2g}{chance} ({one['level']} above {one[one['level']]:g}{more})"
-            )
+            limit = f"{one['level']} above {one[one['level']]:g} beyond chance"
+            told.append(f"{one['meaning']} {one['value']:.2g}, by chance {one['chance']:.2g} ({limit})")
         elif one["name"] == "skewness":
             told.append(f"{one['meaning']} {one['value']:.2g}, by chance {one['chance']:.2g}")
     return f"{verdict['level']}: {'; '.join(told)}"
-
-
-def suspect_text(suspect: dict) -> str:
-    """An item that looks planted, and why."""
-    name = " ".join(str(one) for one in (suspect.get("id"), suspect.get("label")) if one)
-    return (
-        f"item {suspect['item']}{f' ({name})' if name else ''} looks planted: first for {suspect['first']:.1%} of the "
-        f"queries and in the lists of {suspect['lists']:.1%}; an ordinary set would have {suspect['near_chance']:.1g} "
-        f"items so near to all queries, and {suspect['lists_chance']:.1g} in so many lists"
-    )
 
 
 def choice_text(choice: dict) -> list[tuple[str, str]]:

@@ -7,7 +7,6 @@ from vsehub.report.health import (
     choice_text,
     queries_left_out,
     rounding_text,
-    suspect_text,
     verdict_text,
 )
 from vsehub.report.kinds import all_rankings, kinds_table, kinds_text
@@ -39,7 +38,7 @@ def table(record: dict[str, Any]) -> str:
             lines.append(f"precision: {rounding_text(ranking['criterion'], ranking['rounding'])}")
     if record.get("kinds") is not None:
         lines += [kinds_table(record).terminal(), *(f"kinds: {text}" for text in kinds_text(record))]
-    lines += [f"verdict: {verdict_text(record['verdict'])}", *map(suspect_text, record["suspects"])]
+    lines.append(f"verdict: {verdict_text(record['verdict'])}")
     if index is not None:
         recall, times = index["recall"], index["milliseconds"]
         lines.append(

@@ -150,7 +150,7 @@ def compared(inputs: Inputs, criteria: Mapping[str, Any], job: Job) -> Iterator[
             **record(inputs, checked, measured, criteria, job.k, job.seed),
             "as_given": plain,
             "choice": None,
-            **health(inputs, measured.rankings[0], job.seed),
+            "verdict": health(inputs, measured.rankings[0]),
             "index": None,
             "calibration": None,
         }

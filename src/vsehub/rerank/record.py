@@ -18,7 +18,6 @@ from vsehub.rerank.inputs import CheckedInputs, Inputs
 from vsehub.rerank.measure import Measured, Ranked
 from vsehub.rerank.names import Names
 from vsehub.rerank.scores import Range
-from vsehub.rerank.suspects import suspects
 from vsehub.rerank.tally import reached
 from vsehub.rerank.verdict import verdict
 
@@ -119,18 +118,14 @@ def _kinds(inputs: Inputs) -> dict[str, Any] | None:
     }
 
 
-def health(inputs: Inputs, plain: Ranked, seed: int = 0) -> dict[str, Any]:
-    """ "verdict": that on the plain ranking, see `rerank.verdict`. "suspects": items that look planted, with names."""
-    planted = suspects(plain.positions, inputs.sides.queries, inputs.sides.items, seed)
+def health(inputs: Inputs, plain: Ranked) -> dict[str, Any]:
+    """The verdict on the plain ranking, see `rerank.verdict`. Logs a warning if items are copies of others."""
     given = isinstance(inputs.sides.items, UnitVectors)  # given scores do not tell which items are copies
     rows, dim = inputs.sides.items.shape
     if not given and rows <= MOST_COMPARED and 4 * rows * dim <= MOST_HASHED:
         _tell_copies(inputs.sides.items)
     k = reached(len(inputs.sides.items))[-1]
-    return {
-        "verdict": verdict(plain.hubness, k, len(inputs.sides.queries), len(inputs.sides.items), planted),
-        "suspects": [asdict(one) | inputs.item_names.of(one.item) for one in planted],
-    }
+    return verdict(plain.hubness, k, len(inputs.sides.queries), len(inputs.sides.items))
 
 
 def _tell_copies(items: VectorSource) -> None:

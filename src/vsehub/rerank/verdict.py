@@ -1,12 +1,9 @@
 """Whether the plain ranking is healthy: ok, warn or fail, for people and for pipelines."""
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from scipy import stats
-
-from vsehub.rerank.suspects import Suspect
 
 LEVELS = ("ok", "warn", "fail")
 # Check -> what it is, and by how much more than by chance it warns and fails.
@@ -15,12 +12,11 @@ CHECKS: dict[str, tuple[str, float, float]] = {
     "skewness": ("skewness of N_{k}", 1.4, 5.0),
     "largest_hub": ("share of the queries whose {k} nearest hold the largest hub", 0.1, 0.3),
     "antihubs": ("share of the items that no query finds", 0.2, 0.5),
-    "suspects": ("items that look planted", math.inf, 0.0),
 }
 RARE = 0.01  # the probability with which lists drawn by chance hold one item more often than `chance_levels` says
 
 
-def verdict(hubness: dict[str, float], k: int, queries: int, items: int, planted: Sequence[Suspect]) -> dict[str, Any]:
+def verdict(hubness: dict[str, float], k: int, queries: int, items: int) -> dict[str, Any]:
     """{"level", "checks"}: each check's name, meaning, value, chance, thresholds and level; the worst is the verdict.
 
     hubness: of the plain ranking, as `metrics.occurrence_metrics` gives it. "chance": see `chance_levels`. "warn",
@@ -30,7 +26,6 @@ def verdict(hubness: dict[str, float], k: int, queries: int, items: int, planted
         "skewness": hubness[f"skew_{k}"],
         "largest_hub": hubness[f"largest_hub_{k}"] / queries,
         "antihubs": hubness[f"antihub_rate_{k}"],
-        "suspects": float(len(planted)),
     }
     chances = chance_levels(k, queries, items)
     checks = []
@@ -38,7 +33,7 @@ def verdict(hubness: dict[str, float], k: int, queries: int, items: int, planted
         beyond = values[name] - chances[name]
         level = LEVELS[2] if beyond > fail else LEVELS[1] if beyond > warn else LEVELS[0]
         found = {"name": name, "meaning": meaning.format(k=k), "value": values[name], "chance": chances[name]}
-        checks.append(found | {"warn": None if math.isinf(warn) else warn, "fail": fail, "level": level})
+        checks.append(found | {"warn": warn, "fail": fail, "level": level})
     return {"level": max((str(one["level"]) for one in checks), key=LEVELS.index), "checks": checks}
 
 
@@ -65,5 +60,4 @@ def chance_levels(k: int, queries: int, items: int) -> dict[str, float]:
         "skewness": (1 - 2 * p) / spread if spread else 0.0,
         "largest_hub": float(stats.binom.isf(RARE / items, queries, p)) / queries,
         "antihubs": (1 - p) ** queries,
-        "suspects": 0.0,
     }

@@ -200,11 +200,9 @@ class Service:
         return None if picture is None else Thumbnails(THUMBNAIL).jpeg(picture, self.catalogue.id_of(row))
 
     def hubs(self, kind: str, offset: int, limit: int, criterion: str | None) -> dict[str, Any]:
-        """Some hubs, antihubs or suspects, with the queries that find each and the items that each displaces."""
+        """Some hubs or antihubs, with the queries that find each and the items that each displaces."""
         one, name = self.catalogue, self.criterion(criterion)
-        if kind == "suspects":
-            rows = [suspect.item for suspect in one.suspects]
-        elif kind == "antihubs":
+        if kind == "antihubs":
             rows = [int(row) for row in one.antihubs]
         else:
             rows = one.by_count[: int((one.rankings[PLAIN].counts >= one.hub_level).sum())].tolist()
@@ -224,7 +222,6 @@ class Service:
         wrong = self.catalogue.rankings[PLAIN].wrong
         return self.views.item(row) | {
             "wrong": None if wrong is None else int(wrong[row]),
-            "suspect": any(one.item == row for one in self.catalogue.suspects),
             "finders": self.views.displaced(row, chosen, offset, limit),
             "total_finders": len(finders),
         }
@@ -245,7 +242,6 @@ class Service:
             "hub_level": one.hub_level,
             "hubness": self.views.hubness(),
             "verdict": one.verdict,
-            "suspects": len(one.suspects),
         }
 
     @cached_property
@@ -323,14 +319,12 @@ def _interface(app: FastAPI, service: Service) -> None:
 
     @app.get("/api/hubs", tags=["collection"])
     async def hubs(
-        kind: Annotated[
-            str, Query(description="hubs, antihubs or suspects", pattern="^(hubs|antihubs|suspects)$")
-        ] = "hubs",
+        kind: Annotated[str, Query(description="hubs or antihubs", pattern="^(hubs|antihubs)$")] = "hubs",
         offset: OFFSET = 0,
         limit: LIMIT = 20,
         criterion: CRITERION = None,
     ) -> dict[str, Any]:
-        """Hubs (the most found items), antihubs (found by no query), or suspects (items that look planted)."""
+        """Hubs (the most found items), or antihubs (found by no query)."""
         return service.hubs(kind, offset, limit, criterion)
 
     @app.get("/pictures/{row}", tags=["collection"], response_class=Response)
@@ -375,7 +369,7 @@ def _pages(app: FastAPI, service: Service) -> None:
 
     @app.get("/hubs", include_in_schema=False)
     async def hubs(kind: str = "hubs", offset: OFFSET = 0, criterion: CRITERION = None) -> HTMLResponse:
-        chosen = kind if kind in ("hubs", "antihubs", "suspects") else "hubs"
+        chosen = kind if kind in ("hubs", "antihubs") else "hubs"
         found = service.hubs(chosen, offset, 20, criterion)
         curves = await asyncio.to_thread(lambda: service.curves)
         return page("hubs.html.j2", found=found, curves=curves, criterion=service.criterion(criterion))

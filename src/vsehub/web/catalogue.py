@@ -1,4 +1,4 @@
-"""A catalogue of the items, made before the first request: rankings of the known queries, N_k, hubs, suspects."""
+"""A catalogue of the items, made before the first request: rankings of the known queries, N_k, hubs."""
 
 import logging
 from collections.abc import Mapping
@@ -17,7 +17,6 @@ from vsehub.neighbors.affine import Affine
 from vsehub.neighbors.in_memory import in_memory
 from vsehub.neighbors.tiles import nearest
 from vsehub.neighbors.vectors import VectorSource, as_vectors, drawn, sampled
-from vsehub.rerank.suspects import Suspect, suspects
 from vsehub.rerank.verdict import hub_level, verdict
 from vsehub.web.contents import Contents
 
@@ -90,8 +89,7 @@ class Catalogue:
             for (name, correction), (_, positions) in zip(corrections.items(), lists, strict=True)
         }
         plain = self.rankings[PLAIN]
-        self.suspects: list[Suspect] = suspects(plain.positions[:, : self.k], self.queries, self.items, seed)
-        self.verdict: dict[str, Any] = verdict(plain.hubness, self.k, len(self.queries), len(self.items), self.suspects)
+        self.verdict: dict[str, Any] = verdict(plain.hubness, self.k, len(self.queries), len(self.items))
         self.hub_level = hub_level(self.k, len(self.queries), len(self.items))
         never = int((plain.counts == 0).sum())
         self.antihubs = (plain.counts == 0).nonzero().flatten()[drawn(never, 1000, seed)] if never else torch.zeros(0)

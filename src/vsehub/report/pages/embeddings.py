@@ -14,7 +14,6 @@ from vsehub.report.health import (
     parameters,
     queries_left_out,
     rounding_text,
-    suspect_text,
     verdict_text,
 )
 from vsehub.report.kinds import all_rankings, kinds_table, kinds_text
@@ -66,7 +65,6 @@ def evidence(record: dict) -> list[tuple[str, str]]:
     facts += [("precision", rounding_text(one["criterion"], one["rounding"])) for one in rounded]
     if verdict := record.get("verdict"):
         facts.append(("verdict on plain search", verdict_text(verdict)))
-        facts += [("suspect", suspect_text(one)) for one in record.get("suspects") or ()]
     return facts
 
 
