@@ -1,7 +1,5 @@
 """Seven losses, each with the recipe that an equal search chose for it, three with HAL's too, and several seeds.
 
-python -m experiments losses tune DATA                       a sweep a loss: 16 short trainings, then 2
-python -m experiments losses choose                          trials.csv and settings.csv
 python -m experiments losses train DATA                      each case by settings.csv, with five seeds
 python -m experiments losses collect
 python -m experiments losses train DATA --part wide          the best two with 1,024 dimensions
@@ -17,10 +15,7 @@ from experiments import seeds
 from experiments.compare import loss_overrides
 from experiments.evidence import renew
 from experiments.plots import dots, save
-from experiments.running import run_all
-from experiments.study import DATA, DRY_RUN, FEATURES, NAME, OUT, TO, Given, Study, Trainings, filled, finish, verb
-from vsehub.checks import existing
-from vsehub.io.files import write_text
+from experiments.study import FEATURES, Study, Trainings
 from vsehub.report.tables import ReportTable
 
 HERE = Path(__file__).parent
@@ -28,50 +23,14 @@ HERE = Path(__file__).parent
 LOSSES = ("sum", "max", "knn_margin", "infonce", "siglip", "hal", "hal+mb")
 BORROWED = {"sum-as-hal": "sum", "knn_margin-as-hal": "knn_margin", "siglip-as-hal": "siglip"}  # with HAL's recipe
 COMMON = (*FEATURES, "text_encoder.bidirectional=false", "loader.max_words=20", "loader.batch_size=128")
-TUNED = ["sweep=tune_loss", "embedding_dim=256", "hydra.sweeper.epochs=[3,7]", "hydra.sweeper.trials=[16,2]"]
 SCHEDULE = ("trainer.max_epochs=7", "scheduler=cosine")
 TRAINED, WIDE = ("embedding_dim=512", *SCHEDULE), ("embedding_dim=1024", *SCHEDULE)
 WINNERS = ("hal", "infonce")
 
 
-@verb(DATA, OUT, NAME, DRY_RUN)
-def tune(given: Given) -> None:
-    """Search the settings of each loss, one sweep a loss; what is finished is not done again."""
-    commands = [
-        [
-            *("train", "-m", *TUNED, *(filled(one, given) for one in COMMON), *loss_overrides(label)),
-            *(f"study=tune-{label.replace('+', '-')}", f"hydra.sweep.dir={given.out / 'tune' / label}"),
-        ]
-        for label in LOSSES
-    ]
-    finish(run_all(commands, given.dry_run), "sweep")
-
-
-@verb(OUT, TO)
-def choose(given: Given) -> None:
-    """Write what was tried, and of each loss's last round the settings with the largest rsum on val."""
-    tried = pd.concat([trials(given.out, label) for label in LOSSES], ignore_index=True)
-    write_text(given.folder / "trials.csv", tried.to_csv(index=False))
-    write_text(given.folder / "settings.csv", chosen(tried).to_csv(index=False))
-
-
-def trials(out: Path, label: str) -> pd.DataFrame:
-    """A row for each trial of a loss, round by round."""
-    path = existing("tune", out / "tune" / label / "halving.csv", "Run `python -m experiments losses tune` first")
-    frame = pd.read_csv(path)
-    return frame.assign(loss=label)[["loss", "epochs", "val_rsum", "settings"]]
-
-
-def chosen(tried: pd.DataFrame) -> pd.DataFrame:
-    """The row of each loss that is best on val among those of its longest trainings; of equal ones the first."""
-    longest = tried[tried["epochs"] == tried.groupby("loss")["epochs"].transform("max")]
-    return longest.loc[longest.groupby("loss", sort=False)["val_rsum"].idxmax()]
-
-
 def cases() -> dict[str, list[str]]:
     """What `vsehub train` is told of each case, by settings.csv; borrowed is all but the loss's own settings."""
-    path = existing("settings", HERE / "settings.csv", "Run `python -m experiments losses tune`, then choose")
-    frame = pd.read_csv(path)
+    frame = pd.read_csv(HERE / "settings.csv")
     chosen_ones = {row["loss"]: row["settings"].split() for _, row in frame.iterrows()}
     recipe = [one for one in chosen_ones["hal"] if not one.startswith("loss.")]
     told = {label: [*loss_overrides(label), *found] for label, found in chosen_ones.items()}
@@ -113,5 +72,4 @@ STUDY = Study(
         "wide": Trainings(winners, (*COMMON, *WIDE), column="loss"),
     },
     render=render,
-    verbs={"tune": tune, "choose": choose},
 )

@@ -2,8 +2,6 @@
 
     python -m experiments strong train FOLDER --cases cca hal
     python -m experiments strong train FOLDER --cases 'student*'          from those of the first line
-    python -m experiments strong tune FOLDER                              a student's recipe, by validation
-    python -m experiments strong choose                                   trials.csv, of what was tried
     python -m experiments strong evaluate
     python -m experiments strong ensembles
     python -m experiments strong collect
@@ -21,14 +19,13 @@ import pandas as pd
 from experiments.evidence import renew
 from experiments.regularisation.study import EVALUATIONS, SHORT, over_seeds, row
 from experiments.running import run_all, status
-from experiments.study import DATA, DRY_RUN, FEATURES, NAME, OUT, TO, Given, Study, Trainings, filled, finish, verb
-from vsehub.checks import existing
+from experiments.study import DRY_RUN, FEATURES, OUT, TO, Given, Study, Trainings, finish, verb
 from vsehub.io.files import write_text
 from vsehub.report.tables import ReportTable
 
 BEST = "{out}/runs/%s/checkpoints/best.safetensors"
 TEACHERS = "teacher=[" + ",".join(BEST % one for one in ("hal-0", "hal-1", "cca-0")) + "]"
-# `tune` was for HAL. A teacher's weight is relative to the loss: larger for InfoNCE and kNN-margin, whose values are.
+# The search was for HAL. A teacher's weight is relative to the loss: larger for InfoNCE and kNN-margin.
 TUNED = ("experiment=strong", TEACHERS)
 HAL = ("loss=hal", "distillation.weight=11.8")
 KNN_MARGIN = ("loss=knn_margin", "distillation.weight=3000")
@@ -131,22 +128,6 @@ def ensembles(given: Given) -> None:
     write_text(given.folder / "ensembles.csv", frame.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
 
 
-@verb(DATA, OUT, NAME, DRY_RUN)
-def tune(given: Given) -> None:
-    """Search the recipe of a student by validation; what is finished is not done again."""
-    settings = [filled(one, given) for one in (*FEATURES, TEACHERS)]
-    own = ["distillation.weight=5", "sweep=tune_student", "embedding_dim=512", f"hydra.sweep.dir={given.out / 'tune'}"]
-    finish(run_all([["train", "-m", *settings, *own]], given.dry_run), "sweep")
-
-
-@verb(OUT, TO)
-def choose(given: Given) -> None:
-    """Write what was tried, the best of each round first."""
-    path = existing("tune", given.out / "tune" / "halving.csv", "Run `python -m experiments strong tune` first")
-    frame = pd.read_csv(path)[["epochs", "val_rsum", "settings"]]
-    write_text(given.folder / "trials.csv", frame.to_csv(index=False, lineterminator="\n"))
-
-
 def tried(frame: pd.DataFrame) -> ReportTable:
     """The best trials of each round; settings by the last word of their names."""
     best = frame.groupby("epochs").head(4)
@@ -183,5 +164,5 @@ STUDY = Study(
         "models": Trainings(CASES, FEATURES, (0, 1), {"hal": range(5), **ONCE, **OFTEN}, EVALUATIONS, timed_row)
     },
     render=render,
-    verbs={"ensembles": ensembles, "tune": tune, "choose": choose},
+    verbs={"ensembles": ensembles},
 )

@@ -46,9 +46,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(inside):
     files = own_files()
     package = {name.removeprefix("src/") for name in files if name.startswith("src/")}
     settings = {f"vsehub/{name}" for name in files if name.startswith("conf/")}
-    assert {"vsehub/py.typed", "vsehub/conf/train.yaml", "vsehub/__init__.pyi", "hydra_plugins/vsehub_halving.py"} <= (
-        package | settings
-    )
+    assert {"vsehub/py.typed", "vsehub/conf/train.yaml", "vsehub/__init__.pyi"} <= package | settings
     about = {name for name in inside if re.match(r"vsehub-[\w.]+\.dist-info/", name)}
     assert inside - about == package | settings
     assert {name.partition("/")[2] for name in about} == {

@@ -62,7 +62,7 @@ def folder(tmp_path):
     for name in ("vsehub", "hydra_plugins"):
         (place / name).mkdir()
         text = "import pathlib\npathlib.Path('imported').write_text(__file__)\nraise SystemExit(9)\n"
-        for file in ("__init__.py", "__main__.py", "vsehub_halving.py"):
+        for file in ("__init__.py", "__main__.py", "stranger.py"):
             (place / name / file).write_text(text)
     for command in ("train", "rerank", "loss/hal", "criterion/csls", "hydra/launcher/basic"):
         file = place / "conf" / f"{command}.yaml"
@@ -91,7 +91,7 @@ def test_the_packages_fit_together_and_importing_warns_of_nothing(programs, tmp_
 def test_only_the_package_and_its_plugin_lie_at_the_top(programs):
     (about,) = programs.parent.glob("lib/python*/site-packages/vsehub-*.dist-info")
     listed = (about / "RECORD").read_text().splitlines()
-    assert {line.partition("/")[0] for line in listed} - {about.name, ".."} == {"vsehub", "hydra_plugins"}
+    assert {line.partition("/")[0] for line in listed} - {about.name, ".."} == {"vsehub"}
     package = about.parent / "vsehub"
     assert (package / "py.typed").is_file()
     settings = {path.relative_to(package) for path in (package / "conf").rglob("*.yaml")}
@@ -146,11 +146,6 @@ def test_a_folder_of_your_own_is_read_beside_the_installed_one(wheel, folder):
     (folder / "conf" / "loss" / "hal.yaml").write_text("_target_: vsehub.losses.MAX\nmargin: 0.125\n")
     refused = run(wheel / "vsehub", *asked, cwd=folder, env=clean(folder), status=2)
     assert "hal.yaml would not be read" in refused.err
-
-
-def test_the_plugin_of_sweeps_is_found(wheel, folder):
-    told = run(wheel / "vsehub", "train", "--info", "plugins", cwd=folder, env=clean(folder)).out
-    assert "hydra_plugins.vsehub_halving" in told
 
 
 def test_another_python_is_refused(artefacts, tmp_path):

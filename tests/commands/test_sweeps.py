@@ -98,10 +98,9 @@ def test_every_swept_setting_is_there(name, sweeper):
     command = "evaluate" if name == "lambda" else "train"
     cfg = config(f"sweep={name}", command=command)
     given = {"basic": cfg.hydra.sweeper.params or {}, "optuna": cfg.hydra.callbacks.sweep.space}[sweeper]
-    assert given or sweeper == "optuna" or cfg.hydra.runtime.choices["hydra/sweeper"] == "halving"
+    assert given or sweeper == "optuna"
     for override in OverridesParser.create().parse_overrides([f"{key}={value}" for key, value in given.items()]):
-        fixed = sweeper == "basic" and cfg.hydra.runtime.choices["hydra/sweeper"] == "halving"
-        assert override.is_sweep_override() or fixed, override.input_line
+        assert override.is_sweep_override(), override.input_line
         key = override.key_or_group
         features = ["image_encoder=image_features"] if key == "image_encoder.dropout" else []
         cfg = config(f"sweep={name}", *features, command=command)
@@ -336,6 +335,20 @@ def test_optuna_goes_on_and_takes_failures(run_here, small, tmp_path):
     assert OmegaConf.load(tmp_path / "bad" / "optimization_results.yaml").best_params == {"loss.gamma": 30}
     again = run_here(*command, "hydra.sweeper.n_trials=3")
     assert "1 run finished, 2 skipped (finished before), 0 failed" in again
+
+
+@pytest.mark.skipif(
+    not installed("hydra_plugins.hydra_optuna_sweeper"), reason="Optuna is not installed: extra `sweep`"
+)
+@pytest.mark.long
+def test_a_recipe_is_searched_with_the_losss_own_settings_on_validation(run_here, small, tmp_path):
+    own = ("loss=sum", "loss.margin=interval(0.05,0.3)")
+    run_here("train", "-m", "sweep=tune_loss", *own, *SHORT, *small, "hydra.sweeper.n_trials=2")
+    sweep = tmp_path / "runs" / "sweeps" / "tune_loss-optuna"
+    best = OmegaConf.load(sweep / "optimization_results.yaml").best_params
+    assert 0.05 <= best["loss.margin"] <= 0.3
+    assert 0.0003 <= best["optimizer.lr"] <= 0.003
+    assert {record(path.parent)["config"]["final_split"] for path in sweep.glob("*/run.json")} == {"val"}
 
 
 def test_lambda_is_swept_on_validation(trained, run_here, tmp_path):
