@@ -61,7 +61,6 @@ class RequestedKinds:
         if not self.remove_means:
             return
         refused = {
-            "correct": (cfg.correct is not None, "it adds a field to vectors that stay as they are"),
             "reference_items": (cfg.reference_items is not None, "they have no kinds, whose means they would lose"),
             "calibration": (cfg.calibration is not None, "it is of scores of vectors with their means"),
         }

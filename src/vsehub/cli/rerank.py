@@ -9,7 +9,6 @@ from omegaconf import DictConfig
 from vsehub.checks import boolean, existing, one_of, require
 from vsehub.cli import app
 from vsehub.cli.calibrate import of_ranking, require_calibrated_criterion
-from vsehub.cli.correct import RequestedCorrection
 from vsehub.cli.embeddings import PAGE, RESULT, Settings, built, finish, opened
 from vsehub.cli.index import INDEX, USAGE, RequestedIndex, indexed_criteria
 from vsehub.cli.kinds import MEANS
@@ -30,7 +29,7 @@ def main() -> None:
 def rerank(cfg: DictConfig) -> None:
     """Rank `cfg.items` for `cfg.queries` under `cfg.criterion`; write the ranking, its record and its page."""
     settings = Settings.of(cfg, "rerank", "a reranking", (RESULT, PAGE, RANKING, BIASES, MEANS, INDEX, USAGE))
-    name, index = choice("criterion"), requested(cfg, settings)
+    name, index = choice("criterion"), RequestedIndex.of(cfg, settings)
     if settings.kinds is not None:
         settings.kinds.require_fits(cfg)
     if cfg.calibration is not None:
@@ -117,15 +116,6 @@ def rerank(cfg: DictConfig) -> None:
     print(f"{terminal(found.record)}\nwritten to {settings.out}: {', '.join(written)}")
 
 
-def requested(cfg: DictConfig, settings: Settings) -> RequestedIndex | RequestedCorrection | None:
-    """The index to write, the collection of others to correct, or neither."""
-    if cfg.correct is not None:
-        return RequestedCorrection.of(cfg, settings)
-    own = [name for name in ("correct_id", "correct_vector") if cfg[name] is not None]
-    require(not own, f"{', '.join(own)} given without correct; give correct=COLLECTION, or omit it")
-    return RequestedIndex.of(cfg, settings)
-
-
 def require_calibratable(cfg: DictConfig, settings: Settings, name: str) -> None:
     """Raise InputError for a ranking whose scores are not those of `vsehub calibrate`."""
     refused = {
@@ -134,7 +124,6 @@ def require_calibratable(cfg: DictConfig, settings: Settings, name: str) -> None
         "precision": settings.precision != "32",
         "criterion=auto": name == "auto",
         "index=ivfpq": cfg.index == "ivfpq",
-        "correct": cfg.correct is not None,
         "engine=ray": cfg.calibration is None and cfg.engine == "ray",
     }
     given = [one for one, is_given in refused.items() if is_given]

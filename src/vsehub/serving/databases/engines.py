@@ -12,7 +12,6 @@ from vsehub.io.address import Address
 from vsehub.serving.databases.base import Database, FilterExample, asking
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,49}")
-_THEIR_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -20,15 +19,14 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 class DatabaseEngine:
     """An engine.
 
-    title: its name in texts. factory: the class of its collections, in the module of the engine's name. foreign: the
-    class of a collection made by others. packages: the modules that its extra installs. file: its folder in `out`; None
-    if it needs a server. schemes: of the URIs that it takes. ending: of the name of any folder of it. server: an
-    example of a server's URI. no_folder: the reason why it needs a server.
+    title: its name in texts. factory: the class of its collections, in the module of the engine's name. packages: the
+    modules that its extra installs. file: its folder in `out`; None if it needs a server. schemes: of the URIs that it
+    takes. ending: of the name of any folder of it. server: an example of a server's URI. no_folder: the reason why it
+    needs a server.
     """
 
     title: str
     factory: str
-    foreign: str
     packages: tuple[str, ...]
     file: str | None
     schemes: tuple[str, ...]
@@ -41,19 +39,15 @@ ENGINES = {
     "milvus": DatabaseEngine(
         "Milvus",
         "Milvus",
-        "MilvusField",
         ("pymilvus", "milvus_lite"),
         "index.milvus.db",
         ("http", "https", "tcp"),
         ".db",
     ),
-    "lancedb": DatabaseEngine(
-        "LanceDB", "LanceDB", "LanceColumn", ("lancedb",), "index.lancedb", ("db", "s3", "gs", "az")
-    ),
+    "lancedb": DatabaseEngine("LanceDB", "LanceDB", ("lancedb",), "index.lancedb", ("db", "s3", "gs", "az")),
     "qdrant": DatabaseEngine(
         "Qdrant",
         "Qdrant",
-        "QdrantPayload",
         ("qdrant_client",),
         None,
         ("http", "https"),
@@ -64,7 +58,6 @@ ENGINES = {
     "pgvector": DatabaseEngine(
         "Postgres",
         "PGVector",
-        "PostgresColumn",
         ("psycopg", "pgvector"),
         None,
         ("postgresql", "postgres"),
@@ -77,15 +70,12 @@ ENGINES = {
 class Place:
     """The engine, URI or folder, and name of a collection.
 
-    theirs: whether others made the collection; its name may then be any that the engine allows.
-
     Raises InputError for an unknown engine, if a package of it is missing, and for a URI or a name that it cannot take.
     """
 
     engine: str
     uri: str
     name: str
-    theirs: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "uri", Address(self.uri))
@@ -93,17 +83,10 @@ class Place:
         if engine is None:
             fail(f"index is {self.engine!r}; choose one of {', '.join(ENGINES)}")
         require_packages(f"index={self.engine}", self.engine, *engine.packages)
-        if self.theirs:
-            require(
-                _THEIR_NAME.fullmatch(self.name) is not None,
-                f"correct is {self.name!r}; expected the name of a collection: at most 200 letters, digits, "
-                "underscores, dots and hyphens",
-            )
-        else:
-            require(
-                _NAME.fullmatch(self.name) is not None,
-                f"index_name is {self.name!r}; expected at most 50 letters, digits and underscores, no digit first",
-            )
+        require(
+            _NAME.fullmatch(self.name) is not None,
+            f"index_name is {self.name!r}; expected at most 50 letters, digits and underscores, no digit first",
+        )
         kinds = ", ".join(f"{scheme}://" for scheme in engine.schemes)
         scheme = self.uri.partition("://")[0].lower() if self.served else None
         require(

@@ -8,7 +8,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from vsehub.checks import require
 from vsehub.serving.databases.base import (
     CONNECT_SECONDS,
     FilterExample,
@@ -19,7 +18,6 @@ from vsehub.serving.databases.base import (
     own_folder,
 )
 from vsehub.serving.databases.columns import require_kind
-from vsehub.serving.databases.foreign import FIELD, SHORTLIST, Foreign
 
 BATCH = 10_000
 PROBES = 20  # lists that a query searches in the approximate index
@@ -196,113 +194,6 @@ def _rows(found: Any) -> ItemRows:
     matrix = vectors.flatten().to_numpy(zero_copy_only=False).reshape(len(found), vectors.type.list_size)
     labels = [one or "" for one in found["label"].to_pylist()]
     return ItemRows(found["id"].to_pylist(), matrix.astype(np.float32, copy=False), labels)
-
-
-class LanceColumn(Foreign):
-    """A column of a table of LanceDB."""
-
-    def __init__(self, *given: Any):
-        import lancedb
-
-        super().__init__(*given)
-        there = self.place.served or Path(self.place.uri).is_dir()  # connecting creates a folder
-        require(there, f"correct: there is no table {self.place.address}")
-        settings: dict[str, Any] = (
-            {"api_key": os.environ.get("LANCEDB_API_KEY")} if self.uri.startswith("db://") else {}
-        )
-        self._base = lancedb.connect(self.uri, **settings)
-
-    def check(self) -> bool:
-        """See `Foreign`."""
-        import pyarrow as pa
-
-        where = self.place.address
-        require(
-            _has(self._base, self.place.name),
-            f"correct: there is no table {where}",
-        )
-        schema = self._table().schema
-        for setting, column in (("correct_id", self.id_column), ("correct_vector", self.vector_column)):
-            require(
-                column in schema.names,
-                f"{setting}: {where} has no column {column}; its columns: {', '.join(schema.names)}",
-            )
-        require(
-            pa.types.is_fixed_size_list(schema.field(self.vector_column).type),
-            f"correct_vector: the column {self.vector_column} of {where} holds no vectors of one length",
-        )
-        return FIELD in schema.names
-
-    def among(self, ids: Sequence[str]) -> set[str]:
-        """See `Foreign`."""
-        asked = f"({self._condition(ids)}) AND {self.vector_column} IS NOT NULL"
-        found = self._table().search().where(asked).select([self.id_column]).to_arrow()
-        return {str(one) for one in found[self.id_column].to_pylist()}
-
-    def write(self, bias: Sequence[float]) -> None:
-        """See `Foreign`."""
-        import pyarrow as pa
-
-        table = self._table()
-        if FIELD not in table.schema.names:
-            table.add_columns([pa.field(FIELD, pa.float64())])
-        kind = table.schema.field(self.id_column).type
-        keys = pa.array(self.ids, pa.string()).cast(kind)
-        rows = pa.table({self.id_column: keys, FIELD: pa.array(bias, pa.float64())})
-        table.merge_insert(self.id_column).when_matched_update_all().execute(rows)
-        table.optimize()  # let rewritten rows enter the index of the vectors
-
-    def find(self, query: np.ndarray, k: int, corrected: bool) -> list[tuple[str, float]]:
-        """See `Foreign`."""
-        count = max(k, SHORTLIST) if corrected else k
-        search = self._table().search(query, vector_column_name=self.vector_column).distance_type("dot")
-        chosen = [self.id_column, "_distance", *([FIELD] if corrected else [])]
-        found = search.where(f"{FIELD} IS NOT NULL", prefilter=True).limit(count).select(chosen).to_arrow()
-        scores = 1.0 - found["_distance"].to_numpy().astype(np.float64)
-        if corrected:
-            scores = self.scale * scores - found[FIELD].to_numpy()
-        order = np.argsort(-scores, kind="stable")[:k]
-        names = found[self.id_column].to_pylist()
-        return [(str(names[row]), float(scores[row])) for row in order]
-
-    def note(self, k: int) -> tuple[str, str]:
-        """See `Foreign`."""
-        folder = not self.place.served
-        key = ', api_key=os.environ["LANCEDB_API_KEY"]' if self.uri.startswith("db://") else ""
-        address = (
-            f"Path({str(Path(self.place.uri).absolute())!r}).resolve(strict=True)"
-            if folder
-            else repr(str(self.place.uri))
-        )
-        first = "\n".join([*(["import os"] if key else []), *(["from pathlib import Path"] if folder else [])])
-        return (
-            f"{first}{chr(10) * 2 if first else ''}import lancedb\nimport numpy as np\n",
-            f'table = lancedb.connect({address}{key}).open_table("{self.place.name}")\n'
-            f'named = {{"vector_column_name": "{self.vector_column}"}}\n'
-            f'asked = [table.search(one, **named).distance_type("dot") for one in vectors]\n'
-            f"only = '{FIELD} IS NOT NULL'  # further conditions on your columns follow ' AND '\n"
-            f"shortlists = [one.where(only, prefilter=True).limit({max(k, SHORTLIST)}).to_arrow() for one in asked]\n"
-            f"ids = []\n"
-            f"for hits in shortlists:\n"
-            f'    scores = {self.scale!r} * (1 - hits["_distance"].to_numpy()) - hits["{FIELD}"].to_numpy()\n'
-            f'    ids.append([str(hits["{self.id_column}"][int(row)]) for row in np.argsort(-scores)[:{k}]])\n',
-        )
-
-    def close(self) -> None:
-        """See `Foreign`; there is no connection to end."""
-
-    def _condition(self, ids: Sequence[str]) -> str:
-        import pyarrow as pa
-
-        if pa.types.is_integer(self._table().schema.field(self.id_column).type):
-            numbers = [one for one in ids if one.isascii() and one.isdecimal()]
-            return f"{self.id_column} IN ({', '.join(numbers) or 'NULL'})"
-        return (
-            f"{self.id_column} IN ({', '.join(chr(39) + one.replace(chr(39), chr(39) * 2) + chr(39) for one in ids)})"
-        )
-
-    def _table(self) -> Any:
-        return self._base.open_table(self.place.name)
 
 
 def note(uri: str, name: str, k: int, example: FilterExample) -> tuple[str, str]:

@@ -2,14 +2,13 @@
 
 import logging
 import os
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from vsehub.checks import fail, require
+from vsehub.checks import fail
 from vsehub.serving.databases.base import (
     CONNECT_SECONDS,
     Aliased,
@@ -20,7 +19,6 @@ from vsehub.serving.databases.base import (
     key_of,
     own_folder,
 )
-from vsehub.serving.databases.foreign import FIELD, SHORTLIST, Foreign
 
 BATCH = 1000  # items or queries in one message, which Milvus limits to 64 MB
 _TEXT = 65535  # bytes of an id or a label, the most that Milvus takes
@@ -225,141 +223,15 @@ def _rows(found: Sequence[dict[str, Any]]) -> ItemRows:
     return ItemRows([one["id"] for one in found], vectors, [one["label"] for one in found])
 
 
-class MilvusField(Foreign):
-    """A dynamic field of a collection of Milvus, which merges it into the stored items from version 2.6.2 on."""
-
-    def __init__(self, *given: Any):
-        super().__init__(*given)
-        require(
-            self.place.served or Path(self.place.uri).is_dir(), f"correct: there is no collection {self.place.address}"
-        )
-        self._database = Milvus(self.uri, self.place.name, not self.place.served)
-        self._client = self._database._client
-        self._numbered = False
-
-    def check(self) -> bool:
-        """See `Foreign`."""
-        from pymilvus import DataType
-
-        name, where = self.place.name, self.place.address
-        require(self._client.has_collection(name), f"correct: there is no collection {where}")
-        version = str(self._client.get_server_version()) if self.place.served else "2.6.2"
-        require(
-            merges(version),
-            f"correct: Milvus {version} at {where} writes whole items only, vectors included; version 2.6.2 or newer "
-            f"can add a field. Or fill a collection of vsehub's own with index=milvus index_name=NAME",
-        )
-        told = self._client.describe_collection(name)
-        fields = {one["name"]: one for one in told["fields"]}
-        key = next(one for one in fields.values() if one.get("is_primary"))
-        require(key["name"] == self.id_column, f"correct_id: the key of {where} is {key['name']}; give correct_id=NAME")
-        self._numbered = key["type"] == DataType.INT64
-        own = fields.get(str(self.vector_column), {}).get("type")
-        vectors = [one["name"] for one in fields.values() if one["type"] == DataType.FLOAT_VECTOR]
-        require(
-            own == DataType.FLOAT_VECTOR,
-            f"correct_vector: {where} has no field {self.vector_column} of vectors in float32; it has "
-            f"{', '.join(vectors) or 'none'}",
-        )
-        for index in self._client.list_indexes(name, field_name=self.vector_column):
-            metric = self._client.describe_index(name, index)["metric_type"]
-            require(
-                metric in ("IP", "COSINE"),
-                f"correct: {where} is searched by {metric}; the correction is of inner products or cosines",
-            )
-        require(
-            not told.get("auto_id") and (FIELD in fields or told["enable_dynamic_field"]),
-            f"correct: {where} takes no further field of an item: "
-            f"{'the server makes its keys' if told.get('auto_id') else 'its dynamic field is not enabled'}",
-        )
-        self._client.load_collection(name)
-        there = self._client.query(name, f"exists {FIELD}", limit=1, consistency_level="Strong")
-        return FIELD in fields or len(there) > 0
-
-    def among(self, ids: Sequence[str]) -> set[str]:
-        """See `Foreign`; every item of Milvus has its vectors."""
-        keys = [key for key in map(self._key, ids) if key is not None]
-        asked = {"output_fields": [self.id_column], "consistency_level": "Strong"}
-        found = self._client.get(self.place.name, keys, **asked) if keys else []
-        return {str(one[self.id_column]) for one in found}
-
-    def write(self, bias: Sequence[float]) -> None:
-        """See `Foreign`."""
-        for ids, values in self.batches(bias):
-            rows = [{self.id_column: self._key(one), FIELD: value} for one, value in zip(ids, values, strict=True)]
-            self._client.upsert(self.place.name, rows, partial_update=True)
-
-    def find(self, query: np.ndarray, k: int, corrected: bool) -> list[tuple[str, float]]:
-        """See `Foreign`."""
-        count = max(k, SHORTLIST) if corrected else k
-        (hits,) = self._client.search(
-            self.place.name,
-            query[None],
-            f"exists {FIELD}",
-            limit=count,
-            output_fields=[FIELD] if corrected else [],
-            search_params={"params": {"ef": max(EF, count)}},
-            anns_field=self.vector_column,
-            consistency_level="Session",
-        )
-        scores = np.array([hit["distance"] for hit in hits], np.float64)
-        if corrected:
-            scores = self.scale * scores - np.array([hit["entity"][FIELD] for hit in hits], np.float64)
-        order = np.argsort(-scores, kind="stable")[:k]
-        return [(str(hits[int(row)][self.id_column]), float(scores[row])) for row in order]
-
-    def note(self, k: int) -> tuple[str, str]:
-        """See `Foreign`."""
-        name, count = self.place.name, max(k, SHORTLIST)
-        imports, opened = _connected(str(self.place.uri if self.place.served else Path(self.place.uri).absolute()))
-        return (
-            imports,
-            f"{opened}"
-            f'client.load_collection("{name}")\n'
-            f'effort = {{"params": {{"ef": {max(EF, count)}}}}}  # of an approximate index\n'
-            f'only = "exists {FIELD}"  # further conditions on your fields follow " and "\n'
-            f'told = {{"search_params": effort, "output_fields": ["{FIELD}"], "anns_field": "{self.vector_column}"}}\n'
-            f'shortlists = client.search("{name}", vectors, only, limit={count}, **told)\n'
-            f"ids = []\n"
-            f"for hits in shortlists:\n"
-            f'    scores = np.array([{self.scale!r} * hit["distance"] - hit["entity"]["{FIELD}"] for hit in hits])\n'
-            f'    ids.append([str(hits[int(row)]["{self.id_column}"]) for row in np.argsort(-scores)[:{k}]])\n',
-        )
-
-    def close(self) -> None:
-        """See `Foreign`."""
-        self._database.close()
-
-    def _key(self, one: str) -> int | str | None:
-        """An id as the key of the collection; None for what cannot be one."""
-        if not self._numbered:
-            return one
-        return int(one) if one.isascii() and one.isdecimal() and len(one) < 19 else None
-
-
-def merges(version: str) -> bool:
-    """Whether a server of this version changes one field of an item and leaves the others as they are."""
-    return tuple(map(int, re.findall(r"\d+", version)[:3])) >= (2, 6, 2)
-
-
-def _connected(uri: str) -> tuple[str, str]:
-    """The imports of a note, and its line that opens `uri`."""
+def note(uri: str, name: str, k: int, example: FilterExample) -> tuple[str, str]:
+    """The imports and the search of a usage note; the search gives `ids` and `products` for `vectors`."""
     folder = uri.endswith(".db")
     token = "" if folder else ', token=os.environ.get("MILVUS_TOKEN", "")'
     address = f"str(Path({uri!r}).resolve(strict=True))" if folder else repr(uri)
     return (
         f"{'from pathlib import Path' if folder else 'import os'}\n\n"
         "import numpy as np\nfrom pymilvus import MilvusClient\n",
-        f"client = MilvusClient({address}{token})\n",
-    )
-
-
-def note(uri: str, name: str, k: int, example: FilterExample) -> tuple[str, str]:
-    """The imports and the search of a usage note; the search gives `ids` and `products` for `vectors`."""
-    imports, opened = _connected(uri)
-    return (
-        imports,
-        f"{opened}"
+        f"client = MilvusClient({address}{token})\n"
         f'client.load_collection("{name}")\n'
         f'effort = {{"params": {{"ef": {max(EF, k)}}}}}  # of an approximate index: more is slower and misses less\n'
         f'only = ""  # the items that are searched: {example.text(equal="==")!r}, for example; "" for all\n'

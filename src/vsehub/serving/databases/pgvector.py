@@ -8,7 +8,6 @@ import numpy as np
 from vsehub.checks import require
 from vsehub.serving.databases.base import CONNECT_SECONDS, FilterExample, ItemRows, Named, Shape
 from vsehub.serving.databases.columns import require_kind
-from vsehub.serving.databases.foreign import FIELD, SHORTLIST, Foreign
 
 BATCH = 5000
 _TYPES = {"string": "text", "int64": "bigint", "double": "double precision", "bool": "boolean"}  # of Arrow's columns
@@ -217,124 +216,6 @@ class PGVector(Named):
         from psycopg.sql import Identifier
 
         return Identifier(self._name).as_string(self._base)
-
-
-class PostgresColumn(Foreign):
-    """A column of a table of Postgres with a column of pgvector's type."""
-
-    def __init__(self, *given: Any):
-        import psycopg
-        from pgvector.psycopg import register_vector
-
-        super().__init__(*given)
-        self._base = psycopg.connect(self.uri, autocommit=True, connect_timeout=CONNECT_SECONDS)
-        require(
-            self._base.execute("SELECT 1 FROM pg_extension WHERE extname = 'vector'").fetchone() is not None,
-            f"correct: there is no table of vectors {self.place.address}: the database has no extension vector",
-        )
-        register_vector(self._base)
-        self._base.execute(_CANDIDATES)
-
-    def check(self) -> bool:
-        """See `Foreign`."""
-        found = self._base.execute(
-            "SELECT attname, format_type(atttypid, NULL) FROM pg_attribute WHERE attrelid = to_regclass(%s) "
-            "AND attnum > 0 AND NOT attisdropped",
-            (self._quoted(self.place.name),),
-        ).fetchall()
-        kinds: dict[str, str] = dict(found)
-        require(bool(kinds), f"correct: there is no table {self.place.address}")
-        for setting, column, kind in (
-            ("correct_id", self.id_column, None),
-            ("correct_vector", self.vector_column, ("vector", "halfvec")),
-        ):
-            own = column in kinds and (kind is None or kinds[column] in kind)
-            require(
-                own,
-                f"{setting}: {self.place.address} has no column {column}{' of vectors' if kind else ''}; its columns: "
-                f"{', '.join(kinds)}",
-            )
-        return FIELD in kinds
-
-    def among(self, ids: Sequence[str]) -> set[str]:
-        """See `Foreign`."""
-        found = self._do(
-            "SELECT {id}::text FROM {table} WHERE {id}::text = ANY(%(ids)s) AND {vector} IS NOT NULL",
-            {"ids": list(ids)},
-        )
-        return {str(one) for (one,) in found.fetchall()}
-
-    def write(self, bias: Sequence[float]) -> None:
-        """See `Foreign`; all at once: a reader sees no item or every item with its bias."""
-        with self._base.transaction(), self._base.cursor() as cursor:
-            cursor.execute("CREATE TEMP TABLE vsehub_new (id text, bias float8) ON COMMIT DROP")
-            with cursor.copy("COPY vsehub_new FROM STDIN WITH (FORMAT BINARY)") as copy:
-                copy.set_types(["text", "float8"])
-                for ids, values in self.batches(bias):
-                    for row in zip(ids, values, strict=True):
-                        copy.write_row(row)
-            self._do("ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {field} double precision")
-            self._do(
-                "UPDATE {table} SET {field} = vsehub_new.bias FROM vsehub_new WHERE {table}.{id}::text = vsehub_new.id"
-            )
-
-    def find(self, query: np.ndarray, k: int, corrected: bool) -> list[tuple[str, float]]:
-        """See `Foreign`."""
-        from pgvector import Vector
-
-        text = _SQL if corrected else _PLAIN_SQL
-        given = {"q": Vector(query), "k": k, "a": self.scale, "n": max(k, SHORTLIST)}
-        return [(str(one), score) for one, score in self._do(text, given).fetchall()]
-
-    def note(self, k: int) -> tuple[str, str]:
-        """See `Foreign`."""
-        text = _SQL.format(**{name: self._quoted(own) for name, own in self._names().items()})
-        values = f'{{"q": Vector(one), "k": {k}, "a": {self.scale!r}, "n": {max(k, SHORTLIST)}}}'
-        return (
-            "import numpy as np\nimport psycopg\nfrom pgvector import Vector\n"
-            "from pgvector.psycopg import register_vector\n",
-            f"base = psycopg.connect({str(self.place.uri)!r}, autocommit=True)\nregister_vector(base)\n"
-            f"# An index of the vectors serves this if it is of vector_ip_ops; else each query reads the whole table.\n"
-            f"base.execute({_CANDIDATES!r})\n"
-            f"ask = '''{text}'''\n"
-            f"found = [base.execute(ask, {values}).fetchall() for one in vectors]\n"
-            f"ids = [[str(one) for one, _ in hits] for hits in found]\n",
-        )
-
-    def close(self) -> None:
-        """See `Foreign`."""
-        self._base.close()
-
-    def _do(self, text: str, values: dict[str, Any] | None = None) -> Any:
-        from psycopg.sql import SQL, Identifier
-
-        names = {name: Identifier(*own.split(".")) for name, own in self._names().items()}
-        return self._base.execute(SQL(text).format(**names), values)
-
-    def _names(self) -> dict[str, str]:
-        """The names in SQL; the table's may begin with that of its schema and a dot."""
-        return {"table": self.place.name, "id": self.id_column, "vector": str(self.vector_column), "field": FIELD}
-
-    @staticmethod
-    def _quoted(name: str) -> str:
-        return ".".join(f'"{part}"' for part in name.split("."))
-
-
-# Settings of pgvector by which an approximate index gives the whole shortlist; 0.8 and newer have the second ones. The
-# vector loads the library, without which Postgres lists none of them.
-_CANDIDATES = (
-    "SELECT set_config(name, CASE name WHEN 'hnsw.ef_search' THEN '1000' ELSE 'relaxed_order' END, FALSE) "
-    "FROM pg_settings WHERE name IN ('hnsw.ef_search', 'hnsw.iterative_scan', 'ivfflat.iterative_scan') "
-    "AND '[1]'::vector IS NOT NULL"
-)
-# The shortlist by plain similarity, which an index of the vectors serves, ranked by a·s - b.
-_SQL = (
-    "SELECT {id}, score FROM (SELECT {id}, %(a)s * -({vector} <#> %(q)s) - {field} AS score FROM {table} "
-    "WHERE {field} IS NOT NULL ORDER BY {vector} <#> %(q)s LIMIT %(n)s) AS shortlist ORDER BY score DESC LIMIT %(k)s"
-)
-_PLAIN_SQL = (
-    "SELECT {id}, -({vector} <#> %(q)s) FROM {table} WHERE {field} IS NOT NULL ORDER BY {vector} <#> %(q)s LIMIT %(k)s"
-)
 
 
 def note(uri: str, name: str, k: int, example: FilterExample) -> tuple[str, str]:

@@ -1,16 +1,13 @@
 """Qdrant: a server by its URI. The client's local mode, which unpickles what a folder holds, is never used."""
 
 import os
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
 import numpy as np
 
-from vsehub.checks import fail, require
 from vsehub.serving.databases.base import CONNECT_SECONDS, Aliased, FilterExample, ItemRows, Shape, key_of
-from vsehub.serving.databases.foreign import FIELD, SHORTLIST, Foreign
 
 BATCH = 500
 PATIENCE = 300  # seconds for one request, once a server has answered
@@ -164,113 +161,6 @@ def _rows(found: Sequence[Any]) -> ItemRows:
     vectors = np.array([one.vector for one in found], np.float32)
     payloads = [one.payload or {} for one in found]
     return ItemRows([one["id"] for one in payloads], vectors, [one.get("label") or "" for one in payloads])
-
-
-class QdrantPayload(Foreign):
-    """A payload of the points of Qdrant, whose ids are whole numbers or UUIDs. vector_column: the vector's name."""
-
-    usual_vector = None
-
-    def __init__(self, *given: Any):
-        from qdrant_client import QdrantClient
-
-        super().__init__(*given)
-        key = os.environ.get("QDRANT_API_KEY")
-        settings: dict[str, Any] = {"url": self.uri, "api_key": key, "check_compatibility": False}
-        with closing(QdrantClient(timeout=CONNECT_SECONDS, **settings)) as asked:
-            asked.get_collections()
-        self._client = QdrantClient(timeout=PATIENCE, **settings)
-
-    def check(self) -> bool:
-        """See `Foreign`."""
-        from qdrant_client.models import Distance, Filter, IsEmptyCondition, PayloadField, VectorParams
-
-        name, where = self.place.name, self.place.address
-        require(self._client.collection_exists(name), f"correct: there is no collection {where}")
-        vectors = self._client.get_collection(name).config.params.vectors
-        own = vectors if self.vector_column is None else (vectors or {}).get(self.vector_column)  # type: ignore[union-attr]
-        if not isinstance(own, VectorParams):
-            fail(f"correct: {where} has no vector {self.vector_column or 'without a name'}; give correct_vector=NAME")
-        require(
-            own.distance in (Distance.DOT, Distance.COSINE),
-            f"correct: {where} is searched by {own.distance}; the correction is of inner products or cosines",
-        )
-        empty = IsEmptyCondition(is_empty=PayloadField(key=FIELD))
-        return self._client.count(name, count_filter=Filter(must_not=[empty]), exact=True).count > 0
-
-    def among(self, ids: Sequence[str]) -> set[str]:
-        """See `Foreign`."""
-        from qdrant_client.models import Filter, HasIdCondition, HasVectorCondition
-
-        points = [_point(one) for one in ids]
-        known = HasIdCondition(has_id=[one for one in points if one is not None])
-        asked = Filter(must=[known, HasVectorCondition(has_vector=self.vector_column or "")])
-        held, _ = self._client.scroll(self.place.name, asked, limit=len(ids), with_payload=False)
-        found = {str(one.id) for one in held}
-        return {one for one, point in zip(ids, points, strict=True) if str(point) in found}
-
-    def write(self, bias: Sequence[float]) -> None:
-        """See `Foreign`."""
-        from qdrant_client.models import SetPayload, SetPayloadOperation
-
-        for ids, values in self.batches(bias):
-            changes = [
-                SetPayloadOperation(set_payload=SetPayload(payload={FIELD: value}, points=[_point(one)]))
-                for one, value in zip(ids, values, strict=True)
-            ]
-            self._client.batch_update_points(self.place.name, changes, wait=True)
-
-    def find(self, query: np.ndarray, k: int, corrected: bool) -> list[tuple[str, float]]:
-        """See `Foreign`."""
-        from qdrant_client import models
-
-        empty = models.IsEmptyCondition(is_empty=models.PayloadField(key=FIELD))
-        asked: Any = {"query": query.tolist(), "using": self.vector_column, "filter": models.Filter(must_not=[empty])}
-        if not corrected:
-            plain = {"query_filter": asked.pop("filter"), "with_payload": False}
-            found = self._client.query_points(self.place.name, **asked, **plain, limit=k)
-        else:
-            scaled = models.MultExpression(mult=[self.scale, "$score"])
-            rule = models.FormulaQuery(
-                formula=models.SumExpression(sum=[scaled, models.MultExpression(mult=[-1.0, FIELD])])
-            )
-            shortlist = models.Prefetch(**asked, limit=max(k, SHORTLIST))
-            found = self._client.query_points(
-                self.place.name, prefetch=shortlist, query=rule, limit=k, with_payload=False
-            )
-        return [(str(hit.id), hit.score) for hit in found.points]
-
-    def note(self, k: int) -> tuple[str, str]:
-        """See `Foreign`."""
-        named = f", using={self.vector_column!r}" if self.vector_column else ""
-        return (
-            "import os\n\nimport numpy as np\nfrom qdrant_client import QdrantClient, models\n",
-            f'client = QdrantClient(url={str(self.place.uri)!r}, api_key=os.environ.get("QDRANT_API_KEY"))\n'
-            f'empty = models.IsEmptyCondition(is_empty=models.PayloadField(key="{FIELD}"))\n'
-            f"only = models.Filter(must_not=[empty])  # further conditions: must=[models.FieldCondition(...)]\n"
-            f'scaled = models.MultExpression(mult=[{self.scale!r}, "$score"])\n'
-            f'less = models.MultExpression(mult=[-1.0, "{FIELD}"])\n'
-            f"rule = models.FormulaQuery(formula=models.SumExpression(sum=[scaled, less]))\n"
-            f"ask = dict(limit={max(k, SHORTLIST)}, filter=only{named})\n"
-            f"shortlists = [models.Prefetch(query=one.tolist(), **ask) for one in vectors]\n"
-            f'found = [client.query_points("{self.place.name}", prefetch=one, query=rule, limit={k}) '
-            f"for one in shortlists]\n"
-            f"ids = [[str(hit.id) for hit in answer.points] for answer in found]\n",
-        )
-
-    def close(self) -> None:
-        """See `Foreign`."""
-        self._client.close()
-
-
-def _point(name: str) -> Any:
-    """The id of a point: a whole number or a UUID; None for another text."""
-    if name.isascii() and name.isdecimal():
-        return int(name)
-    try:
-        return str(uuid.UUID(name))
-    except ValueError:
-        return None
 
 
 def note(uri: str, name: str, k: int, example: FilterExample) -> tuple[str, str]:
