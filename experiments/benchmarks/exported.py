@@ -1,4 +1,4 @@
-"""Exported encoders against the checkpoint's own in vsehub, which takes turns with them on a CPU.
+"""Exported encoders in ONNX Runtime against the checkpoint's own in vsehub, in turns on a CPU.
 
 Random weights. Captions of 6 to 20 words, sorted by length and cut into batches, as vsehub encodes a split. "gru" has
 1,024 dimensions; vsehub runs the prefixes that captions share once. "cnn" takes 64 x 64 pixels. The towers are CLIP's.
@@ -16,7 +16,7 @@ import torch
 
 from experiments.benchmarks import common
 from vsehub.encoders import ImageCNN, ImageTower, TextGRU, TextTower, TextTransformer
-from vsehub.export import Onnx, TorchExport
+from vsehub.export import Onnx
 from vsehub.export.model import Encoded, write_encoder
 from vsehub.types import Encoder
 
@@ -94,23 +94,21 @@ def plain_words(encoder: TextGRU, batches: list[Batch]) -> Callable[[], object]:
 
 
 def measured(name: str, made: Callable, rounds: int, folder: Path) -> dict:
-    """The times of the encoder and of both exported ones, their ratios, and the largest difference."""
+    """The times of the encoder and of the exported one, their ratio, and the largest difference."""
     torch.manual_seed(0)
     side, encoder, axes, batches, tried = made()
     encoder = encoder.eval()
-    found: dict = {"name": name, "rows": sum(len(one[0]) for one in batches), "differences": {}}
+    found: dict = {"name": name, "rows": sum(len(one[0]) for one in batches)}
 
     def own() -> object:
         with torch.no_grad():
             return [encoder(*batch) for batch in batches]
 
-    ways: dict[str, Callable[[], object]] = {"vsehub": own}
-    for form in (Onnx(), TorchExport()):
-        told = write_encoder(Encoded(side, encoder, tried, axes), form, folder)
-        run = form.opened(folder / told["file"])
-        arrays = [[part.numpy() for part in batch] for batch in batches]
-        ways[form.name] = lambda run=run, arrays=arrays: [run(*one) for one in arrays]
-        found["differences"][form.name] = told["largest_difference"]
+    told = write_encoder(Encoded(side, encoder, tried, axes), Onnx(), folder)
+    run = Onnx().opened(folder / told["file"])
+    arrays = [[part.numpy() for part in batch] for batch in batches]
+    ways: dict[str, Callable[[], object]] = {"vsehub": own, "onnx": lambda: [run(*one) for one in arrays]}
+    found["difference"] = told["largest_difference"]
     if isinstance(encoder, TextGRU) and not encoder.gru.bidirectional:
         ways["plain"] = plain_words(encoder, batches)
     seconds = common.interleave(ways, rounds, torch.device("cpu"), warmup=2)
@@ -125,12 +123,11 @@ def text(entries: list[dict]) -> str:
     """The table."""
     rows = []
     for one in entries:
-        ratios = [f"{one[way]['ratio']:.2f}, {common.target(one[way]['ratio'], LIMIT)}" for way in one["differences"]]
-        times = [common.shown(one[way]) for way in ("vsehub", *one["differences"])]
+        ratio = f"{one['onnx']['ratio']:.2f}, {common.target(one['onnx']['ratio'], LIMIT)}"
+        times = [common.shown(one[way]) for way in ("vsehub", "onnx")]
         plain = f"{one['plain']['ratio']:.2f}" if "plain" in one else ""
-        rows.append([one["name"], one["rows"], times[0], times[1], ratios[0], times[2], ratios[1], plain])
-    columns = ["encoder", "rows", "vsehub (least to most)", "onnx", "median ratio of a round", "torch_export", "ratio"]
-    columns.append("ratio of plain")
+        rows.append([one["name"], one["rows"], *times, ratio, plain])
+    columns = ["encoder", "rows", "vsehub (least to most)", "onnx", "median ratio of a round", "ratio of plain"]
     return common.table(columns, rows)
 
 

@@ -16,8 +16,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import torch
-from PIL import Image
 
 import vsehub
 from vsehub.data.text.tokens import TokenTable
@@ -32,30 +30,22 @@ def onnx_runtime():
     return pytest.importorskip("onnxruntime", reason="format=onnx needs onnxruntime: vsehub[export]")
 
 
-def runners(form, folder, told):
+def runners(folder, told):
     """The exported encoders as functions of arrays, without code of vsehub."""
-    if form == "onnx":
-        runtime = onnx_runtime()
+    runtime = onnx_runtime()
 
-        def opened(side):
-            session = runtime.InferenceSession(folder / told[side]["file"])
-            return lambda *given: session.run(None, dict(zip(told[side]["inputs"], given, strict=True)))[0]
-    else:
-
-        def opened(side):
-            program = torch.export.load(folder / told[side]["file"]).module()
-            return lambda *given: program(*map(torch.from_numpy, given)).detach().numpy()
+    def opened(side):
+        session = runtime.InferenceSession(folder / told[side]["file"])
+        return lambda *given: session.run(None, dict(zip(told[side]["inputs"], given, strict=True)))[0]
 
     return opened("image"), opened("text")
 
 
-@pytest.mark.parametrize("form", ["onnx", pytest.param("torch_export", marks=pytest.mark.long)])
 @pytest.mark.long
-def test_a_whole_split_is_ranked_as_by_the_checkpoint(form, trained, run_here, tmp_path):
-    if form == "onnx":
-        onnx_runtime()
+def test_a_whole_split_is_ranked_as_by_the_checkpoint(trained, run_here, tmp_path):
+    onnx_runtime()
     best = trained / "checkpoints" / "best.safetensors"
-    said = run_here("export", f"checkpoint={best}", f"format={form}", "out=out")
+    said = run_here("export", f"checkpoint={best}", "format=onnx", "out=out")
     assert "similarity: Cosine, to be computed by you: divide each vector by its norm" in said
     told = json.loads((tmp_path / "out" / "export.json").read_text())
     assert told["checkpoint"] == {"file": best.name, "sha256": hashlib.sha256(best.read_bytes()).hexdigest()}
@@ -65,7 +55,7 @@ def test_a_whole_split_is_ranked_as_by_the_checkpoint(form, trained, run_here, t
     model = vsehub.load(best, device="cpu")
     split = model.split("test")
     table = TokenTable.build(model.vocabulary, split.captions, model.max_words)
-    image, text = runners(form, tmp_path / "out", told)
+    image, text = runners(tmp_path / "out", told)
     captions = [one.numpy() for one in table.batch(np.arange(len(table)))]
     found = [image(np.array(split.images[:])), text(*captions)]
     wanted = [model.encode_images(split.images).numpy(), model.encode_texts(split.captions).numpy()]
@@ -80,17 +70,18 @@ def test_a_whole_split_is_ranked_as_by_the_checkpoint(form, trained, run_here, t
         inverted = -np.diff(np.take_along_axis(scores, order, axis=1), axis=1)
         assert inverted.min() > -1e-5  # other positions only where the checkpoint's scores are tied
     assert "already holds an exported model" in run_here(
-        "export", f"checkpoint={best}", f"format={form}", "out=out", status=2
+        "export", f"checkpoint={best}", "format=onnx", "out=out", status=2
     )
 
 
 @pytest.mark.long
 def test_encoders_of_sets_are_exported_without_the_similarity(vsehub, tmp_path):
+    onnx_runtime()
     settings = ("similarity=scan_t2i", "image_encoder.pooling=none", "text_encoder=text_scan")
     small = ("trainer.max_epochs=1", "bank=none", "hydra.run.dir=run")
     vsehub("train", *settings, *small, cwd=tmp_path, small=True)
     best = "checkpoint=run/checkpoints/best.safetensors"
-    said = vsehub("export", best, "format=torch_export", "out=out", cwd=tmp_path).out
+    said = vsehub("export", best, "format=onnx", "out=out", cwd=tmp_path).out
     assert "similarity: CrossAttention, to be computed by you: cross-attention between the vectors" in said
     told = json.loads((tmp_path / "out" / "export.json").read_text())
     assert told["text"]["outputs"] == told["image"]["outputs"] == ["vectors", "inside"]
@@ -99,7 +90,7 @@ def test_encoders_of_sets_are_exported_without_the_similarity(vsehub, tmp_path):
 
 @pytest.fixture
 def given(tmp_path):
-    """Items of which two are copies, queries drawn to one of them, truth, pictures of all items but the last."""
+    """Items of which two are copies, queries drawn to one of them, and truth."""
     generator = np.random.default_rng(0)
     items = generator.normal(size=(ITEMS, DIM))
     items[7] = items[3]
@@ -111,9 +102,6 @@ def given(tmp_path):
     (tmp_path / "labels.txt").write_text("".join(f"thing {row}\n" for row in range(ITEMS)))
     pairs = [f"{query},item {item}\n" for query, item in enumerate(wanted) if query % 5]
     (tmp_path / "pairs.csv").write_text("query,item\n" + "".join(pairs))
-    (tmp_path / "photos").mkdir()
-    for row in range(ITEMS - 1):
-        Image.new("RGB", (8, 8), (10 * row, 0, 0)).save(tmp_path / "photos" / f"item {row}.png")
     return wanted
 
 
@@ -213,58 +201,6 @@ def test_embedding_atlas_opens_the_table_by_the_printed_line(given, run_here, tm
         program.wait()
 
 
-def test_items_for_fiftyone(given, run_here, tmp_path):
-    pictures = ("item_images=photos", "format=fiftyone", "truth=pairs.csv")
-    said = run_here("export", *VECTORS, *pictures, "out=samples")
-    assert "1 of the 20 items have no picture and were left out" in said
-    assert "open it: fiftyone app view --dataset-dir samples --type fiftyone.types.FiftyOneDataset" in said
-    metadata = json.loads((tmp_path / "samples" / "metadata.json").read_text())
-    assert set(metadata) == {"media_type", "info"}  # with a version FiftyOne wants documents of its database
-    assert metadata["media_type"] == "image"
-    assert metadata["info"] == {"k": K, "criterion": "csls", "items": ITEMS, "written_by": "vsehub export"}
-    samples = json.loads((tmp_path / "samples" / "samples.json").read_text())["samples"]
-    assert [one["row"] for one in samples] == list(range(ITEMS - 1))
-    for one in samples:
-        assert one["filepath"] == str(tmp_path / "photos" / f"{one['item_id']}.png")
-        assert (one["tags"], one["metadata"]) == (["hub"] * one["hub"], None)
-    names = ("n_k", "hub", "displaced")
-    last = {
-        f"{name}{ending}": one[-1].item()
-        for ending in ("", "_corrected")
-        for name, one in zip(names, expected(tmp_path, given, bool(ending)), strict=True)
-    }
-    check_columns(tmp_path, given, {name: [*(one[name] for one in samples), last[name]] for name in last})
-
-
-READ = """
-import json, sys
-import fiftyone.utils.data.importers as importers
-found = importers._handle_legacy_formats(importers.FiftyOneDatasetImporter(dataset_dir=sys.argv[1]))
-with found:
-    print(json.dumps([[one.media_type, one["row"], one["n_k"], one["hub"]] for one in found]))
-"""
-
-
-def test_fiftyone_reads_the_samples(given, run_here, tmp_path):
-    """By its own importer, which needs no database up to here; the printed line is understood by its command line."""
-    program = shutil.which("fiftyone")
-    if program is None:
-        pytest.skip("fiftyone is not on the path")
-    said = run_here("export", *VECTORS, "item_images=photos", "format=fiftyone", "out=samples")
-    own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    own |= {"HOME": str(tmp_path), "FIFTYONE_DO_NOT_TRACK": "1"}
-    python = Path(program).parent / "python"
-    done = subprocess.run([python, "-c", READ, "samples"], capture_output=True, text=True, cwd=tmp_path, env=own)
-    assert done.returncode == 0, done.stderr
-    counts, hubs, _ = expected(tmp_path, given, False)
-    wanted = [["image", row, counts[row].item(), hubs[row].item()] for row in range(ITEMS - 1)]
-    assert json.loads(done.stdout.splitlines()[-1]) == wanted
-    (line,) = re.findall(r"^open it: (.*)$", said, re.M)
-    words = shlex.split(line)
-    known = subprocess.run([*words[:3], "--help"], capture_output=True, text=True, cwd=tmp_path, env=own).stdout
-    assert all(word in known for word in words if word.startswith("--"))
-
-
 def lines_of(page):
     text = (ROOT / page).read_text()
     text = "\n".join(text.split("```")[1::2]) if page.endswith(".md") else text
@@ -275,7 +211,7 @@ def lines_of(page):
 @pytest.mark.parametrize(
     ("page", "count"),
     [
-        *(pytest.param(one, 4, marks=pytest.mark.long) for one in ("docs/export.md", "conf/export.yaml")),
+        *(pytest.param(one, 2, marks=pytest.mark.long) for one in ("docs/export.md", "conf/export.yaml")),
         ("README.md", 2),
     ],
 )

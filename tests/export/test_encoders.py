@@ -1,4 +1,4 @@
-"""Every kind of encoder, exported in each format, gives the vectors that it gives itself, whatever the batch."""
+"""Every kind of encoder, exported as ONNX, gives the vectors that it gives itself, whatever the batch."""
 
 import pytest
 import torch
@@ -19,17 +19,14 @@ from vsehub.encoders import (
 )
 from vsehub.export.model import Encoded, write_encoder
 from vsehub.export.onnx import Onnx
-from vsehub.export.torch_export import TorchExport
 
 PICTURES = (3, 32, 32)
 PIXELS = {"images": {0: "batch"}}
 TOKENS = {"texts": {0: "batch", 1: "length"}, "lengths": {0: "batch"}}
 
 
-@pytest.fixture(params=["onnx", pytest.param("torch_export", marks=pytest.mark.long)])
-def form(request):
-    if request.param == "torch_export":
-        return TorchExport()
+@pytest.fixture
+def form():
     for package in ("onnx", "onnxscript", "onnxruntime"):
         pytest.importorskip(package, reason=f"format=onnx needs {package}: vsehub[export]")
     return Onnx()

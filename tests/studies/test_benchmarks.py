@@ -154,7 +154,7 @@ def test_exported_encoders(scripts, tmp_path):
     exported = scripts["exported"]
     made = exported.encoders("ViT-B-32", 4)["cnn"]
     entry = exported.measured("cnn", made, 2, tmp_path)
-    assert all(one < 1e-4 for one in entry["differences"].values())
+    assert entry["difference"] < 1e-4
     assert "| cnn | 4 |" in exported.text([entry])
     side, _, _, batches, _ = exported.encoders("ViT-B-32", 4)["gru"]()
     assert side == "text"

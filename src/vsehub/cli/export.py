@@ -67,11 +67,6 @@ def export_items(cfg: DictConfig, name: str) -> None:
     """Rank items for queries under a criterion, and write the items with what was measured of them."""
     form = items_format(cfg, name)
     settings = Settings.of(cfg, "export", "an export", (RESULT, PAGE, *form.files))
-    require(
-        not form.needs_images or settings.files["item_images"] is not None,
-        f"format={name} shows pictures; give item_images=FOLDER, whose files are named after the ids, or a text file "
-        "with one path per line",
-    )
 
     from vsehub.criteria import Auto, NearestNeighbor
     from vsehub.export.items import MeasuredItems

@@ -21,7 +21,7 @@ COMMANDS = {
     "calibrate": "learn from known answers which scores mean that nothing is there",
     "serve": "look at a collection in a browser: search, corrections side by side, hubs",
     "diagnose": "measure the hubness of your own embeddings under several criteria",
-    "export": "write a checkpoint as ONNX or for torch.export, or embeddings for Embedding Atlas or FiftyOne",
+    "export": "write a checkpoint as ONNX, or embeddings for Embedding Atlas",
     "wandb-dashboard": "build a view of a wandb project, comparing losses",
 }
 

@@ -13,11 +13,11 @@ Axes = Mapping[str, Mapping[int, str]]
 _SHOWN = 400  # characters of what torch says
 
 
-def capture(side: str, name: str, export: Callable[[], None], hint: str) -> None:
+def capture(side: str, name: str, export: Callable[[], None]) -> None:
     """Call `export`, which captures and writes an encoder, with torch's plain operators and without torch's notes.
 
-    side, name: of the encoder and the format. Raises InputError, with what torch says of the operator and `hint`, if
-    the format cannot express the encoder.
+    side, name: of the encoder and the format. Raises InputError, with what torch says of the operator, if the format
+    cannot express the encoder.
     """
     try:
         with torch.no_grad(), _plain_attention(), quiet():
@@ -26,7 +26,7 @@ def capture(side: str, name: str, export: Callable[[], None], hint: str) -> None
         if isinstance(error, OSError) or is_out_of_memory(error):  # a full disk, say
             raise
         raise InputError(
-            f"the {side} encoder cannot be exported as {name}, nothing was written: {_reason(error)}. {hint}"
+            f"the {side} encoder cannot be exported as {name}, nothing was written: {_reason(error)}"
         ) from error
 
 

@@ -80,10 +80,9 @@ class MeasuredItems:
 
 
 class ItemsFormat(ABC):
-    """A format of items. files: the names of those that it writes. needs_images: whether items must have pictures."""
+    """A format of items. files: the names of those that it writes."""
 
     files: tuple[str, ...]
-    needs_images: bool = False
 
     @abstractmethod
     def write(self, items: MeasuredItems, folder: Path) -> None:

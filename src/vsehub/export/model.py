@@ -132,14 +132,14 @@ def write_encoder(one: Encoded, form: ModelFormat, folder: Path) -> dict[str, An
             require(
                 got.shape == want.shape,
                 f"the exported {one.side} encoder gives {name} of shape {got.shape}, the checkpoint {want.shape}; "
-                "nothing was written. Give another format",
+                "nothing was written",
             )
             apart = np.abs(got.astype(np.float32) - want.astype(np.float32)).max()
             difference = float(np.maximum(difference, apart / max(1.0, float(np.abs(want).max()))))  # NaN stays
     require(
         difference <= TOLERANCE,
         f"the exported {one.side} encoder differs from the checkpoint's by {difference:.1e}, more than "
-        f"{TOLERANCE:.0e}; nothing was written. Give another format",
+        f"{TOLERANCE:.0e}; nothing was written",
     )
     return {
         "file": path.name,

@@ -49,7 +49,7 @@ class Onnx(ModelFormat):
             assert program is not None  # by dynamo=True
             program.save(str(path), external_data=size > LIMIT)
 
-        capture(side, self.name, export, "Give format=torch_export, which keeps torch's own operators")
+        capture(side, self.name, export)
 
     def opened(self, path: Path) -> Run:
         """See `ModelFormat`."""
@@ -61,7 +61,7 @@ class Onnx(ModelFormat):
             said = str(error).strip().partition("\n")[0][:300]
             raise InputError(
                 f"ONNX Runtime {onnxruntime.__version__} cannot open the exported {path.name} ({said}). Install a "
-                "newer onnxruntime, or give format=torch_export"
+                "newer onnxruntime"
             ) from error
         names = [one.name for one in session.get_inputs()]
 
