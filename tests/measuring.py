@@ -14,12 +14,10 @@ def measure(
     positives=None,
     *,
     reference_items=None,
-    parts=None,
     rounded=False,
     seed=0,
     engine=None,
 ):
     engine = engine or Local(rounded=rounded)
-    engine = engine if parts is None else engine.keeping(parts)
     sides = Sides.of(queries, items, reference, reference_items, positives)
     return measure_sides(sides, criteria, k, engine, seed)

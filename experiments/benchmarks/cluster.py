@@ -29,7 +29,6 @@ from vsehub.data.vectors.embeddings import VectorFile, open_vectors
 from vsehub.rerank.cluster import Cluster
 from vsehub.rerank.engines import Engine, Local
 from vsehub.rerank.measure import measure
-from vsehub.rerank.parts import Parts
 from vsehub.rerank.shards import divided, lists_bytes, shard_rows, terms_bytes
 from vsehub.rerank.sides import Sides
 
@@ -75,8 +74,7 @@ def ranked(
 ) -> None:
     """The rankings under a criterion, by the engine or in this process; its seconds of CPU are added to `cpu`."""
     began = cpu_seconds()
-    with tempfile.TemporaryDirectory() as folder:
-        measure(Sides.of(queries, items, reference), {name: CRITERIA[name]}, K, engine.keeping(Parts(folder, {})))
+    measure(Sides.of(queries, items, reference), {name: CRITERIA[name]}, K, engine)
     cpu.append(cpu_seconds() - began)
 
 
@@ -105,7 +103,7 @@ def compare(count: int, queries: int, reference: int, rounds: int) -> dict[str, 
             began = time.perf_counter()
             list(one.workers.run(nothing, ((number, (number,)) for number in range(EMPTY))))
             empty = (time.perf_counter() - began) / EMPTY
-            ((_, peak, _),) = one.workers.run(peak_memory, [(0, ())])
+            ((_, peak),) = one.workers.run(peak_memory, [(0, ())])
     return {
         "items": len(items),
         "queries": queries,

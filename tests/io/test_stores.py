@@ -1,20 +1,14 @@
 """Output folders behind an address: another file system of fsspec stands for an object store."""
 
 import json
-import time
-from contextlib import contextmanager, suppress
 
 import fsspec
-import numpy as np
 import pytest
 
 from vsehub.checks import InputError
-from vsehub.io import stores
 from vsehub.io.outputs import MARK, Output
-from vsehub.io.unfinished import UnfinishedWork
 
 NAMES = ("index.html", "result.json")
-WORK = {"k": 10}
 
 
 @pytest.fixture
@@ -30,14 +24,6 @@ def memory(tmp_path, monkeypatch):
 
 def there(files, folder="/bucket/one"):
     return sorted(path.removeprefix(f"{folder}/") for path in files.find(folder))
-
-
-@contextmanager
-def interrupted(out):
-    """Hold an output, and press Ctrl-C at the end of the block."""
-    with suppress(KeyboardInterrupt), out.held():
-        yield
-        raise KeyboardInterrupt
 
 
 def written(address="memory://bucket/one", **settings):
@@ -77,46 +63,6 @@ def test_ours_is_replaced_only_on_demand_and_others_never(memory):
     memory.pipe_file("/bucket/three/photo.jpg", b"mine")
     with pytest.raises(InputError, match=r"holds photo.jpg, which vsehub did not write"):
         Output("memory://bucket/three", "a report", NAMES)
-
-
-def test_unfinished_work_goes_on_from_another_machine(memory, tmp_path, monkeypatch):
-    monkeypatch.setattr(stores, "SECONDS", 0.01)
-    first = Output("memory://bucket/one", "a report", NAMES)
-    with interrupted(first):
-        work = UnfinishedWork(first / "parts", WORK)
-        work.store("a", {"x": np.arange(3)})
-        deadline = time.monotonic() + 30
-        while "parts/a.part.npz" not in there(memory):  # while the work goes on, so that a kill loses little
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        work.store("b", {"x": np.arange(4)})
-        work.drop("a")
-    assert there(memory) == ["parts/b.part.npz", "parts/settings.json"]
-
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
-    second = Output("memory://bucket/one", "a report", NAMES)
-    assert second.folder != first.folder
-    with second.held():
-        work = UnfinishedWork(second / "parts", WORK)
-        assert work.load("a") is None
-        assert np.array_equal(work.load("b")["x"], np.arange(4))
-        second.begin(["index.html"])
-        (second / "index.html").write_text("done")
-        work.remove()
-        second.finish()
-    assert there(memory) == [MARK, "index.html"]
-
-
-def test_copies_of_an_earlier_command_here_are_not_believed(memory):
-    """Another machine has replaced the unfinished work by work of other settings, with files of the same sizes."""
-    first = Output("memory://bucket/one", "a report", NAMES)
-    with interrupted(first):
-        UnfinishedWork(first / "parts", WORK).store("a", {"x": np.arange(3)})
-    settings = memory.cat_file("/bucket/one/parts/settings.json")
-    memory.pipe_file("/bucket/one/parts/settings.json", settings.replace(b"10", b"11"))
-    again = Output("memory://bucket/one", "a report", NAMES)
-    with again.held(), pytest.raises(InputError, match=r"another command \(other k\)"):
-        UnfinishedWork(again / "parts", WORK)
 
 
 def test_a_store_that_refuses(memory, monkeypatch):

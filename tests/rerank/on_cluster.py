@@ -25,7 +25,6 @@ from vsehub.criteria import CSLS, DualBankSinkhorn, MutualProximity, QBNorm, Sin
 from vsehub.data.vectors.embeddings import open_vectors
 from vsehub.rerank import cluster, shards
 from vsehub.rerank.cluster import Cluster
-from vsehub.rerank.parts import Parts
 
 K = 12
 CRITERIA = {
@@ -73,7 +72,7 @@ def equal_to_local():
     bank = np.load("bank.npy")
     alone = measure(*sides, reference_items=bank)
     with Cluster(shard_rows=37).started() as (engine, named):
-        found = measure(*sides, reference_items=bank, parts=Parts("equal", {}), engine=engine)
+        found = measure(*sides, reference_items=bank, engine=engine)
     return {
         "named": named,
         "criteria": {
@@ -106,7 +105,7 @@ def lost_worker():
     folder = str(Path("tries").absolute())
     with Cluster().started() as (engine, _):
         jobs = ((number, (number, shard)) for number, shard in enumerate(found))
-        done = {number: value for number, value, _ in engine.workers.run(dies_once, jobs)}
+        done = {number: value for number, value in engine.workers.run(dies_once, jobs)}
     tried = [len(list(Path("tries").glob(f"{number}-*"))) for number in range(len(found))]
     return {"done": sorted(done), "tries": tried}
 
@@ -123,27 +122,6 @@ def refused_by_worker():
     shard = shards.Shard(str(Path("absent.npy").absolute()), 3, 0, 3, 0, None)
     with Cluster().started() as (engine, _):
         return refused(lambda: list(engine.workers.run(shards.looked_through, [(0, (shard,))])))[0]
-
-
-def killed_driver():
-    """Parts that were there when the command was killed, and those that the next command wrote."""
-    out = Path("killed")
-    many = (*RERANK, f"out={out}", "engine=ray", "shard_rows=14")
-    address = ray.get_runtime_context().gcs_address
-    code = "import sys; from vsehub.cli.main import main; sys.argv[0] = 'vsehub'; main()"
-    driver = subprocess.Popen([sys.executable, "-c", code, *many, f"ray_address={address}"])
-    while driver.poll() is None and not list(out.glob("parts/pass-sinkhorn-2-*")):
-        time.sleep(0.005)
-    driver.kill()
-    driver.wait()
-    there = {path.name.removesuffix(".part.npz") for path in out.glob("parts/*.part.npz")}
-    written, put = [], Parts.put
-    Parts.put = lambda parts, name, *own: (written.append(name), put(parts, name, *own))[1]
-    try:
-        status = run(*many)
-    finally:
-        Parts.put = put
-    return {"status": status, "killed": driver.returncode, "there": sorted(there), "written": written}
 
 
 def without_room():
@@ -185,7 +163,7 @@ if __name__ == "__main__":
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.chdir(sys.argv[1])
     ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
-    checks = (equal_to_local, same_files, lost_worker, refused_by_worker, killed_driver, lost_for_good, without_room)
+    checks = (equal_to_local, same_files, lost_worker, refused_by_worker, lost_for_good, without_room)
     checks = (*checks, asks_for_a_token)
     answer, seconds = {}, {}
     for check in checks:

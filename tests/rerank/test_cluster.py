@@ -80,21 +80,6 @@ def test_a_lost_worker_costs_its_shard_alone(on_ray):
 
 @needs_ray
 @pytest.mark.long
-def test_a_killed_command_continues(on_ray):
-    folder, found, _ = on_ray
-    found = found["killed_driver"]
-    assert found["killed"] == -9
-    assert found["status"] is None
-    assert "shared-sinkhorn-1" in found["there"]
-    assert not set(found["there"]) & set(found["written"])
-    passes = {name.rpartition("-")[0] for name in found["written"] if name.startswith("pass-")}
-    assert passes <= {f"pass-sinkhorn-{number}" for number in range(2, 5)}
-    ranked, local = (read_ranking(folder / name / "ranking.parquet") for name in ("killed", "local"))
-    assert np.array_equal(np.asarray(ranked[0]), np.asarray(local[0]))
-
-
-@needs_ray
-@pytest.mark.long
 def test_without_room_for_a_worker_it_says_so(on_ray):
     (small, _), (taken, seconds) = on_ray[1]["without_room"].values()
     assert small.startswith("no machine of the Ray cluster has room for a worker: the cluster has 2 CPU")

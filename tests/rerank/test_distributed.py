@@ -1,4 +1,4 @@
-"""Items in shards give what the engine of one machine gives; what is done is not done again."""
+"""Items in shards give what the engine of one machine gives."""
 
 import fsspec
 import numpy as np
@@ -8,12 +8,10 @@ from measuring import measure
 
 from vsehub.checks import InputError
 from vsehub.cli.nodes import components
-from vsehub.criteria import CSLS, Chain, DualInvertedSoftmax, QBNorm, RelaxedGreedyMatching, Sinkhorn
+from vsehub.criteria import CSLS, Chain, DualInvertedSoftmax, QBNorm, RelaxedGreedyMatching
 from vsehub.data.vectors.embeddings import look_through, open_vectors
-from vsehub.rerank import parts as rerank_parts
 from vsehub.rerank import shards, tally
 from vsehub.rerank.distributed import Distributed, refuse_unsharded
-from vsehub.rerank.parts import Parts
 
 DIM, K = 8, 12
 # Of the files: fewer rows than K, as many as a shard, one row more than that, many.
@@ -21,22 +19,20 @@ FILES = (3, 37, 38, 127)
 
 
 class InTurn:
-    """Workers that are this process; the last job is done first. fails_after: jobs after which they are lost."""
+    """Workers that are this process; the last job is done first."""
 
     device = "cpu"
 
-    def __init__(self, fails_after=None):
-        self.asked, self.fails_after = [], fails_after
+    def __init__(self):
+        self.asked = []
 
     def share(self, array):
         return array
 
     def run(self, function, jobs):
         for number, arguments in reversed(list(jobs)):
-            if len(self.asked) == self.fails_after:
-                raise KeyboardInterrupt
             self.asked.append((function.__name__, number))
-            yield number, *shards.carried_out(function, *arguments)
+            yield number, shards.carried_out(function, *arguments)
 
 
 def unit(rows, seed, pull=0.3):
@@ -84,59 +80,30 @@ def same(one, other, criteria):
 
 
 @pytest.mark.long
-def test_shards_give_what_one_machine_gives(sides, tmp_path):
+def test_shards_give_what_one_machine_gives(sides):
     queries, items, reference, bank = sides
     criteria = dict(every_correction())
     assert len(criteria) > 10
     for seen, sizes in ((reference, (37, 5)), (None, (1000, None))):
         alone = measure(queries, items, criteria, seen, K, reference_items=bank)
         for rows in sizes:
-            parts = Parts(tmp_path / f"parts{rows}{seen is None}", {})
             workers = InTurn()
-            own = {"parts": parts, "reference_items": bank, "engine": Distributed(workers, rows)}
+            own = {"reference_items": bank, "engine": Distributed(workers, rows)}
             same(alone, measure(queries, items, criteria, seen, K, **own), criteria)
             count = len({number for name, number in workers.asked if name == "lists"})
             assert count == sum(-(-n // (rows or 16_384)) for n in FILES)
 
 
-def test_more_items_than_are_counted_each(sides, tmp_path, monkeypatch):
-    """Counts are held for the listed items only, and item terms in a file that leaves nothing behind."""
+def test_more_items_than_are_counted_each(sides, monkeypatch):
+    """Counts are held for the listed items only."""
     queries, items, reference, _ = sides
     criteria = {"csls": CSLS(), "qb_norm": QBNorm(k=2)}
     expected = measure(queries, items, criteria, reference, K)
     monkeypatch.setattr(tally, "COUNTED_EACH", 0)
-    monkeypatch.setattr(rerank_parts, "MAPPED_ROWS", 0)
-    mapped, parts = [], Parts(tmp_path / "parts", {})
-    map_file = Parts._mapped
-    monkeypatch.setattr(Parts, "_mapped", lambda own, *given: mapped.append(given[1]) or map_file(own, *given))
-    found = measure(queries, items, criteria, reference, K, parts=parts, engine=Distributed(InTurn(), 37))
+    found = measure(queries, items, criteria, reference, K, engine=Distributed(InTurn(), 37))
     same(expected, found, criteria)
     for one, other in zip(expected.rankings, found.rankings, strict=True):
         assert one.occurrences.dense().tolist() == other.occurrences.dense().tolist()
-    assert mapped == [len(items)]
-    parts.remove()
-    assert not (tmp_path / "parts").exists()
-
-
-def test_what_is_done_is_not_done_again(sides, tmp_path):
-    queries, items, reference, _ = sides
-    criteria = {"sinkhorn": Sinkhorn(0.05, rounds=3), "qb_norm": QBNorm(k=2), "csls": CSLS()}
-
-    def run(folder, workers):
-        parts = Parts(tmp_path / folder, {})
-        return measure(queries, items, criteria, reference, K, parts=parts, engine=Distributed(workers, 40))
-
-    whole = InTurn()
-    expected = run("whole", whole)
-    for stop in range(1, len(whole.asked), 8):
-        first, second = InTurn(stop), InTurn()
-        with pytest.raises(KeyboardInterrupt):
-            run(f"killed{stop}", first)
-        done = list((tmp_path / f"killed{stop}").glob("*-0.part.npz"))
-        if done:  # a damaged part is one that is not there
-            done[0].write_bytes(b"damaged")
-        same(expected, run(f"killed{stop}", second), criteria)
-        assert len(first.asked) + len(second.asked) - len(whole.asked) in (0, 1), stop
 
 
 def test_norms_are_those_of_the_whole(tmp_path):
@@ -169,8 +136,6 @@ def test_what_cannot_go_by_shards_is_refused(sides, tmp_path):
     refuse_unsharded(dict(every_correction()), True)
     with pytest.raises(InputError, match="is an array in this process"):
         shards.divided(open_vectors(unit(4, 0), "items"))
-    with pytest.raises(InputError, match="results are kept in a folder"):
-        measure(sides[0], sides[1], engine=Distributed(InTurn()))
     changed = shards.divided(sides[1])[0]
     np.save(changed.address, unit(2, 0))
     with pytest.raises(InputError, match=r"part_0\.npy.* has 2 rows on a worker and 3 where"):
@@ -191,10 +156,9 @@ def test_workers_fetch_the_files_of_their_shards(sides, tmp_path, monkeypatch):
     assert not (tmp_path / "caches").exists()
     assert torch.equal(found[2].opened().rows(0, 38), sides[1].rows(40, 78))
     assert len(list((tmp_path / "caches").rglob("*.npy"))) == 1
-    parts = Parts(tmp_path / "parts", {})
     criteria = {"csls": CSLS()}
     expected = measure(sides[0], sides[1], criteria, sides[2], K)
-    same(expected, measure(sides[0], items, criteria, sides[2], K, parts=parts, engine=Distributed(InTurn())), criteria)
+    same(expected, measure(sides[0], items, criteria, sides[2], K, engine=Distributed(InTurn())), criteria)
 
 
 def test_files_that_hold_the_rows(tmp_path, sides):

@@ -1,4 +1,4 @@
-"""The one-pass engine against dense matrices and loops, and a killed one against one that was left to end."""
+"""The one-pass engine against dense matrices and loops."""
 
 import math
 from dataclasses import replace
@@ -26,7 +26,6 @@ from vsehub.metrics import Positives
 from vsehub.neighbors import Kinds, tiles
 from vsehub.neighbors.given import UnitVectors
 from vsehub.rerank import measure as engine
-from vsehub.rerank.parts import Parts
 from vsehub.rerank.sides import Sides
 
 CRITERIA = {
@@ -147,14 +146,13 @@ def test_equal_scores_of_many_queries(sizes):
 
 
 @pytest.mark.parametrize(("queries", "items", "k"), [(30, 12, 4), (12, 30, 10), (9, 3, 2)])
-def test_matchings_are_made_for_each_k(queries, items, k, tmp_path):
-    """R@n and N_n come from the matching with n; the lists, and what changed, from that with k; parts keep all."""
+def test_matchings_are_made_for_each_k(queries, items, k):
+    """R@n and N_n come from the matching with n; the lists, and what changed, from that with k."""
     asked, among, _ = sides(queries, items)
     found, positives = pairs(queries, items)
     rgm = RelaxedGreedyMatching(relaxation=1.0)
     criteria = {"rgm": rgm, "csls": CSLS(k=3), "csls+rgm": Chain([CSLS(k=3), rgm])}
-    parts = Parts(tmp_path / "parts", {})
-    measured = measure(asked, among, criteria, None, k, positives, parts=parts)
+    measured = measure(asked, among, criteria, None, k, positives)
     scores = torch.from_numpy(asked) @ torch.from_numpy(among).T
     for one in (measured.rankings[1], measured.rankings[3]):
         orders = {n: ranked(criteria[one.name].rescore(scores, k=min(n, items))) for n in (1, 5, 10, k)}
@@ -168,8 +166,6 @@ def test_matchings_are_made_for_each_k(queries, items, k, tmp_path):
         assert (one.truth["map_r"] is None) == (k < max(map(len, found.values())))
         first = sum(row[0] != plain[0] for row, plain in zip(orders[k], ranked(scores), strict=True)) / queries
         assert one.changed["first"] == pytest.approx(first)
-    again = measure(asked, Breaking(among, 0), criteria, None, k, positives, parts=parts)
-    assert same(everything(again), everything(measured))
 
 
 def test_matchings_of_too_many_scores_or_other_queries(monkeypatch):
@@ -223,65 +219,10 @@ def test_positives_too_many_for_lists(monkeypatch):
         assert one.truth["r10"] > 0
 
 
-class Stopped(Exception):
-    """Stands for a kill."""
-
-
-class Breaking:
-    """Rows that break when they are asked for after so many times."""
-
-    def __init__(self, vectors, times):
-        self.vectors, self.times, self.shape = torch.from_numpy(vectors), times, vectors.shape
-
-    def __len__(self):
-        return len(self.vectors)
-
-    def rows(self, start, stop):
-        self.times -= 1
-        if self.times < 0:
-            raise Stopped
-        return self.vectors[start:stop]
-
-
-def everything(measured):
-    return [
-        (one.name, one.values, one.positions, one.hubness, one.histograms, one.truth, one.changed, *one.item_terms)
-        for one in measured.rankings
-    ]
-
-
 def same(left, right):
     if isinstance(left, torch.Tensor):
         return left.dtype == right.dtype and torch.equal(left, right)
     return all(map(same, left, right)) if isinstance(left, list | tuple) else left == right
-
-
-def test_a_killed_search_goes_on_and_ends_alike(monkeypatch, tmp_path):
-    """Broken off again and again, further on each time, until it is through; the last run repeats nothing."""
-    monkeypatch.setattr(tiles, "QUERIES_HELD", 4)
-    asked, among, other = sides(23, 40)
-    criteria = {"csls": CSLS(k=3), "qb_norm": QBNorm(), "sinkhorn": Sinkhorn(rounds=2)}
-    _, positives = pairs(23, 40)
-    unbroken = everything(measure(asked, among, criteria, other, 5, positives))
-    kills, left = 0, 2
-    while True:
-        parts = Parts(tmp_path / "parts", {"what": 1})
-        try:
-            again = measure(asked, Breaking(among, left), criteria, other, 5, positives, parts=parts)
-            break
-        except Stopped:
-            kills, left = kills + 1, left + 1
-            assert kills < 30
-    assert kills > 3
-    assert len(list((tmp_path / "parts").glob("lists-*.npz"))) == 6
-    assert same(everything(again), unbroken)
-    assert same(everything(measure(asked, Breaking(among, 0), criteria, other, 5, positives, parts=parts)), unbroken)
-    (tmp_path / "parts" / "lists-10-8.part.npz").write_bytes(b"PK half a file")
-    with pytest.raises(Stopped):
-        measure(asked, Breaking(among, 0), criteria, other, 5, positives, parts=parts)
-    assert same(everything(measure(asked, among, criteria, other, 5, positives, parts=parts)), unbroken)
-    parts.remove()
-    assert list(tmp_path.iterdir()) == []
 
 
 @looped(

@@ -19,7 +19,6 @@ from vsehub.neighbors.vectors import as_vectors
 from vsehub.rerank import scores as module
 from vsehub.rerank.inputs import open_scores
 from vsehub.rerank.names import Annotations
-from vsehub.rerank.parts import Parts
 from vsehub.rerank.scores import ScoreFile, look_through_scores
 
 DIM = 8
@@ -109,37 +108,6 @@ def test_of_the_reference_only_columns_are_read():
 
     reference = Columns(open_vectors((other @ item.T).numpy(), "reference_scores"))
     measure(given(query @ item.T), UnitVectors(23), {"csls": known()["csls"]}, reference, 5)
-
-
-class Stopped(Exception):
-    """Stands for a kill."""
-
-
-def test_killed_work_goes_on(monkeypatch, tmp_path):
-    """What was computed before the kill is not read again."""
-    monkeypatch.setattr(tiles, "HELD_ELEMENTS", 10 * 23)
-    query, item, _, _ = sides()
-    asked = []
-
-    class Breaking(ScoreFile):
-        def rows(self, start, stop):
-            asked.append(start)
-            if start == 20 and len(asked) < 6:
-                raise Stopped
-            return super().rows(start, stop)
-
-    scores = Breaking(open_vectors((query @ item.T).numpy(), "scores"))
-    criteria, parts = {"sinkhorn": known()["sinkhorn"]}, Parts(tmp_path / "parts", {"what": 1})
-    with pytest.raises(Stopped):
-        measure(scores, UnitVectors(23), criteria, k=5, parts=parts)
-    assert asked[-3:] == [0, 10, 20]
-    asked += [-1] * 6
-    again = measure(scores, UnitVectors(23), criteria, k=5, parts=parts)
-    assert 10 not in asked[asked.index(-1) :]
-    whole = measure(query, item, criteria, k=5)
-    for one, two in zip(whole.rankings, again.rankings, strict=True):
-        assert torch.equal(one.positions, two.positions)
-        assert torch.equal(one.values, two.values)
 
 
 def test_scores_that_are_moved_stay_scores(sizes):

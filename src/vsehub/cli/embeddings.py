@@ -214,7 +214,7 @@ def of_collection(place: "Place") -> "tuple[dict[str, VectorFile], KindMeans | N
 
 
 def finish(found: "Comparison", out: Output) -> list[str]:
-    """Write the page, then the record, and remove the parts. Returns the names of the files.
+    """Write the page, then the record. Returns the names of the files.
 
     Raises InputError, and leaves no result, if a file of vectors has changed.
     """
@@ -228,6 +228,5 @@ def finish(found: "Comparison", out: Output) -> list[str]:
     found.record["seconds"]["total"] = time.perf_counter() - found.began
     write_embeddings_report(found.record, out.folder)
     write_json(out / RESULT, found.record)
-    found.parts.remove()  # before the folder counts as finished: a kill in between leaves no parts behind
     out.finish()
     return [RESULT, PAGE]

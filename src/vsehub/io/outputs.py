@@ -10,9 +10,7 @@ from vsehub.checks import boolean, fail, require
 from vsehub.io.files import alone, is_full_disk, read_object, remove_abandoned, write_json
 from vsehub.io.stores import RemoteFolder, is_uri
 from vsehub.io.text import stays_inside
-from vsehub.io.unfinished import is_unfinished
 
-PARTS = "parts"  # the folder of unfinished work
 MARK = ".vsehub.json"  # the list of vsehub's files in a folder
 VERSION = 1
 
@@ -68,9 +66,8 @@ class Output:
     Raises InputError, before any work, if the folder cannot be written to, if it contains files of those names that
     vsehub did not write, a finished output that must not be replaced, or only files of other programs.
 
-    folder: where the files are written. For an address this is a local folder, whose files are sent by `begin`,
-    `finish` and, during the work, `held`. shown: the folder in messages. begun: whether the folder contains an
-    unfinished output of that kind.
+    folder: where the files are written. For an address this is a local folder, whose files are sent by `begin` and
+    `finish`. shown: the folder in messages. begun: whether the folder contains an unfinished output of that kind.
     """
 
     def __init__(self, folder: str | Path, kind: str, names: Iterable[str], overwrite: bool = False):
@@ -108,17 +105,10 @@ class Output:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Lock the folder against other processes of this machine within the block.
-
-        The parts of unfinished work behind an address are fetched first, and changed parts are sent.
-        """
+        """Lock the folder against other processes of this machine within the block."""
         with alone(self.folder, "writing"):
             self.recheck()  # another process may have finished in the meantime
-            if self._remote is None:
-                yield
-                return
-            with self._remote.kept_equal(PARTS):
-                yield
+            yield
 
     def begin(self, names: Iterable[str]) -> None:
         """Remove the files of an earlier command of this kind, and mark the folder as an unfinished output."""
@@ -147,23 +137,12 @@ class Output:
         return self.folder / name
 
     def _others(self) -> list[str]:
-        """The names in a folder without a mark, apart from hidden ones and folders of unfinished work."""
-        files: dict[str, list[str]] = {}
-        for name in self._listed():
-            top, _, rest = name.partition("/")
-            files.setdefault(top, []).append(rest)
-        unfinished = {top for top, inside in files.items() if "" not in inside and is_unfinished(inside)}
-        return sorted(top for top in files.keys() - unfinished if not top.startswith("."))
-
-    def _listed(self) -> list[str]:
-        """The names of all files in the folder and in its folders."""
+        """The names in a folder without a mark, apart from hidden ones."""
         if self._remote is not None:
-            return self._remote.names()
-        found = []
-        for path in self.folder.iterdir() if self.folder.is_dir() else ():
-            inside = [f"{path.name}/{one.name}" for one in path.iterdir()] if path.is_dir() else [path.name]
-            found += inside or [f"{path.name}/."]
-        return found
+            names = {name.partition("/")[0] for name in self._remote.names()}
+        else:
+            names = {path.name for path in self.folder.iterdir()} if self.folder.is_dir() else set()
+        return sorted(name for name in names if not name.startswith("."))
 
     def _note(self, finished: bool) -> None:
         mark = {"version": VERSION, "kind": self.kind, "finished": finished, "files": sorted(self.earlier)}

@@ -4,7 +4,6 @@ import hashlib
 import logging
 import re
 import shutil
-import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -17,7 +16,6 @@ from vsehub.io.text import stays_inside
 
 log = logging.getLogger(__name__)
 
-SECONDS = 30.0  # seconds between two copies of a changing folder
 _PROBE = ".vsehub-writable"
 
 
@@ -108,57 +106,9 @@ class RemoteFolder:
             elif path.suffix != ".lock" and path.name != ".lock":
                 path.unlink(missing_ok=True)
 
-    @contextmanager
-    def kept_equal(self, part: str) -> Iterator[None]:
-        """Send the changes of the local folder `part` in a thread within the block, and the last ones at its end.
-
-        Hidden files are left out. A failure within the block is logged and tried again; a failure at the end is raised.
-        """
-        names = [name for name in self.names() if name.startswith(f"{part}/")]
-        self.fetch(names)
-        states = self._states(part)
-        ended = threading.Event()
-
-        def send() -> None:
-            now = self._states(part)
-            for name in sorted(now):
-                if states.get(name) != now[name] and (self.local / name).is_file():
-                    self.send([name])
-                    states[name] = now[name]
-            gone = [name for name in states if not (self.local / name).is_file()]
-            if gone:
-                self.remove(gone)
-                for name in gone:
-                    del states[name]
-
-        def watch() -> None:
-            while not ended.wait(SECONDS):
-                try:
-                    send()
-                except (InputError, OSError) as error:
-                    log.warning("%s; it is tried again", error)
-
-        watcher = threading.Thread(target=watch, daemon=True, name="vsehub-send")
-        watcher.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            watcher.join()
-            send()
-
     def _path(self, name: str) -> str:
         require(stays_inside(name), f"{self._setting}: {self.uri} names the file {name!r}, which leads elsewhere")
         return f"{self._root}/{name}"
-
-    def _states(self, part: str) -> dict[str, tuple[int, int]]:
-        """Time and size of each file in a local folder."""
-        states = {}
-        for path in sorted((self.local / part).glob("*")):
-            if path.is_file() and not path.name.startswith("."):
-                facts = path.stat()
-                states[f"{part}/{path.name}"] = (facts.st_mtime_ns, facts.st_size)
-        return states
 
 
 def hidden_name(opened: str, purpose: str) -> str:

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,6 @@ SETTINGS = "settings.json"
 VERSION = 1  # of the parts and their settings
 ENDING = ".part.npz"  # a name that no other program uses
 _SHOWN = 40  # settings named in a message, and characters of each
-
-
-def is_unfinished(names: Iterable[str]) -> bool:
-    """Whether files of these names are parts of unfinished work only, or none at all."""
-    return all(name == SETTINGS or name.startswith(".") or name.endswith(ENDING) for name in names)
 
 
 class UnfinishedWork:
@@ -63,17 +58,9 @@ class UnfinishedWork:
         try:
             return load_archive(path)
         except DAMAGE as error:
-            self.discard(name, error)
+            log.warning("%s is damaged (%s); it is removed and computed again", path, error)
+            path.unlink(missing_ok=True)
             return None
-
-    def drop(self, name: str) -> None:
-        """Remove a part that is no longer needed, if it is there."""
-        self.path(name).unlink(missing_ok=True)
-
-    def discard(self, name: str, reason: object) -> None:
-        """Remove a damaged part, so that it is computed again."""
-        log.warning("%s is damaged (%s); it is removed and computed again", self.path(name), reason)
-        self.path(name).unlink(missing_ok=True)
 
     def store(self, name: str, arrays: Mapping[str, Any]) -> None:
         """Store a part. arrays: numpy arrays and numbers."""

@@ -12,7 +12,6 @@ by their norms again, closes the gap (GR-CLIP, Li et al. 2025, arXiv 2507.19054)
 [[0.0, 1.0], [1.0, 0.0], [0.0, -1.0], [-1.0, 0.0]]
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,12 +70,6 @@ class Kinds:
     def counts(self) -> Tensor:
         """The number of items of each kind: (K,)."""
         return torch.bincount(self.of, minlength=len(self.names))
-
-    def digest(self) -> str:
-        """A short hash of the kinds of all items."""
-        found = hashlib.sha256(repr(self.names).encode())
-        found.update(self.of.numpy().tobytes())
-        return found.hexdigest()[:16]
 
     def require_one_each(self, items: VectorSource) -> None:
         """Raise InputError unless there is a kind for each item."""

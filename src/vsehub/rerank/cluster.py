@@ -1,8 +1,8 @@
 """Workers as tasks of a Ray cluster: one that runs already, or one started on this machine for the command.
 
-Tasks, not Ray Data: a pass over the items maps shards to arrays of unequal sizes, and each array is stored as soon as
-its shard is done. Sinkhorn makes eleven passes. On two cores a pass over 8 shards took 0.03 s as tasks and 0.4 to 0.8 s
-as a Ray data set. A data set's reading tasks also need a core of their own: without a free core they wait for ever.
+Tasks, not Ray Data: a pass over the items maps shards to arrays of unequal sizes, and Sinkhorn makes eleven passes. On
+two cores a pass over 8 shards took 0.03 s as tasks and 0.4 to 0.8 s as a Ray data set. A data set's reading tasks also
+need a core of their own: without a free core they wait for ever.
 """
 
 import itertools
@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from numbers import Real
@@ -27,7 +27,7 @@ from vsehub import __version__
 from vsehub.checks import InputError, fail, is_out_of_memory, positive, require, whole
 from vsehub.criteria.base import Criterion
 from vsehub.extras import require_packages
-from vsehub.rerank.distributed import Distributed, Jobs, refuse_unsharded
+from vsehub.rerank.distributed import Distributed, refuse_unsharded
 from vsehub.rerank.shards import carried_out
 from vsehub.rerank.sides import Sides
 
@@ -130,8 +130,10 @@ class RayWorkers:
             found == here, f"a worker has {_said(found)}, this machine {_said(here)}; install the same on every machine"
         )
 
-    def run(self, function: Callable[..., Any], jobs: Jobs) -> Iterator[tuple[int, Any, float]]:
-        """(number, result, seconds) of each job. The shard of a lost worker is done again by another worker."""
+    def run(
+        self, function: Callable[..., Any], jobs: Iterable[tuple[int, tuple[Any, ...]]]
+    ) -> Iterator[tuple[int, Any]]:
+        """(number, result) of each job. The shard of a lost worker is done again by another worker."""
         ray, left = self._ray, iter(jobs)
         waiting: dict[Any, int] = {}
         # Two jobs for each worker, so that no worker waits for this process; one where the user limits the workers.
@@ -152,13 +154,13 @@ class RayWorkers:
             since = time.monotonic()
             number = waiting.pop(done[0])
             try:
-                answer, seconds = ray.get(done[0])
+                answer = ray.get(done[0])
             except ray.exceptions.RayError as error:
                 for one in waiting:
                     ray.cancel(one, force=True)
                 raise _explained(error) from error
-            fill()  # before the result is stored, so that workers go on meanwhile
-            yield number, answer, seconds
+            fill()  # before the result is used, so that workers go on meanwhile
+            yield number, answer
 
 
 def _versions(device: str) -> dict[str, str]:
@@ -274,5 +276,5 @@ def _explained(error: Exception) -> Exception:
     return InputError(
         f"Ray lost a worker {1 + RETRIES} times over one shard ({type(error).__name__}: "
         f"{' '.join(str(error).split())[:300]}). It may have run out of memory: set shard_rows or workers lower, or "
-        "num_cpus higher, and run the same command again: what is done is kept"
+        "num_cpus higher, and run the same command again"
     )

@@ -12,7 +12,7 @@ from vsehub import __version__
 from vsehub.checks import fail
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.io.command import typed_command
-from vsehub.io.outputs import PARTS, Output
+from vsehub.io.outputs import Output
 from vsehub.io.progress import stage
 from vsehub.io.provenance import code_version, hardware, versions
 from vsehub.io.records import EMBEDDINGS
@@ -21,7 +21,6 @@ from vsehub.rerank.engines import Engine
 from vsehub.rerank.gains import gained
 from vsehub.rerank.inputs import Inputs
 from vsehub.rerank.measure import PLAIN, Measured, Ranked, check_criteria, measure
-from vsehub.rerank.parts import Parts
 from vsehub.rerank.record import as_given, health, record
 from vsehub.rerank.sides import Sides
 
@@ -77,7 +76,6 @@ class Comparison:
     inputs: Inputs
     measured: Measured
     record: dict[str, Any]
-    parts: Parts
     began: float
 
     @property
@@ -87,10 +85,9 @@ class Comparison:
         return Served(self.measured.rankings[-1], self.record["rankings"][-1], criterion)
 
     def require_unchanged(self) -> None:
-        """Raise InputError, and drop the unfinished work, if a file of vectors has changed since it was opened."""
+        """Raise InputError if a file of vectors has changed since it was opened."""
         changed = self.inputs.changed()
         if changed:
-            self.parts.remove()
             fail(
                 f"{', '.join(map(str, changed))} changed while being read, so the result cannot be used. Run the "
                 "command again when no other program writes to it"
@@ -103,7 +100,7 @@ def compared(inputs: Inputs, criteria: Mapping[str, Any], job: Job) -> Iterator[
 
     This process holds the output folder until the block ends.
     """
-    began, started = job.began, datetime.now(UTC).isoformat(timespec="seconds")
+    started = datetime.now(UTC).isoformat(timespec="seconds")
     check_criteria(criteria, inputs.sides, job.k)
     job.where.require({} if job.tuning else criteria, inputs.sides)
     with job.out.held(), job.where.started() as (engine, named):
@@ -119,15 +116,9 @@ def compared(inputs: Inputs, criteria: Mapping[str, Any], job: Job) -> Iterator[
             name, criterion = auto.untuned if choice is None else (choice.name, choice.criterion)
             criteria = {} if name == PLAIN else {name: criterion}
             job.where.require(criteria, inputs.sides)
-        # Everything that the lists depend on: a command with equal settings continues unfinished work.
-        named_criteria = {name: repr(one) for name, one in criteria.items()}
-        work = {"vsehub": __version__, **inputs.identity(), "criteria": named_criteria, **engine.settings}
-        parts = Parts(job.out / PARTS, work, job.out.overwrite)
         stage(log, f"ranking under {', '.join([PLAIN, *criteria])}")
         measuring = time.perf_counter()
-        measured = measure(inputs.sides, criteria, job.k, engine.keeping(parts), job.seed)
-        # Add the time of an earlier run whose parts were reused.
-        began -= max(0.0, sum(measured.seconds.values()) - (time.perf_counter() - measuring))
+        measured = measure(inputs.sides, criteria, job.k, engine, job.seed)
         plain, seconds = None, {}
         if inputs.with_means is not None:
             stage(log, "ranking the vectors as they are given")
@@ -154,7 +145,7 @@ def compared(inputs: Inputs, criteria: Mapping[str, Any], job: Job) -> Iterator[
             "index": None,
             "calibration": None,
         }
-        found = Comparison(criteria, inputs, measured, written, parts, began)
+        found = Comparison(criteria, inputs, measured, written, job.began)
         if chosen is not None:
             written["seconds"]["choosing"] = measuring - choosing
             written["choice"] = choice_record(*chosen, _gain(found))

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -76,17 +75,6 @@ class Inputs:
             return CheckedInputs(norms, 0)
         setting = "reference_scores" if self.sides.given else "reference"
         return CheckedInputs(norms, refuse_shared(self.sides.queries, self.sides.reference, setting))
-
-    def identity(self) -> dict[str, Any]:
-        """JSON that identifies the vectors: hash of a sample, shape, sizes and modification times of the files."""
-        normalize = next(iter(self.files.values())).normalize
-        found: dict[str, Any] = {"reference": None, "reference_items": None, "normalize": normalize}
-        if self.sides.kinds is not None:
-            found["kinds"] = [self.sides.kinds.digest(), self.means_removed]
-        for name, side in self.files.items():
-            files = [stamp and list(stamp[:2]) for stamp in side.origin.stamps.values()]
-            found[name] = [side.fingerprint(), *side.shape, files]
-        return found
 
     def with_kinds(self, kinds: Kinds, remove_means: bool) -> "Inputs":
         """The same inputs with the kinds of the items; remove_means: each vector without the mean of its kind.

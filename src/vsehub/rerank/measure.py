@@ -75,8 +75,7 @@ class Ranked:
 class Measured:
     """All rankings, the plain one first; ks: the neighbourhood sizes of hubness.
 
-    seconds: {"reference", "search"}, including those of an earlier run whose parts were reused, and, where scores are
-    rounded, "float32_sample".
+    seconds: {"reference", "search"} and, where scores are rounded, "float32_sample".
     """
 
     rankings: list[Ranked]
@@ -110,23 +109,20 @@ def measure(
         PLAIN not in criteria, f"a criterion is called {PLAIN}, the name of the plain ranking; give it another name"
     )
 
-    def clock() -> float:
-        return time.perf_counter() + engine.spared
-
     # Matchings come first: a matching is computed at once, the other rankings block by block.
     items, positives = len(sides.items), sides.positives
     depths = {k, *reached(items), *(min(one, items) for one in RECALLS)}
-    began = clock()
+    began = time.perf_counter()
     matchings = {
         name: _matchings(name, criterion, sides, depths, engine)
         for name, criterion in criteria.items()
         if criterion.matching is not None
     }
-    searching = clock() - began
+    searching = time.perf_counter() - began
     streamed = {name: criterion for name, criterion in criteria.items() if name not in matchings}
-    began = clock()
+    began = time.perf_counter()
     terms = _item_terms(streamed, sides, engine)
-    spent = {"reference": clock() - began}
+    spent = {"reference": time.perf_counter() - began}
 
     # The depth of lists that mAP@R and R-Precision need; None if it is too large.
     most = 0 if positives is None else int(positives.counts.max())
@@ -138,11 +134,11 @@ def measure(
     }
     depth = max(*depths, relevance or 0)
     sample = _Float32Sample(sides, seed) if engine.rounded else None
-    began = clock()
+    began = time.perf_counter()
     corrections, own = list(streamed.values()), [terms[name] for name in streamed]
     for first, found in engine.list_blocks(sides, depth, corrections, own):
         here = [(values.cpu(), positions.cpu()) for values, positions in found]
-        searching += clock() - began
+        searching += time.perf_counter() - began
         if sample is not None:
             sample.add(first, here)
         plain = here[0][1][:, :k]
@@ -151,14 +147,14 @@ def measure(
         lists |= {name: _of_matchings(one, rows, k) for name, one in matchings.items()}
         for name, ranking in gathered.items():
             ranking.add(first, lists[name], plain)
-        began = clock()
+        began = time.perf_counter()
     spent["search"] = searching
     rankings = [ranking.ranked(terms.get(name, ())) for name, ranking in gathered.items()]
     if sample is not None:
-        began = clock()
+        began = time.perf_counter()
         changes = sample.changes(corrections, own, k, depth, Local(engine.device))
         rankings = [replace(ranking, rounding=one) for ranking, one in zip(rankings, changes, strict=True)]
-        spent["float32_sample"] = clock() - began
+        spent["float32_sample"] = time.perf_counter() - began
     return Measured(rankings, reached(items), spent)
 
 
@@ -168,7 +164,7 @@ def _item_terms(criteria: Mapping[str, Correction], sides: Sides, engine: Engine
     groups = [together] * bool(together) + [[name] for name in criteria if name not in together]
     terms: dict[str, Terms] = {}
     for group in groups:
-        found = engine.item_terms("-".join(group), [criteria[name] for name in group], sides)
+        found = engine.item_terms([criteria[name] for name in group], sides)
         terms |= dict(zip(group, found, strict=True))
     return terms
 
@@ -178,7 +174,7 @@ def _matchings(name: str, criterion: Criterion, sides: Sides, depths: set[int], 
     found: dict[int, Best] = {}
     for k in sorted(depths):
         log.info("%s: matching %d queries and %d items, k = %d", name, len(sides.queries), len(sides.items), k)
-        values, positions = engine.matched(name, criterion, sides, k)
+        values, positions = engine.matched(criterion, sides, k)
         found[k] = values.cpu(), positions.cpu()
     return found
 

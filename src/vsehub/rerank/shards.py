@@ -4,7 +4,6 @@ A worker opens the file of its shard itself and reads only the shard's rows. Que
 as arrays.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -196,12 +195,10 @@ def as_arrays(terms: Terms) -> Arrays:
 
 
 @torch.no_grad()
-def carried_out(function: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
-    """The result of one of the functions above, terms as arrays, and the seconds that it took."""
-    began = time.perf_counter()
-    found = function(*arguments)
-    answer = [as_arrays(terms) for terms in found] if isinstance(found, list) else found
-    return answer, time.perf_counter() - began
+def carried_out(function: Callable[..., Any], *arguments: Any) -> Any:
+    """The result of one of the functions above, terms as arrays."""
+    answer = function(*arguments)
+    return [as_arrays(terms) for terms in answer] if isinstance(answer, list) else answer
 
 
 def terms_bytes(dim: int, reference: int, bank: int) -> int:
