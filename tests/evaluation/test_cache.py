@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 from looped import looped
+from safetensors import safe_open
+from safetensors.torch import save
 
 import vsehub.evaluation.trained as trained_module
 from vsehub.data.contents import content_digest
@@ -28,14 +30,14 @@ def kept(tmp_path):
     place = tmp_path / "best.safetensors"
 
     def asked(rows, weights=WEIGHTS, how=HOW, name="test-images"):
-        encoded = []
+        encoded, added = [], len(how) + int(weights[:2], 16)
 
         def encode():
-            encoded.append(torch.arange(len(rows), dtype=torch.float32)[:, None] + len(how + weights))
+            encoded.append(torch.arange(len(rows), dtype=torch.float32)[:, None] + added)
             return encoded[0]
 
         vectors = EncodedCache(place, weights).get(name, rows, how, encode)
-        assert vectors.tolist() == [[float(row + len(how + weights))] for row in range(len(rows))]
+        assert vectors.tolist() == [[float(row + added)] for row in range(len(rows))]
         return not encoded
 
     return asked
@@ -108,6 +110,34 @@ def test_sets_and_damaged_files(tmp_path, kept):
     kept(IMAGES)
     (file,) = (tmp_path / "best.encoded").iterdir()
     file.write_bytes(file.read_bytes()[:-4])
+    assert not kept(IMAGES)
+    assert kept(IMAGES)
+
+
+def flipped(file, monkeypatch):
+    """The last bit of the last number changes."""
+    content = bytearray(file.read_bytes())
+    content[-4] ^= 1
+    file.write_bytes(content)
+
+
+def forged(file, monkeypatch):
+    """Other vectors under the same metadata."""
+    with safe_open(file, "pt") as whole:
+        content = save({"vectors": -whole.get_tensor("vectors")}, whole.metadata())
+    file.write_bytes(content)
+
+
+def of_another_user(file, monkeypatch):
+    """The folder of the run comes from somebody whose encodings are not listed here."""
+    forged(file, monkeypatch)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(file.parent / "other"))
+
+
+@pytest.mark.parametrize("change", [flipped, forged, of_another_user])
+def test_only_what_this_user_encoded_is_read(tmp_path, kept, monkeypatch, change):
+    kept(IMAGES)
+    change(tmp_path / "best.encoded" / "test-images.safetensors", monkeypatch)
     assert not kept(IMAGES)
     assert kept(IMAGES)
 
