@@ -8,9 +8,7 @@ from browser import CHROMIUM, Browser
 from embedding_records import embedding_record
 from PIL import Image
 
-from vsehub.evaluation.compare import Compared, Hub, Listed, Turned
 from vsehub.report.build import build_report
-from vsehub.report.pages.comparison import Direction, PageEntry, RankingComparison
 from vsehub.report.pages.embeddings import write_embeddings_report
 from vsehub.report.pages.gallery import Gallery, GalleryEntry, write_gallery
 from vsehub.report.pages.templates import Thumbnails
@@ -69,39 +67,6 @@ def thumbnail(number):
     return Thumbnails()(np.full((3, 40, 64), 40 * number, np.uint8), str(number))
 
 
-def comparison():
-    """Both directions of a comparison, with thumbnails, one of them missing, and long names and texts."""
-    name = "a_file_name_without_any_place_to_break_it_3432634159_1eb9a73306.jpg"
-    pictures = {n: PageEntry(name, "a caption of it", None if n == 3 else thumbnail(n), True) for n in range(6)}
-    texts = {
-        n: PageEntry(f"{n} two dogs run after a ball on the beach while children watch", f"of {name}", thumbnail(n))
-        for n in range(6)
-    }
-    lists = [Listed(n, n == 1) for n in range(5)]
-    values = {
-        "k": 10,
-        "hubs": [Hub(n, (90 - n, 40), (80 - n, 30)) for n in range(6)],
-        "largest": (90, 50),
-        "never": (3, 1),
-        "answered": (40, 50),
-        "measured": 100,
-    }
-    one = Compared(
-        queries=100, items=500, gained=20, lost=0, some_gained=[Turned(0, lists, lists)] * 2, some_lost=[], **values
-    )
-    other = Compared(
-        queries=500,
-        items=100,
-        gained=1,
-        lost=2,
-        some_gained=[Turned(0, lists, lists)],
-        some_lost=[Turned(1, lists, lists)],
-        **values,
-    )
-    directions = [Direction("i2t", one, pictures, texts), Direction("t2i", other, texts, pictures)]
-    return RankingComparison([("ranked", "the test split as a whole")], ("nns", "csls"), directions, True, 1)
-
-
 @pytest.fixture
 def page(request, tmp_path, write_run, make_evaluation):
     """A page of each kind, made of records that need much room."""
@@ -117,7 +82,7 @@ def page(request, tmp_path, write_run, make_evaluation):
                     evaluations=[make_evaluation(base, seed), csls],
                     config={"loss": {"_target_": f"vsehub.losses.{label}", "margin": seed and 0.2}},
                 )
-        files = build_report([tmp_path / "runs"], tmp_path / "out", comparison=comparison())
+        files = build_report([tmp_path / "runs"], tmp_path / "out")
         return files["index.html"]
     if request.param == "embeddings":
         files = [str(tmp_path / f"{item}.png") for item in range(400)]

@@ -16,8 +16,6 @@ FILES = frozenset(
         "out",
         "checkpoint",
         "images",
-        "examples",
-        "against",
         "json",
         "table",
         "folder",

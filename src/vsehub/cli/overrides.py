@@ -79,18 +79,13 @@ def _readable(argument: str, several: bool, parser: OverridesParser) -> str:
     if not sign or not _KEY.match(key) or value in ("", "null") or value[0] in "'\"":
         return argument
     own = not key.lstrip("+").startswith("hydra") and key.split(".")[-1] in FILES
-    if own and not several and not (value.startswith("[") and value.endswith("]")) and _is_text(key, value):
+    if own and not several and not (value.startswith("[") and value.endswith("]")):
         return f"{key}={quoted(value)}"
     try:
         parser.parse_override(argument)
     except HydraException:
         return argument if value[0] in "[{" else f"{key}={quoted(value)}"
     return argument
-
-
-def _is_text(key: str, value: str) -> bool:
-    # In `report examples=true` the value is not the name of a folder.
-    return key != "examples" or value not in ("true", "false")
 
 
 def _is_option(arguments: Sequence[str], number: int) -> bool:

@@ -12,9 +12,8 @@ from vsehub.extras import require_packages
 
 
 def main() -> None:
-    """Run the command; bare arguments are run folders, data.KEY=VALUE changes a setting of a checkpoint's data."""
-    arguments = with_texts(sys.argv[1:], "runs")
-    sys.argv = [sys.argv[0], *(f"+{argument}" if argument.startswith("data.") else argument for argument in arguments)]
+    """Run the command; bare arguments are run folders."""
+    sys.argv = [sys.argv[0], *with_texts(sys.argv[1:], "runs")]
     app.run(report, "report")
 
 
@@ -27,10 +26,8 @@ def report(cfg: DictConfig) -> None:
     require(len(cfg.runs) > 0, "no runs were named; give run folders or a folder of them, e.g. vsehub report runs/")
     find_runs([Path(run) for run in cfg.runs])
 
-    from vsehub.cli.examples import asked
-    from vsehub.report.build import build_report, report_output
+    from vsehub.report.build import build_report
 
-    report_output(cfg.out, cfg.overwrite)  # refused before the rankings are compared
-    files = build_report([Path(run) for run in cfg.runs], cfg.out, cfg.title, asked(cfg), cfg.overwrite)
+    files = build_report([Path(run) for run in cfg.runs], cfg.out, cfg.title, cfg.overwrite)
     print(files["table.txt"].read_text(encoding="utf-8"))
     print(f"page: {files['index.html']}")

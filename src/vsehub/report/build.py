@@ -7,7 +7,6 @@ import pandas as pd
 
 from vsehub.io.files import atomic, write_text
 from vsehub.io.outputs import Output
-from vsehub.report.pages.comparison import RankingComparison, comparison_values
 from vsehub.report.pages.runs import origin, page_table, run_notes, setting_facts
 from vsehub.report.pages.sections import Section, bullets, sections_markdown
 from vsehub.report.pages.templates import render_page
@@ -38,13 +37,11 @@ def build_report(
     folders: Sequence[str | Path],
     out: str | Path,
     title: str | None = None,
-    comparison: RankingComparison | None = None,
     overwrite: bool = False,
 ) -> dict[str, Path]:
     """Read every run in or below `folders` and write the report into the folder `out`.
 
     Args:
-        comparison: two rankings whose hubs and examples the page shows.
         overwrite: whether to replace an earlier report.
 
     Returns:
@@ -53,7 +50,7 @@ def build_report(
     Raises:
         InputError: runs cannot be read, or `out` holds files that must not be replaced.
     """
-    output = report_output(out, overwrite)
+    output = Output(out, "a report", SURE, overwrite)
     runs = name_test_sets(read_runs(folders))
     # a run without any value or epoch belongs to no recipe; the notes name it
     shown = [run for run in runs if run.evaluations or len(run.history)]
@@ -87,7 +84,6 @@ def build_report(
         summary=summary(runs),
         notes=notes,
         measured=measured,
-        compared=None if comparison is None else comparison_values(comparison),
         others=[
             *swept,
             *([training] if training.pictures else []),
@@ -96,11 +92,6 @@ def build_report(
         commands=[(run.path, str(run.record["command"])) for run in runs if run.record.get("command")],
     )
     return write_all(output, texts, [*pictures, *(picture for part in swept for picture in part.pictures)])
-
-
-def report_output(out: str | Path, overwrite: bool) -> Output:
-    """The folder of a report. Raises InputError if it holds files that must not be replaced."""
-    return Output(out, "a report", SURE, overwrite)
 
 
 def write_all(out: Output, texts: dict[str, str], pictures: Sequence[Picture]) -> dict[str, Path]:
