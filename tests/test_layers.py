@@ -48,7 +48,7 @@ OUTSIDE = {
     "psycopg": {"serving/databases/pgvector.py"},
     "pgvector": {"serving/databases/pgvector.py"},
     "pgserver": set(),
-    "ray": {"rerank/cluster.py"},
+    "ray": {"rerank/ray.py"},
     "matplotlib": {"report", "training/loggers/wandb.py"},
     "pandas": {"report"},
     "jinja2": {"report"},
@@ -247,7 +247,7 @@ def test_every_package_is_in_the_picture():
         (
             "from vsehub.losses import HAL\nfrom vsehub.criteria import CSLS\nfrom vsehub import load\n"
             "import vsehub.encoders.pretrained.texts, vsehub.data.text.vocabulary\n"
-            "import vsehub.serving.databases.collection, vsehub.rerank.cluster\n"
+            "import vsehub.serving.databases.collection, vsehub.rerank.ray\n"
             "from vsehub.serving.databases import lancedb, milvus, pgvector, qdrant",
             (
                 *("pytorch_lightning", "hydra", "omegaconf", "faiss", "matplotlib", "pandas", "transformers"),

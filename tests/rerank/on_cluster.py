@@ -23,8 +23,8 @@ from vsehub.checks import InputError
 from vsehub.cli import main as command_line
 from vsehub.criteria import CSLS, DualBankSinkhorn, MutualProximity, QBNorm, Sinkhorn
 from vsehub.data.vectors.embeddings import open_vectors
-from vsehub.rerank import cluster, shards
-from vsehub.rerank.cluster import Cluster
+from vsehub.rerank import ray as module
+from vsehub.rerank.ray import Cluster, Shard, divide
 
 K = 12
 CRITERIA = {
@@ -92,7 +92,7 @@ def same_files():
 
 def lost_worker():
     """How often each shard was worked on where the first worker on shard 2 is killed."""
-    found = shards.divided(open_vectors("items", "items"), 37)
+    found = divide(open_vectors("items", "items"), 37)
     Path("tries").mkdir()
 
     def dies_once(number, shard):
@@ -100,39 +100,29 @@ def lost_worker():
         Path(folder, f"{number}-{tries}").touch()
         if number == 2 and not tries:
             os.kill(os.getpid(), signal.SIGKILL)
-        return shards.looked_through(shard).most
+        return number
 
     folder = str(Path("tries").absolute())
     with Cluster().started() as (engine, _):
-        jobs = ((number, (number, shard)) for number, shard in enumerate(found))
-        done = {number: value for number, value in engine.workers.run(dies_once, jobs)}
-    tried = [len(list(Path("tries").glob(f"{number}-*"))) for number in range(len(found))]
-    return {"done": sorted(done), "tries": tried}
-
-
-def lost_for_good():
-    """What is said of a shard that kills every worker."""
-    cluster.RETRIES = 1
-    with Cluster().started() as (engine, _):
-        return refused(lambda: list(engine.workers.run(lambda: os.kill(os.getpid(), signal.SIGKILL), [(0, ())])))[0]
+        done = list(engine.tasks.run(dies_once, list(enumerate(found))))
+    return {"done": done, "tries": len(list(Path("tries").glob("2-*")))}
 
 
 def refused_by_worker():
     """What is said of a file that the workers cannot read."""
-    shard = shards.Shard(str(Path("absent.npy").absolute()), 3, 0, 3, 0, None)
+    shard = Shard(str(Path("absent.npy").absolute()), 3, 0, 3, 0, None)
     with Cluster().started() as (engine, _):
-        return refused(lambda: list(engine.workers.run(shards.looked_through, [(0, (shard,))])))[0]
+        return refused(lambda: list(engine.tasks.run(Shard.open, [(shard,)])))[0]
 
 
 def without_room():
-    """What is said without a core for a worker, and with all of them taken by others."""
-    cluster.START_SECONDS = 1.0
-    small = refused(lambda: Cluster(num_cpus=64).started().__enter__())
+    """What is said with all cores taken by others."""
+    module.START_SECONDS = 1.0
     others = ray.remote(num_cpus=2)(lambda: time.sleep(600)).remote()
     time.sleep(1)
     taken = refused(lambda: Cluster().started().__enter__())
     ray.cancel(others, force=True)
-    return {"small": small, "taken": taken}
+    return taken
 
 
 def asks_for_a_token():
@@ -163,8 +153,7 @@ if __name__ == "__main__":
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.chdir(sys.argv[1])
     ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
-    checks = (equal_to_local, same_files, lost_worker, refused_by_worker, lost_for_good, without_room)
-    checks = (*checks, asks_for_a_token)
+    checks = (equal_to_local, same_files, lost_worker, refused_by_worker, without_room, asks_for_a_token)
     answer, seconds = {}, {}
     for check in checks:
         began = time.monotonic()

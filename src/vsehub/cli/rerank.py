@@ -138,7 +138,7 @@ def require_calibratable(cfg: DictConfig, settings: Settings, name: str) -> None
 def workplace(cfg: DictConfig, settings: Settings, criteria: Mapping[str, Any]) -> "Workplace":
     """Where `engine` computes: a cluster or this process. Raises InputError for settings that do not fit."""
     one_of("engine", cfg.engine, ENGINES)
-    own = {name: cfg[name] for name in ("ray_address", "num_cpus", "num_gpus", "workers", "shard_rows")}
+    own = {name: cfg[name] for name in ("ray_address", "num_cpus", "num_gpus", "shard_rows")}
     if cfg.engine == "local":
         given = [name for name, value in own.items() if value is not None]
         require(not given, f"{', '.join(given)}: for engine=ray, and engine is local; omit them, or set engine=ray")
@@ -153,6 +153,6 @@ def workplace(cfg: DictConfig, settings: Settings, criteria: Mapping[str, Any]) 
         "device is for engine=local; workers of Ray compute on a GPU where num_gpus gives them one. Omit device",
     )
     require(settings.precision != "bf16", "precision is bf16, but engine=ray computes in float32; omit precision")
-    from vsehub.rerank.cluster import Cluster
+    from vsehub.rerank.ray import Cluster
 
     return Cluster(**{name.removeprefix("ray_"): value for name, value in own.items() if value is not None})

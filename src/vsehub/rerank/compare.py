@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class Workplace(Protocol):
-    """Where a comparison is computed: `engines.Local` or `cluster.Cluster`.
+    """Where a comparison is computed: `engines.Local` or `ray.Cluster`.
 
     fetched: whether items behind a URI are fetched before they are read.
     """

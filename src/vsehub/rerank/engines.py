@@ -1,4 +1,4 @@
-"""What computes item terms and lists: this process (`Local`) or the workers of a cluster (`Distributed`)."""
+"""What computes item terms and lists: this process (`Local`) or tasks of a Ray cluster (`ray.Sharded`)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -10,8 +10,8 @@ from vsehub.checks import InputError
 from vsehub.cli.nodes import components
 from vsehub.criteria import CSLS, Chain, DualInvertedSoftmax, QBNorm, RelaxedGreedyMatching
 from vsehub.data.vectors.embeddings import look_through, open_vectors
-from vsehub.rerank import shards, tally
-from vsehub.rerank.distributed import Distributed, refuse_unsharded
+from vsehub.rerank import ray, tally
+from vsehub.rerank.ray import Sharded, divide, require_sharded
 
 DIM, K = 8, 12
 # Of the files: fewer rows than K, as many as a shard, one row more than that, many.
@@ -19,7 +19,7 @@ FILES = (3, 37, 38, 127)
 
 
 class InTurn:
-    """Workers that are this process; the last job is done first."""
+    """Workers that are this process."""
 
     device = "cpu"
 
@@ -30,9 +30,9 @@ class InTurn:
         return array
 
     def run(self, function, jobs):
-        for number, arguments in reversed(list(jobs)):
-            self.asked.append((function.__name__, number))
-            yield number, shards.carried_out(function, *arguments)
+        for arguments in jobs:
+            self.asked.append(function.__name__)
+            yield ray.carry_out(function, *arguments)
 
 
 def unit(rows, seed, pull=0.3):
@@ -88,10 +88,9 @@ def test_shards_give_what_one_machine_gives(sides):
         alone = measure(queries, items, criteria, seen, K, reference_items=bank)
         for rows in sizes:
             workers = InTurn()
-            own = {"reference_items": bank, "engine": Distributed(workers, rows)}
+            own = {"reference_items": bank, "engine": Sharded(workers, rows)}
             same(alone, measure(queries, items, criteria, seen, K, **own), criteria)
-            count = len({number for name, number in workers.asked if name == "lists"})
-            assert count == sum(-(-n // (rows or 16_384)) for n in FILES)
+            assert workers.asked.count("lists") == sum(-(-n // (rows or 16_384)) for n in FILES)
 
 
 def test_more_items_than_are_counted_each(sides, monkeypatch):
@@ -100,7 +99,7 @@ def test_more_items_than_are_counted_each(sides, monkeypatch):
     criteria = {"csls": CSLS(), "qb_norm": QBNorm(k=2)}
     expected = measure(queries, items, criteria, reference, K)
     monkeypatch.setattr(tally, "COUNTED_EACH", 0)
-    found = measure(queries, items, criteria, reference, K, engine=Distributed(InTurn(), 37))
+    found = measure(queries, items, criteria, reference, K, engine=Sharded(InTurn(), 37))
     same(expected, found, criteria)
     for one, other in zip(expected.rankings, found.rankings, strict=True):
         assert one.occurrences.dense().tolist() == other.occurrences.dense().tolist()
@@ -109,14 +108,14 @@ def test_more_items_than_are_counted_each(sides, monkeypatch):
 def test_norms_are_those_of_the_whole(tmp_path):
     np.save(tmp_path / "good.npy", unit(205, 0))
     items = open_vectors(tmp_path / "good.npy", "items")
-    found, alone = Distributed(InTurn(), 10).look_through(items), look_through(items)
+    found, alone = Sharded(InTurn(), 10).look_through(items), look_through(items)
     assert (found.least, found.most, found.tolerance) == (alone.least, alone.most, alone.tolerance)
     assert found.unit_share == pytest.approx(alone.unit_share)
     bad = unit(50, 5)
     bad[33] = np.nan
     np.save(tmp_path / "bad.npy", bad)
     with pytest.raises(InputError, match=r"bad\.npy, rows 30 to 39\): of 10 rows.*row 33 holds NaN"):
-        Distributed(InTurn(), 10).look_through(open_vectors(tmp_path / "bad.npy", "items"))
+        Sharded(InTurn(), 10).look_through(open_vectors(tmp_path / "bad.npy", "items"))
 
 
 def test_what_cannot_go_by_shards_is_refused(sides, tmp_path):
@@ -124,22 +123,18 @@ def test_what_cannot_go_by_shards_is_refused(sides, tmp_path):
         def fit(self, columns, reference_items=None):
             return super().fit(columns)
 
-    for criterion, bank, said in (
-        (RelaxedGreedyMatching(), False, "matches queries and items with each other"),
-        (Chain([CSLS(), RelaxedGreedyMatching()]), False, "matches queries and items"),
-        (DualInvertedSoftmax(), False, "compares the items with each other.*reference_items=FILE"),
-        (Own(), False, "its own fit"),
-    ):
-        with pytest.raises(InputError, match=f"^c .*{said}"):
-            refuse_unsharded({"c": criterion}, bank)
-    refuse_unsharded({"dual_is": DualInvertedSoftmax()}, True)
-    refuse_unsharded(dict(every_correction()), True)
-    with pytest.raises(InputError, match="is an array in this process"):
-        shards.divided(open_vectors(unit(4, 0), "items"))
-    changed = shards.divided(sides[1])[0]
+    refused = (RelaxedGreedyMatching(), Chain([CSLS(), RelaxedGreedyMatching()]), DualInvertedSoftmax(), Own())
+    for criterion in refused:
+        with pytest.raises(InputError, match="c needs all items on one machine"):
+            require_sharded({"c": criterion}, reference_items=False)
+    require_sharded({"dual_is": DualInvertedSoftmax()}, True)
+    require_sharded(dict(every_correction()), True)
+    with pytest.raises(InputError, match="must lie in files"):
+        divide(open_vectors(unit(4, 0), "items"))
+    changed = divide(sides[1])[0]
     np.save(changed.address, unit(2, 0))
     with pytest.raises(InputError, match=r"part_0\.npy.* has 2 rows on a worker and 3 where"):
-        shards.looked_through(changed)
+        changed.open()
 
 
 def test_workers_fetch_the_files_of_their_shards(sides, tmp_path, monkeypatch):
@@ -149,16 +144,16 @@ def test_workers_fetch_the_files_of_their_shards(sides, tmp_path, monkeypatch):
     for file in folder.iterdir():
         remote.pipe(f"/shards/{file.name}", file.read_bytes())
     items = open_vectors("memory://shards", "items", fetched=False)
-    found = shards.divided(items, 40)
+    found = divide(items, 40)
     assert [(one.start, one.stop, one.first) for one in found] == [
-        (one.start, one.stop, one.first) for one in shards.divided(sides[1], 40)
+        (one.start, one.stop, one.first) for one in divide(sides[1], 40)
     ]
     assert not (tmp_path / "caches").exists()
-    assert torch.equal(found[2].opened().rows(0, 38), sides[1].rows(40, 78))
+    assert torch.equal(found[2].open().rows(0, 38), sides[1].rows(40, 78))
     assert len(list((tmp_path / "caches").rglob("*.npy"))) == 1
     criteria = {"csls": CSLS()}
     expected = measure(sides[0], sides[1], criteria, sides[2], K)
-    same(expected, measure(sides[0], items, criteria, sides[2], K, engine=Distributed(InTurn())), criteria)
+    same(expected, measure(sides[0], items, criteria, sides[2], K, engine=Sharded(InTurn())), criteria)
 
 
 def test_files_that_hold_the_rows(tmp_path, sides):
