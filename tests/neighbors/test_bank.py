@@ -1,5 +1,3 @@
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -161,9 +159,6 @@ def test_rounded_scores_by_exact_search(monkeypatch):
     found = bank.query(asked[:9], asked[:9], ids[:9], ids[:9])
     for one, scores in zip((found.image_to_text, found.text_to_image), wanted, strict=True):
         torch.testing.assert_close(one, scores.topk(5).values, rtol=0, atol=1e-6)
-    divided = SimpleNamespace(rows=90, own=slice(0, 90), index=lambda own: object(), means=lambda own: own)
-    bank.fill(images, texts, ids, ids, shares=divided)
-    assert bank.rounding_share() == pytest.approx(share), "a divided bank is measured too"
     exact = MemoryBank(5, "exact")
     exact.fill(images, texts, ids, ids)
     assert exact.rounding_share() is None

@@ -9,14 +9,10 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from test_chunks import CASES, batch, module
-from torch.nn.functional import normalize
 
 from vsehub.checks import InputError
-from vsehub.neighbors import MemoryBank
 from vsehub.sets import Sets
-from vsehub.similarities import CrossAttention
-from vsehub.training.bank_shares import ProcessShares
-from vsehub.training.gather import encoded_together, gathered, gathered_numbers, share_of, shares
+from vsehub.training.gather import encoded_together, gathered, gathered_numbers, shares
 from vsehub.training.processes import from_first, of_all, require_alike
 
 PROCESSES = 2
@@ -49,28 +45,6 @@ def multiplied(encoder, factor, rows, batch_size):
     return factor * torch.from_numpy(rows)[:, None].double()
 
 
-def nearest(parts=1, number=0):
-    """What a bank says of the queries of a process, all of its entries held here or a share of them."""
-    random = torch.Generator().manual_seed(2)
-    draw = lambda count: normalize(torch.randn(count, 4, generator=random).double(), dim=1)  # noqa: E731
-    images, texts, queries = draw(41), draw(41), draw(9)
-    images[3:7] = images[20:24]  # equal similarities on both processes
-    ids, few = torch.arange(41) // 2, torch.arange(9)
-    sets = lambda rows: Sets(rows.repeat_interleave(2, dim=0), torch.full((len(rows),), 2))  # noqa: E731
-    found = []
-    for similarity, made in ((None, lambda rows: rows), (CrossAttention(), sets)):
-        for k in (3, 30):  # 30: more than a process holds
-            bank = MemoryBank(k, "exact", "batch_captions" if k == 3 else "image")
-            divided = ProcessShares(41) if parts > 1 else None
-            held = divided.own if divided else slice(None)
-            own = few[share_of(number, 9, parts)]
-            bank.fill(made(images[held]), made(texts[held]), ids, torch.arange(41), similarity, shares=divided)
-            assert len(bank) == 41
-            asked = made(queries)[own], made(queries.roll(1, 1))[own], own, own
-            found.append(bank.query(*asked, centrality=True, batch_captions=few))
-    return found
-
-
 def work(process, folder):
     """What a process does: all cases, and rows of unequal counts there and back."""
     torch.set_num_threads(1)
@@ -89,7 +63,6 @@ def work(process, folder):
         refused = str(error)
     encoder = torch.nn.Linear(1, 1)
     together = [encoded_together(multiplied, encoder, 3.0, np.arange(count), 2) for count in (5, 1)]
-    found |= {"nearest": nearest(PROCESSES, process)}
     found |= {"first": from_first({"a": [process + 5, None]}), "all": of_all("é" * process), "together": together}
     found |= {"rows": (whole.detach(), rows.grad), "sets": (sets.vectors, sets.lengths), "numbers": numbers}
     alike = None

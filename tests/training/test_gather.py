@@ -4,7 +4,7 @@ import os
 
 import pytest
 import torch
-from gathering import PROCESSES, nearest, step
+from gathering import PROCESSES, step
 from test_chunks import CASES
 
 from vsehub.training.gather import gathered, gathered_numbers, shares
@@ -46,15 +46,6 @@ def test_rows_go_there_and_their_gradients_back(results):
         assert found["sets"][1].tolist() == [2, 2]
         assert found["numbers"].tolist() == [0, 7, 1, 7]
         assert "has 2 rows" in found["refused"] if process == 0 else "has 3 rows" in found["refused"]
-
-
-def test_a_divided_bank_finds_what_a_whole_one_finds(results, monkeypatch):
-    monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
-    whole = nearest()
-    for case, expected in enumerate(whole):
-        for side, values in enumerate(expected):
-            together = torch.cat([found["nearest"][case][side] for found in results])
-            torch.testing.assert_close(together, values, rtol=1e-9, atol=1e-12)
 
 
 def test_alone_nothing_happens():

@@ -5,7 +5,7 @@
 
 import logging
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -69,22 +69,6 @@ class Relation:
         return self._keys
 
 
-class BankShares(Protocol):
-    """How the M entries of a bank are divided among processes, all of which query it at the same time.
-
-    rows: M. own: the rows that this process holds.
-    """
-
-    rows: int
-    own: slice
-
-    def index(self, own: Index) -> Index:
-        """An index over all entries. own: the index over the entries of this process."""
-
-    def means(self, own: Callable[[Any], Tensor]) -> Callable[[Any], Tensor]:
-        """A function queries -> mean similarity (Q,) to all entries. own: the same for the entries of this process."""
-
-
 class MemoryBank:
     """M encoded pairs and an index over each side.
 
@@ -112,7 +96,6 @@ class MemoryBank:
         self.asked_k, self.backend, self.exclude, self.shortlist = k, backend, exclude, shortlist
         self.precision = precision_word(precision)
         self._bf16 = self.uses_bf16(None, torch.device("cpu"))
-        self._own: tuple[Index, ...] = ()
         self._images: Index | None = None
         self._texts: Index | None = None
         self._relation: Relation | None = None
@@ -129,38 +112,31 @@ class MemoryBank:
         caption_ids: Tensor,
         similarity: Similarity | None = None,
         relation: Relation | None = None,
-        shares: BankShares | None = None,
     ) -> None:
         """Replace the contents by M pairs.
 
         images, texts: (M, D) vectors whose inner products are the similarities, or, with a `similarity` that is not an
         inner product, M encodings as it takes them. image_ids, caption_ids: (M,) integers. relation: for data in which
-        a text may belong to several images. shares: how the M pairs are divided among processes; images and texts are
-        then those of this process only. Raises InputError if shapes differ or too few entries would be left to find k
-        neighbours for every query.
+        a text may belong to several images. Raises InputError if shapes differ or too few entries would be left to find
+        k neighbours for every query.
         """
-        held = len(images) if shares is None else shares.own.stop - shares.own.start
-        size = held if shares is None else shares.rows
+        size = len(images)
         if similarity is None:
             if not isinstance(images, Tensor) or not isinstance(texts, Tensor):
                 fail("images and texts are Sets; give the similarity that compares them")
-            matrix("images", images, held)
-            matrix("texts", texts, len(images), images.shape[1])
+            matrix("images", images)
+            matrix("texts", texts, size, images.shape[1])
         for name, ids in (("image_ids", image_ids), ("caption_ids", caption_ids)):
             require(tuple(ids.shape) == (size,), f"{name} has shape {tuple(ids.shape)}; expected ({size},)")
         self.plan(image_ids, caption_ids, relation)
         self._bf16 = self.uses_bf16(similarity, images.device)
-        make_index = self._maker(similarity, images.device, len(images))
-        self._images, self._texts, self._own = None, None, ()  # their memory is free before the new ones take theirs
+        make_index = self._maker(similarity, images.device, size)
+        self._images, self._texts = None, None  # their memory is free before the new ones take theirs
         self._image_ids, self._caption_ids = image_ids.to(images.device), caption_ids.to(images.device)
         self._images, self._texts = make_index(images.detach(), "images"), make_index(texts.detach(), "texts")
         self._image_means = mean_similarities(images, similarity, "images")
         self._text_means = mean_similarities(texts, similarity, "texts")
         self.running_backend = running_backend(self._images, self.shortlist)
-        self._own = self._images, self._texts  # over this process's entries
-        if shares is not None:
-            self._images, self._texts = shares.index(self._images), shares.index(self._texts)
-            self._image_means, self._text_means = shares.means(self._image_means), shares.means(self._text_means)
 
     def uses_bf16(self, similarity: Similarity | None, device: torch.device) -> bool:
         """Whether scores are those of rounded vectors; arguments as `fill`'s.
@@ -246,11 +222,8 @@ class MemoryBank:
 
     @torch.no_grad()
     def rounding_share(self) -> float | None:
-        """The share of the k nearest, for up to 1,000 entries a side, that float32 does not find; None for float32.
-
-        Of a bank that is divided among processes, this process's entries are compared.
-        """
-        rounded = [index for index in self._own if isinstance(index, ExactIndex) and index.bf16]
+        """The share of the k nearest, for up to 1,000 entries a side, that float32 does not find; None for float32."""
+        rounded = [index for index in (self._images, self._texts) if isinstance(index, ExactIndex) and index.bf16]
         if not rounded:
             return None
         changes = Changes()

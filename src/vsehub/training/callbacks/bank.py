@@ -16,10 +16,8 @@ from vsehub.evaluation.encode import encode_images, encode_texts
 from vsehub.metrics.occurrences import k_occurrences, skewness
 from vsehub.neighbors.bank import MemoryBank, comparable
 from vsehub.sets import Encoding
-from vsehub.training.bank_shares import ProcessShares
 from vsehub.training.batches import relation_of
 from vsehub.training.gather import encoded_together
-from vsehub.training.processes import processes
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +30,7 @@ class BankCallback(pl.Callback):
 
     fraction: share of the training pairs in the bank. first_epoch: the first epoch, counted from 0, that has one (the
     authors' code trains the first epoch without). k, backend, exclude, shortlist, precision: `MemoryBank`'s.
-    divide_above: where several processes train, a bank of more pairs is divided among them. seed: of the samples, which
-    also depend on the epoch. Raises InputError where the loss cannot use a bank.
+    seed: of the samples, which also depend on the epoch. Raises InputError where the loss cannot use a bank.
     """
 
     def __init__(
@@ -44,15 +41,13 @@ class BankCallback(pl.Callback):
         backend: str = "auto",
         exclude: str = "image",
         shortlist: int | None = 4,
-        divide_above: int = 1_000_000,
         seed: int = 0,
         precision: str = "32",
     ):
         require(0 < fraction <= 1, f"fraction is {fraction}; expected a share above 0 and at most 1")
-        for name, value in (("first_epoch", first_epoch), ("divide_above", divide_above)):
-            require(value >= 0, f"{name} is {value}; expected a whole number from 0 up")
+        require(first_epoch >= 0, f"first_epoch is {first_epoch}; expected a whole number from 0 up")
         whole_seed("seed", seed)
-        self.fraction, self.first_epoch, self.divide_above, self.seed = fraction, first_epoch, divide_above, seed
+        self.fraction, self.first_epoch, self.seed = fraction, first_epoch, seed
         self.bank = MemoryBank(k, backend, exclude, shortlist, precision)
 
     def setup(self, trainer: Any, module: Any, stage: str) -> None:
@@ -102,17 +97,14 @@ class BankCallback(pl.Callback):
         data = trainer.datamodule
         split, table = data.load("train")
         ids = self._ids(split, trainer.current_epoch)
-        shares = ProcessShares(len(ids[0])) if processes() > 1 and len(ids[0]) > self.divide_above else None
-        encode = encoded_once if shares is None else encoded_here
-        rows = slice(None) if shares is None else shares.own
-        images = encode(encode_images, module.image_encoder, split.images, ids[0][rows], data.eval_batch_size)
-        texts = encode(encode_texts, module.text_encoder, table, ids[1][rows], data.eval_batch_size)
+        images = encoded_once(encode_images, module.image_encoder, split.images, ids[0], data.eval_batch_size)
+        texts = encoded_once(encode_texts, module.text_encoder, table, ids[1], data.eval_batch_size)
         similarity = module.similarity
         inner = similarity.inner_product
-        if module.teacher is not None and shares is None and inner:
+        if module.teacher is not None and inner:
             module.teacher.hold(images, texts, *ids)
         images, texts = comparable(similarity, images), comparable(similarity, texts)
-        self.bank.fill(images, texts, *ids, None if inner else similarity, self._relation, shares)
+        self.bank.fill(images, texts, *ids, None if inner else similarity, self._relation)
         few = slice(HUBNESS_PAIRS if inner else COSTLY_HUBNESS_PAIRS)
         if inner and isinstance(images, torch.Tensor) and isinstance(texts, torch.Tensor):
             scores = images[few] @ texts[few].T
@@ -135,11 +127,4 @@ def encoded_once(encode: Callable, encoder: nn.Module, source: Any, ids: torch.T
     """The encodings of the rows `ids` (M,) of a source; one of the processes encodes each distinct row, once."""
     rows, where = ids.unique(return_inverse=True)
     encoded = encoded_together(encode, encoder, source, rows.numpy(), batch_size)
-    return encoded[where.to(encoded.device)]
-
-
-def encoded_here(encode: Callable, encoder: nn.Module, source: Any, ids: torch.Tensor, batch_size: int) -> Encoding:
-    """The encodings of the rows `ids` (M,) of a source; this process encodes each distinct row, once."""
-    rows, where = ids.unique(return_inverse=True)
-    encoded = encode(encoder, source, rows.numpy(), batch_size)
     return encoded[where.to(encoded.device)]
