@@ -67,7 +67,7 @@ def best_of(queries, items):
 def test_each_item_is_ranked_without_the_mean_of_its_kind(files, run_here, tmp_path, undrawn):
     pytest.importorskip("faiss")
     given = ("item_kinds=kind", "criterion=nns", "truth=pairs.csv", f"k={K}", "out=out")
-    said = run_here("rerank", *SIDES, *given, "index=flat", "index_rows=20")
+    said = run_here("rerank", *SIDES, *given, "index=flat")
     items, queries = without_means(files)
     best = best_of(queries, items)
     found, _ = read_ranking(tmp_path / "out" / "ranking.parquet", None, files["ids"])

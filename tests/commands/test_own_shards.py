@@ -1,8 +1,6 @@
 """`vsehub rerank` and `vsehub diagnose` on what people have on disk: shards, clip-retrieval's layout, csv, URIs."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pyarrow as pa
@@ -107,29 +105,3 @@ def test_uris(vectors, run_here, monkeypatch):
     assert "queries: the library for absent:// is not installed, so absent://bucket/q.npy cannot be opened" in said
     assert "Install it: pip install absent-library" in said
     assert not (vectors / "rerank").exists()
-
-
-@pytest.mark.long
-def test_results_behind_an_address_and_an_index_by_part(vectors, run_here):
-    settings = ("rerank", "queries=q.npy", "items=m.npy", "truth=truth.csv", "criterion=csls", "index=flat")
-    run_here(*settings, "out=here")
-    store = vectors / "store"
-    assert "written to file://" in run_here(*settings, "index_rows=40", "biases=true", f"out=file://{store}")
-    names = {path.name for path in store.iterdir() if not path.name.startswith(".")}
-    files = [f"index-0000{number}.faiss" for number in range(3)]
-    assert names == {"ranking.parquet", "biases.parquet", "result.json", "index.html", "USAGE.md", *files}
-    assert np.array_equal(ranking(store)[0], ranking(vectors / "here")[0])
-    found = record(store)["index"]
-    assert found["files"] == files
-    assert found["recall"]["corrected"] == 1
-    assert "already holds a reranking" in run_here(*settings, f"out=file://{store}", status=2)
-    note = (store / "USAGE.md").read_text()
-    assert f"Fetch {files[0]} to {files[2]} from file://" in note
-    (store / "queries.npy").write_bytes((vectors / "q.npy").read_bytes())
-    code = note.split("```python\n")[1].split("```")[0]
-    got = subprocess.run(
-        [sys.executable, "-c", code + "print(positions[:, 0].tolist())"], cwd=store, capture_output=True, text=True
-    )
-    assert json.loads(got.stdout) == ranking(store)[0][:, 0].tolist(), got.stderr
-    said = run_here(*settings[:-1], "index_rows=40", "out=there", status=2)
-    assert "index_rows is for flat, ivf, hnsw, ivfpq, and index is None; omit index_rows" in said

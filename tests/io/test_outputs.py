@@ -80,6 +80,8 @@ def test_places_that_cannot_be_written(tmp_path):
     for place, message in (("file", "is a file"), ("file/below", "nothing can be written to"), ("", "out is empty")):
         with pytest.raises(InputError, match=message):
             Output(place and tmp_path / place, "a report", NAMES)
+    with pytest.raises(InputError, match="s3://bucket/x"):
+        Output("s3://bucket/x", "a report", NAMES)
 
 
 def test_a_folder_of_others_is_not_written_to_unasked(tmp_path):

@@ -1,18 +1,15 @@
 """The index that `vsehub rerank` writes: a FAISS file or a collection in a database, with a note on searching it."""
 
-import os
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from vsehub.checks import boolean, existing, require, whole
+from vsehub.checks import boolean, existing, require
 from vsehub.cli.embeddings import Settings
 from vsehub.cli.kinds import MEANS
 from vsehub.cli.nodes import components, plain
@@ -30,7 +27,6 @@ if TYPE_CHECKING:
 
 INDEX, USAGE = "index.faiss", "USAGE.md"
 APPROXIMATE_FROM = 100_000  # items of a database
-BUILDING = ".index"  # the folder in which the files of an index in parts are built
 
 
 @dataclass(frozen=True)
@@ -38,7 +34,7 @@ class RequestedIndex:
     """What `index=` asks for: a kind of FAISS index, or a place in a database.
 
     approximate: whether a database is to search an approximate index; None: from `APPROXIMATE_FROM` items on. columns:
-    a table of further columns for a database, or None. rows: items in each file of a FAISS index, None for one file.
+    a table of further columns for a database, or None.
     """
 
     settings: Settings
@@ -46,7 +42,6 @@ class RequestedIndex:
     place: "Place | None" = None
     approximate: bool | None = None
     columns: Path | None = None
-    rows: int | None = None
 
     @classmethod
     def of(cls, cfg: DictConfig, settings: Settings) -> "RequestedIndex | None":
@@ -56,9 +51,6 @@ class RequestedIndex:
 
         kind, uri = cfg.index, None if cfg.index_uri is None else str(cfg.index_uri)
         boolean("index_approximate", cfg.index_approximate, or_none=True)
-        if cfg.index_rows is not None:
-            whole("index_rows", cfg.index_rows)
-            require(kind in KINDS, f"index_rows is for {', '.join(KINDS)}, and index is {kind}; omit index_rows")
         require(
             kind is None or kind in (*KINDS, *ENGINES),
             f"index is {kind!r}; choose one of {', '.join((*KINDS, *ENGINES))}, or null for none",
@@ -67,22 +59,19 @@ class RequestedIndex:
             columns = None if cfg.item_columns is None else Path(str(cfg.item_columns))
             if columns is not None:
                 existing("item_columns", columns, "Give a table with the column id and those to store")
-            place = placed(kind, uri, str(cfg.index_name), None if settings.output.remote else settings.output.folder)
+            place = placed(kind, uri, str(cfg.index_name), settings.output.folder)
             return cls(settings, kind, place, cfg.index_approximate, columns)
         own = [name for name in ("index_uri", "index_approximate", "item_columns") if cfg[name] is not None]
         verb = "is" if len(own) == 1 else "are"
         require(
             not own, f"{', '.join(own)} {verb} for databases ({', '.join(ENGINES)}), and index is {kind}; omit them"
         )
-        return None if kind is None else cls(settings, kind, rows=cfg.index_rows)
+        return None if kind is None else cls(settings, kind)
 
-    def files(self, items: int) -> list[str]:
-        """The files that it adds to those of a reranking of so many items."""
-        from vsehub.serving.index_parts import part_names
-
-        if self.place is not None:
-            return [USAGE]
-        return [*([INDEX] if self.rows is None else part_names(items, self.rows)), USAGE]
+    @property
+    def files(self) -> list[str]:
+        """The files that it adds to those of a reranking."""
+        return [USAGE] if self.place is not None else [INDEX, USAGE]
 
     def require(self, name: str, criterion: "Criterion") -> None:
         """Raise InputError for a criterion that an index cannot hold, and if FAISS or the database cannot be used."""
@@ -98,7 +87,7 @@ class RequestedIndex:
 
     def check_items(self, inputs: "Inputs") -> None:
         """Raise InputError for files of others in the way, and for further columns that do not fit the items."""
-        self.settings.output.refuse_foreign(self.files(len(inputs.sides.items)))
+        self.settings.output.refuse_foreign(self.files)
         if self.place is not None:
             self._fields(inputs)
 
@@ -114,19 +103,8 @@ class RequestedIndex:
         """The queries of a note on searching the index."""
         from vsehub.serving import NoteQueries
 
-        means = f"{self._where()}/{MEANS}" if found.inputs.means_removed else None
+        means = str((self.settings.output / MEANS).absolute()) if found.inputs.means_removed else None
         return NoteQueries("queries.npy", self.settings.normalize, means)
-
-    def _where(self) -> str:
-        """The folder of the result in a note; that of files behind an address is where they are fetched to."""
-        out = self.settings.output
-        return "." if out.remote else str(out.folder.absolute())
-
-    def _needs(self, files: Sequence[str], searching: str) -> str:
-        """What a note says is needed: files that must be fetched first, and what searching needs."""
-        out = self.settings.output
-        fetch = f"Fetch {' and '.join(files)} from {out.shown} first. " if files and out.remote else ""
-        return f"{fetch}{searching}"
 
     @contextmanager
     def built(self, found: "Comparison") -> Iterator[Callable[[], None]]:
@@ -165,39 +143,21 @@ class RequestedIndex:
         self, found: "Comparison", criterion: "ItemBias", bias: "Tensor"
     ) -> Iterator[Callable[[], tuple[dict[str, Any], str]]]:
         """A FAISS index; yields what writes it and gives its part of the record and the note on searching it."""
-        from vsehub.serving import ServedIndex, build_index, usage_note
-        from vsehub.serving.index_parts import IndexParts
+        from vsehub.serving import build_index, usage_note
 
-        items, out, seed = found.inputs.sides.items, self.settings.output, self.settings.seed
-        where, k, asked = self._where(), self.settings.k, self._note_queries(found)
-        names, building = self.files(len(items))[:-1], out / BUILDING
-        index: ServedIndex | IndexParts
+        items, path = found.inputs.sides.items, self.settings.output / INDEX
+        index = build_index(items, bias, criterion.scale, self.kind, self.settings.seed)
+        code = usage_note(index, str(path.absolute()), self.settings.k, self._note_queries(found))
+        figures = measured(index, found, criterion, bias, self.settings)
+        rows = f"`positions` are rows of {found.record['items']['path']}, counted from 0"
+        rows += ", in the order of the ids" if found.inputs.item_names.ids is not None else ""
+        note = usage(found, INDEX, "Searching needs only FAISS and numpy", code, rows)
 
         def put() -> tuple[dict[str, Any], str]:
-            if isinstance(index, ServedIndex):
-                index.save(out / INDEX)
-            else:
-                for file in index.files:
-                    os.replace(file, out / file.name)
-            size = sum((out / name).stat().st_size for name in names)
-            return {"kind": self.kind, "files": names, "bytes": size} | figures, note
+            index.save(path)
+            return {"kind": self.kind, "files": [INDEX], "bytes": path.stat().st_size} | figures, note
 
-        try:
-            if self.rows is None:
-                index = build_index(items, bias, criterion.scale, self.kind, seed)
-                code = usage_note(index, f"{where}/{INDEX}", k, asked)
-            else:
-                index = IndexParts.build(building, items, bias, criterion.scale, self.kind, self.rows, seed)
-                code = index.usage_note(where, k, asked)
-            figures = measured(index, found, criterion, bias, self.settings)
-            rows = f"`positions` are rows of {found.record['items']['path']}, counted from 0"
-            rows += ", in the order of the ids" if found.inputs.item_names.ids is not None else ""
-            shown = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-            fetched = [shown, *([MEANS] if found.inputs.means_removed else [])]
-            note = usage(found, shown, self._needs(fetched, "Searching needs only FAISS and numpy"), code, rows)
-            yield put
-        finally:
-            shutil.rmtree(building, ignore_errors=True)
+        yield put
 
     @contextmanager
     def _built_collection(
@@ -248,8 +208,7 @@ class RequestedIndex:
             told = {"kind": f"{title}, {searched}", "uri": place.address, "items": count, "bytes": size}
             rows = f"`ids` are rows of {found.record['items']['path']}, counted from 0"
             rows = rows if names.ids is None else "`ids` are the ids of the items"
-            client = f"Searching needs only {title}'s client and numpy (pip install 'vsehub[{place.engine}]')"
-            needs = self._needs([MEANS] if found.inputs.means_removed else [], client)
+            needs = f"Searching needs only {title}'s client and numpy (pip install 'vsehub[{place.engine}]')"
             code = usage_note(collection, uri, self.settings.k, self._note_queries(found), fields)
             rows += ". Items that `vsehub add` adds are found by the same lines, those that it removes no longer"
             note = usage(found, place.name, needs, code, rows, living=True)
@@ -282,12 +241,10 @@ def measured(
 ) -> dict[str, Any]:
     """Recall of an index against exact search, and its time for a query, of both rankings."""
     from vsehub.serving import measured_recall, measured_time
-    from vsehub.serving.index_parts import IndexParts
 
     queries, k = found.inputs.sides.queries, settings.k
     recall = measured_recall(index, queries, found.inputs.sides.items, bias, criterion.scale, k, seed=settings.seed)
-    timed = index.measured_time if isinstance(index, IndexParts) else partial(measured_time, index)
-    return {"recall": {"k": k} | recall, "milliseconds": timed(queries, k, seed=settings.seed)}
+    return {"recall": {"k": k} | recall, "milliseconds": measured_time(index, queries, k, seed=settings.seed)}
 
 
 def item_ids(inputs: "Inputs") -> "Sequence[str]":

@@ -98,7 +98,7 @@ def rerank(cfg: DictConfig) -> None:
             RANKING,
             *((BIASES,) if cfg.biases else ()),
             *((MEANS,) if inputs.means_removed else ()),
-            *(() if index is None else index.files(len(inputs.sides.items))),
+            *(() if index is None else index.files),
         ]
         if not out.earlier:
             out.begin((RESULT, PAGE, *written))  # replaces nothing; a command that is stopped is known by its mark

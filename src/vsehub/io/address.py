@@ -128,6 +128,11 @@ class Address(str):
         return None
 
 
+def is_uri(path: str) -> bool:
+    """Whether a text begins with a scheme, such as `s3://`. A single letter is a drive of Windows."""
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", path) is not None
+
+
 def require_given(settings: Mapping[str, Any]) -> None:
     """Raise InputError if settings that a file brings name an address: only addresses from the user are opened.
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from vsehub.checks import boolean, fail, require
+from vsehub.io.address import is_uri
 from vsehub.io.files import alone, is_full_disk, read_object, remove_abandoned, write_json
-from vsehub.io.stores import RemoteFolder, is_uri
 from vsehub.io.text import stays_inside
 
 MARK = ".vsehub.json"  # the list of vsehub's files in a folder
@@ -18,7 +18,7 @@ VERSION = 1
 def require_writable(folder: str | Path) -> None:
     """Raise InputError if the folder `out` cannot be written to; it need not exist yet."""
     require(str(folder).strip() != "", "out is empty; give out=FOLDER")
-    require(not is_uri(str(folder)), f"out is {folder}, and this command writes to folders of this machine; give one")
+    require(not is_uri(str(folder)), f"out is {folder}; results are written to folders of this machine, give one")
     place = Path(folder)
     require(place.is_dir() or not os.path.lexists(place), f"out: {folder} is a file; give out=FOLDER")
     near = next(path for path in (place, *place.absolute().parents) if path.exists())
@@ -59,35 +59,24 @@ def require_new_file(path: str | Path, written: str, suffixes: Sequence[str], ov
 
 
 class Output:
-    """A folder for the files of a command, which may lie behind an address: `s3://bucket/folder`.
+    """A folder for the files of a command.
 
     kind: of the output, for example "a report". names: of the files that are always written. overwrite: whether to
     replace an earlier output of that kind, and to write among other files; an unfinished output is always replaced.
     Raises InputError, before any work, if the folder cannot be written to, if it contains files of those names that
     vsehub did not write, a finished output that must not be replaced, or only files of other programs.
 
-    folder: where the files are written. For an address this is a local folder, whose files are sent by `begin` and
-    `finish`. shown: the folder in messages. begun: whether the folder contains an unfinished output of that kind.
+    begun: whether the folder contains an unfinished output of that kind.
     """
 
     def __init__(self, folder: str | Path, kind: str, names: Iterable[str], overwrite: bool = False):
         self.shown, self.kind, self.overwrite, self._names = str(folder), kind, overwrite, tuple(names)
-        self._remote = RemoteFolder("out", self.shown) if is_uri(self.shown) else None
-        self.folder = Path(folder) if self._remote is None else self._remote.local
+        self.folder = Path(folder)
         self.recheck()
-
-    @property
-    def remote(self) -> bool:
-        """Whether the folder lies behind an address."""
-        return self._remote is not None
 
     def recheck(self) -> None:
         """Check the folder again, since others may have written to it. Raises InputError as the constructor."""
-        require_writable(self.shown if self._remote is None else self.folder)
-        if self._remote is not None:
-            self._remote.require_writable()
-            self._remote.forget()
-            self._remote.fetch({MARK}.intersection(self._remote.names()))
+        require_writable(self.shown)
         self.earlier, finished = self._mark()
         self.begun = bool(self.earlier) and not finished
         self.refuse_foreign(self._names)
@@ -114,8 +103,6 @@ class Output:
         """Remove the files of an earlier command of this kind, and mark the folder as an unfinished output."""
         names = list(names)
         self.refuse_foreign(names)
-        if self._remote is not None:
-            self._remote.remove(self.earlier)
         place = self.folder.resolve()
         for path in (self.folder / name for name in self.earlier):
             if not path.parent.resolve().is_relative_to(place):
@@ -126,29 +113,20 @@ class Output:
         self._note(finished=False)
 
     def finish(self) -> None:
-        """Mark the output as complete; files of an output behind an address are sent before."""
-        if self._remote is not None:
-            self._remote.send(name for name in self.earlier if (self.folder / name).is_file())
+        """Mark the output as complete."""
         self._note(finished=True)
-        if self._remote is not None:
-            self._remote.forget()
 
     def __truediv__(self, name: str) -> Path:
         return self.folder / name
 
     def _others(self) -> list[str]:
         """The names in a folder without a mark, apart from hidden ones."""
-        if self._remote is not None:
-            names = {name.partition("/")[0] for name in self._remote.names()}
-        else:
-            names = {path.name for path in self.folder.iterdir()} if self.folder.is_dir() else set()
+        names = [path.name for path in self.folder.iterdir()] if self.folder.is_dir() else []
         return sorted(name for name in names if not name.startswith("."))
 
     def _note(self, finished: bool) -> None:
         mark = {"version": VERSION, "kind": self.kind, "finished": finished, "files": sorted(self.earlier)}
         write_json(self.folder / MARK, mark)
-        if self._remote is not None:
-            self._remote.send([MARK])
 
     def _mark(self) -> tuple[list[str], bool]:
         """The files of an earlier output of this kind, and whether it is complete."""
@@ -166,12 +144,7 @@ class Output:
 
     def refuse_foreign(self, names: Iterable[str]) -> None:
         """Raise InputError if the folder holds files of these names that vsehub did not write."""
-        listed = None if self._remote is None else set(self._remote.names())
-        there = [
-            name
-            for name in names
-            if name not in self.earlier and (os.path.lexists(self.folder / name) if listed is None else name in listed)
-        ]
+        there = [name for name in names if name not in self.earlier and os.path.lexists(self.folder / name)]
         require(
             not there,
             f"out: {self.shown} holds {', '.join(there[:3])}{' and more' if len(there) > 3 else ''}, which vsehub did "

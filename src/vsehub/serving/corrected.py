@@ -11,7 +11,7 @@ import statistics
 import time
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -101,15 +101,13 @@ def build_index(
     scale: float,
     kind: str = "flat",
     seed: int = 0,
-    mean_bias: float | None = None,
 ) -> ServedIndex:
     """An index that ranks items (M, D) by a·s - b(item).
 
     items: a tensor, a numpy array, a memory map or an open file (`data.vectors`), read in blocks; the index holds them
     as float32. bias: b (M,), scale: a, of an `ItemBias`. kind: "flat" is exact; "ivf", "hnsw" and "ivfpq", which is
     small, are approximate (`measured_recall` says how much). seed: of the sample on which the lists of "ivf" and
-    "ivfpq" are trained. mean_bias: the mean of b; None: that of these items. Raises InputError if FAISS is missing or
-    the bias does not fit the items.
+    "ivfpq" are trained. Raises InputError if FAISS is missing or the bias does not fit the items.
     """
     one_of("index", kind, KINDS)
     positive("scale", scale)
@@ -126,7 +124,7 @@ def build_index(
     faiss = required_faiss(*FAISS_FOR)
     if kind != "flat":
         log.warning("an %s index is approximate: it misses some of the best items; flat finds all", kind)
-    last, mean = last_components(bias, scale, mean_bias)
+    last, mean = last_components(bias, scale)
     index = empty_index(faiss, kind, width(kind, items.shape[1]), len(items), seed)
     if training_vectors(index):
         rows, positions = sampled(items, training_vectors(index), seed)
@@ -272,14 +270,6 @@ def mean_lines(means: str | None, normalize: bool | None) -> str:
     return line + ("" if normalize is False else "queries /= np.linalg.norm(queries, axis=1, keepdims=True)\n")
 
 
-class SearchLines(NamedTuple):
-    """Lines of Python of a note: what sets the effort of `index`, makes `vectors`, and turns `products` into scores."""
-
-    effort: str
-    vectors: str
-    formula: str
-
-
 @dataclass(frozen=True)
 class NoteQueries:
     """The queries of a note on searching an index, and what an index asks of them.
@@ -293,34 +283,26 @@ class NoteQueries:
     means: str | None = None
 
 
-def search_lines(facts: IndexFacts, effort: int | None, queries: NoteQueries) -> SearchLines:
-    """The lines of `usage_note` that depend on the facts of an index and its effort."""
+def usage_note(index: ServedIndex, file: str = "index.faiss", k: int = 10, queries: NoteQueries | None = None) -> str:
+    """Python that searches the index in `file` for the vectors of queries: `positions` and `scores`, both (Q, k)."""
+    facts, asked = index.facts, queries or NoteQueries()
     if facts.kind == "ivfpq":
-        folds = (
+        vectors = (
             f'vectors = np.zeros((len(queries), {width(facts.kind, facts.dim)}), "float32")\n'
             f"vectors[:, : {facts.dim}] = queries\n"
             f"vectors[:, {bias_at(facts.kind, facts.dim)}] = 1  # without this line: the plain ranking and scores\n"
         )
     else:
-        folds = (
+        vectors = (
             'last = np.ones((len(queries), 1), "float32")  # zeros instead of ones: the plain ranking and scores\n'
             "vectors = np.hstack([queries, last])\n"
         )
-    asked = f'queries = np.load({queries.file!r}).astype("float32")  # (Q, {facts.dim})\n{unit_rows(queries.normalize)}'
-    asked += mean_lines(queries.means, queries.normalize)
-    return SearchLines(
-        _EFFORT.get(facts.kind, "").format(effort=effort), asked + folds, formula(facts.scale, facts.mean_bias)
+    return (
+        "import faiss\nimport numpy as np\n\n"
+        f"index = faiss.read_index({file!r})  # {facts.items:,} items\n"
+        f"{_EFFORT.get(facts.kind, '').format(effort=index.effort)}"
+        f'queries = np.load({asked.file!r}).astype("float32")  # (Q, {facts.dim})\n'
+        f"{unit_rows(asked.normalize)}{mean_lines(asked.means, asked.normalize)}{vectors}"
+        f"products, positions = index.search(vectors, {min(k, facts.items)})  # best first; -1: none found\n"
+        f"scores = {formula(facts.scale, facts.mean_bias)}  # the corrected scores\n"
     )
-
-
-def usage_note(index: ServedIndex, file: str = "index.faiss", k: int = 10, queries: NoteQueries | None = None) -> str:
-    """Python that searches the index in `file` for the vectors of queries: `positions` and `scores`, both (Q, k)."""
-    facts, lines = index.facts, search_lines(index.facts, index.effort, queries or NoteQueries())
-    k = min(k, facts.items)
-    return f"""import faiss
-import numpy as np
-
-index = faiss.read_index({file!r})  # {facts.items:,} items
-{lines.effort}{lines.vectors}products, positions = index.search(vectors, {k})  # best first; -1: none found
-scores = {lines.formula}  # the corrected scores
-"""

@@ -3,12 +3,9 @@
 import functools
 import http.server
 import io
-import os
 import subprocess
 import sys
 import threading
-import time
-from collections import namedtuple
 
 import fsspec
 import numpy as np
@@ -20,7 +17,6 @@ from fsspec.registry import known_implementations
 
 from vsehub.checks import InputError
 from vsehub.data import open_vectors
-from vsehub.data.vectors import remote
 from vsehub.data.vectors.paths import require_vectors
 
 
@@ -118,32 +114,6 @@ def test_a_side_of_clip_retrieval(memory):
     assert torch.equal(given.rows(0, 9), torch.from_numpy(-matrix()))
     assert given.ids[8] == "8.jpg"
     assert "memory://b/out holds the vectors of img_emb and text_emb; name one" in refused("memory://b/out")
-
-
-def test_copies_give_way_where_the_disk_is_full(memory, monkeypatch, caplog):
-    """Those that were used longest ago go; what was used in the last minutes stays, and an open copy stays readable."""
-    caplog.set_level("INFO")
-    for name in "abc":
-        memory.pipe(f"/{name}/v.npy", npy(matrix()))
-    size, free = len(npy(matrix())), [10**6]
-    usage = namedtuple("Usage", "total used free")
-    monkeypatch.setattr(remote.shutil, "disk_usage", lambda path: usage(1000, 0, free[0]))
-    first = open_vectors("memory://a/v.npy")
-    second = open_vectors("memory://b/v.npy")
-    (old,), (new,) = first.origin.stamps, second.origin.stamps
-    hours = {old: 3, new: 2}
-    for copy, ago in hours.items():
-        os.utime(copy.parent / ".lock", (time.time() - 3600 * ago,) * 2)
-    free[0] = 50 + size - 1  # a twentieth of the disk stays free, and one byte is missing
-    third = open_vectors("memory://c/v.npy")
-    assert [old.exists(), new.exists()] == [False, True]
-    assert "which were used longest ago" in caplog.text
-    assert torch.equal(first.rows(0, 9), torch.from_numpy(matrix()))
-    open_vectors("memory://b/v.npy")  # used now
-    free[0] = 0
-    assert torch.equal(open_vectors("memory://a/v.npy").rows(0, 9), torch.from_numpy(matrix()))
-    assert new.exists()
-    assert next(iter(third.origin.stamps)).exists()
 
 
 def test_a_copy_cut_short(memory, monkeypatch):

@@ -30,11 +30,10 @@ from vsehub.data.vectors.paths import (
 )
 from vsehub.data.vectors.remote import RemoteRows, fetch, in_place
 from vsehub.data.vectors.tensors import read_tensors
-from vsehub.io.address import Address
+from vsehub.io.address import Address, is_uri
 from vsehub.io.arrays import MappedRows
 from vsehub.io.progress import byte_bar
 from vsehub.io.rows import RowErrors, UnusableRows
-from vsehub.io.stores import is_uri
 
 READERS = dict(
     zip(

@@ -10,8 +10,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from vsehub.checks import InputError, existing, fail, require
+from vsehub.extras import package
+from vsehub.io.address import is_uri
 from vsehub.io.rows import listed
-from vsehub.io.stores import is_uri, require_library
 
 Stamps = dict[Path, tuple[int, ...] | None]
 
@@ -59,7 +60,7 @@ def require_vectors(name: str, path: str) -> None:
             urlsplit(path)
         except ValueError as error:
             raise InputError(f"{name}: {path} is not a valid address ({error}); check its host") from error
-        require_library(name, path)
+        _require_library(name, path)
         suffix = suffix_of(path)
         require(suffix in SUFFIXES or not suffix, _other_format(name, path, suffix))
         return
@@ -71,6 +72,25 @@ def require_vectors(name: str, path: str) -> None:
     require(file.is_file(), f"{name}: {file} is neither a file nor a folder. {_ADVICE}")
     require(file.suffix.lower() in SUFFIXES, _other_format(name, path, file.suffix))
     require(file.stat().st_size > 0, f"{name}: {file} is empty (0 bytes). Copy, download or write it again")
+
+
+def _require_library(name: str, uri: str) -> None:
+    """Raise InputError unless the library for the scheme of a URI is installed. Does not connect."""
+    scheme = uri.partition("://")[0].lower()
+    fsspec = package(f"{name}: {uri} is a URI, which", "fsspec", "fsspec")
+    known_implementations = package(name, "fsspec", "fsspec.registry").known_implementations
+    try:
+        fsspec.get_filesystem_class(scheme)
+    except ValueError:
+        fail(
+            f"{name}: {uri} has the scheme {scheme!r}, which fsspec does not know; expected one such as s3, gs, https "
+            "or file"
+        )
+    except ImportError as error:
+        library = str(known_implementations.get(scheme, {}).get("class", "fsspec")).partition(".")[0]
+        how = f"pip install {library.replace('_', '-')}"
+        how = f"Install it by pip ({error})" if library == "fsspec" else f"Install it: {how}"
+        fail(f"{name}: the library for {scheme}:// is not installed, so {uri} cannot be opened. {how}")
 
 
 def _other_format(name: str, path: str, suffix: str) -> str:

@@ -1,37 +1,30 @@
 """Vectors behind URIs, fetched by fsspec into a folder of the user's caches. Only opening them uses the network."""
 
 import bisect
-import logging
+import hashlib
 import re
-import shutil
-import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from filelock import FileLock, Timeout
+from filelock import FileLock
 
-from vsehub.checks import require
+from vsehub.checks import InputError, is_out_of_memory, require
 from vsehub.data.vectors.formats import checked_kind
 from vsehub.data.vectors.paths import METADATA, SUFFIXES, chosen_side, shard_names, side_names, suffix_of
 from vsehub.io.address import Address, masked
-from vsehub.io.arrays import NpyHeader
-from vsehub.io.files import LOCK, atomic, cache_folder, read_object, write_json
+from vsehub.io.arrays import NpyHeader, shortened
+from vsehub.io.files import LOCK, atomic, cache_folder, is_full_disk, read_object, write_json
 from vsehub.io.progress import byte_bar
-from vsehub.io.stores import connected, hidden_name
 from vsehub.io.text import stays_inside
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
-log = logging.getLogger(__name__)
-
 _FETCHED = ".fetched.json"  # what the files of a folder were fetched from: name -> the version there
 _CHUNK_BYTES = 8 << 20
-RESERVE = 0.05  # of the disk that copies leave free
-IN_USE_SECONDS = 600.0  # in which a command may still open what it has fetched
 _HEADER_BYTES = 1 << 16
 # What file systems call that by which two contents under one name differ; the size alone does not tell.
 _VERSION = ("etag", "mtime", "lastmodified", "modified", "updated", "created", "generation", "md5hash", "contentmd5")
@@ -47,17 +40,17 @@ def fetch(name: str, uri: str, inside: str | None) -> Path:
     from fsspec.core import url_to_fs
 
     opened = Address(uri).opened(name)
-    with connected(name, uri):
+    with _connected(name, uri):
         files, path = url_to_fs(opened)
-    folder = cache_folder(None) / "vectors" / hidden_name(opened, "vectors")
+    folder = cache_folder(None) / "vectors" / _hidden_name(opened)
     if suffix_of(uri) in SUFFIXES:
-        with connected(name, uri):
+        with _connected(name, uri):
             entry = files.info(path)
         if entry.get("type") != "directory":
             local = f"vectors{suffix_of(uri)}"
             _Copies(name, uri, folder, files).fetch({local: entry | {"name": path}})
             return folder / local
-    with connected(name, uri):
+    with _connected(name, uri):
         entries = _listing(files, path)
     sides = side_names(_folders(entries))
     if not sides:
@@ -65,7 +58,7 @@ def fetch(name: str, uri: str, inside: str | None) -> Path:
         return folder
     side = chosen_side(uri, sides, inside)
     for part in (side, METADATA) if METADATA in _folders(entries) else (side,):
-        with connected(name, uri):
+        with _connected(name, uri):
             own = _listing(files, entries[part]["name"])
         _fetch_shards(name, f"{uri}/{part}", folder / part, files, own)
     return folder
@@ -84,7 +77,7 @@ class RemoteRows:
         self.shards: list[tuple[str, int]] = []
         self.dtype, self._columns = np.dtype(np.float32), 0
         for path in paths:
-            with connected(name, uri), files.open(path, "rb", block_size=_HEADER_BYTES) as file:
+            with _connected(name, uri), files.open(path, "rb", block_size=_HEADER_BYTES) as file:
                 header, begin = NpyHeader.read(file), file.tell()
             checked_kind(masked(path), header.shape, header.dtype.name)
             alike = header.dtype, header.shape[1]
@@ -125,7 +118,7 @@ class RemoteRows:
 
     def _read(self, number: int, start: int, stop: int) -> np.ndarray:
         (path, begin), size = self._numbers_at[number], self._columns * self.dtype.itemsize
-        with connected(self._name, self._uri):
+        with _connected(self._name, self._uri):
             got = self._files.cat_file(path, start=begin + start * size, end=begin + stop * size)
         require(
             len(got) == (stop - start) * size,
@@ -143,7 +136,7 @@ def in_place(name: str, uri: str) -> RemoteRows | None:
     from fsspec.core import url_to_fs
 
     opened = Address(uri).opened(name)
-    with connected(name, uri):
+    with _connected(name, uri):
         files, path = url_to_fs(opened)
         single = suffix_of(uri) == ".npy" and files.info(path).get("type") != "directory"
         entries = {} if single else _listing(files, path)
@@ -218,9 +211,6 @@ class _Copies:
             else:
                 missing[local] = entry
         total = sum(entry.get("size") or 0 for entry in missing.values())
-        (self._folder / LOCK).touch()  # when the copies were used last
-        if missing:
-            make_room(cache_folder(None) / "vectors", total)
         with byte_bar(f"fetching {self._uri}", total) as bar:
             for local, entry in missing.items():
                 self._copy(local, entry, bar.update)
@@ -232,7 +222,7 @@ class _Copies:
     def _copy(self, local: str, entry: dict[str, Any], progress: Any) -> None:
         length = 0
         with (
-            connected(self._name, self._uri),
+            _connected(self._name, self._uri),
             atomic(self._folder / local) as out,
             self._files.open(entry["name"], "rb", block_size=_CHUNK_BYTES) as source,
         ):
@@ -248,28 +238,25 @@ class _Copies:
             )
 
 
-def make_room(copies: Path, needed: int) -> None:
-    """Remove the copies that were used longest ago, until `needed` bytes fit and a part of the disk stays free.
+def _hidden_name(opened: str) -> str:
+    """A name for the copies of an address that does not allow to guess a short password in the address quickly."""
+    return hashlib.pbkdf2_hmac("sha256", opened.encode(), b"vsehub vectors", 100_000).hex()[:32]
 
-    copies: the folder of all copies, one folder for each address. Copies that were used in the last minutes stay. A
-    copy that another command has open stays readable.
-    """
-    usage = shutil.disk_usage(copies)
-    missing = needed + RESERVE * usage.total - usage.free
-    if missing <= 0:
-        return
-    used = sorted((lock.stat().st_mtime, lock.parent) for lock in copies.glob(f"*/**/{LOCK}"))
-    for last, folder in used:
-        if missing <= 0 or time.time() - last < IN_USE_SECONDS:
-            return
-        with suppress(Timeout), FileLock(folder / LOCK, timeout=0):
-            files = [path for path in folder.iterdir() if path.is_file() and path.name != LOCK]
-            freed = sum(path.stat().st_size for path in files)
-            for path in files:
-                path.unlink(missing_ok=True)
-            missing -= freed
-            if freed:
-                log.info("removed %d MB of fetched copies in %s, which were used longest ago", freed >> 20, folder)
+
+@contextmanager
+def _connected(setting: str, uri: str) -> Iterator[None]:
+    """Turn an error of any file system's library into an InputError."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        if is_full_disk(error) or is_out_of_memory(error):
+            raise
+        raise InputError(
+            f"{setting}: {uri} cannot be fetched ({type(error).__name__}: {shortened(masked(str(error)))}). Check the "
+            "address, the connection and the rights, or fetch the files yourself and give their path"
+        ) from error
 
 
 def _version(entry: dict[str, Any]) -> dict[str, str] | None:
