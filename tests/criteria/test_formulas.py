@@ -218,32 +218,3 @@ def test_degenerate_matrices_stay_finite(criterion):
 def test_bad_settings(call, message):
     with pytest.raises(InputError, match=message):
         call()
-
-
-@looped(
-    ("queries", "items", "temperature"),
-    [(9, 14, 0.1), (9, 14, 0.01), (40, 3, 0.05), (1, 5, 0.1), (6, 1, 0.1), (1, 1, 1)],
-)
-def test_items_that_join_those_that_sinkhorn_normalised(queries, items, temperature):
-    """Potentials even out the queries, a joining item's bias solves its equation, one that is there keeps its own."""
-    rule = Sinkhorn(temperature, rounds=500)
-    generator = torch.Generator().manual_seed(queries)
-    scores = (torch.rand(queries, items, generator=generator, dtype=torch.float64) - 0.5) * 20 * temperature
-    scores[:, -1] = scores[:, 0]  # two equal items, where there are two
-    bias = rule.bias(scores)
-    potentials = rule.potentials(lambda: iter(scores.split(4, dim=1)), bias)
-    for query in range(queries):
-        shares = [math.exp(scores[query, item] / temperature - bias[item] + potentials[query]) for item in range(items)]
-        assert sum(shares) == pytest.approx(1 / queries)
-    assert rule.masses(scores, potentials, bias).tolist() == pytest.approx([1.0] * queries)
-    new = (torch.rand(queries, 7, generator=generator, dtype=torch.float64) - 0.5) * 20 * temperature
-    joined = rule.joining_bias(new, potentials, items)
-    for item in range(7):
-        own = joined[item] + math.log((items + 1) / items)
-        taken = [
-            queries * math.exp(new[query, item] / temperature + potentials[query] - own) for query in range(queries)
-        ]
-        assert sum(one / (1 + one) for one in taken) == pytest.approx(queries / (items + 1), rel=1e-4)
-    torch.testing.assert_close(rule.joining_bias(scores, potentials, items, bias), bias, atol=5e-3, rtol=0)
-    half = rule.next_bias(scores, potentials) + math.log(items)
-    torch.testing.assert_close(half, bias, atol=5e-3, rtol=0)

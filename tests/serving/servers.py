@@ -31,8 +31,6 @@ def emptied(engine, uri, first=False):
     assert not (first and names), f"{uri} holds {names}; give the tests an empty server"
     for name in names:
         if engine == "milvus":
-            for alias in database._client.list_aliases(name)["aliases"]:
-                database._client.drop_alias(alias)
             database._client.drop_collection(name)
         elif engine == "pgvector":
             database.beside(name).drop()

@@ -43,8 +43,6 @@ with opened(Place(sys.argv[1], sys.argv[2], "vsehub")) as collection:
         "count": len(collection),
         "items": hashlib.sha256(text.encode()).hexdigest(),
         "reference": hashlib.sha256(collection.kept.reference.numpy().tobytes()).hexdigest(),
-        "left": collection.facts.replaces,
-        "building": collection.database.building(first=False).shape() is not None,
     }))
 """
 

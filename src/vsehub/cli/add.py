@@ -27,7 +27,7 @@ def add(cfg: DictConfig) -> None:
         existing("item_columns", Path(str(cfg.item_columns)), "Give a table with the column id and those to store")
 
     from vsehub.data.truth import read_ids
-    from vsehub.serving.databases.living import DUE, opened
+    from vsehub.serving.databases.living import opened
 
     began, said = time.perf_counter(), []
     gone = None if cfg.remove_ids is None else read_ids(str(cfg.remove_ids), "remove_ids")
@@ -38,11 +38,5 @@ def add(cfg: DictConfig) -> None:
         if items is not None:
             replaced = collection.put(items)
             said.append(f"added {len(items.vectors)} items, {replaced} of them in the place of earlier ones")
-        held, drift = len(collection), collection.drift(cfg.seed)
+        held = len(collection)
     print(f"{'; '.join(said)}; {place.address} holds {held:,} items; {time.perf_counter() - began:.1f} seconds")
-    if drift is not None:
-        advice = "fill it anew with all items: rerank ... overwrite=true" if drift.due else f"due from {DUE:.0%} on"
-        print(
-            f"drift: {drift.changed:.1%} of {drift.queries} reference queries would have another first item if the "
-            f"collection were filled anew; {advice}"
-        )

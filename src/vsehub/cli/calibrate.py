@@ -221,7 +221,6 @@ def of_collection(
         score = score_text(facts.criterion, collection.criterion)
     told = {
         "address": place.address,
-        "generation": facts.generation,
         "version": facts.version,
         "items": len(ids),
     }

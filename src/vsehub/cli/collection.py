@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
 
-from vsehub.checks import boolean, fail, whole_seed
+from vsehub.checks import boolean, fail
 from vsehub.cli.kinds import RequestedKinds
 from vsehub.data.vectors.paths import require_vectors, split_path
 
@@ -21,7 +21,6 @@ def collection_place(cfg: DictConfig) -> "Place":
     if cfg.index is None:
         fail(f"index is not set; give that of the collection: {', '.join(ENGINES)}")
     boolean("normalize", cfg.normalize, or_none=True)
-    whole_seed("seed", cfg.seed)
     if cfg["items"] is not None:
         require_vectors("items", split_path(str(cfg["items"]))[0])
         RequestedKinds.of(cfg)

@@ -185,8 +185,7 @@ class RequestedIndex:
             found.inputs.removed_means,
         )
         reference = found.inputs.sides.queries if found.inputs.sides.reference is None else found.inputs.sides.reference
-        bank = found.inputs.sides.reference_items is not None
-        kept = Kept.of(criterion, found.inputs.sides.items, bias, reference, bank, self.settings.seed)
+        kept = Kept.of(criterion, found.inputs.sides.items, bias, reference, self.settings.seed)
         applied = found.record["calibration"]
         thresholds = None if applied is None else {name: applied[name] for name in ("queries", "thresholds")}
         facts = facts_of(
@@ -210,7 +209,10 @@ class RequestedIndex:
             rows = rows if names.ids is None else "`ids` are the ids of the items"
             needs = f"Searching needs only {title}'s client and numpy (pip install 'vsehub[{place.engine}]')"
             code = usage_note(collection, uri, self.settings.k, self._note_queries(found), fields)
-            rows += ". Items that `vsehub add` adds are found by the same lines, those that it removes no longer"
+            rows += ". Items that `vsehub add` adds are found by the same lines, those that it removes no longer.\n"
+            rows += (
+                "To replace the collection while it is searched, fill another `index_name` and switch your alias to it"
+            )
             note = usage(found, place.name, needs, code, rows, living=True)
             figures = measured(collection, found, criterion, bias, self.settings)
 

@@ -154,6 +154,11 @@ class Correction(Criterion):
         return self
 
     @property
+    def independent(self) -> bool:
+        """Whether an item's terms depend on the reference queries alone, whatever the other items are."""
+        return self.columnwise and self.reference_items_as is None
+
+    @property
     def matching(self) -> None:
         """None."""
         return None

@@ -18,8 +18,6 @@ log = logging.getLogger(__name__)
 
 CACHED = 2**18  # scores worked on at a time
 LEAST_MASS = 1e-20  # of an item, below which too many of its shares may have vanished
-NEWTON, TOLERANCE = 60, 1e-5  # steps at most, and the last one's size
-MOST_SHARE = 1 - 1e-6  # of a query that one item may have
 # Rounds on the large shares save more than they cost from this many scores and rounds on. SAMPLE: the share of the
 # items from which the queries' scalings are told.
 MANY, LEAST_ROUNDS, SAMPLE = 2**28, 5, 1 / 25
@@ -157,72 +155,6 @@ class Sinkhorn(ItemBias):
         """-log v (M,); the items of the bank count as items, and have their share."""
         (scaled,) = joined(parts)
         return (math.log(len(scaled) + (0 if bank is None else len(bank[0]))) - scaled,)
-
-    def potentials(self, columns: Columns, bias: Tensor) -> Tensor:
-        """log u (R,) of the reference queries once items have their bias (M,), float64 on the CPU: half a round more.
-
-        Another item's bias follows from them by `joining_bias`.
-        """
-        sums: Tensor | None = None
-        first = 0
-        for block in columns():
-            shares = self.scale * block - bias[first : first + block.shape[1]].to(block)
-            found = shares.logsumexp(dim=1).cpu().double()
-            sums = found if sums is None else torch.logaddexp(sums, found)
-            first += block.shape[1]
-        if sums is None:
-            fail("the reference scores have no columns; expected at least one item")
-        return -math.log(len(sums)) - sums
-
-    def next_bias(self, reference_scores: Tensor, potentials: Tensor) -> Tensor:
-        """log Σ_r u_r·e^{s(r,m)/τ} (m,), the bias half a round on less log M, by scores (R, m) and log u (R,)."""
-        return (self.scale * reference_scores + potentials.to(reference_scores)[:, None]).logsumexp(dim=0)
-
-    def joining_bias(
-        self, reference_scores: Tensor, potentials: Tensor, items: int, own: Tensor | None = None
-    ) -> Tensor:
-        """The bias (m,) of new items, each added alone: a new item takes its share from the queries nearest to it.
-
-        reference_scores: (R, m). potentials: log u (R,), under which the earlier items have their shares. items: the
-        number of earlier items. own: the bias (m,) of items that are among the earlier ones; their share is removed
-        first. Solves Σ_r R·u_r·e^{s/τ - b} / (1 + R·u_r·e^{s/τ - b}) = R / (items + 1) for b by Newton's method. The
-        plain log Σ_r u_r·e^{s/τ} + log M would be too large, since it takes all of the queries' mass as given away.
-        """
-        count = len(potentials)
-        logits = self.scale * reference_scores + (potentials.to(reference_scores) + math.log(count))[:, None]
-        if own is not None:
-            shares = (logits - own.to(logits)).exp_().clamp_(max=MOST_SHARE)
-            logits -= shares.neg_().log1p_()
-        total_items = items + int(own is None)
-        if own is not None and total_items == 1:
-            return own  # the only item shares the queries with no other
-        wanted = count / total_items
-        # A query has more than an even share of an item beyond these, and less of it before them.
-        least, most = logits.amin(dim=0) + math.log(total_items - 1), logits.amax(dim=0) + math.log(total_items - 1)
-        bias = torch.minimum(logits.logsumexp(dim=0) - math.log(wanted), most)
-        for _ in range(NEWTON):
-            taken = (logits - bias).sigmoid_()
-            total = taken.sum(dim=0)
-            enough = total > wanted
-            least, most = torch.where(enough, bias, least), torch.where(enough, most, bias)
-            slope = total - taken.square_().sum(dim=0)
-            found = bias + (total / wanted).log() * total / slope
-            # Newton's method where it stays between the two, else their middle.
-            found = torch.where((found > least) & (found < most), found, (least + most) / 2)
-            done = bool((found - bias).abs().max() < TOLERANCE)
-            bias = found
-            if done:
-                break
-        return bias - math.log(total_items / items)
-
-    def masses(self, reference_scores: Tensor, potentials: Tensor, bias: Tensor) -> Tensor:
-        """Each query's R·Σ_m u·e^{s/τ - b} (R,) over items with scores (R, m) and bias (m,), float64 on the CPU.
-
-        1 over all items by which the potentials were computed; how far sums are from it once items were added is how
-        far these queries are from being normalised.
-        """
-        logits = self.scale * reference_scores - bias.to(reference_scores)
-        return (logits.logsumexp(dim=1).cpu().double() + potentials.cpu().double()).exp() * len(potentials)
 
     def _normalized(
         self, scores: Tensor, queries: Tensor, before: Tensor | None, kept: KeptShares | None

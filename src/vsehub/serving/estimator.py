@@ -419,10 +419,10 @@ class CorrectedSearch:
     def add(self, items: Any, ids: Sequence[str] | None = None, item_kinds: Sequence[str] | None = None) -> Self:
         """Add items (m, D), whose positions follow those there are; equal to `fit` on all at once, but for rounding.
 
-        Their terms are computed from the stored reference. Where an item's terms depend on the other items too (as with
-        Sinkhorn), the terms of all items are computed again. ids, item_kinds (m,): required if the items have them, and
+        Their terms are computed from the stored reference. ids, item_kinds (m,): required if the items have them, and
         refused if they have none. New items lose the mean of their kind as it was at `fit`. Raises InputError if this
-        is not fitted, and for vectors, ids or kinds that do not fit.
+        is not fitted, for vectors, ids or kinds that do not fit, and if it has a reference and an item's terms depend
+        on the other items (as with Sinkhorn): fit anew.
         """
         with self._changing:
             now = self._require_fitted()
@@ -436,7 +436,7 @@ class CorrectedSearch:
         """Remove items; those that follow move up. Equal to `fit` on the others, but for rounding and means of kinds.
 
         ids: of the items to remove; their positions if the items have no ids. Raises InputError if this is not fitted,
-        if an item is not there or named twice, and if none would be left.
+        if an item is not there or named twice, if none would be left, and as `add` where terms depend on other items.
         """
         with self._changing:
             self._fitted = self._require_fitted().without(ids)

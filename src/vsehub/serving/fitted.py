@@ -78,13 +78,11 @@ class Fitted:
         )
         if self.means is not None and kinds is not None:
             new = hold_items(self.means.items(new, kinds))
-        together, terms = _appended(self.items, new), self.terms
+        terms = self.terms
         if terms is not None and self.reference is not None:
-            if self._each_alone:
-                terms = joined([terms, *fit_all([self.criterion.correction], new, self.reference)])
-            else:
-                terms = fit_all([self.criterion.correction], together, self.reference)[0]
-        return replace(self, items=together, terms=terms, ids=everyone, calibration=None)
+            self._require_independent("add")
+            terms = joined([terms, *fit_all([self.criterion.correction], new, self.reference)])
+        return replace(self, items=_appended(self.items, new), terms=terms, ids=everyone, calibration=None)
 
     def without(self, ids: Sequence[str] | Sequence[int]) -> Self:
         """The same without some items. Raises InputError as `remove`."""
@@ -92,20 +90,19 @@ class Fitted:
         require(len(gone) < len(self.items), f"remove: all {len(gone)} items were named; expected some to be left")
         stay = torch.ones(len(self.items), dtype=torch.bool)
         stay[gone] = False
-        rest, left, terms = _remaining(self.items, stay), stay.nonzero()[:, 0], self.terms
+        left, terms = stay.nonzero()[:, 0], self.terms
         if terms is not None and self.reference is not None:
-            if self._each_alone:
-                terms = tuple(term[left.to(term.device)] for term in terms)
-            else:
-                terms = fit_all([self.criterion.correction], rest, self.reference)[0]
+            self._require_independent("remove")
+            terms = tuple(term[left.to(term.device)] for term in terms)
         names = None if self.ids is None else [self.ids[place] for place in left.tolist()]
-        return replace(self, items=rest, terms=terms, ids=names, calibration=None)
+        return replace(self, items=_remaining(self.items, stay), terms=terms, ids=names, calibration=None)
 
-    @property
-    def _each_alone(self) -> bool:
-        """Whether an item's terms follow from the reference, whatever the other items are."""
-        correction = self.criterion.correction
-        return correction.columnwise and correction.reference_items_as is None
+    def _require_independent(self, change: str) -> None:
+        """Raise InputError for a criterion under which the terms of an item depend on the other items."""
+        require(
+            self.criterion.correction.independent,
+            f"{change}: under {self.criterion!r} an item's terms depend on the other items; fit anew with all items",
+        )
 
 
 def _parts(items: VectorSource) -> list[VectorSource]:

@@ -5,7 +5,6 @@ import errno
 import os
 import re
 import uuid
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -74,15 +73,6 @@ class Database(Protocol):
     def beside(self, name: str) -> "Database":
         """Another collection of the same database, over the same connection."""
 
-    def building(self, first: bool) -> "Database":
-        """The collection to fill next under this name, while the present one is searched.
-
-        first: whether no finished collection has the name.
-        """
-
-    def swap(self, building: "Database") -> None:
-        """Give this name to `building` in one step: a reader sees the earlier collection or the new one, whole."""
-
     def shape(self) -> Shape | None:
         """The collection's dimension and metric; None if there is no collection of this name."""
 
@@ -136,60 +126,6 @@ class Named:
         other = copy.copy(self)
         other._name = name
         return other
-
-    def building(self, first: bool) -> Self:
-        """See `Database`."""
-        return self.beside(f"{self._name}_building")
-
-
-class Aliased(Named, ABC):
-    """A collection of an engine with aliases: NAME is an alias of NAME_a and NAME_b in turn."""
-
-    _alias: str  # the name that users search by; `_name` is the collection's own
-
-    def beside(self, name: str) -> Self:
-        """See `Database`."""
-        other = super().beside(name)
-        other._alias = name
-        return other
-
-    def building(self, first: bool) -> Self:
-        """See `Database`."""
-        return self.beside(f"{self._alias}_{'b' if self._name == f'{self._alias}_a' else 'a'}")
-
-    def swap(self, building: Self) -> None:
-        """See `Database`."""
-        earlier = self.beside(self._name)
-        there = earlier.shape() is not None
-        if there and self._name == self._alias:  # an alias cannot have the name of a collection
-            earlier.drop()
-            there = False
-        self._point(building._name)
-        self._name = building._name
-        if there:
-            earlier.drop()
-
-    def drop(self) -> None:
-        """See `Database`."""
-        if self._name != self._alias:
-            self._unpoint()
-        self._drop()
-
-    @abstractmethod
-    def shape(self) -> Shape | None:
-        """See `Database`."""
-
-    @abstractmethod
-    def _point(self, name: str) -> None:
-        """Point the alias at another collection, in one step."""
-
-    @abstractmethod
-    def _unpoint(self) -> None:
-        """Remove the alias."""
-
-    @abstractmethod
-    def _drop(self) -> None:
-        """Remove the collection, to which no alias points."""
 
 
 @contextmanager

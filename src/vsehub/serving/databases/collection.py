@@ -83,21 +83,10 @@ class Items:
 
 
 class Collection:
-    """A collection that vsehub filled, open for search. ids: of all items; `search` returns positions in this order.
+    """A collection that vsehub filled, open for search. ids: of all items; `search` returns positions in this order."""
 
-    takes_place_in: the live collection of the same name, replaced when this one is complete; None if there is none.
-    """
-
-    def __init__(
-        self,
-        database: Database,
-        place: Place,
-        facts: Facts,
-        ids: Sequence[str],
-        takes_place_in: Database | None = None,
-    ):
+    def __init__(self, database: Database, place: Place, facts: Facts, ids: Sequence[str]):
         self.database, self.place, self.facts = database, place, facts
-        self._live = takes_place_in
         self._rows = {one: row for row, one in enumerate(ids)}
 
     def __len__(self) -> int:
@@ -123,15 +112,10 @@ class Collection:
         return given_back(queries, values, positions)
 
     def complete(self) -> None:
-        """Mark the collection as complete, and give it its name in one step."""
-        if self._live is None:
-            return
+        """Mark the collection as complete, so that other commands open it."""
         self.facts = replace(self.facts, complete=True)
         with self.place.asking():
             self.database.keep_facts(self.facts.text())
-            self._live.swap(self.database)
-            self.database, self._live = self._live, None
-            _tidy(self.database, self.place, self.facts)
 
     def size(self) -> int | None:
         """Bytes on disk; None where the engine does not say."""
@@ -191,10 +175,8 @@ def require_free(place: Place, overwrite: bool, begun: bool = False) -> None:
     if not place.exists:
         return
     with _connected(place) as database:
-        live = _facts_of(database, place, readable=not overwrite)
-        building = database.building(live is None or not live.complete)
-        _facts_of(building, place, readable=False)
-        if live is not None and live.complete and not overwrite and not begun:
+        found = _facts_of(database, place, readable=not overwrite)
+        if found is not None and found.complete and not overwrite and not begun:
             _refuse_finished(place)
 
 
@@ -241,35 +223,29 @@ def fill(
     kept: Kept | None = None,
     overwrite: bool = False,
 ) -> Collection:
-    """A collection with these items; `complete` puts it in the place of any earlier one.
+    """A collection with these items, in the place of any earlier one; `complete` says that it can be opened.
 
-    The earlier collection can be searched meanwhile. facts: from `facts_of`. kept: stored beside the new collection,
-    with as many reference queries as the facts say. A finished collection of the same facts is returned unchanged: its
-    command may have been stopped before writing its own result. overwrite: replace any other collection of vsehub's.
-    Raises InputError for a collection that must not be replaced, and if the engine refuses; the same command, run
-    again, continues.
+    facts: from `facts_of`. kept: stored beside the collection, with as many reference queries as the facts say. A
+    finished collection of the same facts is returned unchanged: its command may have been stopped before writing its
+    own result. overwrite: replace any other collection of vsehub's, which is removed first. Raises InputError for a
+    collection that must not be replaced, and if the engine refuses; the same command, run again, continues.
     """
     database = place.opened()
     try:
         with place.asking():
-            live = _facts_of(database, place, readable=not overwrite)
-            if live is not None and live.complete:
-                if live.is_of_the_command_of(facts):
-                    database.finish(facts.approximate)  # an earlier command may have been stopped in between
-                    _tidy(database, place, live)
-                    return Collection(database, place, live, items.ids)
+            found = _facts_of(database, place, readable=not overwrite)
+            own = found is not None and found.is_of_the_command_of(facts)
+            if found is not None and found.complete:
+                if own:
+                    return Collection(database, place, found, items.ids)
                 if not overwrite:
                     _refuse_finished(place)
-            earlier = live.generation if live is not None and live.complete else ""
-            generation = hashlib.sha256(f"{facts.digest} after {earlier}".encode()).hexdigest()[:8]
-            facts = replace(facts, generation=generation, replaces=earlier)
-            building = database.building(live is None or not live.complete)
-            start = _begun(building, place, facts, overwrite)
+            start = _begun(database, place, facts, own, overwrite)
             keep(database, place, facts, kept, items.means)
             log.info("filling %s from item %d of %d", place.address, start, facts.items)
-            put_in(building, items, last_components(items.bias, facts.scale, facts.mean_bias)[0], start)
-            building.finish(facts.approximate)
-            held = building.count()
+            put_in(database, items, last_components(items.bias, facts.scale, facts.mean_bias)[0], start)
+            database.finish(facts.approximate)
+            held = database.count()
             require(
                 held == facts.items,
                 f"index_uri: {place.address} holds {held} items after filling, not {facts.items}: does another program "
@@ -278,43 +254,26 @@ def fill(
     except BaseException:
         database.close()
         raise
-    return Collection(building, place, facts, items.ids, database)
+    return Collection(database, place, facts, items.ids)
 
 
-def _begun(building: Database, place: Place, facts: Facts, overwrite: bool) -> int:
-    """The first row that is still missing in a collection, which is created if necessary."""
-    found = _facts_of(building, place, readable=False)
-    if building.shape() is not None and (found is None or not found.is_of_the_command_of(facts)):
-        require(
-            overwrite,
-            f"index_uri: {place.address} holds the unfinished collection of another command. Give that command again, "
-            "another index_name or index_uri, or overwrite=true to replace it",
-        )
-        if found is not None:
-            forget(building, place, found.generation)
-        building.drop()
-    if building.shape() is None:
-        building.create(facts.stored_dim, facts.text())
-        return 0
-    require_shape(building, place, facts)
-    building.keep_facts(facts.text())
-    # Blocks were stored in order: all but the last one begun are whole.
-    return max(0, (min(building.count(), facts.items) - 1) // BLOCK * BLOCK)
-
-
-def _tidy(database: Database, place: Place, facts: Facts) -> None:
-    """Finish the steps after a swap: index a copy, and remove what was stored beside the earlier collection."""
-    database.finish(facts.approximate)
-    building = database.building(first=False)
-    try:
-        left = _facts_of(building, place, readable=True)
-    except InputError:  # another's, or of another version
-        left = None
-    if left is not None and (left.is_of_the_command_of(facts) or left.generation == facts.replaces):
-        building.drop()
-    if facts.replaces:
-        forget(database, place, facts.replaces)
-        database.keep_facts(replace(facts, replaces="").text())
+def _begun(database: Database, place: Place, facts: Facts, own: bool, overwrite: bool) -> int:
+    """The first row that is still missing in a collection, which is created if necessary. own: it has these facts."""
+    if own:
+        require_shape(database, place, facts)
+        # Blocks were stored in order: all but the last one begun are whole.
+        return max(0, (min(database.count(), facts.items) - 1) // BLOCK * BLOCK)
+    there = database.shape() is not None
+    require(
+        overwrite or not there,
+        f"index_uri: {place.address} holds the unfinished collection of another command. Give that command again, "
+        "another index_name or index_uri, or overwrite=true to replace it",
+    )
+    forget(database, place)
+    if there:
+        database.drop()
+    database.create(facts.stored_dim, facts.text())
+    return 0
 
 
 def require_shape(database: Database, place: Place, facts: Facts) -> None:

@@ -12,10 +12,9 @@ from vsehub.checks import fail, require
 from vsehub.io.versions import require_version
 from vsehub.neighbors.kinds import StoredKinds
 
-SCHEMA = 6
+SCHEMA = 7
 _LONGEST = 1 << 16  # characters of the JSON
 _TEXT = 4096  # characters of a text
-_GENERATION = re.compile("[0-9a-f]{8}")
 _RATE = re.compile(r"0\.[0-9]{1,20}|[1-9](\.[0-9]{1,20})?e-[0-9]{2}")  # a float between 0 and 1, as Python writes it
 _COUNTS = {"queries": 1, "items": 1, "version": 0}  # of a calibration, and the least that each can be
 _MOST_ITEMS, _MOST_DIMENSIONS = 1 << 48, 1 << 20
@@ -32,12 +31,10 @@ class Facts:
     have one dimension more. items: how many were put in when it was filled. approximate: whether the engine searches an
     approximate index. normalize: whether vectors were divided by their norms. fingerprint: of the item vectors. digest:
     of ids, labels and biases, by which a command knows its own collection; "" once items have come or gone. complete:
-    whether all items are in it. generation: eight hexadecimal digits that end the names of the collections beside it.
-    replaces: the generation of the earlier collection, until the collections beside that one are removed; "" otherwise.
-    behind: whether items may have come or gone since the stored masses were computed. version: how often vsehub has
-    added or removed items since it was filled. calibration: {"queries": n, "thresholds": {rate: score}, "items": M,
-    "version": that of the calibrated items} of `vsehub calibrate`, the rates as texts; None without. kinds: those
-    whose means the stored vectors are without; None for vectors as they were given.
+    whether all items are in it. version: how often vsehub has added or removed items since it was filled. calibration:
+    {"queries": n, "thresholds": {rate: score}, "items": M, "version": that of the calibrated items} of
+    `vsehub calibrate`, the rates as texts; None without. kinds: those whose means the stored vectors are without; None
+    for vectors as they were given.
     """
 
     criterion: str
@@ -54,9 +51,6 @@ class Facts:
     fingerprint: str
     digest: str
     complete: bool
-    generation: str = "0" * 8
-    replaces: str = ""
-    behind: bool = False
     version: int = 0
     calibration: dict[str, Any] | None = None
     kinds: StoredKinds | None = None
@@ -77,8 +71,7 @@ class Facts:
 
     def is_of_the_command_of(self, other: "Facts") -> bool:
         """Whether both collections belong to one command: same contents, no changes since."""
-        unlike = {"complete": True, "generation": "", "replaces": ""}
-        return bool(self.digest) and replace(self, **unlike) == replace(other, **unlike)  # type: ignore[arg-type]
+        return bool(self.digest) and replace(self, complete=True) == replace(other, complete=True)
 
     @classmethod
     def read(cls, text: str | None, address: str) -> Self:
@@ -135,9 +128,6 @@ def require_beside(text: str | None, name: str, address: str) -> None:
 
 def _fits(name: str, kind: Any, value: Any) -> bool:
     """Whether a value read from JSON is one that vsehub writes."""
-    if name in ("generation", "replaces"):  # parts of names of collections
-        empty = name == "replaces" and value == ""
-        return type(value) is str and (empty or _GENERATION.fullmatch(value) is not None)
     if kind is str:
         return type(value) is str and len(value) <= _TEXT
     if kind is int:

@@ -1,4 +1,4 @@
-"""The data beside a collection that new items need: reference queries, Sinkhorn's potentials, and means of kinds."""
+"""The data beside a collection that new items need: reference queries, and means of kinds."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -9,10 +9,8 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import fail
-from vsehub.criteria import Sinkhorn
 from vsehub.criteria.base import Correction, ItemBias, fit_all
 from vsehub.neighbors.kinds import KindMeans
-from vsehub.neighbors.tiles import score_columns
 from vsehub.neighbors.vectors import VectorSource, as_vectors, sampled
 from vsehub.serving.databases.base import Database, ItemRows
 from vsehub.serving.databases.engines import Place
@@ -22,32 +20,17 @@ KEPT = 20_000  # reference queries stored at most; of more a sample
 CALIBRATED = 1000  # items whose bias from the stored queries is compared with their own
 BLOCK = 10_000  # reference queries stored at a time
 _WIDTH = 1000  # numbers in a row
-_REFERENCE, _NUMBERS = "ref", "num"  # in the names of the collections of queries and of numbers
-
-
-@dataclass(frozen=True)
-class Balance:
-    """The state of Sinkhorn for reference queries that all items share.
-
-    potentials: log u (R,), see `Sinkhorn.potentials`. masses: (R,), see `Sinkhorn.masses`, over all items: 1 when the
-    collection was filled.
-    """
-
-    potentials: Tensor
-    masses: Tensor
 
 
 @dataclass(frozen=True)
 class Kept:
     """The source of a new item's bias.
 
-    reference: queries (R, D). shift: added to every bias computed from these queries. balance: None for criteria under
-    which an item's bias does not depend on other items.
+    reference: queries (R, D). shift: added to every bias computed from these queries.
     """
 
     reference: Tensor
     shift: float = 0.0
-    balance: Balance | None = None
 
     @classmethod
     def of(
@@ -56,133 +39,83 @@ class Kept:
         items: VectorSource,
         bias: Tensor,
         reference: VectorSource,
-        reference_items: bool = False,
         seed: int = 0,
     ) -> Self | None:
         """The data to store beside items (M, D) with their bias (M,); None if new items cannot get a bias.
 
-        reference: all queries; of more than 20,000 some are drawn by seed. reference_items: whether the bias depends on
-        further items. A sample of queries gives smaller sums and farther nearest queries, and
-        potentials are only known up to a constant: the shift is the mean difference over some of the items.
+        reference: all queries; of more than 20,000 some are drawn by seed. A sample of queries gives smaller sums and
+        farther nearest queries: the shift is the mean difference over some of the items.
         """
-        if not follows(criterion, reference_items):
+        if not (isinstance(criterion, ItemBias) and criterion.needs_reference):
             return None
-        assert isinstance(criterion, ItemBias)
         rows, _ = sampled(reference, KEPT, seed)
         found = cls(rows.cpu())
-        if isinstance(criterion, Sinkhorn):
-            columns = score_columns(as_vectors("reference", rows), items)
-            potentials = criterion.potentials(columns, bias.to(rows.device))
-            found = cls(rows.cpu(), balance=Balance(potentials, torch.ones_like(potentials)))
-        elif len(rows) == len(reference):
+        if len(rows) == len(reference) or not criterion.independent:
             return found
         some, positions = sampled(items, CALIBRATED, seed)
-        theirs = bias.cpu()[positions]
-        again = found.bias(criterion, as_vectors("items", some), len(items), theirs)
-        return replace(found, shift=float((theirs.double() - again.double()).mean()))
+        again = found.bias(criterion, as_vectors("items", some))
+        return replace(found, shift=float((bias.cpu()[positions].double() - again.double()).mean()))
 
-    def bias(self, criterion: ItemBias, items: VectorSource, held: int, own: Tensor | None = None) -> Tensor:
-        """The bias (n,) of items (n, D) that join a collection.
-
-        held: the number of items when the collection was filled. own: the bias (n,) of items that are already stored.
-        """
-        reference = as_vectors("reference", self.reference)
-        if self.balance is None or not isinstance(criterion, Sinkhorn):
-            return fit_all([criterion], items, reference)[0][0].cpu() + self.shift
-        found: list[Tensor] = []
-        first = 0
-        for scores in score_columns(reference, items)():
-            theirs = None if own is None else own[first : first + scores.shape[1]]
-            found.append(criterion.joining_bias(scores, self.balance.potentials, held, theirs))
-            first += scores.shape[1]
-        return torch.cat(found).cpu() + self.shift
+    def bias(self, criterion: ItemBias, items: VectorSource) -> Tensor:
+        """The bias (n,) of items (n, D) that join a collection."""
+        return fit_all([criterion], items, as_vectors("reference", self.reference))[0][0].cpu() + self.shift
 
 
-def follows(criterion: Correction, reference_items: bool) -> bool:
-    """Whether a new item's bias follows from reference queries and their `Balance`."""
-    alone = criterion.columnwise and not criterion.takes_reference_items
-    coupled = isinstance(criterion, Sinkhorn) and not reference_items
-    return criterion.needs_reference and isinstance(criterion, ItemBias) and (alone or coupled)
-
-
-def reference_beside(database: Database, place: Place, facts: Facts) -> Database:
+def reference_beside(database: Database, place: Place) -> Database:
     """The collection of the reference queries of another collection."""
-    return _beside(database, place, _REFERENCE, facts.generation)
+    return database.beside(f"{place.name}_ref")
 
 
-def numbers_beside(database: Database, place: Place, facts: Facts) -> Database:
-    """The collection of numbers: those of these queries, and means of kinds."""
-    return _beside(database, place, _NUMBERS, facts.generation)
+def numbers_beside(database: Database, place: Place) -> Database:
+    """The collection of the means of kinds of another collection."""
+    return database.beside(f"{place.name}_num")
 
 
-def _beside(database: Database, place: Place, kind: str, generation: str) -> Database:
-    return database.beside(f"{place.name}_{kind}_{generation}")
-
-
-def forget(database: Database, place: Place, generation: str) -> None:
-    """Remove what is beside the collection of a generation. Raises InputError if vsehub did not store it."""
-    for kind in (_REFERENCE, _NUMBERS):
-        one = _beside(database, place, kind, generation)
+def forget(database: Database, place: Place) -> None:
+    """Remove what is beside a collection. Raises InputError if vsehub did not store it."""
+    for name in (f"{place.name}_ref", f"{place.name}_num"):
+        one = database.beside(name)
         if one.shape() is not None:
-            require_beside(one.facts(), place.name, f"{place.name}_{kind}_{generation} at {place.uri}")
+            require_beside(one.facts(), place.name, f"{name} at {place.uri}")
             one.drop()
 
 
 def keep(database: Database, place: Place, facts: Facts, kept: Kept | None, means: KindMeans | None = None) -> None:
     """Store reference and means beside a collection, and replace those of an earlier attempt."""
-    forget(database, place, facts.generation)
+    forget(database, place)
     mark = mark_of_beside(place.name)
     if kept is not None:
-        reference = reference_beside(database, place, facts)
+        reference = reference_beside(database, place)
         reference.create(facts.dim, mark)
         for first in range(0, len(kept.reference), BLOCK):
             rows = kept.reference[first : first + BLOCK].float().numpy()
             reference.put(ItemRows([str(row) for row in range(first, first + len(rows))], rows))
         reference.finish(approximate=False)
-    named: dict[str, Tensor] = {}
-    if kept is not None and kept.balance is not None:
-        named |= {"potentials": kept.balance.potentials, "masses": kept.balance.masses}
     if means is not None:
-        named |= dict(zip(_mean_names(means.names), [*means.means, means.query_mean], strict=True))
-    if named:
-        numbers = numbers_beside(database, place, facts)
+        numbers = numbers_beside(database, place)
         numbers.create(_WIDTH, mark)
-        for name, one in named.items():
+        for name, one in zip(_mean_names(means.names), [*means.means, means.query_mean], strict=True):
             numbers.put(_as_rows(name, one))
         numbers.finish(approximate=False)
 
 
-def keep_masses(database: Database, place: Place, facts: Facts, masses: Tensor) -> None:
-    """Replace the stored masses (R,)."""
-    numbers = numbers_beside(database, place, facts)
-    numbers.put(_as_rows("masses", masses))
-    numbers.finish(approximate=False)
-
-
-def read_kept(database: Database, place: Place, facts: Facts, coupled: bool) -> Kept:
-    """The reference stored beside a collection. coupled: with potentials. Raises InputError if parts are missing."""
+def read_kept(database: Database, place: Place, facts: Facts) -> Kept:
+    """The reference stored beside a collection. Raises InputError if parts are missing."""
     count, dim = facts.reference_rows, facts.dim
-    parts = [rows for rows in _read(reference_beside(database, place, facts)) if rows.vectors.shape[1:] == (dim,)]
+    parts = [rows for rows in _read(reference_beside(database, place)) if rows.vectors.shape[1:] == (dim,)]
     rows = {one: vector for part in parts for one, vector in zip(part.ids, part.vectors, strict=True)}
     names = [str(row) for row in range(count)]
     held = [rows[one] for one in names if one in rows and np.isfinite(rows[one]).all()]
     if not 0 < len(held) == count == len(rows):
         _lost(f"of the {count} reference queries beside {place.address} {len(held)} are there")
-    reference = torch.from_numpy(np.stack(held))
-    if not coupled:
-        return Kept(reference, facts.shift)
-    numbers = _read_numbers(database, place, facts)
-    potentials, masses = (_numbers(numbers, name, count) for name in ("potentials", "masses"))
-    if potentials is None or masses is None or bool((masses <= 0).any()):
-        _lost(f"the potentials of the reference queries beside {place.address} are lost or damaged")
-    return Kept(reference, facts.shift, Balance(potentials, masses))
+    return Kept(torch.from_numpy(np.stack(held)), facts.shift)
 
 
 def read_means(database: Database, place: Place, facts: Facts) -> KindMeans | None:
     """The means stored beside a collection; None if it has none. Raises InputError if parts are missing."""
     if facts.kinds is None:
         return None
-    numbers = _read_numbers(database, place, facts)
+    numbers = _read_numbers(database, place)
     found = [_numbers(numbers, name, facts.dim) for name in _mean_names(facts.kinds.names)]
     whole = [one.float() for one in found if one is not None]
     if len(whole) < len(found):
@@ -195,9 +128,9 @@ def _mean_names(kinds: Sequence[str]) -> list[str]:
     return [*(f"mean {number}" for number in range(len(kinds))), "query mean"]
 
 
-def _read_numbers(database: Database, place: Place, facts: Facts) -> dict[str, np.ndarray]:
+def _read_numbers(database: Database, place: Place) -> dict[str, np.ndarray]:
     """The rows of the collection of numbers by their ids."""
-    return {one: vector for part in _read(numbers_beside(database, place, facts)) for one, vector in _named(part)}
+    return {one: vector for part in _read(numbers_beside(database, place)) for one, vector in _named(part)}
 
 
 def _lost(what: str) -> NoReturn:

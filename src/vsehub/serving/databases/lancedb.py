@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -71,19 +71,6 @@ class LanceDB(Named):
     def keep_facts(self, facts: str) -> None:
         """See `Database`."""
         self._table().update_field_metadata({"path": "vector", "metadata": {_KEY: facts}})
-
-    def building(self, first: bool) -> Self:
-        """See `Database`; a table cannot be renamed, so that the first is built where it stays."""
-        return self if first else super().building(first)
-
-    def swap(self, building: Self) -> None:
-        """See `Database`; the rows of the new table are copied into a version of this one."""
-        if building._name == self._name:
-            return
-        made = building._table()
-        rows = made.search().to_batches(batch_size=BATCH)
-        self._base.create_table(self._name, rows, schema=made.schema, mode="overwrite")
-        building.drop()
 
     def put(self, rows: ItemRows) -> None:
         """See `Database`; columns that are not given keep their values."""

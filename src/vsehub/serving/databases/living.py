@@ -1,9 +1,9 @@
-"""A collection whose items come and go: biases of new items, drift, and which results to believe."""
+"""A finished collection, open to be searched, and changed by items that come or go."""
 
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,45 +13,23 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from vsehub.checks import fail, require
-from vsehub.criteria import Sinkhorn
 from vsehub.criteria.base import ItemBias
 from vsehub.neighbors.kinds import KindMeans, Kinds
-from vsehub.neighbors.tiles import score_columns
-from vsehub.neighbors.vectors import VectorSource, as_vectors, sampled
+from vsehub.neighbors.vectors import VectorSource, as_vectors
 from vsehub.serving.calibration import Calibration, stored
 from vsehub.serving.corrected import last_components
-from vsehub.serving.databases.base import Database, ItemRows
+from vsehub.serving.databases.base import Database
 from vsehub.serving.databases.collection import Items, put_in, require_shape, with_last
 from vsehub.serving.databases.columns import with_kinds
 from vsehub.serving.databases.engines import Place
 from vsehub.serving.databases.facts import Facts
-from vsehub.serving.databases.kept import Kept, keep_masses, read_kept, read_means
+from vsehub.serving.databases.kept import Kept, read_kept, read_means
 from vsehub.serving.estimator import named_criterion, plain_settings
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 log = logging.getLogger(__name__)
-
-DUE = 0.1  # share of queries with another first item at which `add` advises to fill the collection anew
-ASKED, DEEP = 500, 10  # reference queries, and items of each, by which the drift is estimated
-_LEAST = 1e-6  # least mass of a query, so that rounding leaves none at 0 when items are removed
-
-
-@dataclass(frozen=True)
-class Drift:
-    """The difference of a collection from a newly filled one.
-
-    queries: the number of reference queries compared. changed: the share of these with another first item.
-    """
-
-    queries: int
-    changed: float
-
-    @property
-    def due(self) -> bool:
-        """Whether the collection should be filled anew."""
-        return self.changed >= DUE
 
 
 class FoundItem(NamedTuple):
@@ -84,7 +62,7 @@ class Living:
     @cached_property
     def kept(self) -> Kept:
         """The reference stored beside the collection. Raises InputError if parts are missing."""
-        return read_kept(self.database, self.place, self.facts, self.coupled)
+        return read_kept(self.database, self.place, self.facts)
 
     @cached_property
     def means(self) -> KindMeans | None:
@@ -94,15 +72,6 @@ class Living:
     def without_mean(self, queries: VectorSource) -> VectorSource:
         """Queries (Q, D), as they were given, as this collection ranks them: without the stored mean of the queries."""
         return queries if self.means is None else self.means.queries(queries)
-
-    @property
-    def coupled(self) -> bool:
-        """Whether an item's bias depends on the other items, so that masses are stored and updated."""
-        return isinstance(self.criterion, Sinkhorn) and self.facts.reference_rows > 0
-
-    def _asked(self, rows: Tensor) -> np.ndarray:
-        """Queries (Q, D) as the database is asked for the corrected ranking."""
-        return with_last(rows, torch.ones(len(rows)))
 
     def search(self, queries: VectorSource, k: int = 10, accept: float | None = None) -> list[list[FoundItem]]:
         """The k best items of each query (Q, D) under the collection's criterion, best first.
@@ -114,7 +83,7 @@ class Living:
         least = -np.inf if accept is None else self.threshold(accept)
         rows = queries.rows(0, len(queries)).float()
         asked = self.without_mean(as_vectors("queries", normalize(rows, dim=1) if self.facts.normalize else rows))
-        found = self.database.search(self._asked(asked.rows(0, len(asked))), k)
+        found = self.database.search(with_last(asked.rows(0, len(asked)), torch.ones(len(asked))), k)
         scale, shift = self.facts.scale, self.facts.mean_bias
         found = [hits if hits and scale * hits[0][1] - shift > least else [] for hits in found]
         ids = list(dict.fromkeys(name for hits in found for name, _ in hits))
@@ -210,134 +179,54 @@ class Living:
     def put(self, items: Items) -> int:
         """Add items; returns how many replaced one of the same id, whose label and columns stay unless given."""
         earlier = self._held(items.ids)
-        masses = self._masses([(items.vectors, items.bias, 1.0), *self._leaving(earlier)])
-        self._change(masses is not None)
+        self._change()
         last, _ = last_components(items.bias, self.facts.scale, self.facts.mean_bias)
         put_in(self.database, items, last, update=True)
         self.database.finish(self.facts.approximate)
-        self._keep(masses)
-        return len(earlier.ids)
+        return earlier
 
     def remove(self, ids: Sequence[str]) -> int:
-        """Remove items; returns how many of the ids were known."""
+        """Remove items; returns how many of the ids were known. Raises InputError as `bias`."""
+        self._require_independent()
         earlier = self._held(ids)
-        masses = self._masses(self._leaving(earlier))
-        self._change(masses is not None)
+        self._change()
         self.database.remove(ids)
-        self._keep(masses)
-        return len(earlier.ids)
+        return earlier
 
     def bias(self, vectors: VectorSource) -> Tensor:
-        """The bias (n,) of new items (n, D)."""
+        """The bias (n,) of new items (n, D). Raises InputError if it depends on the other items."""
+        self._require_independent()
         if not self.criterion.needs_reference:
             return torch.zeros(len(vectors))
+        return self.kept.bias(self.criterion, vectors)
+
+    def _require_independent(self) -> None:
+        """Raise InputError for a criterion under which the bias of an item depends on the other items."""
         require(
-            self.facts.reference_rows > 0,
-            f"{self.place.address} is corrected by {self.facts.criterion} with items as a reference too, so that the "
-            "bias of a new item depends on the others and none can be added alone. Fill it anew with all items and "
-            "overwrite=true, or choose csls, is, nnn, dn or sinkhorn",
+            self.criterion.independent,
+            f"{self.place.address} is corrected by {self.facts.criterion}, under which the bias of an item depends on "
+            "the other items; fill it anew with all items and overwrite=true",
         )
-        return self.kept.bias(self.criterion, vectors, self.facts.items)
-
-    def drift(self, seed: int = 0) -> Drift | None:
-        """The effect of added and removed items on the ranking; None for criteria without any.
-
-        Some reference queries are searched, and the biases of their items are computed again after half a round of
-        Sinkhorn. This is an estimate: a newly filled collection has ten rounds.
-        """
-        balance = self._balance
-        if balance is None:
-            return None
-        (criterion, potentials, masses), kept = balance, self.kept
-        asked, _ = sampled(as_vectors("reference", kept.reference), ASKED, seed)
-        hits = self.database.search(self._asked(asked), min(DEEP, len(self)))
-        held = self._held(sorted({one for row in hits for one, _ in row}))
-        place = {one: row for row, one in enumerate(held.ids)}
-        change = torch.zeros(len(held.ids))
-        items, stale = as_vectors("items", held.vectors[:, : self.facts.dim]), potentials - masses.log()
-        first = 0
-        for scores in score_columns(as_vectors("reference", kept.reference), items)():
-            found = criterion.next_bias(scores, stale) - criterion.next_bias(scores, potentials)
-            change[first : first + len(found)] = found.cpu()
-            first += len(found)
-        changed = 0
-        for row in hits:
-            products = torch.tensor([product for one, product in row if one in place])
-            moved = change[[place[one] for one, _ in row if one in place]]
-            changed += bool(len(products)) and int((self.facts.scale * products - moved).argmax()) != 0
-        return Drift(len(hits), changed / len(hits))
 
     def items(self) -> tuple[Tensor, Tensor, list[str], list[str]]:
         """All items without their bias (M, D), the bias b (M,), their ids and labels; in memory."""
-        held = _joined(self.database.read(), self.facts.stored_dim)
-        require(len(held.ids) > 0, f"index_uri: {self.place.address} holds no items")
-        vectors = torch.from_numpy(held.vectors[:, : self.facts.dim].copy())
-        return vectors, self._bias_of(held), list(held.ids), list(held.labels or ())
+        read = [rows for rows in self.database.read() if len(rows.ids)]
+        require(len(read) > 0, f"index_uri: {self.place.address} holds no items")
+        stored = torch.from_numpy(np.concatenate([rows.vectors for rows in read]))
+        bias = self.facts.mean_bias - self.facts.scale * stored[:, self.facts.dim]
+        ids = [one for rows in read for one in rows.ids]
+        labels = [label for rows in read for label in rows.labels or ()]
+        return stored[:, : self.facts.dim].clone(), bias, ids, labels
 
-    def _bias_of(self, rows: ItemRows) -> Tensor:
-        """The bias (n,) that stored vectors hold."""
-        return self.facts.mean_bias - self.facts.scale * torch.from_numpy(rows.vectors[:, self.facts.dim].copy())
+    def _held(self, ids: Sequence[str]) -> int:
+        """How many of these ids are there."""
+        return sum(len(rows.ids) for rows in self.database.read(ids))
 
-    @property
-    def _balance(self) -> tuple[Sinkhorn, Tensor, Tensor] | None:
-        """The criterion, potentials and masses (R,); None if items do not depend on each other."""
-        if not self.coupled or not isinstance(self.criterion, Sinkhorn) or self.kept.balance is None:
-            return None
-        if self.facts.behind:
-            self._catch_up(self.criterion)
-        return self.criterion, self.kept.balance.potentials, self.kept.balance.masses
-
-    def _catch_up(self, criterion: Sinkhorn) -> None:
-        """Compute the masses from all items, after a command was stopped between changing items and masses."""
-        assert self.kept.balance is not None
-        log.warning("an earlier command was stopped; the masses of all items are computed again")
-        masses = torch.zeros_like(self.kept.balance.masses)
-        for rows in self.database.read():
-            for vectors, bias, _ in self._leaving(rows):
-                masses = self._with(criterion, masses, vectors, bias, 1.0)
-        self._keep(masses.clamp(min=_LEAST))
-
-    def _held(self, ids: Sequence[str]) -> ItemRows:
-        return _joined(self.database.read(ids), self.facts.stored_dim)
-
-    def _leaving(self, rows: ItemRows) -> list[tuple[VectorSource, Tensor, float]]:
-        """Items that were there, with the bias that their last component holds, for `_masses`."""
-        if not len(rows.ids):
-            return []
-        return [(as_vectors("items", rows.vectors[:, : self.facts.dim]), self._bias_of(rows), -1.0)]
-
-    def _masses(self, changes: Sequence[tuple[VectorSource, Tensor, float]]) -> Tensor | None:
-        """The masses with those of items (n, D) and their bias (n,) added, or taken away where the factor is -1.
-
-        None if they stay as they are.
-        """
-        balance = self._balance
-        if balance is None or not changes:
-            return None
-        criterion, _, masses = balance
-        for vectors, bias, factor in changes:
-            masses = self._with(criterion, masses, vectors, bias, factor)
-        return masses.clamp(min=_LEAST)
-
-    def _with(self, criterion: Sinkhorn, masses: Tensor, vectors: VectorSource, bias: Tensor, factor: float) -> Tensor:
-        """Masses (R,) with those of items (n, D) and their bias (n,) added, `factor` times."""
-        assert self.kept.balance is not None
-        first = 0
-        for scores in score_columns(as_vectors("reference", self.kept.reference), vectors)():
-            own = bias[first : first + scores.shape[1]]
-            masses = masses + factor * criterion.masses(scores, self.kept.balance.potentials, own)
-            first += scores.shape[1]
-        return masses
-
-    def _change(self, behind: bool) -> None:
-        """Mark the items as changed since the collection was filled, and its calibration as void.
-
-        behind: also mark the stored masses as out of date, until `_keep`.
-        """
+    def _change(self) -> None:
+        """Mark the items as changed since the collection was filled, and its calibration as void."""
         if self.facts.calibration is not None:
             log.warning("the calibration of %s is void; calibrate it again", self.place.address)
-        version = self.facts.version + 1
-        self.facts = replace(self.facts, digest="", behind=behind, version=version, calibration=None)
+        self.facts = replace(self.facts, digest="", version=self.facts.version + 1, calibration=None)
         self.database.keep_facts(self.facts.text())
 
     def _require_current(self) -> None:
@@ -346,22 +235,6 @@ class Living:
             self.database.facts() == self.facts.text(),
             f"{self.place.address} has been changed meanwhile; give the command again",
         )
-
-    def _keep(self, masses: Tensor | None) -> None:
-        if masses is None or self.kept.balance is None:
-            return
-        self.kept = replace(self.kept, balance=replace(self.kept.balance, masses=masses))
-        keep_masses(self.database, self.place, self.facts, masses)
-        self.facts = replace(self.facts, behind=False)
-        self.database.keep_facts(self.facts.text())
-
-
-def _joined(parts: Iterator[ItemRows], columns: int) -> ItemRows:
-    """Several batches as one."""
-    read = [rows for rows in parts if len(rows.ids)]
-    vectors = np.concatenate([rows.vectors for rows in read]) if read else np.zeros((0, columns), np.float32)
-    labels = [label for rows in read for label in rows.labels or ()]
-    return ItemRows([one for rows in read for one in rows.ids], vectors, labels)
 
 
 @contextmanager
@@ -372,11 +245,11 @@ def opened(place: Place) -> Iterator[Living]:
     try:
         with place.asking():
             there = database.shape() is not None
-            facts = Facts.read(database.facts(), place.address) if there else None
-            begun = there or database.building(first=False).shape() is not None
-            require(begun, f"index_uri: there is no collection {place.address}; fill it with rerank")
-            if facts is None or not facts.complete:
-                fail(f"index_uri: {place.address} is unfinished; give the rerank command that began it again")
+            require(there, f"index_uri: there is no collection {place.address}; fill it with rerank")
+            facts = Facts.read(database.facts(), place.address)
+            require(
+                facts.complete, f"index_uri: {place.address} is unfinished; give the rerank command that began it again"
+            )
             require_shape(database, place, facts)
             yield Living(database, place, facts)
     finally:

@@ -11,9 +11,9 @@ import numpy as np
 from vsehub.checks import fail
 from vsehub.serving.databases.base import (
     CONNECT_SECONDS,
-    Aliased,
     FilterExample,
     ItemRows,
+    Named,
     Shape,
     folder_size,
     key_of,
@@ -30,7 +30,7 @@ _UNHURRIED = {"grpc.keepalive_time_ms": 2**31 - 1}
 EF = 128  # candidates of a query in the approximate index
 
 
-class Milvus(Aliased):
+class Milvus(Named):
     """A collection of Milvus. The token or user:password of a server: in its URI, or MILVUS_TOKEN."""
 
     def __init__(self, uri: str, name: str, embedded: bool):
@@ -46,9 +46,7 @@ class Milvus(Aliased):
             _require_starts(self._folder)
         settings: dict[str, Any] = {} if self._folder is None else {"grpc_options": _UNHURRIED}
         self._client = MilvusClient(uri, token=os.environ.get("MILVUS_TOKEN", ""), timeout=CONNECT_SECONDS, **settings)
-        self._alias = name
-        aliased = self._client.has_collection(name) and name not in self._client.list_collections()
-        self._name = self._client.describe_alias(name)["collection_name"] if aliased else name
+        self._name = name
         self._loaded = ""  # the name of the collection that `search` has loaded
 
     def shape(self) -> Shape | None:
@@ -190,14 +188,8 @@ class Milvus(Aliased):
 
             server_manager_instance.release_server(str(self._folder))
 
-    def _point(self, name: str) -> None:
-        alter = self._client.alter_alias if self._client.has_collection(self._alias) else self._client.create_alias
-        alter(name, self._alias)
-
-    def _unpoint(self) -> None:
-        self._client.drop_alias(self._alias)
-
-    def _drop(self) -> None:
+    def drop(self) -> None:
+        """See `Database`."""
         self._client.drop_collection(self._name)
 
     def _described(self) -> dict[str, Any]:

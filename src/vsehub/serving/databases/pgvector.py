@@ -72,14 +72,6 @@ class PGVector(Named):
 
         self._do("COMMENT ON TABLE {table} IS {facts}", facts=Literal(facts))
 
-    def swap(self, building: "PGVector") -> None:
-        """See `Database`; readers wait while the tables are renamed."""
-        from psycopg.sql import Identifier
-
-        with self._base.transaction():
-            self._do("DROP TABLE IF EXISTS {table}")
-            building._do("ALTER TABLE {table} RENAME TO {name}", name=Identifier(self._name))
-
     def put(self, rows: ItemRows) -> None:
         """See `Database`; columns that are not given keep their values."""
         from pgvector import Vector

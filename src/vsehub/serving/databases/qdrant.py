@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from vsehub.serving.databases.base import CONNECT_SECONDS, Aliased, FilterExample, ItemRows, Shape, key_of
+from vsehub.serving.databases.base import CONNECT_SECONDS, FilterExample, ItemRows, Named, Shape, key_of
 
 BATCH = 500
 PATIENCE = 300  # seconds for one request, once a server has answered
@@ -15,7 +15,7 @@ _KEY = "vsehub"
 _LINKS = 32  # of an item in the graph of a server; 0: no graph, every vector is compared
 
 
-class Qdrant(Aliased):
+class Qdrant(Named):
     """A collection of Qdrant. The key of a server: QDRANT_API_KEY."""
 
     def __init__(self, uri: str, name: str, embedded: bool):
@@ -29,8 +29,7 @@ class Qdrant(Aliased):
         with closing(QdrantClient(timeout=CONNECT_SECONDS, **settings)) as asked:
             asked.get_collections()
         self._client = QdrantClient(timeout=PATIENCE, **settings)
-        self._alias = name
-        self._name = self._aliases().get(name, name)
+        self._name = name
 
     def shape(self) -> Shape | None:
         """See `Database`."""
@@ -138,22 +137,8 @@ class Qdrant(Aliased):
         """See `Database`."""
         self._client.close()
 
-    def _aliases(self) -> dict[str, str]:
-        return {one.alias_name: one.collection_name for one in self._client.get_aliases().aliases}
-
-    def _point(self, name: str) -> None:
-        from qdrant_client.models import CreateAlias, CreateAliasOperation, DeleteAlias, DeleteAliasOperation
-
-        new = CreateAliasOperation(create_alias=CreateAlias(collection_name=name, alias_name=self._alias))
-        earlier = DeleteAliasOperation(delete_alias=DeleteAlias(alias_name=self._alias))
-        self._client.update_collection_aliases([earlier, new] if self._alias in self._aliases() else [new])
-
-    def _unpoint(self) -> None:
-        from qdrant_client.models import DeleteAlias, DeleteAliasOperation
-
-        self._client.update_collection_aliases([DeleteAliasOperation(delete_alias=DeleteAlias(alias_name=self._alias))])
-
-    def _drop(self) -> None:
+    def drop(self) -> None:
+        """See `Database`."""
         self._client.delete_collection(self._name)
 
 
