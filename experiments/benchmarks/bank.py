@@ -16,7 +16,7 @@ from experiments.benchmarks import common
 from experiments.benchmarks.sources import source_of
 from experiments.benchmarks.ways import Way
 from vsehub.checks import InputError
-from vsehub.neighbors.faiss import load_faiss
+from vsehub.neighbors.faiss import loaded_faiss
 from vsehub.training.callbacks import BankCallback
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.settings import resolve_precision
@@ -26,7 +26,7 @@ SHARE, STEP = 0.10, 1.15
 
 def backends() -> list[str]:
     """Those that can run here."""
-    return ["exact"] + (["faiss"] if load_faiss() is not None else [])
+    return ["exact"] + (["faiss"] if loaded_faiss()[0] is not None else [])
 
 
 def measure(data: RetrievalDataModule, device, precision: str, rounds: int, block: int, dim: int = 1024) -> dict:

@@ -11,7 +11,7 @@ from torch.nn.functional import normalize
 
 from experiments.benchmarks import common
 from vsehub.neighbors import MemoryBank
-from vsehub.neighbors.faiss import load_faiss
+from vsehub.neighbors.faiss import loaded_faiss
 from vsehub.neighbors.rounded import has_bf16
 
 WAYS = {
@@ -30,7 +30,7 @@ def measure(options, device: torch.device) -> dict:
     )
     ids = torch.arange(options.pairs + options.batch, device=device)
     of_bank, of_batch = ids[: options.pairs], ids[options.pairs :]
-    banks = {name: MemoryBank(**way) for name, way in WAYS.items() if way["backend"] == "exact" or load_faiss()}
+    banks = {name: MemoryBank(**way) for name, way in WAYS.items() if way["backend"] == "exact" or loaded_faiss()[0]}
     for bank in banks.values():
         bank.fill(*held, of_bank, of_bank)
     calls = {name: lambda bank=bank: bank.query(*asked, of_batch, of_batch) for name, bank in banks.items()}

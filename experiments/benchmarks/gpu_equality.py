@@ -12,7 +12,7 @@ from vsehub.data.text.tokens import TokenTable
 from vsehub.encoders import TextGRU
 from vsehub.evaluation.encode import encode_texts
 from vsehub.neighbors import MemoryBank
-from vsehub.neighbors.faiss import GPU_DEPTH, GPU_ROWS, GPU_SCRATCH, load_faiss, on_gpu
+from vsehub.neighbors.faiss import GPU_DEPTH, GPU_ROWS, GPU_SCRATCH, loaded_faiss, on_gpu
 from vsehub.neighbors.rounded import products, rounded_products
 from vsehub.neighbors.tiles import Affine, nearest, score_columns
 from vsehub.neighbors.vectors import as_vectors
@@ -28,7 +28,7 @@ def bank_rows(
 ) -> list[Row]:
     """Each backend's neighbours on the device against the exact ones on the CPU."""
     rows = [neighbor_row(device, backend, pairs, queries, k, dim) for backend in bank.backends()]
-    faiss = load_faiss()
+    faiss = loaded_faiss()[0]
     if faiss is None or not on_gpu(faiss):
         rows.append(("FAISS on a GPU", "not in this installation; exact torch is what ran on the device", None))
     return rows
@@ -110,7 +110,7 @@ def sinkhorn_rows(
 
 def memory_rows(device: torch.device, pairs: int = 28_000, dim: int = 1024, refills: int = 4) -> list[Row]:
     """What a FAISS bank takes of the GPU outside of torch, after several refills of both sides."""
-    faiss = load_faiss()
+    faiss = loaded_faiss()[0]
     if device.type == "cpu" or faiss is None or not on_gpu(faiss):
         return []
     filled, ids = MemoryBank(10, "faiss"), torch.arange(pairs, device=device)

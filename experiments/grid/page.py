@@ -8,7 +8,8 @@ from experiments.evidence import judged, judged_table, read_expected, renew
 from experiments.grid import figures, tables, words
 from experiments.plots import save
 from vsehub.io.files import write_text
-from vsehub.report.pages.sections import Section, sections_page
+from vsehub.report.pages.sections import Section
+from vsehub.report.pages.templates import render_page
 
 
 def render(folder: Path, page: Path | None = None) -> None:
@@ -24,7 +25,8 @@ def render(folder: Path, page: Path | None = None) -> None:
     first = words.summary(tests, claims)
     save(folder, *drawn.values())
     if page is not None:
-        write_text(page, sections_page(title(frame), first, parts))
+        rest = {"notes": [], "compared": None, "others": [], "commands": []}
+        write_text(page, render_page("page.html.j2", title=title(frame), summary=first, measured=parts, **rest))
     if (folder / "README.md").exists():
         short = [
             tables.ranking(frame, tests),

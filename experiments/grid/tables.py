@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from vsehub.report.statistics import APART, IMAGES, SEEDS, letters
+from vsehub.report.statistics import APART, IMAGES, SEEDS
 from vsehub.report.tables import ReportTable, duration, probability_text, shades
 
 CRITERIA = ("nns", "is", "csls", "nnn", "qb_norm", "sinkhorn", "gm", "rgm", "csls+rgm")
@@ -116,6 +116,26 @@ def grouped(order: list[str], tests: pd.DataFrame, outcomes: tuple[str, ...]) ->
     """Each loss's letters, two being apart where the outcome of their pair is one of `outcomes`."""
     rows = tests[(tests["family"] == LOSSES) & tests["outcome"].isin(outcomes)]
     return letters(order, list(zip(rows["one"], rows["other"], strict=True)))
+
+
+def letters(names: list[str], apart: list[tuple[str, str]]) -> dict[str, str]:
+    """Compact letters (Piepho 2004): two names share a letter unless they are `apart`.
+
+    names: in the order of the letters, best first. Starts from one group of all names and splits it at each pair; a
+    group inside another one is dropped.
+    """
+    groups = [frozenset(names)]
+    for one, other in apart:
+        split = [
+            part
+            for group in groups
+            for part in ([group - {one}, group - {other}] if {one, other} <= group else [group])
+        ]
+        distinct = list(dict.fromkeys(split))
+        groups = [group for group in distinct if not any(group < other for other in distinct)]
+    groups.sort(key=lambda group: [name not in group for name in names])
+    marks = [chr(ord("a") + n) if n < 26 else f"({n + 1})" for n in range(len(groups))]
+    return {name: "".join(one for one, group in zip(marks, groups, strict=True) if name in group) for name in names}
 
 
 def pairs(tests: pd.DataFrame, family: str) -> ReportTable:

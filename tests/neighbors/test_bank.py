@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from vsehub.checks import InputError
 from vsehub.neighbors import MemoryBank
 from vsehub.neighbors import bank as memory_bank
-from vsehub.neighbors.faiss import load_faiss
+from vsehub.neighbors.faiss import loaded_faiss
 from vsehub.similarities import Cosine, Order
 
-FAISS = pytest.param("faiss", marks=pytest.mark.skipif(load_faiss() is None, reason="FAISS is not installed"))
+FAISS = pytest.param("faiss", marks=pytest.mark.skipif(loaded_faiss()[0] is None, reason="FAISS is not installed"))
 BACKENDS = [FAISS, "exact"]
 
 

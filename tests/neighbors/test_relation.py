@@ -14,11 +14,11 @@ from vsehub.data.text.tokens import VectorTable
 from vsehub.evaluation import EncodedSplit, Protocol
 from vsehub.evaluation.evaluate import evaluate
 from vsehub.neighbors.bank import MemoryBank, Relation
-from vsehub.neighbors.faiss import load_faiss
+from vsehub.neighbors.faiss import loaded_faiss
 from vsehub.similarities import Cosine
 from vsehub.training.batches import Draw, PairDataset
 
-FAISS = pytest.param("faiss", marks=pytest.mark.skipif(load_faiss() is None, reason="FAISS is not installed"))
+FAISS = pytest.param("faiss", marks=pytest.mark.skipif(loaded_faiss()[0] is None, reason="FAISS is not installed"))
 IMAGES, TEXTS = 7, 11
 
 

@@ -8,7 +8,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from vsehub.report.pages.sections import Section, sections_markdown, sections_page
+from vsehub.report.pages.sections import Section, sections_markdown
+from vsehub.report.pages.templates import render_page
 from vsehub.report.tables import ReportTable, shades
 
 HOSTILE = 'a<b> | "c" & \n d'
@@ -44,7 +45,8 @@ def test_page_and_markdown_have_the_same_cells():
     rows = [["hal", ("1.0", "k 3"), "3.0"], [HOSTILE, "∅", "2.0 ± 0.1"]]
     table = ReportTable(["loss", "is", HOSTILE], rows, HOSTILE, over=["", "x", "x"], shades=shades(values))
     section = Section(HOSTILE, [HOSTILE], [table], [(HOSTILE, HOSTILE)])
-    page = sections_page(HOSTILE, HOSTILE, [section])
+    rest = {"notes": [], "compared": None, "others": [], "commands": []}
+    page = render_page("page.html.j2", title=HOSTILE, summary=HOSTILE, measured=[section], **rest)
     found = Cells(page)
     assert table.groups == [("", 1), ("x", 2)]
     assert found.rows == [

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from vsehub.checks import InputError
-from vsehub.report.statistics import bootstrap_interval, holm, letters, seeds_p, sign_flip_p
+from vsehub.report.statistics import bootstrap_interval, holm, seeds_p, sign_flip_p
 
 # As contributions differ: multiples of 20, many zero, so that many flips tie with the observed mean.
 SMALL = 20.0 * np.array([[1, 0, 3], [0, 0, -2], [2, 0, 5], [-1, 0, 1], [4, 0, 4], [0, 0, 2], [3, 0, -1], [1, 0, 0]])
@@ -118,17 +118,6 @@ def test_holm_by_hand():
     assert np.isnan(found[[0, 2]]).all()
     assert np.isnan(holm([math.nan])).all()
     assert len(holm([])) == 0
-
-
-def test_letters():
-    assert letters(["hal", "max", "sum"], []) == {"hal": "a", "max": "a", "sum": "a"}
-    assert letters(["hal", "max", "sum"], [("hal", "sum")]) == {"hal": "a", "max": "ab", "sum": "b"}
-    assert letters(["x", "y"], [("y", "x")]) == {"x": "a", "y": "b"}
-    apart = [("a", "c"), ("a", "d"), ("b", "d"), ("d", "e")]
-    found = letters("abcde", apart)
-    for one, other in itertools.combinations("abcde", 2):
-        told = (one, other) in apart
-        assert told != bool(set(found[one]) & set(found[other])), (one, other)
 
 
 @pytest.mark.parametrize("bad", [np.zeros(3), np.zeros((0, 2)), np.array([[np.nan]])])

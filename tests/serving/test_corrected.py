@@ -10,13 +10,13 @@ from vsehub.criteria import CSLS, NNN, InvertedSoftmax, NearestNeighbor
 from vsehub.metrics import Occurrences, occurrence_metrics
 from vsehub.neighbors import faiss as faiss_index
 from vsehub.neighbors import vectors as sampling
-from vsehub.neighbors.faiss import load_faiss
+from vsehub.neighbors.faiss import loaded_faiss
 from vsehub.neighbors.vectors import as_vectors, sampled
 from vsehub.serving import build_index, load_index, measured_recall, measured_time, usage_note
 from vsehub.serving import corrected as served
 from vsehub.serving.index_file import MARK
 
-pytestmark = pytest.mark.skipif(load_faiss() is None, reason="FAISS is not installed")
+pytestmark = pytest.mark.skipif(loaded_faiss()[0] is None, reason="FAISS is not installed")
 
 RULES = [CSLS(3), NNN(5), InvertedSoftmax()]
 KINDS = ("flat", "ivf", "hnsw", "ivfpq")
@@ -134,7 +134,7 @@ def test_saved_and_loaded(kind, sides, tmp_path):
     assert loaded.facts.mean_bias == pytest.approx(bias.mean().item())
     for mine, theirs in zip(index.search(queries), loaded.search(queries), strict=True):
         assert torch.equal(mine, theirs)
-    assert load_faiss().read_index(str(path)).ntotal == len(items)
+    assert loaded_faiss()[0].read_index(str(path)).ntotal == len(items)
     assert [one.name for one in path.parent.iterdir()] == ["index.faiss"]
 
 
@@ -189,7 +189,7 @@ def test_damaged_or_foreign_files(change, sides, tmp_path):
 
 
 def test_an_index_of_somebody_else(tmp_path):
-    faiss = load_faiss()
+    faiss = loaded_faiss()[0]
     index = faiss.IndexFlatIP(4)
     index.add(np.eye(4, dtype="float32"))
     faiss.write_index(index, str(tmp_path / "theirs.faiss"))

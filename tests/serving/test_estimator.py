@@ -36,7 +36,7 @@ from vsehub.criteria import (
 from vsehub.criteria import base as criteria_base
 from vsehub.data.vectors.embeddings import open_vectors
 from vsehub.neighbors import KindMeans, defined, in_memory, tiles
-from vsehub.neighbors.faiss import load_faiss
+from vsehub.neighbors.faiss import loaded_faiss
 from vsehub.neighbors.vectors import Chosen, Concatenated, as_vectors
 from vsehub.serving import NoteQueries, estimator_file, fitted, load_index, usage_note
 
@@ -928,7 +928,7 @@ def test_a_killed_save_leaves_the_file_that_was_there(stored, tmp_path, monkeypa
     assert [one.name for one in tmp_path.iterdir()] == ["search"]
 
 
-@pytest.mark.skipif(load_faiss() is None, reason="FAISS is not installed")
+@pytest.mark.skipif(loaded_faiss()[0] is None, reason="FAISS is not installed")
 def test_export(tmp_path):
     biased = [name for name in INDUCTIVE if isinstance(built(name), ItemBias)]
     assert len(biased) >= 8
@@ -943,7 +943,7 @@ def test_export(tmp_path):
         search.export(tmp_path / "index.faiss", kind="tree")
 
 
-@pytest.mark.skipif(load_faiss() is None, reason="FAISS is not installed")
+@pytest.mark.skipif(loaded_faiss()[0] is None, reason="FAISS is not installed")
 def test_no_file_is_replaced_unasked_or_named_as_what_it_is_not(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     search = CorrectedSearch(k=5).fit(ITEMS, reference=REFERENCE, item_kinds=KINDS)
@@ -988,7 +988,7 @@ def test_no_file_is_replaced_unasked_or_named_as_what_it_is_not(tmp_path, monkey
     same(CorrectedSearch.load("y").search(QUERIES), search.search(QUERIES))
 
 
-@pytest.mark.skipif(load_faiss() is None, reason="FAISS is not installed")
+@pytest.mark.skipif(loaded_faiss()[0] is None, reason="FAISS is not installed")
 def test_the_lines_of_the_page_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = (Path(__file__).parents[2] / "docs" / "embeddings.md").read_text().partition("\n## From Python\n")[2]
@@ -1098,7 +1098,7 @@ def test_queries_of_the_reference_are_known_without_their_mean(caplog):
     assert "3 of 26 queries are in the reference" in caplog.text
 
 
-@pytest.mark.skipif(load_faiss() is None, reason="FAISS is not installed")
+@pytest.mark.skipif(loaded_faiss()[0] is None, reason="FAISS is not installed")
 def test_the_means_are_exported_beside_the_index(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     search = CorrectedSearch(k=5).fit(ITEMS, reference=REFERENCE, item_kinds=KINDS)

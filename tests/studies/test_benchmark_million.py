@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from vsehub.metrics import Occurrences, occurrence_metrics
-from vsehub.neighbors.faiss import load_faiss
+from vsehub.neighbors.faiss import loaded_faiss
 
 NAMES = ("common", "evaluation", "generated", "million_parts", "million")
 TINY = ("--items", "2000", "--queries", "30", "--dim", "16", "--rounds", "1", "--device", "cpu")
@@ -20,7 +20,7 @@ def scripts():
     return {name: import_module(f"experiments.benchmarks.{name}") for name in NAMES}
 
 
-@pytest.mark.skipif(load_faiss() is None, reason="FAISS is not installed")
+@pytest.mark.skipif(loaded_faiss()[0] is None, reason="FAISS is not installed")
 @pytest.mark.long
 def test_all_parts(scripts, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(scripts["million_parts"], "STEPS", (500, 1000))

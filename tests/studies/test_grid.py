@@ -1,5 +1,6 @@
 """The grid of losses and criteria: its trainings compose, its measuring survives a kill, its page says what lacks."""
 
+import itertools
 import json
 import shlex
 import shutil
@@ -10,6 +11,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from hydra import compose, initialize_config_dir
+
+from experiments.grid.tables import letters
 
 ROOT = Path(__file__).parents[2]
 GRID = ROOT / "experiments" / "grid"
@@ -167,3 +170,14 @@ def check_tables(folder, trained):
     assert page.count("data:image/svg+xml") == 3
     assert "<script" not in page
     assert not [line for line in page.splitlines() if "src=" in line and 'src="data:' not in line]
+
+
+def test_letters():
+    assert letters(["hal", "max", "sum"], []) == {"hal": "a", "max": "a", "sum": "a"}
+    assert letters(["hal", "max", "sum"], [("hal", "sum")]) == {"hal": "a", "max": "ab", "sum": "b"}
+    assert letters(["x", "y"], [("y", "x")]) == {"x": "a", "y": "b"}
+    apart = [("a", "c"), ("a", "d"), ("b", "d"), ("d", "e")]
+    found = letters(list("abcde"), apart)
+    for one, other in itertools.combinations("abcde", 2):
+        told = (one, other) in apart
+        assert told != bool(set(found[one]) & set(found[other])), (one, other)

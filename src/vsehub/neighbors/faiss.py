@@ -19,11 +19,6 @@ GPU_SCRATCH, GPU_PINNED = 256 * 2**20, 64 * 2**20  # bytes, of its own memory on
 _RESOURCES: dict[int, Any] = {}  # of each GPU, shared by all indexes there: by default each would take 1.5 GB
 
 
-def load_faiss() -> ModuleType | None:
-    """The faiss module, or None if it cannot be used."""
-    return loaded_faiss()[0]
-
-
 def loaded_faiss() -> tuple[ModuleType | None, str]:
     """The faiss module, or None and the reason, such as "is not installed".
 

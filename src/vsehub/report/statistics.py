@@ -111,26 +111,6 @@ def holm(p: Sequence[float]) -> np.ndarray:
     return corrected
 
 
-def letters(names: Sequence[str], apart: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Compact letters (Piepho 2004): two names share a letter unless they are `apart`.
-
-    names: in the order of the letters, best first. Starts from one group of all names and splits it at each pair; a
-    group inside another one is dropped.
-    """
-    groups = [frozenset(names)]
-    for one, other in apart:
-        split = [
-            part
-            for group in groups
-            for part in ([group - {one}, group - {other}] if {one, other} <= group else [group])
-        ]
-        distinct = list(dict.fromkeys(split))
-        groups = [group for group in distinct if not any(group < other for other in distinct)]
-    groups.sort(key=lambda group: [name not in group for name in names])
-    marks = [chr(ord("a") + n) if n < 26 else f"({n + 1})" for n in range(len(groups))]
-    return {name: "".join(one for one, group in zip(marks, groups, strict=True) if name in group) for name in names}
-
-
 def _checked(differences: np.ndarray) -> np.ndarray:
     differences = np.asarray(differences, dtype=float)
     require(

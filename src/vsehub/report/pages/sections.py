@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from vsehub.report.pages.templates import render_page
 from vsehub.report.plots import Picture
 from vsehub.report.tables import ReportTable, markdown_text
 
@@ -40,11 +39,6 @@ class Section(NamedTuple):
 def bullets(texts: Sequence[str]) -> str:
     """A list in Markdown."""
     return "\n".join(f"- {markdown_text(text)}" for text in texts)
-
-
-def sections_page(title: str, summary: str, sections: Sequence[Section]) -> str:
-    """A page of sections that needs no network; every text is escaped."""
-    return render_page("sections.html.j2", title=title, summary=summary, sections=sections)
 
 
 def sections_markdown(sections: Sequence[Section]) -> str:
