@@ -7,11 +7,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from rankings import read_ranking
 
 from vsehub.criteria import CSLS
 from vsehub.neighbors import KindMeans, Kinds
 from vsehub.neighbors.vectors import as_vectors
-from vsehub.rerank.table import read_ranking
 from vsehub.serving import load_index
 from vsehub.serving.databases.engines import Place
 from vsehub.serving.databases.living import opened
@@ -70,7 +70,7 @@ def test_each_item_is_ranked_without_the_mean_of_its_kind(files, run_here, tmp_p
     said = run_here("rerank", *SIDES, *given, "index=flat")
     items, queries = without_means(files)
     best = best_of(queries, items)
-    found, _ = read_ranking(tmp_path / "out" / "ranking.parquet", None, files["ids"])
+    found, _ = read_ranking(tmp_path / "out" / "ranking.parquet", files["ids"])
     assert np.array_equal(found.numpy(), best[:, :K])
     record = json.loads((tmp_path / "out" / "result.json").read_text())
     assert record["kinds"]["names"] == ["picture", "text"]
@@ -159,7 +159,7 @@ def test_a_diagnosis_says_what_is_found_first(files, run_here, tmp_path, undrawn
     assert "remove_means=false" not in step
     run_here(*step)
     folder = tmp_path / "seen-reranked"
-    found, _ = read_ranking(folder / "ranking.parquet", None, files["ids"])
+    found, _ = read_ranking(folder / "ranking.parquet", files["ids"])
     assert np.array_equal(noted(folder), found)
     asked = KindMeans.read(folder / "means.npz").queries(files["queries"])
     assert np.array_equal(load_index(folder / "index.faiss").search(asked, 10)[1], found)
@@ -206,7 +206,7 @@ def test_a_collection_keeps_the_means(engine, files, run_here, tmp_path, undrawn
     seen = torch.from_numpy(unit(seen)).float()
     wanted, order = CSLS(3).search(queries, items, seen, K)
     ranking = [[files["ids"][row] for row in rows] for rows in order.tolist()]
-    assert read_ranking(tmp_path / "out" / "ranking.parquet", None, files["ids"])[0].tolist() == order.tolist()
+    assert read_ranking(tmp_path / "out" / "ranking.parquet", files["ids"])[0].tolist() == order.tolist()
     ran = ran_note(tmp_path / "out")
     assert ran["ids"] == ranking
     np.testing.assert_allclose(ran["scores"], wanted, atol=1e-4)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from rankings import read_ranking
 
 from vsehub import extras
 from vsehub.cli.main import main
@@ -18,7 +19,6 @@ from vsehub.criteria import CSLS, DualBankSinkhorn, DualInvertedSoftmax
 from vsehub.io.outputs import MARK
 from vsehub.neighbors import rounded, tiles
 from vsehub.rerank import engines as search
-from vsehub.rerank.table import read_ranking
 from vsehub.serving import load_index
 
 QUERIES, ITEMS, DIM, K = 300, 120, 16, 10

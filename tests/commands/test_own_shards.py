@@ -7,8 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from fsspec.registry import known_implementations
-
-from vsehub.rerank.table import read_ranking
+from rankings import read_ranking
 
 
 def unit(array):

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from false_packages import write_false_packages
-
-from vsehub.rerank.table import read_ranking
+from rankings import read_ranking
 
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: extra `ray`")
 # Of the items: fewer than k, as many as a shard, one more, many.

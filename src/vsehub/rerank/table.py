@@ -8,14 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vsehub.checks import InputError, existing, matrix, require
+from vsehub.checks import matrix, require
 from vsehub.data.truth import distinct_ids
 from vsehub.io.files import atomic
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-COLUMNS = ("query", "rank", "item", "score")
 _GROUP_ROWS = 1 << 20  # of the table; one row group is in memory at a time
 
 
@@ -110,51 +109,6 @@ def write_biases(
             writer.write_table(pa.Table.from_arrays(columns, schema=schema))
 
 
-def read_ranking(
-    path: str | Path, query_ids: Sequence[str] | None = None, item_ids: Sequence[str] | None = None
-) -> tuple[Tensor, Tensor]:
-    """The ranking in a table of `write_ranking`, whose rows may be in any order: positions (Q, K) int64, scores (Q, K).
-
-    query_ids, item_ids: the ids that the table uses, in the order of the rows; None if it has row numbers.
-    Raises InputError if the file is damaged, an id is unknown, or not every query has every rank from 1 to K once.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    path = existing("ranking", path, "Give a table that write_ranking wrote")
-    naming = {"query": _names("query_ids", query_ids), "item": _names("item_ids", item_ids)}
-    try:
-        with pq.ParquetFile(path, memory_map=True, pre_buffer=False) as file:
-            names = file.schema_arrow.names
-            require(
-                set(COLUMNS) <= set(names),
-                f"{path} has the columns {', '.join(names)}; expected a ranking: {', '.join(COLUMNS)}",
-            )
-            require(file.metadata.num_rows > 0, f"{path} is a ranking without rows")
-            table = file.read(columns=list(COLUMNS), use_threads=False)
-            empty = [name for name in COLUMNS if table.column(name).null_count]
-            require(not empty, f"{path}: the columns {', '.join(empty)} have empty entries; expected none")
-            query, item = (_numbers(path, name, table.column(name), ids) for name, ids in naming.items())
-            rank, score = table.column("rank").cast(pa.int64()).to_numpy(), table.column("score").to_numpy()
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read as .parquet ({error}). Write or copy it again") from error
-    queries = int(query.max()) + 1 if query_ids is None else len(query_ids)
-    depth = int(rank.max())
-    whole = len(query) == queries * depth and query.min() >= 0 and rank.min() >= 1
-    positions = np.full(queries * depth if whole else 0, -1, np.int64)
-    if whole:
-        places = query * depth + rank - 1
-        positions[places] = item
-    require(
-        whole and positions.min() >= 0,
-        f"{path} has {len(query)} rows for {queries} queries; expected the ranks 1 to {depth} once for each query",
-    )
-    values = np.empty_like(score)
-    values[places] = score
-    shape = (queries, depth)
-    return torch.from_numpy(positions).reshape(shape), torch.from_numpy(values).reshape(shape)
-
-
 def _names(name: str, ids: Sequence[str] | None) -> "pa.Array | None":
     import pyarrow as pa
 
@@ -162,26 +116,3 @@ def _names(name: str, ids: Sequence[str] | None) -> "pa.Array | None":
         return None
     distinct_ids(name, ids)
     return pa.array(ids, pa.string())
-
-
-def _numbers(path: Path, name: str, column: "pa.ChunkedArray", ids: "pa.Array | None") -> np.ndarray:
-    """The row numbers for the entries of a column."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    numbered = pa.types.is_integer(column.type)
-    require(
-        numbered == (ids is None),
-        f"{path}: the column {name} holds {'row numbers' if numbered else 'ids'}; "
-        f"{'omit' if numbered else 'give the'} {name}_ids",
-    )
-    numbers: np.ndarray
-    if numbered:
-        numbers = column.cast(pa.int64()).to_numpy()
-        return numbers
-    found = pc.index_in(column, value_set=ids)
-    require(
-        found.null_count == 0, f"{path}: {found.null_count} entries of the column {name} are not among the {name}_ids"
-    )
-    numbers = found.to_numpy().astype(np.int64)
-    return numbers
