@@ -513,7 +513,6 @@ def test_other_figures_are_those_that_were_measured():
     assert eight["chunk"] == 8
     assert round(eight["peak_mb"] / whole["peak_mb"], 2) == 0.25
     assert f"chunks of 8 took a quarter of the memory and {longer:.1f} times the time" in training
-    assert f"({_benchmark('cluster')['start_seconds']:.0f} seconds on two busy cores)" in embeddings
     assert f"the peak was {_benchmark('million')['memory']['peak_gb']:.1f} GB" in embeddings
     found = next(one["found"] for one in _benchmark("gpu_check", "gpu")["rows"] if "ten best items" in one["check"])
     equal, unwritten, in_memory = re.fullmatch(r"(\S+); (\S+) s never written, (\S+) s written", found).groups()
