@@ -162,7 +162,6 @@ benchmark: $(INSTALLED) ## time the hot paths against plain baselines (about 20 
 	$(BIN)/python -m experiments.benchmarks.hal
 	$(BIN)/python -m experiments.benchmarks.chunk --rounds 2
 	$(BIN)/python -m experiments.benchmarks.towers
-	$(BIN)/python -m experiments.benchmarks.exported
 	$(BIN)/python -m experiments.benchmarks.devices $(ROOT)
 	$(BIN)/python -m experiments.benchmarks.attention
 	$(BIN)/python -m experiments.benchmarks.evaluation
