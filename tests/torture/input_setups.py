@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-# A tiny training of eight steps an epoch: the warm-up ends in the second, and the first schedule step falls into it.
+# A tiny training of eight steps an epoch, of which a tenth at most are the warm-up.
 SMALL = (
     "data.size=tiny",
     "embedding_dim=16",

@@ -230,5 +230,4 @@ def of_collection(
 
 def side_record(file: "VectorFile") -> dict[str, Any]:
     """The facts of a file of vectors."""
-    fingerprint = file.fingerprint(whole=True)
-    return {"path": file.origin.path, "rows": len(file), "dim": file.shape[1], "fingerprint": fingerprint}
+    return {"path": file.origin.path, "rows": len(file), "dim": file.shape[1], "fingerprint": file.fingerprint()}

@@ -1,16 +1,21 @@
 """A learning rate that rises over the first steps."""
 
+import logging
+
 import pytorch_lightning as pl
 from torch.optim import Optimizer
 
 from vsehub.checks import require
+
+log = logging.getLogger(__name__)
 
 
 class Warmup(pl.Callback):
     """Scales the schedule's learning rate by (step + 1) / steps during the first steps of a run.
 
     At the start all similarities are about equal, and Adam's first full-sized steps move them together: HAL's then
-    fall below 0 within four steps, where max(0, W_ii S_ii) has no gradient to bring them back. steps: 0 for none.
+    fall below 0 within four steps, where max(0, W_ii S_ii) has no gradient to bring them back. steps: 0 for none; more
+    than a tenth of the training's own steps are cut to that tenth, which is logged.
     """
 
     def __init__(self, steps: int = 50):
@@ -20,12 +25,21 @@ class Warmup(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Lower the rate only inside the optimizer's step: Lightning moves the schedule on before its own hook."""
+        total = trainer.estimated_stepping_batches
+        steps = int(min(self.steps, total / 10))
+        if steps < self.steps:
+            log.info(
+                "warm-up: %d steps, a tenth of the training's %d; callbacks.warmup.steps is %d",
+                steps,
+                total,
+                self.steps,
+            )
 
         def lower(optimizer: Optimizer, *_) -> None:
             step = trainer.global_step
             self._rates = [group["lr"] for group in optimizer.param_groups]
-            if step < self.steps:
-                _set(optimizer, [rate * (step + 1) / self.steps for rate in self._rates])
+            if step < steps:
+                _set(optimizer, [rate * (step + 1) / steps for rate in self._rates])
 
         trainer.optimizers[0].register_step_pre_hook(lower)
         trainer.optimizers[0].register_step_post_hook(lambda optimizer, *_: _set(optimizer, self._rates))
