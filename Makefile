@@ -93,7 +93,7 @@ coverage: $(INSTALLED) ## run all tests, or TESTS=..., and write build/coverage/
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --cov --cov-report=html $(ARGS) $(TESTS)
 
 MINUTES ?= $(if $(HOURS),$(shell awk 'BEGIN {print 60 * $(HOURS)}'),10)
-torture: $(INSTALLED) ## malformed inputs, kills, faults, numbers: ten minutes, or HOURS=8; SEED=0
+torture: $(INSTALLED) ## malformed inputs, kills, numbers: ten minutes, or HOURS=8; SEED=0
 	OMP_NUM_THREADS=1 $(BIN)/python tests/torture/torture.py --minutes $(MINUTES) --seed $(or $(SEED),0) $(ARGS)
 
 lint: $(INSTALLED) ## check style

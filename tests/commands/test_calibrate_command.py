@@ -94,11 +94,15 @@ def test_files_and_a_faiss_index(files, run_here, undrawn):
         assert ran["accepted"].tolist() == (p <= RATE).tolist()
 
     run_here("rerank", "queries=queries.npy", "items=items.npy", "criterion=nns", "out=plain")
+    changed = np.load(files / "train.npy")
+    changed[2] *= -1  # a row that a sample of the rows leaves out
+    np.save(files / "changed.npy", changed)
     for settings, message in (
         (("criterion=is",), "holds for other criterion and other parameters (criterion 'csls' there, 'is' here"),
         (("criterion.k=3",), "holds for other parameters (parameters {'k': 10} there, {'k': 3} here)"),
         (("normalize=true",), "holds for other normalize"),
         (("reference=known.npy",), "holds for other reference"),
+        (("reference=changed.npy",), "reference"),
         (("items=train.npy", "item_ids=null"), "holds for other items"),
         (("accept=0.001",), "a rate of 0.001 needs at least 999 calibration queries that share no answers, and there"),
         (("accept=2",), "accept is 2; expected a share between 0 and 1"),

@@ -9,10 +9,12 @@ import pickle
 import socket
 import sqlite3
 import time
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -745,6 +747,65 @@ def test_columns_of_a_table(tmp_path):
                                                       for one in ids[1:]))  # fmt: skip
         with pytest.raises(InputError, match=message):
             read_columns(tmp_path / "t.jsonl", ids)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ALTER TABLE others ALTER vector DROP NOT NULL; UPDATE others SET vector = NULL",
+        "ALTER TABLE others ALTER vector DROP NOT NULL; UPDATE others SET vector = NULL WHERE label LIKE '%1th'",
+        "ALTER TABLE others DROP CONSTRAINT others_pkey; ALTER TABLE others ALTER id DROP NOT NULL; "
+        "UPDATE others SET id = NULL",
+        "ALTER TABLE others ALTER label DROP NOT NULL; UPDATE others SET label = NULL",
+    ],
+)
+def test_rows_of_others_in_postgres(postgres, change):
+    emptied("pgvector", postgres)
+    place = Place("pgvector", postgres, "others")
+    with fill(place, facts(items_of()), items_of()) as collection:
+        collection.complete()
+        collection.database._base.execute(change)
+    require_refused(place)
+
+
+@pytest.mark.parametrize("payload", [{}, {"id": 7, "label": ""}, {"id": ["a"]}, {"id": IDS[0], "label": {"b": 1}}])
+def test_payloads_of_others_in_qdrant(qdrant_server, payload):
+    place = Place("qdrant", qdrant_server, "items")
+    with fill(place, facts(items_of()), items_of()) as collection:
+        collection.complete()
+        keys = [key_of(one) for one in IDS]
+        collection.database._client.overwrite_payload(collection.database._name, payload, keys)
+    require_refused(place)
+
+
+def require_refused(place):
+    """Reading and searching end in an InputError, with the collection in the message."""
+    with opened(place) as collection:
+        with pytest.raises(InputError, match=place.name):
+            collection.items()
+        with pytest.raises(InputError, match=place.name):
+            collection.search(as_vectors("queries", QUERIES), ITEMS)
+
+
+def test_a_reference_that_is_only_claimed_takes_no_memory():
+    class Beside:
+        def beside(self, name):
+            return self
+
+        def shape(self):
+            return True
+
+        def read(self):
+            yield ItemRows(["0", "1"], np.ones((2, DIM), np.float32))
+
+    place, claimed = SimpleNamespace(name="items", address="items"), facts(items_of(), kept=Kept(QUERIES[:2]))
+    assert len(kept.read_kept(Beside(), place, claimed).reference) == 2
+    tracemalloc.start()
+    with pytest.raises(InputError):
+        kept.read_kept(Beside(), place, replace(claimed, reference_rows=10**6))
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 1e6
 
 
 def test_facts_made_to_do_harm():

@@ -1,9 +1,7 @@
 """What the papers' figures show: the numbers behind them, and the whole way from run folders to the page."""
 
 import itertools
-import json
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -166,48 +164,3 @@ def test_a_training_changes_what_its_folder_says(data):
             ]
             assert (config[group][name], config.seed) == (float(value), 4), folder
     assert len(runs) == (12 if data == "scenes" else 35)
-
-
-@pytest.mark.long
-def test_from_runs_to_the_page(run_here, small, study, tmp_path):
-    folders = {}
-    for loss, size, seed in (("sum", 64, 0), ("hal", 64, 0), ("hal", 64, 1), ("hal", 32, 0)):
-        folders[loss, size, seed] = tmp_path / "runs" / f"{loss}-{size}-{seed}"
-        run_here(
-            "train", *small, f"loss={loss}", f"loader.batch_size={size}", f"seed={seed}", "trainer.max_epochs=1",
-            "trainer.limit_train_batches=2", "scheduler.step_size=1", f"hydra.run.dir={folders[loss, size, seed]}",
-        )  # fmt: skip
-    killed = tmp_path / "runs" / "killed"
-    shutil.copytree(folders["sum", 64, 0], killed)
-    record = json.loads((killed / "run.json").read_text())
-    (killed / "run.json").write_text(json.dumps(record | {"status": "running"}))
-    page, measured = tmp_path / "page", tmp_path / "measured"
-
-    study("claims", "measure", tmp_path / "runs", "--out", measured)
-    files = sorted(measured.rglob("*.json"))
-    times = [file.stat().st_mtime_ns for file in files]
-    assert {file.parent.name.rpartition("-")[0] for file in files} == {"sum-0", "hal-0", "hal-1"}
-    said = study("claims", "collect", tmp_path / "runs", "--measured", measured, "--to", page).out
-    assert "killed is running, not finished: left out" in said
-    assert "4 runs" in said
-    frame = pd.read_csv(page / "results.csv")
-    plain = frame[frame["criterion"] == "nns"].set_index(["loss", "batch_size", "seed"])
-    assert plain["figures"].to_dict() == {
-        ("sum", 64, 0): "losses", ("hal", 64, 0): "losses batch_size", ("hal", 64, 1): "losses batch_size",
-        ("hal", 32, 0): "batch_size",
-    }  # fmt: skip
-    for key, folder in folders.items():
-        (path,) = (folder / "evaluations").glob("test-single-nns-*.json")
-        evaluation = json.loads(path.read_text())
-        assert plain.loc[key, "rsum"] == pytest.approx(evaluation["metrics"]["rsum"], rel=1e-5)
-    assert sorted(set(pd.read_csv(page / "lambda.csv")["split"])) == ["test", "val"]
-
-    study("claims", "render", page, UNDRAWN="1")
-    text = (page / "README.md").read_text()
-    assert "Not there: hal at 32 with seed 1." in text
-    assert text.count("Not drawn") == 2  # k and the bank's size
-    names = {path.stem for path in (page / "figures").glob("*.png")}
-    assert names == set(re.findall(r"\(figures/(.*?)\.png\)", text)) >= {"epochs", "batch-size", "lambda", "hubness"}
-
-    study("claims", "measure", tmp_path / "runs", "--out", measured)  # all of it is there
-    assert [file.stat().st_mtime_ns for file in files] == times

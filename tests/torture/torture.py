@@ -1,6 +1,6 @@
-"""`make torture`: malformed inputs, kills, faults and numbers, each for its share of the time.
+"""`make torture`: malformed inputs, kills and numbers, each for its share of the time.
 
-    python tests/torture/torture.py [--minutes 10] [--seed 0] [--parts inputs kills faults numeric]
+    python tests/torture/torture.py [--minutes 10] [--seed 0] [--parts inputs kills numeric]
 
 What went wrong is printed with what repeats it. Exit status 1 where anything went wrong.
 """
@@ -15,8 +15,7 @@ from multiprocessing import get_context
 # Each part's share of the time, and what it is.
 PARTS = {
     "inputs": (0.30, "malformed inputs, through the commands"),
-    "kills": (0.35, "kill -9, TERM and INT, then the same command again"),
-    "faults": (0.15, "full disks, missing rights, little memory, two processes at once"),
+    "kills": (0.50, "kill -9, TERM and INT, then the same command again"),
     "numeric": (0.20, "criteria and metrics against naive computations"),
 }
 SHOWN = 20

@@ -230,4 +230,5 @@ def of_collection(
 
 def side_record(file: "VectorFile") -> dict[str, Any]:
     """The facts of a file of vectors."""
-    return {"path": file.origin.path, "rows": len(file), "dim": file.shape[1], "fingerprint": file.fingerprint()}
+    fingerprint = file.fingerprint(whole=True)
+    return {"path": file.origin.path, "rows": len(file), "dim": file.shape[1], "fingerprint": fingerprint}

@@ -45,7 +45,7 @@ _VALUE = r"'(?:[^'\\]|\\.)*'|[^\s']\S*"
 _KEYWORD = re.compile(rf"(?P<name>[\w-]+)(?P<sign>\s*=\s*)(?P<value>{_VALUE})")
 _KEYWORDS = re.compile(rf"\s*(?:[\w-]+\s*=\s*(?:{_VALUE})\s*)+")
 _OF_POSTGRES = re.compile(r"(?:^|\s)(?:host|hostaddr|dbname|user|password|passfile|service)\s*=", re.IGNORECASE)
-_START = r"[A-Za-z][A-Za-z0-9+.-]+:/+"
+_START = r"[A-Za-z][A-Za-z0-9+.-]{1,40}:/+"  # bounded: a text of letters alone is searched from each of them
 _IN_TEXT = re.compile(rf"{_START}[^\s'\"<>]*[^\s'\"<>).,;:!]")
 _IN_WORD = re.compile(
     rf"(?P<quote>['\"])(?P<quoted>{_START}(?:\\.|(?!(?P=quote)).)*)(?P=quote)|{_START}[^\s,\]}}'\"]*", re.DOTALL

@@ -87,7 +87,7 @@ class NpyHeader:
             header = cls(*reader(io.BytesIO(size + file.read(length))))
         except Exception as error:
             raise ValueError("the header does not describe an array of plain numbers") from error
-        if min(header.shape, default=0) < 0 or header.dtype.itemsize == 0:
+        if bool in map(type, header.shape) or min(header.shape, default=0) < 0 or header.dtype.itemsize == 0:
             raise ValueError(f"the header gives {header.dtype} {header.shape}, no plain numbers or strings")
         return header
 

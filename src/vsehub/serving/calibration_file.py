@@ -58,7 +58,9 @@ class CalibrationFile:
         """
         plain = json.loads(json.dumps(dict(parameters)))
         here = {"criterion": criterion, "parameters": plain, "normalize": normalize}
-        here |= {side: files[side].fingerprint() if side in files else None for side in ("items", "reference")}
+        here |= {
+            side: files[side].fingerprint(whole=True) if side in files else None for side in ("items", "reference")
+        }
         there = {name: self.record[name] for name in ("criterion", "parameters", "normalize")}
         there |= {side: (self.record[side] or {}).get("fingerprint") for side in ("items", "reference")}
         other = [name for name, value in here.items() if value != there[name]]

@@ -2,6 +2,7 @@
 
 import io
 import re
+import time
 
 import numpy as np
 import pandas as pd
@@ -101,6 +102,15 @@ def test_bad_tables(tmp_path, text, said):
     with pytest.raises(InputError) as caught:
         open_vectors(tmp_path / "v.csv")
     assert re.search(rf"v.csv{said}|{said}", str(caught.value)), caught.value
+
+
+def test_a_wide_header_takes_linear_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(delimited, "_BLOCK_BYTES", 8 << 20)  # a line lies in one block
+    names = [f"c{number}" for number in range(40_000)]
+    (tmp_path / "v.csv").write_text("\n".join([",".join(names), ",".join("1" * len(names))]))
+    began = time.process_time()
+    assert open_vectors(tmp_path / "v.csv").shape == (1, len(names))
+    assert time.process_time() - began < 10
 
 
 def test_no_arrays_in_tables(tmp_path):

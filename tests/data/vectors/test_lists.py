@@ -73,6 +73,19 @@ def test_tensor_files_that_will_not_do(tmp_path):
     assert not harm.exists()
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("kind", ["meta", "nested", "negative"])
+def test_tensors_that_numpy_does_not_take(tmp_path, kind):
+    tensor = {
+        "meta": lambda: {"a": torch.zeros(2, 3, device="meta")},
+        "nested": lambda: torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)]),
+        "negative": lambda: torch._neg_view(torch.zeros(2, 3)),
+    }[kind]()
+    torch.save(tensor, tmp_path / "v.pt")
+    with pytest.raises(InputError, match=r"v\.pt"):
+        open_vectors(tmp_path / "v.pt")
+
+
 def test_lists_in_lines(tmp_path):
     rows = [row.tolist() for row in MATRIX]
     objects = [{"id": one, "words": "x", "vector": row} for one, row in zip(IDS, rows, strict=True)]

@@ -319,6 +319,14 @@ def test_the_checksum_of_a_packed_member(tmp_path):
     assert "v.npz cannot be read as .npz (Bad CRC-32" in refused(open_vectors, path)
 
 
+def test_a_header_with_a_truth_value(tmp_path):
+    path = tmp_path / "v.npy"
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (True, 320)})
+        file.write(bytes(1280))
+    assert "v.npy" in refused(open_vectors, path)
+
+
 def test_paths_that_will_not_do(tmp_path):
     assert "items: no such file or folder: " in refused(open_vectors, tmp_path / "absent.npy", name="items")
     assert f"items: {tmp_path} is a folder without files; expected shards" in refused(open_vectors, tmp_path, "items")

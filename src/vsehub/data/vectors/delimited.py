@@ -1,5 +1,6 @@
 """Vectors in .csv and .tsv files, read once, some lines at a time, into a memory-mapped scratch file."""
 
+from collections import Counter
 from itertools import islice
 from pathlib import Path
 from typing import NoReturn
@@ -71,7 +72,7 @@ def _columns(path: Path, cells: list[str]) -> tuple[list[str], bool]:
             f"{path}:1: a column has no name. So pandas writes its index: write the table again with index=False, or "
             "name the column id",
         )
-        twice = sorted({cell for cell in cells if cells.count(cell) > 1})
+        twice = sorted(cell for cell, count in Counter(cells).items() if count > 1)
         require(not twice, f"{path}:1: the header names {listed(twice)} twice; rename one of them")
         require(len(others) > 0, f"{path}:1: the header has no column but id; expected one for each dimension")
         return cells, True

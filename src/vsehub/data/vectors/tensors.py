@@ -8,6 +8,7 @@ from torch import Tensor
 
 from vsehub.checks import InputError, require
 from vsehub.data.vectors.formats import StoredMatrix, checked_kind, chosen
+from vsehub.io.arrays import readable
 
 
 def read_tensors(path: Path, key: str | None) -> StoredMatrix:
@@ -27,20 +28,21 @@ def read_tensors(path: Path, key: str | None) -> StoredMatrix:
         all(isinstance(name, str) and isinstance(one, Tensor) for name, one in tensors.items()),
         f"{path} holds {type(found).__name__}; expected a tensor or a dictionary of tensors",
     )
-    if isinstance(found, Tensor):
-        require(key is None, f"{path} is one tensor without a name; remove '::{key}'")
-        name, label = "", str(path)
-    else:
-        name = chosen(
-            path,
-            key,
-            {one: (tuple(part.shape), str(part.dtype).removeprefix("torch.")) for one, part in tensors.items()},
+    with readable(path, TypeError):  # of tensors without numbers, of unequal rows and other views
+        if isinstance(found, Tensor):
+            require(key is None, f"{path} is one tensor without a name; remove '::{key}'")
+            name, label = "", str(path)
+        else:
+            name = chosen(
+                path,
+                key,
+                {one: (tuple(part.shape), str(part.dtype).removeprefix("torch.")) for one, part in tensors.items()},
+            )
+            label = f"{path}::{name}"
+        tensor = tensors[name].detach()
+        dtype = checked_kind(label, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+        require(
+            tensor.layout == torch.strided and tensor.is_contiguous(),
+            f"{label} is sparse or a view of other numbers; save tensor.contiguous()",
         )
-        label = f"{path}::{name}"
-    tensor = tensors[name].detach()
-    dtype = checked_kind(label, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
-    require(
-        tensor.layout == torch.strided and tensor.is_contiguous(),
-        f"{label} is sparse or a view of other numbers; save tensor.contiguous()",
-    )
-    return StoredMatrix((tensor.view(torch.int16) if dtype == torch.bfloat16 else tensor).numpy(), dtype)
+        return StoredMatrix((tensor.view(torch.int16) if dtype == torch.bfloat16 else tensor).numpy(), dtype)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from vsehub.checks import InputError, fail, is_out_of_memory
+from vsehub.checks import InputError, fail, is_out_of_memory, require
 from vsehub.io.address import masked
 from vsehub.io.files import is_full_disk
 
@@ -159,6 +159,19 @@ def _machine_error(error: Exception) -> int | None:
     text = str(error)
     numbers = {int(number) for number in _NUMBER.findall(text)} | {getattr(error, "errno", None)}
     return next((one for one in _OF_MACHINE if one in numbers or f"({os.strerror(one)})" in text), None)
+
+
+def read_items(collection: str, ids: Sequence[Any], vectors: Sequence[Any], labels: Sequence[Any]) -> ItemRows:
+    """Items as an engine returns them. Raises InputError, naming the collection, for others than `put` stores."""
+    try:
+        matrix = np.array(vectors, np.float32)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"index_uri: the vectors in {collection} cannot be read ({error})") from error
+    require(
+        all(isinstance(one, str) for one in (*ids, *labels)) and (matrix.ndim == 2 or not len(ids)),
+        f"index_uri: {collection} holds items without a vector, or whose id or label is no text",
+    )
+    return ItemRows(ids, matrix, labels)
 
 
 def key_of(name: str) -> str:

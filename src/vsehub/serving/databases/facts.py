@@ -97,7 +97,7 @@ class Facts:
 def require_of_vsehub(text: str | None, address: str) -> dict[str, Any]:
     """The object in a stored text. Raises InputError if the collection at the address is not vsehub's."""
     try:
-        found = json.loads(text) if text is not None and len(text) <= _LONGEST else None
+        found = json.loads(text) if isinstance(text, str) and len(text) <= _LONGEST else None
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or "schema" not in found:

@@ -16,6 +16,7 @@ from vsehub.serving.databases.base import (
     Shape,
     folder_size,
     own_folder,
+    read_items,
 )
 from vsehub.serving.databases.columns import require_kind
 
@@ -136,10 +137,10 @@ class LanceDB(Named):
         if ids is None:
             total = self.count()
             for start in range(0, total, BATCH):
-                yield _rows(self._rows().offset(start).limit(BATCH).to_arrow())
+                yield _rows(self._name, self._rows().offset(start).limit(BATCH).to_arrow())
             return
         for start in range(0, len(ids), BATCH):
-            yield _rows(self._rows().where(_among(ids[start : start + BATCH])).limit(BATCH).to_arrow())
+            yield _rows(self._name, self._rows().where(_among(ids[start : start + BATCH])).limit(BATCH).to_arrow())
 
     def drop(self) -> None:
         """See `Database`."""
@@ -176,11 +177,10 @@ def _among(ids: Sequence[str]) -> str:
     return f"id IN ({', '.join(chr(39) + one.replace(chr(39), chr(39) * 2) + chr(39) for one in ids)})"
 
 
-def _rows(found: Any) -> ItemRows:
+def _rows(name: str, found: Any) -> ItemRows:
     vectors = found["vector"].combine_chunks()
     matrix = vectors.flatten().to_numpy(zero_copy_only=False).reshape(len(found), vectors.type.list_size)
-    labels = [one or "" for one in found["label"].to_pylist()]
-    return ItemRows(found["id"].to_pylist(), matrix.astype(np.float32, copy=False), labels)
+    return read_items(name, found["id"].to_pylist(), matrix, [one or "" for one in found["label"].to_pylist()])
 
 
 def note(uri: str, name: str, k: int, example: FilterExample) -> tuple[str, str]:

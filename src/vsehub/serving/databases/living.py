@@ -84,6 +84,10 @@ class Living:
         rows = queries.rows(0, len(queries)).float()
         asked = self.without_mean(as_vectors("queries", normalize(rows, dim=1) if self.facts.normalize else rows))
         found = self.database.search(with_last(asked.rows(0, len(asked)), torch.ones(len(asked))), k)
+        require(
+            all(isinstance(one, str) and product is not None for hits in found for one, product in hits),
+            f"index_uri: {self.place.address} holds items without a vector, or whose id is no text",
+        )
         scale, shift = self.facts.scale, self.facts.mean_bias
         found = [hits if hits and scale * hits[0][1] - shift > least else [] for hits in found]
         ids = list(dict.fromkeys(name for hits in found for name, _ in hits))

@@ -18,6 +18,7 @@ from vsehub.serving.databases.base import (
     folder_size,
     key_of,
     own_folder,
+    read_items,
 )
 
 BATCH = 1000  # items or queries in one message, which Milvus limits to 64 MB
@@ -168,12 +169,14 @@ class Milvus(Named):
         if ids is not None:
             for start in range(0, len(ids), BATCH):
                 keys = [key_of(one) for one in ids[start : start + BATCH]]
-                yield _rows(self._client.get(self._name, keys, output_fields=wanted, consistency_level="Strong"))
+                yield _rows(
+                    self._name, self._client.get(self._name, keys, output_fields=wanted, consistency_level="Strong")
+                )
             return
         self.count()  # waits for all changes; servers before 2.4 do not wait for recent ones when batches are read
         batches = self._client.query_iterator(self._name, BATCH, output_fields=wanted, consistency_level="Strong")
         while found := batches.next():
-            yield _rows(found)
+            yield _rows(self._name, found)
         batches.close()
 
     def size(self) -> int | None:
@@ -210,9 +213,9 @@ def _require_starts(folder: Path) -> None:
         fail(f"index_uri: {folder} is open in another process; end that one first")
 
 
-def _rows(found: Sequence[dict[str, Any]]) -> ItemRows:
-    vectors = np.array([one["vector"] for one in found], np.float32)
-    return ItemRows([one["id"] for one in found], vectors, [one["label"] for one in found])
+def _rows(name: str, found: Sequence[dict[str, Any]]) -> ItemRows:
+    ids, vectors, labels = ([one[part] for one in found] for part in ("id", "vector", "label"))
+    return read_items(name, ids, vectors, labels)
 
 
 def note(uri: str, name: str, k: int, example: FilterExample) -> tuple[str, str]:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from vsehub.checks import require
-from vsehub.serving.databases.base import CONNECT_SECONDS, FilterExample, ItemRows, Named, Shape
+from vsehub.serving.databases.base import CONNECT_SECONDS, FilterExample, ItemRows, Named, Shape, read_items
 from vsehub.serving.databases.columns import require_kind
 
 BATCH = 5000
@@ -168,7 +168,8 @@ class PGVector(Named):
             cursor.execute(query, {"ids": None if ids is None else list(ids)})
             while found := cursor.fetchmany(BATCH):
                 names, labels, vectors = zip(*found, strict=True)
-                yield ItemRows(names, np.stack([one.to_numpy() for one in vectors]), labels)
+                arrays = [None if one is None else one.to_numpy() for one in vectors]
+                yield read_items(self._name, names, arrays, labels)
 
     def drop(self) -> None:
         """See `Database`."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from vsehub.serving.databases.base import CONNECT_SECONDS, FilterExample, ItemRows, Named, Shape, key_of
+from vsehub.serving.databases.base import CONNECT_SECONDS, FilterExample, ItemRows, Named, Shape, key_of, read_items
 
 BATCH = 500
 PATIENCE = 300  # seconds for one request, once a server has answered
@@ -98,13 +98,13 @@ class Qdrant(Named):
         """See `Database`."""
         from qdrant_client.models import QueryRequest
 
-        found: list[list[tuple[str, float]]] = []
+        found: list[list[tuple[Any, float]]] = []
         for start in range(0, len(vectors), BATCH):
             asked = [
                 QueryRequest(query=one, limit=k, with_payload=["id"]) for one in vectors[start : start + BATCH].tolist()
             ]
             answers = self._client.query_batch_points(self._name, asked)
-            found += [[((hit.payload or {})["id"], hit.score) for hit in answer.points] for answer in answers]
+            found += [[((hit.payload or {}).get("id"), hit.score) for hit in answer.points] for answer in answers]
         return found
 
     def remove(self, ids: Sequence[str]) -> None:
@@ -120,12 +120,12 @@ class Qdrant(Named):
         if ids is not None:
             for start in range(0, len(ids), BATCH):
                 points = [key_of(one) for one in ids[start : start + BATCH]]
-                yield _rows(self._client.retrieve(self._name, points, with_vectors=True))
+                yield _rows(self._name, self._client.retrieve(self._name, points, with_vectors=True))
             return
         place: Any = None
         while True:
             found, place = self._client.scroll(self._name, limit=BATCH, offset=place, with_vectors=True)
-            yield _rows(found)
+            yield _rows(self._name, found)
             if place is None:
                 return
 
@@ -142,10 +142,10 @@ class Qdrant(Named):
         self._client.delete_collection(self._name)
 
 
-def _rows(found: Sequence[Any]) -> ItemRows:
-    vectors = np.array([one.vector for one in found], np.float32)
+def _rows(name: str, found: Sequence[Any]) -> ItemRows:
     payloads = [one.payload or {} for one in found]
-    return ItemRows([one["id"] for one in payloads], vectors, [one.get("label") or "" for one in payloads])
+    ids, labels = [one.get("id") for one in payloads], [one.get("label") or "" for one in payloads]
+    return read_items(name, ids, [one.vector for one in found], labels)
 
 
 def note(uri: str, name: str, k: int, example: FilterExample) -> tuple[str, str]:
