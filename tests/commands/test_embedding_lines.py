@@ -6,8 +6,6 @@ import shlex
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -18,10 +16,9 @@ WRITTEN = {
     "docs/embeddings.md": ["diagnose"] * 3
     + ["rerank"] * 4
     + ["calibrate", "rerank"]
-    + ["diagnose", "rerank", "add"]
     + ["diagnose", "rerank", "rerank"],
     "conf/calibrate.yaml": ["calibrate", "rerank", "calibrate"],
-    "conf/diagnose.yaml": ["diagnose"] * 7,
+    "conf/diagnose.yaml": ["diagnose"] * 6,
     "conf/rerank.yaml": ["rerank"] * 7,
 }
 
@@ -58,9 +55,6 @@ def given(tmp_path):
     captions, images = unit(generator, CAPTIONS), unit(generator, IMAGES)
     np.save(tmp_path / "captions.npy", captions)
     np.save(tmp_path / "images.npy", images)
-    mixed = {"kind": ["picture"] * 60 + ["text"] * 40, "vector": list(images)}
-    pq.write_table(pa.table(mixed), tmp_path / "mixed.parquet")
-    (tmp_path / "views.csv").write_text("\n".join(["popularity", *map(str, range(IMAGES))]))
     training = unit(generator, 150)
     np.save(tmp_path / "train_captions.npy", training)
     np.save(tmp_path / "scores.npy", captions @ images.T)
@@ -110,7 +104,7 @@ def test_lines_followed_one_after_the_other(page, given, run_here, undrawn, tmp_
         assert (record["truth"] is not None) == ("truth" in values)
         assert all((hub["image"] is not None) == ("item_images" in values) for hub in record["hubs"])
         assert (record["reference"]["kind"] == "inductive") == ("reference" in values or "reference_scores" in values)
-    assert page != "docs/embeddings.md" or named == given - {"both.npz", "views.csv"}
+    assert page != "docs/embeddings.md" or named == given - {"both.npz"}
 
 
 def test_the_pairs_shown_are_as_the_command_reads_them(given, run_here, tmp_path):

@@ -7,7 +7,6 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 from tiny_towers import tiny_hf
 
@@ -185,42 +184,6 @@ def test_a_filled_collection(run_here, command, checkpoint, folder, tmp_path):
     said = command(f"checkpoint={checkpoint}", *filled[:2], "index_name=none", "a red box", status=2)
     assert "there is no collection none" in said
     assert "image finds captions" in command(f"checkpoint={checkpoint}", *filled, "image=3", "k=7", status=2)
-
-
-@pytest.mark.skipif(find_spec("lancedb") is None, reason="vsehub[lancedb] is not installed")
-def test_a_collection_with_kinds(run_here, command, checkpoint, tmp_path):
-    """Texts lose the stored mean: the lists are those of plain numpy."""
-    model = TrainedModel(checkpoint, Components([conf_folder()]))
-    unit = model.similarity.vectors
-    encoded = model.encode("test")
-    items = torch.cat([unit(encoded.images)[:12], unit(encoded.texts)[:8]]).detach().numpy()
-    reference = unit(model.encode("train").texts).detach().numpy()
-    queries = unit(model.encode_texts(TEXTS)).detach().numpy()
-    kinds = np.array(["picture"] * 12 + ["text"] * 8)
-    for name, vectors in (("items", items), ("queries", queries), ("reference", reference)):
-        np.save(tmp_path / f"{name}.npy", vectors)
-    rows = [f"item {row},{kinds[row]}" for row in range(20)]
-    (tmp_path / "table.csv").write_text("\n".join(["id,kind", *rows]))
-    (tmp_path / "ids.txt").write_text("\n".join(f"item {row}" for row in range(20)))
-    place = ("index=lancedb", f"index_uri={tmp_path}/shop")
-    sides = [f"{name}={tmp_path}/{name}.npy" for name in ("items", "queries", "reference")]
-    given = (
-        f"item_ids={tmp_path}/ids.txt",
-        f"item_kinds={tmp_path}/table.csv::kind",
-        "criterion=csls",
-        "criterion.k=2",
-    )
-    run_here("rerank", *sides, *given, *place, "k=7", "out=ranked")
-    means = {one: items[kinds == one].mean(axis=0, dtype=np.float64) for one in ("picture", "text")}
-    asked = reference.mean(axis=0, dtype=np.float64)
-    less = items - np.array([means[one] for one in kinds]), queries - asked, reference - asked
-    less = [torch.from_numpy(one / np.linalg.norm(one, axis=1, keepdims=True)).float() for one in less]
-    bias = CSLS(k=2).bias(less[2] @ less[0].T)
-    wanted = (2 * less[1] @ less[0].T - bias).sort(dim=1, descending=True, stable=True)
-    out = command(f"checkpoint={checkpoint}", *place, *TEXTS, "k=7")
-    for one, order, scores in zip(found(out), wanted.indices, wanted.values, strict=True):
-        assert [name for name, _ in one] == [str(row) for row in order[:7].tolist()]
-        assert [score for _, score in one] == pytest.approx(scores[:7].tolist(), abs=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -271,23 +271,3 @@ def test_many_rankings_are_told_apart_by_colour_or_line():
     assert list(colours.values()).count(colours["criterion0"]) == 1, "the plain ranking's grey is its own"
     histograms = {name: {"occurrences": [0, n + 1], "items": [3, 5]} for n, name in enumerate(names)}
     assert occurrence_curves(histograms, 10, 0.3).svg.count(b"stroke-dasharray") >= 6
-
-
-def test_the_kinds_of_the_page(measured):
-    """Names of kinds are shown as they are; a kind that answers nothing has no recall."""
-    record = copy.deepcopy(measured)
-    assert "Kinds of items" not in said(record)
-    own = {"places": 0.75, "largest_hub": 1234, "skew": 1.5, "queries": 9, "r1": 1.25, "r5": 2.0, "r10": 3.0}
-    none = {"places": 0.25, "largest_hub": 2, "skew": 0.0, "queries": 0, "r1": None, "r5": None, "r10": None}
-    for ranking in record["rankings"]:
-        ranking["kinds"] = [own, none]
-    record["kinds"] = {"names": [HOSTILE, "text"], "items": [300, 100], "pairs": [400, 500]}
-    record["ks"] = [1, 5, 10]
-    record["kinds"] |= {"from_queries": [0.5, 0.25], "widest": 0.75, "means_removed": True, "query_mean": "inductive"}
-    text = said(record)
-    assert f"{HOSTILE} is found first: 75.0% of the items have 75.0% of the places in the top 10" in text
-    assert f"from that of the queries: {HOSTILE} 0.50, text 0.25; the kinds' own are up to 0.75 apart" in text
-    assert "text is found first" not in text
-    assert "1,234" in text
-    record["kinds"]["pairs"] = None
-    assert "no kind is found first" in said(record)

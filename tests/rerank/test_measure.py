@@ -1,7 +1,6 @@
 """The one-pass engine against dense matrices and loops."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -23,10 +22,9 @@ from vsehub.criteria import (
     Sinkhorn,
 )
 from vsehub.metrics import Positives
-from vsehub.neighbors import Kinds, tiles
+from vsehub.neighbors import tiles
 from vsehub.neighbors.given import UnitVectors
 from vsehub.rerank import measure as engine
-from vsehub.rerank.sides import Sides
 
 CRITERIA = {
     "csls": CSLS(k=3),
@@ -294,21 +292,3 @@ def test_one_criterion_under_two_names_gives_its_ranking_twice(sizes):
             assert [len(term) for term in one.item_terms] == [300] * len(alone.item_terms), one.name
             assert torch.equal(one.positions, alone.positions), one.name
             assert torch.equal(one.values, alone.values), one.name
-
-
-def test_a_kind_that_answers_nothing_and_one_that_is_in_no_list():
-    """Positions by hand: items 0 and 1 are found by all; item 1 and item 3 are answers, item 3 beyond every list."""
-    angles = torch.tensor([0.0, 0.3, 1.2, 3.0])
-    items = torch.stack([angles.cos(), angles.sin()], dim=1)
-    queries = items[:1].repeat(3, 1)
-    truth = Positives.from_pairs(torch.tensor([0, 1]), torch.tensor([1, 3]), 3, 4, complete=False)
-    kinds = Kinds.named(["a", "b", "c", "b"])
-    (plain,) = engine.measure(replace(Sides.of(queries, items, positives=truth), kinds=kinds), k=1).rankings
-    found = dict(zip(kinds.names, plain.kinds, strict=True))
-    assert engine.measure(Sides.of(queries, items), k=1).rankings[0].kinds is None
-    # Four items allow lists of one, whose places all go to item 0.
-    assert [found[name]["places"] for name in "abc"] == [1.0, 0.0, 0.0]
-    assert [found[name]["largest_hub"] for name in "abc"] == [3, 0, 0]
-    assert [found[name]["queries"] for name in "abc"] == [0, 2, 0]
-    assert found["a"]["r1"] is None
-    assert [found["b"][key] for key in ("r1", "r5", "r10")] == [0.0, 100.0, 100.0]

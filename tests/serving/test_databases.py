@@ -33,9 +33,8 @@ from vsehub.criteria import (
     NearestNeighbor,
     Sinkhorn,
 )
-from vsehub.neighbors import KindMeans, Kinds
 from vsehub.neighbors.vectors import as_vectors
-from vsehub.serving import NoteQueries, measured_recall
+from vsehub.serving import measured_recall
 from vsehub.serving.databases import collection as filling
 from vsehub.serving.databases import kept, milvus, pgvector, qdrant
 from vsehub.serving.databases.base import ItemRows, asking, key_of
@@ -48,7 +47,7 @@ from vsehub.serving.databases.collection import (
     require_shape,
     usage_note,
 )
-from vsehub.serving.databases.columns import read_columns, with_kinds
+from vsehub.serving.databases.columns import read_columns
 from vsehub.serving.databases.engines import ENGINES, Place, placed
 from vsehub.serving.databases.facts import Facts, mark_of_beside
 from vsehub.serving.databases.kept import Kept
@@ -233,105 +232,6 @@ def test_an_unfinished_collection(place, monkeypatch):
         assert len(held) == 20
         held.complete()
         assert len(held) == 20
-
-
-KINDS = ["picture" if row % 3 else "text" for row in range(ITEMS)]
-
-
-def without_means(reference):
-    """The kinds' means, and items, queries and reference without theirs, by numpy."""
-    of_text = np.array([one == "text" for one in KINDS])[:, None]
-    gap = np.where(of_text, 0.0, 0.6 * np.sign(np.arange(DIM) - 7.5) / 4)
-    items = VECTORS.numpy() + gap
-    items = (items / np.linalg.norm(items, axis=1, keepdims=True)).astype(np.float32)
-    means = [items[of_text[:, 0] == text].mean(axis=0, dtype=np.float64) for text in (False, True)]
-    asked = reference.numpy().mean(axis=0, dtype=np.float64)
-    less = items - np.where(of_text, means[1], means[0]), QUERIES.numpy() - asked, reference.numpy() - asked
-    less = [torch.from_numpy(one / np.linalg.norm(one, axis=1, keepdims=True)).float() for one in less]
-    return items, KindMeans.of(Kinds.named(KINDS), items, reference), *less
-
-
-@pytest.mark.parametrize("rule", [CSLS(3), NearestNeighbor()], ids=lambda one: type(one).__name__)
-def test_items_without_the_means_of_their_kinds(rule, place, tmp_path, monkeypatch):
-    """The means are kept: new items and raw queries lose them, the note's too, and a lost mean is noticed."""
-    reference = unit(60, 3)
-    vectors, means, items, queries, seen = without_means(reference)
-    name = {CSLS: "csls", NearestNeighbor: "nns"}[type(rule)]
-    bias = torch.zeros(ITEMS) if name == "nns" else rule.bias(seen @ items.T)
-    source = means.items(vectors, Kinds.named(KINDS))
-    fields = with_kinds(None, KINDS)
-    given = Items(source, bias, IDS, LABELS, fields, "abc", means=means)
-    some = Kept.of(rule, source, bias, means.queries(reference))
-    wanted = facts_of(given, rule.scale, criterion=name, parameters=rule.parameters(), reference="train.npy",
-                      kept=some, approximate=False, normalize=None)  # fmt: skip
-    with fill(place, wanted, given, some) as held:
-        held.complete()
-        means.save(tmp_path / "means.npz")
-        note = usage_note(held, str(place.uri), K, NoteQueries(means="means.npz"))
-    order = (rule.scale * queries @ items.T - bias).argsort(dim=1, descending=True)[:, :K]
-    ranking = [[IDS[row] for row in rows] for rows in order.tolist()]
-    monkeypatch.chdir(tmp_path)
-    np.save("queries.npy", QUERIES.numpy())
-    ran = {}
-    exec(note, ran)
-    assert [list(row) for row in ran["ids"]] == ranking
-    for one in ("client", "base"):
-        if hasattr(ran.get(one), "close"):
-            ran[one].close()
-
-    def searched(collection):
-        return [[hit.id for hit in hits] for hits in collection.search(as_vectors("queries", QUERIES), K)]
-
-    gone = list(range(20, ITEMS))
-    with opened(place) as collection:
-        assert collection.means.names == ("picture", "text")
-        assert torch.equal(collection.means.means, means.means)
-        assert torch.equal(collection.means.query_mean, means.query_mean)
-        assert searched(collection) == ranking
-        more = as_vectors("items", vectors[gone])
-        ids, kinds = [IDS[row] for row in gone], [KINDS[row] for row in gone]
-        for refused, message in (
-            (None, r"holds each item without the mean of its kind \(picture, text\); give the kinds of new items"),
-            (["sound"] * len(gone), "'sound' is no kind; there are means of picture, text"),
-            (kinds[1:], "item_kinds: 19 kinds of 20 items"),
-        ):
-            with pytest.raises(InputError, match=message):
-                collection.new(more, ids, kinds=None if refused is None else Kinds.named(refused))
-        assert len(collection) == ITEMS
-        assert collection.remove(ids) == len(ids)
-        for part in (slice(0, 7), slice(7, None)):
-            new = collection.new(as_vectors("items", vectors[gone][part]), ids[part], kinds=Kinds.named(kinds[part]))
-            torch.testing.assert_close(new.bias, bias[gone][part])
-            assert new.fields.column("kind").to_pylist() == kinds[part]
-            collection.put(new)
-        assert searched(collection) == ranking
-        assert filtered_kinds(collection.database) == sorted(zip(IDS, KINDS, strict=True))
-        numbers = kept.numbers_beside(collection.database, place)
-        numbers.remove(["query mean 0"])
-        with pytest.raises(
-            InputError, match=r"means of the kinds of items beside items at .* are lost or damaged; fill"
-        ):
-            searched(Living(collection.database, place, collection.facts))
-    with fill(place, facts(items_of()), items_of(), overwrite=True) as held:
-        held.complete()
-        for kind in ("ref", "num"):
-            assert held.database.beside(f"items_{kind}").shape() is None
-    with opened(place) as collection, pytest.raises(InputError, match="has no means of kinds; omit item_kinds"):
-        collection.new(as_vectors("items", VECTORS[:1]), ["another"], kinds=Kinds.named(["text"]))
-
-
-def filtered_kinds(database):
-    """Ids and the stored column `kind` of all items, in order, by each engine's own client."""
-    kind = type(database).__name__
-    if kind == "Milvus":
-        found = database._client.query(database._name, output_fields=["id", "kind"], limit=1000)
-    elif kind == "LanceDB":
-        found = database._table().search().select(["id", "kind"]).limit(1000).to_list()
-    elif kind == "Qdrant":
-        found = [one.payload for one in database._client.scroll(database._name, limit=1000)[0]]
-    else:
-        found = [{"id": one, "kind": own} for one, own in database._do("SELECT id, kind FROM {table}").fetchall()]
-    return sorted((one["id"], one["kind"]) for one in found)
 
 
 def test_a_finished_collection_of_a_command_that_was_stopped(place, monkeypatch):
@@ -822,19 +722,10 @@ def test_facts_made_to_do_harm():
         "criterion": (1, None, "x" * 5000, {"_target_": "os.system"}),
         "normalize": (1, "yes"),
         "complete": (None, 0, "true"),
-        "kinds": (
-            *({}, [], "text", {"names": [], "unit": True}, {"names": ["a"], "unit": 1}, {"names": ["a"]}),
-            *(
-                {"names": one, "unit": True}
-                for one in ("ab", ["a", "a"], [1], ["x" * 101], ["\x1b[31m"], list("abcdefghijklmnopqrstu"))
-            ),
-        ),
     }.items():
         for value in values:
             with pytest.raises(InputError, match=rf"the facts of x are damaged \({name}\)"):
                 Facts.read(json.dumps(good | {name: value}), "x")
-    own = json.dumps(good | {"kinds": {"names": ["picture", "text"], "unit": False}})
-    assert Facts.read(own, "x").text() == own
     for text in (None, "", "{", "[" * 10**5, "1" * 10**6, "{}"):
         with pytest.raises(InputError, match="x was not made by vsehub"):
             Facts.read(text, "x")

@@ -35,10 +35,10 @@ from vsehub.criteria import (
 )
 from vsehub.criteria import base as criteria_base
 from vsehub.data.vectors.embeddings import open_vectors
-from vsehub.neighbors import KindMeans, defined, in_memory, tiles
+from vsehub.neighbors import defined, in_memory, tiles
 from vsehub.neighbors.faiss import loaded_faiss
 from vsehub.neighbors.vectors import Chosen, Concatenated, as_vectors
-from vsehub.serving import NoteQueries, estimator_file, fitted, load_index, usage_note
+from vsehub.serving import estimator_file, fitted, load_index
 
 CONF = Components([conf_folder()])
 NAMES = CONF.choices("criterion")
@@ -946,7 +946,7 @@ def test_export(tmp_path):
 @pytest.mark.skipif(loaded_faiss()[0] is None, reason="FAISS is not installed")
 def test_no_file_is_replaced_unasked_or_named_as_what_it_is_not(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    search = CorrectedSearch(k=5).fit(ITEMS, reference=REFERENCE, item_kinds=KINDS)
+    search = CorrectedSearch(k=5).fit(ITEMS, reference=REFERENCE)
     faiss, saved = r"a FAISS index would be written; give a name that ends in \.faiss", "a fitted search, a safetensors"
     for call, name, message in (
         (search.export, "x.lancedb", rf"x\.lancedb ends in \.lancedb, and {faiss}"),
@@ -971,11 +971,6 @@ def test_no_file_is_replaced_unasked_or_named_as_what_it_is_not(tmp_path, monkey
             call(name)
         assert Path(name).read_text() == "notes"
         call(name, overwrite=True)
-        Path("x.means.npz").unlink(missing_ok=True)
-    Path("z.means.npz").write_text("notes")
-    with pytest.raises(InputError, match=r"z\.means\.npz is there already"):
-        search.export("z.faiss")
-    assert not Path("z.faiss").exists()
     Path("link").symlink_to("absent")
     with pytest.raises(InputError, match="link is there already"):
         search.save("link", overwrite=False)
@@ -1004,164 +999,6 @@ def test_the_lines_of_the_page_run(tmp_path, monkeypatch):
     assert {one.name for one in tmp_path.iterdir()} == {"search.safetensors", "search.faiss"}
     exec(others.partition("```")[0], given)
     assert given["n_10"].sum() == 230
-
-
-KINDS = np.array(["picture" if row % 3 else "text" for row in range(60)])
-
-
-def without_means(items, queries, reference, kinds):
-    """Items, queries and reference without the means of their kinds, by numpy: float32 unit rows."""
-    own = {one: items[kinds == one].mean(axis=0, dtype=np.float64) for one in np.unique(kinds)}
-    asked = reference.mean(axis=0, dtype=np.float64)
-    less = items - np.array([own[one] for one in kinds]), queries - asked, reference - asked
-    return [torch.from_numpy(one / np.linalg.norm(one, axis=1, keepdims=True)).float() for one in less]
-
-
-def test_items_without_the_means_of_their_kinds(tmp_path):
-    """Fitted, tuned, calibrated and saved as on vectors that have lost their means before."""
-    known, truth = correlated(60, 1)
-    gap = 0.8 * (KINDS == "text")[:, None] * np.eye(8)[0]
-    items = (ITEMS.numpy() + gap) / np.linalg.norm(ITEMS.numpy() + gap, axis=1, keepdims=True)
-    items = items.astype(np.float32)
-    ids = [f"i{row}" for row in range(60)]
-    sides = [side.numpy() for side in (QUERIES, REFERENCE)]
-    less, asked, seen = without_means(items, *sides, KINDS)
-    tuning = without_means(items, known.numpy(), sides[1], KINDS)[1]
-    for name in ("csls", "nns", "sinkhorn", "qb_norm"):
-        search = CorrectedSearch(name, k=6).fit(items, reference=sides[1], item_kinds=KINDS, ids=ids)
-        plain = CorrectedSearch(name, k=6).fit(less, reference=seen, ids=ids)
-        assert (search.means_.names, plain.means_) == (("picture", "text"), None)
-
-        def alike(one, queries, other, centred, **settings):
-            (values, *found), (wanted, *places) = one.search(queries, **settings), other.search(centred, **settings)
-            torch.testing.assert_close(torch.as_tensor(values), torch.as_tensor(wanted), atol=1e-5, rtol=1e-5)
-            for mine, theirs in zip(found, places, strict=True):
-                assert np.array_equal(mine, theirs)
-
-        alike(search, sides[0], plain, asked)
-        alike(search, QUERIES, plain, asked)
-        few = torch.cat([search.search(QUERIES[row : row + 1])[0] for row in range(23)])
-        torch.testing.assert_close(few, search.search(QUERIES)[0])
-        alike(search, QUERIES, plain, asked, return_ids=True)
-        if name != "nns":
-            search.tune(known, truth)
-            plain.tune(tuning, truth)
-            assert search.criterion_.parameters() == plain.criterion_.parameters()
-        search.calibrate(known, truth)
-        plain.calibrate(tuning, truth)
-        alike(search, QUERIES, plain, asked, p_values=True, accept=0.5)
-        np.testing.assert_allclose(search.kneighbors()[0], plain.kneighbors()[0], atol=1e-5, rtol=1e-4)
-        assert np.array_equal(search.kneighbors()[1], plain.kneighbors()[1]), "items that ask lose nothing more"
-        search.save(tmp_path / name)
-        loaded = CorrectedSearch.load(tmp_path / name)
-        same(loaded.search(QUERIES, p_values=True), search.search(QUERIES, p_values=True))
-        assert torch.equal(loaded.means_.means, search.means_.means)
-        loaded.save(tmp_path / "again", overwrite=True)
-        assert (tmp_path / "again").read_bytes() == (tmp_path / name).read_bytes()
-        if name in COUPLED:
-            continue
-        # Items that come back in two steps lose the stored means.
-        gone = [f"i{row}" for row in range(40, 60)]
-        loaded.remove(gone)
-        for part in (slice(40, 47), slice(47, 60)):
-            loaded.add(items[part], ids[part], list(KINDS[part]))
-        alike(loaded, QUERIES, plain, asked)
-
-
-def test_kinds_of_other_precision_and_norms(tmp_path):
-    """float64 stays so; with normalize=True raw vectors, with False norms as they are; files as arrays."""
-    sides = [side.double().numpy() for side in (ITEMS, QUERIES, REFERENCE)]
-    wanted = CSLS().search(*(side.double() for side in np.array(without_means(*sides, KINDS), dtype=object)[[1, 0, 2]]))
-    found = CorrectedSearch().fit(sides[0], reference=sides[2], item_kinds=KINDS).search(sides[1])
-    assert found[0].dtype == np.float64
-    assert np.array_equal(found[1], wanted[1])
-    scaled = [side * np.linspace(0.5, 9, len(side))[:, None] for side in sides]
-    search = CorrectedSearch(normalize=True).fit(scaled[0], reference=scaled[2], item_kinds=KINDS)
-    assert np.array_equal(search.search(scaled[1])[1], wanted[1])
-    search = CorrectedSearch(normalize=False).fit(scaled[0], reference=scaled[2], item_kinds=KINDS)
-    own = {one: scaled[0][one == KINDS].mean(axis=0) for one in ("picture", "text")}
-    mean = scaled[2].mean(axis=0)
-    less = [scaled[1] - mean, scaled[0] - np.array([own[one] for one in KINDS]), scaled[2] - mean]
-    assert np.array_equal(search.search(scaled[1])[1], CSLS().search(*map(torch.from_numpy, less))[1])
-    for name, side in zip(("items", "reference"), (sides[0], sides[2]), strict=True):
-        np.save(tmp_path / f"{name}.npy", side.astype(np.float32))
-    files = CorrectedSearch().fit(tmp_path / "items.npy", reference=tmp_path / "reference.npy", item_kinds=KINDS)
-    assert np.array_equal(files.search(sides[1])[1], wanted[1])
-
-
-def test_queries_of_the_reference_are_known_without_their_mean(caplog):
-    """Bit for bit, so that they do not calibrate."""
-    search = CorrectedSearch().fit(ITEMS, reference=REFERENCE, item_kinds=KINDS)
-    known = torch.cat([QUERIES, REFERENCE[5:8]])
-    search.calibrate(known, torch.arange(26))
-    assert len(search.calibration_) == 23
-    assert "3 of 26 queries are in the reference" in caplog.text
-
-
-@pytest.mark.skipif(loaded_faiss()[0] is None, reason="FAISS is not installed")
-def test_the_means_are_exported_beside_the_index(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    search = CorrectedSearch(k=5).fit(ITEMS, reference=REFERENCE, item_kinds=KINDS)
-    search.export("search.faiss")
-    assert {one.name for one in tmp_path.iterdir()} == {"search.faiss", "search.means.npz"}
-    wanted = search.search(QUERIES.numpy())
-    index, means = load_index("search.faiss"), KindMeans.read("search.means.npz")
-    assert np.array_equal(index.search(means.queries(QUERIES), 5)[1], wanted[1])
-    np.save("queries.npy", QUERIES.numpy())
-    ran = {}
-    exec(usage_note(index, "search.faiss", 5, NoteQueries(means="search.means.npz")), ran)
-    assert np.array_equal(ran["positions"], wanted[1])
-    np.testing.assert_allclose(ran["scores"], wanted[0], atol=1e-4)
-
-
-@looped(
-    ("call", "message"),
-    [
-        (
-            lambda: CorrectedSearch().fit(ITEMS, item_kinds=KINDS),
-            "item_kinds: the mean that a query loses is that of t",
-        ),
-        (lambda: kinds_of(KINDS[1:]), "item_kinds are 59 for 60 items"),
-        (lambda: kinds_of("text"), "item_kinds are 4 for 60 items"),
-        (lambda: kinds_of(range(60)), "item_kinds: 0 is int; expected one text for each item"),
-        (lambda: kinds_of(list(map(str, range(60)))), "60 items are of 60 kinds"),
-        (lambda: kinds_of(["one", *KINDS[1:]]), "'one' has a single item"),
-        (lambda: kinds_of(KINDS).add(ITEMS[:1]), "item_kinds: the items that are there have kinds; give those of new"),
-        (
-            lambda: kinds_of(KINDS).add(ITEMS[:1], item_kinds=["sound"]),
-            "'sound' is no kind; there are means of picture",
-        ),
-        (lambda: kinds_of(KINDS).add(ITEMS[:1], item_kinds=["text", "text"]), "item_kinds are 2 for 1 items"),
-        (lambda: kinds_of(None).add(ITEMS[:1], item_kinds=["text"]), "item_kinds: the items that are there have none"),
-    ],
-)
-def test_kinds_that_do_not_fit(call, message):
-    with pytest.raises(InputError, match=message):
-        call()
-
-
-def kinds_of(kinds):
-    """A search of items of these kinds."""
-    return CorrectedSearch().fit(ITEMS, reference=REFERENCE, item_kinds=kinds)
-
-
-@looped(
-    ("change", "message"),
-    [
-        (swapped("kinds", {"names": ["picture"], "unit": True}), "arrays in .* are not those"),
-        (swapped("kinds", {"names": "ab", "unit": True}), "description in .* is damaged"),
-        (swapped("kinds", {"names": ["a", "a"], "unit": True}), "description in .* is damaged"),
-        (swapped("kinds", None), "arrays in .* are not those"),
-        (array("means", lambda one: one * torch.nan), "means of kinds in .* are NaN"),
-        (array("query_mean", lambda one: one.double()), "or no float32"),
-        (array("query_mean", None), "arrays in .* are not those"),
-    ],
-)
-def test_means_in_a_file_made_to_do_harm(change, message, tmp_path_factory):
-    path = tmp_path_factory.mktemp("harm") / "search.safetensors"
-    kinds_of(KINDS).save(path)
-    with pytest.raises(InputError, match=message):
-        CorrectedSearch.load(changed(path, change))
 
 
 @pytest.mark.long
@@ -1264,9 +1101,8 @@ def test_what_is_no_argument_is_refused_in_words(tmp_path):
     search = CorrectedSearch("csls").fit(items, reference=reference)
     with pytest.raises(InputError, match="seed is -1; expected"):
         search.calibrate(unit(200, 2), np.arange(200) % 60, seed=-1)
-    for name in ("ids", "item_kinds"):
-        with pytest.raises(InputError, match=f"{name} is int; expected one text"):
-            CorrectedSearch("csls").fit(items, reference=reference, **{name: 5})
+    with pytest.raises(InputError, match="ids is int; expected one text"):
+        CorrectedSearch("csls").fit(items, reference=reference, ids=5)
     with pytest.raises(InputError, match="the path is None; expected the name of a file"):
         search.save(None)
     with pytest.raises(InputError, match="queries is a sparse tensor; give a dense one"):

@@ -118,7 +118,7 @@ def test_a_study_is_whole_and_rendering_changes_nothing(name, study, tmp_path):
 @pytest.mark.parametrize(
     "name",
     [
-        *("demo", "diagnosis", "mixed", "no_match", "pretrained", "regularisation", "strong"),
+        *("demo", "diagnosis", "no_match", "pretrained", "regularisation", "strong"),
     ],
 )
 def test_tables_without_claims_follow_from_their_rows(name, study, tmp_path):

@@ -15,7 +15,6 @@ from PIL import Image
 
 from vsehub.checks import InputError
 from vsehub.criteria import InvertedSoftmax
-from vsehub.neighbors import KindMeans
 from vsehub.rerank.inputs import Inputs
 from vsehub.rerank.names import Names
 from vsehub.rerank.sides import Sides
@@ -116,29 +115,6 @@ def test_sentence_item_vector_and_picture(client, known):
     seen = client.post("/api/search/picture", content=picture(), params={"k": 3}).json()
     assert seen["plain"][0]["id"] == known.id_of(2)
     assert client.post("/api/search", json={"text": "7 dogs"}).json()["notes"] == ["Read to its word 1."]
-
-
-def test_items_without_the_means_of_their_kinds(known):
-    """Texts, pictures and vectors that ask lose the mean of the queries; an item that asks has lost its own."""
-    mean = torch.full((6,), 0.4)
-    means = KindMeans(("picture",), torch.zeros(1, 6), mean)
-    served = catalogue(asker=Asked(known.vectors), means=means)
-
-    def best(vector):
-        return known.id_of(int((known.vectors @ (vector - mean)).argmax()))
-
-    with TestClient(application(served, hosts_of("127.0.0.1")), LOCAL) as client:
-
-        def first(**question):
-            return client.post("/api/search", json=question).json()["plain"][0]["id"]
-
-        rows = [row for row in range(20) if best(known.vectors[row]) != known.id_of(row)]
-        assert rows
-        for row in rows:
-            assert first(text=str(row)) == first(vector=known.vectors[row].tolist()) == best(known.vectors[row])
-        assert first(item=known.id_of(rows[0])) == known.id_of(rows[0])
-        seen = client.post("/api/search/picture", content=picture(), params={"k": 3}).json()
-        assert seen["plain"][0]["id"] == best(known.vectors[2])
 
 
 @pytest.mark.parametrize("name", NASTY)

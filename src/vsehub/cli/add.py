@@ -20,8 +20,7 @@ def add(cfg: DictConfig) -> None:
     place = collection_place(cfg)
     given = cfg["items"] is not None
     require(given or cfg.remove_ids is not None, "give items=FILE to add, or remove_ids=FILE")
-    of_items = ("item_ids", "item_labels", "item_columns", "item_kinds")
-    own = [name for name in of_items if cfg[name] is not None]
+    own = [name for name in ("item_ids", "item_labels", "item_columns") if cfg[name] is not None]
     require(given or not own, f"{', '.join(own)}: of items to add; give items=FILE, or omit them")
     if cfg.item_columns is not None:
         existing("item_columns", Path(str(cfg.item_columns)), "Give a table with the column id and those to store")

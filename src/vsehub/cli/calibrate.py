@@ -208,8 +208,7 @@ def of_collection(
         normalize = facts.normalize if cfg.normalize is None else cfg.normalize
         file = open_vectors(queries, "queries", normalize=normalize)
         look_through(file)
-        given = collection.without_mean(as_vectors("queries", file, columns=facts.dim))
-        asked = as_vectors("queries", given, device=device_named(str(cfg.device)))
+        asked = as_vectors("queries", file, columns=facts.dim, device=device_named(str(cfg.device)))
         vectors, bias, ids, _ = collection.items()
         names = annotations.query_names(len(file), file.ids, file.labels)
         positives = read_positives(str(annotations.truth), names, annotations.item_names(len(ids), ids))

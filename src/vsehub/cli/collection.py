@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from omegaconf import DictConfig
 
 from vsehub.checks import boolean, fail
-from vsehub.cli.kinds import RequestedKinds
 from vsehub.data.vectors.paths import require_vectors, split_path
 
 if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is reported before
@@ -23,7 +22,6 @@ def collection_place(cfg: DictConfig) -> "Place":
     boolean("normalize", cfg.normalize, or_none=True)
     if cfg["items"] is not None:
         require_vectors("items", split_path(str(cfg["items"]))[0])
-        RequestedKinds.of(cfg)
     return placed(str(cfg.index), None if cfg.index_uri is None else str(cfg.index_uri), str(cfg.index_name), None)
 
 
@@ -31,7 +29,6 @@ def new_items(cfg: DictConfig, collection: "Living") -> "Items":
     """The vectors of `cfg.items` as they are stored, with their ids, labels and biases."""
     from vsehub.data.truth import read_ids, read_labels
     from vsehub.data.vectors.embeddings import look_through, open_vectors
-    from vsehub.neighbors.kinds import Kinds
     from vsehub.serving.databases.columns import read_columns
 
     normalize = collection.facts.normalize if cfg.normalize is None else cfg.normalize
@@ -41,8 +38,5 @@ def new_items(cfg: DictConfig, collection: "Living") -> "Items":
     labels = vectors.labels if cfg.item_labels is None else read_labels(str(cfg.item_labels), "item_labels")
     if ids is None:
         fail("items has no ids, by which they are found again; give item_ids=FILE with one id per line")
-    columns, requested = cfg.get("item_columns"), RequestedKinds.of(cfg)
-    entries = None if requested is None else requested.entries(len(vectors), ids)
-    fields = None if columns is None else read_columns(str(columns), ids)
-    kinds = None if entries is None else Kinds.named(entries)
-    return collection.new(vectors, ids, labels, fields, kinds)
+    fields = None if cfg.item_columns is None else read_columns(str(cfg.item_columns), ids)
+    return collection.new(vectors, ids, labels, fields)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Self
 from omegaconf import DictConfig, ListConfig
 
 from vsehub.checks import InputError, boolean, precision_word, require, whole, whole_seed
-from vsehub.cli.kinds import RequestedKinds
 from vsehub.cli.nodes import build, device_named
 from vsehub.data.vectors.paths import require_vectors, split_path
 from vsehub.io.files import write_json
@@ -19,7 +18,6 @@ from vsehub.io.progress import stage
 
 if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is reported before
     from vsehub.data.vectors.embeddings import VectorFile
-    from vsehub.neighbors.kinds import KindMeans
     from vsehub.rerank.compare import Comparison
     from vsehub.rerank.engines import Local
     from vsehub.rerank.inputs import Inputs
@@ -38,10 +36,9 @@ class Settings:
     """The settings that these commands have.
 
     command: its name. kind: what it writes ("a diagnosis"). written: the names of the files that it writes. files: each
-    of FILES, None if not given. place: a collection in a database
-    that holds the items, and queries if no file of them is given. kinds: of the items. Raises InputError for everything
-    that can be refused before anything is read, such as an output folder that cannot be written to or a missing file of
-    vectors.
+    of FILES, None if not given. place: a collection in a database that holds the items, and queries if no file of them
+    is given. Raises InputError for everything that can be refused before anything is read, such as an output folder
+    that cannot be written to or a missing file of vectors.
     """
 
     command: str
@@ -57,7 +54,6 @@ class Settings:
     device: str
     precision: str
     place: "Place | None" = None
-    kinds: RequestedKinds | None = None
 
     @classmethod
     def of(
@@ -80,7 +76,6 @@ class Settings:
             device=str(cfg.device),
             precision=precision_word(cfg.precision),
             place=place,
-            kinds=RequestedKinds.of(cfg),
         )
 
     def __post_init__(self) -> None:
@@ -161,40 +156,23 @@ def opened(settings: Settings, criteria: Mapping[str, Any], fetched: bool = True
     sides: dict[str, Any] = {name: path for name, path in given.items() if path is not None}
     reference = "reference_scores" if settings.scored else "reference"
     reads = any(one.needs_reference or one.matching is not None for one in criteria.values())
-    reads = reads or settings.kinds is not None  # for the mean of the queries
     if reference in sides and not reads:
         log.warning("%s is not read: none of these criteria uses reference queries", reference)
         del sides[reference]
     if settings.scored:
         return open_scores(sides, annotations)
     if settings.place is not None:
-        held, means = of_collection(settings.place)
+        held = of_collection(settings.place)
         require(
             "queries" in sides | held,
             f"queries is not set, and none are kept beside {settings.place.address}; give them",
         )
-        require(
-            means is None or "reference_items" not in sides,
-            f"reference_items: {settings.place.address} holds each item without the mean of its kind, and reference "
-            "items have no kinds; omit reference_items",
-        )
-        if means is not None and settings.kinds is None:
-            log.info(
-                "%s holds the kinds %s: item_kinds=TABLE::COLUMN, of a table with the items' ids, measures each",
-                *(settings.place.address, ", ".join(means.names)),
-            )
-        found = open_inputs(held | sides, annotations, Reading(settings.normalize, settings.skip_unreadable, fetched))
-        inputs = found if means is None else found.asked_without(means, sides)
-        return inputs if settings.kinds is None else settings.kinds.applied(inputs)
-    inputs = open_inputs(sides, annotations, Reading(settings.normalize, settings.skip_unreadable, fetched))
-    return inputs if settings.kinds is None else settings.kinds.applied(inputs)
+        sides = held | sides
+    return open_inputs(sides, annotations, Reading(settings.normalize, settings.skip_unreadable, fetched))
 
 
-def of_collection(place: "Place") -> "tuple[dict[str, VectorFile], KindMeans | None]":
-    """The sides that a collection in a database holds, and the means that these are without.
-
-    The sides are its items and, as queries, the reference that is kept beside it, if there is one.
-    """
+def of_collection(place: "Place") -> "dict[str, VectorFile]":
+    """The sides that a collection in a database holds: its items and, as queries, the reference kept beside it."""
     import torch
 
     from vsehub.data.vectors.embeddings import Origin, VectorFile
@@ -204,13 +182,13 @@ def of_collection(place: "Place") -> "tuple[dict[str, VectorFile], KindMeans | N
         facts = collection.facts
         vectors, _, ids, labels = collection.items()
         shown = labels if any(labels) else None
-        normalize = facts.normalize if collection.means is None else False  # without means some may be 0
-        held = {"items": VectorFile("items", vectors, torch.float32, ids, shown, normalize, Origin(place.address))}
+        origin = Origin(place.address)
+        held = {"items": VectorFile("items", vectors, torch.float32, ids, shown, facts.normalize, origin)}
         if facts.reference_rows:
             origin = Origin(f"the reference beside {place.address}")
             reference = collection.kept.reference
-            held["queries"] = VectorFile("queries", reference, torch.float32, None, None, normalize, origin)
-        return held, collection.means
+            held["queries"] = VectorFile("queries", reference, torch.float32, None, None, facts.normalize, origin)
+        return held
 
 
 def finish(found: "Comparison", out: Output) -> list[str]:

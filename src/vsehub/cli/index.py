@@ -11,7 +11,6 @@ from omegaconf import DictConfig, OmegaConf
 
 from vsehub.checks import boolean, existing, require
 from vsehub.cli.embeddings import Settings
-from vsehub.cli.kinds import MEANS
 from vsehub.cli.nodes import components, plain
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from vsehub.criteria import Criterion, ItemBias
     from vsehub.rerank.compare import Comparison
     from vsehub.rerank.inputs import Inputs
-    from vsehub.serving import NoteQueries
     from vsehub.serving.corrected import Searchable
     from vsehub.serving.databases.engines import Place
 
@@ -92,19 +90,10 @@ class RequestedIndex:
             self._fields(inputs)
 
     def _fields(self, inputs: "Inputs") -> "pa.Table | None":
-        """Further columns of the items for a database: those of a table, and their kinds where means are removed."""
-        from vsehub.serving.databases.columns import read_columns, with_kinds
+        """Further columns of the items for a database."""
+        from vsehub.serving.databases.columns import read_columns
 
-        fields = None if self.columns is None else read_columns(self.columns, item_ids(inputs))
-        kinds = inputs.sides.kinds if inputs.means_removed else None
-        return fields if kinds is None else with_kinds(fields, kinds.entries)
-
-    def _note_queries(self, found: "Comparison") -> "NoteQueries":
-        """The queries of a note on searching the index."""
-        from vsehub.serving import NoteQueries
-
-        means = str((self.settings.output / MEANS).absolute()) if found.inputs.means_removed else None
-        return NoteQueries("queries.npy", self.settings.normalize, means)
+        return None if self.columns is None else read_columns(self.columns, item_ids(inputs))
 
     @contextmanager
     def built(self, found: "Comparison") -> Iterator[Callable[[], None]]:
@@ -147,7 +136,7 @@ class RequestedIndex:
 
         items, path = found.inputs.sides.items, self.settings.output / INDEX
         index = build_index(items, bias, criterion.scale, self.kind, self.settings.seed)
-        code = usage_note(index, str(path.absolute()), self.settings.k, self._note_queries(found))
+        code = usage_note(index, str(path.absolute()), self.settings.k, self.settings.normalize)
         figures = measured(index, found, criterion, bias, self.settings)
         rows = f"`positions` are rows of {found.record['items']['path']}, counted from 0"
         rows += ", in the order of the ids" if found.inputs.item_names.ids is not None else ""
@@ -182,7 +171,6 @@ class RequestedIndex:
             names.labels,
             fields,
             found.record["items"]["fingerprint"],
-            found.inputs.removed_means,
         )
         reference = found.inputs.sides.queries if found.inputs.sides.reference is None else found.inputs.sides.reference
         kept = Kept.of(criterion, found.inputs.sides.items, bias, reference, self.settings.seed)
@@ -208,7 +196,7 @@ class RequestedIndex:
             rows = f"`ids` are rows of {found.record['items']['path']}, counted from 0"
             rows = rows if names.ids is None else "`ids` are the ids of the items"
             needs = f"Searching needs only {title}'s client and numpy (pip install 'vsehub[{place.engine}]')"
-            code = usage_note(collection, uri, self.settings.k, self._note_queries(found), fields)
+            code = usage_note(collection, uri, self.settings.k, fields)
             rows += ". Items that `vsehub add` adds are found by the same lines, those that it removes no longer.\n"
             rows += (
                 "To replace the collection while it is searched, fill another `index_name` and switch your alias to it"
@@ -276,10 +264,9 @@ def usage(found: "Comparison", name: str, needs: str, code: str, rows: str, livi
     reference = "" if ranking["reference"] == "none" else f", its reference {record['reference']['set']}"
     if record["reference_items"] is not None:
         reference += f", its reference items {record['reference_items']['set']}"
-    without = ", each without the mean of its kind" if found.inputs.means_removed else ""
     return (
         f"# Searching {name}\n\n"
-        f"{'Filled with the' if living else 'The'} {items['rows']:,} vectors of {items['path']}{without}, ranked by "
+        f"{'Filled with the' if living else 'The'} {items['rows']:,} vectors of {items['path']}, ranked by "
         f"{ranking['criterion']}{reference}. "
         f"{needs}:\n\n"
         f"```python\n{code}```\n\n"

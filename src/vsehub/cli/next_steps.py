@@ -25,10 +25,9 @@ def next_steps(settings: Settings, record: dict[str, Any]) -> list[dict[str, str
         if not settings.scored:
             own |= {"index": "flat"}
             what = "the ranking and an index for ordinary search, both"
-        own |= {} if settings.kinds is None else settings.kinds.next_settings(record)
         own |= {"out": _free(f"{settings.out.rstrip('/')}-reranked")}
         found.append(_step("rerank", taken, own, f"writes {what} corrected by {by}"))
-    if settings.scored or settings.kinds is not None:  # of which the pages of files know nothing
+    if settings.scored:  # of which the pages of files know nothing
         return found
     if "item_images" in shown:
         shown["images"] = shown.pop("item_images")

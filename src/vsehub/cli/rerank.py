@@ -11,7 +11,6 @@ from vsehub.cli import app
 from vsehub.cli.calibrate import of_ranking, require_calibrated_criterion
 from vsehub.cli.embeddings import PAGE, RESULT, Settings, built, finish, opened
 from vsehub.cli.index import INDEX, USAGE, RequestedIndex, indexed_criteria
-from vsehub.cli.kinds import MEANS
 from vsehub.cli.nodes import choice
 
 if TYPE_CHECKING:
@@ -28,10 +27,8 @@ def main() -> None:
 
 def rerank(cfg: DictConfig) -> None:
     """Rank `cfg.items` for `cfg.queries` under `cfg.criterion`; write the ranking, its record and its page."""
-    settings = Settings.of(cfg, "rerank", "a reranking", (RESULT, PAGE, RANKING, BIASES, MEANS, INDEX, USAGE))
+    settings = Settings.of(cfg, "rerank", "a reranking", (RESULT, PAGE, RANKING, BIASES, INDEX, USAGE))
     name, index = choice("criterion"), RequestedIndex.of(cfg, settings)
-    if settings.kinds is not None:
-        settings.kinds.require_fits(cfg)
     if cfg.calibration is not None:
         existing("calibration", str(cfg.calibration), "Give the calibration.json that vsehub calibrate wrote")
     require(
@@ -97,7 +94,6 @@ def rerank(cfg: DictConfig) -> None:
         written = [
             RANKING,
             *((BIASES,) if cfg.biases else ()),
-            *((MEANS,) if inputs.means_removed else ()),
             *(() if index is None else index.files),
         ]
         if not out.earlier:
@@ -105,8 +101,6 @@ def rerank(cfg: DictConfig) -> None:
         with nullcontext() if index is None else index.built(found) as put_index:
             out.begin((RESULT, PAGE, *written))
             write_ranking(out / RANKING, ranked.positions, ranked.values, *names, p_values, cfg.accept)
-            if inputs.removed_means is not None:
-                inputs.removed_means.save(out / MEANS)
             if cfg.biases:
                 count = len(found.inputs.sides.items)
                 write_biases(out / BIASES, ranked.item_terms, served.criterion.scale, count, names[1])

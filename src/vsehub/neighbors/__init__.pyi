@@ -4,7 +4,5 @@ from .exact import ExactIndex as ExactIndex
 from .exact import ScoredIndex as ScoredIndex
 from .exact import ShortlistIndex as ShortlistIndex
 from .faiss import FaissIndex as FaissIndex
-from .kinds import KindMeans as KindMeans
-from .kinds import Kinds as Kinds
 from .vectors import VectorSource as VectorSource
 from .vectors import as_vectors as as_vectors

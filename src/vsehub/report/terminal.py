@@ -9,7 +9,6 @@ from vsehub.report.health import (
     rounding_text,
     verdict_text,
 )
-from vsehub.report.kinds import all_rankings, kinds_table, kinds_text
 from vsehub.report.tables import ReportTable
 
 TRUTH = {"r1": "R@1", "r5": "R@5", "r10": "R@10", "map_r": "mAP@R", "r_precision": "R-Prec"}
@@ -36,8 +35,6 @@ def table(record: dict[str, Any]) -> str:
     for ranking in record["rankings"]:
         if "rounding" in ranking:
             lines.append(f"precision: {rounding_text(ranking['criterion'], ranking['rounding'])}")
-    if record.get("kinds") is not None:
-        lines += [kinds_table(record).terminal(), *(f"kinds: {text}" for text in kinds_text(record))]
     lines.append(f"verdict: {verdict_text(record['verdict'])}")
     if index is not None:
         recall, times = index["recall"], index["milliseconds"]
@@ -68,8 +65,8 @@ def _rankings(record: dict[str, Any]) -> ReportTable:
     if len(rankings) > 1:
         columns += [("1st moved", "changed", "first", ".1%"), (f"top {record['k']} kept", "changed", "overlap", ".1%")]
     rows = []
-    for ranking in all_rankings(record):
-        own = ranking if ranking in rankings[1:] else ranking | {"changed": {}}
+    for number, ranking in enumerate(rankings):
+        own = ranking if number else ranking | {"changed": {}}
         values = [(own[part].get(key), form) for _, part, key, form in columns]
         rows.append([ranking["criterion"], *("-" if value is None else format(value, form) for value, form in values)])
     return ReportTable(["", *(heading for heading, *_ in columns)], rows)

@@ -70,8 +70,7 @@ def _by_files(auto: Auto, inputs: Inputs, queries: str, truth: str, seed: int) -
         "queries with truth is then kept for choosing",
     )
     positives = read_positives(truth, Names("tune_queries", len(asked), asked.ids), inputs.item_names)
-    own = asked if inputs.removed_means is None else inputs.removed_means.queries(asked)
-    return choose(auto, own, positives, inputs.sides.items, inputs.sides.reference, seed)
+    return choose(auto, asked, positives, inputs.sides.items, inputs.sides.reference, seed)
 
 
 def halves(positives: Positives, share: float, seed: int) -> tuple[Positives, Positives]:

@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol
 
@@ -21,7 +21,7 @@ from vsehub.rerank.engines import Engine
 from vsehub.rerank.gains import gained
 from vsehub.rerank.inputs import Inputs
 from vsehub.rerank.measure import PLAIN, Measured, Ranked, check_criteria, measure
-from vsehub.rerank.record import as_given, health, record
+from vsehub.rerank.record import health, record
 from vsehub.rerank.sides import Sides
 
 log = logging.getLogger(__name__)
@@ -119,13 +119,6 @@ def compared(inputs: Inputs, criteria: Mapping[str, Any], job: Job) -> Iterator[
         stage(log, f"ranking under {', '.join([PLAIN, *criteria])}")
         measuring = time.perf_counter()
         measured = measure(inputs.sides, criteria, job.k, engine, job.seed)
-        plain, seconds = None, {}
-        if inputs.with_means is not None:
-            stage(log, "ranking the vectors as they are given")
-            again = time.perf_counter()
-            sides = replace(inputs.with_means, positives=inputs.sides.positives)
-            plain = as_given(measure(sides, {}, job.k, engine, job.seed).rankings[0])
-            seconds = {"as_given": time.perf_counter() - again}
         written = {
             "schema": EMBEDDINGS.version,
             "kind": job.command,
@@ -136,10 +129,9 @@ def compared(inputs: Inputs, criteria: Mapping[str, Any], job: Job) -> Iterator[
             "hardware": hardware(),
             "engine": named,
             "started": started,
-            "seconds": {"look_through": choosing - checking, **measured.seconds, **seconds},
+            "seconds": {"look_through": choosing - checking, **measured.seconds},
             **({"precision": "bf16"} if engine.rounded else {}),
             **record(inputs, checked, measured, criteria, job.k, job.seed),
-            "as_given": plain,
             "choice": None,
             "verdict": health(inputs, measured.rankings[0]),
             "index": None,

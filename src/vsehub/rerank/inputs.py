@@ -1,8 +1,8 @@
 """Opened inputs of a comparison of rankings: vectors or scores, names of their rows, true pairs."""
 
 import logging
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,6 @@ from vsehub.data.vectors.paths import stamps
 from vsehub.io.rows import listed
 from vsehub.metrics.positives import Positives
 from vsehub.neighbors.given import UnitVectors
-from vsehub.neighbors.kinds import KindMeans, Kinds
 from vsehub.neighbors.vectors import VectorSource, row_digests
 from vsehub.rerank.names import Annotations, Names
 from vsehub.rerank.scores import Range, ScoreFile, look_through_scores
@@ -40,9 +39,7 @@ class Inputs:
     """What is compared, the names of its rows, and the files of vectors that it was opened from.
 
     files: "queries", "items" and, if given, "reference", "reference_items"; of given scores "scores" and, if given,
-    "reference_scores". truth_path: the file of the true pairs, None if they are unknown. kind_means: of the kinds that
-    the sides have; None without kinds. with_means: the sides as they were given, where `sides` are without these means;
-    else None.
+    "reference_scores". truth_path: the file of the true pairs, None if they are unknown.
     """
 
     sides: Sides
@@ -50,18 +47,6 @@ class Inputs:
     item_names: Names
     files: Mapping[str, VectorFile]
     truth_path: str | None
-    kind_means: KindMeans | None = None
-    with_means: Sides | None = None
-
-    @property
-    def means_removed(self) -> bool:
-        """Whether the sides are without the means of the kinds."""
-        return self.with_means is not None
-
-    @property
-    def removed_means(self) -> KindMeans | None:
-        """The means that the sides are without; None where they have them."""
-        return self.kind_means if self.means_removed else None
 
     def check(self, look: Callable[[VectorFile], Norms] = look_through) -> CheckedInputs:
         """Read every row once. Raises InputError for unusable rows, and for a reference that contains the queries.
@@ -75,44 +60,6 @@ class Inputs:
             return CheckedInputs(norms, 0)
         setting = "reference_scores" if self.sides.given else "reference"
         return CheckedInputs(norms, refuse_shared(self.sides.queries, self.sides.reference, setting))
-
-    def with_kinds(self, kinds: Kinds, remove_means: bool) -> "Inputs":
-        """The same inputs with the kinds of the items; remove_means: each vector without the mean of its kind.
-
-        The mean of the queries is that of the reference, if there is one. Rows are divided by their norms again unless
-        `normalize` is False. Raises InputError for vectors that cannot be used, and for a kind, or queries, of a single
-        row where means are removed.
-        """
-        sides = self.sides
-        means = KindMeans.of(kinds, sides.items, sides.seen, self.files["items"].normalize is not False)
-        if not means.finite:
-            self.check()  # names the rows that are unusable
-        if not remove_means:
-            return replace(self, sides=replace(sides, kinds=kinds), kind_means=means)
-        kinds.require_several()
-        require(
-            len(sides.seen) > 1,
-            "item_kinds: of a single query nothing is left without the mean of the queries. Give reference=FILE, other "
-            "queries, or set remove_means=false",
-        )
-        reference = None if sides.reference is None else means.queries(sides.reference)
-        centred = replace(
-            sides,
-            queries=means.queries(sides.queries),
-            items=means.items(sides.items, kinds),
-            reference=reference,
-            kinds=kinds,
-        )
-        return replace(self, sides=centred, kind_means=means, with_means=replace(sides, kinds=kinds))
-
-    def asked_without(self, means: KindMeans, names: Collection[str]) -> "Inputs":
-        """The same inputs with those of "queries" and "reference" that are named without the mean of the queries."""
-        queries, reference = self.sides.queries, self.sides.reference
-        if "queries" in names:
-            queries = means.queries(queries)
-        if "reference" in names and reference is not None:
-            reference = means.queries(reference)
-        return replace(self, sides=replace(self.sides, queries=queries, reference=reference))
 
     def changed(self) -> list[Path]:
         """The files of vectors that have changed or been replaced since they were opened."""

@@ -54,7 +54,7 @@ class Ranked:
     values, positions: (Q, k), best first, on the CPU. hubness, histograms, truth: see `Tally`. changed: see `Changes`.
     occurrences, wrong: N_k and BN_k at the largest measured k; wrong is None without positives. item_terms: the
     criterion's terms of each item, for an `ItemBias` just the bias (M,). rounding: see `RoundingChanges`; None for
-    float32 scores. kinds: see `Tally.by_kind`.
+    float32 scores.
     """
 
     name: str
@@ -68,7 +68,6 @@ class Ranked:
     wrong: ItemCounts | None
     item_terms: tuple[Tensor, ...]
     rounding: dict[str, float | None] | None = None
-    kinds: list[dict[str, Any]] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +128,7 @@ def measure(
     relevance = most if 0 < most <= DEEPEST else None
     shallow = matchings if relevance is not None and k < relevance else ()
     gathered = {
-        name: _Gathered(name, k, Tally(items, positives, None if name in shallow else relevance, sides.kinds))
+        name: _Gathered(name, k, Tally(items, positives, None if name in shallow else relevance))
         for name in (PLAIN, *criteria)
     }
     depth = max(*depths, relevance or 0)
@@ -264,7 +263,6 @@ class _Gathered:
             tally.occurrences(deepest),
             tally.wrong(deepest),
             item_terms,
-            kinds=tally.by_kind(),
         )
 
 

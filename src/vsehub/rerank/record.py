@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from vsehub.criteria.base import Criterion
@@ -27,7 +26,6 @@ EXAMPLES = 20
 MOST_HASHED = 4 << 30  # bytes of items that are compared with each other, number for number, in some seconds
 MOST_COMPARED = 8_000_000  # items whose hashes are sorted, in some hundred megabytes
 QUERIES = 3  # of a hub's queries
-AS_GIVEN = "as given"
 
 
 def record(
@@ -44,7 +42,6 @@ def record(
         "reference_items": _reference_items(inputs, sides, criteria),
         "k": k,
         "truth": _truth(inputs),
-        "kinds": _kinds(inputs),
         **values(measured, criteria, inductive, inputs.query_names, inputs.item_names, seed),
     }
 
@@ -99,22 +96,6 @@ def _truth(inputs: Inputs) -> dict[str, Any] | None:
         "pairs": len(truth.query),
         "measured_queries": measured,
         "queries_without": truth.queries - measured,
-    }
-
-
-def _kinds(inputs: Inputs) -> dict[str, Any] | None:
-    """The kinds of the items: names, numbers of items and of true pairs, distances of means (`KindMeans.gaps`)."""
-    kinds, means, truth = inputs.sides.kinds, inputs.kind_means, inputs.sides.positives
-    if kinds is None or means is None:
-        return None
-    pairs = None if truth is None else torch.bincount(kinds.of[truth.item], minlength=len(kinds.names)).tolist()
-    return {
-        "names": list(kinds.names),
-        "items": kinds.counts.tolist(),
-        "pairs": pairs,
-        **means.gaps(),
-        "means_removed": inputs.means_removed,
-        "query_mean": "transductive" if inputs.sides.reference is None else "inductive",
     }
 
 
@@ -180,17 +161,7 @@ def _ranking(ranking: Ranked, criterion: Criterion | None, inductive: bool) -> d
         "truth": ranking.truth,
         "changed": ranking.changed,
         **({} if ranking.rounding is None else {"rounding": ranking.rounding}),
-        **({} if ranking.kinds is None else {"kinds": ranking.kinds}),
     }
-
-
-def as_given(ranking: Ranked) -> dict[str, Any]:
-    """The measurements of the plain ranking of vectors that the other rankings have without the means of their kinds.
-
-    "changed" is left out: nothing is compared with it.
-    """
-    found = _ranking(ranking, None, False) | {"criterion": AS_GIVEN}
-    return {name: value for name, value in found.items() if name != "changed"}
 
 
 def reference_kind(criterion: Criterion | None, inductive: bool) -> str:

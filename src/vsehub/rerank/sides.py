@@ -9,7 +9,6 @@ from vsehub.checks import require
 from vsehub.criteria.base import as_sides
 from vsehub.metrics.positives import Positives
 from vsehub.neighbors.given import UnitVectors, moved
-from vsehub.neighbors.kinds import Kinds
 from vsehub.neighbors.vectors import VectorSource, as_vectors
 
 
@@ -19,7 +18,7 @@ class Sides:
 
     reference: other queries, from which criteria are fitted; None: the queries themselves (transductive).
     reference_items: for criteria that take them; None: the items themselves. positives: which items answer which query;
-    None: unknown. kinds: of the items, by each of which hubness and recalls are measured too; None: not.
+    None: unknown.
     """
 
     queries: VectorSource
@@ -27,7 +26,6 @@ class Sides:
     reference: VectorSource | None = None
     reference_items: VectorSource | None = None
     positives: Positives | None = None
-    kinds: Kinds | None = None
 
     @classmethod
     def of(

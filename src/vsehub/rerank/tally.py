@@ -1,7 +1,6 @@
 """Hubness, recalls and precisions of a ranking, counted block by block."""
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,11 +12,9 @@ from vsehub.metrics.occurrences import (
     Occurrences,
     histogram,
     occurrence_metrics,
-    skewness,
 )
 from vsehub.metrics.positives import Positives
 from vsehub.metrics.relevance import RECALLS, at_r
-from vsehub.neighbors.kinds import Kinds
 
 # A counter for each item takes 16 bytes for each k; beyond this many items, lists are stored instead.
 COUNTED_EACH = 2**24
@@ -29,19 +26,17 @@ class Tally:
     """Hubness of a ranking and, if positives are given, its recalls and precisions.
 
     items: M. ks: the neighbourhood sizes of `KS` that M items allow. relevance: the depth of lists that mAP@R and
-    R-Precision need; None omits these metrics. kinds: of the items, for `by_kind`.
+    R-Precision need; None omits these metrics.
     """
 
-    def __init__(self, items: int, positives: Positives | None, relevance: int | None, kinds: Kinds | None = None):
-        self.items, self.positives, self.relevance, self.kinds = items, positives, relevance, kinds
+    def __init__(self, items: int, positives: Positives | None, relevance: int | None):
+        self.items, self.positives, self.relevance = items, positives, relevance
         self.ks = reached(items)
         # One counter per k: a matching's list for k = 5 is not the beginning of its list for k = 10.
         counter = Occurrences if items <= COUNTED_EACH else ListedOccurrences
         self._counted = {k: counter(items, (k,)) for k in self.ks}
         self._found = dict.fromkeys(RECALLS, 0)
         self._precision = torch.zeros(2, dtype=torch.float64)
-        self._of_kind = [] if kinds is None or positives is None else _divided(positives, kinds)
-        self._found_of_kind = [dict.fromkeys(RECALLS, 0) for _ in self._of_kind]
 
     def add(self, first: int, lists: Positions) -> None:
         """Count the lists of the queries `first`, `first` + 1, ..."""
@@ -55,8 +50,6 @@ class Tally:
         for k in RECALLS:
             nearest = lists(min(k, self.items))
             self._found[k] += int(self.positives.hits(nearest, first).any(dim=1).sum())
-            for own, found in zip(self._of_kind, self._found_of_kind, strict=True):
-                found[k] += 0 if own is None else int(own.hits(nearest, first).any(dim=1).sum())
         if self.relevance is not None:
             hits = self.positives.hits(lists(self.relevance), first)
             self._precision += torch.stack(at_r(hits, self.positives.counts[first : first + len(hits)])).sum(dim=1)
@@ -92,45 +85,6 @@ class Tally:
         purity = (100.0 * self._precision / queries).tolist() if self.relevance is not None else (None, None)
         recalls = {f"r{k}": 100.0 * found / queries for k, found in self._found.items()}
         return recalls | dict(zip(("map_r", "r_precision"), purity, strict=True))
-
-    def by_kind(self) -> list[dict[str, Any]] | None:
-        """The items of each kind at the largest k: their lists, hubness and recalls; None without kinds.
-
-        "places": their share of all lists' places. "largest_hub", "skew": among themselves. "queries": those with an
-        answer of the kind; "r1", "r5", "r10": the share of these, in %, that find one, None where there are none. The
-        last four only where positives are given.
-        """
-        if self.kinds is None:
-            return None
-        counts, found = self.occurrences(self.ks[-1]), []
-        kind_of, total = self.kinds.of[counts.positions], int(counts.amounts.sum())
-        for kind, size in enumerate(self.kinds.counts.tolist()):
-            own = kind_of == kind
-            some = ItemCounts(size, counts.positions[own], counts.amounts[own])
-            measured: dict[str, Any] = {
-                "places": int(some.amounts.sum()) / max(1, total),
-                "largest_hub": int(some.amounts.max()) if len(some.amounts) else 0,
-                "skew": skewness(some),
-            }
-            if self._of_kind:
-                answered = self._of_kind[kind]
-                queries = 0 if answered is None else int((answered.counts > 0).sum())
-                hits = self._found_of_kind[kind]
-                measured["queries"] = queries
-                measured |= {f"r{k}": 100.0 * hits[k] / queries if queries else None for k in RECALLS}
-            found.append(measured)
-        return found
-
-
-def _divided(positives: Positives, kinds: Kinds) -> list[Positives | None]:
-    """The true pairs with items of each kind; None for a kind that answers no query."""
-    kind_of = kinds.of[positives.item]
-    masks = [kind_of == kind for kind in range(len(kinds.names))]
-    size = (positives.queries, positives.items)
-    return [
-        Positives.from_pairs(positives.query[own], positives.item[own], *size, complete=False) if own.any() else None
-        for own in masks
-    ]
 
 
 def reached(items: int) -> tuple[int, ...]:

@@ -1,5 +1,4 @@
 from .corrected import IndexFacts as IndexFacts
-from .corrected import NoteQueries as NoteQueries
 from .corrected import ServedIndex as ServedIndex
 from .corrected import build_index as build_index
 from .corrected import load_index as load_index

@@ -257,35 +257,12 @@ def unit_rows(normalize: bool | None) -> str:
     return "queries /= np.linalg.norm(queries, axis=1, keepdims=True)  # as the items were\n"
 
 
-def mean_lines(means: str | None, normalize: bool | None) -> str:
-    """The lines of a note that take the mean in the file `means` from `queries`, for items without theirs, else "".
+def usage_note(index: ServedIndex, file: str = "index.faiss", k: int = 10, normalize: bool | None = None) -> str:
+    """Python that searches the index in `file` for the vectors in queries.npy: `positions` and `scores`, both (Q, k).
 
-    See `neighbors.kinds.KindMeans`.
+    normalize: whether the items were divided by their norms.
     """
-    if means is None:
-        return ""
-    folder, _, name = means.rpartition("/")
-    line = f"folder = {folder or '.'!r}  # that of this note, with {name}: give the new one where it was moved\n"
-    line += f'queries -= np.load(f"{{folder}}/{name}")["queries"]  # the items are stored without that of their kind\n'
-    return line + ("" if normalize is False else "queries /= np.linalg.norm(queries, axis=1, keepdims=True)\n")
-
-
-@dataclass(frozen=True)
-class NoteQueries:
-    """The queries of a note on searching an index, and what an index asks of them.
-
-    file: their vectors. normalize: whether the items were divided by their norms. means: the file of the means that
-    items were stored without; None: with all.
-    """
-
-    file: str = "queries.npy"
-    normalize: bool | None = None
-    means: str | None = None
-
-
-def usage_note(index: ServedIndex, file: str = "index.faiss", k: int = 10, queries: NoteQueries | None = None) -> str:
-    """Python that searches the index in `file` for the vectors of queries: `positions` and `scores`, both (Q, k)."""
-    facts, asked = index.facts, queries or NoteQueries()
+    facts = index.facts
     if facts.kind == "ivfpq":
         vectors = (
             f'vectors = np.zeros((len(queries), {width(facts.kind, facts.dim)}), "float32")\n'
@@ -301,8 +278,8 @@ def usage_note(index: ServedIndex, file: str = "index.faiss", k: int = 10, queri
         "import faiss\nimport numpy as np\n\n"
         f"index = faiss.read_index({file!r})  # {facts.items:,} items\n"
         f"{_EFFORT.get(facts.kind, '').format(effort=index.effort)}"
-        f'queries = np.load({asked.file!r}).astype("float32")  # (Q, {facts.dim})\n'
-        f"{unit_rows(asked.normalize)}{mean_lines(asked.means, asked.normalize)}{vectors}"
+        f'queries = np.load("queries.npy").astype("float32")  # (Q, {facts.dim})\n'
+        f"{unit_rows(normalize)}{vectors}"
         f"products, positions = index.search(vectors, {min(k, facts.items)})  # best first; -1: none found\n"
         f"scores = {formula(facts.scale, facts.mean_bias)}  # the corrected scores\n"
     )

@@ -20,13 +20,12 @@ from vsehub.criteria.choose import OwnSettings, Tried, choose
 from vsehub.data.vectors.embeddings import VectorFile, few_checked, look_through, open_vectors
 from vsehub.io.outputs import require_new_file
 from vsehub.neighbors.in_memory import FEW_QUERIES
-from vsehub.neighbors.kinds import KindMeans
 from vsehub.neighbors.vectors import VectorSource, as_vectors, given_back, row_digests, usable_device
 from vsehub.serving.calibration import RATES, Calibration, needed
 from vsehub.serving.corrected import build_index
 from vsehub.serving.estimator_file import read_search, write_search
 from vsehub.serving.fitted import Fitted
-from vsehub.serving.given import as_array, checked_ids, checked_kinds, hold_items, known_answers
+from vsehub.serving.given import as_array, checked_ids, hold_items, known_answers
 from vsehub.serving.kneighbors import kneighbors, kneighbors_graph
 
 log = logging.getLogger(__name__)
@@ -62,8 +61,7 @@ class CorrectedSearch:
     Attributes after `fit`, to be read: `criterion_`, the `Criterion`, after `tune` with the settings chosen; `items_`
     and `reference_` (None if transductive), read block by block; `item_terms_`, the criterion's terms (M,) of the
     items, None if transductive; `ids_`, the items' ids or None; `n_features_in_`, the dimension D; after `tune`,
-    `tried_`, all candidates with their mean reciprocal rank and R@1; after `calibrate`, `calibration_`. `means_`, the
-    `KindMeans` that `items_` and `reference_` are without; None for items without kinds.
+    `tried_`, all candidates with their mean reciprocal rank and R@1; after `calibrate`, `calibration_`.
 
     >>> import numpy as np
     >>> from vsehub import CorrectedSearch
@@ -151,11 +149,6 @@ class CorrectedSearch:
         return self._attributes("n_features_in_").items.shape[1]
 
     @property
-    def means_(self) -> KindMeans | None:
-        """The means that items and reference are without, or None."""
-        return self._attributes("means_").means
-
-    @property
     def tried_(self) -> Sequence[Tried]:
         """The candidates of `tune`."""
         tried = self._attributes("tried_").tried
@@ -214,16 +207,13 @@ class CorrectedSearch:
         *,
         reference: Any = None,
         ids: Sequence[str] | None = None,
-        item_kinds: Sequence[str] | None = None,
     ) -> Self:
         """Take the items (M, D) and estimate the correction on reference queries (R, D).
 
         y: not used; it is there for scikit-learn. reference: None if each search is to take its own queries
         (transductive). ids: of the items, one text each, all different; None: those of the items' file, if it has any.
-        item_kinds: (M,) texts, such as "picture" and "text": each item loses the mean of its kind, reference and
-        queries that of the reference (`neighbors.KindMeans`). Raises InputError for arguments of the constructor that
-        are not possible, for vectors and kinds that do not fit or that `normalize` refuses, for a reference where the
-        criterion takes none, and for kinds without a reference.
+        Raises InputError for arguments of the constructor that are not possible, for vectors that do not fit or that
+        `normalize` refuses, and for a reference where the criterion takes none.
         """
         with self._changing:
             criterion = self._checked()
@@ -242,19 +232,9 @@ class CorrectedSearch:
             )
             if isinstance(criterion, Auto):
                 criterion = criterion.correction  # until `tune` chooses
-            kinds, means = checked_kinds(item_kinds, len(among)), None
-            if kinds is not None:
-                if seen is None:
-                    fail(
-                        "item_kinds: the mean that a query loses is that of the reference, and without one it would "
-                        "change with every search; fit(items, reference=..., item_kinds=...)"
-                    )
-                kinds.require_several()
-                means = KindMeans.of(kinds, among, seen, self.normalize is not False)
-                among, seen = hold_items(means.items(among, kinds)), means.queries(seen)
             terms = None if seen is None else fit_all([criterion.correction], among, seen)[0]
             names = None if ids is None else list(ids)
-            self._fitted = Fitted(criterion, among, seen, terms, names, means=means)
+            self._fitted = Fitted(criterion, among, seen, terms, names)
         return self
 
     @torch.no_grad()
@@ -284,7 +264,7 @@ class CorrectedSearch:
             given = self._checked()
             name = self.criterion if isinstance(self.criterion, str) else type(self.criterion).__name__
             among = given if isinstance(given, Auto) else OwnSettings(name, now.criterion.correction)
-            choice = choose(among, now.asked(asked), positives, now.items, now.reference)
+            choice = choose(among, asked, positives, now.items, now.reference)
             self._fitted = now.tuned(choice, row_digests(asked)[positives.counts.cpu().numpy() > 0])
         return self
 
@@ -317,7 +297,7 @@ class CorrectedSearch:
             positives = known_answers(truth, len(asked), len(now.items), own, now.ids)
             terms = tuple(term.to(asked.rows(0, 0).device) for term in now.terms or ())
             correction = now.criterion.correction
-            found = Calibration.of(correction, now.asked(asked), now.items, terms, positives, now.reference, seed)
+            found = Calibration.of(correction, asked, now.items, terms, positives, now.reference, seed)
             tuned = 0 if now.tuned_by is None else int(np.isin(row_digests(asked), now.tuned_by).sum())
             if tuned:
                 log.warning(
@@ -366,7 +346,7 @@ class CorrectedSearch:
         if asked is None:
             queries = as_array("queries", queries)
             asked = self._opened("queries", queries, now.items.shape[1])[0]
-        values, places = now.ranked(now.asked(asked), k)
+        values, places = now.ranked(asked, k)
         found: list[Tensor] = []
         if now.calibration is not None and (p_values or accept is not None):
             found.append(now.calibration.p_values(values[:, 0]))
@@ -416,24 +396,23 @@ class CorrectedSearch:
         return self.fit(X, y, **fit_params).transform(X)
 
     @torch.no_grad()
-    def add(self, items: Any, ids: Sequence[str] | None = None, item_kinds: Sequence[str] | None = None) -> Self:
+    def add(self, items: Any, ids: Sequence[str] | None = None) -> Self:
         """Add items (m, D), whose positions follow those there are; equal to `fit` on all at once, but for rounding.
 
-        Their terms are computed from the stored reference. ids, item_kinds (m,): required if the items have them, and
-        refused if they have none. New items lose the mean of their kind as it was at `fit`. Raises InputError if this
-        is not fitted, for vectors, ids or kinds that do not fit, and if it has a reference and an item's terms depend
-        on the other items (as with Sinkhorn): fit anew.
+        Their terms are computed from the stored reference. ids: required if the items have them, and refused if they
+        have none. Raises InputError if this is not fitted, for vectors or ids that do not fit, and if it has a
+        reference and an item's terms depend on the other items (as with Sinkhorn): fit anew.
         """
         with self._changing:
             now = self._require_fitted()
             new, own = self._opened("items", items, now.items.shape[1])
             ids = own if ids is None and now.ids is not None else ids
-            self._fitted = now.with_more(new, ids, checked_kinds(item_kinds, len(new)))
+            self._fitted = now.with_more(new, ids)
         return self
 
     @torch.no_grad()
     def remove(self, ids: Sequence[str] | Sequence[int]) -> Self:
-        """Remove items; those that follow move up. Equal to `fit` on the others, but for rounding and means of kinds.
+        """Remove items; those that follow move up. Equal to `fit` on the others, but for rounding.
 
         ids: of the items to remove; their positions if the items have no ids. Raises InputError if this is not fitted,
         if an item is not there or named twice, if none would be left, and as `add` where terms depend on other items.
@@ -482,7 +461,6 @@ class CorrectedSearch:
                 saved.terms,
                 saved.ids,
                 calibration=saved.calibration,
-                means=saved.means,
             )
         except InputError as error:
             raise InputError(f"search: {path}: {error}") from error
@@ -495,15 +473,11 @@ class CorrectedSearch:
         path: a name that ends in .faiss, .index, .idx or .bin, or has no suffix; databases are filled by the command
         `vsehub rerank index=`. kind: "flat" is exact, "ivf" and "hnsw" are approximate. overwrite: replace files of
         that name. `vsehub.serving.load_index` reads the file, and `usage_note` says how
-        FAISS searches it without vsehub. Queries of an index of items with kinds must lose their mean before: the means
-        are written beside it, NAME.means.npz. Raises InputError without a reference or FAISS, if the name has another
-        suffix or is taken, and if the criterion is not one number an item.
+        FAISS searches it without vsehub. Raises InputError without a reference or FAISS, if the name has another suffix
+        or is taken, and if the criterion is not one number an item.
         """
         now = self._require_fitted()
         path = require_new_file(path, "a FAISS index", EXPORTED, overwrite)
-        means = path.with_suffix(".means.npz")
-        if now.means is not None:
-            require_new_file(means, "the means of kinds", (".npz",), overwrite)
         require(
             now.terms is not None or not now.criterion.needs_reference,
             "export needs a correction that applies to any query, and this one was fitted without reference queries: "
@@ -517,8 +491,6 @@ class CorrectedSearch:
             )
         bias = now.terms[0] if now.terms else torch.zeros(len(now.items))
         index = build_index(now.items, bias, criterion.scale, kind)
-        if now.means is not None:
-            now.means.save(means)
         index.save(path)
 
     def _checked(self) -> Criterion:

@@ -7,7 +7,7 @@ read, so that neither needs memory for all of them.
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from vsehub.data.vectors.formats import read_safetensors
 from vsehub.io.arrays import readable
 from vsehub.io.files import atomic
 from vsehub.io.versions import require_version
-from vsehub.neighbors.kinds import KindMeans, StoredKinds
 from vsehub.neighbors.vectors import VectorSource
 from vsehub.serving.calibration import Calibration
 from vsehub.serving.fitted import Fitted
@@ -35,7 +34,6 @@ _BLOCK_BYTES = 16 << 20
 _MOST = 1 << 16
 _MOST_TERMS = 8
 _CALIBRATION = ("null_scores", "best_scores")
-_MEANS = ("means", "query_mean")
 _AGAIN = "Copy it again, whole, or fit and save again"
 
 
@@ -45,7 +43,7 @@ class Saved:
 
     criterion, parameters: the name of a criterion and its settings. items (M, D), reference (R, D): mapped; None if
     there is no reference. terms: of the items, each (M,); None if there is no reference. ids: of the items, or None.
-    calibration: None if it is not calibrated. means: those that items and reference are without, or None.
+    calibration: None if it is not calibrated.
     """
 
     criterion: str
@@ -57,13 +55,12 @@ class Saved:
     terms: tuple[Tensor, ...] | None
     ids: list[str] | None
     calibration: Calibration | None
-    means: KindMeans | None
 
 
 def write_search(path: str | Path, settings: Mapping[str, Any], fitted: Fitted) -> None:
     """Write a fitted search atomically. settings: those of `SETTINGS`, plain values."""
     items, reference, terms, ids = fitted.items, fitted.reference, fitted.terms, fitted.ids
-    calibration, means = fitted.calibration, fitted.means
+    calibration = fitted.calibration
     arrays = {"items": _Array.of_vectors(items)}
     if reference is not None:
         arrays["reference"] = _Array.of_vectors(reference)
@@ -75,8 +72,6 @@ def write_search(path: str | Path, settings: Mapping[str, Any], fitted: Fitted) 
         arrays["ids"] = _Array("U8", 1, (len(text),), iter((text,)))
     if calibration is not None:
         arrays |= {name: _Array.of_tensor(getattr(calibration, name)) for name in _CALIBRATION}
-    if means is not None:
-        arrays |= {name: _Array.of_tensor(getattr(means, name)) for name in _MEANS}
     description = {
         **settings,
         "items": list(items.shape),
@@ -84,7 +79,6 @@ def write_search(path: str | Path, settings: Mapping[str, Any], fitted: Fitted) 
         "terms": None if terms is None else len(terms),
         "ids": digest,
         "calibration": None if calibration is None else len(calibration),
-        "kinds": None if means is None else asdict(means.stored),
     }
     metadata = {"description": json.dumps(description, default=float), "format": FORMAT, "version": VERSION}
     header: dict[str, Any] = {"__metadata__": metadata}
@@ -158,9 +152,6 @@ def read_search(path: str | Path) -> Saved:
         shapes["ids"] = small["ids"].shape if "ids" in small else ()
     if told["calibration"] is not None:
         shapes |= dict.fromkeys(_CALIBRATION, (told["calibration"],))
-    kinds = None if told["kinds"] is None else StoredKinds.read(told["kinds"])
-    if kinds is not None:
-        shapes |= dict(zip(_MEANS, ((len(kinds.names), columns), (columns,)), strict=True))
     found = {name: array.shape for name, array in (vectors | small).items()}
     require(
         found == shapes and (told["terms"] is None) == (told["reference"] is None),
@@ -183,21 +174,12 @@ def read_search(path: str | Path) -> Saved:
             f"search: the scores of the calibration in {path} are NaN, infinite or no float64. {_AGAIN}",
         )
         calibration = Calibration(*(torch.from_numpy(one.copy()) for one in scores))
-    means = None
-    if kinds is not None:
-        of_kinds, of_queries = (torch.from_numpy(small[name].copy()) for name in _MEANS)
-        means = KindMeans(kinds.names, of_kinds, of_queries, kinds.unit)
-        require(
-            of_kinds.dtype == of_queries.dtype == torch.float32 and means.finite,
-            f"search: the means of kinds in {path} are NaN, infinite or no float32. {_AGAIN}",
-        )
     return Saved(
         items=vectors["items"],
         reference=vectors.get("reference"),
         terms=terms,
         ids=ids,
         calibration=calibration,
-        means=means,
         **{key: told[key] for key in SETTINGS},
     )
 
@@ -219,7 +201,6 @@ def _description(path: Path, text: str) -> dict[str, Any]:
             and (told["terms"] is None or (type(told["terms"]) is int and 0 <= told["terms"] <= _MOST_TERMS))
             and (told["ids"] is None or isinstance(told["ids"], str))
             and (told["calibration"] is None or _is_size(told["calibration"]))
-            and (told["kinds"] is None or len(StoredKinds.read(told["kinds"]).names) > 0)
         )
     except (ValueError, KeyError, TypeError, RecursionError):
         sound = False

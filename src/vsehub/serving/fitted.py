@@ -13,10 +13,9 @@ from vsehub.checks import require
 from vsehub.criteria.base import Criterion, Terms, fit_all, joined
 from vsehub.criteria.choose import Choice, Tried
 from vsehub.neighbors.in_memory import in_memory
-from vsehub.neighbors.kinds import KindMeans, Kinds
 from vsehub.neighbors.vectors import BLOCK, Chosen, Concatenated, VectorSource, as_vectors
 from vsehub.serving.calibration import Calibration
-from vsehub.serving.given import checked_ids, hold_items
+from vsehub.serving.given import checked_ids
 
 
 @dataclass(frozen=True)
@@ -24,9 +23,8 @@ class Fitted:
     """What a `CorrectedSearch` searches; it never changes, so that searches and changes can run side by side.
 
     criterion; items (M, D); reference (R, D) and terms (M,), None without a reference; ids, M texts or None; tried,
-    what `tune` looked at, or None; calibration of these items under this criterion, or None; means of the kinds,
-    which items and reference are without, or None; tuned_by, the digests of the queries with answers that `tune` was
-    given, or None.
+    what `tune` looked at, or None; calibration of these items under this criterion, or None; tuned_by, the
+    digests of the queries with answers that `tune` was given, or None.
     """
 
     criterion: Criterion
@@ -36,7 +34,6 @@ class Fitted:
     ids: list[str] | None
     tried: Sequence[Tried] | None = None
     calibration: Calibration | None = None
-    means: KindMeans | None = None
     tuned_by: np.ndarray | None = None
 
     @cached_property
@@ -44,12 +41,8 @@ class Fitted:
         """The items as they are searched: in memory, where they are."""
         return in_memory(self.items)
 
-    def asked(self, queries: VectorSource) -> VectorSource:
-        """Queries (Q, D) as they are ranked: without the mean of the queries where items are without theirs."""
-        return queries if self.means is None else self.means.queries(queries)
-
     def ranked(self, asked: VectorSource, k: int) -> tuple[Tensor, Tensor]:
-        """Values and positions (Q, k) of queries as `asked` gives them."""
+        """Values and positions (Q, k) of queries."""
         criterion, correction, device = self.criterion, self.criterion.correction, asked.rows(0, 0).device
         alone = criterion is correction and not correction.needs_reference
         if self.terms is None and not alone:
@@ -64,20 +57,9 @@ class Fitted:
         tuned = replace(self, criterion=criterion, terms=terms, tried=choice.tried, calibration=None)
         return replace(tuned, tuned_by=tuned_by)
 
-    def with_more(self, new: VectorSource, ids: Sequence[str] | None = None, kinds: Kinds | None = None) -> Self:
-        """The same with items (m, D) after those there are, of the stored means. Raises InputError as `add`."""
+    def with_more(self, new: VectorSource, ids: Sequence[str] | None = None) -> Self:
+        """The same with items (m, D) after those there are. Raises InputError as `add`."""
         everyone = _with_ids(self.ids, ids, len(new))
-        require(
-            (kinds is None) == (self.means is None),
-            "item_kinds: the items that are there have "
-            + (
-                "none; leave item_kinds out, or fit with item_kinds"
-                if self.means is None
-                else "kinds; give those of new items too"
-            ),
-        )
-        if self.means is not None and kinds is not None:
-            new = hold_items(self.means.items(new, kinds))
         terms = self.terms
         if terms is not None and self.reference is not None:
             self._require_independent("add")

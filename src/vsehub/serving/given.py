@@ -1,4 +1,4 @@
-"""What callers give to a search, as vectors, ids, kinds and known answers."""
+"""What callers give to a search, as vectors, ids and known answers."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -11,7 +11,6 @@ from torch import Tensor
 from vsehub.checks import InputError, fail, require
 from vsehub.data.truth import distinct_ids, read_truth
 from vsehub.metrics.positives import Positives
-from vsehub.neighbors.kinds import Kinds
 from vsehub.neighbors.vectors import VectorSource, array_of, as_vectors
 
 HELD_BYTES = 2**30  # of items that are held as float32 if they come as a file, in half precision or not yet normalised
@@ -74,30 +73,20 @@ def hold_items(items: VectorSource) -> VectorSource:
 
 def checked_ids(ids: Sequence[str], rows: int) -> list[str]:
     """The ids, or InputError if they are not one text a row, all different."""
-    found = _texts("ids", ids, rows)
-    distinct_ids("ids", found)
-    return found
-
-
-def checked_kinds(item_kinds: Sequence[str] | None, rows: int) -> Kinds | None:
-    """The kinds of items, None for None. Raises InputError if they are not one text a row, or too many."""
-    return None if item_kinds is None else Kinds.named(_texts("item_kinds", item_kinds, rows))
-
-
-def _texts(name: str, given: Sequence[str], rows: int) -> list[str]:
-    """A text for each of the rows, or InputError."""
-    require(isinstance(given, Iterable), f"{name} is {type(given).__name__}; expected one text for each item")
-    found = list(given)
+    require(isinstance(ids, Iterable), f"ids is {type(ids).__name__}; expected one text for each item")
+    found = list(ids)
     require(
-        not isinstance(given, str) and len(found) == rows,
-        f"{name} are {len(found)} for {rows} items; expected one text for each item",
+        not isinstance(ids, str) and len(found) == rows,
+        f"ids are {len(found)} for {rows} items; expected one text for each item",
     )
     other = next((one for one in found if not isinstance(one, str)), None)
     require(
         all(isinstance(one, str) for one in found),
-        f"{name}: {other!r} is {type(other).__name__}; expected one text for each item, such as list(map(str, {name}))",
+        f"ids: {other!r} is {type(other).__name__}; expected one text for each item, such as list(map(str, ids))",
     )
-    return [str(one) for one in found]
+    found = [str(one) for one in found]
+    distinct_ids("ids", found)
+    return found
 
 
 def known_answers(

@@ -139,7 +139,7 @@ class Service:
         if asker is None or not asker.sees:
             raise Declined("no model that sees pictures was given; start serve with checkpoint= or model=")
         name = self.criterion(criterion)
-        vector = self.catalogue.contents.without_mean(await self._encoded(asker, content))
+        vector = await self._encoded(asker, content)
         future = self.searcher.ask(min(k, len(self.catalogue)), name, vector=vector)
         lists = await asyncio.wait_for(asyncio.wrap_future(future), SECONDS)
         found = self.views.lists(lists, name)
@@ -149,7 +149,7 @@ class Service:
     def _texts(self, texts: Sequence[str]) -> Tensor:
         """The vectors of texts (n, D), as the items are searched."""
         assert self.asker is not None
-        return self.catalogue.contents.without_mean(self.asker.texts(texts))
+        return self.asker.texts(texts)
 
     async def _encoded(self, asker: Asker, content: bytes) -> Tensor:
         """The vector of a picture (1, D). Pictures are encoded one at a time. Raises Busy if many wait."""
@@ -192,7 +192,7 @@ class Service:
         checked = few_checked(vector, None if one.normalizes else False)
         if checked is None:
             raise Declined("vector has entries that are NaN, infinite or too large, or it is zero or too small")
-        return one.contents.without_mean(checked), (), f"A vector of {dim} numbers"
+        return checked, (), f"A vector of {dim} numbers"
 
     def _picture(self, row: int) -> bytes | None:
         """The JPEG of an item's picture, small."""

@@ -14,7 +14,6 @@ from vsehub.data.sources import CaptionedImages
 from vsehub.evaluation.trained import DataModel
 from vsehub.evaluation.words import word_notes
 from vsehub.metrics.positives import Positives
-from vsehub.neighbors.kinds import KindMeans
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.rerank.inputs import Inputs
 from vsehub.rerank.names import Names
@@ -119,8 +118,7 @@ class Contents:
     picture: of an item. asker: what encodes sentences and pictures; None if only vectors can be asked. normalize:
     whether vectors that are asked are divided by their norms. stored: criterion -> (a, b) of an index that has its own
     correction. thresholds: rate -> the score of that criterion above which a first item is accepted at this rate of
-    `vsehub calibrate`. means: those that items and queries are without, or None. changed: whether the files or the
-    collection have changed since they were opened.
+    `vsehub calibrate`. changed: whether the files or the collection have changed since they were opened.
     """
 
     title: str
@@ -131,12 +129,7 @@ class Contents:
     normalize: bool | None = None
     stored: Mapping[str, tuple[float, Tensor]] = field(default_factory=dict)
     thresholds: Mapping[float, float] = field(default_factory=dict)
-    means: KindMeans | None = None
     changed: Callable[[], bool] = lambda: False
-
-    def without_mean(self, vectors: Tensor) -> Tensor:
-        """New queries (n, D) without the mean of the queries, if the items are without theirs."""
-        return vectors if self.means is None else self.means.queries(vectors).rows(0, len(vectors))
 
     @property
     def asked_by_items(self) -> bool:
@@ -215,12 +208,11 @@ def of_collection(place: Place, queries: Any | None, images: str | None, asker: 
         facts, count = collection.facts, len(collection)
         vectors, bias, ids, labels = collection.items()
         kept = collection.kept.reference if facts.reference_rows else None
-        thresholds, means = collection.thresholds, collection.means
-        given = None if queries is None else collection.without_mean(as_vectors("queries", queries))
+        thresholds = collection.thresholds
     files = None if images is None else existing("images", images, "Give the folder of the pictures")
     names = Names("items", len(ids), ids=ids, labels=labels if any(labels) else None, images=files)
-    itself = given is None and kept is None
-    asked = as_vectors("queries", given if given is not None else vectors if kept is None else kept)
+    itself = queries is None and kept is None
+    asked = as_vectors("queries", queries if queries is not None else vectors if kept is None else kept)
     text = ", ".join(f"{key} {value}" for key, value in facts.parameters.items())
 
     def changed() -> bool:
@@ -236,6 +228,5 @@ def of_collection(place: Place, queries: Any | None, images: str | None, asker: 
         facts.normalize,
         {facts.criterion: (facts.scale, bias)},
         thresholds,
-        means,
         changed,
     )

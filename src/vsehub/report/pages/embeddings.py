@@ -16,7 +16,6 @@ from vsehub.report.health import (
     rounding_text,
     verdict_text,
 )
-from vsehub.report.kinds import all_rankings, kinds_table, kinds_text
 from vsehub.report.pages.templates import Thumbnails, bars, render_page
 from vsehub.report.plots import occurrence_curves, ranking_colours, share_text
 from vsehub.report.tables import Cell, ReportTable, code_text, duration, hardware_text, versions_text
@@ -191,9 +190,9 @@ def rankings_table(record: dict) -> ReportTable:
     rankings = record["rankings"]
     columns = [(over, column) for over, some in _parts(record) for column in some]
     rows: list[list[Cell]] = []
-    for ranking in all_rankings(record):
+    for number, ranking in enumerate(rankings):
         own: list[Cell] = [(ranking["criterion"], parameters(ranking)), str(ranking.get("reference") or "none")]
-        plain = rankings[0] if ranking in rankings[1:] else None
+        plain = rankings[0] if number else None
         rows.append(own + [_cell(column, ranking, plain) for _, column in columns])
     head = ["ranking", "reference", *(column.heading for _, column in columns)]
     return ReportTable(head, rows, words=2, over=["", "", *(over for over, _ in columns)])
@@ -362,8 +361,6 @@ def embeddings_page(record: dict, pictures: Pictures | None = None) -> str:
         changes=changes_table(record) if len(rankings) > 1 else None,
         rankings=rankings_table(record),
         columns=column_notes(record),
-        kinds=kinds_table(record) if record.get("kinds") else None,
-        kind_lines=kinds_text(record) if record.get("kinds") else [],
         curves=occurrence_curves(curves, k, fair_share(record)),
         hubs=hubs,
         never=bars(entries.colours, antihubs["count"], record["items"]["rows"]) if antihubs.get("count") else [],

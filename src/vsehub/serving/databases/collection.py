@@ -15,14 +15,11 @@ from torch import Tensor
 from vsehub.checks import InputError, fail, require
 from vsehub.data.truth import distinct_ids
 from vsehub.io.progress import bar
-from vsehub.neighbors.kinds import KindMeans
 from vsehub.neighbors.vectors import VectorSource, as_vectors, given_back
 from vsehub.serving.corrected import (
-    NoteQueries,
     folded,
     formula,
     last_components,
-    mean_lines,
     scored,
     unit_rows,
 )
@@ -45,9 +42,7 @@ class Items:
     """Items for a collection: vectors (M, D), their biases b (M,) and ids.
 
     labels: M texts, or None. fields: M rows of further columns (`columns.read_columns`), or None. fingerprint: of the
-    vectors' file. means: those of the kinds, which the vectors are without, to be stored beside the collection; None
-    for vectors with theirs, and for items that join those of a collection. Raises InputError for ids that repeat and
-    for texts that are too long.
+    vectors' file. Raises InputError for ids that repeat and for texts that are too long.
     """
 
     vectors: VectorSource
@@ -56,7 +51,6 @@ class Items:
     labels: Sequence[str] | None = None
     fields: "pa.Table | None" = None
     fingerprint: str = ""
-    means: KindMeans | None = None
 
     def __post_init__(self) -> None:
         distinct_ids("item_ids", self.ids)
@@ -69,10 +63,8 @@ class Items:
             )
 
     def digest(self) -> str:
-        """A hash of ids, labels, further columns, biases and means."""
+        """A hash of ids, labels, further columns, and biases."""
         found = hashlib.sha256(self.bias.detach().cpu().double().numpy().tobytes())
-        for means in () if self.means is None else (self.means.means, self.means.query_mean):
-            found.update(means.numpy().tobytes())
         for texts in (self.ids, self.labels or ()):
             for one in texts:
                 found.update(one.encode() + b"\0")
@@ -94,10 +86,7 @@ class Collection:
             return self.database.count()
 
     def search(self, queries: Any, k: int = 10, corrected: bool = True) -> tuple[Any, Any]:
-        """Values and positions (Q, k) as `ServedIndex.search` gives them, of queries as they are ranked.
-
-        In a collection with means, queries come without theirs.
-        """
+        """Values and positions (Q, k) as `ServedIndex.search` gives them."""
         asked = as_vectors("queries", queries, columns=self.facts.dim)
         vectors = with_last(asked.rows(0, len(asked)), torch.full((len(asked),), float(corrected)))
         with self.place.asking():
@@ -161,7 +150,6 @@ def facts_of(
         fingerprint=items.fingerprint,
         digest=items.digest(),
         complete=False,
-        kinds=None if items.means is None else items.means.stored,
     )
     return found if calibration is None else found.calibrated(calibration, found.items)
 
@@ -241,7 +229,7 @@ def fill(
                 if not overwrite:
                     _refuse_finished(place)
             start = _begun(database, place, facts, own, overwrite)
-            keep(database, place, facts, kept, items.means)
+            keep(database, place, facts, kept)
             log.info("filling %s from item %d of %d", place.address, start, facts.items)
             put_in(database, items, last_components(items.bias, facts.scale, facts.mean_bias)[0], start)
             database.finish(facts.approximate)
@@ -319,21 +307,19 @@ def usage_note(
     collection: Collection,
     uri: str,
     k: int = 10,
-    queries: NoteQueries | None = None,
     fields: "pa.Table | None" = None,
 ) -> str:
     """Python that searches the collection at `uri` with the engine's client: `ids` and `scores` (Q, k).
 
-    queries: `normalize` is that of the facts. fields: the items' further columns, of which a filter may be.
+    fields: the items' further columns, one of which a filter may name.
     """
-    facts, asked = collection.facts, queries or NoteQueries()
+    facts = collection.facts
     k = min(k, facts.items)
     imports, search = collection.place.note(uri, k, FilterExample.of(fields))
     return (
         f"{imports}\n"
-        f'queries = np.load({asked.file!r}).astype("float32")  # (Q, {facts.dim})\n'
+        f'queries = np.load("queries.npy").astype("float32")  # (Q, {facts.dim})\n'
         f"{unit_rows(facts.normalize)}"
-        f"{mean_lines(asked.means, facts.normalize)}"
         f'last = np.ones((len(queries), 1), "float32")  # zeros instead of ones: the plain ranking\n'
         "vectors = np.hstack([queries, last])\n"
         f"{search}"

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 _EXPECTED = "a table with the column id and a further column for each thing to store"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,49}")
-KIND = "kind"  # the column of the items' kinds, where a collection has means of kinds
 _RESERVED = frozenset(["key", "label", "vector"])  # names that vsehub itself stores
 _WORDS = {"string": "texts", "int64": "whole numbers", "double": "numbers", "bool": "true and false"}
 _TRUTH = {"true": True, "false": False}
@@ -51,20 +50,6 @@ def read_columns(path: str | Path, ids: Sequence[str]) -> "pa.Table":
         finite = not pa.types.is_floating(column.type) or bool(np.isfinite(column.drop_null().to_numpy()).all())
         require(finite, f"item_columns: {path}: {name} holds NaN or infinite numbers; leave such entries empty")
     return pa.table(made, names)
-
-
-def with_kinds(columns: "pa.Table | None", kinds: Sequence[str]) -> "pa.Table":
-    """Columns of items, and the kind of each (n,) as the column `kind`. Raises InputError if there is one already."""
-    import pyarrow as pa
-
-    own = pa.array(kinds, pa.string())
-    if columns is None:
-        return pa.table([own], [KIND])
-    require(
-        KIND not in columns.column_names,
-        f"item_columns: with item_kinds the column {KIND} holds the items' kinds; omit yours, or give it another name",
-    )
-    return columns.append_column(KIND, own)
 
 
 def require_kind(name: str, given: str, held: str) -> None:

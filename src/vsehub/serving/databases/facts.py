@@ -10,9 +10,8 @@ from typing import Any, Self
 from vsehub import __version__
 from vsehub.checks import fail, require
 from vsehub.io.versions import require_version
-from vsehub.neighbors.kinds import StoredKinds
 
-SCHEMA = 7
+SCHEMA = 8
 _LONGEST = 1 << 16  # characters of the JSON
 _TEXT = 4096  # characters of a text
 _RATE = re.compile(r"0\.[0-9]{1,20}|[1-9](\.[0-9]{1,20})?e-[0-9]{2}")  # a float between 0 and 1, as Python writes it
@@ -33,8 +32,7 @@ class Facts:
     of ids, labels and biases, by which a command knows its own collection; "" once items have come or gone. complete:
     whether all items are in it. version: how often vsehub has added or removed items since it was filled. calibration:
     {"queries": n, "thresholds": {rate: score}, "items": M, "version": that of the calibrated items} of
-    `vsehub calibrate`, the rates as texts; None without. kinds: those whose means the stored vectors are without; None
-    for vectors as they were given.
+    `vsehub calibrate`, the rates as texts; None without.
     """
 
     criterion: str
@@ -53,7 +51,6 @@ class Facts:
     complete: bool
     version: int = 0
     calibration: dict[str, Any] | None = None
-    kinds: StoredKinds | None = None
     vsehub: str = __version__
 
     def text(self) -> str:
@@ -90,8 +87,7 @@ class Facts:
             f"index_uri: the facts of {address} are damaged ({', '.join(wrong) or 'more than vsehub writes'}); fill it "
             "again with overwrite=true",
         )
-        kinds = None if found["kinds"] is None else StoredKinds.read(found["kinds"])
-        return cls(**found | {"kinds": kinds})
+        return cls(**found)
 
 
 def require_of_vsehub(text: str | None, address: str) -> dict[str, Any]:
@@ -136,22 +132,11 @@ def _fits(name: str, kind: Any, value: Any) -> bool:
     if kind is float:
         number = type(value) in (int, float) and math.isfinite(value)
         return number and (name != "scale" or value > 0)
-    if name == "kinds":
-        return value is None or _are_kinds(value)
     if name == "calibration":
         return value is None or _is_calibration(value)
     if name == "parameters":  # their values are checked when the criterion is built
         return isinstance(value, dict) and all(type(one) is str for one in value)
     return type(value) is bool or (value is None and name == "normalize")
-
-
-def _are_kinds(value: Any) -> bool:
-    """Whether a value read from JSON is kinds as vsehub writes them."""
-    try:
-        StoredKinds.read(value)
-    except TypeError:
-        return False
-    return True
 
 
 def _is_calibration(value: Any) -> bool:

@@ -14,16 +14,14 @@ from torch.nn.functional import normalize
 
 from vsehub.checks import fail, require
 from vsehub.criteria.base import ItemBias
-from vsehub.neighbors.kinds import KindMeans, Kinds
-from vsehub.neighbors.vectors import VectorSource, as_vectors
+from vsehub.neighbors.vectors import VectorSource
 from vsehub.serving.calibration import Calibration, stored
 from vsehub.serving.corrected import last_components
 from vsehub.serving.databases.base import Database
 from vsehub.serving.databases.collection import Items, put_in, require_shape, with_last
-from vsehub.serving.databases.columns import with_kinds
 from vsehub.serving.databases.engines import Place
 from vsehub.serving.databases.facts import Facts
-from vsehub.serving.databases.kept import Kept, read_kept, read_means
+from vsehub.serving.databases.kept import Kept, read_kept
 from vsehub.serving.estimator import named_criterion, plain_settings
 
 if TYPE_CHECKING:
@@ -64,26 +62,16 @@ class Living:
         """The reference stored beside the collection. Raises InputError if parts are missing."""
         return read_kept(self.database, self.place, self.facts)
 
-    @cached_property
-    def means(self) -> KindMeans | None:
-        """The means that the stored vectors are without, or None. Raises InputError if parts are missing."""
-        return read_means(self.database, self.place, self.facts)
-
-    def without_mean(self, queries: VectorSource) -> VectorSource:
-        """Queries (Q, D), as they were given, as this collection ranks them: without the stored mean of the queries."""
-        return queries if self.means is None else self.means.queries(queries)
-
     def search(self, queries: VectorSource, k: int = 10, accept: float | None = None) -> list[list[FoundItem]]:
         """The k best items of each query (Q, D) under the collection's criterion, best first.
 
-        Queries are normalised if the items were, and lose the stored mean of the queries if there is one. accept: a
-        rate of `vsehub calibrate`; lists whose first item is not accepted at it are empty. Raises InputError as
-        `threshold`.
+        Queries are normalised if the items were. accept: a rate of `vsehub calibrate`; lists whose first item is not
+        accepted at it are empty. Raises InputError as `threshold`.
         """
         least = -np.inf if accept is None else self.threshold(accept)
         rows = queries.rows(0, len(queries)).float()
-        asked = self.without_mean(as_vectors("queries", normalize(rows, dim=1) if self.facts.normalize else rows))
-        found = self.database.search(with_last(asked.rows(0, len(asked)), torch.ones(len(asked))), k)
+        rows = normalize(rows, dim=1) if self.facts.normalize else rows
+        found = self.database.search(with_last(rows, torch.ones(len(rows))), k)
         require(
             all(isinstance(one, str) and product is not None for hits in found for one, product in hits),
             f"index_uri: {self.place.address} holds items without a vector, or whose id is no text",
@@ -139,34 +127,14 @@ class Living:
         ids: Sequence[str],
         labels: Sequence[str] | None = None,
         fields: "pa.Table | None" = None,
-        kinds: Kinds | None = None,
     ) -> Items:
         """Items (n, D) to `put`, with their biases; labels and fields as those of `Items`.
 
-        kinds: theirs, whose stored means they lose before anything else; None where the collection has none. Raises
-        InputError for another dimension, ids that repeat, kinds that do not fit, and a criterion under which a new
-        item's bias does not follow from what is kept.
+        Raises InputError for another dimension, ids that repeat, and a criterion under which a new item's bias does
+        not follow from what is kept.
         """
         self.require_fits(vectors, ids, labels)
-        vectors, fields = self._of_kinds(vectors, fields, kinds)
         return Items(vectors, self.bias(vectors), ids, labels, fields)
-
-    def _of_kinds(
-        self, vectors: VectorSource, fields: "pa.Table | None", kinds: Kinds | None
-    ) -> tuple[VectorSource, "pa.Table | None"]:
-        """New items without the means of their kinds, and their columns with the kinds."""
-        if self.means is None:
-            require(
-                kinds is None,
-                f"item_kinds: {self.place.address} has no means of kinds; omit item_kinds, or fill it anew with them",
-            )
-            return vectors, fields
-        if kinds is None:
-            fail(
-                f"{self.place.address} holds each item without the mean of its kind ({', '.join(self.means.names)}); "
-                "give the kinds of new items: item_kinds"
-            )
-        return self.means.items(vectors, kinds), with_kinds(fields, kinds.entries)
 
     def require_fits(self, vectors: VectorSource, ids: Sequence[str], labels: Sequence[str] | None) -> None:
         """Raise InputError for vectors of another dimension, and unless there is an id and a label for each."""
