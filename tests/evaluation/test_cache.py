@@ -101,6 +101,26 @@ def test_pictures_count_by_their_bytes_and_their_preparation():
     assert len({*others, digest(how=Preparation(8, 8, "squash"))}) == 6
 
 
+def test_pictures_keep_their_vectors_in_any_order_and_only_new_ones_are_encoded(tmp_path):
+    def encoded(*pictures):
+        """The rows that were encoded of these pictures, whose vectors are their numbers."""
+        rows = []
+
+        def encode(missing):
+            rows.extend(missing.tolist())
+            return torch.tensor([[float(pictures[row])] for row in missing])
+
+        cache, contents = EncodedCache(tmp_path / "best.safetensors", WEIGHTS), np.array(pictures, dtype="S32")
+        assert cache.get_pictures("folder", contents, HOW, encode).flatten().tolist() == list(pictures)
+        return rows
+
+    assert encoded(3, 1, 2) == [0, 1, 2]
+    assert encoded(1, 2, 3) == []
+    assert encoded(5, 2, 1, 4, 3) == [0, 3]
+    assert encoded(4, 3) == []
+    assert encoded(3, 6, 5) == [1]
+
+
 def test_sets_and_damaged_files(tmp_path, kept):
     sets = Sets(torch.rand(5, 2), torch.tensor([2, 3]))
     for _ in range(2):

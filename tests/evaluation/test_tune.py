@@ -1,16 +1,18 @@
 from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 from evaluation.test_evaluate import COSINE, split
 
 from vsehub.checks import InputError
-from vsehub.criteria import CSLS, Chain, NearestNeighbor, QBNorm, RelaxedGreedyMatching
-from vsehub.evaluation import Protocol
+from vsehub.criteria import CSLS, Auto, Chain, NearestNeighbor, QBNorm, RelaxedGreedyMatching
+from vsehub.criteria.auto import chosen
+from vsehub.evaluation import EncodedSplit, Protocol
 from vsehub.evaluation.evaluate import evaluate, rank
 from vsehub.evaluation.measurement import Measurement
 from vsehub.evaluation.scores import DirectedScores
-from vsehub.evaluation.tune import tune
+from vsehub.evaluation.tune import choose, tune
 from vsehub.metrics.occurrences import KS
 
 SINGLE = Protocol("single")
@@ -32,13 +34,32 @@ def test_parameters_are_read_and_changed():
     assert not NearestNeighbor().tunable
 
 
-def test_the_best_on_validation_is_chosen():
+@pytest.mark.parametrize("reference", [None, split(25, seed=4)], ids=["transductive", "inductive"])
+def test_the_best_on_validation_is_chosen(reference):
     encoded = split(40, seed=3)
-    found = tune(CSLS(10), encoded, COSINE, SINGLE)
-    rsums = [evaluate(encoded, COSINE, CSLS(k), SINGLE).metrics["rsum"] for k in CSLS.GRID["k"]]
+    found = tune(CSLS(10), encoded, COSINE, SINGLE, reference)
+    rsums = [evaluate(encoded, COSINE, CSLS(k), SINGLE, reference).metrics["rsum"] for k in CSLS.GRID["k"]]
     assert [rsum for _, rsum in found.tried] == rsums
     assert found.rsum == max(rsums) > min(rsums)
     assert found.criterion.parameters()["k"] == CSLS.GRID["k"][rsums.index(max(rsums))]
+
+
+def test_of_equal_settings_the_first_is_chosen():
+    images = torch.eye(6, dtype=torch.float64)
+    found = tune(CSLS(10), EncodedSplit(images, images, torch.arange(6)), COSINE, SINGLE)
+    assert {rsum for _, rsum in found.tried} == {600.0}
+    assert found.criterion.parameters()["k"] == CSLS.GRID["k"][0]
+
+
+@pytest.mark.parametrize("seed", [2, 3, 4])  # where the rule would choose another row if plain search were the default
+def test_the_criterion_is_chosen_against_the_default(seed):
+    encoded, candidates = split(40, seed=seed), Auto().candidates(40)
+    found = choose(Auto(), encoded, COSINE, SINGLE)
+    parts = np.array([evaluate(encoded, COSINE, criterion, SINGLE).contributions for _, criterion in candidates])
+    standing = [(name, criterion.parameters()) for name, criterion in candidates].index(("csls", {"k": 10}))
+    name, criterion = candidates[chosen(parts, standing, 0)]
+    assert (found.name, repr(found.criterion)) == (name, repr(criterion))
+    assert found.rsum == evaluate(encoded, COSINE, criterion, SINGLE).metrics["rsum"]
 
 
 def test_a_criterion_that_loses_to_plain_search_on_validation_is_told(caplog):
