@@ -5,7 +5,6 @@ import json
 import re
 import shutil
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -308,9 +307,9 @@ def test_a_state_that_does_not_fit(trained, change):
     path = trained / "checkpoints" / "last.ckpt"
     state = load_state(path)
     own = vsehub.load(trained / "checkpoints" / "best.safetensors").model
-    module = SimpleNamespace(description=copy.deepcopy(state["vsehub"]["description"]), state_dict=own.state_dict)
-    state["state_dict"] = {name: one for name, one in state["state_dict"].items() if name in own.state_dict()}
-    require_fitting(state, module, path)
+    described, weights = copy.deepcopy(state["vsehub"]["description"]), own.state_dict()
+    state["state_dict"] = {name: one for name, one in state["state_dict"].items() if name in weights}
+    require_fitting(state, described, weights, path)
     name = "text_encoder.words.weight"
     if change == "words":
         words = state["vsehub"]["description"]["vocabulary"]
@@ -320,7 +319,7 @@ def test_a_state_that_does_not_fit(trained, change):
         key = name if change == "weight" else "exp_avg"
         tensors[key] = tensors[key][:-1]
     with pytest.raises(InputError, match="vocabulary" if change == "words" else name):
-        require_fitting(state, module, path)
+        require_fitting(state, described, weights, path)
 
 
 def test_parts():

@@ -149,7 +149,7 @@ def prepare_module(module: RetrievalModule, data: RetrievalDataModule, checkpoin
     if checkpoint is None:
         data.start_words(module.text_encoder)
     else:
-        require_fitting(load_state(checkpoint), module, checkpoint)
+        require_fitting(load_state(checkpoint), module.description, module.state_dict(), checkpoint)
 
 
 def require_divisible(module: RetrievalModule, synchronised: bool) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -132,18 +133,22 @@ def name_parameters(state: dict[str, Any], optimizer: Optimizer, module: Lightni
         group["params"] = [names[number] for number in group["params"]]
 
 
-def require_fitting(state: dict[str, Any], module: LightningModule, path: str | Path) -> None:
-    """Raise InputError unless a state is of this module: same settings, same vocabulary, same shapes.
+def require_fitting(
+    state: dict[str, Any], own: Mapping[str, Any], weights: Mapping[str, torch.Tensor], path: str | Path
+) -> None:
+    """Raise InputError unless a state is of a module of this description: same settings, vocabulary and shapes.
+
+    own, weights: the description and the weights of the module that is to be trained further.
 
     Fused optimizers read a tensor of another shape beyond its end.
     """
-    held, own = state["vsehub"]["description"], module.description
+    held = state["vsehub"]["description"]
     parts = {f"config.{part}": value for part, value in own["config"].items() if part not in ("data", "loader")}
     expected = parts | {name: value for name, value in own.items() if name != "config"}
     found = {f"config.{part}": value for part, value in held["config"].items()} | held
     different = [name for name, value in expected.items() if name not in found or found[name] != value]
     require(not different, f"resume: {path} was written with another {', '.join(different)} than this run has. {AGAIN}")
-    shapes = {name: tensor.shape for name, tensor in module.state_dict().items()}
+    shapes = {name: tensor.shape for name, tensor in weights.items()}
     held_shapes = {name: tensor.shape for name, tensor in state["state_dict"].items()}
     wrong = [name for name in shapes.keys() | held_shapes if shapes.get(name) != held_shapes.get(name)]
     for optimizer in state["optimizer_states"]:
