@@ -25,7 +25,7 @@ QUERIES, ITEMS, DIM, K = 300, 120, 16, 10
 KEYS = {
     *("schema", "kind", "vsehub", "command", "versions", "git", "hardware", "engine", "started", "seconds"),
     *("scores", "queries", "items", "reference", "reference_items", "k", "ks", "truth", "rankings", "hubs", "antihubs"),
-    *("choice", "verdict", "index", "calibration", "kinds", "as_given"),
+    *("choice", "verdict", "index", "calibration"),
 }
 
 
