@@ -8,17 +8,11 @@ import torch
 import torch.nn.functional as F
 from pretended_device import back, moved, pretended, traffic
 from test_contract import IMAGE_SHAPES, LARGE, TOWERS, batch, composed, encoding, instantiated, names
-from tiny_towers import tiny_hf
 
 from vsehub.cli.nodes import build
-from vsehub.data import CaptionedImages
-from vsehub.data.text.vocabulary import Subwords
-from vsehub.encoders import ImageFeatures, ImageTower, TextFeatures, TextTower
+from vsehub.encoders import ImageFeatures, TextFeatures
 from vsehub.encoders.cca import LinearMap
-from vsehub.extraction import joint
-from vsehub.extraction.chunks import ChunkFiles, chunks_of
-from vsehub.extraction.features import extract
-from vsehub.extraction.joint import TokenRows
+from vsehub.extraction.chunks import Work, compute
 from vsehub.sets import Sets
 from vsehub.training.closed_form import FittedCca
 from vsehub.types import NeighborStats
@@ -136,52 +130,23 @@ def test_a_text_encoder(name):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_extracted_features(dtype, tmp_path):
-    """The same files, which another thread writes; a chunk moves to the CPU once."""
+    """The same files; a chunk moves to the CPU once."""
     pictures = np.random.default_rng(0).integers(1, 256, (7, 3, 2, 2), dtype=np.uint8)
-    splits, chunks = {"test": CaptionedImages(pictures, [], np.empty(0, np.int64))}, chunks_of({"test": 7}, 4)
     torch.manual_seed(0)
     network = ImageFeatures((12,), D).eval()
     found = []
     for device, put in (("cpu", back), ("npu:0", moved)):
-        own, files = put(deepcopy(network)), ChunkFiles(tmp_path / device[:3], {})
+        own = put(deepcopy(network))
+
+        def function(pixels, own=own, device=device):
+            return own(torch.tensor(pixels, device=device).flatten(1) / 255)
+
         with traffic() as counted:
-            extract(
-                lambda pixels, own=own: own(pixels.flatten(1) / 255),
-                splits,
-                chunks,
-                files,
-                batch_size=3,
-                dtype=dtype,
-                device=torch.device(device),
-            )
-        found.append([files.read(chunk) for chunk in chunks])
+            chunks = compute(tmp_path / device[:3], "test", Work(pictures, function, str), 4, dtype)
+        found.append([np.load(chunk) for chunk in chunks])
     for one, other in zip(*found, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-3)
-    assert counted.places == {"matrix_to_cpu extraction/features.py": 2, "from_cpu extraction/features.py": 3}
-
-
-@pytest.fixture(scope="module")
-def towers(tmp_path_factory):
-    """A tiny CLIP, built before there is a pretended device: both sides, and its tokenizer."""
-    model = tiny_hf(tmp_path_factory.mktemp("clip"))
-    return ImageTower("hf", model).eval(), TextTower("hf", model).eval(), Subwords.of_model(model)
-
-
-def test_extracted_vectors_of_a_joint_model(towers):
-    images, texts, subwords = towers
-    random = torch.Generator().manual_seed(0)
-    pictures = torch.randint(256, (3, 3, 32, 32), dtype=torch.uint8, generator=random)
-    tokens = TokenRows(subwords, ["a red box on the circle", "two"])[:]
-    given = pictures, torch.from_numpy(tokens)
-    with torch.inference_mode():
-        expected = [joint.vectors(images, texts, rows) for rows in given]
-        for tower in (images, texts):
-            moved(tower)
-        with traffic() as counted:
-            found = [joint.vectors(images, texts, moved(rows)) for rows in given]
-    torch.testing.assert_close(back(found), expected, rtol=1e-4, atol=1e-5)
-    # The longest caption, and what transformers itself asks.
-    assert set(counted.places) <= {"scalar extraction/joint.py", "scalar encoders/pretrained/joint/hf.py"}
+    assert counted.places["matrix_to_cpu extraction/chunks.py"] == 2
 
 
 def test_a_solved_model_goes_into_encoders_there():

@@ -498,8 +498,8 @@ def test_the_figures_of_the_tuned_grid_are_those_that_were_measured():
 
 
 def test_other_figures_are_those_that_were_measured():
-    training, embeddings, towers = (
-        " ".join((ROOT / "docs" / f"{name}.md").read_text().split()) for name in ("training", "embeddings", "towers")
+    training, embeddings = (
+        " ".join((ROOT / "docs" / f"{name}.md").read_text().split()) for name in ("training", "embeddings")
     )
     bank = _benchmark("bank_precision")
     rounded, plain, faiss = (one["median"] for one in bank["seconds"].values())
@@ -517,9 +517,6 @@ def test_other_figures_are_those_that_were_measured():
     found = next(one["found"] for one in _benchmark("gpu_check", "gpu")["rows"] if "ten best items" in one["check"])
     equal, unwritten, in_memory = re.fullmatch(r"(\S+); (\S+) s never written, (\S+) s written", found).groups()
     assert f"a fit took {unwritten} s on an H100, by scores in memory {in_memory} s, and {equal} of" in embeddings
-    extracted = next(one for one in _benchmark("towers")["entries"] if one["side"] == "files, extract")
-    a_second = extracted["rows"] / extracted["vsehub"]["median"]
-    assert f"took {extracted['ratio']:.1f} times the bare model's time, {a_second:.0f} pictures of" in towers
 
 
 def _benchmark(name: str, device: str = "cpu") -> dict:

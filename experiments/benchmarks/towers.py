@@ -1,32 +1,21 @@
 """The forward pass of joint models as vsehub's encoders against the bare models of open_clip and transformers.
 
 Both have the size of CLIP ViT-B/32 and random weights. The bare model gets normalised pixels and padded tokens; the
-encoder gets pixels of eight bits and tokens as the data loader gives them. "extract" is what `vsehub extract` does:
-JPEG files of 640 x 480 are read, decoded, encoded and stored in chunks; the bare model has their pixels in memory.
+encoder gets pixels of eight bits and tokens as the data loader gives them.
 
-    python -m experiments.benchmarks.towers [--batch 16] [--rounds 15] [--pictures 128] [--model ViT-B-32]
+    python -m experiments.benchmarks.towers [--batch 16] [--rounds 15] [--model ViT-B-32]
 """
 
 import argparse
-import csv
-import itertools
 import tempfile
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
-import numpy as np
 import torch
-from PIL import Image
 
 from experiments.benchmarks import common
-from vsehub.data import PictureSettings, SplitDraw, Table
-from vsehub.data.photos.prepared import prepared
 from vsehub.data.text.vocabulary import restored
 from vsehub.encoders import ImageTower, TextTower
-from vsehub.extraction import joint
-from vsehub.extraction.chunks import ChunkFiles, chunks_of
-from vsehub.extraction.features import extract
 
 CAPTION = "a man in a red jacket rides a bicycle past two dogs on a beach"
 LIMIT = 1.1
@@ -72,41 +61,6 @@ def ways(library: str, model: str, batch: int, device: torch.device) -> dict[str
     return {side: {"bare": bare[side], "vsehub": ours[side]} for side in bare}
 
 
-def photos(folder: Path, count: int) -> Table:
-    """A folder of JPEG files that are smooth with some noise, as photos are, and its table."""
-    random = np.random.default_rng(0)
-    with (folder / "captions.csv").open("w", newline="") as file:
-        rows = csv.writer(file)
-        rows.writerow(["image", "caption"])
-        for number in range(count):
-            coarse = Image.fromarray(random.integers(0, 256, (6, 8, 3), dtype=np.uint8))
-            smooth = np.asarray(coarse.resize((640, 480), Image.Resampling.BICUBIC), np.int16)
-            pixels = (smooth + random.integers(-12, 13, smooth.shape)).clip(0, 255).astype(np.uint8)
-            Image.fromarray(pixels).save(folder / f"{number}.jpg", quality=90)
-            rows.writerow([f"{number}.jpg", CAPTION])
-    pictures = PictureSettings(cache=str(folder / "cache"))
-    return Table(folder / "captions.csv", draw=SplitDraw(0, 0), pictures=pictures)
-
-
-def extracting(model: str, batch: int, count: int, device: torch.device, folder: Path) -> dict[str, Callable]:
-    """{"bare": ..., "vsehub": ...}: calls that encode the same pictures, from memory or from their files."""
-    images, texts = (
-        made(library="open_clip", model=model, pretrained=False).to(device).eval() for made in (ImageTower, TextTower)
-    )
-    loaded = prepared(photos(folder, count).load("train"), images.preparation)
-    pixels = torch.from_numpy(np.stack([loaded.images[row] for row in range(count)])).to(device)
-    normalised = (pixels / 255 - images.mean) / images.std
-    compute, passes = partial(joint.vectors, images, texts), itertools.count()
-
-    def ours() -> None:
-        files = ChunkFiles(folder / f"parts-{next(passes)}", {})
-        chunks = chunks_of({"train": count}, 512)
-        own = {"batch_size": batch, "dtype": torch.float32, "device": device}
-        assert extract(compute, {"train": loaded}, chunks, files, **own) == count
-
-    return {"bare": lambda: [images.network.model(part) for part in normalised.split(batch)], "vsehub": ours}
-
-
 @torch.inference_mode()
 def measured(library: str, model: str, options: argparse.Namespace, device: torch.device) -> list[dict]:
     """Times of both sides of a library's model."""
@@ -146,16 +100,11 @@ def main(argv: list[str] | None = None) -> None:
     parser = common.arguments(__doc__)
     parser.add_argument("--batch", type=int, default=16, help="pictures or texts at a time (default: 16)")
     parser.add_argument("--model", default="ViT-B-32", help="a name of open_clip (default: ViT-B-32)")
-    parser.add_argument("--pictures", type=int, default=128, help="files that are extracted (default: 128)")
     options = parser.parse_args(argv)
     device = common.device_of(options.device)
     with tempfile.TemporaryDirectory() as folder:
         models = {"open_clip": options.model, "hf": hf_folder(Path(folder))}
         entries = [one for library, model in models.items() for one in measured(library, model, options, device)]
-        with torch.inference_mode():
-            calls = extracting(options.model, options.batch, options.pictures, device, Path(folder))
-            times = compared(calls, options.pictures, options.rounds, device)
-        entries.append({"library": "open_clip", "side": "files, extract"} | times)
     title = "Joint models as encoders"
     common.report("towers", title, {"entries": entries}, text(entries), device, options.out)
 

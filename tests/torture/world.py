@@ -100,7 +100,7 @@ def commands(base: Path) -> dict[str, Command]:
     vectors = (f"queries={world / 'queries.npy'}", f"items={world / 'items.npy'}", f"out={OUT}")
     known = (*vectors, f"truth={world / 'pairs.csv'}", f"reference={world / 'reference.npy'}")
     scenes = ("data=scenes", "data.size=tiny", "image_encoder=torchvision", "image_encoder.model=resnet18")
-    pieces = ("chunk=8", "batch_size=8", f"out={OUT}")
+    pieces = ("batch_size=8", f"out={OUT}")
     noise = ("loss=max", "data.noise.protocol=captions", "data.noise.rate=0.4")
     made = [
         Command("train", RUN, resume),
@@ -268,5 +268,5 @@ def temporary(folder: Path) -> list[str]:
     return [
         path.relative_to(folder).as_posix()
         for path in (folder.rglob("*") if folder.is_dir() else ())
-        if path.suffix in TEMPORARY or path.name == "parts" or path.name.startswith(".outcomes-")
+        if path.suffix in TEMPORARY or path.name == ".chunks" or path.name.startswith(".outcomes-")
     ]

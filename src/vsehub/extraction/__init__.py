@@ -1,1 +1,1 @@
-"""Features of a data set's pictures, extracted once and written in the layout of VSE++ and SCAN."""
+"""Features or joint vectors of a data set's pictures, computed in chunks and written as files."""

@@ -1,113 +1,79 @@
-"""An extraction in chunks of a few hundred images, shared among processes; a killed extraction can continue."""
+"""Rows that are computed chunk by chunk; each chunk is a file, so that a killed command continues."""
 
-import time
+import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from vsehub.checks import InputError, fail, require
-from vsehub.io.unfinished import UnfinishedWork
+from vsehub.checks import require
+from vsehub.encoders.precision import without_tf32
+from vsehub.io.files import atomic, read_object, write_json
+from vsehub.io.progress import ahead, bar
+from vsehub.io.rows import listed
 
-T = TypeVar("T")
-_POLL_SECONDS = 0.2
-_FEATURES = "features"  # the name of a chunk's array
-
-
-class Chunk(NamedTuple):
-    """Images `start` to `stop` - 1 of a split."""
-
-    split: str
-    start: int
-    stop: int
-
-    @property
-    def name(self) -> str:
-        """The name of the chunk's part of the unfinished work."""
-        return f"{self.split}-{self.start:09d}"
+SETTINGS = "settings.json"
 
 
-def chunks_of(images: Mapping[str, int], size: int) -> list[Chunk]:
-    """Chunks of `size` images, the last of a split smaller. images: the number of images of each split."""
-    return [
-        Chunk(split, start, min(start + size, count))
-        for split, count in images.items()
-        for start in range(0, count, size)
-    ]
+class Work(NamedTuple):
+    """Rows to compute: an array or a list, a function of some of them -> (b, ...), and the name of a row."""
+
+    rows: Any
+    function: Callable[[Any], Tensor]
+    name_of: Callable[[int], str]
 
 
-class Processes(NamedTuple):
-    """This process among those that share the work.
+def begin(folder: Path, settings: Mapping[str, Any], overwrite: bool) -> None:
+    """Keep the chunks in `folder` if they were computed with these settings; discard others.
 
-    rank: its number, from 0. world: the number of processes. local: its rank on this machine, which selects the GPU.
+    Raises InputError if there are chunks of other settings and `overwrite` is false.
     """
-
-    rank: int = 0
-    world: int = 1
-    local: int = 0
-
-    @classmethod
-    def of(cls, environment: Mapping[str, str]) -> "Processes":
-        """From RANK, WORLD_SIZE and LOCAL_RANK; one process without these. Raises InputError for impossible values."""
-        given = {name: environment.get(name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
-        try:
-            rank, world = int(given["RANK"] or 0), int(given["WORLD_SIZE"] or 1)
-            local = rank if given["LOCAL_RANK"] is None else int(given["LOCAL_RANK"])
-        except ValueError as error:
-            raise InputError(f"the environment has {given}; expected whole numbers, as torchrun sets them") from error
-        require(
-            0 <= rank < world and local >= 0 and (given["RANK"] is None) == (given["WORLD_SIZE"] is None),
-            f"the environment has {given}; expected RANK from 0 to WORLD_SIZE - 1, as torchrun sets them, or neither",
-        )
-        return cls(rank, world, local)
-
-    def own(self, work: Sequence[T]) -> list[T]:
-        """The part of `work` that this process does; each piece belongs to one process."""
-        return list(work[self.rank :: self.world])
+    wanted, found = json.loads(json.dumps(settings)), read_object(folder / SETTINGS)
+    other = [key for key in wanted if found.get(key) != wanted[key]]
+    require(
+        overwrite or not found or not other,
+        f"{folder} holds unfinished work with another {listed(other)}. Give that command again to finish it, another "
+        "out=FOLDER, or overwrite=true to discard it",
+    )
+    if other:
+        shutil.rmtree(folder, ignore_errors=True)
+        write_json(folder / SETTINGS, wanted)
 
 
-class ChunkFiles(UnfinishedWork):
-    """The features of the chunks that have been extracted, in a folder that several processes may write to."""
+@torch.inference_mode()
+def compute(folder: Path, name: str, work: Work, size: int, dtype: torch.dtype) -> list[Path]:
+    """The files of all chunks of `size` rows, in order; chunks that are there are not computed again.
 
-    def __init__(self, folder: str | Path, settings: Mapping[str, Any], overwrite: bool = False):
-        super().__init__(folder, settings, overwrite)
-        self.begin()  # before the first chunk is done, to show other commands that the folder is in use
+    name: begins the names of the files. Raises InputError naming rows whose result holds NaN, infinite values or only
+    zeros.
+    """
+    paths = {start: folder / f"{name}-{start:09d}.npy" for start in range(0, len(work.rows), size)}
+    missing = [start for start, path in paths.items() if not path.exists()]
+    chunks = ahead(work.rows[start : start + size] for start in missing)
+    with without_tf32():
+        for start, chunk in zip(missing, bar(f"computing {name}", chunks, len(missing)), strict=True):
+            found = np.ascontiguousarray(work.function(chunk).to(dtype).cpu())
+            flat = found.reshape(len(found), -1)
+            unusable = start + np.flatnonzero(~np.isfinite(flat).all(axis=1) | ~flat.any(axis=1))
+            require(
+                len(unusable) == 0,
+                f"{name}: the results of {listed([work.name_of(row) for row in unusable.tolist()])} hold NaN, infinite "
+                "values or only zeros. Look at these rows and at the weights; try dtype=float32 and precision=32",
+            )
+            with atomic(paths[start]) as file:
+                np.save(file, found)
+    return list(paths.values())
 
-    def done(self, chunk: Chunk) -> bool:
-        """Whether the chunk has been extracted."""
-        return self.path(chunk.name).is_file()
 
-    def write(self, chunk: Chunk, features: np.ndarray) -> None:
-        """Store a chunk's features (stop - start, ...), completely or not at all."""
-        self.store(chunk.name, {_FEATURES: features})
-
-    def read(self, chunk: Chunk) -> np.ndarray:
-        """The chunk's features. Raises InputError if its file is absent or damaged; a damaged file is removed."""
-        stored = self.load(chunk.name)
-        features = None if stored is None else stored.get(_FEATURES)
-        if features is None or features.ndim == 0 or len(features) != chunk.stop - chunk.start:
-            path = self.path(chunk.name)
-            path.unlink(missing_ok=True)
-            fail(f"{path} was damaged and has been removed; run the same command again to extract its images")
-        return features
-
-    def wait(self, chunks: Sequence[Chunk], patience: float, say: Callable[[str], None]) -> None:
-        """Wait until other processes have extracted all chunks.
-
-        say: called with a message if there are chunks to wait for. Raises InputError after `patience` seconds without a
-        new chunk.
-        """
-        missing, since = [one for one in chunks if not self.done(one)], time.monotonic()
-        if missing:
-            say(f"waiting for {len(missing)} chunks of other processes")
-        while missing:
-            time.sleep(_POLL_SECONDS)
-            left = [one for one in missing if not self.done(one)]
-            since = since if len(left) == len(missing) else time.monotonic()
-            missing = left
-            if missing and time.monotonic() - since > patience:
-                fail(
-                    f"for {patience:g} seconds no other process has finished a chunk, and {len(missing)} are missing, "
-                    f"first {missing[0].name}. What is done is kept: give the same command again in every process"
-                )
+def join(chunks: Sequence[Path], rows: int, path: Path) -> None:
+    """Write the arrays of files as one array (rows, ...), one chunk in memory at a time."""
+    first = np.load(chunks[0])
+    header = np.lib.format.header_data_from_array_1_0(first) | {"shape": (rows, *first.shape[1:])}
+    with atomic(path) as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        for chunk in chunks:
+            file.write(np.load(chunk).data)

@@ -56,7 +56,6 @@ CALIBRATION = Kind(
         **{"normalize": (bool, type(None)), "rates": list, "null_scores": list, "best_scores": list},
     },
 )
-EXTRACTION = Kind("an extraction's manifest", 1, {"settings": dict, "files": dict})
 
 
 def read_record(path: Path, kind: Kind, hint: str) -> dict[str, Any]:

@@ -1,0 +1,121 @@
+"""The files of an extraction: features in the layout of VSE++ and SCAN, joint vectors in that of clip-retrieval.
+
+Features: OUT/{train,dev,test}_ims.npy, _caps.txt and _ids.txt, which data=precomp reads. Joint vectors:
+
+    OUT/images/img_emb/img_emb_0.npy    unit vectors of the pictures, a file for each split
+    OUT/images/metadata/metadata_0.parquet    image_path: their ids
+    OUT/texts/text_emb/text_emb_0.npy, OUT/texts/metadata/metadata_0.parquet    the captions: key, caption
+    OUT/train.csv    the pairs of a split, by these ids: query, item
+    OUT/train/images, OUT/train/texts    the files of one split, as links
+
+`rerank` and `diagnose` read queries=OUT/test/texts::text_emb items=OUT/test/images::img_emb truth=OUT/test.csv, and
+data=pairs reads data.images=OUT/images::img_emb data.texts=OUT/texts::text_emb data.splits.train=OUT/train.csv.
+"""
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from vsehub.checks import require
+from vsehub.data.sources import CaptionedImages
+from vsehub.extraction.chunks import join
+from vsehub.io.files import write_text
+from vsehub.io.spreadsheet import csv_text
+
+PREFIXES = {"train": "train", "val": "dev", "test": "test"}
+SIDES = {"images": "img_emb", "texts": "text_emb"}
+MOST_CAPTIONS = 5  # of each image, unless the user names a number
+Chunks = Mapping[str, Sequence[Path]]
+
+
+def feature_files(splits: Sequence[str]) -> list[str]:
+    """The names of all files of features."""
+    return [f"{PREFIXES[split]}_{ending}" for split in splits for ending in ("ims.npy", "caps.txt", "ids.txt")]
+
+
+def vector_files(splits: Sequence[str]) -> list[str]:
+    """The names of all files of joint vectors."""
+    shards = [(split, name) for number, split in enumerate(splits) for side in SIDES for name in _shard(side, number)]
+    names = [name for shard in shards for name in (shard[1], "/".join(shard))]
+    return [*names, *(f"{split}.csv" for split in splits)]
+
+
+def _shard(side: str, number: int) -> tuple[str, str]:
+    """The files of vectors and of metadata of a split."""
+    return f"{side}/{SIDES[side]}/{SIDES[side]}_{number}.npy", f"{side}/metadata/metadata_{number}.parquet"
+
+
+def captions_each(splits: Mapping[str, CaptionedImages], wanted: int | None) -> int:
+    """The number of captions of every image: `wanted`; None: the fewest that any image has, at most 5.
+
+    Raises InputError if an image has fewer.
+    """
+    least = min(
+        np.bincount(loaded.image_index, minlength=len(loaded.images)).min().item() for loaded in splits.values()
+    )
+    each = min(least, MOST_CAPTIONS) if wanted is None else wanted
+    require(1 <= each <= least, f"captions is {each}; expected 1 to {least}, the fewest captions that an image has")
+    return each
+
+
+def first_captions(loaded: CaptionedImages, most: int) -> CaptionedImages:
+    """The split with at most the first `most` captions of each image, image by image."""
+    order = np.argsort(loaded.image_index, kind="stable")
+    images = loaded.image_index[order]
+    order = order[np.arange(len(order)) - np.searchsorted(images, images) < most]
+    return replace(
+        loaded, captions=[loaded.text_of(row) for row in order.tolist()], image_index=loaded.image_index[order]
+    )
+
+
+def write_features(folder: Path, splits: Mapping[str, CaptionedImages], chunks: Chunks) -> None:
+    """Write the features of each split's images, the captions, as many of each image, and the images' names."""
+    for split, loaded in splits.items():
+        features, captions, ids = (folder / name for name in feature_files([split]))
+        join(chunks[split], len(loaded.images), features)
+        write_text(captions, "".join(f"{' '.join(one.split())}\n" for one in loaded.captions))
+        if loaded.names is not None:
+            write_text(ids, "".join(f"{name}\n" for name in loaded.names))
+
+
+def write_vectors(folder: Path, splits: Mapping[str, CaptionedImages], chunks: Chunks) -> None:
+    """Write the vectors of each split's images and captions, their ids, and the pairs. chunks: by "SPLIT-SIDE"."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    ids = image_ids(splits)
+    for number, (split, loaded) in enumerate(splits.items()):
+        keys = [f"{split}-{row}" for row in range(len(loaded.captions))]
+        columns = {"images": {"image_path": ids[split]}, "texts": {"key": keys, "caption": list(loaded.captions)}}
+        for side, table in columns.items():
+            vectors, metadata = _shard(side, number)
+            for name in (vectors, metadata):
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            join(chunks[f"{split}-{side}"], len(next(iter(table.values()))), folder / vectors)
+            parquet.write_table(pa.table(table), folder / metadata)
+            for name in (vectors, metadata):
+                _link(folder / name, folder / split / name)
+        pairs = ((keys[text], ids[split][image]) for image, text in loaded.training_pairs().tolist())
+        write_text(folder / f"{split}.csv", csv_text(("query", "item"), pairs))
+
+
+def image_ids(splits: Mapping[str, CaptionedImages]) -> dict[str, list[str]]:
+    """The ids of the images of each split: their names, after the split and the row if names repeat."""
+    names = {split: [loaded.name_of(row) for row in range(len(loaded.images))] for split, loaded in splits.items()}
+    every = [name for own in names.values() for name in own]
+    if len(set(every)) == len(every):
+        return names
+    return {split: [f"{split}/{row}/{name}" for row, name in enumerate(own)] for split, own in names.items()}
+
+
+def _link(file: Path, path: Path) -> None:
+    """Link the file to another path; copy it where the disk has no links."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(file, path)
+    except OSError:
+        shutil.copyfile(file, path)
