@@ -1,11 +1,13 @@
 """What needs nothing heavy is refused before torch is imported, which takes seconds."""
 
 import json
+import resource
 import subprocess
 import sys
 
 import pytest
 
+CPU = 3  # seconds; a second on a free machine
 RUN = """
 import importlib.util, io, json, os, sys
 from vsehub.cli import app  # what each command imports
@@ -52,7 +54,8 @@ REFUSED = [
     ("train data=precomp", "data.root is not set"),
     ("train seed=1.5", "seed is 1.5; expected a whole number"),
     ("train final_split=tset", "final_split is 'tset'"),
-    ("train loss=hall", "loss=hall is not a choice"),
+    ("train loss=hall", "loss/hall"),
+    ("train loss.gama=3", "loss.gama"),
     ("evaluate checkpoint=absent", "checkpoint: no such file"),
     ("evaluate checkpoint=x.npy", "checkpoint: no such file"),
     ("search checkpoint=absent dog", "checkpoint: no such file"),
@@ -92,3 +95,13 @@ def test_refused_without_torch(words, message, told):
 def test_what_to_install(told):
     for package in ("wandb", "tensorboard"):
         assert f"'vsehub[{package}]'" in told[f"train logger={package}"][1]
+
+
+@pytest.mark.parametrize("words", ["train loss=hall", "train loss.gama=3", "rerank --help"])
+def test_answers_take_little_time(words, tmp_path, environment):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, "-m", "vsehub", *words.split()]
+    status = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True).returncode
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert status == (0 if "--help" in words else 2)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < CPU

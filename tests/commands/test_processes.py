@@ -19,7 +19,7 @@ from run_files import rows
 
 from vsehub.checks import InputError
 from vsehub.cli.launch import of_failures
-from vsehub.cli.overrides import readable, text_of
+from vsehub.cli.overrides import override, text_of
 from vsehub.data import Scenes
 from vsehub.encoders import ImageCNN
 from vsehub.training.build import require_divisible
@@ -165,13 +165,9 @@ def test_a_process_ends_with_its_starter(environment, asked):
     wait_for(lambda: not runs(started), 20)
 
 
-def test_resume_is_read_as_the_user_and_as_the_command_write_it():
-    for written in ("out", "a b", "it's", "a,b", "${x}", r"\${x}", "[1]x", "1.0"):
-        assert text_of(f"resume={written}", "train") == written
-        (again,) = readable([f"resume={written}"])
-        assert text_of(again, "train") == written
-        assert readable([again]) == [again]
-    assert text_of("resume=null", "train") is None
+@pytest.mark.parametrize("folder", ["out", "a b", "it's", "a,b", "${x}", r"\${x}", "[1]x", "1.0", "/a/b=c"])
+def test_a_folder_with_odd_signs_can_be_resumed(folder):
+    assert text_of(override("resume", folder)) == folder
 
 
 def wait_for(condition, seconds=200):

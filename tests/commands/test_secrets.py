@@ -212,6 +212,12 @@ def test_a_configuration_of_ones_own(run, served, tmp_path):
     assert all(served.asked)
 
 
+def test_a_quoted_connection_string_is_masked(run, served):
+    own = address(FORMS[0], served, "a.npy")
+    keywords = f"index_uri='host=127.0.0.1 port=1 password={CANARY}'"
+    run("rerank", f"queries={own}", f"items={own}", "criterion=csls", "index=pgvector", keywords, status=2)
+
+
 def test_an_address():
     """What is shown and what is opened, also where two look alike; a masked one that nobody gave is refused."""
     for text, shown in (

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import re
 import select
 import signal
 import sys
@@ -17,14 +16,14 @@ from typing import NoReturn
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from vsehub.checks import InputError, is_out_of_memory
-from vsehub.cli import launch
-from vsehub.cli.nodes import hide_secrets
-from vsehub.cli.overrides import check, config_dir, explained, one_of_each, ordered, readable, refuse_unknown
+from vsehub.checks import InputError, boolean, is_out_of_memory, require
+from vsehub.cli import help, launch  # noqa: F401 (`help` registers resolvers)
+from vsehub.cli.nodes import config_dirs, hide_secrets, leaves, plain
+from vsehub.cli.overrides import explained, ordered
 from vsehub.cli.signals import INTERRUPTED, TERMINATED, Terminated, answered, forget_interrupt
 from vsehub.components import conf_folder
 from vsehub.io.address import masked
@@ -32,36 +31,11 @@ from vsehub.io.files import is_full_disk, write_text
 from vsehub.io.progress import shown
 
 BAD_INPUT, FAILED = 2, 1
-# Libraries that raise Python's own error classes when they refuse a setting.
-_LIBRARIES = ("torch", "pytorch_lightning", "lightning_fabric", "torchvision", "faiss", "wandb")
-# What torch and numpy say of the memory that they did not get.
-_ASKED = re.compile(r"allocate (?P<count>[\d.]+) ?(?P<unit>bytes|[KMGTPE]iB)", re.IGNORECASE)
-# Command -> which of its settings lowers the memory that it takes.
-_LOWER = {
-    "train": "set loader.chunk, loader.batch_size, loader.eval_batch_size or bank.fraction lower",
-    "evaluate": "set eval_batch_size lower",
-    "extract": "set batch_size lower",
-    "encode": "set eval_batch_size lower",
-    "search": "set eval_batch_size lower",
-    "rerank": "set k lower, give fewer reference queries, or divide the items with engine=ray",
-    "diagnose": "set k lower, name fewer criteria, or give fewer reference queries",
-    "export": "set k lower, or give fewer queries or reference queries",
-    "serve": "set sample or eval_batch_size lower",
-    "calibrate": "give fewer queries or reference queries",
-    "add": "add the items in several parts",
-}
-_WITHOUT_CHECK = {"--hydra-help", "--version"}
 
 
 def run(task: Callable[[DictConfig], float | None], config: str) -> None:
-    """Run `task` with the composed configuration named `config`, after checking the command line."""
-    arguments = ordered(sys.argv[1:])
-    if not launch.launched():  # `launch` gives arguments that have been made readable
-        arguments = readable(arguments)
-    sys.argv = [sys.argv[0], *arguments]
-    folders = [conf_folder(), *config_dir(arguments)]
-    if not _WITHOUT_CHECK & set(arguments):
-        check(config, folders, arguments)
+    """Run `task` with the composed configuration named `config`."""
+    sys.argv[1:] = ordered(sys.argv[1:])
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra lets errors through, to `boundary`
 
     @wraps(task)
@@ -69,18 +43,23 @@ def run(task: Callable[[DictConfig], float | None], config: str) -> None:
         with boundary(), shown(_is_first()):  # inside Hydra, which would print its own message first
             hide_secrets(cfg)
             hide_notes()
+            require_read(cfg, config)
             return task(cfg)
 
-    try:
-        if {"--help", "-h"} & set(arguments):
-            from vsehub.cli.help import help_text
+    hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=config)(guarded)()
 
-            print(help_text(config, folders, one_of_each(config, arguments)))
-            return
-        hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=config)(guarded)()
-    except HydraException:
-        refuse_unknown(config, folders, arguments)
-        raise
+
+def require_read(cfg: DictConfig, config: str) -> None:
+    """Raise InputError for a word where true or false is expected, and for a yaml that Hydra does not read."""
+    for key, default in leaves(plain(OmegaConf.load(conf_folder() / f"{config}.yaml"), resolve=False)):
+        if isinstance(default, bool) and not key.startswith("hydra."):
+            boolean(key, OmegaConf.select(cfg, key))
+    for path in [path for folder in config_dirs() for path in folder.glob("*/**/*.yaml")]:
+        ours = conf_folder() / path.parent.name / path.name
+        require(
+            not ours.is_file() or path.read_bytes() == ours.read_bytes(),
+            f"--config-dir: {path} is not read, since vsehub has {path.parent.name}/{path.name} itself; rename it",
+        )
 
 
 def _is_first() -> bool:
@@ -91,12 +70,11 @@ def _is_first() -> bool:
 def hide_notes() -> None:
     """Mask the addresses in the files that Hydra has written of the job: the user's own may have held some."""
     hydra_config = HydraConfig.get()
-    if hydra_config.output_subdir is None:
-        return
-    for file in (Path(hydra_config.runtime.output_dir) / hydra_config.output_subdir).glob("*.yaml"):
-        text = file.read_text(encoding="utf-8")
-        if masked(text) != text:
-            write_text(file, masked(text))
+    if hydra_config.output_subdir is not None:
+        for file in (Path(hydra_config.runtime.output_dir) / hydra_config.output_subdir).glob("*.yaml"):
+            text = file.read_text(encoding="utf-8")
+            if masked(text) != text:
+                write_text(file, masked(text))
 
 
 @contextmanager
@@ -117,7 +95,7 @@ def boundary() -> Iterator[None]:
         if os.environ.get("VSEHUB_TRACEBACK") == "1":
             raise
         forget_interrupt()
-        end(*reported(_stop_behind(error) or error))
+        end(*reported(error))
 
 
 def _stop_late(number: int) -> None:
@@ -129,99 +107,53 @@ def _stop_late(number: int) -> None:
     os._exit(status)
 
 
-def _behind(error: BaseException | None) -> Iterator[BaseException]:
+def _behind(error: BaseException) -> list[BaseException]:
     """The error with its causes and contexts, each once: an error that was unwrapped and raised again forms a ring."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = error.__cause__ or error.__context__
-
-
-def _stop_behind(error: BaseException) -> BaseException | None:
-    """The signal that caused an error, or None: a library may have replaced it by its own error."""
-    return next((one for one in _behind(error) if isinstance(one, Terminated | KeyboardInterrupt)), None)
+    found: list[BaseException] = []
+    following: BaseException | None = error
+    while following is not None and following not in found:
+        found.append(following)
+        following = following.__cause__ or following.__context__
+    return found
 
 
 def reported(error: BaseException) -> tuple[str, int]:
     """The line that reports an error, and the exit status."""
-    if isinstance(error, InputError):
-        return str(error), BAD_INPUT
-    if isinstance(error, launch.Failed):
-        return str(error), FAILED
+    behind = _behind(error)
+    # A library may have replaced a signal by an error of its own.
+    stop = next((one for one in behind if isinstance(one, Terminated | KeyboardInterrupt)), None)
+    if stop is not None:
+        what, status = ("terminated", TERMINATED) if isinstance(stop, Terminated) else ("interrupted", INTERRUPTED)
+        again = launch.Folder.continued_by()
+        goes_on = "a command that can continue does so when it is run again" if again is None else f"`{again}` goes on"
+        return f"{what}; complete files were kept, and {goes_on}", status
+    if isinstance(error, InputError | launch.Failed):
+        return str(error), BAD_INPUT if isinstance(error, InputError) else FAILED
     if launch.is_lost(error):
         from vsehub.training.processes import LOST  # it is imported already
 
         return "another process of this training has ended, and so this one cannot go on", LOST
-    if isinstance(error, KeyboardInterrupt | Terminated):
-        what, status = ("terminated", TERMINATED) if isinstance(error, Terminated) else ("interrupted", INTERRUPTED)
-        again = launch.Folder.continued_by()
-        goes_on = "a command that can continue does so when it is run again" if again is None else f"`{again}` goes on"
-        return f"{what}; complete files were kept, and {goes_on}", status
     if isinstance(error, HydraException | OmegaConfBaseException | YAMLError):
         return explained(error), BAD_INPUT
+    line = " ".join(str(error).split())[:500].rstrip(".")
     if is_full_disk(error):
-        return f"the disk is full ({_file(error) or 'while writing'}). Free space, then run the command again", FAILED
-    if refused := next((one for one in _behind(error) if is_out_of_memory(one)), None):
-        return _out_of_memory(refused), FAILED
-    if isinstance(error, BrokenPipeError):
-        return "the program that read the output has ended", FAILED
+        return f"the disk is full. Free space, then run the command again ({line})", FAILED
+    if any(map(is_out_of_memory, behind)):
+        return f"out of memory. Close other programs, or use smaller batches or fewer items ({line})", FAILED
     if isinstance(error, OSError):
-        named = _file(error)
-        return f"{named + ': ' if named else ''}{error.strerror or error}", FAILED
-    if isinstance(error, UnicodeError):
-        return f"a text is not in the expected encoding: {error}", BAD_INPUT
-    if isinstance(error, ImportError) and not str(error.name or "").startswith("vsehub"):
-        return f"a required package is not installed or cannot be loaded: {_line(error)}", FAILED
-    log = _log_of(error)
-    own_class = type(error).__module__.split(".")[0] in _LIBRARIES
-    refusal = own_class or isinstance(error, ValueError | TypeError | RuntimeError | AssertionError)
-    if _library(error) in _LIBRARIES and refusal:
-        return f"{_library(error)} refuses: {_line(error)}. The traceback: {log}", BAD_INPUT
-    return (
-        f"{type(error).__name__}: {_line(error)}. This is a bug in vsehub, not your mistake; its traceback: {log}",
-        FAILED,
-    )
-
-
-def _out_of_memory(error: BaseException) -> str:
-    """How much was asked for, as far as the error says it, where, and which settings of the command take less."""
-    asked = _ASKED.search(str(error))
-    given = ""
-    if asked:
-        in_bytes = asked["unit"] == "bytes"
-        count, unit = (float(asked["count"]) / 2**30, "GiB") if in_bytes else (float(asked["count"]), asked["unit"])
-        given = f", {count:,.1f} {unit} more were asked for"
-    device = "the GPU" if "CUDA" in str(error) or "HIP" in str(error) else "this machine"
-    command = sys.argv[0].split()[-1]
-    lower = _LOWER.get(command, "use smaller batches or fewer items")
-    return f"out of memory on {device}{given}. Close other programs, or {lower}"
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:500].rstrip(".")
-
-
-def _file(error: BaseException) -> str | None:
-    named = (one.filename for one in _behind(error) if isinstance(one, OSError) and one.filename is not None)
-    return next(map(str, named), None)
-
-
-def _library(error: BaseException) -> str:
-    """The package of the code that raised the error."""
-    frames = list(traceback.walk_tb(error.__traceback__))
-    return frames[-1][0].f_globals.get("__name__", "").split(".")[0] if frames else ""
+        return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else line, FAILED
+    return f"{type(error).__name__}: {line}. The traceback: {_log_of(error)}", FAILED
 
 
 def _log_of(error: BaseException) -> str:
     """The path of a file with the traceback; "above" if it cannot be written and goes to stderr instead."""
-    text = "".join(traceback.format_exception(error))
+    text = masked(f"{' '.join(sys.argv)}\n\n{''.join(traceback.format_exception(error))}")
     try:
         with tempfile.NamedTemporaryFile("w", prefix="vsehub-", suffix=".log", delete=False, encoding="utf-8") as file:
-            file.write(masked(f"{' '.join(sys.argv)}\n\n{text}"))
+            file.write(text)
             return file.name
     except OSError:
-        sys.stderr.write(masked(text))
+        sys.stderr.write(text)
         return "above"
 
 

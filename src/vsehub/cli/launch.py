@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from vsehub.checks import InputError, require
-from vsehub.cli.overrides import MULTIRUN, quoted
+from vsehub.cli.overrides import MULTIRUN, override, quoted
 from vsehub.cli.signals import STARTED_BY
 
 _ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
@@ -68,7 +68,7 @@ class Folder:
         """The command that continues the run which has begun in this process, None if there is none."""
         if cls.of_run is None or not (cls.of_run / "run.json").exists():
             return None
-        return shlex.join(["vsehub", "train", f"resume={cls.of_run}"])
+        return shlex.join(["vsehub", "train", override("resume", str(cls.of_run))])
 
     @classmethod
     def tell(cls, folder: str | None) -> None:
@@ -117,7 +117,7 @@ def of_folder(arguments: list[str], folder: str) -> list[str]:
 def launch(processes: int, arguments: list[str], folder: Path) -> None:
     """Run `vsehub train` with these arguments as several processes on this machine, in a folder that this one holds.
 
-    arguments: as Hydra reads them, see `overrides.readable`; the processes take them as they are.
+    arguments: as Hydra reads them.
     One that ends ends the others. Raises InputError or Failed with the words of the one that ended first.
     """
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException

@@ -85,9 +85,11 @@ def main() -> None:
     sys.argv = [f"vsehub {command}", *(set_aside(one, several) for one in arguments[1:])]
     keep_typed(sys.argv)
     from vsehub.cli.app import boundary
+    from vsehub.cli.overrides import with_quoted_addresses
 
     with boundary():
         require_working_folder()
+        sys.argv[1:] = [with_quoted_addresses(one, several) for one in sys.argv[1:]]
         import_module(f"vsehub.cli.{command.replace('-', '_')}").main()
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from vsehub.cli.embeddings import Settings
+from vsehub.cli.overrides import override
 
 CHOSEN_FROM = 50  # queries with answers, by which criterion=auto chooses
 
@@ -40,7 +41,7 @@ def next_steps(settings: Settings, record: dict[str, Any]) -> list[dict[str, str
 
 
 def _step(command: str, given: dict[str, str], own: dict[str, str], why: str) -> dict[str, str]:
-    words = [f"{name}={value}" for name, value in (given | own).items()]
+    words = [override(name, value) for name, value in (given | own).items()]
     return {"command": shlex.join(["vsehub", command, *words]), "why": why}
 
 

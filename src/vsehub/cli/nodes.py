@@ -71,7 +71,7 @@ def components(trust: str | Sequence[str] | None = None, places: Sequence[str] =
     places: files and folders that a checkpoint may name too.
     """
     given: list[Any] = list(plain(trust)) if OmegaConf.is_list(trust) else [] if trust is None else [trust]
-    return Components([conf_folder(), *_config_dir()], [*given, *places])
+    return Components([conf_folder(), *config_dirs()], [*given, *places])
 
 
 def base_models(cfg: DictConfig) -> list[str]:
@@ -80,7 +80,7 @@ def base_models(cfg: DictConfig) -> list[str]:
     return [one for one in named if isinstance(one, str) and Path(one).exists()]
 
 
-def _config_dir() -> list[Path]:
+def config_dirs() -> list[Path]:
     """The folder of --config-dir, from Hydra's state: a job in another process has no command line to read."""
     if not HydraConfig.initialized():
         return []

@@ -13,8 +13,8 @@ from omegaconf import DictConfig, OmegaConf
 from vsehub.checks import fail, one_of, require, whole_seed
 from vsehub.cli import app, launch
 from vsehub.cli.digest import digest
-from vsehub.cli.nodes import base_models, components, plain
-from vsehub.cli.overrides import MULTIRUN, config_dir, ordered, quoted, text_of
+from vsehub.cli.nodes import base_models, components, config_dirs, plain
+from vsehub.cli.overrides import MULTIRUN, quoted, text_of
 from vsehub.cli.resume import data_choice, last_checkpoint, require_same_data, resumed, run_record
 from vsehub.cli.run_folder import RunFolder, forget_start, require_means, require_read, require_training
 from vsehub.cli.sweep import in_sweep, summary, swept
@@ -47,12 +47,12 @@ def main() -> None:
 
 def command() -> None:
     """Run the command; with resume=FOLDER only that folder is written to."""
-    folder = next((text_of(argument, "train") for argument in sys.argv if argument.startswith("resume=")), None)
+    folder = next((text_of(argument) for argument in sys.argv if argument.startswith("resume=")), None)
     if folder:
         changes = [one for one in sys.argv[1:] if not one.startswith("resume=")]
         require(not MULTIRUN & set(changes), "resume continues one run; omit -m")
-        placed = [one for one in changes if one.startswith(("hydra.run.dir=", "hydra.output_subdir="))]
-        require(not placed, f"resume continues in the run's own folder; omit {' '.join(placed)}")
+        moved = [one for one in changes if one.startswith(("hydra.run.dir=", "hydra.output_subdir="))]
+        require(not moved, f"resume continues in the run's own folder; omit {' '.join(moved)}")
         if finished(Path(folder), changes):
             return
         sys.argv += [f"hydra.run.dir={quoted(folder)}", "hydra.output_subdir=null"]
@@ -246,8 +246,7 @@ def own_arguments(folder: Path, before: dict[str, Any] | None) -> list[str]:
     if before is not None and in_sweep():
         trust = [one for one in HydraConfig.get().overrides.task if one.startswith("trust=")]
         return [f"resume={quoted(str(folder))}", *trust]
-    own = list(HydraConfig.get().overrides.task)
-    return [*(f"--config-dir={one}" for one in config_dir(ordered(sys.argv[1:]))), *own]
+    return [*(f"--config-dir={one}" for one in config_dirs()), *HydraConfig.get().overrides.task]
 
 
 def run_label(choices: Mapping[str, str]) -> str:

@@ -47,7 +47,7 @@ _KEYWORDS = re.compile(rf"\s*(?:[\w-]+\s*=\s*(?:{_VALUE})\s*)+")
 _OF_POSTGRES = re.compile(r"(?:^|\s)(?:host|hostaddr|dbname|user|password|passfile|service)\s*=", re.IGNORECASE)
 _START = r"[A-Za-z][A-Za-z0-9+.-]{1,40}:/+"  # bounded: a text of letters alone is searched from each of them
 _IN_TEXT = re.compile(rf"{_START}[^\s'\"<>]*[^\s'\"<>).,;:!]")
-_IN_WORD = re.compile(
+IN_WORD = re.compile(
     rf"(?P<quote>['\"])(?P<quoted>{_START}(?:\\.|(?!(?P=quote)).)*)(?P=quote)|{_START}[^\s,\]}}'\"]*", re.DOTALL
 )
 _ESCAPED = re.compile(r"\\(?=[\\()\[\]{}:=, '\"])")  # a backslash before characters that Hydra's grammar would misread
@@ -153,10 +153,8 @@ def masked(text: str) -> str:
     for shown, whole in sorted(kept.items(), key=lambda one: -len(one[1])):
         text = text.replace(whole, shown)
     for secret in sorted(Address._secrets, key=len, reverse=True):
-        if len(secret) >= _LONG:
-            text = text.replace(secret, MASK)
-        else:
-            text = re.sub(rf"(?<![A-Za-z0-9]){re.escape(secret)}(?![A-Za-z0-9])", MASK, text)
+        within = re.escape(secret)
+        text = re.sub(within if len(secret) >= _LONG else rf"(?<![A-Za-z0-9]){within}(?![A-Za-z0-9])", MASK, text)
     return _IN_TEXT.sub(lambda found: _masked_address(found[0], []), text)
 
 
@@ -166,25 +164,28 @@ def set_aside(argument: str, several: bool = False) -> str:
     several: whether commas separate values, as they do in a sweep.
     """
     key, sign, value = argument.partition("=")
+    if value[:1] in ("'", '"') and _is_keywords(value[1:-1]):
+        value = _ESCAPED.sub("", value[1:-1])
     if re.match(_START, value):
         value = _ESCAPED.sub("", value)  # Hydra would read these
-    return f"{key}={without_secrets(value, several)}" if sign else argument
+    return f"{key}={without_secrets(value, several)}" if sign else masked(argument)
+
+
+def is_address(text: str) -> bool:
+    """Whether a text as a whole is a URI or a connection string of Postgres."""
+    return re.match(_START, text) is not None or _is_keywords(text)
 
 
 def without_secrets(value: str, several: bool = False) -> str:
     """The value of a setting with masked addresses; see `set_aside`."""
-    if not several and (re.match(_START, value) or _is_keywords(value)):
-        shown = str(Address(value))
-    else:
-        shown = _IN_WORD.sub(_set_aside, value)
+    shown = str(Address(value)) if not several and is_address(value) else IN_WORD.sub(_set_aside, value)
     if shown != value:
         os.environ[SHARED] = json.dumps(json.loads(os.environ.get(SHARED, "{}")) | Address._kept)
     return shown
 
 
 def _set_aside(found: re.Match[str]) -> str:
-    mark = found["quote"] or ""
-    return f"{mark}{Address(_ESCAPED.sub('', found['quoted'] or found[0]))}{mark}"
+    return f"{found['quote'] or ''}{Address(_ESCAPED.sub('', found['quoted'] or found[0]))}{found['quote'] or ''}"
 
 
 def mask_output() -> None:
