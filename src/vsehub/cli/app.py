@@ -2,7 +2,6 @@
 
 import logging
 import os
-import select
 import signal
 import sys
 import tempfile
@@ -27,7 +26,7 @@ from vsehub.cli.overrides import explained, ordered
 from vsehub.cli.signals import INTERRUPTED, TERMINATED, Terminated, answered, forget_interrupt
 from vsehub.components import conf_folder
 from vsehub.io.address import masked
-from vsehub.io.files import is_full_disk, write_text
+from vsehub.io.files import causes, is_full_disk, write_text
 from vsehub.io.progress import shown
 
 BAD_INPUT, FAILED = 2, 1
@@ -40,7 +39,8 @@ def run(task: Callable[[DictConfig], float | None], config: str) -> None:
 
     @wraps(task)
     def guarded(cfg: DictConfig) -> float | None:
-        with boundary(), shown(_is_first()):  # inside Hydra, which would print its own message first
+        first = launch.number() == 0 and os.environ.get("LOCAL_RANK", "0") == "0"  # whose terminal shows bars
+        with boundary(), shown(first):  # inside Hydra, which would print its own message first
             hide_secrets(cfg)
             hide_notes()
             require_read(cfg, config)
@@ -60,11 +60,6 @@ def require_read(cfg: DictConfig, config: str) -> None:
             not ours.is_file() or path.read_bytes() == ours.read_bytes(),
             f"--config-dir: {path} is not read, since vsehub has {path.parent.name}/{path.name} itself; rename it",
         )
-
-
-def _is_first() -> bool:
-    """Whether this process is the first of those that work together, on whose terminal bars are shown."""
-    return launch.number() == 0 and os.environ.get("LOCAL_RANK", "0") == "0"
 
 
 def hide_notes() -> None:
@@ -102,24 +97,13 @@ def _stop_late(number: int) -> None:
     """End the process in whatever it does; a SIGKILL would leave the same files."""
     message, status = reported(Terminated() if number == signal.SIGTERM else KeyboardInterrupt())
     with suppress(OSError, ValueError):
-        if not launch.noted(message) and select.select([], [sys.stderr], [], 0)[1]:
-            os.write(sys.stderr.fileno(), f"{sys.argv[0]}: {message}\n".encode())
+        launch.noted(message) or os.write(sys.stderr.fileno(), f"{sys.argv[0]}: {message}\n".encode())
     os._exit(status)
-
-
-def _behind(error: BaseException) -> list[BaseException]:
-    """The error with its causes and contexts, each once: an error that was unwrapped and raised again forms a ring."""
-    found: list[BaseException] = []
-    following: BaseException | None = error
-    while following is not None and following not in found:
-        found.append(following)
-        following = following.__cause__ or following.__context__
-    return found
 
 
 def reported(error: BaseException) -> tuple[str, int]:
     """The line that reports an error, and the exit status."""
-    behind = _behind(error)
+    behind = causes(error)
     # A library may have replaced a signal by an error of its own.
     stop = next((one for one in behind if isinstance(one, Terminated | KeyboardInterrupt)), None)
     if stop is not None:
@@ -142,19 +126,9 @@ def reported(error: BaseException) -> tuple[str, int]:
         return f"out of memory. Close other programs, or use smaller batches or fewer items ({line})", FAILED
     if isinstance(error, OSError):
         return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else line, FAILED
-    return f"{type(error).__name__}: {line}. The traceback: {_log_of(error)}", FAILED
-
-
-def _log_of(error: BaseException) -> str:
-    """The path of a file with the traceback; "above" if it cannot be written and goes to stderr instead."""
-    text = masked(f"{' '.join(sys.argv)}\n\n{''.join(traceback.format_exception(error))}")
-    try:
-        with tempfile.NamedTemporaryFile("w", prefix="vsehub-", suffix=".log", delete=False, encoding="utf-8") as file:
-            file.write(text)
-            return file.name
-    except OSError:
-        sys.stderr.write(text)
-        return "above"
+    with tempfile.NamedTemporaryFile("w", prefix="vsehub-", suffix=".log", delete=False, encoding="utf-8") as log:
+        log.write(masked(f"{' '.join(sys.argv)}\n\n{''.join(traceback.format_exception(error))}"))
+    return f"{type(error).__name__}: {line}. The traceback: {log.name}", FAILED
 
 
 def end(message: str, status: int = BAD_INPUT) -> NoReturn:

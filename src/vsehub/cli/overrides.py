@@ -61,15 +61,10 @@ def bare_texts(arguments: Sequence[str]) -> list[str]:
 
 def with_texts(arguments: Sequence[str], key: str) -> list[str]:
     """The arguments, with all texts collected in one list `key=[...]`: bare texts, and TEXT of `key=TEXT`."""
-    bare, texts, rest = set(bare_texts(arguments)), [], []
-    for argument in arguments:
-        name, _, value = argument.partition("=")
-        own = name == key and not value.startswith("[")
-        if own or argument in bare:
-            texts.append(value if own else argument)
-        else:
-            rest.append(argument)
-    return [*rest, f"{key}=[{','.join(map(quoted, texts))}]"] if texts else rest
+    bare, own = bare_texts(arguments), re.compile(rf"{key}=(?!\[)")
+    taken = [one for one in arguments if one in bare or own.match(one)]
+    texts = ",".join(quoted(one.removeprefix(f"{key}=")) for one in taken)
+    return [*(one for one in arguments if one not in taken), *([f"{key}=[{texts}]"] if taken else [])]
 
 
 def explained(error: BaseException) -> str:

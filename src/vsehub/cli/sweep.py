@@ -3,15 +3,13 @@
 import json
 import logging
 import re
-import shutil
 import sys
 import traceback
-from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from filelock import FileLock, Timeout
 from hydra.core.hydra_config import HydraConfig
@@ -27,23 +25,13 @@ from vsehub.cli.overrides import quoted
 from vsehub.cli.resume import recorded
 from vsehub.cli.run_folder import require_means, require_read
 from vsehub.io.address import Address, masked
-from vsehub.io.files import LOCK, claimed, is_full_disk, write_json, write_text
+from vsehub.io.files import LOCK, is_full_disk, write_text
 from vsehub.io.records import RUN, read_record
 from vsehub.recipes import decides
 
 log = logging.getLogger(__name__)
 
-FINISHED, SKIPPED, FAILED, NOT_RETRIED, STOPPED = "finished", "skipped", "failed", "not retried", "stopped"
 TRACEBACK = "traceback.txt"  # marks a run that failed; one that was killed or interrupted has none
-
-
-class Outcome(NamedTuple):
-    """The outcome of a run. state: one of the five above. value: its best validation rsum, None where it failed."""
-
-    state: str
-    folder: str
-    value: float | None = None
-    error: str = ""
 
 
 def swept(task: Callable[[DictConfig], float]) -> Callable[[DictConfig], float | None]:
@@ -53,17 +41,9 @@ def swept(task: Callable[[DictConfig], float]) -> Callable[[DictConfig], float |
     def job(cfg: DictConfig) -> float | None:
         if not in_sweep():
             return task(cfg)
-        hydra_config = HydraConfig.get()
-        folder = Path(hydra_config.runtime.output_dir)
-        noted = outcomes(hydra_config.sweep.dir, hydra_config.callbacks["sweep"].began) / f"{hydra_config.job.num}.json"
-        try:
-            with locked(folder):
-                outcome = run(task, cfg, folder)
-        except (KeyboardInterrupt, SystemExit):  # stopped from outside, and the sweep with it
-            write_json(noted, Outcome(STOPPED, str(folder))._asdict())
-            raise
-        write_json(noted, outcome._asdict())
-        return outcome.value
+        folder = Path(HydraConfig.get().runtime.output_dir)
+        with locked(folder):
+            return run(task, cfg, folder)
 
     return job
 
@@ -73,38 +53,27 @@ def in_sweep() -> bool:
     return not OmegaConf.is_missing(HydraConfig.get().job, "num")
 
 
-def outcomes(sweep: str, began: str) -> Path:
-    """The folder for the outcomes of the jobs of one start of a sweep, removed at its end."""
-    return Path(sweep) / f".outcomes-{began}"
+def run(task: Callable[[DictConfig], float], cfg: DictConfig, folder: Path) -> float | None:
+    """Do what is left of the run in `folder`; returns its best validation rsum, None where it failed.
 
-
-def run(task: Callable[[DictConfig], float], cfg: DictConfig, folder: Path) -> Outcome:
-    """Do what is left of the run in `folder`. Only a full disk ends the sweep, since every run would fail."""
-    crash = folder / TRACEBACK
-    try:
-        done = finished_rsum(cfg, folder)
-    except InputError as error:  # another run lies there, which is not to be marked
-        log.error("%s", error)
-        return Outcome(FAILED, str(folder), error=masked(str(error)))
+    Only a full disk ends the sweep, since every run would fail, and a folder that holds another run.
+    """
+    crash, done = folder / TRACEBACK, finished_rsum(cfg, folder)
     if done is not None:
         print(f"skipped, it is finished: {folder}")
-        return Outcome(SKIPPED, str(folder), done)
+        return done
     if crash.is_file() and not cfg.retry_failed:
-        reason = crash.read_text(encoding="utf-8").rstrip().splitlines()[-1].removeprefix("vsehub.checks.InputError: ")
-        print(f"not retried, it failed before: {folder} ({reason}); retry_failed=true tries it again")
-        return Outcome(NOT_RETRIED, str(folder), error=reason)
+        print(f"not retried, it failed before: {folder}; retry_failed=true tries it again")
+        return None
     crash.unlink(missing_ok=True)
     try:
-        return Outcome(FINISHED, str(folder), task(cfg))
+        return task(cfg)
     except Exception as error:
         if is_full_disk(error):
             raise
         write_text(crash, masked(traceback.format_exc()))
-        if isinstance(error, InputError):
-            log.error("%s failed: %s", folder, error)
-            return Outcome(FAILED, str(folder), error=masked(str(error)))
-        log.exception("%s failed", folder)
-        return Outcome(FAILED, str(folder), error=masked(traceback.format_exception_only(error)[-1].strip()))
+        log.error("%s failed: %s", folder, error, exc_info=not isinstance(error, InputError))
+        return None
 
 
 def finished_rsum(cfg: DictConfig, folder: Path) -> float | None:
@@ -142,21 +111,19 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 PARENT = "runs/sweeps"  # hydra.sweep.dir as conf/train.yaml has it
-RANK = (FINISHED, STOPPED, FAILED, NOT_RETRIED, SKIPPED)  # of a run that a sweep names twice the first counts
 
 
 class Sweep(Callback):
     """Prepares a sweep in the process that starts it.
 
-    began: a name for this start of the sweep. command: whose sweep it is, None if that is plain. space: setting ->
-    Optuna's notation. optuna: settings of that sweeper.
+    command: whose sweep it is, None if that is plain. space: setting -> Optuna's notation. optuna: settings of that
+    sweeper.
     """
 
-    running: ClassVar["list[tuple[str, str]]"] = []  # folder and `began` of the sweep that this process started
-    held: ClassVar["list[FileLock]"] = []  # of the folders of outcomes, by which a killed start is known
+    running: ClassVar["list[str]"] = []  # folder of the sweep that this process started
 
-    def __init__(self, began: str, command: str | None, space: DictConfig, optuna: DictConfig):
-        self.began, self.command, self.space, self.optuna = began, command, space, optuna
+    def __init__(self, command: str | None, space: DictConfig, optuna: DictConfig):
+        self.command, self.space, self.optuna = command, space, optuna
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Fill in what the command line left open."""
@@ -186,9 +153,7 @@ class Sweep(Callback):
                 if Address(str(hydra.sweeper.storage)).is_masked:  # Hydra writes the interpolation, not its value
                     hydra.sweeper.storage = f"${{opened_storage:{quoted(str(hydra.sweeper.storage))}}}"
                 hydra.sweeper.params = dict(hydra.sweeper.params or {}) | dict(self.space)
-        self.running.append((hydra.sweep.dir, self.began))
-        forget_killed(hydra.sweep.dir)
-        self.held.append(claimed(outcomes(hydra.sweep.dir, self.began), "sweeping"))
+        self.running.append(hydra.sweep.dir)
 
 
 OmegaConf.register_new_resolver(
@@ -215,51 +180,29 @@ def folder_name(text: str) -> str:
     return re.sub(r"[^\w.-]+", "_", text).strip("._") or "one"
 
 
-def forget_killed(sweep: str) -> None:
-    """Remove the outcomes of starts of this sweep that were killed before they printed them."""
-    for folder in Path(sweep).glob(".outcomes-*"):
-        if folder.is_symlink():
-            continue  # not a sweep's
-        with suppress(InputError):  # that start lives
-            lock = claimed(folder, "sweeping")
-            shutil.rmtree(folder, ignore_errors=True)
-            lock.release()
-
-
 @contextmanager
 def summary() -> Iterator[None]:
-    """Print the outcomes of a sweep's runs when it ends, however it ends; exit with 1 if any run failed."""
+    """Print the state of a sweep's runs when it ends, however it ends; exit with 1 if any run failed."""
     failed = False
     try:
         yield
     finally:
         while Sweep.running:
-            failed |= print_outcomes(*Sweep.running.pop())
-        while Sweep.held:
-            Sweep.held.pop().release()
+            failed |= print_states(Sweep.running.pop())
     if failed:
         raise SystemExit(1)
 
 
-def print_outcomes(sweep: str, began: str) -> bool:
-    """Print the outcomes of the runs; whether any failed."""
-    folder = outcomes(sweep, began)
-    found = [Outcome(**json.loads(file.read_text(encoding="utf-8"))) for file in folder.glob("*.json")]
-    shutil.rmtree(folder, ignore_errors=True)
-    runs: dict[str, Outcome] = {}
-    for one in sorted(found, key=lambda one: (one.folder, RANK.index(one.state))):
-        runs.setdefault(one.folder, one)
-    number = Counter(one.state for one in runs.values())
-    wrong = [one for one in runs.values() if one.state in (FAILED, NOT_RETRIED)]
-    print(
-        f"\nsweep {sweep}: {number[FINISHED]} run{'' if number[FINISHED] == 1 else 's'} finished, {number[SKIPPED]} "
-        f"skipped (finished before), {len(wrong)} failed"
-        + (f" ({number[NOT_RETRIED]} of them before, not retried)" if number[NOT_RETRIED] else "")
-        + (f", {number[STOPPED]} stopped: the same command continues it" if number[STOPPED] else "")
-    )
-    for one in wrong:
-        print(f"  failed: {one.folder}: {one.error}", file=sys.stderr)
-    if wrong:
+def print_states(sweep: str) -> bool:
+    """Print the state of the runs in a sweep's folder; whether any failed."""
+    failed = {path.parent: path for path in sorted(Path(sweep).rglob(TRACEBACK))}
+    others = [path for path in Path(sweep).rglob("run.json") if path.parent not in failed]
+    finished = sum(json.loads(path.read_text(encoding="utf-8"))["status"] == "finished" for path in others)
+    left = len(others) - finished
+    unfinished = f", {left} unfinished: the same command continues" if left else ""
+    print(f"\nsweep {sweep}: {finished} finished, {len(failed)} failed{unfinished}\nvsehub report {sweep}")
+    for folder, path in failed.items():
+        print(f"  failed: {folder}: {path.read_text(encoding='utf-8').rstrip().splitlines()[-1]}", file=sys.stderr)
+    if failed:
         print("retry_failed=true with the same command tries the failed ones again", file=sys.stderr)
-    print(f"vsehub report {Path(sweep)}")
-    return bool(wrong)
+    return bool(failed)

@@ -131,15 +131,18 @@ def alone(folder: Path, doing: str) -> Iterator[None]:
                 one.rmdir()
 
 
+def causes(error: BaseException | None) -> list[BaseException]:
+    """The error and what caused it, each once: an unwrapped error that was raised from its wrapper leads to itself."""
+    found: list[BaseException] = []
+    while error is not None and error not in found:
+        found.append(error)
+        error = error.__cause__ or error.__context__
+    return found
+
+
 def is_full_disk(error: BaseException | None) -> bool:
     """Whether a full disk caused the error; torch.save wraps it in a RuntimeError."""
-    seen: set[int] = set()  # an unwrapped error that was raised from its wrapper leads back to itself
-    while error is not None and id(error) not in seen:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return True
-        seen.add(id(error))
-        error = error.__cause__ or error.__context__
-    return False
+    return any(isinstance(one, OSError) and one.errno in (errno.ENOSPC, errno.EDQUOT) for one in causes(error))
 
 
 def within(folder: Path, name: str) -> Path:
