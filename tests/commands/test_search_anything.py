@@ -200,7 +200,7 @@ def test_a_filled_collection(run_here, command, checkpoint, folder, tmp_path):
         (["folder=photos", "accept=0.1"], "accept is for a collection that vsehub calibrate has calibrated"),
         (["index=lancedb", "index_uri=absent"], "index_uri: absent does not exist"),
         (["model=hf:clip"], "checkpoint is given with model"),
-        (["prompt=a {}"], "prompt: of model="),
+        (["prompt='a {}'"], "prompt: of model="),
     ],
 )
 def test_bad_input(command, checkpoint, folder, tmp_path, arguments, message):

@@ -91,7 +91,7 @@ def test_nothing_is_imported_unless_asked_for(tmp_path):
 def test_vectors_of_a_collection(data, tmp_path, run_here):
     """The commands on vectors read the extracted files."""
     folder = tiny_hf(tmp_path / "clip")
-    given = [*data, "image_encoder=hf", f"image_encoder.model={folder}", "batch_size=3", "prompt=photo of {}"]
+    given = [*data, "image_encoder=hf", f"image_encoder.model={folder}", "batch_size=3", "prompt='photo of {}'"]
     out = run_here("extract", *given, "out=one")
     assert "diagnose queries=one/test/texts::text_emb" in out
     assert sorted(path.name for path in (tmp_path / "one").iterdir() if path.name.startswith(".")) == [".vsehub.json"]

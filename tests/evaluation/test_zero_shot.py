@@ -76,11 +76,11 @@ def test_the_criterion_is_chosen_on_validation(data, folder):
 def test_the_command(data, tmp_path, run_here):
     folder = tiny_open_clip(tmp_path / "tiny")
     given = [f"model=open_clip:{folder}", "data=karpathy", *(f"data.{key}={value}" for key, value in data.items())]
-    out = run_here("evaluate", *given, "criterion=csls", f"out={tmp_path / 'out'}", "prompt=a photo of {}")
+    out = run_here("evaluate", *given, "criterion=csls", f"out={tmp_path / 'out'}", "prompt='a photo of {}'")
     assert "criterion csls" in out
     (path,) = (tmp_path / "out").glob("test-single-csls-*.json")
     assert json.loads(path.read_text())["zero_shot"]["prompt"] == "a photo of {}"
-    out = run_here("evaluate", *given, "criterion=csls", f"out={tmp_path / 'out'}", "prompt=a photo of {}")
+    out = run_here("evaluate", *given, "criterion=csls", f"out={tmp_path / 'out'}", "prompt='a photo of {}'")
     assert "measured before" in out
 
 
