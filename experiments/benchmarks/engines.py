@@ -27,7 +27,7 @@ from vsehub.criteria import CSLS
 from vsehub.criteria.base import fit_all
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.serving import build_index, measured_recall, measured_time
-from vsehub.serving.databases.collection import Items, facts_of, fill
+from vsehub.serving.databases.collection import fill, item_table
 from vsehub.serving.databases.engines import ENGINES, Place, placed
 from vsehub.serving.index_file import KINDS
 
@@ -74,29 +74,32 @@ def database_rows(engine: str, items: Tensor, bias: Tensor, folder: Path) -> Ite
         if place is None:
             print(f"{engine} is left out: pgserver is not installed")
             return
+        vectors = as_vectors("items", items)
+        columns = item_table([str(row) for row in range(len(items))])
         for approximate in (False, True):
-            ids = [str(row) for row in range(len(items))]
-            given = Items(as_vectors("items", items), bias, ids)
-            facts = facts_of(
-                given,
-                CSLS.scale,
+            began = time.perf_counter()
+            with fill(
+                place,
+                vectors,
+                bias,
+                columns,
+                vectors,
                 criterion="csls",
-                parameters=CSLS().parameters(),
-                reference="generated",
+                rule=CSLS(),
+                reference_name="generated",
                 approximate=approximate,
                 normalize=None,
-            )
-            began = time.perf_counter()
-            with fill(place, facts, given, overwrite=True) as collection:
-                seconds, size = time.perf_counter() - began, collection.size()
+                overwrite=True,
+            ) as collection:
+                seconds = time.perf_counter() - began
                 name = f"{ENGINES[engine].title}, {'approximate' if approximate else 'exact'}"
-                yield {"name": name, "seconds": seconds, "bytes": size, "index": collection}
+                yield {"name": name, "seconds": seconds, "bytes": place.bytes, "index": collection}
 
 
 @contextmanager
 def server(engine: str, folder: Path) -> Iterator[Place | None]:
     """Where a database is; None for Postgres where it cannot be started."""
-    if ENGINES[engine].file is not None:
+    if ENGINES[engine].folder is not None:
         yield placed(engine, None, "items", folder)
     elif importlib.util.find_spec("pgserver") is None:
         yield None

@@ -12,8 +12,8 @@ from scipy import stats
 from vsehub import CorrectedSearch
 from vsehub.checks import InputError
 from vsehub.neighbors.vectors import as_vectors
+from vsehub.serving.databases.collection import open_collection
 from vsehub.serving.databases.engines import Place
-from vsehub.serving.databases.living import opened
 from vsehub.web.contents import of_collection
 
 ITEMS, DIM, RATE = 60, 12, 0.1
@@ -190,18 +190,18 @@ def test_a_collection(files, run_here, undrawn):
     there = Place("lancedb", str(files / "served"), "vsehub")
 
     def lists(rate=RATE):
-        with opened(there) as collection:
-            return [[hit.id for hit in one] for one in collection.search(queries, 3, rate)]
+        with open_collection(there) as collection:
+            return [[hit.id for hit in one] for one in collection.find(queries, 3, rate)]
 
     wanted = [
         [f"item {item}" for item in row[:3]] if value <= RATE else [] for row, value in zip(positions, p, strict=True)
     ]
     assert lists() == wanted
-    with opened(there) as collection:
-        kept = collection.facts.calibration
-        assert (kept["items"], kept["version"]) == (ITEMS, collection.facts.version) == (ITEMS, 0)
+    with open_collection(there) as collection:
+        stored = collection.metadata
+        assert (stored.calibrated, stored.version) == (ITEMS, 0)
     served = of_collection(there, None, None, None)
-    assert served.thresholds == {RATE: float(kept["thresholds"][str(RATE)])}
+    assert served.thresholds == {RATE: stored.thresholds[str(RATE)]}
     assert not served.changed()
     ran = {}
     exec((files / "filled" / "USAGE.md").read_text().split("```")[1].removeprefix("python\n"), ran)
@@ -209,12 +209,12 @@ def test_a_collection(files, run_here, undrawn):
         "# void once items have come or gone: vsehub calibrate index=..." in (files / "filled" / "USAGE.md").read_text()
     )
     assert ran["accepted"].tolist() == (p <= RATE).tolist()
-    with pytest.raises(InputError, match=r"accept is 0.2; vsehub at .* was calibrated for 0.1. Give one of these"):
+    with pytest.raises(InputError, match=r"accept is 0.2; vsehub at .* is calibrated for 0.1"):
         lists(0.2)
 
     (files / "gone.txt").write_text("item 0\n")
     run_here("add", *place, "remove_ids=gone.txt")
-    with pytest.raises(InputError, match="is not calibrated, or items have come or gone since; give vsehub calibrate"):
+    with pytest.raises(InputError, match="is calibrated for no rate"):
         lists()
     pairs = (files / "known.csv").read_text().splitlines()
     (files / "known.csv").write_text("\n".join([pairs[0], *pairs[2:]]))
@@ -237,23 +237,17 @@ def test_a_collection(files, run_here, undrawn):
     said = run_here("rerank", *SETTINGS, "queries=queries.npy", "calibration=again/calibration.json", "out=x", status=2)
     assert "holds for other items and other reference" in said
 
-    # The first change voids the calibration, and the second, which leaves its facts alike, one that began in between.
-    for gone in ("item 5", "item 6"):
-        with opened(there) as collection, opened(there) as other:
-            other.remove([gone])
-            with pytest.raises(InputError, match="has been changed meanwhile; give the command again"):
-                collection.keep_calibration(search.calibration_, [RATE])
-    with opened(there) as early, opened(there) as collection:
-        collection.keep_calibration(search.calibration_, [RATE])
-        collection.threshold(RATE)
-        early.remove(["item 7"])  # opened when there was no calibration
-    with opened(there) as collection:
-        assert collection.facts.calibration is None
-        collection.keep_calibration(search.calibration_, [RATE])
-        collection.database.remove(["item 8"])  # as another program does
+    with open_collection(there) as collection, open_collection(there) as other:
+        other.remove(["item 5"])
+        with pytest.raises(InputError, match="has been changed by another command"):
+            collection.calibrate({str(RATE): 0.5})
+    with open_collection(there) as collection:
         assert collection.thresholds == {}
-    with pytest.raises(InputError, match="is not calibrated, or items have come or gone since"):
+        collection.calibrate({str(RATE): 0.5})
+        collection.database.delete(["item 8"])  # as another program does
+        assert collection.thresholds == {}
+    with pytest.raises(InputError, match="is calibrated for no rate"):
         lists()
     run_here(*filling, "out=anew", "overwrite=true")
-    with pytest.raises(InputError, match="is not calibrated"):
+    with pytest.raises(InputError, match="is calibrated for no rate"):
         lists()

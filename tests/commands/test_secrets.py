@@ -137,7 +137,7 @@ def test_every_setting_of_a_command_that_fails(run, served):
     keywords = f"host=127.0.0.1 port=1 user=me password='{CANARY}'"
     sides = (f"queries={own}", f"items={own}", "criterion=csls")
     said = run("rerank", *sides, "index=pgvector", f"index_uri={postgres}", status=2)
-    assert f"postgresql://me:{MASK}@127.0.0.1:1/base?sslpassword={MASK} refuses" in said
+    assert f"postgresql://me:{MASK}@127.0.0.1:1/base?sslpassword={MASK}: OperationalError" in said
     assert f"host=127.0.0.1 port=1 user=me password={MASK}" in run(
         "rerank", *sides, "index=pgvector", f"index_uri={keywords}", status=2
     )

@@ -89,7 +89,7 @@ def test_the_page_followed_line_by_line(run_here, undrawn, tmp_path):
         (("add", "items=new_images.parquet"), "index is not set; give that of the collection: milvus, lancedb, qdrant"),
         (
             ("add", "index=milvus", "items=new_images.parquet"),
-            "index_uri is not set; give the server, or the folder of",
+            "index_uri is not set; give the server or folder of Milvus",
         ),
         (("add", *uri), "give items=FILE to add, or remove_ids=FILE"),
         (("add", *uri, "remove_ids=gone.txt", "item_ids=gone.txt"), "item_ids: of items to add; give items=FILE, or o"),

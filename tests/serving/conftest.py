@@ -1,5 +1,69 @@
-"""Fixtures of all tests of databases."""
+"""The engines that the tests of databases run on.
 
-from servers import given_milvus, given_qdrant, postgres, qdrant_server
+Milvus Lite and LanceDB in folders, Postgres from the wheel pgserver, Qdrant's client in memory instead of a server, and
+the engine in memory.py. VSEHUB_TEST_MILVUS, VSEHUB_TEST_POSTGRES and VSEHUB_TEST_QDRANT: URIs of servers to be used
+instead; the tests leave collections there.
+"""
 
-__all__ = ["given_milvus", "given_qdrant", "postgres", "qdrant_server"]
+import importlib.util
+import os
+import tempfile
+import uuid
+import warnings
+from pathlib import Path
+
+import pytest
+
+from vsehub.serving import databases
+from vsehub.serving.databases.engines import ENGINES, DatabaseEngine, Place
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """The URI of a Postgres with pgvector."""
+    if "VSEHUB_TEST_POSTGRES" in os.environ:
+        yield os.environ["VSEHUB_TEST_POSTGRES"]
+        return
+    pytest.importorskip("pgserver")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import pgserver
+
+        server = pgserver.get_server(tempfile.mkdtemp(), cleanup_mode="delete")
+    yield server.get_uri()
+    server.cleanup()
+
+
+@pytest.fixture
+def qdrant_server(monkeypatch):
+    """The URI of a Qdrant: the client's in-memory mode stands for the server, within this process."""
+    if "VSEHUB_TEST_QDRANT" in os.environ:
+        yield os.environ["VSEHUB_TEST_QDRANT"]
+        return
+    import qdrant_client
+
+    server = qdrant_client.QdrantClient(":memory:")
+    close = server.close
+    server.close = lambda: None  # the server outlives its connections
+    monkeypatch.setattr(qdrant_client, "QdrantClient", lambda *, url, **_: server)
+    yield "http://qdrant.invalid"
+    close()
+
+
+@pytest.fixture(params=[*ENGINES, "memory"])
+def place(request, tmp_path, monkeypatch):
+    """A place without a collection, in each engine."""
+    engine = request.param
+    if engine == "memory":
+        monkeypatch.setattr(databases, "__path__", [*databases.__path__, str(Path(__file__).parent)])
+        monkeypatch.setitem(ENGINES, "memory", DatabaseEngine("Memory", (), ("memory",)))
+    elif any(importlib.util.find_spec(one) is None for one in ENGINES[engine].packages):
+        pytest.skip(f"vsehub[{engine}] is not installed")
+    uris = {
+        "milvus": lambda: os.environ.get("VSEHUB_TEST_MILVUS", str(tmp_path / "index.milvus.db")),
+        "lancedb": lambda: str(tmp_path / "index.lancedb"),
+        "qdrant": lambda: request.getfixturevalue("qdrant_server"),
+        "pgvector": lambda: request.getfixturevalue("postgres"),
+        "memory": lambda: "memory://here",
+    }
+    return Place(engine, uris[engine](), f"t{uuid.uuid4().hex[:12]}")

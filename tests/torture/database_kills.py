@@ -30,19 +30,17 @@ FOLDERS = {"milvus": "index.milvus.db", "lancedb": "index.lancedb"}
 ITEMS, QUERIES, DIM = 12_000, 400, 32
 DUMP = """
 import hashlib, json, sys
+from vsehub.serving.databases.collection import open_collection
 from vsehub.serving.databases.engines import Place
-from vsehub.serving.databases.living import opened
 
-with opened(Place(sys.argv[1], sys.argv[2], "vsehub")) as collection:
-    rows = {}
-    for part in collection.database.read():
-        rows |= {one: (label, vector.tobytes()) for one, label, vector in zip(part.ids, part.labels, part.vectors)}
-    text = "".join(f"{one} {label} {vector.hex()}" for one, (label, vector) in sorted(rows.items()))
+with open_collection(Place(sys.argv[1], sys.argv[2], "vsehub")) as collection:
+    vectors, bias, ids, labels = collection.items()
+    rows = sorted(zip(ids, labels, vectors.tolist(), bias.tolist()))
     print(json.dumps({
         "rows": len(rows),
         "count": len(collection),
-        "items": hashlib.sha256(text.encode()).hexdigest(),
-        "reference": hashlib.sha256(collection.kept.reference.numpy().tobytes()).hexdigest(),
+        "items": hashlib.sha256(repr(rows).encode()).hexdigest(),
+        "reference": hashlib.sha256(collection.reference.numpy().tobytes()).hexdigest(),
     }))
 """
 
@@ -107,7 +105,8 @@ def case(engine: str, name: str, uri: str | None, files: Path, base: Path, whole
         wrong.append(f"answered after {answered:.1f} seconds")
     written = name == "rerank" and (cwd / world.OUT / "result.json").exists()  # killed after its last file
     if (landed and not written) or name == "add":
-        ended(arguments, cwd)
+        finished = name == "rerank" and "overwrite=true" not in arguments  # it may have been killed after its last item
+        ended([*arguments, *(["overwrite=true"] if finished else [])], cwd)
     found = held(engine, uri or f"{world.OUT}/{FOLDERS[engine]}", cwd)
     wrong += [] if found == whole["held"] else [f"{found}, not {whole['held']}"]
     if name == "rerank":

@@ -26,16 +26,18 @@ def add(cfg: DictConfig) -> None:
         existing("item_columns", Path(str(cfg.item_columns)), "Give a table with the column id and those to store")
 
     from vsehub.data.truth import read_ids
-    from vsehub.serving.databases.living import opened
+    from vsehub.serving.databases.collection import open_collection
 
     began, said = time.perf_counter(), []
     gone = None if cfg.remove_ids is None else read_ids(str(cfg.remove_ids), "remove_ids")
-    with opened(place) as collection:
-        items = new_items(cfg, collection) if given else None  # refused before anything is removed
+    with open_collection(place) as collection:
+        if given:  # refused before anything is removed
+            vectors, columns = new_items(cfg, collection)
+            bias, columns = collection.prepare(vectors, columns)
         if gone is not None:
             said.append(f"removed {collection.remove(gone)} of {len(gone)} ids")
-        if items is not None:
-            replaced = collection.put(items)
-            said.append(f"added {len(items.vectors)} items, {replaced} of them in the place of earlier ones")
+        if given:
+            replaced = collection.add(vectors, bias, columns)
+            said.append(f"added {len(vectors)} items, {replaced} of them in the place of earlier ones")
         held = len(collection)
     print(f"{'; '.join(said)}; {place.address} holds {held:,} items; {time.perf_counter() - began:.1f} seconds")

@@ -200,31 +200,27 @@ def of_collection(
     from vsehub.data.vectors.embeddings import look_through, open_vectors
     from vsehub.neighbors.vectors import as_vectors
     from vsehub.rerank.names import read_positives
-    from vsehub.serving.calibration import Calibration, score_text
-    from vsehub.serving.databases.living import opened
+    from vsehub.serving.calibration import Calibration, score_text, stored
+    from vsehub.serving.databases.collection import open_collection
 
-    with opened(place) as collection:
-        facts = collection.facts
-        normalize = facts.normalize if cfg.normalize is None else cfg.normalize
+    with open_collection(place) as collection:
+        criterion, metadata = collection.criterion, collection.metadata
+        normalize = metadata.normalize if cfg.normalize is None else cfg.normalize
         file = open_vectors(queries, "queries", normalize=normalize)
         look_through(file)
-        asked = as_vectors("queries", file, columns=facts.dim, device=device_named(str(cfg.device)))
+        asked = as_vectors("queries", file, columns=metadata.dim, device=device_named(str(cfg.device)))
         vectors, bias, ids, _ = collection.items()
         names = annotations.query_names(len(file), file.ids, file.labels)
         positives = read_positives(str(annotations.truth), names, annotations.item_names(len(ids), ids))
-        reference = as_vectors("reference", collection.kept.reference) if facts.reference_rows else None
-        terms = (bias.to(asked.rows(0, 0).device),) if collection.criterion.needs_reference else ()
-        items = as_vectors("items", vectors)
-        found = Calibration.of(collection.criterion, asked, items, terms, positives, reference, cfg.seed)
-        collection.keep_calibration(found, rates)
-        score = score_text(facts.criterion, collection.criterion)
-    told = {
-        "address": place.address,
-        "version": facts.version,
-        "items": len(ids),
-    }
-    own = {"criterion": facts.criterion, "parameters": facts.parameters, "normalize": normalize, "collection": told}
-    return found, own | {"queries": side_record(file), "items": None, "reference": None, "score": score}
+        reference = as_vectors("reference", collection.reference) if metadata.reference_rows else None
+        terms = (bias.to(asked.rows(0, 0).device),) if criterion.needs_reference else ()
+        found = Calibration.of(criterion, asked, as_vectors("items", vectors), terms, positives, reference, cfg.seed)
+        collection.calibrate(stored(found, rates)["thresholds"])
+    told = {"address": place.address, "version": metadata.version, "items": len(ids)}
+    own = {"criterion": metadata.criterion, "parameters": metadata.parameters, "normalize": normalize}
+    score = score_text(metadata.criterion, criterion)
+    sides = {"queries": side_record(file), "items": None, "reference": None}
+    return found, own | {"collection": told} | sides | {"score": score}
 
 
 def side_record(file: "VectorFile") -> dict[str, Any]:

@@ -176,18 +176,17 @@ def of_collection(place: "Place") -> "dict[str, VectorFile]":
     import torch
 
     from vsehub.data.vectors.embeddings import Origin, VectorFile
-    from vsehub.serving.databases.living import opened
+    from vsehub.serving.databases.collection import open_collection
 
-    with opened(place) as collection:
-        facts = collection.facts
+    with open_collection(place) as collection:
+        normalize = collection.metadata.normalize
         vectors, _, ids, labels = collection.items()
         shown = labels if any(labels) else None
-        origin = Origin(place.address)
-        held = {"items": VectorFile("items", vectors, torch.float32, ids, shown, facts.normalize, origin)}
-        if facts.reference_rows:
+        held = {"items": VectorFile("items", vectors, torch.float32, ids, shown, normalize, Origin(place.address))}
+        if collection.metadata.reference_rows:
             origin = Origin(f"the reference beside {place.address}")
-            reference = collection.kept.reference
-            held["queries"] = VectorFile("queries", reference, torch.float32, None, None, facts.normalize, origin)
+            reference = collection.reference
+            held["queries"] = VectorFile("queries", reference, torch.float32, None, None, normalize, origin)
         return held
 
 

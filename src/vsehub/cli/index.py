@@ -81,7 +81,7 @@ class RequestedIndex:
         else:
             from vsehub.serving.databases.collection import require_free
 
-            require_free(self.place, self.settings.overwrite, self.settings.output.begun)
+            require_free(self.place, self.settings.overwrite)
 
     def check_items(self, inputs: "Inputs") -> None:
         """Raise InputError for files of others in the way, and for further columns that do not fit the items."""
@@ -153,50 +153,40 @@ class RequestedIndex:
         self, found: "Comparison", criterion: "ItemBias", bias: "Tensor"
     ) -> Iterator[Callable[[], tuple[dict[str, Any], str]]]:
         """A filled collection; yields what gives it its name, its part of the record and the note on searching it."""
-        from vsehub.serving.databases.collection import Items, facts_of, fill, usage_note
+        from vsehub.serving.databases.collection import fill, item_table, usage_note
         from vsehub.serving.databases.engines import ENGINES
-        from vsehub.serving.databases.kept import Kept
 
-        place, names = self.place, found.inputs.item_names
+        place, names, sides = self.place, found.inputs.item_names, found.inputs.sides
         assert place is not None
-        count = len(found.inputs.sides.items)
-        approximate = self._approximate(count)
-        ids = item_ids(found.inputs)
-        ranking = found.served.record
-        fields = self._fields(found.inputs)
-        items = Items(
-            found.inputs.sides.items,
-            bias,
-            ids,
-            names.labels,
-            fields,
-            found.record["items"]["fingerprint"],
-        )
-        reference = found.inputs.sides.queries if found.inputs.sides.reference is None else found.inputs.sides.reference
-        kept = Kept.of(criterion, found.inputs.sides.items, bias, reference, self.settings.seed)
+        approximate = self._approximate(len(sides.items))
+        columns = item_table(item_ids(found.inputs), names.labels, self._fields(found.inputs))
         applied = found.record["calibration"]
-        thresholds = None if applied is None else {name: applied[name] for name in ("queries", "thresholds")}
-        facts = facts_of(
-            items,
-            criterion.scale,
-            criterion=ranking["criterion"],
-            parameters=ranking["parameters"],
-            reference=found.record["reference"]["set"],
-            kept=kept,
+        title = ENGINES[place.engine].title
+        with fill(
+            place,
+            sides.items,
+            bias,
+            columns,
+            sides.queries if sides.reference is None else sides.reference,
+            criterion=found.served.record["criterion"],
+            rule=criterion,
+            reference_name=found.record["reference"]["set"],
             approximate=approximate,
             normalize=self.settings.normalize,
-            calibration=thresholds,
-        )
-        title = ENGINES[place.engine].title
-        with fill(place, facts, items, kept, self.settings.overwrite) as collection:
-            size = collection.size()
-            uri = place.uri if place.served else str(Path(place.uri).absolute())
-            searched = "approximate" if approximate else "exact"
-            told = {"kind": f"{title}, {searched}", "uri": place.address, "items": count, "bytes": size}
+            thresholds=None if applied is None else applied["thresholds"],
+            seed=self.settings.seed,
+            overwrite=self.settings.overwrite,
+        ) as collection:
+            told = {
+                "kind": f"{title}, {'approximate' if approximate else 'exact'}",
+                "uri": place.address,
+                "items": len(sides.items),
+                "bytes": place.bytes,
+            }
             rows = f"`ids` are rows of {found.record['items']['path']}, counted from 0"
             rows = rows if names.ids is None else "`ids` are the ids of the items"
             needs = f"Searching needs only {title}'s client and numpy (pip install 'vsehub[{place.engine}]')"
-            code = usage_note(collection, uri, self.settings.k, fields)
+            code = usage_note(collection, columns, self.settings.k)
             rows += ". Items that `vsehub add` adds are found by the same lines, those that it removes no longer.\n"
             rows += (
                 "To replace the collection while it is searched, fill another `index_name` and switch your alias to it"

@@ -18,8 +18,8 @@ from vsehub.report.pages.gallery import Gallery, GalleryEntry
 from vsehub.report.pages.templates import Thumbnails
 from vsehub.report.tables import criterion_text
 from vsehub.rerank.names import Names
+from vsehub.serving.databases.collection import open_collection
 from vsehub.serving.databases.engines import Place, placed
-from vsehub.serving.databases.living import opened
 
 
 class Searched(Protocol):
@@ -115,13 +115,13 @@ class SearchedCollection:
 
     def __init__(self, model: DataModel, place: Place, k: int, images: str | None, accept: float | None = None):
         self._model, self._place, self._k, self._accept = model, place, k, accept
-        with opened(place) as collection:
-            facts, count = collection.facts, len(collection)
+        with open_collection(place) as collection:
+            metadata, count = collection.metadata, len(collection)
             if accept is not None:
                 collection.threshold(accept)
         self.title = f"Found in {place.address}"
-        parameters = ", ".join(f"{key} {value}" for key, value in facts.parameters.items())
-        self._said = f"Criterion {criterion_text(facts.criterion, parameters)}, as the collection was filled."
+        parameters = ", ".join(f"{key} {value}" for key, value in metadata.parameters.items())
+        self._said = f"Criterion {criterion_text(metadata.criterion, parameters)}, as the collection was filled."
         self.summary = f"{place.address}: {count:,} items."
         self._images = None if images is None else existing("images", images, "Give the folder of the pictures")
         require(self._images is None or self._images.is_dir(), f"images: {images} is a file; give a folder")
@@ -135,13 +135,13 @@ class SearchedCollection:
             f"{self._model.name} was trained with a similarity that is no inner product; a database needs one",
         )
         queries = as_vectors("queries", self._model.similarity.vectors(self._model.encode_texts(texts)).cpu())
-        with opened(self._place) as collection:
+        with open_collection(self._place) as collection:
             require(
-                queries.shape[1] == collection.facts.dim,
+                queries.shape[1] == collection.metadata.dim,
                 f"{self._model.name} gives vectors of {queries.shape[1]} dimensions, and {self._place.address} holds "
-                f"{collection.facts.dim}; give the model whose vectors fill it",
+                f"{collection.metadata.dim}; give the model whose vectors fill it",
             )
-            lists = collection.search(queries, self._k, self._accept)
+            lists = collection.find(queries, self._k, self._accept)
         galleries = []
         for text, own, hits in zip(texts, notes, lists, strict=True):
             names = Names("items", len(hits), ids=[hit.id for hit in hits], images=self._images)

@@ -18,8 +18,8 @@ from vsehub.neighbors.vectors import as_vectors
 from vsehub.rerank.inputs import Inputs
 from vsehub.rerank.names import Names
 from vsehub.rerank.sides import Sides
+from vsehub.serving.databases.collection import open_collection
 from vsehub.serving.databases.engines import Place
-from vsehub.serving.databases.living import opened
 
 MOST_PIXELS = 64_000_000  # of an uploaded picture
 
@@ -204,29 +204,29 @@ def of_collection(place: Place, queries: Any | None, images: str | None, asker: 
     """A collection that vsehub filled, with its own correction. queries: (Q, D); None: those stored beside the
     collection, or the items themselves.
     """
-    with opened(place) as collection:
-        facts, count = collection.facts, len(collection)
+    with open_collection(place) as collection:
+        metadata, count = collection.metadata, len(collection)
         vectors, bias, ids, labels = collection.items()
-        kept = collection.kept.reference if facts.reference_rows else None
+        kept = collection.reference if metadata.reference_rows else None
         thresholds = collection.thresholds
     files = None if images is None else existing("images", images, "Give the folder of the pictures")
     names = Names("items", len(ids), ids=ids, labels=labels if any(labels) else None, images=files)
     itself = queries is None and kept is None
     asked = as_vectors("queries", queries if queries is not None else vectors if kept is None else kept)
-    text = ", ".join(f"{key} {value}" for key, value in facts.parameters.items())
+    text = ", ".join(f"{key} {value}" for key, value in metadata.parameters.items())
 
     def changed() -> bool:
-        with opened(place) as now:
-            return (len(now), now.facts) != (count, facts)
+        with open_collection(place) as now:
+            return (len(now), now.metadata) != (count, metadata)
 
     return Contents(
-        f"{place.name}: {len(ids):,} items of {facts.dim:,} dimensions",
+        f"{place.name}: {len(ids):,} items of {metadata.dim:,} dimensions",
         Inputs(Sides.of(asked, vectors), names if itself else Names("queries", len(asked)), names, {}, None),
         _files(names),
-        [("filled under", f"{facts.criterion}{f' ({text})' if text else ''}, reference: {facts.reference}")],
+        [("filled under", f"{metadata.criterion}{f' ({text})' if text else ''}, reference: {metadata.reference}")],
         asker,
-        facts.normalize,
-        {facts.criterion: (facts.scale, bias)},
+        metadata.normalize,
+        {metadata.criterion: (metadata.scale, bias)},
         thresholds,
         changed,
     )

@@ -1,327 +1,419 @@
-"""A corrected ranking in a vector database: filling a collection, finishing an unfinished one, searching it."""
+"""A corrected ranking in a vector database: filling a collection, searching it, and changing its items.
 
-import hashlib
-import json
+A collection holds the vectors of items with their bias as one more dimension (`serving.corrected`). Its metadata is
+written twice: as it is created, incomplete, and after all items are stored. Reference queries, from which new items get
+their bias, are in a collection beside it, NAME_ref.
+"""
+
+import copy
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize as unit
 
 from vsehub.checks import InputError, fail, require
+from vsehub.criteria.base import ItemBias, fit_all
 from vsehub.data.truth import distinct_ids
+from vsehub.io.address import Address
 from vsehub.io.progress import bar
-from vsehub.neighbors.vectors import VectorSource, as_vectors, given_back
-from vsehub.serving.corrected import (
-    folded,
-    formula,
-    last_components,
-    scored,
-    unit_rows,
-)
-from vsehub.serving.databases.base import Database, FilterExample, ItemRows
+from vsehub.neighbors.vectors import VectorSource, as_vectors, given_back, sampled
+from vsehub.serving.corrected import folded, formula, last_components, scored, unit_rows
+from vsehub.serving.databases.base import Database, Hits
 from vsehub.serving.databases.engines import Place
-from vsehub.serving.databases.facts import Facts, is_beside, require_of_vsehub
-from vsehub.serving.databases.kept import Kept, forget, keep
+from vsehub.serving.databases.metadata import Metadata, is_reference, read_object, reference_text
+from vsehub.serving.estimator import named_criterion, plain_settings
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 log = logging.getLogger(__name__)
 
-BLOCK = 10_000  # items stored at a time
-_LONGEST = 10_000  # bytes of an id or a label in UTF-8
+REFERENCE_ROWS = 20_000  # reference queries stored at most; of more a sample
+_SHIFT_ITEMS = 1000  # items whose bias from the sample is compared with their own
+_BYTES = 1 << 24  # of vectors stored at a time
+_QUERIES = 1000  # searched at a time
+_FOREIGN = "holds items without a vector, or whose id or label is not a text"
+_PLAIN = re.compile(r"[\w .-]{1,40}")  # a text that needs no escape in any engine's conditions
 
 
-@dataclass(frozen=True)
-class Items:
-    """Items for a collection: vectors (M, D), their biases b (M,) and ids.
+class FoundItem(NamedTuple):
+    """An item that a search found. score: under the collection's criterion."""
 
-    labels: M texts, or None. fields: M rows of further columns (`columns.read_columns`), or None. fingerprint: of the
-    vectors' file. Raises InputError for ids that repeat and for texts that are too long.
-    """
-
-    vectors: VectorSource
-    bias: Tensor
-    ids: Sequence[str]
-    labels: Sequence[str] | None = None
-    fields: "pa.Table | None" = None
-    fingerprint: str = ""
-
-    def __post_init__(self) -> None:
-        distinct_ids("item_ids", self.ids)
-        for name, texts in (("id", self.ids), ("label", self.labels or ())):
-            long = next((row for row, one in enumerate(texts) if len(one.encode()) > _LONGEST or "\0" in one), None)
-            require(
-                long is None,
-                f"the {name} of item {long}, counted from 0, has more than {_LONGEST:,} bytes or a zero byte, which "
-                "not every database takes; shorten it",
-            )
-
-    def digest(self) -> str:
-        """A hash of ids, labels, further columns, and biases."""
-        found = hashlib.sha256(self.bias.detach().cpu().double().numpy().tobytes())
-        for texts in (self.ids, self.labels or ()):
-            for one in texts:
-                found.update(one.encode() + b"\0")
-            found.update(b"\1")
-        for name in [] if self.fields is None else self.fields.column_names:
-            found.update(repr((name, self.fields.column(name).to_pylist())).encode())  # type: ignore[union-attr]
-        return found.hexdigest()[:32]
+    id: str
+    label: str
+    score: float
 
 
 class Collection:
-    """A collection that vsehub filled, open for search. ids: of all items; `search` returns positions in this order."""
+    """A collection that vsehub filled, open to be searched and changed.
 
-    def __init__(self, database: Database, place: Place, facts: Facts, ids: Sequence[str]):
-        self.database, self.place, self.facts = database, place, facts
-        self._rows = {one: row for row, one in enumerate(ids)}
+    ids: of all items, needed for `search`, which returns positions in this order.
+    """
+
+    def __init__(self, database: Database, place: Place, metadata: Metadata, ids: Sequence[str] = ()):
+        self.database, self.place, self.metadata = database, place, metadata
+        self._positions = {name: row for row, name in enumerate(ids)}
 
     def __len__(self) -> int:
-        with self.place.asking():
-            return self.database.count()
+        return self.database.count()
+
+    @cached_property
+    def criterion(self) -> ItemBias:
+        """The criterion that the metadata names. Raises InputError if the metadata contradicts itself."""
+        criterion = named_criterion(self.metadata.criterion, plain_settings(self.metadata.parameters))
+        if not isinstance(criterion, ItemBias) or criterion.scale != self.metadata.scale:
+            fail(f"index_uri: the metadata of {self.place.address} contradicts itself; fill it anew")
+        return criterion
+
+    @cached_property
+    def reference(self) -> Tensor:
+        """The reference queries (R, D) stored beside the collection. Raises InputError if some are lost."""
+        beside = _beside(self.database)
+        ids, _, vectors = ([], [], torch.empty(0)) if beside.metadata() is None else _read(beside)
+        rows = {name: row for row, name in enumerate(ids)}
+        count = self.metadata.reference_rows
+        sound = 0 < count == len(rows) and vectors.shape[1] == self.metadata.dim and bool(vectors.isfinite().all())
+        names = [str(row) for row in range(count if sound else 0)]  # the metadata may claim any count
+        require(
+            sound and rows.keys() == set(names),
+            f"index_uri: of the {count} reference queries beside {self.place.address} some are lost or damaged; fill "
+            "it anew with overwrite=true",
+        )
+        return vectors[[rows[name] for name in names]]
+
+    @property
+    def thresholds(self) -> dict[float, float]:
+        """Rate of false accepts -> threshold of the first score; {} unless calibrated with the items that are there."""
+        return self.metadata.rates if self.metadata.calibrated == len(self) else {}
+
+    def threshold(self, rate: float) -> float:
+        """The score above which a first item is accepted at a rate. Raises InputError if there is none."""
+        thresholds = self.thresholds
+        require(
+            rate in thresholds,
+            f"accept is {rate!r}; {self.place.address} is calibrated for {', '.join(map(str, thresholds)) or 'no rate'}"
+            f": give vsehub calibrate index={self.place.engine} with false_accept=, also after items have come or gone",
+        )
+        return thresholds[rate]
+
+    def find(self, queries: VectorSource, k: int = 10, accept: float | None = None) -> list[list[FoundItem]]:
+        """The k best items of each query (Q, D) under the collection's criterion, best first.
+
+        Queries are normalised if the items were. accept: a rate of `vsehub calibrate`; lists whose first item is not
+        accepted at it are empty. Raises InputError as `threshold`.
+        """
+        least = -np.inf if accept is None else self.threshold(accept)
+        rows = queries.rows(0, len(queries)).float()
+        scale, mean = self.metadata.scale, self.metadata.mean_bias
+        hits = self._hits(unit(rows, dim=1) if self.metadata.normalize else rows, k)
+        lists = [[FoundItem(name, label, scale * product - mean) for name, label, product in items] for items in hits]
+        return [items if items and items[0].score > least else [] for items in lists]
 
     def search(self, queries: Any, k: int = 10, corrected: bool = True) -> tuple[Any, Any]:
-        """Values and positions (Q, k) as `ServedIndex.search` gives them."""
-        asked = as_vectors("queries", queries, columns=self.facts.dim)
-        vectors = with_last(asked.rows(0, len(asked)), torch.full((len(asked),), float(corrected)))
-        with self.place.asking():
-            found = self.database.search(vectors, k)
+        """Values and positions (Q, k) as `ServedIndex.search` returns them, of queries as they are ranked."""
+        asked = as_vectors("queries", queries, columns=self.metadata.dim)
         products = torch.full((len(asked), k), -torch.inf)
         positions = torch.full((len(asked), k), -1, dtype=torch.int64)
-        for row, hits in enumerate(found):
-            for rank, (one, product) in enumerate(hits[:k]):
-                if one in self._rows:
-                    products[row, rank], positions[row, rank] = product, self._rows[one]
-        values = scored(products, positions, self.facts.scale, self.facts.mean_bias, corrected)
+        for row, hits in enumerate(self._hits(asked.rows(0, len(asked)), k, corrected)):
+            for rank, (name, _, product) in enumerate(hits):
+                products[row, rank], positions[row, rank] = product, self._positions.get(name, -1)
+        values = scored(products, positions, self.metadata.scale, self.metadata.mean_bias, corrected)
         return given_back(queries, values, positions)
+
+    def _hits(self, queries: Tensor, k: int, corrected: bool = True) -> list[Hits]:
+        vectors = _with_last(queries, torch.full((len(queries),), float(corrected)))
+        parts = range(0, len(vectors), _QUERIES)
+        lists = [hits for start in parts for hits in self.database.search(vectors[start : start + _QUERIES], k)]
+        lists = [[(name, label or "", product) for name, label, product in hits] for hits in lists]
+        sound = all(
+            isinstance(name, str) and isinstance(label, str) and product is not None
+            for hits in lists
+            for name, label, product in hits
+        )
+        require(sound, f"index_uri: {self.place.address} {_FOREIGN}")
+        return lists
+
+    def items(self) -> tuple[Tensor, Tensor, list[str], list[str]]:
+        """All items without their bias (M, D), the bias b (M,), their ids and labels; in memory."""
+        ids, labels, stored = _read(self.database)
+        dim = self.metadata.dim
+        require(stored.shape[1:] == (dim + 1,), f"index_uri: {self.place.address} holds no items of {dim} dimensions")
+        return stored[:, :dim].clone(), self.metadata.mean_bias - self.metadata.scale * stored[:, dim], ids, labels
+
+    def prepare(self, vectors: VectorSource, columns: "pa.Table") -> tuple[Tensor, "pa.Table"]:
+        """Bias (n,) and columns of new items (n, D) for `add`. columns: from `item_table`.
+
+        Raises InputError for another dimension, for columns of other types than the stored ones, and for a criterion
+        under which the bias of an item depends on the other items.
+        """
+        import pyarrow as pa
+
+        self._require_independent()
+        require(
+            vectors.shape[1] == self.metadata.dim,
+            f"items has {vectors.shape[1]} dimensions; expected {self.metadata.dim}, as {self.place.address}",
+        )
+        known = self.metadata.columns
+        schema = [(column.name, known.get(column.name, str(column.type))) for column in columns.schema]
+        try:
+            columns = columns.cast(pa.schema(schema))
+        except pa.ArrowException as error:
+            raise InputError(f"item_columns: not of the stored types {known}: {error}") from error
+        if not self.criterion.needs_reference:
+            return torch.zeros(len(vectors)), columns
+        return _bias(self.criterion, vectors, self.reference) + self.metadata.shift, columns
+
+    def add(self, vectors: VectorSource, bias: Tensor, columns: "pa.Table") -> int:
+        """Add what `prepare` returned; returns how many items replaced others of the same id."""
+        before = len(self)
+        self._change(columns)
+        self._store(vectors, bias, columns)
+        return before + len(vectors) - len(self)
+
+    def remove(self, ids: Sequence[str]) -> int:
+        """Remove items; returns how many of the ids were known. Raises InputError as `prepare` for the criterion."""
+        self._require_independent()
+        before = len(self)
+        self._change()
+        for start in range(0, len(ids), _QUERIES):
+            self.database.delete(ids[start : start + _QUERIES])
+        return before - len(self)
+
+    def calibrate(self, thresholds: Mapping[str, float]) -> None:
+        """Store the thresholds, by their rates, of the items that are there."""
+        self._write(replace(self.metadata, thresholds=dict(thresholds), calibrated=len(self)))
 
     def complete(self) -> None:
         """Mark the collection as complete, so that other commands open it."""
-        self.facts = replace(self.facts, complete=True)
-        with self.place.asking():
-            self.database.keep_facts(self.facts.text())
+        self._write(replace(self.metadata, complete=True))
 
-    def size(self) -> int | None:
-        """Bytes on disk; None where the engine does not say."""
-        with self.place.asking():
-            return self.database.size()
+    def _require_independent(self) -> None:
+        require(
+            self.criterion.independent,
+            f"{self.place.address} is corrected by {self.metadata.criterion}, under which the bias of an item depends "
+            "on the other items; fill anew with all items and overwrite=true",
+        )
 
-    def close(self) -> None:
-        """End the connection."""
-        self.database.close()
+    def _change(self, columns: "pa.Table | None" = None) -> None:
+        """Mark the items as changed since the collection was filled, and its calibration as void."""
+        if self.metadata.thresholds:
+            log.warning("the calibration of %s is void; calibrate it again", self.place.address)
+        known = self.metadata.columns | ({} if columns is None else _types(columns))
+        self._write(replace(self.metadata, version=self.metadata.version + 1, thresholds={}, columns=known))
 
-    def __enter__(self) -> Self:
-        return self
+    def _write(self, metadata: Metadata) -> None:
+        self._require_current()
+        self.database.metadata(metadata.text())
+        self.metadata = metadata
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def _require_current(self) -> None:
+        """Raise InputError if another command has changed the collection since it was opened."""
+        unchanged = self.database.metadata() == self.metadata.text()
+        require(unchanged, f"{self.place.address} has been changed by another command; give the command again")
 
-
-def facts_of(
-    items: Items,
-    scale: float,
-    *,
-    criterion: str,
-    parameters: Mapping[str, Any],
-    reference: str,
-    kept: Kept | None = None,
-    approximate: bool,
-    normalize: bool | None,
-    calibration: dict[str, Any] | None = None,
-) -> Facts:
-    """The facts of a collection for these items, ranked by a·s - b(item); see `Facts` and `Kept`."""
-    found = Facts(
-        criterion=criterion,
-        parameters=json.loads(json.dumps(dict(parameters))),  # the same values as after reading
-        reference=reference,
-        reference_rows=0 if kept is None else len(kept.reference),
-        shift=0.0 if kept is None else kept.shift,
-        scale=float(scale),
-        mean_bias=last_components(items.bias, scale)[1],
-        dim=items.vectors.shape[1],
-        items=len(items.vectors),
-        approximate=approximate,
-        normalize=normalize,
-        fingerprint=items.fingerprint,
-        digest=items.digest(),
-        complete=False,
-    )
-    return found if calibration is None else found.calibrated(calibration, found.items)
+    def _store(self, vectors: VectorSource, bias: Tensor, columns: "pa.Table") -> None:
+        """Store items in blocks and make them searchable."""
+        last, _ = last_components(bias, self.metadata.scale, self.metadata.mean_bias)
+        block = max(1, _BYTES // (4 * self.metadata.dim + 4))
+        with bar("filling the collection", total=len(vectors), unit=" items") as steps:
+            for start in range(0, len(vectors), block):
+                self._require_current()
+                rows = vectors.rows(start, min(start + block, len(vectors)))
+                stored = _with_last(rows, last[start : start + len(rows)])
+                self.database.upsert(stored, columns.slice(start, len(rows)))
+                steps.update(len(rows))
+        self.database.index(self.metadata.approximate)
 
 
-def require_free(place: Place, overwrite: bool, begun: bool = False) -> None:
-    """Raise InputError if the engine does not answer, or has a collection that must not be replaced.
+def item_table(ids: Sequence[str], labels: Sequence[str] | None = None, fields: "pa.Table | None" = None) -> "pa.Table":
+    """The columns of items as they are stored. fields: from `columns.read_columns`. InputError for duplicate ids."""
+    import pyarrow as pa
 
-    begun: whether an earlier run of this command was stopped. That run may have finished the collection; `fill` finds
-    out whether a finished collection is its own. A collection that vsehub did not make is never replaced.
-    """
-    if not place.exists:
-        return
-    with _connected(place) as database:
-        found = _facts_of(database, place, readable=not overwrite)
-        if found is not None and found.complete and not overwrite and not begun:
-            _refuse_finished(place)
+    distinct_ids("item_ids", ids)
+    texts = {"id": ids} if labels is None else {"id": ids, "label": labels}
+    for name, entries in texts.items():
+        require(len(entries) == len(ids), f"item_{name}s has {len(entries)} entries; expected {len(ids)}")
+    table = pa.table({name: pa.array(entries, pa.string()) for name, entries in texts.items()})
+    for name in () if fields is None else fields.column_names:
+        table = table.append_column(name, fields.column(name))  # type: ignore[union-attr]
+    return table
+
+
+def require_free(place: Place, overwrite: bool) -> None:
+    """Raise InputError if the engine does not answer, or has a collection that must not be replaced."""
+    if place.exists:
+        with place.connect() as database:
+            _require_free(database, place, overwrite)
 
 
 @contextmanager
-def _connected(place: Place) -> Iterator[Database]:
-    """The collection of a place, which need not exist. Errors are turned into one line."""
-    database = place.opened()
-    try:
-        with place.asking():
-            yield database
-    finally:
-        database.close()
-
-
-def _facts_of(database: Database, place: Place, readable: bool) -> Facts | None:
-    """The facts of an existing collection; None if there is none.
-
-    readable: False if the collection is to be replaced: damaged facts, or facts of another version, are then None.
-    Raises InputError if the collection is not one that vsehub filled.
-    """
-    if database.shape() is None:
-        return None
-    text = database.facts()
-    require_of_vsehub(text, place.address)
-    try:
-        return Facts.read(text, place.address)
-    except InputError:
-        if readable or is_beside(text):
-            raise
-        return None
-
-
-def _refuse_finished(place: Place) -> NoReturn:
-    fail(
-        f"index_uri: {place.address} holds a finished collection already. Give another index_name or index_uri, or "
-        "overwrite=true to replace it"
-    )
-
-
 def fill(
     place: Place,
-    facts: Facts,
-    items: Items,
-    kept: Kept | None = None,
+    items: VectorSource,
+    bias: Tensor,
+    columns: "pa.Table",
+    reference: VectorSource,
+    *,
+    criterion: str,
+    rule: ItemBias,
+    reference_name: str,
+    approximate: bool,
+    normalize: bool | None,
+    thresholds: Mapping[str, float] | None = None,
+    seed: int = 0,
     overwrite: bool = False,
-) -> Collection:
-    """A collection with these items, in the place of any earlier one; `complete` says that it can be opened.
+) -> Iterator[Collection]:
+    """A new collection of items (M, D), which replaces any earlier one; `complete` lets other commands open it.
 
-    facts: from `facts_of`. kept: stored beside the collection, with as many reference queries as the facts say. A
-    finished collection of the same facts is returned unchanged: its command may have been stopped before writing its
-    own result. overwrite: replace any other collection of vsehub's, which is removed first. Raises InputError for a
-    collection that must not be replaced, and if the engine refuses; the same command, run again, continues.
+    bias: b (M,) under `rule`, the criterion of that name. columns: from `item_table`. thresholds: of these items.
+    overwrite: whether a finished collection is replaced. Raises InputError for one that must not be replaced.
     """
-    database = place.opened()
+    queries, shift = _stored_reference(rule, items, bias, reference, seed)
+    metadata = Metadata(
+        criterion=criterion,
+        parameters=rule.parameters(),
+        reference=reference_name,
+        reference_rows=len(queries),
+        shift=shift,
+        scale=float(rule.scale),
+        mean_bias=last_components(bias, rule.scale)[1],
+        dim=items.shape[1],
+        approximate=approximate,
+        normalize=normalize,
+        columns=_types(columns),
+        thresholds=dict(thresholds or {}),
+        calibrated=len(items),
+    )
+    with place.connect() as database:
+        _require_free(database, place, overwrite)
+        database.create(metadata.dim + 1, metadata.text())
+        beside = _beside(database)
+        if len(queries) or beside.metadata() is not None:
+            beside.create(metadata.dim, reference_text(place.name))
+        for start in range(0, len(queries), _QUERIES):
+            rows = queries[start : start + _QUERIES].float().numpy()
+            beside.upsert(rows, item_table([str(row) for row in range(start, start + len(rows))]))
+        collection = Collection(database, place, metadata, columns.column("id").to_pylist())
+        collection._store(items, bias, columns)
+        count = len(collection)
+        require(count == len(items), f"index_uri: {place.address} holds {count} items after filling, not {len(items)}")
+        yield collection
+
+
+@contextmanager
+def open_collection(place: Place) -> Iterator[Collection]:
+    """The collection within the block. Raises InputError if it is absent, unfinished or not vsehub's."""
+    require(place.exists, f"index_uri: {place.uri} does not exist; fill it with rerank index={place.engine}")
+    with place.connect() as database:
+        text = database.metadata()
+        if text is None:
+            fail(f"index_uri: there is no collection {place.address}; fill it with rerank")
+        metadata = Metadata.read(text, place.address)
+        require(metadata.complete, f"index_uri: {place.address} is unfinished; fill it again with rerank")
+        yield Collection(database, place, metadata)
+
+
+def usage_note(collection: Collection, columns: "pa.Table", k: int = 10, queries: str = "queries.npy") -> str:
+    """Python that searches a collection with the engine's client: `ids` and `scores` (Q, k) of the vectors in a file.
+
+    columns: of the items; the first further one, or else the id, is the example of a filter.
+    """
+    place, metadata = collection.place, collection.metadata
+    name = next(iter(_types(columns)), "id")
+    entries = columns.column(name).slice(0, 1000).to_pylist()
+    usable = (entry for entry in entries if entry is not None and _PLAIN.fullmatch(str(entry)))
+    why, address = "", repr(str(place.uri))
+    if not place.served:  # if the folder has moved, an error instead of an empty database
+        address = f"str(Path({str(Path(place.uri).absolute())!r}).resolve(strict=True))"
+    if Address(place.uri).is_masked:
+        address = 'os.environ["INDEX_URI"]'
+        why = "# The address holds a secret, which is not written here: set INDEX_URI to what index_uri= was.\n"
+    imports, search = place.module.note(address, place.name, k, (name, next(usable, "a")))
+    standard = "import os\n\n" if "os.environ" in search else "" if place.served else "from pathlib import Path\n\n"
+    return (
+        f"{standard}import numpy as np\n{imports}\n"
+        f'queries = np.load({queries!r}).astype("float32")  # (Q, {metadata.dim})\n'
+        f"{unit_rows(metadata.normalize)}"
+        f'last = np.ones((len(queries), 1), "float32")  # zeros instead of ones: the plain ranking\n'
+        f"vectors = np.hstack([queries, last])\n"
+        f"{why}{search}"
+        f"scores = {formula(metadata.scale, metadata.mean_bias)}  # the corrected scores, best first\n"
+    )
+
+
+def _require_free(database: Database, place: Place, overwrite: bool) -> None:
+    text, beside = database.metadata(), _beside(database)
+    stored = {"complete": False} if text is None else read_object(text, place.address)
+    require(
+        overwrite or stored.get("complete") is False,
+        f"index_uri: {place.address} holds a finished collection. Give another index_name or index_uri, or "
+        "overwrite=true to replace it",
+    )
+    text = beside.metadata()
+    require(
+        text is None or is_reference(text, place.name),
+        f"index_uri: {beside.name} at {place.uri} is not the reference of {place.name}; give another index_name",
+    )
+
+
+def _beside(database: Database) -> Database:
+    """The collection of the reference queries of another."""
+    beside = copy.copy(database)
+    beside.name = f"{database.name}_ref"
+    return beside
+
+
+def _read(database: Database) -> tuple[list[str], list[str], Tensor]:
+    """Ids, labels and vectors of all items. Raises InputError for other than `upsert` stores."""
+    parts = list(database.scan())
+    ids = [name for names, _, _ in parts for name in names]
+    labels = [label or "" for _, texts, _ in parts for label in texts]
     try:
-        with place.asking():
-            found = _facts_of(database, place, readable=not overwrite)
-            own = found is not None and found.is_of_the_command_of(facts)
-            if found is not None and found.complete:
-                if own:
-                    return Collection(database, place, found, items.ids)
-                if not overwrite:
-                    _refuse_finished(place)
-            start = _begun(database, place, facts, own, overwrite)
-            keep(database, place, facts, kept)
-            log.info("filling %s from item %d of %d", place.address, start, facts.items)
-            put_in(database, items, last_components(items.bias, facts.scale, facts.mean_bias)[0], start)
-            database.finish(facts.approximate)
-            held = database.count()
-            require(
-                held == facts.items,
-                f"index_uri: {place.address} holds {held} items after filling, not {facts.items}: does another program "
-                "write to it? Give the command again, or overwrite=true",
-            )
-    except BaseException:
-        database.close()
-        raise
-    return Collection(database, place, facts, items.ids)
+        vectors = torch.from_numpy(np.concatenate([np.array(rows, np.float32) for _, _, rows in parts if len(rows)]))
+    except (TypeError, ValueError):
+        vectors = torch.empty(0)
+    sound = all(isinstance(text, str) for text in (*ids, *labels)) and vectors.ndim == 2
+    require(sound or not ids, f"index_uri: {database.name} {_FOREIGN}")
+    return ids, labels, vectors
 
 
-def _begun(database: Database, place: Place, facts: Facts, own: bool, overwrite: bool) -> int:
-    """The first row that is still missing in a collection, which is created if necessary. own: it has these facts."""
-    if own:
-        require_shape(database, place, facts)
-        # Blocks were stored in order: all but the last one begun are whole.
-        return max(0, (min(database.count(), facts.items) - 1) // BLOCK * BLOCK)
-    there = database.shape() is not None
-    require(
-        overwrite or not there,
-        f"index_uri: {place.address} holds the unfinished collection of another command. Give that command again, "
-        "another index_name or index_uri, or overwrite=true to replace it",
-    )
-    forget(database, place)
-    if there:
-        database.drop()
-    database.create(facts.stored_dim, facts.text())
-    return 0
+def _stored_reference(
+    rule: ItemBias, items: VectorSource, bias: Tensor, reference: VectorSource, seed: int
+) -> tuple[Tensor, float]:
+    """The reference queries to store (R, D), and what is added to every bias computed from these.
 
-
-def require_shape(database: Database, place: Place, facts: Facts) -> None:
-    """Raise InputError unless a collection has the dimension and the metric of its facts."""
-    shape = database.shape()
-    if shape is None:
-        fail(f"index_uri: there is no collection {place.address}; fill it with rerank")
-    require(
-        shape.inner_product,
-        f"index_uri: {place.address} is not searched by inner product, which the correction needs; fill it again",
-    )
-    require(
-        shape.dimensions == facts.stored_dim,
-        f"index_uri: {place.address} holds vectors of {shape.dimensions} dimensions; expected {facts.stored_dim}: "
-        "those of the items, and one for the bias",
-    )
-
-
-def put_in(database: Database, items: Items, last: Tensor, start: int = 0, update: bool = False) -> None:
-    """Put items from row `start` on into a collection, with their last components (M,), block by block.
-
-    update: keep the labels and columns of earlier items of the same ids where none are given.
+    A sample of queries gives smaller sums and farther nearest queries: the shift is the mean difference over some of
+    the items.
     """
-    vectors = items.vectors
-    with bar("filling the collection", total=len(vectors), initial=start, unit=" items") as steps:
-        for first in range(start, len(vectors), BLOCK):
-            rows = vectors.rows(first, min(first + BLOCK, len(vectors)))
-            stop = first + len(rows)
-            texts = None if items.labels is None else items.labels[first:stop]
-            fields = None if items.fields is None else items.fields.slice(first, len(rows))
-            block = ItemRows(items.ids[first:stop], with_last(rows, last[first:stop]), texts, fields)
-            (database.update if update else database.put)(block)
-            steps.update(len(rows))
+    if not rule.needs_reference:
+        return torch.empty(0, items.shape[1]), 0.0
+    rows = sampled(reference, REFERENCE_ROWS, seed)[0].cpu()
+    if len(rows) == len(reference) or not rule.independent:
+        return rows, 0.0
+    some, positions = sampled(items, _SHIFT_ITEMS, seed)
+    again = _bias(rule, as_vectors("items", some), rows)
+    return rows, float((bias.cpu()[positions].double() - again.double()).mean())
 
 
-def with_last(vectors: Tensor, last: Tensor) -> np.ndarray:
+def _bias(rule: ItemBias, items: VectorSource, reference: Tensor) -> Tensor:
+    return fit_all([rule], items, as_vectors("reference", reference))[0][0].cpu()
+
+
+def _types(columns: "pa.Table") -> dict[str, str]:
+    """The further columns, and Arrow's names of their types."""
+    return {column.name: str(column.type) for column in columns.schema if column.name not in ("id", "label")}
+
+
+def _with_last(vectors: Tensor, last: Tensor) -> np.ndarray:
     """Vectors (b, D) with their last component (b,) appended."""
     dim = vectors.shape[1]
     return folded(vectors, last, dim, dim + 1).numpy()
-
-
-def usage_note(
-    collection: Collection,
-    uri: str,
-    k: int = 10,
-    fields: "pa.Table | None" = None,
-) -> str:
-    """Python that searches the collection at `uri` with the engine's client: `ids` and `scores` (Q, k).
-
-    fields: the items' further columns, one of which a filter may name.
-    """
-    facts = collection.facts
-    k = min(k, facts.items)
-    imports, search = collection.place.note(uri, k, FilterExample.of(fields))
-    return (
-        f"{imports}\n"
-        f'queries = np.load("queries.npy").astype("float32")  # (Q, {facts.dim})\n'
-        f"{unit_rows(facts.normalize)}"
-        f'last = np.ones((len(queries), 1), "float32")  # zeros instead of ones: the plain ranking\n'
-        "vectors = np.hstack([queries, last])\n"
-        f"{search}"
-        f"scores = {formula(facts.scale, facts.mean_bias)}  # the corrected scores, best first\n"
-    )

@@ -2,164 +2,115 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import closing
-from typing import Any
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vsehub.serving.databases.base import CONNECT_SECONDS, FilterExample, ItemRows, Named, Shape, key_of, read_items
+from vsehub.serving.databases.base import TIMEOUT, Hits, Rows, key_of
 
-BATCH = 500
-PATIENCE = 300  # seconds for one request, once a server has answered
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_BATCH = 500
+_PATIENCE = 300  # seconds for one request, once a server has answered
 _KEY = "vsehub"
 _LINKS = 32  # of an item in the graph of a server; 0: no graph, every vector is compared
 
 
-class Qdrant(Named):
-    """A collection of Qdrant. The key of a server: QDRANT_API_KEY."""
+@contextmanager
+def connect(uri: str, name: str) -> Iterator["Qdrant"]:
+    """See `base`. The key of a server: QDRANT_API_KEY."""
+    from qdrant_client import QdrantClient
 
-    def __init__(self, uri: str, name: str, embedded: bool):
-        from qdrant_client import QdrantClient
+    settings: dict[str, Any] = {"url": uri, "api_key": os.environ.get("QDRANT_API_KEY"), "check_compatibility": False}
+    with closing(QdrantClient(timeout=TIMEOUT, **settings)) as client:
+        client.get_collections()
+    with closing(QdrantClient(timeout=_PATIENCE, **settings)) as client:
+        yield Qdrant(client, name)
 
-        settings: dict[str, Any] = {
-            "url": uri,
-            "api_key": os.environ.get("QDRANT_API_KEY"),
-            "check_compatibility": False,
-        }
-        with closing(QdrantClient(timeout=CONNECT_SECONDS, **settings)) as asked:
-            asked.get_collections()
-        self._client = QdrantClient(timeout=PATIENCE, **settings)
-        self._name = name
 
-    def shape(self) -> Shape | None:
+class Qdrant:
+    """See `Database`."""
+
+    def __init__(self, client: Any, name: str):
+        self.client, self.name = client, name
+
+    def metadata(self, new: str | None = None) -> str | None:
         """See `Database`."""
-        from qdrant_client.models import Distance, VectorParams
-
-        if not self._client.collection_exists(self._name):
+        if not self.client.collection_exists(self.name):
             return None
-        vectors = self._client.get_collection(self._name).config.params.vectors
-        if not isinstance(vectors, VectorParams):
-            return Shape(0, False)
-        return Shape(vectors.size, vectors.distance == Distance.DOT)
+        if new is not None:
+            self.client.update_collection(self.name, metadata={_KEY: new})
+        return str((self.client.get_collection(self.name).config.metadata or {}).get(_KEY, ""))
 
-    def facts(self) -> str | None:
-        """See `Database`."""
-        return (self._client.get_collection(self._name).config.metadata or {}).get(_KEY)
-
-    def create(self, dimensions: int, facts: str) -> None:
+    def create(self, dimensions: int, metadata: str) -> None:
         """See `Database`."""
         from qdrant_client.models import Distance, HnswConfigDiff, VectorParams
 
+        self.client.delete_collection(self.name)
         vectors = VectorParams(size=dimensions, distance=Distance.DOT)
-        # Filling is faster without a graph; `finish` adds one.
-        self._client.create_collection(self._name, vectors, hnsw_config=HnswConfigDiff(m=0), metadata={_KEY: facts})
+        # Filling is faster without a graph; `index` adds one.
+        unlinked = HnswConfigDiff(m=0)
+        self.client.create_collection(self.name, vectors, hnsw_config=unlinked, metadata={_KEY: metadata})
 
-    def keep_facts(self, facts: str) -> None:
-        """See `Database`."""
-        self._client.update_collection(self._name, metadata={_KEY: facts})
-
-    def put(self, rows: ItemRows) -> None:
-        """See `Database`."""
-        for start in range(0, len(rows.ids), BATCH):
-            part = slice(start, start + BATCH)
-            self._put(rows, part, [{} for _ in rows.ids[part]])
-
-    def update(self, rows: ItemRows) -> None:
+    def upsert(self, vectors: np.ndarray, columns: "pa.Table") -> None:
         """See `Database`; Qdrant replaces whole payloads, so that earlier ones are read."""
-        for start in range(0, len(rows.ids), BATCH):
-            part = slice(start, start + BATCH)
-            found = self._client.retrieve(self._name, [key_of(one) for one in rows.ids[part]])
-            earlier = {one.id: one.payload or {} for one in found}
-            self._put(rows, part, [earlier.get(key_of(one), {}) for one in rows.ids[part]])
+        payloads = columns.to_pylist()
+        keys = [key_of(row["id"]) for row in payloads]
+        earlier = {str(point.id): point.payload or {} for point in self.client.retrieve(self.name, keys)}
+        payloads = [earlier.get(key, {}) | row for key, row in zip(keys, payloads, strict=True)]
+        self.client.upload_collection(self.name, vectors, payloads, keys, batch_size=_BATCH, wait=True)
 
-    def _put(self, rows: ItemRows, part: slice, earlier: Sequence[dict[str, Any]]) -> None:
-        """Store some rows; missing parts come from earlier payloads."""
-        from qdrant_client.models import Batch
-
-        points: list[Any] = [key_of(one) for one in rows.ids[part]]
-        given = zip(rows.ids[part], earlier, rows.records(part), strict=True)
-        payloads = [{"label": ""} | before | record | {"id": one} for one, before, record in given]
-        self._client.upsert(
-            self._name, Batch(ids=points, vectors=rows.vectors[part].tolist(), payloads=payloads), wait=True
-        )
-
-    def finish(self, approximate: bool) -> None:
+    def index(self, approximate: bool) -> None:
         """See `Database`; a server builds its graph in the background."""
         from qdrant_client.models import HnswConfigDiff
 
         if approximate:
-            self._client.update_collection(self._name, hnsw_config=HnswConfigDiff(m=_LINKS))
+            self.client.update_collection(self.name, hnsw_config=HnswConfigDiff(m=_LINKS))
 
     def count(self) -> int:
         """See `Database`."""
-        return self._client.count(self._name, exact=True).count
+        return int(self.client.count(self.name, exact=True).count)
 
-    def search(self, vectors: np.ndarray, k: int) -> list[list[tuple[str, float]]]:
+    def search(self, vectors: np.ndarray, k: int) -> list[Hits]:
         """See `Database`."""
         from qdrant_client.models import QueryRequest
 
-        found: list[list[tuple[Any, float]]] = []
-        for start in range(0, len(vectors), BATCH):
-            asked = [
-                QueryRequest(query=one, limit=k, with_payload=["id"]) for one in vectors[start : start + BATCH].tolist()
-            ]
-            answers = self._client.query_batch_points(self._name, asked)
-            found += [[((hit.payload or {}).get("id"), hit.score) for hit in answer.points] for answer in answers]
-        return found
+        queries = [QueryRequest(query=query, limit=k, with_payload=["id", "label"]) for query in vectors.tolist()]
+        answers = self.client.query_batch_points(self.name, queries)
+        lists = [[((hit.payload or {}), hit.score) for hit in answer.points] for answer in answers]
+        return [[(payload.get("id"), payload.get("label"), score) for payload, score in hits] for hits in lists]
 
-    def remove(self, ids: Sequence[str]) -> None:
+    def delete(self, ids: Sequence[str]) -> None:
         """See `Database`."""
-        from qdrant_client.models import PointIdsList
+        self.client.delete(self.name, [key_of(name) for name in ids], wait=True)
 
-        for start in range(0, len(ids), BATCH):
-            points = PointIdsList(points=[key_of(one) for one in ids[start : start + BATCH]])
-            self._client.delete(self._name, points, wait=True)
-
-    def read(self, ids: Sequence[str] | None = None) -> Iterator[ItemRows]:
+    def scan(self) -> Iterator[Rows]:
         """See `Database`."""
-        if ids is not None:
-            for start in range(0, len(ids), BATCH):
-                points = [key_of(one) for one in ids[start : start + BATCH]]
-                yield _rows(self._name, self._client.retrieve(self._name, points, with_vectors=True))
-            return
-        place: Any = None
+        offset: Any = None
         while True:
-            found, place = self._client.scroll(self._name, limit=BATCH, offset=place, with_vectors=True)
-            yield _rows(self._name, found)
-            if place is None:
+            points, offset = self.client.scroll(self.name, limit=_BATCH, offset=offset, with_vectors=True)
+            payloads = [point.payload or {} for point in points]
+            labels = [payload.get("label") for payload in payloads]
+            yield [payload.get("id") for payload in payloads], labels, [point.vector for point in points]
+            if offset is None:
                 return
 
-    def size(self) -> int | None:
-        """See `Database`; a server does not say."""
-        return None
 
-    def close(self) -> None:
-        """See `Database`."""
-        self._client.close()
-
-    def drop(self) -> None:
-        """See `Database`."""
-        self._client.delete_collection(self._name)
-
-
-def _rows(name: str, found: Sequence[Any]) -> ItemRows:
-    payloads = [one.payload or {} for one in found]
-    ids, labels = [one.get("id") for one in payloads], [one.get("label") or "" for one in payloads]
-    return read_items(name, ids, [one.vector for one in found], labels)
-
-
-def note(uri: str, name: str, k: int, example: FilterExample) -> tuple[str, str]:
-    """The imports and the search of a usage note; the search gives `ids` and `products` for `vectors`."""
-    value = f"range=models.Range(lt={example.value})"
-    value = value if example.below else f"match=models.MatchValue(value={example.value!r})"
+def note(address: str, name: str, k: int, example: tuple[str, Any]) -> tuple[str, str]:
+    """See `base`."""
+    column, value = example
+    match = f"match=models.MatchValue(value={value!r})"
+    match = match if isinstance(value, str | bool) else f"range=models.Range(lte={value!r})"
     return (
-        "import os\n\nimport numpy as np\nfrom qdrant_client import QdrantClient, models\n",
-        f'client = QdrantClient(url={uri!r}, api_key=os.environ.get("QDRANT_API_KEY"))\n'
-        f"only = None  # the items that are searched: models.Filter(must=[models.FieldCondition(\n"
-        f"#     key={example.column!r}, {value})]), for example; None for all\n"
-        f"ask = dict(limit={k}, with_payload=True, filter=only)\n"
-        f"asked = [models.QueryRequest(query=one.tolist(), **ask) for one in vectors]\n"
-        f'found = client.query_batch_points("{name}", asked)\n'
+        "from qdrant_client import QdrantClient, models\n",
+        f'client = QdrantClient(url={address}, api_key=os.environ.get("QDRANT_API_KEY"))\n'
+        f"only = None  # all items, or a condition: models.Filter(must=[models.FieldCondition(\n"
+        f"#     key={column!r}, {match})]), for example\n"
+        f"options = dict(limit={k}, with_payload=True, filter=only)\n"
+        f"requests = [models.QueryRequest(query=vector.tolist(), **options) for vector in vectors]\n"
+        f'found = client.query_batch_points("{name}", requests)\n'
         f'ids = [[hit.payload["id"] for hit in answer.points] for answer in found]\n'
         f"products = np.array([[hit.score for hit in answer.points] for answer in found])\n",
     )
