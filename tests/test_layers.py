@@ -40,7 +40,6 @@ OUTSIDE = {
     "lightning_fabric": {"training"},  # which comes with pytorch_lightning
     "lightning": set(),
     "faiss": {"neighbors/faiss.py"},
-    "triton": {"neighbors/fused.py"},  # which comes with torch's builds for CUDA
     "pymilvus": {"serving/databases/milvus.py"},
     "milvus_lite": {"serving/databases/milvus.py"},
     "lancedb": {"serving/databases/lancedb.py"},
@@ -200,7 +199,7 @@ def private_of_torch(tree):
 def test_private_operators_of_torch_stand_in_two_modules():
     """These try them before they use them, and have a public way beside them."""
     found = {path.relative_to(ROOT).as_posix() for path in FILES if list(private_of_torch(tree(path)))}
-    assert found == {"encoders/fast/products.py", "neighbors/int8.py"}
+    assert found == {"encoders/fast/products.py", "neighbors/screened.py"}
     for bad in ("torch.ops.aten.relu(x)", "torch._VF.gru", "torch.nn.modules._f", "from torch._C import a"):
         assert list(private_of_torch(ast.parse(bad))), bad
 

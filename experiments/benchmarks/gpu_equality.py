@@ -1,21 +1,15 @@
 """Whether a device gives the CPU's answers, and its fast ways those of the plain ones: bank, Sinkhorn, text encoder."""
 
-from importlib.util import find_spec
-
 import numpy as np
 import torch
 
-from experiments.benchmarks import bank, common, generated
-from vsehub.criteria import Sinkhorn
-from vsehub.criteria.sinkhorn import fused_log_sums
+from experiments.benchmarks import bank, common
 from vsehub.data.text.tokens import TokenTable
 from vsehub.encoders import TextGRU
 from vsehub.evaluation.encode import encode_texts
 from vsehub.neighbors import MemoryBank
 from vsehub.neighbors.faiss import GPU_DEPTH, GPU_ROWS, GPU_SCRATCH, loaded_faiss, on_gpu
 from vsehub.neighbors.rounded import products, rounded_products
-from vsehub.neighbors.tiles import Affine, nearest, score_columns
-from vsehub.neighbors.vectors import as_vectors
 from vsehub.sets import Sets
 from vsehub.similarities import CrossAttention
 from vsehub.types import Similarity
@@ -80,32 +74,6 @@ def rounded_rows(device: torch.device, rows: int = 2_048, dim: int = 512) -> lis
     times = {name: min(found) for name, found in common.interleave(ways, 5, device).items()}
     found = f"{error:.1e}; {times['float32'] / times['bf16']:.2f} times as fast as float32"
     return [(f"{rows:,} x {rows:,} scores of rounded vectors: largest difference", found, error < 1e-5)]
-
-
-def sinkhorn_rows(
-    device: torch.device, reference: int = 2_000, items: int = 1_000_000, dim: int = 512, queries: int = 1_000
-) -> list[Row]:
-    """Sinkhorn by scores that are never written against scores in memory: biases, lists and seconds."""
-    name, criterion = f"Sinkhorn, {reference:,} x {items:,}, scores never written", Sinkhorn()
-    asked, among, seen = (
-        as_vectors("vectors", generated.vectors(rows, dim, seed).to(device))
-        for seed, rows in enumerate((queries, items, reference), 1)
-    )
-    columns = score_columns(seen, among)
-    if fused_log_sums(columns) is None:
-        needed = device.type == "cuda" and find_spec("triton") is not None
-        return [(name, "does not work here: scores are written", False if needed else None)]
-    ways = {"never written": lambda: criterion.fit(columns)[0], "written": lambda: criterion.fit(columns.blocks)[0]}
-    biases = [way() for way in ways.values()]
-    lists = [positions for _, positions in nearest(asked, among, 10, [Affine(criterion.scale, one) for one in biases])]
-    error = criterion.temperature * float((biases[0] - biases[1]).abs().max())
-    equal = float((lists[0] == lists[1]).double().mean())
-    seconds = common.interleave(ways, 3, device)
-    times = ", ".join(f"{min(found):.2f} s {way}" for way, found in seconds.items())
-    return [
-        (f"{name}: largest difference of biases", f"{error:.1e}", error < 1e-5),
-        (f"{name}: ten best items equal, seconds", f"{equal:.2%}; {times}", equal > 0.999),
-    ]
 
 
 def memory_rows(device: torch.device, pairs: int = 28_000, dim: int = 1024, refills: int = 4) -> list[Row]:

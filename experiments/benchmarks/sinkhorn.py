@@ -13,7 +13,7 @@ import torch
 from experiments.benchmarks import common, generated
 from vsehub.criteria import Sinkhorn, sinkhorn
 from vsehub.criteria.base import fit_all
-from vsehub.neighbors.affine import Affine
+from vsehub.neighbors.screened import Affine
 from vsehub.neighbors.tiles import nearest
 from vsehub.neighbors.vectors import as_vectors
 

@@ -33,7 +33,6 @@ def test_gpu_checks_hold_on_the_cpu(scripts, data):
     rows += scripts["gpu_equality"].rounded_rows(CPU, rows=64, dim=32)
     rows += scripts["gpu_equality"].shortlist_rows(CPU, queries=3, entries=20, candidates=7, dim=8)
     assert scripts["gpu_equality"].memory_rows(CPU) == []
-    assert scripts["gpu_equality"].sinkhorn_rows(CPU, 5, 30, 8, 3)[0][2] is None
     assert [name for name, _, holds in rows if holds is False] == []
     assert sum(holds is True for *_, holds in rows) >= 7
     speeds = {name: found for name, found, _ in check.speed_rows(CPU, data, steps=2, dim=16)}

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import fail, matrix, require, whole
-from vsehub.neighbors.affine import Affine
+from vsehub.neighbors.screened import Affine
 from vsehub.neighbors.tiles import TileCorrection, nearest, row_blocks, score_columns
 from vsehub.neighbors.vectors import VectorSource, as_vectors, given_back
 

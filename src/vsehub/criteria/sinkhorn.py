@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -22,21 +22,6 @@ LEAST_MASS = 1e-20  # of an item, below which too many of its shares may have va
 # items from which the queries' scalings are told.
 MANY, LEAST_ROUNDS, SAMPLE = 2**28, 5, 1 / 25
 MOST_OFF = 2e-4  # root mean square, in units of similarity, of what they may leave to the last round
-
-
-# See `neighbors.fused.log_sums`.
-LogSums = Callable[[Tensor, Tensor, float, Tensor | None], Tensor]
-
-
-def fused_log_sums(columns: ScoreColumns) -> LogSums | None:
-    """What sums scores on a GPU without writing them; None for other scores and where triton does not work."""
-    if not columns.float32_on_cuda:
-        return None
-    try:
-        from vsehub.neighbors import fused  # triton, which some builds of torch lack
-    except ImportError:
-        return None
-    return fused.log_sums if fused.works_on(columns.reference.device) else None
 
 
 class Sinkhorn(ItemBias):
@@ -105,8 +90,6 @@ class Sinkhorn(ItemBias):
         Pass 0 has only the sums, before any scaling, and the last one only the scaling. shared: log u (R,), in float64
         on the CPU, since some devices have none. kept: takes the shares of the round.
         """
-        if isinstance(columns, ScoreColumns) and (log_sums := fused_log_sums(columns)) is not None:
-            return self._fused_part(log_sums, columns, number, shared)
         scaled: list[Tensor] = []
         total: Tensor | None = None
         first = 0
@@ -127,19 +110,6 @@ class Sinkhorn(ItemBias):
         if number == 0:
             return (total,)
         return (torch.cat(scaled), total) if number < self.rounds else (torch.cat(scaled),)
-
-    def _fused_part(self, log_sums: LogSums, columns: ScoreColumns, number: int, shared: Terms) -> Terms:
-        """`part` of scores that are never written: each sum multiplies the vectors again."""
-        scaled: list[Tensor] = []
-        total: Tensor | None = None
-        for vectors in columns.vectors():
-            if number > 0:
-                scaled.append(-log_sums(vectors, columns.reference, self.scale, shared[0]))
-            if number < self.rounds:
-                bias = scaled[-1] if number > 0 else None
-                sums = log_sums(columns.reference, vectors, self.scale, bias).cpu().double()
-                total = sums if total is None else torch.logaddexp(total, sums)
-        return (*((torch.cat(scaled),) if scaled else ()), *(() if total is None else (total,)))
 
     def shared(self, parts: Iterable[Terms], number: int) -> Terms:
         """log u (R,): each pass scales the items it sees and, with them, the next round's queries."""

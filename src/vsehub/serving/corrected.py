@@ -19,8 +19,8 @@ from torch import Tensor
 
 from vsehub.checks import InputError, one_of, positive, require
 from vsehub.io.progress import bar
-from vsehub.neighbors.affine import Affine
 from vsehub.neighbors.faiss import required_faiss
+from vsehub.neighbors.screened import Affine
 from vsehub.neighbors.tiles import nearest
 from vsehub.neighbors.vectors import as_vectors, given_back, sampled
 from vsehub.serving.index_file import (

@@ -19,7 +19,7 @@ from vsehub.criteria.base import Correction, Criterion, ItemBias, Terms, fit_all
 from vsehub.criteria.choose import OwnSettings, Tried, choose
 from vsehub.data.vectors.embeddings import VectorFile, few_checked, look_through, open_vectors
 from vsehub.io.outputs import require_new_file
-from vsehub.neighbors.in_memory import FEW_QUERIES
+from vsehub.neighbors.screened import FEW_QUERIES
 from vsehub.neighbors.vectors import VectorSource, as_vectors, given_back, row_digests, usable_device
 from vsehub.serving.calibration import RATES, Calibration, needed
 from vsehub.serving.corrected import build_index

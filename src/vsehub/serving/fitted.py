@@ -12,7 +12,7 @@ from torch import Tensor
 from vsehub.checks import require
 from vsehub.criteria.base import Criterion, Terms, fit_all, joined
 from vsehub.criteria.choose import Choice, Tried
-from vsehub.neighbors.in_memory import in_memory
+from vsehub.neighbors.screened import KeptItems
 from vsehub.neighbors.vectors import BLOCK, Chosen, Concatenated, VectorSource, as_vectors
 from vsehub.serving.calibration import Calibration
 from vsehub.serving.given import checked_ids
@@ -38,8 +38,8 @@ class Fitted:
 
     @cached_property
     def searched(self) -> VectorSource:
-        """The items as they are searched: in memory, where they are."""
-        return in_memory(self.items)
+        """The items as they are searched; they stay rounded from one search to the next."""
+        return KeptItems(self.items)
 
     def ranked(self, asked: VectorSource, k: int) -> tuple[Tensor, Tensor]:
         """Values and positions (Q, k) of queries."""

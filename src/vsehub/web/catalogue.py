@@ -13,8 +13,7 @@ from vsehub.checks import fail
 from vsehub.criteria.base import Criterion, ItemBias, fit_all
 from vsehub.io.progress import stage
 from vsehub.metrics.occurrences import histogram, occurrence_metrics
-from vsehub.neighbors.affine import Affine
-from vsehub.neighbors.in_memory import in_memory
+from vsehub.neighbors.screened import Affine, KeptItems
 from vsehub.neighbors.tiles import nearest
 from vsehub.neighbors.vectors import VectorSource, as_vectors, drawn, sampled
 from vsehub.rerank.verdict import hub_level, verdict
@@ -63,7 +62,7 @@ class Catalogue:
         sides = contents.inputs.sides
         self.contents, self.k = contents, min(K, len(sides.items))
         self.vectors = sides.items.rows(0, len(sides.items)).float().cpu()
-        self.items = in_memory(as_vectors("items", self.vectors))
+        self.items = KeptItems(as_vectors("items", self.vectors))
         norms = self.vectors.norm(dim=1)
         self.normalizes = bool(((norms - 1).abs() < UNIT).all()) if contents.normalize is None else contents.normalize
         queries, self.rows = sampled(sides.queries, sample, seed)

@@ -1,0 +1,287 @@
+"""Exact search of float32 vectors on a CPU: a fast product rules out most items, the others are scored one by one.
+
+Where the processor multiplies int8 (VNNI or AMX), vectors are rotated and rounded to whole numbers of a step: q ≈ s·J
+and x - m ≈ t·I, with the mean m of a tile of items. By the inequality of Cauchy and Schwarz
+
+    |q·(x - m) - st·J·I| <= st·(|q/s - J|·|I| + |q/s|·|(x - m)/t - I|),
+
+so an item whose product and bound together stay below the k-th best score so far cannot be among the k best. Elsewhere
+the fast product is float32's, and the bound is that of its rounding. Scores are dot products of one query and one item,
+so copies of an item have equal scores.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vsehub.neighbors.given import UnitVectors
+from vsehub.neighbors.rounded import RoundedVectors, cpu_has
+from vsehub.neighbors.vectors import VectorSource, array_of
+
+INT8 = hasattr(torch, "_int_mm") and cpu_has(
+    "avx512_vnni", "avx_vnni", "amx_int8"
+)  # elsewhere such products are slow, and sums may saturate
+MANY_QUERIES = 256  # from which rounding the items pays
+DIMENSIONS = range(2, 2**16 + 1)  # torch multiplies one wrongly (2.14), and sums over more could exceed int32
+TILE_QUERIES, TILE_ITEMS = 1024, 4096
+FEW_QUERIES, FEW_SCORES = 8, 2**17  # whose scores are dot products, at the speed at which memory is read
+GROUP = 32  # items of the first tile of which only the best counts for the first threshold
+MOST_HITS = 0.02  # of the scores of a tile; for more, the float32 product is faster
+WAITING = 0.5  # entries for each of the k best that are collected before they are merged
+PAIR_NUMBERS = 2**16  # numbers of vectors that are copied at a time
+SINGLE = 2.0**-24  # the relative error of float32
+
+
+@dataclass(frozen=True, eq=False)
+class Affine:
+    """The correction a·s - b(item) of scores s. scale: a. bias: b (M,)."""
+
+    scale: float
+    bias: Tensor
+
+    def __call__(self, scores: Tensor, rows: slice, columns: slice) -> Tensor:
+        """Corrected scores (b, m)."""
+        return self.scale * scores - self.bias[columns]
+
+
+class KeptItems:
+    """Items whose rounded tiles are kept from one search to the next, in a byte a number."""
+
+    def __init__(self, source: VectorSource):
+        self.source, self.shape = source, source.shape
+        self.tiles: dict[int, _Rounded] = {}
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """Rows `start` to `stop` - 1."""
+        return self.source.rows(start, stop)
+
+
+def tiles_of(queries: int, items: int) -> list[slice]:
+    """The tiles of a number of items for a number of queries."""
+    width = TILE_ITEMS if queries > FEW_QUERIES else FEW_SCORES // queries
+    return [slice(start, min(start + width, items)) for start in range(0, items, width)]
+
+
+def applies(queries: Tensor, items: VectorSource, k: int, corrections: Sequence[object]) -> bool:
+    """Whether `search` finds the k best items: float32 on a CPU, an `Affine` of positive scale or none, few k."""
+    float32 = queries.is_cpu and queries.dtype == torch.float32 and not isinstance(items, UnitVectors | RoundedVectors)
+    ordered = all(one is None or (isinstance(one, Affine) and one.scale > 0) for one in corrections)
+    return float32 and ordered and GROUP * k <= tiles_of(len(queries), len(items))[0].stop
+
+
+def search(
+    queries: Tensor, items: VectorSource, k: int, corrections: Sequence[Affine | None], advance: Callable[[int], object]
+) -> list[tuple[Tensor, Tensor]]:
+    """Values and positions (Q, k) for each correction, best first; among equal values the lower position comes first.
+
+    queries: (Q, D) float32 on the CPU. corrections: None for the plain scores; see `applies`. advance: receives the
+    number of further scores that were decided.
+    """
+    few, tiles = len(queries) <= FEW_QUERIES, tiles_of(len(queries), len(items))
+    source, known = (items.source, items.tiles) if isinstance(items, KeptItems) else (items, {})
+    array = array_of(source)  # not copied
+    int8 = INT8 and not few and items.shape[1] in DIMENSIONS and bool(len(queries) >= MANY_QUERIES or known)
+    with np.errstate(all="ignore"):
+        blocks = [_Block(rows.numpy(), k, corrections, int8) for rows in queries.split(TILE_QUERIES)]
+        memory = np.empty(tiles[0].stop * len(blocks[0].queries), np.float32)
+        for tile in tiles:
+            rows = source.rows(tile.start, tile.stop).to(queries).numpy() if array is None else array[tile]
+            rounded = known.get(tile.start)
+            if rounded is None and int8 and tile.start:
+                rounded = _round(rows, rows.mean(axis=0))
+                if isinstance(items, KeptItems):
+                    items.tiles[tile.start] = rounded
+            largest = rounded.largest if rounded else 0.0 if few else float(_norms(rows).max())
+            for block in blocks:
+                block.take(tile.start, rows, rounded, largest, memory[: len(rows) * len(block.queries)])
+                advance(len(rows) * len(block.queries))
+        lists = [[best.lists() for best in block.best] for block in blocks]
+    return [
+        (torch.cat([values for values, _ in parts]), torch.cat([positions for _, positions in parts]))
+        for parts in zip(*lists, strict=True)
+    ]
+
+
+@dataclass(frozen=True)
+class _Rounded:
+    """Vectors (n, D) less their centre (D,), rotated, as whole numbers of a step.
+
+    largest: the largest norm of a vector. whole: (n, P) int8. size, lost: at least the norms of the whole numbers, and
+    of what rounding took, in steps: (n,).
+    """
+
+    largest: float
+    centre: np.ndarray
+    whole: Tensor
+    step: float
+    size: np.ndarray
+    lost: np.ndarray
+
+
+def _round(vectors: np.ndarray, centre: np.ndarray) -> _Rounded:
+    """The vectors rounded; norms are NaN where numbers are not finite."""
+    turned = _rotated(vectors - centre)
+    scale = np.float32(127 / max(float(np.abs(turned).max()), 2.0**-100))
+    turned *= scale
+    whole = np.rint(turned)
+    turned -= whole
+    spare = 1 + turned.shape[1] * SINGLE
+    size = spare * _norms(whole)
+    lost = spare * _norms(turned) + 4 * SINGLE * size
+    step = 1 / np.float64(scale)
+    return _Rounded(_norms(vectors).max(), centre, torch.from_numpy(whole.astype(np.int8)), step, size, lost)
+
+
+def _rotated(vectors: np.ndarray) -> np.ndarray:
+    """Vectors (n, D), rotated so that no dimension stands out, with zeros up to a product of two sizes."""
+    first, second = _rotations(vectors.shape[1])
+    if missing := len(first) * len(second) - vectors.shape[1]:
+        vectors = np.pad(vectors, ((0, 0), (0, missing)))
+    parts = vectors.reshape(-1, len(second), len(first)).swapaxes(1, 2)
+    return (first @ parts @ second).reshape(len(vectors), -1)
+
+
+@cache
+def _rotations(dim: int) -> tuple[np.ndarray, ...]:
+    """Two orthogonal matrices whose Kronecker product has at least `dim` rows; the second is the larger."""
+    drawn, size = np.random.default_rng(0), 2 ** math.ceil(math.log2(dim) / 2)
+    square = (drawn.standard_normal((one, one)) for one in (-(-dim // size), size))
+    return tuple(np.linalg.qr(one)[0].astype(np.float32) for one in square)
+
+
+def _norms(vectors: np.ndarray) -> np.ndarray:
+    """The norms (n,), float64."""
+    return np.sqrt(np.vecdot(vectors, vectors).astype(np.float64))
+
+
+class _Block:
+    """Some queries (b, D), with the k best so far for each correction."""
+
+    def __init__(self, queries: np.ndarray, k: int, corrections: Sequence[Affine | None], int8: bool):
+        self.queries = queries
+        self.best = [_Best(k, len(queries), one) for one in corrections]
+        self._norms = _norms(queries.astype(np.float64))
+        self._rounded = _round(queries, np.zeros_like(queries[0])) if int8 else None
+        self._int8_from = 1
+
+    def take(self, start: int, rows: np.ndarray, rounded: _Rounded | None, largest: float, memory: np.ndarray) -> None:
+        """Enter the items from `start` on, which are `rows` (m, D).
+
+        largest: their largest norm; 0 where the fast products are the scores themselves. memory: (b·m,) float32.
+        """
+        # Sums of D products, those of scores and of the screen, and two rotations (Higham 2002, section 3.1).
+        units = 2.1 * rows.shape[1] + 20 * len(_rotations(rows.shape[1])[1]) ** 1.5 + 16
+        error = self._norms * largest * units * SINGLE
+        reached = self._by_int8(start, rounded, error, memory) or self._by_float32(start, rows, error, memory)
+        for best, (columns, at) in zip(self.best, reached, strict=True):
+            best.add(at, start + columns, _scores(self.queries, at, rows, columns))
+
+    def _by_int8(
+        self, start: int, tile: _Rounded | None, error: np.ndarray, memory: np.ndarray
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """For each correction, rows and queries (n,) of what may be among the best, by products of int8.
+
+        Empty where these rule out too little, do not apply or would be too large.
+        """
+        asked = self._rounded
+        if tile is None or asked is None or start < self._int8_from:
+            return []
+        self._int8_from, found = 2 * start, []  # if they rule out too little: the k-th best is then better
+        products = torch.from_numpy(memory).view(torch.int32).view(len(tile.whole), len(asked.whole))
+        torch._int_mm(tile.whole, asked.whole.T, out=products)
+        lost, size = asked.lost.max(), (asked.size + asked.lost).max()
+        bound, unit = lost * tile.size + size * tile.lost, tile.step * asked.step
+        shift = self.queries.astype(np.float64) @ tile.centre.astype(np.float64) + error
+        for best in self.best:
+            most = np.ceil(bound - best.term(start, len(bound)) / unit)
+            if not np.abs(most).max() < 2**30:
+                return []
+            out = products if best is self.best[-1] else None
+            upper = torch.add(products, torch.from_numpy(most.astype(np.int32))[:, None], out=out).numpy()
+            least = np.floor((best.least / best.scale - shift) / unit).clip(-(2**31), 2**31 - 1).astype(np.int32)
+            reached = upper >= least
+            if np.count_nonzero(reached) > MOST_HITS * reached.size:
+                return []
+            found.append(np.divmod(np.flatnonzero(reached), reached.shape[1]))
+        self._int8_from = start
+        return found
+
+    def _by_float32(
+        self, start: int, rows: np.ndarray, error: np.ndarray, memory: np.ndarray
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """As `_by_int8`, by products of float32; a NaN may always be among the best."""
+        products = torch.from_numpy(memory).view(len(rows), len(self.queries))
+        if len(self.queries) <= FEW_QUERIES:
+            np.vecdot(rows[:, None], self.queries, out=products.numpy())
+        else:
+            np.dot(rows, self.queries.T, out=products.numpy())
+        groups, found = len(rows) // GROUP, []
+        for best in self.best:
+            out = products if best is self.best[-1] else None
+            upper = torch.sub(products, torch.from_numpy(best.term(start, len(rows)))[:, None], out=out).numpy()
+            least = best.least / best.scale
+            if start == 0:  # the k best of the groups' best are k items
+                maxima = upper[: groups * GROUP].reshape(groups, GROUP, -1).max(axis=1)
+                least = np.partition(maxima, -best.k, axis=0)[-best.k]
+            below = upper < np.nextafter((least - error).astype(np.float32), -np.inf)
+            found.append(np.divmod(np.flatnonzero(~below), below.shape[1]))
+        return found
+
+
+class _Best:
+    """The k best items so far of some queries (b,) under one correction.
+
+    least: (b,) the least value that may enter, -inf before there are k items.
+    """
+
+    def __init__(self, k: int, height: int, correct: Affine | None):
+        self.k, self.scale = k, 1.0 if correct is None else correct.scale
+        self.least = np.full(height, -np.inf)
+        self._bias = None if correct is None else correct.bias.detach().numpy()
+        self._entries: list[tuple[np.ndarray, ...]] = []  # queries, values and positions
+        self._waiting = math.inf
+
+    def term(self, start: int, count: int) -> np.ndarray:
+        """b/a of some items (count,), which is subtracted from their scores, less what rounding may add to these."""
+        if self._bias is None:
+            return np.zeros(count, np.float32)
+        term = self._bias[start : start + count] / self.scale
+        return (term - 8 * SINGLE * np.abs(term)).astype(np.float32)
+
+    def add(self, at: np.ndarray, positions: np.ndarray, scores: np.ndarray) -> None:
+        """Enter scores of queries `at` with items behind all earlier ones: (n,) each."""
+        values = scores if self._bias is None else self.scale * scores - self._bias[positions]
+        entering = ~(values < self.least[at])
+        self._entries.append((at[entering], values[entering], positions[entering]))
+        self._waiting += np.count_nonzero(entering)
+        if self._waiting > WAITING * self.k * len(self.least):
+            self.lists()
+
+    def lists(self) -> tuple[Tensor, Tensor]:
+        """Values and positions (b, k), best first."""
+        at, values, positions = (np.concatenate(parts) for parts in zip(*self._entries, strict=True))
+        order = torch.from_numpy(values).sort(descending=True, stable=True).indices.numpy()  # NaN first
+        order = order[at[order].astype(np.uint16).argsort(kind="stable")]
+        first = np.searchsorted(at[order], np.arange(len(self.least)))
+        order = order[np.arange(len(order)) - first[at[order]] < self.k]
+        self._entries, self._waiting = [(at[order], values[order], positions[order])], 0
+        found = values[order].reshape(-1, self.k)
+        self.least = np.nextafter(found[:, -1], np.inf)
+        return torch.from_numpy(found), torch.from_numpy(positions[order].reshape(-1, self.k))
+
+
+def _scores(queries: np.ndarray, at: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """The scores (n,) of pairs of queries (b, D) and rows (m, D)."""
+    found, step = np.empty(len(at), np.float32), max(1, PAIR_NUMBERS // rows.shape[1])
+    for first in range(0, len(at), step):
+        some = slice(first, first + step)
+        np.vecdot(queries.take(at[some], axis=0), rows.take(columns[some], axis=0), out=found[some])
+    return found

@@ -1,0 +1,224 @@
+"""Screened lists are those of a naive oracle, on inputs that mislead a screen, whatever computes the products."""
+
+import numpy as np
+import pytest
+import torch
+from looped import looped
+
+from vsehub.neighbors import screened
+from vsehub.neighbors.screened import INT8, Affine, KeptItems
+from vsehub.neighbors.tiles import nearest
+from vsehub.neighbors.vectors import Concatenated, RowRange, as_vectors
+
+needs_int8 = pytest.mark.skipif(not INT8, reason="this processor does not multiply int8")
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """Tiles of 64 items, of which all but the first are screened in int8 where the processor multiplies it."""
+    sizes = {"TILE_ITEMS": 64, "TILE_QUERIES": 16, "MANY_QUERIES": 9, "GROUP": 4, "FEW_SCORES": 512, "MOST_HITS": 1.0}
+    for name, value in sizes.items():
+        monkeypatch.setattr(screened, name, value)
+
+
+def random(rows, dim, seed):
+    return torch.randn(rows, dim, generator=torch.Generator().manual_seed(seed))
+
+
+def near_ties(dim):
+    """Items whose scores lie one unit in the last place apart, or less, and copies of them."""
+    base = random(1, dim, 5).expand(120, -1).clone()
+    base[:, 0] += torch.arange(120) % 40 * 2.0**-24
+    return base
+
+
+ITEMS = {
+    "ordinary": lambda dim: random(150, dim, 1),
+    "all equal": lambda dim: random(1, dim, 2).expand(150, -1).clone(),
+    "copies": lambda dim: random(15, dim, 3).repeat(10, 1),
+    "near ties": near_ties,
+    "zeros": lambda dim: torch.cat([torch.zeros(100, dim), random(30, dim, 4)]),
+    "whole numbers": lambda dim: random(150, dim, 6).round(),
+    "all scores negative": lambda dim: -random(150, dim, 6).abs(),
+    "huge and tiny norms": lambda dim: random(150, dim, 7) * torch.logspace(-18, 12, 150)[:, None],
+    "one far away": lambda dim: torch.cat([random(149, dim, 8) * 1e-3, 1e4 * random(1, dim, 9)]),
+    "far from 0": lambda dim: 100 + random(150, dim, 10),
+    "one dimension stands out": lambda dim: random(150, dim, 10) * torch.tensor([100.0] + [0.1] * (dim - 1)),
+    "smallest numbers": lambda dim: random(150, dim, 11) * 1e-30,
+}
+
+
+def oracle(queries, items, k, correct=None):
+    """Every pair scored alone, and sorted in full."""
+    values = torch.from_numpy(np.stack([np.vecdot(items.numpy(), query) for query in queries.numpy()]))
+    if correct is not None:
+        values = correct.scale * values - correct.bias
+    values, positions = values.sort(dim=1, descending=True, stable=True)
+    return values[:, :k], positions[:, :k]
+
+
+def equal(found, wanted):
+    assert torch.equal(found[0], wanted[0])
+    assert torch.equal(found[1], wanted[1])
+
+
+@looped("name", list(ITEMS))
+@looped(
+    ("dim", "affine"), [(1, "two"), (3, "one"), (64, "none"), (64, "thirty"), (64, "huge"), (100, "far"), (513, "none")]
+)
+@pytest.mark.parametrize("int8", [pytest.param(True, marks=needs_int8), False])
+def test_lists_are_those_of_the_oracle(name, dim, affine, int8, monkeypatch):
+    """Of many queries and of few, of kept items twice, under one correction and beside the plain lists."""
+    monkeypatch.setattr(screened, "INT8", int8)
+    items = ITEMS[name](dim)
+    queries = torch.cat([random(30, dim, 20), items[:3], torch.zeros(2, dim)])
+    queries[5:9] *= torch.tensor([1e-20, 1e-6, 1e6, 1e12])[:, None]
+    bias = random(len(items), 1, 21)[:, 0]
+    correct = {
+        "none": None,
+        "one": Affine(1.0, bias),
+        "two": Affine(2.0, bias.double()),
+        "thirty": Affine(30.0, bias * 1e-6),
+        "far": Affine(0.75, bias * 1e5 // 1),
+        "huge": Affine(1.0, bias * 1e9),
+    }[affine]
+    source = as_vectors("items", items)
+    kept = KeptItems(source)
+    for k in (1, 10):
+        wanted, plain = oracle(queries, items, k, correct), oracle(queries, items, k)
+        for asked, among in ((queries, source), (queries, kept), (queries[-7:], source), (queries[:12], kept)):
+            at = slice(-7, None) if len(asked) == 7 else slice(len(asked))
+            found = nearest(as_vectors("queries", asked), among, k, [correct, None])
+            equal(found[0], (wanted[0][at], wanted[1][at]))
+            equal(found[1], (plain[0][at], plain[1][at]))
+
+
+@looped(("queries", "k"), [(1, 1), (1, 40), (20, 40), (300, 40)])
+@looped("scale", [2.0, 0.0, -1.5])
+def test_all_items_are_listed_and_ties_come_in_their_order(queries, k, scale):
+    """Products of whole numbers are exact, whichever way computes them; k is the number of items, or all are one."""
+    asked, items = random(queries, 6, 1).round(), random(k, 6, 2).round()[torch.arange(k) // 3]
+    correct = Affine(scale, random(k, 1, 3)[:, 0].round())
+    equal(
+        nearest(as_vectors("queries", asked), as_vectors("items", items), k, [correct])[0],
+        oracle(asked, items, k, correct),
+    )
+
+
+def unrotated(signs, dim):
+    """The vector (D,) whose rotation is `signs`, up to rounding."""
+    first, second = screened._rotations(dim)
+    return torch.from_numpy((first.T @ signs.reshape(len(first), -1) @ second.T).T.reshape(dim)).float()
+
+
+def taken_by_rounding(vectors, centre):
+    """What rounding takes from rotated vectors, in steps, and the step."""
+    rounded = screened._round(vectors, centre)
+    return screened._rotated(vectors - centre) / rounded.step - rounded.whole.numpy(), rounded.step
+
+
+@needs_int8
+@looped("dim", [64, 256])
+@looped("loser", ["item", "query"])
+@looped("target", range(10))
+def test_an_item_is_found_where_rounding_took_what_the_bound_allows(dim, loser, target):
+    """One side has components of one size, which lose nothing, and points to what rounding takes from the other.
+
+    Both inequalities are then almost equalities. Another item is better by all but a fifth of that: a bound that is
+    half as large, or leaves one side out, misses the item.
+    """
+    items, query = random(128, dim, 1), random(1, dim, target)
+    if loser == "item":
+        lost, step = taken_by_rounding(items[64:].numpy(), items[64:].mean(dim=0).numpy())
+        query = unrotated(np.sign(lost[target]), dim)[None]
+        gap = step * float(np.abs(lost[target]).sum())
+    else:
+        lost, step = taken_by_rounding(query.numpy(), np.zeros(dim, np.float32))
+        items[64:96] = unrotated(np.sign(lost[0]), dim) * torch.linspace(0.5, 1, 32)[:, None]
+        items[96:] = -items[64:96]  # the mean is 0
+        target = 31
+        gap = step * float(np.abs(lost[0]).sum())
+    scores = items @ query[0]
+    bias = torch.full((128,), 1e4)
+    bias[0], bias[64 + target] = scores[0] - scores[64 + target] + 0.2 * gap, 0
+    asked = torch.cat([query, torch.zeros(15, dim)])
+    found = nearest(as_vectors("queries", asked), as_vectors("items", items), 1, [Affine(1.0, bias)])[0]
+    assert found[1][0] == 64 + target
+
+
+def clusters(rows, dim, seed):
+    """Vectors in a cone, around 400 directions."""
+    near = random(400, dim, 100).repeat(-(-rows // 400), 1)[:rows]
+    return torch.nn.functional.normalize(3 + near + random(rows, dim, seed), dim=1)
+
+
+@needs_int8
+@looped("make", [clusters, random])
+@looped("affine", [False, True])
+def test_most_items_are_ruled_out(make, affine, monkeypatch):
+    """Otherwise the lists would be right for want of a screen; float32 multiplies the first tile alone."""
+    scored, multiplied, score, by_float32 = [], [], screened._scores, screened._Block._by_float32
+    monkeypatch.setattr(screened, "_scores", lambda *given: scored.append(len(given[1])) or score(*given))
+    monkeypatch.setattr(screened._Block, "_by_float32", lambda *own: multiplied.append(own[1]) or by_float32(*own))
+    monkeypatch.setattr(screened, "TILE_ITEMS", 512)
+    queries, items = make(40, 64, 1), make(4000, 64, 2)
+    correct = Affine(2.0, 0.01 * random(4000, 1, 3)[:, 0]) if affine else None
+    equal(
+        nearest(as_vectors("queries", queries), as_vectors("items", items), 5, [correct])[0],
+        oracle(queries, items, 5, correct),
+    )
+    assert 0 < sum(scored) < 0.05 * 40 * 4000
+    assert set(multiplied) == {0}
+
+
+@needs_int8
+def test_kept_items_are_rounded_once(monkeypatch):
+    rounded, known = [], screened._round
+    monkeypatch.setattr(screened, "_round", lambda *given: rounded.append(len(given[0])) or known(*given))
+    kept, queries = KeptItems(as_vectors("items", random(200, 16, 1))), as_vectors("queries", random(10, 16, 2))
+    for _ in range(3):
+        nearest(queries, kept, 3)
+    assert rounded == [10, 64, 64, 8, 10, 10]
+
+
+@pytest.mark.parametrize("count", [1, 40])
+def test_items_may_lie_anywhere(count, tmp_path, monkeypatch):
+    """Memory maps, parts, other types, and a source that only reads rows, of which no more than a tile is read."""
+    items, queries = random(200, 16, 1), random(count, 16, 2)
+    np.save(tmp_path / "items.npy", items.numpy())
+    read, rows = [], RowRange.rows
+    monkeypatch.setattr(RowRange, "rows", lambda self, *at: read.append(at[1] - at[0]) or rows(self, *at))
+    mapped = np.load(tmp_path / "items.npy", mmap_mode="r")
+    for held in (mapped, items.double(), items.numpy()[::-1][::-1]):
+        equal(nearest(as_vectors("queries", queries), as_vectors("items", held), 5)[0], oracle(queries, items, 5))
+    source = as_vectors("items", items)
+    for among in (Concatenated([RowRange(source, 0, 70), RowRange(source, 70, 200)]), RowRange(source, 0, 200)):
+        equal(nearest(as_vectors("queries", queries), among, 5)[0], oracle(queries, items, 5))
+    assert max(read[:-1]) <= (64 if count > 8 else 200)
+
+
+@looped("bad", [float("nan"), float("inf"), -float("inf"), 3e38])
+@looped("at", [7, 200])
+def test_no_unusable_value_is_hidden(bad, at):
+    """NaN and infinity stand first, in the first tile and in a later one, so that callers can refuse them."""
+    items = random(300, 6, 1)
+    items[at] = bad
+    queries = random(30, 6, 2).abs() * (-1 if bad == -float("inf") else 1)
+    for count in (3, 30):
+        values, positions = nearest(as_vectors("queries", queries[:count]), as_vectors("items", items), 4)[0]
+        assert (positions[:, 0] == at).all()
+        assert not (values[:, 0] < 3e38).any()
+    queries[20] = bad
+    wanted = oracle(queries[:20], random(300, 6, 3), 4)
+    found = nearest(as_vectors("queries", queries), as_vectors("items", random(300, 6, 3)), 4)[0]
+    equal((found[0][:20], found[1][:20]), wanted)
+
+
+@pytest.mark.parametrize("more", [1, 31])
+def test_a_query_of_zeros_among_items_of_huge_biases(more):
+    """The bound of other queries tells nothing of it, and differences of biases are lost in float32."""
+    queries, items = random(300, 128, 0), random(3 * 64 + more, 128, 1)
+    queries[5] = 0
+    bias = 10 ** (18.5 + 3.5 * torch.rand(len(items), generator=torch.Generator().manual_seed(0)))
+    found = nearest(as_vectors("queries", queries), as_vectors("items", items), 10, [Affine(1.0, bias)])[0][1]
+    assert torch.equal(found[5], (-bias).argsort(descending=True, stable=True)[:10])
