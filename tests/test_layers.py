@@ -87,7 +87,7 @@ OUTSIDE = {
     "packaging": {"extras.py"},
     "lazy_loader": {"__init__.py"},
     "safetensors": {
-        "data/vectors/formats.py",
+        "data/vectors/readers.py",
         "encoders/pretrained/networks.py",
         "evaluation/cache.py",
         "evaluation/checkpoint.py",

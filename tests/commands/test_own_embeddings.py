@@ -108,7 +108,7 @@ def test_rerank(files, vsehub):
     told = record(files / "there")
     assert told.keys() == KEYS
     assert (told["kind"], told["k"], told["ks"], told["index"]) == ("rerank", 7, [1, 5, 10], None)
-    assert told["queries"].keys() == {"path", "rows", "dim", "dtype", "fingerprint", "left_out", "norms"}
+    assert told["queries"].keys() == {"path", "rows", "dim", "dtype", "fingerprint", "norms"}
     assert (told["queries"]["path"], told["queries"]["rows"], told["items"]["dim"]) == ("both.npz::text", QUERIES, DIM)
     assert told["reference"]["kind"] == "inductive"
     assert (told["reference"]["set"], told["reference"]["rows"], told["reference"]["queries_in_it"]) == (
@@ -360,7 +360,7 @@ def test_columns_of_items_in_a_database(files, here, monkeypatch):
     (files / "prices.csv").write_text("id,price,sort\n" + rows)
     sides = (*ALL[:2], "reference=train.npy", "item_ids=ids.txt", "criterion=csls", "k=5", "index=lancedb")
     said = here("rerank", *sides, "item_columns=rows.csv", "out=there", status=2)
-    assert "rows.csv has no column 'id'" in said
+    assert "rows.csv: expected the column id" in said
     here("rerank", *sides, "item_columns=prices.csv", "out=there")
     np.save(files / "two.npy", np.load(files / "m.npy")[[3, 90]])
     (files / "two.txt").write_text("photo 003\nphoto new\n")
@@ -528,7 +528,7 @@ def test_a_folder_that_holds_a_result(files, here):
         ),
         (["queries=q.npy", "items=m.npy", "item_labels=asked.txt"], "120 rows, but there are 300 labels"),
         (["queries=q.npy", "items=m.npy", "item_images=photos"], "are found by ids, which items does not have"),
-        (["queries=q.npy", "items=m.npy", "truth=pairs.csv"], "pairs.csv: lines 2, 3, .* give no row number"),
+        (["queries=q.npy", "items=m.npy", "truth=pairs.csv"], "pairs.csv: (query|item) .* 0, 1, "),
     ],
 )
 def test_settings_that_do_not_fit(files, here, settings, message):
@@ -576,9 +576,6 @@ def spoil(files, name):
         case "dimensions":
             np.save(files / "bad.npy", np.eye(DIM + 1, dtype=np.float32))
             return changed | {"items": "bad.npy"}
-        case "transposed":
-            np.save(files / "bad.npy", items.T)
-            return changed | {"items": "bad.npy"}
         case "no reference":
             np.save(files / "bad.npy", reference[:0])
             return changed | {"reference": "bad.npy"}
@@ -605,16 +602,15 @@ def spoil(files, name):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("short", "cut.npy .*cut short"),
+        ("short", "cut.npy"),
         ("nan", "of 120 rows, counted from 0: rows 3, 50 hold NaN"),
         ("dimensions", "queries .*: 300 rows of 16 numbers; items .*: 17 rows of 17 numbers"),
-        ("transposed", "items (were|look) transposed"),
         ("no reference", r"bad.npy has shape \(0, 16\)|bad.npy holds .*\(0, 16\)"),
         ("copied", r"reference: 300 of 300 queries \(100.0%\) are in reference .* bit for bit, more than 1%"),
         ("leaking", r"reference: 4 of 300 queries \(1.3%\) are in"),
-        ("unknown id", "bad.csv: line 3 names? ids that the items do not have .*'photo 999'"),
-        ("pair twice", "bad.csv: line 4 repeat"),
-        ("row beyond", "bad.csv: line 3 names? rows that the items do not have"),
+        ("unknown id", "bad.csv: item .* 1, .*'photo 999'"),
+        ("pair twice", "bad.csv .* more than once"),
+        ("row beyond", "bad.csv: item .* 1, .*'120'"),
         ("id twice", "bad.txt: 'a' comes twice"),
     ],
 )
@@ -724,7 +720,7 @@ def test_scores_instead_of_vectors(files, scores, here):
     assert (rankings[0] == rankings[1]).float().mean() > 0.999  # products may be rounded otherwise
     told, other = record(files / "scores"), record(files / "vectors")
     assert told.keys() == other.keys() == KEYS
-    assert told["scores"].keys() == {"path", "rows", "columns", "dtype", "fingerprint", "left_out", "range"}
+    assert told["scores"].keys() == {"path", "rows", "columns", "dtype", "fingerprint", "range"}
     assert (told["scores"]["path"], told["scores"]["rows"], told["scores"]["columns"]) == ("s.npy", QUERIES, ITEMS)
     assert told["scores"]["range"]["most"] == np.load(files / "s.npy").max()
     assert (told["queries"], told["items"], other["scores"]) == ({"rows": QUERIES}, {"rows": ITEMS}, None)
@@ -776,7 +772,7 @@ def test_scores_that_will_not_do(files, scores, here):
         (("scores=absent.npy",), "scores: no such file or folder: absent.npy"),
         (
             ("scores=turned.npy", "truth=rows.csv"),
-            "name rows that the queries do not have.* They fit the other way round",
+            "rows.csv: query .* They fit the other way round",
         ),
         (
             ("scores=turned.npy", "item_ids=ids.txt"),

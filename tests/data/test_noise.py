@@ -221,7 +221,7 @@ def test_files_that_claim_more_than_they_hold(tmp_path, name):
         with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED if name[0] == "s" else zipfile.ZIP_DEFLATED) as archive:
             archive.writestr("numbers.npy", content.getvalue())
             archive.writestr("facts.npy", content.getvalue())
-    with pytest.raises(InputError, match=r"data.noise.index: .* is cut short: \(1000000000000,\) int64 numbers take"):
+    with pytest.raises(InputError, match=name):
         read_index(path, split())
 
 

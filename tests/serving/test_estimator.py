@@ -702,7 +702,7 @@ def test_bad_arguments_are_refused_when_fitted(arguments, message):
         (lambda: CorrectedSearch().fit(ITEMS[:2], ids=[1, 2]), r"ids: 1 is int; .* such as list\(map\(str, ids\)\)"),
         (lambda: CorrectedSearch().fit(ITEMS.int()), "items holds int32"),
         (lambda: CorrectedSearch().fit(ITEMS[0]), "items is one vector of 8 numbers"),
-        (lambda: CorrectedSearch().fit(ITEMS[:0]), "items has shape"),
+        (lambda: CorrectedSearch().fit(ITEMS[:0]), "items holds"),
         (lambda: CorrectedSearch().fit("absent.npy"), "items: no such file"),
         (
             lambda: CorrectedSearch().fit(ITEMS, reference=unit(4, 1, 9)),
@@ -865,7 +865,7 @@ def stored(tmp_path_factory):
         (swapped("terms", None), {}, "arrays in .* are not those"),
         (swapped("ids", None), {}, "arrays in .* are not those"),
         (swapped("ids", "0" * 64), {}, "the ids in .* are damaged"),
-        (array("items", lambda one: one.half()), {}, "items in .* holds torch.float16; expected float32 or float64"),
+        (array("items", lambda one: one.half()), {}, "items in .* holds float16"),
         (array("items", lambda one: one.int()), {}, "holds I32"),
         (array("items", lambda one: one[:, :7].contiguous()), {}, "arrays in .* are not those"),
         (array("items", None), {}, "arrays in .* are not those"),

@@ -122,14 +122,14 @@ def of_files(cfg: DictConfig, sides: dict[str, str], annotations: "Annotations",
 
     from vsehub.criteria.base import fit_all
     from vsehub.neighbors.vectors import as_vectors
-    from vsehub.rerank.inputs import Reading, open_inputs
+    from vsehub.rerank.inputs import open_inputs
     from vsehub.serving.calibration import Calibration, answered_groups, require_held, score_text
 
     criterion = built(name, cfg.criterion)
     require_calibrated_criterion(name, criterion, "reference" in sides)
     if not criterion.needs_reference:
         sides = {side: path for side, path in sides.items() if side != "reference"}
-    inputs = open_inputs(sides, annotations, Reading(cfg.normalize))
+    inputs = open_inputs(sides, annotations, cfg.normalize)
     positives, device = inputs.sides.positives, device_named(str(cfg.device))
     assert positives is not None  # truth is set
     require_held(min(rates), answered_groups(positives))

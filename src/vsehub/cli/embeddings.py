@@ -47,7 +47,6 @@ class Settings:
     files: dict[str, Any]
     k: int
     normalize: bool | None
-    skip_unreadable: bool
     out: str
     overwrite: bool
     seed: int
@@ -69,7 +68,6 @@ class Settings:
             files,
             k=cfg.k,
             normalize=cfg.normalize,
-            skip_unreadable=cfg.skip_unreadable,
             out=str(cfg.out),
             overwrite=cfg.overwrite,
             seed=cfg.seed,
@@ -81,7 +79,6 @@ class Settings:
     def __post_init__(self) -> None:
         whole("k", self.k)
         boolean("normalize", self.normalize, or_none=True)
-        boolean("skip_unreadable", self.skip_unreadable)
         whole_seed("seed", self.seed)
         _ = self.output  # opens it
         self._require_vectors_or_scores()
@@ -110,9 +107,6 @@ class Settings:
                 "or scores, whose other queries are reference_scores",
             )
             require(self.normalize is None, "normalize is for vectors; scores are taken as they are. Omit normalize")
-            require(
-                not self.skip_unreadable, "skip_unreadable is for folders of vectors; omit it, scores are read whole"
-            )
             return
         for name in ("queries", "items"):
             require(
@@ -144,11 +138,11 @@ def built(name: str, node: DictConfig | ListConfig) -> Any:
         raise InputError(f"criterion {name}: {error}") from error
 
 
-def opened(settings: Settings, criteria: Mapping[str, Any], fetched: bool = True) -> "Inputs":
-    """The inputs, of vectors or of scores, without a reference that no criterion reads. fetched: see `open_inputs`."""
+def opened(settings: Settings, criteria: Mapping[str, Any]) -> "Inputs":
+    """The inputs, of vectors or of scores, without a reference that no criterion reads."""
     stage(log, "loading torch and opening the vectors")
 
-    from vsehub.rerank.inputs import Reading, open_inputs, open_scores
+    from vsehub.rerank.inputs import open_inputs, open_scores
     from vsehub.rerank.names import Annotations
 
     annotations = Annotations(**{name: settings.files[name] for name in ANNOTATIONS})
@@ -168,7 +162,7 @@ def opened(settings: Settings, criteria: Mapping[str, Any], fetched: bool = True
             f"queries is not set, and none are kept beside {settings.place.address}; give them",
         )
         sides = held | sides
-    return open_inputs(sides, annotations, Reading(settings.normalize, settings.skip_unreadable, fetched))
+    return open_inputs(sides, annotations, settings.normalize)
 
 
 def of_collection(place: "Place") -> "dict[str, VectorFile]":

@@ -76,7 +76,7 @@ def rerank(cfg: DictConfig) -> None:
     corrections = {} if isinstance(criterion, NearestNeighbor) else {name: criterion}
     out, where = settings.output, workplace(cfg, settings, corrections)
     job = Job("rerank", out, where, settings.k, settings.seed, tuning)
-    inputs = opened(settings, corrections, where.fetched)
+    inputs = opened(settings, corrections)
     if by_truth and inputs.sides.positives is not None:
         require_held(cfg.accept, answered_groups(inputs.sides.positives))
     if index is not None:

@@ -113,14 +113,14 @@ def opened(cfg: DictConfig) -> "Contents":
         queries = None if cfg.queries is None else open_vectors(str(cfg.queries), "queries", normalize=cfg.normalize)
         found = contents.of_collection(place, queries, images, asker(cfg, None))
         return with_asker(found)
-    from vsehub.rerank.inputs import Reading, open_inputs
+    from vsehub.rerank.inputs import open_inputs
     from vsehub.rerank.names import Annotations
 
     given = {name: None if cfg[name] is None else str(cfg[name]) for name in (*FILES, "reference")}
     vectors = {name: path for name in ("queries", "reference") if (path := given.pop(name)) is not None}
     itself, items = "queries" not in vectors, str(cfg["items"])
     annotations = Annotations(**given, item_images=images)
-    inputs = open_inputs({"queries": items, **vectors, "items": items}, annotations, Reading(cfg.normalize))
+    inputs = open_inputs({"queries": items, **vectors, "items": items}, annotations, cfg.normalize)
     inputs.check()
     return with_asker(contents.of_files(inputs, itself, asker(cfg, cfg.normalize), cfg.normalize))
 

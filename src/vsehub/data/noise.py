@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from vsehub.checks import InputError, existing, fail, one_of, require, whole_seed
+from vsehub.checks import existing, fail, one_of, require, whole_seed
 from vsehub.data.sources import CaptionedImages, Source
-from vsehub.io.arrays import DAMAGE, load_archive, load_array, shortened
+from vsehub.io.arrays import load_archive, readable
 from vsehub.io.files import atomic
 from vsehub.io.versions import require_version
 
@@ -24,7 +24,6 @@ INDEX_FILE = "noise_index.npz"  # in a run's folder
 # How many fewer captions than its rate says a published file may move: a few permuted captions return to their own
 # image by chance, and the papers round down.
 _STAYED, _ROUNDED = 20, 1
-_UNREADABLE: tuple[type[Exception], ...] = (*DAMAGE, KeyError)
 
 
 @dataclass(frozen=True)
@@ -110,17 +109,10 @@ def read_index(path: str | Path, clean: CaptionedImages, protocol: str | None = 
     """
     path = existing("data.noise.index", path, f"Give a run's {INDEX_FILE}, or a published .npy")
     one_of("data.noise.index: the file's ending", path.suffix, (".npz", ".npy"))
-    try:
+    with readable(path, Exception):  # numpy parses the header as Python: damage raises almost anything
         own = zipfile.is_zipfile(path)
-        loaded = load_archive(path) if own else {"numbers": load_array(path)}
+        loaded = load_archive(path) if own else {"numbers": np.load(path, allow_pickle=False)}
         numbers, facts = loaded["numbers"], json.loads(str(loaded["facts"])) if own else {}
-    except InputError as error:
-        raise InputError(f"data.noise.index: {error}") from error
-    except _UNREADABLE as error:
-        raise InputError(
-            f"data.noise.index: {path} cannot be read ({shortened(error)}); give a run's {INDEX_FILE}, or a published "
-            ".npy"
-        ) from error
     require(
         numbers.ndim == 1 and numbers.dtype.kind in "iu",
         f"data.noise.index: {path} holds {numbers.dtype} {numbers.shape}; expected whole numbers, one per caption or "

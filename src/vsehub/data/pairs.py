@@ -10,14 +10,15 @@ import numpy as np
 from vsehub.checks import existing, fail, one_of, require
 from vsehub.data.sources import SPLITS, CaptionedImages
 from vsehub.data.splits import SplitDraw, SplitFiles, files_or_all
-from vsehub.data.truth import PairTable, connected, read_ids
+from vsehub.data.tables import refuse_rows
+from vsehub.data.truth import connected, read_ids, read_pairs
 from vsehub.data.vectors.embeddings import VectorFile, open_vectors, row_norms
 from vsehub.io.rows import UnusableRows
 
 log = logging.getLogger(__name__)
 
 _BLOCK_ROWS = 65536
-_TABLE = "Give a .csv or .parquet with the columns query (the text) and item (the image), one pair per line"
+_TABLE = "Give a table with the columns query (the text) and item (the image), one pair per line"
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,8 +74,8 @@ class Pairs:
     has the columns query, the text, and item, the image: ids if the side has ids, else row numbers counted from 0. A
     pair given twice counts once. A split only holds the rows that its pairs name.
 
-    images, texts: .npy, .npz, .safetensors or .parquet, as in `open_vectors`. pairs, splits: .csv or .parquet. draw:
-    for drawn splits; None: the defaults. image_ids, text_ids: text files of one id per line, if the file of vectors has
+    images, texts: files, as in `open_vectors`. pairs, splits: tables, as in `read_truth`. draw: for drawn splits; None:
+    the defaults. image_ids, text_ids: text files of one id per line, if the file of vectors has
     none. name: for reports, by default the name of the table's folder. Raises InputError if files are missing, or if
     both or neither way of splitting is given.
     """
@@ -124,8 +125,7 @@ class Pairs:
     @cached_property
     def _splits(self) -> dict[str, np.ndarray]:
         """The pairs (P, 2) of each split: rows of images and of texts, sorted by text, then image."""
-        tables = {role: PairTable(path) for role, path in self._paths.items()}
-        keys = {role: self._keys(table) for role, table in tables.items()}
+        keys = {role: self._keys(path) for role, path in self._paths.items()}
         if "pairs" in keys:
             pairs = self._rows(np.unique(keys["pairs"]))
             return draw_pairs(pairs, self._draw, str(self._paths["pairs"]))
@@ -134,8 +134,7 @@ class Pairs:
             for before in roles[:number]:
                 twice = np.isin(keys[role], keys[before])
                 if twice.any():
-                    what = f"hold pairs that {self._paths[before]} holds too: {role} and {before} overlap"
-                    tables[role].refuse(twice, what, "Keep each pair in one table")
+                    refuse_rows(self._paths[role], twice, f"pairs of {self._paths[before]}", keys[role])
         splits = {role: self._rows(np.unique(own)) for role, own in keys.items()}
         for split in [split for split in ("val", "test") if split in splits and "train" in splits]:
             for column, side in enumerate(("images", "texts")):
@@ -147,11 +146,11 @@ class Pairs:
                     )
         return splits
 
-    def _keys(self, table: PairTable) -> np.ndarray:
+    def _keys(self, path: Path) -> np.ndarray:
         """One number per pair, ascending by text, then image."""
-        images = table.rows("item", "images", len(self._images), self._images.ids)
-        texts = table.rows("query", "texts", len(self._texts), self._texts.ids)
-        return (texts * len(self._images) + images).numpy()
+        sides = self._texts, self._images
+        texts, images = read_pairs(path, *map(len, sides), *(side.ids for side in sides))
+        return texts * len(self._images) + images
 
     def _rows(self, keys: np.ndarray) -> np.ndarray:
         return np.stack([keys % len(self._images), keys // len(self._images)], axis=1)

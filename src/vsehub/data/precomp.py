@@ -1,6 +1,5 @@
 """Precomputed features in the folder layout of VSE++ and SCAN, which became the field's convention."""
 
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import numpy as np
 
 from vsehub.checks import InputError, existing, fail, one_of, regular, require
 from vsehub.data.sources import SPLITS, CaptionedImages
-from vsehub.io.arrays import NpyHeader, shortened
+from vsehub.io.arrays import shortened
 from vsehub.io.progress import byte_bar
 from vsehub.io.rows import RowErrors, UnusableRows
 from vsehub.io.text import read_lines
@@ -23,9 +22,6 @@ def open_features(path: Path) -> np.ndarray:
     Raises InputError if the file is cut short, is not a .npy file or holds something else.
     """
     try:
-        if not zipfile.is_zipfile(path):
-            with path.open("rb") as file:
-                NpyHeader.read(file)
         features: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # numpy parses the header as Python: damage raises almost anything
         raise InputError(

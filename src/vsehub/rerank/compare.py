@@ -28,13 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class Workplace(Protocol):
-    """Where a comparison is computed: `engines.Local` or `ray.Cluster`.
-
-    fetched: whether items behind a URI are fetched before they are read.
-    """
-
-    @property
-    def fetched(self) -> bool: ...
+    """Where a comparison is computed: `engines.Local` or `ray.Cluster`."""
 
     def require(self, criteria: Mapping[str, Any], sides: Sides) -> None:
         """Raise InputError for what cannot be computed there, before anything is started."""

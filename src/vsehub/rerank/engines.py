@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, Protocol, Self
 
 import torch
 
@@ -55,7 +55,6 @@ class Local:
 
     device: torch.device | None = None
     rounded: bool = False
-    fetched: ClassVar[bool] = True
 
     @classmethod
     def of(cls, device: torch.device, precision: str, criteria: Mapping[str, Criterion], given: bool) -> Self:

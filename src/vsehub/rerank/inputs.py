@@ -10,7 +10,6 @@ import numpy as np
 from vsehub.checks import InputError, fail, require
 from vsehub.data.vectors.embeddings import Norms, VectorFile, look_through, open_vectors, same_space
 from vsehub.data.vectors.paths import stamps
-from vsehub.io.rows import listed
 from vsehub.metrics.positives import Positives
 from vsehub.neighbors.given import UnitVectors
 from vsehub.neighbors.vectors import VectorSource, row_digests
@@ -68,34 +67,20 @@ class Inputs:
         return [file for file, before in opened.items() if now[file] != before]
 
 
-@dataclass(frozen=True)
-class Reading:
-    """How files of vectors are read; see `open_vectors`. fetched: of the items only."""
-
-    normalize: bool | None = None
-    skip_unreadable: bool = False
-    fetched: bool = True
-
-    def open(self, name: str, given: str | VectorFile) -> VectorFile:
-        """The vectors of a side; vectors that are already open are returned unchanged."""
-        if isinstance(given, VectorFile):
-            return given
-        fetched = self.fetched or name != "items"
-        return open_vectors(given, name, None, self.normalize, self.skip_unreadable, fetched)
-
-
 def open_inputs(
-    given: Mapping[str, str | VectorFile], annotations: Annotations | None = None, reading: Reading | None = None
+    given: Mapping[str, str | VectorFile], annotations: Annotations | None = None, normalize: bool | None = None
 ) -> Inputs:
     """Open vectors. Raises InputError if a file cannot be read, or the sides do not fit each other.
 
     given: "queries", "items" and perhaps "reference", "reference_items": files, or vectors that are open already, such
-    as those of a collection. Where shards are left out as unreadable, true pairs need ids.
+    as those of a collection. normalize: of vectors that are not open yet.
     """
-    annotations, reading = annotations or Annotations(), reading or Reading()
+    annotations = annotations or Annotations()
     if "reference" in given:
         _require_other("reference", given["reference"], given["queries"], "queries' own file")
-    files = {name: reading.open(name, one) for name, one in given.items()}
+    files = {
+        name: one if isinstance(one, VectorFile) else open_vectors(one, name, normalize) for name, one in given.items()
+    }
     queries, items, bank = files["queries"], files["items"], files.get("reference_items")
     same_space(queries, items, files.get("reference"))
     same_space(queries, items, bank)
@@ -105,12 +90,6 @@ def open_inputs(
         annotations.query_names(len(queries), queries.ids, queries.labels),
         annotations.item_names(len(items), items.ids, items.labels),
     )
-    for side, own in zip((queries, items), names, strict=True):
-        require(
-            annotations.truth is None or own.ids is not None or not side.origin.left_out,
-            f"truth: {side} lacks the rows of {listed([shard.name for shard in side.origin.left_out])}, so row numbers "
-            "name other rows. Give the shards ids, or omit truth or skip_unreadable",
-        )
     sides = Sides(queries, items, files.get("reference"), bank, annotations.positives(*names))
     return Inputs(sides, *names, files, annotations.truth)
 

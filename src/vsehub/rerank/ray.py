@@ -76,7 +76,7 @@ class Shard:
         return replace(file, source=file.source[self.start : self.stop], ids=None, labels=None, origin=origin)
 
 
-@lru_cache(maxsize=2)  # a .parquet is unpacked once for all of its shards
+@lru_cache(maxsize=2)  # a .parquet is read once for all of its shards
 def _open(address: str, normalize: bool | None) -> VectorFile:
     return open_vectors(address, "items", normalize=normalize)
 
@@ -329,7 +329,6 @@ class Cluster:
     shard at most. Raises InputError if Ray is not installed and if nothing answers at the address.
     """
 
-    fetched: ClassVar[bool] = False
     address: str | None = None
     num_cpus: float = 1.0
     num_gpus: float = 0.0

@@ -55,7 +55,6 @@ def _side(vectors: VectorFile, norms: Norms | Range) -> dict[str, Any]:
         columns: vectors.shape[1],
         "dtype": str(vectors.dtype).removeprefix("torch."),
         "fingerprint": vectors.fingerprint(),
-        "left_out": [shard.name for shard in vectors.origin.left_out],
         spread: asdict(norms),
     }
 

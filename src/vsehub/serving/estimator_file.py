@@ -18,7 +18,7 @@ from torch import Tensor
 
 from vsehub.checks import existing, require
 from vsehub.data.truth import distinct_ids
-from vsehub.data.vectors.formats import read_safetensors
+from vsehub.data.vectors.readers import read_safetensors
 from vsehub.io.arrays import readable
 from vsehub.io.files import atomic
 from vsehub.io.versions import require_version
@@ -222,13 +222,10 @@ def _is_size(value: Any) -> bool:
 
 
 def _vectors(path: Path, name: str) -> np.ndarray:
-    stored = read_safetensors(path, name)
-    assert isinstance(stored.array, np.ndarray)  # one file is mapped as a whole
-    require(
-        stored.dtype in (torch.float32, torch.float64),
-        f"search: {name} in {path} holds {stored.dtype}; expected float32 or float64. {_AGAIN}",
-    )
-    return stored.array
+    array, _ = read_safetensors(path, name)  # opened before, so that it is whole
+    require(array.dtype in (np.float32, np.float64), f"search: {name} in {path} holds {array.dtype}. {_AGAIN}")
+    assert isinstance(array, np.ndarray)
+    return array
 
 
 def _require_sizes(path: Path, parameters: dict[str, Any], most: int) -> None:

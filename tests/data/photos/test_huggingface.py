@@ -172,9 +172,7 @@ def test_imagefolders(tmp_path):
     assert data.load("val").names == ["val/006.png", "val/007.png", "val/008.png"]
     assert data.load("train").images[:][:, 0, -1, -1].tolist() == [0, 5, 10, 15, 20, 25]
     (folder / "test" / "metadata.csv").write_text("file_name,text\n../val/006.png,a\n")
-    assert "line 2 names files by an absolute path or one with '..'" in refused(
-        folder, columns=PhotoColumns(caption="text")
-    )
+    assert "'../val/006.png'" in refused(folder, columns=PhotoColumns(caption="text"))
     shutil.rmtree(folder / "test")
     message = refused(folder, "test", columns=PhotoColumns(caption="text"))
     assert "pets has no pictures of the split 'test'; it has 6 of train, 3 of val" in message

@@ -11,7 +11,7 @@ from vsehub.data.photos.files import FolderFiles
 from vsehub.data.photos.settings import PictureSettings
 from vsehub.data.photos.source import ListedPhotos, Listing, PhotoColumns, flat_captions, is_unicode
 from vsehub.data.splits import SplitDraw, split_named, split_words
-from vsehub.data.tables import KINDS, TableFile
+from vsehub.data.tables import KINDS, read_table, refuse_rows
 from vsehub.io.text import stays_inside
 
 _EXPECTED = "a table with a column of picture paths and one or more of captions"
@@ -60,65 +60,52 @@ def list_table(path: Path, folder: Path, columns: PhotoColumns, outside: bool) -
     Raises InputError naming the lines that have no path, one that leads elsewhere, an unknown split, another split than
     an earlier line of the same picture, or a caption that is no text.
     """
-    table = TableFile(path, _EXPECTED)
-    split = None if columns.split == PhotoColumns.split and columns.split not in table.names() else columns.split
-    wanted = [columns.image, *columns.captions, *([] if split is None else [split])]
-    table.require_columns(wanted, "Name them with data.columns.image, data.columns.caption and data.columns.split")
-    entries = table.entries(list(dict.fromkeys(wanted)))
+    optional = columns.split == PhotoColumns.split  # the default's name
+    named = [] if columns.split is None or optional else [columns.split]
+    wanted = dict.fromkeys([columns.image, *columns.captions, *named])
+    entries = read_table(path, list(wanted), [columns.split] if optional else [])
     require(len(entries[columns.image]) > 0, f"{path} has no rows; expected one or more for each picture")
-    paths = _paths(table, entries[columns.image], outside)
+    paths = _paths(path, entries[columns.image], outside)
     numbers: dict[str, int] = {}
     rows = np.fromiter((numbers.setdefault(one, len(numbers)) for one in paths), np.int64, len(paths))
-    splits = None if split is None else _splits(table, entries[split], rows, len(numbers))
+    splits = None if columns.split not in entries else _splits(path, entries[columns.split], rows, len(numbers))
 
     def refuse(row: int, column: str, found: Any) -> NoReturn:
-        advice = f"The column {column} should hold texts or lists of texts"
-        table.refuse(np.arange(len(rows)) == row, "have a caption that is no text", advice, {row: found})
+        refuse_rows(path, np.arange(len(rows)) == row, f"{column} is no text", entries[column])
 
     images, texts = flat_captions(rows, [(column, entries[column]) for column in columns.captions], refuse)
     return Listing(FolderFiles(folder, list(numbers), outside), images, texts, splits)
 
 
-def _paths(table: TableFile, entries: list[Any], outside: bool) -> list[str]:
+def _paths(table: Path, entries: list[Any], outside: bool) -> list[str]:
     """The entries as paths in the simplest form, so that two forms of one path are one picture."""
 
-    def refuse(bad: list[bool], what: str, advice: str) -> None:
+    def refuse(bad: list[bool], what: str) -> None:
         if any(bad):
-            table.refuse(np.array(bad), what, advice, entries)
+            refuse_rows(table, bad, what, entries)
 
-    refuse(
-        [not isinstance(one, str) or not one.strip() for one in entries],
-        "have no path of a picture",
-        "Write the missing paths, or remove the rows",
-    )
-    refuse(
-        ["://" in one for one in entries],
-        "name addresses, not files",
-        "Download the pictures first, and give the paths of their files",
-    )
-    refuse(["\n" in one or "\r" in one or "\0" in one for one in entries], "name files with line breaks", "Rename them")
-    refuse([not is_unicode(one) for one in entries], "name files by no valid text", "Rename them")
+    refuse([not isinstance(one, str) or not one.strip() for one in entries], "no path of a picture")
+    refuse(["://" in one for one in entries], "addresses instead of files")
+    refuse(["\n" in one or "\r" in one or "\0" in one for one in entries], "names with line breaks")
+    refuse([not is_unicode(one) for one in entries], "names that are no valid text")
     refuse(
         [not outside and not stays_inside(one) for one in entries],
-        "name files by an absolute path or one with '..'",
-        "Give paths in the folder of images, data.images=FOLDER, or, if you trust the table, data.outside=allow",
+        "absolute paths or '..' (data.outside=allow takes them, if you trust the table)",
     )
     return [os.path.normpath(one) for one in entries]
 
 
-def _splits(table: TableFile, entries: list[Any], rows: np.ndarray, count: int) -> np.ndarray:
+def _splits(table: Path, entries: list[Any], rows: np.ndarray, count: int) -> np.ndarray:
     """The split of each picture. rows: (n,) the picture of each entry."""
     known = {entry: split_named(entry) for entry in dict.fromkeys(map(str, entries))}
     words = [known[str(entry)] for entry in entries]
-    strange = np.array([word is None for word in words])
-    if strange.any():
-        advice = f"Known are {split_words()}. Correct them, or draw the splits by seed with data.columns.split=null"
-        table.refuse(strange, "have an unknown split", advice, entries)
+    if None in words:
+        what = f"unknown splits (known: {split_words()}; data.columns.split=null draws them)"
+        refuse_rows(table, [word is None for word in words], what, entries)
     named = np.array(words)
     splits = np.empty(count, named.dtype)
     splits[rows[::-1]] = named[::-1]  # the first entry of a picture
     apart = splits[rows] != named
     if apart.any():
-        advice = "A picture in two splits would make a test too easy: keep each in one"
-        table.refuse(apart, "repeat a picture of another split", advice)
+        refuse_rows(table, apart, "pictures of another split", entries)
     return splits

@@ -15,7 +15,7 @@ import numpy as np
 
 from vsehub.checks import InputError, fail, nearest, regular, require
 from vsehub.data.photos.source import is_unicode
-from vsehub.io.arrays import DAMAGE, load_archive
+from vsehub.io.arrays import load_archive
 from vsehub.io.files import atomic
 from vsehub.io.rows import listed
 from vsehub.io.text import stays_inside
@@ -25,7 +25,6 @@ log = logging.getLogger(__name__)
 _PICTURES = ("jpg", "jpeg", "png", "webp")
 _BLOCK = 512  # bytes of a tar header; members begin at multiples
 _VERSION = 1  # of the index; indexes of other versions are made again
-_UNREADABLE: tuple[type[Exception], ...] = (*DAMAGE, KeyError)
 
 
 class Member(NamedTuple):
@@ -112,7 +111,7 @@ def _stored(file: Path, stamp: list[int]) -> ShardIndex | None:
             return None
         names, captions = (json.loads(held[key].tobytes()) for key in ("names", "captions"))
         offset, size, images = (held[key].astype(np.int64) for key in ("offset", "size", "images"))
-    except _UNREADABLE:
+    except Exception:  # numpy parses headers as Python: damage raises almost anything
         return None
     index = ShardIndex(stamp, names, offset, size, images, captions)
     return index if _is_whole(index) else None

@@ -9,40 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vsehub.checks import InputError, boolean, require
+from vsehub.checks import boolean, require
 from vsehub.data.truth import distinct_ids
-from vsehub.data.vectors.delimited import read_delimited
-from vsehub.data.vectors.folders import described_by, read_shards
-from vsehub.data.vectors.formats import StoredMatrix, checked_kind, read_npy, read_npz, read_safetensors
-from vsehub.data.vectors.lists import read_jsonl
-from vsehub.data.vectors.parquet import read_parquet
-from vsehub.data.vectors.paths import (
-    METADATA,
-    SUFFIXES,
-    Stamps,
-    chosen_side,
-    require_vectors,
-    shard_paths,
-    side_folders,
-    split_path,
-    stamps,
-    suffix_of,
-)
-from vsehub.data.vectors.remote import RemoteRows, fetch, in_place
-from vsehub.data.vectors.tensors import read_tensors
+from vsehub.data.vectors.files import fetch, shards
+from vsehub.data.vectors.paths import Stamps, require_vectors, split_path, stamps, suffix_of
+from vsehub.data.vectors.readers import Shards, matrix_dtype, read_file, read_metadata, read_shards
 from vsehub.io.address import Address, is_uri
-from vsehub.io.arrays import MappedRows
 from vsehub.io.progress import byte_bar
 from vsehub.io.rows import RowErrors, UnusableRows
 
-READERS = dict(
-    zip(
-        SUFFIXES,
-        (read_npy, read_npz, read_safetensors, read_parquet, read_delimited, read_delimited, read_jsonl, read_tensors,
-         read_tensors),
-        strict=True,
-    )
-)  # fmt: skip
 _BLOCK_BYTES = 16 << 20
 # Norms between these are exact in float32: their squares neither overflow nor underflow.
 _SMALL, _LARGE = 1e-15, 1e15
@@ -54,13 +29,12 @@ class Origin:
     """The origin of vectors.
 
     path: the file, folder or URI, with `::key` if it was given; None for an array. stamps: of the files, taken before
-    they were opened. left_out: shards that could not be read. files: (address, rows) of each file that the rows lie in,
-    in order, any of which `open_vectors` opens; None for an array.
+    they were opened. files: (address, rows) of each file that the rows lie in, in order, any of which `open_vectors`
+    opens; None for an array.
     """
 
     path: str | None = None
     stamps: Stamps = field(default_factory=dict)
-    left_out: tuple[Path, ...] = ()
     files: tuple[tuple[str, int], ...] | None = None
 
 
@@ -68,13 +42,13 @@ class Origin:
 class VectorFile:
     """n vectors of D dimensions, mapped from a file or in memory, read block by block as float32.
 
-    name: "queries" or "items", for messages. source: (n, D) numbers, bfloat16 from a file as int16 bits. dtype: the
-    type of the numbers. ids: n strings, or None. labels: n captions, or None. normalize: True divides each row by its
-    norm; False and None leave the rows unchanged, but with None `look_through` refuses rows that are not unit vectors.
+    name: "queries" or "items", for messages. source: (n, D) numbers. dtype: the type of the numbers. ids: n strings, or
+    None. labels: n captions, or None. normalize: True divides each row by its norm; False and None leave the rows
+    unchanged, but with None `look_through` refuses rows that are not unit vectors.
     """
 
     name: str
-    source: np.ndarray | Tensor | MappedRows | RemoteRows
+    source: np.ndarray | Tensor | Shards
     dtype: torch.dtype
     ids: list[str] | None = None
     labels: list[str] | None = None
@@ -98,23 +72,15 @@ class VectorFile:
     def rows(self, start: int, stop: int) -> Tensor:
         """Rows `start` to `stop` - 1: (stop - start, D) float32, contiguous, a copy.
 
-        Rows of a tensor are on its device, others on the CPU. Raises InputError if the range exceeds the rows.
+        Rows of a tensor are on its device, others on the CPU.
         """
-        require(0 <= start <= stop <= len(self), f"rows {start} to {stop} of {self} were asked for; it has {len(self)}")
         return self._ready(self.source[start:stop])
 
     def take(self, indices: Tensor | np.ndarray | list[int]) -> Tensor:
-        """The rows `indices` (b,), in their order: (b, D) float32. Raises InputError if one is out of range."""
-        indices = torch.as_tensor(indices)
-        whole = indices.numel() == 0 or not (indices.is_floating_point() or indices.dtype == torch.bool)
-        require(
-            indices.ndim == 1 and whole and bool(((indices >= 0) & (indices < len(self))).all()),
-            f"rows of {self} were asked for by {indices.dtype} indices {tuple(indices.shape)}; expected a list of "
-            f"whole numbers from 0 to {len(self) - 1}",
-        )
-        if isinstance(self.source, Tensor):
-            return self._ready(self.source[indices.to(self.source.device, torch.int64)])
-        return self._ready(self.source[indices.to("cpu", torch.int64).numpy()])
+        """The rows `indices` (b,), in their order: (b, D) float32."""
+        rows = torch.as_tensor(indices, dtype=torch.int64)
+        source = self.source
+        return self._ready(source[rows.to(source.device)] if isinstance(source, Tensor) else source[rows.cpu().numpy()])
 
     def blocks(self, rows: int | None = None) -> Iterator[tuple[int, Tensor]]:
         """(first row, rows (b, D) float32) over all rows in order, `rows` at a time; None: 16 MB at a time."""
@@ -145,90 +111,42 @@ class VectorFile:
         if isinstance(part, Tensor):
             rows = part.detach().to(torch.float32, copy=True).contiguous()
         else:
-            native = np.array(part, dtype=part.dtype.newbyteorder("="), order="C")
-            rows = torch.from_numpy(native).view(self.dtype).float()
+            rows = torch.from_numpy(np.array(part, part.dtype.newbyteorder("="), order="C")).float()
         return normalized(rows) if self.normalize else rows
 
 
 def open_vectors(
-    path: str | Path | np.ndarray | Tensor,
-    name: str = "queries",
-    key: str | None = None,
-    normalize: bool | None = None,
-    skip_unreadable: bool = False,
-    fetched: bool = True,
+    path: str | Path | np.ndarray | Tensor, name: str = "queries", normalize: bool | None = None
 ) -> VectorFile:
     """Vectors from a file, a folder of shards, a URI, a numpy array or a torch tensor: (n, D) floats, int8 or uint8.
 
     path: a .npy, .npz, .safetensors, .parquet, .csv, .tsv, .jsonl, .pt or .pth file; a folder of .npy or .parquet
     shards, which are read in the natural order of their names; a folder in clip-retrieval's layout, of which
     `folder::img_emb` names a side; or the URI of one of these, which is fetched once. `file.npz::key` names one of
-    several arrays (in a .parquet, .jsonl or .csv, a column of lists), as `key` does. Ids come from the array `ids` of a
-    .npz, the column `id` of a .parquet, .csv, .tsv or .jsonl, or from clip-retrieval's metadata, whose captions become
-    labels. normalize:
-    see `VectorFile`. skip_unreadable: leave out shards that cannot be read, with a warning. fetched: whether .npy files
-    behind a URI are fetched like other files; otherwise only the requested rows are read, each time. Files are
-    mapped, not read; those that cannot be (.parquet, .csv, .tsv, .jsonl, compressed .npz) are unpacked once into an
-    unnamed file in the temporary folder. Raises InputError if a file is absent, damaged or of another format, if shards
-    differ in dimension or type, or if numbers are of another type.
+    several arrays, or in a .parquet or .jsonl one of several columns of lists. Ids come from the array `ids` of a .npz,
+    the column `id` of a .parquet, .csv, .tsv or .jsonl, or from clip-retrieval's metadata, whose captions become
+    labels. normalize: see `VectorFile`. .npy, .safetensors and .pt files are mapped, others are read into memory.
+    Raises InputError if a file is absent, damaged or of another format, if shards differ in dimension or type, or if
+    numbers are of another type.
     """
     if isinstance(path, np.ndarray | Tensor):
-        require(key is None, f"{name}: key is {key!r} but an array was given; a key chooses among the arrays of a file")
-        dtype = checked_kind(name, tuple(path.shape), str(path.dtype).removeprefix("torch."))
-        return VectorFile(name, path, dtype, normalize=normalize)
-    path = Address(str(path)) if is_uri(str(path)) else path
-    where, inside = split_path(str(path))
-    require(
-        inside is None or key in (None, inside), f"{name}: {path} names the array {inside!r}, key {key!r}; give one"
-    )
+        return VectorFile(name, path, matrix_dtype(name, path), normalize=normalize)
+    path = Address(str(path)) if is_uri(str(path)) else str(path)
+    where, key = split_path(path)
     require_vectors(name, where)
-    label = str(path) if key is None or inside is not None else f"{path}::{key}"
-    key = inside if key is None else key
-    remote = in_place(name, where) if is_uri(where) and not fetched and key is None else None
-    if remote is not None:
-        folder = "" if len(remote.shards) == 1 and suffix_of(where) == ".npy" else f"{where.rstrip('/')}/"
-        files = tuple((f"{folder}{file}" if folder else where, rows) for file, rows in remote.shards)
-        dtype = checked_kind(label, remote.shape, remote.dtype.name)
-        return VectorFile(name, remote, dtype, normalize=normalize, origin=Origin(label, files=files))
-    local = fetch(name, where, key) if is_uri(where) else Path(where)
-    try:
-        stored, taken = _stored(name, local, key, skip_unreadable)
-    except InputError as error:
-        if not is_uri(where):
-            raise
-        raise InputError(f"{error} (fetched from {where})") from error
-    origin = Origin(label, taken, stored.left_out, _addresses(where, key, local, stored))
-    vectors = VectorFile(name, stored.array, stored.dtype, None, stored.labels, normalize, origin)
-    return vectors if stored.ids is None else vectors.with_ids(stored.ids)
-
-
-def _addresses(where: str, key: str | None, local: Path, stored: StoredMatrix) -> tuple[tuple[str, int], ...]:
-    """(address, rows) of each file behind a path or URI `where`, of which `local` is the copy on this machine."""
-
-    def address(file: Path) -> str:
-        if not is_uri(where):
-            return str(file.absolute())
-        return "/".join([where.rstrip("/"), *file.relative_to(local).parts])
-
-    files = stored.shards or ((local, len(stored.array)),)
-    # A key that names a side of clip-retrieval's layout is a folder, and part of the address already.
-    of_side = local.is_dir() and files[0][0].parent != local
-    inside = "" if key is None or of_side else f"::{key}"
-    return tuple((f"{address(file)}{inside}", rows) for file, rows in files)
-
-
-def _stored(name: str, path: Path, key: str | None, skip_unreadable: bool) -> tuple[StoredMatrix, Stamps]:
-    """The matrix in a file or folder, and the stamps of the files that it was read from."""
-    if not path.is_dir():
-        taken = stamps([path])
-        return READERS[path.suffix.lower()](path, key), taken
-    found, metadata = side_folders(path), None
-    if found:
-        metadata = path / METADATA if (path / METADATA).is_dir() else None
-        path, key = path / chosen_side(str(path), found, key), None
-    files = shard_paths(name, path)
-    taken = stamps([*files, *([] if metadata is None else [described_by(file, metadata) for file in files])])
-    return read_shards(path, files, key, metadata, skip_unreadable), taken
+    folder = suffix_of(where) == "" if is_uri(where) else Path(where).is_dir()
+    addresses, described, key = shards(name, where, key) if folder else ([where], [], key)
+    local = [fetch(name, one) if is_uri(one) else Path(one) for one in (*addresses, *described)]
+    taken, paths, metadata = stamps(local), local[: len(addresses)], local[len(addresses) :]
+    source, ids = read_shards(paths, key) if folder else read_file(paths[0], key)
+    counts = source.counts if isinstance(source, Shards) else [len(source)]
+    ids, labels = read_metadata(metadata, counts) if metadata else (ids, None)
+    inside = "" if key is None else f"::{key}"
+    places = [one if is_uri(one) else str(Path(one).absolute()) for one in addresses]
+    files = tuple((f"{one}{inside}", count) for one, count in zip(places, counts, strict=True))
+    dtype = matrix_dtype(str(path), source)
+    vectors = VectorFile(name, source, dtype, None, labels, normalize, Origin(str(path), taken, files))
+    return vectors if ids is None else vectors.with_ids(ids)
 
 
 def row_norms(rows: Tensor) -> Tensor:
@@ -316,21 +234,8 @@ def few_checked(vectors: np.ndarray | Tensor, normalize: bool | None) -> Tensor 
 
 
 def same_space(queries: VectorFile, items: VectorFile, reference: VectorFile | None = None) -> None:
-    """Raise InputError unless all have the same dimension; the message names those that look transposed (D, n)."""
-    given = [queries, items] + ([] if reference is None else [reference])
-    if len({one.shape[1] for one in given}) == 1:
-        return
+    """Raise InputError unless all have the same dimension."""
+    given = [one for one in (queries, items, reference) if one is not None]
     shapes = "; ".join(f"{one}: {one.shape[0]} rows of {one.shape[1]} numbers" for one in given)
-    raise InputError(f"the vectors are not of one space: {shapes}. {_advice(given)}")
-
-
-def _advice(given: list[VectorFile]) -> str:
-    """Advice for the message: transpose some of the files, if that makes the dimensions equal."""
-    others = {one.shape[1]: [other for other in given if other.shape[1] != one.shape[1]] for one in given}
-    options = [rest for dim, rest in others.items() if all(one.shape[0] == dim for one in rest)]
-    if not options and len({one.shape[0] for one in given}) == 1 and all(one.shape[0] < one.shape[1] for one in given):
-        options = [given]
-    if not options:
-        return "Give vectors of the same model on all sides"
-    names = " or the ".join(" and ".join(one.name for one in option) for option in options)
-    return f"It looks as if the {names} were transposed, one vector per column: save array.T, one vector per row"
+    same = len({one.shape[1] for one in given}) == 1
+    require(same, f"the vectors are not of one space: {shapes}. Give vectors of the same model, one vector per row")

@@ -93,8 +93,7 @@ def vectors_table(record: dict) -> ReportTable:
         facts = record.get(name) or {}
         if facts.get("path") or (name in own and facts):
             shape = " × ".join(f"{facts[key]:,}" for key in ("rows", "dim", "columns") if facts.get(key))
-            without = f", without {', '.join(facts['left_out'])}" if facts.get("left_out") else ""
-            values = [(facts.get("path") or "in memory") + without, shape, facts.get("dtype") or "–"]
+            values = [facts.get("path") or "in memory", shape, facts.get("dtype") or "–"]
             values += [_norms(facts.get(spread)), facts.get("fingerprint") or "–"]
             rows.append([name.replace("_", " "), *map(str, values)])
     return ReportTable([kind, "file", "shape", "type", spread, "fingerprint"], rows, words=6, wrap=True)

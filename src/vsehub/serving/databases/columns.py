@@ -1,6 +1,7 @@
 """Further columns of items, such as prices, from a table: stored beside the vectors, for filters."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vsehub.checks import InputError, require
-from vsehub.data.item_rows import ID, rows_of
-from vsehub.data.tables import TableFile
+from vsehub.data.tables import as_ids, read_table
+from vsehub.io.rows import listed
 from vsehub.io.spreadsheet import unescaped
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_EXPECTED = "a table with the column id and a further column for each thing to store"
+_ID = "id"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,49}")
 _RESERVED = ("key", "label", "vector")  # names that vsehub itself stores
 _TYPES = ("string", "int64", "double", "bool")
@@ -31,22 +32,22 @@ def read_columns(path: str | Path, ids: Sequence[str]) -> "pa.Table":
     """
     import pyarrow as pa
 
-    table = TableFile(Path(path), _EXPECTED)
-    table.require_columns([ID], "The column id holds the items' ids")
-    names = [name for name in table.names() if name != ID]
-    require(len(names) > 0, f"item_columns: {path} has only the column id; expected {_EXPECTED}")
-    for name in names:
+    found = read_table(Path(path))
+    require(_ID in found and len(found) > 1, f"item_columns: {path}: expected the column {_ID} and more to store")
+    keys = as_ids(Path(path), found.pop(_ID))
+    for name in found:
         require(
-            _NAME.fullmatch(name) is not None and name not in _RESERVED and names.count(name) == 1,
+            _NAME.fullmatch(name) is not None and name not in _RESERVED,
             f"item_columns: {path} has a column {name!r}; expected at most 50 letters, digits and underscores, a "
-            f"letter first, each name once, and none of {', '.join(_RESERVED)}",
+            f"letter first, and none of {', '.join(_RESERVED)}",
         )
-    entries = table.entries([ID, *names])
-    rows = rows_of("item_columns", table, entries[ID], ids)
-    typed = table.kind in (".jsonl", ".parquet")
+    counts, rows = Counter(keys), {one: row for row, one in enumerate(keys)}
+    wrong = [one for one in ids if counts[one] != 1]
+    require(not wrong, f"item_columns: {path}: expected one row for each item, not for {listed(wrong)} of {len(ids)}")
+    typed = Path(path).suffix.lower() in (".jsonl", ".parquet")
     columns = {}
-    for name in names:
-        cells = [entries[name][row] for row in rows]
+    for name, entries in found.items():
+        cells = [entries[rows[one]] for one in ids]
         try:
             column = pa.array(cells) if typed else _from_texts([unescaped(cell) for cell in cells])
         except (pa.ArrowException, OverflowError, UnicodeEncodeError) as error:

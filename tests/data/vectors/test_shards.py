@@ -1,0 +1,297 @@
+"""Folders of shards, clip-retrieval's layout, and the same behind URIs."""
+
+import functools
+import http.server
+import io
+import os
+import resource
+import threading
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from vsehub.checks import InputError
+from vsehub.data import open_vectors
+from vsehub.data.vectors.paths import natural, require_vectors
+
+CUTS = {0: (0, 5), 2: (5, 6), 9: (6, 17), 10: (17, 23)}  # number of the shard -> its rows
+MATRIX = np.random.default_rng(0).normal(size=(23, 3)).astype(np.float32)
+PATHS = [f"photos/{row:05d}.jpg" for row in range(23)]
+CAPTIONS = [f"a dog, {row // 2}" for row in range(23)]
+
+
+def write_npy(path, array):
+    """C order, Fortran order and the other byte order by turns."""
+    number = int(path.stem.rpartition("_")[2])
+    array = np.asfortranarray(array) if number == 9 else array
+    np.save(path, array.astype(array.dtype.newbyteorder()) if number == 10 else array)
+
+
+def write_parquet(path, array, **others):
+    pq.write_table(pa.table({"v": list(array), **others}), path)
+
+
+WRITERS = {".npy": write_npy, ".parquet": write_parquet}
+
+
+def folder(path, array, suffix=".npy", stem="e"):
+    path.mkdir(parents=True)
+    for number, (first, last) in CUTS.items():
+        WRITERS[suffix](path / f"{stem}_{number}{suffix}", array[first:last])
+    return path
+
+
+def clip_retrieval(path, **columns):
+    """The layout that clip-retrieval's inference writes. columns: of the metadata, with 23 entries each."""
+    folder(path / "img_emb", MATRIX, stem="img_emb")
+    folder(path / "text_emb", -MATRIX, stem="text_emb")
+    (path / "metadata").mkdir()
+    for number, (first, last) in CUTS.items():
+        own = pa.table({name: entries[first:last] for name, entries in columns.items()})
+        pq.write_table(own, path / "metadata" / f"metadata_{number}.parquet")
+    (path / "stats_0.json").write_text("{}")
+    return path
+
+
+def refused(path, name):
+    with pytest.raises(InputError, match=name):
+        open_vectors(path)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int8])
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_shards_are_one_matrix(tmp_path, suffix, dtype):
+    array = (50 * MATRIX).astype(dtype)
+    given = open_vectors(folder(tmp_path / "shards", array, suffix))
+    expected = torch.from_numpy(array).float()
+    assert given.shape == (23, 3)
+    assert given.dtype == torch.from_numpy(array).dtype
+    for start in range(24):
+        for stop in range(start, 24):
+            assert torch.equal(given.rows(start, stop), expected[start:stop]), (start, stop)
+    for indices in ([22, 0, 5, 5, 6, 16, 17], [4], list(range(23))[::-1], []):
+        assert torch.equal(given.take(indices), expected[indices])
+    assert given.fingerprint() == open_vectors(array).fingerprint()
+    assert [path.name for path in given.origin.stamps] == [f"e_{number}{suffix}" for number in CUTS]
+    assert torch.equal(torch.cat([open_vectors(file).rows(0, rows) for file, rows in given.origin.files]), expected)
+
+
+def test_natural_order():
+    ordered = ["7", "10", "a", "a9", "a10b2", "a10b10", "b", "b_01", "b_1", "b_2", "b_10", "b_²"]
+    assert sorted(ordered[::-1], key=natural) == sorted(sorted(ordered), key=natural) == ordered
+
+
+def test_ids_of_shards(tmp_path):
+    (tmp_path / "s").mkdir()
+    for number, names in enumerate((["c", "a"], ["b", "z"])):
+        write_parquet(tmp_path / "s" / f"{number}.parquet", MATRIX[2 * number :][:2], id=names)
+    assert open_vectors(tmp_path / "s").ids == ["c", "a", "b", "z"]
+    assert torch.equal(open_vectors(f"{tmp_path}/s::v").rows(0, 4), torch.from_numpy(MATRIX[:4]))
+    refused(f"{tmp_path}/s::w", "0.parquet")
+    write_parquet(tmp_path / "s" / "2.parquet", MATRIX[4:6], id=["q", "a"])
+    refused(tmp_path / "s", "'a'")
+    write_parquet(tmp_path / "s" / "2.parquet", MATRIX[4:6])
+    refused(tmp_path / "s", "6 rows but 4 ids")
+
+
+def test_folders_that_will_not_do(tmp_path):
+    shards = folder(tmp_path / "s", MATRIX)
+    (shards / "_SUCCESS").write_bytes(b"")
+    (shards / ".DS_Store").write_bytes(b"")
+    assert len(open_vectors(shards)) == 23
+    refused(f"{shards}::v", "e_0.npy")
+    for other in ("readme.md", "e_3.npz", "e_3.parquet"):
+        (shards / other).write_bytes(b"x")
+        refused(shards, other)
+        (shards / other).unlink()
+    (shards / "more").mkdir()
+    refused(shards, "more")
+    refused(shards / "more", "more")
+    (shards / "more").rmdir()
+    for other in (MATRIX[:, :2], MATRIX.astype(np.float64), np.array([[print, 1, 2]], object)):
+        np.save(shards / "e_3.npy", other)
+        refused(shards, "e_3.npy")
+    (shards / "e_3.npy").unlink()
+    os.mkfifo(shards / "e_4.npy")
+    refused(shards, "e_4.npy is a pipe")
+    for path, name in ((tmp_path / "absent.npy", "absent.npy"), (tmp_path / "absent", "absent")):
+        refused(path, name)
+
+
+@pytest.mark.parametrize("content", [b"short", b""])
+def test_a_shard_that_changes_while_it_is_read(tmp_path, content):
+    shards = folder(tmp_path / "s", MATRIX)
+    given = open_vectors(shards)
+    (shards / "e_9.npy").write_bytes(content)
+    assert torch.equal(given.rows(0, 6), torch.from_numpy(MATRIX[:6]))
+    for read in (lambda: given.rows(0, 23), lambda: given.take([8])):
+        with pytest.raises(InputError, match=r"e_9.npy"):
+            read()
+
+
+def test_more_shards_than_file_handles(tmp_path):
+    """A map takes a file handle until it is closed, and systems allow 1,024 or 256 of them."""
+    (tmp_path / "s").mkdir()
+    array = np.random.default_rng(0).random((100, 3), np.float32)
+    for row in range(100):
+        np.save(tmp_path / "s" / f"{row}.npy", array[row : row + 1])
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 30, before[1]))
+    try:
+        given = open_vectors(tmp_path / "s")
+        assert torch.equal(given.rows(0, 100), torch.from_numpy(array))
+        assert torch.equal(given.take(list(range(99, -1, -1))), torch.from_numpy(array[::-1].copy()))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_clip_retrieval(tmp_path):
+    path = clip_retrieval(tmp_path / "out", image_path=PATHS, caption=CAPTIONS, similarity=[0.5] * 23)
+    for side, expected in (("img_emb", MATRIX), ("text_emb", -MATRIX)):
+        given = open_vectors(f"{path}::{side}")
+        assert torch.equal(given.rows(0, 23), torch.from_numpy(expected))
+        assert (given.ids, given.labels) == (PATHS, CAPTIONS)
+        assert given.origin.path == f"{path}::{side}"
+        assert {file.parent.name for file in given.origin.stamps} == {side, "metadata"}
+        assert open_vectors(f"{path}/{side}").ids is None
+    refused(path, "img_emb")
+    refused(f"{path}::audio_emb", "img_emb")
+    pq.write_table(pa.table({"caption": ["x"]}), path / "metadata" / "metadata_9.parquet")
+    refused(f"{path}::img_emb", "metadata_9.parquet")
+    (path / "metadata" / "metadata_9.parquet").unlink()
+    refused(f"{path}::img_emb", "metadata_9.parquet")
+
+
+@pytest.mark.parametrize(
+    ("columns", "ids"),
+    [
+        ({"image_path": ["a"] * 23, "key": list(range(23)), "url": PATHS}, [str(row) for row in range(23)]),
+        ({"key": [None, *range(22)], "url": PATHS}, PATHS),
+        ({"key": ["a"] * 23}, None),
+        ({"exif": PATHS}, None),
+    ],
+)
+def test_ids_of_the_metadata(tmp_path, columns, ids):
+    given = open_vectors(f"{clip_retrieval(tmp_path / 'out', **columns)}::img_emb")
+    assert (given.ids, given.labels) == (ids, None)
+
+
+@pytest.fixture
+def memory(tmp_path, monkeypatch):
+    """An empty file system in memory, the names that are read there, and an empty folder of caches."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    files, read = fsspec.filesystem("memory"), []
+    files.store.clear()
+    own = type(files)._open
+
+    def noted(self, path, mode="rb", **settings):
+        if mode == "rb":
+            read.append(path)
+        return own(self, path, mode, **settings)
+
+    monkeypatch.setattr(type(files), "_open", noted)
+    yield files, read
+    files.store.clear()
+
+
+def npy(array):
+    out = io.BytesIO()
+    np.save(out, array)
+    return out.getvalue()
+
+
+def test_a_file_behind_a_uri_is_fetched_once(memory):
+    files, read = memory
+    files.pipe("/b/v.npy", npy(MATRIX))
+    first = open_vectors("memory://b/v.npy")
+    assert torch.equal(first.rows(0, 23), torch.from_numpy(MATRIX))
+    assert first.origin.path == "memory://b/v.npy"
+    assert open_vectors("memory://b/v.npy").origin.stamps == first.origin.stamps
+    assert read == ["/b/v.npy"]
+    files.pipe("/b/v.npy", npy(-MATRIX))  # of the same size
+    assert torch.equal(open_vectors("memory://b/v.npy").rows(0, 23), torch.from_numpy(-MATRIX))
+    files.pipe("/b/v.npy", b"x")
+    refused("memory://b/v.npy", "v.npy")
+
+
+def test_folders_behind_a_uri(memory, tmp_path):
+    files, read = memory
+    path = clip_retrieval(tmp_path / "out", image_path=PATHS)
+    files.put(str(path), "/b/out", recursive=True)
+    read.clear()
+    for uri in ("memory://b/out/img_emb", "memory://b/out/img_emb/"):
+        given = open_vectors(uri)
+        assert torch.equal(given.rows(0, 23), torch.from_numpy(MATRIX))
+        expected = [(f"memory://b/out/img_emb/img_emb_{n}.npy", last - first) for n, (first, last) in CUTS.items()]
+        assert list(given.origin.files) == expected
+    assert len(read) == len(CUTS)
+    assert len(open_vectors(given.origin.files[2][0])) == 11
+    assert len(read) == len(CUTS), "a file of a folder is fetched once"
+    given = open_vectors("memory://b/out::text_emb")
+    assert torch.equal(given.rows(0, 23), torch.from_numpy(-MATRIX))
+    assert given.ids == PATHS
+    refused("memory://b/out", "memory://b/out")
+
+
+def test_what_came_is_whole(memory, monkeypatch):
+    files, _ = memory
+    files.pipe("/b/v.npy", npy(MATRIX))
+    own = type(files).info
+    monkeypatch.setattr(type(files), "info", lambda self, path, **_: own(self, path) | {"size": 10**6})
+    refused("memory://b/v.npy", "memory://b/v.npy")
+    monkeypatch.setattr(type(files), "info", own)
+    assert len(open_vectors("memory://b/v.npy")) == 23
+
+
+def test_names_of_a_listing_stay_in_the_folder(memory, monkeypatch, tmp_path):
+    """A server may list what it likes: only the last part of a name counts."""
+    files, _ = memory
+    files.pipe("/b/s/e.npy", npy(MATRIX))
+    for name in ("/b/s/../../../e.npy", "/etc/e.npy", "../../e.npy"):
+        monkeypatch.setattr(type(files), "ls", lambda *_, name=name, **__: [name])
+        (copy,) = open_vectors("memory://b/s").origin.stamps
+        assert copy.name == "e.npy"
+        assert copy.parent.parent == tmp_path / "caches" / "vsehub" / "vectors"
+    for name in ("/b/s/..", "/b/s/."):
+        monkeypatch.setattr(type(files), "ls", lambda *_, name=name, **__: [name])
+        refused("memory://b/s", "memory://b/s")
+
+
+def test_uris_that_will_not_do(memory):
+    for uri in (
+        "nope://b/v.npy",
+        "memory://b/v.pkl",
+        "memory://b/absent.npy",
+        "memory://b/absent",
+        "http://[::1/v.npy",
+    ):
+        with pytest.raises(InputError, match="items: "):
+            open_vectors(uri, "items")
+    require_vectors("items", "memory://b/absent.npy")
+    assert memory[1] == []
+
+
+def test_files_of_this_machine_are_read_in_place(memory, tmp_path):
+    np.save(tmp_path / "v.npy", MATRIX)
+    given = open_vectors(f"file://{tmp_path}/v.npy")
+    assert list(given.origin.stamps) == [tmp_path / "v.npy"]
+    assert torch.equal(given.rows(0, 23), torch.from_numpy(MATRIX))
+    assert not (tmp_path / "caches").exists()
+
+
+def test_a_web_address(memory, tmp_path):
+    (tmp_path / "served").mkdir()
+    np.save(tmp_path / "served" / "v.npy", MATRIX)
+    serve = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path / "served"))
+    serve.func.log_message = lambda *_: None
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), serve) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        uri = f"http://127.0.0.1:{server.server_port}/v.npy"
+        for given in (uri, f"{uri}?key=of/somebody.pt"):
+            assert torch.equal(open_vectors(given).rows(0, 23), torch.from_numpy(MATRIX))
+        refused(uri.replace("v.npy", "w.npy"), "w.npy")
+        server.shutdown()
