@@ -273,25 +273,30 @@ def test_tampered_checkpoints(tampered):
     refused("expected a list of words", lambda told, _: told.update(vocabulary=[1, 2]))
 
 
-@pytest.mark.parametrize("change", ["words", "weight", "moment"])
+@pytest.mark.parametrize("change", ["words", "weight", "moment", "order"])
 def test_a_state_that_does_not_fit(trained, change):
-    """Words in another order, or tensors of another shape: of the model and of the optimizer."""
-    path = trained / "checkpoints" / "last.ckpt"
+    """Words or parameters in another order, or tensors of another shape: of the model and of the optimizer."""
+    path, name = trained / "checkpoints" / "last.ckpt", "text_encoder.words.weight"
     state = load_state(path)
-    own = vsehub.load(trained / "checkpoints" / "best.safetensors").model
-    described, weights = copy.deepcopy(state["vsehub"]["description"]), own.state_dict()
-    state["state_dict"] = {name: one for name, one in state["state_dict"].items() if name in weights}
-    require_fitting(state, described, weights, path)
-    name = "text_encoder.words.weight"
-    if change == "words":
-        words = state["vsehub"]["description"]["vocabulary"]
-        words[-1], words[-2] = words[-2], words[-1]
+    weights = vsehub.load(trained / "checkpoints" / "best.safetensors").model.state_dict()
+    state["state_dict"] = {key: one for key, one in state["state_dict"].items() if key in weights}
+    described = copy.deepcopy(state["vsehub"]["description"])
+    optimizer = state["optimizer_states"][0]
+    own = described, weights, [one for group in optimizer["param_groups"] for one in group["params"]], path
+    require_fitting(state, *own)
+    if change in ("words", "order"):
+        listed = (
+            state["vsehub"]["description"]["vocabulary"]
+            if change == "words"
+            else optimizer["param_groups"][0]["params"]
+        )
+        listed[-1], listed[-2] = listed[-2], listed[-1]
+    elif change == "weight":
+        state["state_dict"][name] = state["state_dict"][name][:-1]
     else:
-        tensors = state["state_dict"] if change == "weight" else state["optimizer_states"][0]["state"][name]
-        key = name if change == "weight" else "exp_avg"
-        tensors[key] = tensors[key][:-1]
-    with pytest.raises(InputError, match="vocabulary" if change == "words" else name):
-        require_fitting(state, described, weights, path)
+        optimizer["state"][name]["exp_avg"] = optimizer["state"][name]["exp_avg"][:-1]
+    with pytest.raises(InputError, match={"words": "vocabulary", "order": "order"}.get(change, name)):
+        require_fitting(state, *own)
 
 
 def test_parts():

@@ -18,7 +18,7 @@ from vsehub.data.text.vocabulary import restored, stored
 from vsehub.evaluation.checkpoint import fitting, image_sizes, text_sizes
 from vsehub.training.augmentation import Augmentation
 from vsehub.training.callbacks.progress import ProgressBar
-from vsehub.training.checkpoint import load_state, require_fitting
+from vsehub.training.checkpoint import load_state, parameter_names, require_fitting
 from vsehub.training.chunks import require_rows_apart
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.module import RetrievalModule
@@ -149,7 +149,8 @@ def prepare_module(module: RetrievalModule, data: RetrievalDataModule, checkpoin
     if checkpoint is None:
         data.start_words(module.text_encoder)
     else:
-        require_fitting(load_state(checkpoint), module.description, module.state_dict(), checkpoint)
+        trained = list(parameter_names(module.configure_optimizers()["optimizer"], module).values())
+        require_fitting(load_state(checkpoint), module.description, module.state_dict(), trained, checkpoint)
 
 
 def require_divisible(module: RetrievalModule, synchronised: bool) -> None:

@@ -2,7 +2,7 @@
 
 import os
 import pickle
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -134,11 +134,16 @@ def name_parameters(state: dict[str, Any], optimizer: Optimizer, module: Lightni
 
 
 def require_fitting(
-    state: dict[str, Any], own: Mapping[str, Any], weights: Mapping[str, torch.Tensor], path: str | Path
+    state: dict[str, Any],
+    own: Mapping[str, Any],
+    weights: Mapping[str, torch.Tensor],
+    trained: Sequence[str],
+    path: str | Path,
 ) -> None:
     """Raise InputError unless a state is of a module of this description: same settings, vocabulary and shapes.
 
-    own, weights: the description and the weights of the module that is to be trained further.
+    own, weights, trained: the description, the weights and the names of the optimizer's parameters, in their order, of
+    the module that is to be trained further.
 
     Fused optimizers read a tensor of another shape beyond its end.
     """
@@ -152,7 +157,12 @@ def require_fitting(
     held_shapes = {name: tensor.shape for name, tensor in state["state_dict"].items()}
     wrong = [name for name in shapes.keys() | held_shapes if shapes.get(name) != held_shapes.get(name)]
     for optimizer in state["optimizer_states"]:
+        groups = optimizer["param_groups"]
+        if [name for group in groups for name in group["params"]] != list(trained):
+            wrong.append("the optimizer's parameters, which have another order")
         for name, kept in optimizer["state"].items():
-            tensors = [one for one in kept.values() if isinstance(one, torch.Tensor) and one.ndim == len(shapes[name])]
-            wrong += [f"the optimizer's {name}" for one in tensors if one.shape != shapes[name]]
-    require(not wrong, f"resume: {path} holds tensors of another shape: {', '.join(wrong[:3])}. {AGAIN}")
+            shape = shapes.get(name, ())
+            tensors = [one for one in kept.values() if isinstance(one, torch.Tensor) and one.ndim]
+            same = [one for one in tensors if groups[0].get("fused") or one.ndim == len(shape)]
+            wrong += [f"the optimizer's {name}" for one in same if one.shape != shape]
+    require(not wrong, f"resume: {path} does not fit the model: {', '.join(wrong[:3])}. {AGAIN}")
