@@ -44,8 +44,7 @@ def read_columns(path: str | Path, ids: Sequence[str]) -> "pa.Table":
     counts, rows = Counter(keys), {one: row for row, one in enumerate(keys)}
     wrong = [one for one in ids if counts[one] != 1]
     require(not wrong, f"item_columns: {path}: expected one row for each item, not for {listed(wrong)} of {len(ids)}")
-    typed = Path(path).suffix.lower() in (".jsonl", ".parquet")
-    columns = {}
+    columns, typed = {}, Path(path).suffix.lower() in (".jsonl", ".parquet")
     for name, entries in found.items():
         cells = [entries[rows[one]] for one in ids]
         try:
