@@ -1,31 +1,26 @@
-"""A few pictures with captions, written as people have them: a folder with a table, tar shards, a saved dataset."""
+"""A few pictures with captions, written in every form that a source of photos reads."""
 
 import csv
 import io
 import json
 import tarfile
-from dataclasses import fields
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
 
-from vsehub.data import PictureSettings
+from vsehub.data import HuggingFace, Karpathy, Table, WebDataset
 
 SIDE = 12
-_OF_PICTURES = {one.name for one in fields(PictureSettings)}
 
 
-def arranged(given):
-    """The arguments of a source, those that are settings of pictures as one object."""
-    own = {key: value for key, value in given.items() if key in _OF_PICTURES}
-    others = {key: value for key, value in given.items() if key not in _OF_PICTURES}
-    return others | {"pictures": PictureSettings(**own)}
+class Photo(NamedTuple):
+    """A picture: its name, the bytes of its file, its captions and its split."""
 
-
-def captions_of(number):
-    """One to three captions; every third picture has one in common."""
-    own = [f"caption {one} of {number}" for one in range(1 + number % 3)]
-    return [*own, "a thing that several pictures show"] if number % 3 == 0 else own
+    name: str
+    content: bytes
+    captions: list
+    split: str
 
 
 def picture(number):
@@ -37,25 +32,48 @@ def picture(number):
     return file.getvalue()
 
 
-def name_of(number):
-    return f"{number:03d}.png"
+def photos(count=12, split=lambda number: ("train", "train", "val", "test")[number % 4]):
+    """Pictures of one to three captions each; every third one has a caption in common."""
+    made = []
+    for number in range(count):
+        captions = [f"caption {one} of {number}" for one in range(1 + number % 3)]
+        captions += ["a thing that several pictures show"] if number % 3 == 0 else []
+        made.append(Photo(f"{number:03d}.png", picture(number), captions, split(number)))
+    return made
 
 
-def as_folder(root, numbers):
-    """A folder of picture files."""
+def write_folder(root, made):
     root.mkdir(parents=True, exist_ok=True)
-    for number in numbers:
-        (root / name_of(number)).write_bytes(picture(number))
+    for one in made:
+        (root / one.name).write_bytes(one.content)
     return root
 
 
-def as_table(root, numbers, header=("image", "caption")):
-    """photos/ and captions.csv, a row for each caption."""
-    as_folder(root / "photos", numbers)
-    rows = [(name_of(number), caption) for number in numbers for caption in captions_of(number)]
+def write_karpathy(root, made, **settings):
+    images = [
+        {"filename": one.name, "split": one.split, "sentences": [{"raw": caption} for caption in one.captions]}
+        for one in made
+    ]
+    folder = write_folder(root / "photos", made)
+    (root / "splits.json").write_text(json.dumps({"images": images}))
+    return Karpathy(root / "splits.json", folder, **settings)
+
+
+def write_table(root, made, has_splits=True, **settings):
+    """A row for each caption, in another order than the pictures'."""
+    rows = [(one.name, caption, *([one.split] * has_splits)) for one in made for caption in one.captions or [""]]
     with (root / "captions.csv").open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([header, *rows])
-    return root / "captions.csv"
+        csv.writer(file).writerows([("image", "caption", "split")[: 2 + has_splits], *rows])
+    return Table(root / "captions.csv", write_folder(root / "photos", made), **settings)
+
+
+def write_lines(root, made, has_splits=True, **settings):
+    """A line for each picture, with a list of captions."""
+    lines = [
+        {"image": one.name, "caption": one.captions} | ({"split": one.split} if has_splits else {}) for one in made
+    ]
+    (root / "captions.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    return Table(root / "captions.jsonl", write_folder(root / "photos", made), **settings)
 
 
 def add(tar, name, content):
@@ -64,26 +82,65 @@ def add(tar, name, content):
     tar.addfile(info, io.BytesIO(content))
 
 
-def as_shards(root, numbers, each=4, prefix="photos", key="captions"):
-    """Tar files of `each` pictures, their captions in json files."""
-    root.mkdir(parents=True, exist_ok=True)
-    for shard, first in enumerate(range(0, len(numbers), each)):
-        with tarfile.open(root / f"{prefix}-{shard:03d}.tar", "w") as tar:
-            for number in numbers[first : first + each]:
-                add(tar, name_of(number), picture(number))
-                add(tar, f"{number:03d}.json", json.dumps({key: captions_of(number), "url": "x"}).encode())
-    return root
+def write_shards(root, made, has_splits=True, each=2, **settings):
+    """Tar files of two pictures, their captions in json files."""
+    parts = {}
+    for split in dict.fromkeys(one.split for one in made) if has_splits else [None]:
+        own = [one for one in made if split in (None, one.split)]
+        for first in range(0, len(own), each):
+            path = root / f"{split}-{first // each:03d}.tar"
+            parts.setdefault(split, []).append(str(path))
+            with tarfile.open(path, "w") as tar:
+                for one in own[first : first + each]:
+                    add(tar, one.name, one.content)
+                    add(tar, one.name.rpartition(".")[0] + ".json", json.dumps({"captions": one.captions}).encode())
+    given = {"splits": parts} if has_splits else {"shards": parts[None]}
+    return webdataset(**given, caption="captions", **settings)
 
 
-def as_dataset(numbers):
-    """A `datasets.Dataset` of the pictures' bytes and lists of captions."""
+def webdataset(splits=None, **settings):
+    from vsehub.data import SplitFiles
+
+    return WebDataset(splits=None if splits is None else SplitFiles(**splits), **settings)
+
+
+def dataset_of(made):
     import datasets
 
     features = {"image": datasets.Image(), "caption": datasets.Sequence(datasets.Value("string"))}
-    return datasets.Dataset.from_dict(
-        {
-            "image": [{"bytes": picture(number), "path": name_of(number)} for number in numbers],
-            "caption": [captions_of(number) for number in numbers],
-        },
-        features=datasets.Features(features),
-    )
+    images = [{"bytes": one.content, "path": one.name} for one in made]
+    columns = {"image": images, "caption": [one.captions for one in made]}
+    return datasets.Dataset.from_dict(columns, features=datasets.Features(features))
+
+
+def write_saved(root, made, has_splits=True, **settings):
+    import datasets
+
+    words = {"train": "train", "val": "validation", "test": "test"}
+    saved = dataset_of(made)
+    if has_splits:
+        splits = dict.fromkeys(one.split for one in made)
+        saved = datasets.DatasetDict(
+            {words[split]: dataset_of([one for one in made if one.split == split]) for split in splits}
+        )
+    saved.save_to_disk(root / "saved")
+    return HuggingFace(root / "saved", **settings)
+
+
+def write_imagefolder(root, made, has_splits=True, **settings):
+    for split in dict.fromkeys(one.split for one in made) if has_splits else [""]:
+        own = [one for one in made if split in ("", one.split)]
+        folder = write_folder(root / "pets" / split, own)
+        lines = [{"file_name": one.name, "caption": one.captions} for one in own]
+        (folder / "metadata.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    return HuggingFace(root / "pets", **settings)
+
+
+WRITERS = {
+    "karpathy": write_karpathy,
+    "table": write_table,
+    "lines": write_lines,
+    "shards": write_shards,
+    "saved": write_saved,
+    "imagefolder": write_imagefolder,
+}

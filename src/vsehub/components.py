@@ -261,12 +261,7 @@ def nested(made: Callable[..., Any]) -> dict[str, type[Component]]:
 
 def without_own_files(made: Callable[..., Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a checkpoint with `Component.rebuilt` in the place of files that the checkpoint may not name."""
-    inner = {
-        name: without_own_files(kind, settings[name])
-        for name, kind in nested(made).items()
-        if isinstance(settings.get(name), Mapping)
-    }
-    return {**settings, **inner, **declared(made).rebuilt}
+    return {**settings, **declared(made).rebuilt}
 
 
 def changed(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -71,7 +71,6 @@ def test_the_digest_sees_what_decides_a_run_and_no_place():
     assert len({settings(one) for one in decided} | {plain}) == len(decided) + 1
     assert settings("data=precomp", "data.root=a") != settings("data=precomp", "data.root=b"), "other data"
     table = ("data=table", "data.table=a.csv")
-    assert settings(*table) == settings(*table, "data.pictures.cache=elsewhere", "data.pictures.threads=2")
     others = ("data.pictures.size=32", "data.draw.seed=1", "data.draw.val=0.2", "data.columns.split=null")
     assert len({settings(*table, one) for one in others} | {settings(*table)}) == len(others) + 1
     assert settings("data=precomp") != settings("data=precomp", "data.root=a"), "a missing setting is no error here"
@@ -82,10 +81,10 @@ def test_what_counts(key):
     assert decides(key)
 
 
-PLACES = ["logger", "hydra.sweep.dir", "run_folder", "study", "data.cache", "data.pictures.cache", "label", "resume"]
+PLACES = ["logger", "hydra.sweep.dir", "run_folder", "study", "data.cache", "label", "resume"]
 
 
-@looped("key", [*PLACES, "data.pictures.threads"])
+@looped("key", PLACES)
 def test_what_does_not_count(key):
     assert not decides(key)
 

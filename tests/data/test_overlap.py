@@ -12,7 +12,7 @@ from PIL import Image
 
 from vsehub.data import CaptionedImages, Precomp, contents
 from vsehub.data.overlap import Shared, shared, warn_of_shared
-from vsehub.data.photos.pictures import Pictures
+from vsehub.data.photos.pictures import Pictures, inspect
 from vsehub.io import rows
 
 FLICKR8K = Path(__file__).parents[3] / "shared" / "data" / "flickr8k"
@@ -69,9 +69,12 @@ def test_picture_files(tmp_path):
         files[-1].write_bytes(content[:changed] + bytes([content[changed] ^ 1]) + content[changed + 1 :])
     files.append(tmp_path / "copy.bmp")
     shutil.copy(files[2], files[-1])
-    train, test = ([str(one) for one in some] for some in (files[:3], files[3:]))
-    assert shared(split(Pictures(train), texts(0)), split(Pictures(test), texts(1))) == Shared(1, 0)
-    assert shared(split(Pictures(train), texts(0)), split(np.zeros((2, 3, 224, 224), np.uint8), texts(1))).images == 0
+    train, test = (
+        Pictures(some, contents=np.array([inspect(one)[0] for one in some], "S32"))
+        for some in ([*map(str, files[:3])], [*map(str, files[3:])])
+    )
+    assert shared(split(train, texts(0)), split(test, texts(1))) == Shared(1, 0)
+    assert shared(split(train, texts(0)), split(np.zeros((2, 3, 224, 224), np.uint8), texts(1))).images == 0
 
 
 def test_hashes_of_picture_files_that_are_known(tmp_path):

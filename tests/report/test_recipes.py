@@ -16,8 +16,8 @@ PATHS = {
     "pairs": ("images", "texts", "pairs", "splits.train", "splits.val", "splits.test", "image_ids", "text_ids"),
     "precomp": ("root",),
     "scenes": ("cache",),
-    "table": ("table", "images", "pictures.cache"),
-    "webdataset": ("shards", "splits.train", "splits.val", "splits.test", "pictures.cache"),
+    "table": ("table", "images"),
+    "webdataset": ("shards", "splits.train", "splits.val", "splits.test"),
 }
 
 

@@ -15,9 +15,8 @@ from vsehub.checks import boolean, fail, nearest, require, whole
 from vsehub.components import Components, changed, conf_folder, without_own_files
 from vsehub.criteria.base import Criterion
 from vsehub.criteria.nns import NearestNeighbor
-from vsehub.data.photos.folder import folder_pictures
-from vsehub.data.photos.pictures import Pictures, StoredPicture
-from vsehub.data.photos.prepared import prepared
+from vsehub.data.photos.pictures import Pictures, StoredPicture, prepared
+from vsehub.data.photos.source import folder_pictures
 from vsehub.data.sources import SPLITS, ArrayLike, CaptionedImages, Source
 from vsehub.data.text.vocabulary import Words
 from vsehub.evaluation import hub

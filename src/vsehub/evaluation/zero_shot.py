@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import one_of, require, whole
-from vsehub.data.photos.prepared import prepared
+from vsehub.data.photos.pictures import prepared
 from vsehub.data.sources import ArrayLike, CaptionedImages, Source
 from vsehub.data.text.vocabulary import restored
 from vsehub.encoders import ImageTower, TextTower

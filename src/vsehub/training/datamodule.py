@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from vsehub.checks import fail, require, whole
-from vsehub.data.photos.prepared import prepared
+from vsehub.data.photos.pictures import prepared
 from vsehub.data.sources import CaptionedImages, Source
 from vsehub.data.text.vocabulary import Subwords, Vocabulary, Words
 from vsehub.data.text.word_vectors import read_word_vectors

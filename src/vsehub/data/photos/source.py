@@ -1,189 +1,165 @@
-"""The source of any pictures that are listed with captions and splits: by a json, a table, shards or a dataset."""
+"""The source of pictures that are listed with captions and splits: by a json, a table, shards or a dataset."""
 
+import hashlib
+import json
 import logging
+import os
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cached_property
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from vsehub.checks import fail, one_of, require
+from vsehub.checks import InputError, existing, one_of, require
 from vsehub.components import Component
-from vsehub.data.photos.settings import PictureCollection, PictureSettings
+from vsehub.data.photos.pictures import CONTENT_BYTES, THREADS, PictureFile, Pictures, inspect
+from vsehub.data.photos.settings import PictureSettings
 from vsehub.data.sources import SPLITS, CaptionedImages
-from vsehub.data.splits import SplitDraw
+from vsehub.data.splits import SplitDraw, split_named, split_words
+from vsehub.io.files import cache_folder, read_object, write_text
+from vsehub.io.progress import bar
 from vsehub.io.rows import listed
 
 log = logging.getLogger(__name__)
 
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
+_AT_ONCE = 1024  # pictures submitted to the threads at a time, so that a whole split does not wait in memory
 
-@dataclass(frozen=True)
-class Listing:
-    """I pictures and C captions.
 
-    files: the pictures. images: (C,) integers, the picture of each caption; a picture may have any number of captions.
-    captions: C strings, not stripped; empty ones are left out. splits: (I,) "train", "val" or "test", other words
-    for pictures that are in none; None: they are drawn. names: (I,) for reports; None: those of the files. shared:
-    whether a caption of several pictures is one text that belongs to all of them, else several.
+class Listed(NamedTuple):
+    """A picture, or one of several rows of it.
+
+    file: its path, or a picture in a larger file whose repr() changes whenever the picture changes. name: for reports.
+    captions: texts; None and empty ones are left out. split: a word for it; None in all rows: splits are drawn.
     """
 
-    files: PictureCollection
-    images: np.ndarray
-    captions: list[str]
-    splits: np.ndarray | None = None
-    names: list[str] | None = None
-    shared: bool = True
+    file: PictureFile
+    name: str
+    captions: list[Any]
+    split: Any = None
 
 
 class ListedPhotos(Component):
     """A source of the pictures that a listing gives; a subclass reads the listing.
 
-    name: for reports. pictures: settings for reading pictures; None: the defaults. draw: settings for drawing splits if
-    the listing has none; None: the defaults.
+    name: for reports. place: the file or folder that lists the pictures, for messages. pictures: settings for reading
+    pictures; None: the defaults. draw: settings for drawing splits if the listing has none; None: the defaults.
+
+    shared: whether a caption of several pictures is one text that belongs to all of them, else several.
     """
 
-    redraw: str | None = "data.columns.split=null"  # the setting with which splits are drawn, if they can be
+    shared = True
 
-    def __init__(self, name: str, pictures: PictureSettings | None, draw: SplitDraw | None = None):
-        self._name, self._pictures, self._draw = name, pictures or PictureSettings(), draw or SplitDraw()
-
-    @property
-    def name(self) -> str:
-        """The name for reports."""
-        return self._name
+    def __init__(self, name: str, place: Path, pictures: PictureSettings | None, draw: SplitDraw | None = None):
+        self.name, self.place = name, place
+        self._pictures, self._draw = pictures or PictureSettings(), draw or SplitDraw()
 
     @abstractmethod
-    def read_listing(self) -> Listing:
-        """All pictures and captions. Raises InputError if the files that list them are damaged."""
+    def read_listing(self) -> Iterable[Listed]:
+        """All pictures in order; rows of one file are one picture. Raises InputError if the listing is damaged."""
 
     def load(self, split: str) -> CaptionedImages:
-        """The split "train", "val" or "test", in the source's order; every picture is decoded once as a check.
+        """The split "train", "val" or "test", in the listing's order; every picture is decoded once as a check.
 
-        A caption of several pictures is one text that belongs to all of them. Raises InputError if the source is
-        damaged or lacks the split, if pictures are missing or, with `unreadable` "stop", if some cannot be decoded.
+        Raises InputError if the listing is damaged or lacks the split, if pictures are missing or, with `unreadable`
+        "stop", if some cannot be decoded.
         """
         one_of("split", split, SPLITS)
-        listing, splits = self._found
-        rows = np.flatnonzero(splits == split)
-        if len(rows) == 0:
-            counts = {one: int((splits == one).sum()) for one in SPLITS}
-            drawing = (
-                f", or have all splits drawn by seed: {self.redraw}, with the shares data.draw.val and data.draw.test"
+        counts = Counter(row.split for row in self._rows)
+        rows = [row for row in self._rows if row.split == split]
+        require(
+            bool(rows),
+            f"{self.place} has no pictures with captions of the split {split!r}; it has "
+            + (", ".join(f"{count:,} of {one}" for one, count in counts.items()) or "none")
+            + ". How splits are drawn by seed: docs/data.md",
+        )
+        missing = [row.file for row in rows if isinstance(row.file, str) and not os.path.isfile(row.file)]
+        require(
+            not missing,
+            f"{self.place}: {len(missing):,} of {len(rows):,} pictures of {split} are missing: {listed(missing)}",
+        )
+        contents, damaged = check_pictures([row.file for row in rows], self.place)
+        said = (
+            f"{self.place}: {len(damaged):,} of {len(rows):,} pictures of {split} cannot be decoded: "
+            f"{listed([f'{rows[n].name} ({reason})' for n, reason in damaged.items()], most=20)}"
+        )
+        require(
+            not damaged or (self._pictures.unreadable == "leave_out" and len(damaged) < len(rows)),
+            f"{said}. data.pictures.unreadable=leave_out omits them with their captions",
+        )
+        if damaged:
+            log.warning("%s. They are left out with their captions", said)
+        rows = [row for n, row in enumerate(rows) if n not in damaged]
+        contents = np.delete(contents, list(damaged))
+        copies = len(rows) - len(np.unique(contents))
+        if copies:
+            log.warning(
+                "%s: %s of %s pictures are copies of others, byte for byte, and count as wrong for their captions",
+                *(split, f"{copies:,}", f"{len(rows):,}"),
             )
-            fail(
-                f"{self.name} has no pictures of the split {split!r}; it has "
-                + ", ".join(f"{count:,} of {one}" for one, count in counts.items() if count)
-                + f". Give pictures of it{drawing if self.redraw else ''}"
-            )
-        files = listing.files.take(rows).located(split)
-        intact, contents = self._pictures.check(split, files)
-        files, rows = files.take(intact), rows[intact]
-        new_rows = np.full(len(splits), -1)
-        new_rows[rows] = np.arange(len(rows))
-        index = new_rows[listing.images]
-        texts = [listing.captions[number] for number in np.flatnonzero(index >= 0).tolist()]
-        index = index[index >= 0]
-        pairs: np.ndarray | None = None
-        if listing.shared:
-            texts, index, pairs = merge_captions(index, texts)
-        each = np.bincount(index if pairs is None else pairs[:, 0], minlength=len(rows))
-        words = f"{each.min()}" if each.min() == each.max() else f"{each.min()} to {each.max()}"
-        log.info("%s: read %s pictures, %s captions per picture", split, f"{len(rows):,}", words)
-        if pairs is not None:
-            several = int((np.bincount(pairs[:, 1]) > 1).sum())
-            log.info("%s: %s of %s captions belong to several pictures", split, f"{several:,}", f"{len(texts):,}")
-        names = list(files.names) if listing.names is None else [listing.names[row] for row in rows.tolist()]
-        return CaptionedImages(self._pictures.opened(split, files, contents), texts, index, names, pairs)
+        texts, pairs = pairs_of([row.captions for row in rows], self.shared)
+        log.info("%s: %s pictures, %s captions", split, f"{len(rows):,}", f"{len(texts):,}")
+        own = self._pictures
+        augments = own.augment == "vsepp" and split == "train"
+        pictures = Pictures([row.file for row in rows], own.size, own.resize, own.crops, augments, contents)
+        first = np.unique(pairs[:, 1], return_index=True)[1]
+        several = pairs if len(pairs) > len(texts) else None
+        return CaptionedImages(pictures, texts, pairs[first, 0], [row.name for row in rows], several)
 
     @cached_property
-    def _found(self) -> tuple[Listing, np.ndarray]:
-        """All pictures with captions, and the split of each."""
-        listing = self._with_captions(self.read_listing())
-        if listing.splits is not None:
-            return listing, listing.splits
-        count, seed = len(listing.files), self._draw.seed
-        splits = draw_splits(count, self._draw, self.name)
-        counts = ", ".join(f"{int((splits == one).sum()):,} {one}" for one in SPLITS if (splits == one).any())
-        log.info("%s: no splits are given; drawn from %s pictures by seed %d: %s", self.name, count, seed, counts)
-        return listing, splits
-
-    def _with_captions(self, listing: Listing) -> Listing:
-        """The listing with captions as one line each, without empty ones and pictures that have none."""
-        captions = [" ".join(one.split()) for one in listing.captions]
-        filled = np.fromiter((bool(one) for one in captions), bool, len(captions))
-        images = listing.images[filled]
-        bare = np.bincount(images, minlength=len(listing.files)) == 0
-        if not filled.all():
-            log.warning("%s: %s empty captions are left out", self.name, f"{int((~filled).sum()):,}")
-        if bare.any():
-            names = [listing.files.names[row] for row in np.flatnonzero(bare).tolist()]
-            said = f"{self.name}: {len(names):,} of {len(bare):,} pictures have no caption: {listed(names)}"
+    def _rows(self) -> list[Listed]:
+        """All pictures that have captions, with their splits."""
+        merged: dict[PictureFile, Listed] = {}
+        for row in self.read_listing():
+            split = None if row.split is None else split_named(row.split)
             require(
-                self._pictures.uncaptioned == "leave_out" and not bare.all(),
-                f"{said}. Write captions, or leave these pictures out with data.pictures.uncaptioned=leave_out",
+                split is not None or row.split is None,
+                f"{self.place}: {row.name} is of the split {row.split!r}; known are {split_words()}",
             )
-            log.warning("%s. They are left out", said)
-        halved = [one for one in captions if not is_unicode(one)]
-        require(
-            not halved,
-            f"{self.name}: captions hold half of a surrogate pair, which is not a character: "
-            f"{listed(list(map(repr, halved)))}",
-        )
-        rest = np.flatnonzero(~bare)
-        return replace(
-            listing,
-            files=listing.files if len(rest) == len(bare) else listing.files.take(rest),
-            images=(np.cumsum(~bare) - 1)[images],
-            captions=[caption for caption in captions if caption],
-            splits=None if listing.splits is None else listing.splits[rest],
-            names=None if listing.names is None else [listing.names[row] for row in rest.tolist()],
-        )
+            one = merged.setdefault(row.file, row._replace(captions=[], split=split))
+            require(one.split == split, f"{self.place}: {row.name} is in two splits, {one.split} and {split}")
+            one.captions.extend(self._texts(row))
+        rows = [row for row in merged.values() if row.captions]
+        if len(rows) < len(merged):
+            bare = [row.name for row in merged.values() if not row.captions]
+            log.warning("%s: %s pictures without captions are left out: %s", self.place, f"{len(bare):,}", listed(bare))
+        if len({row.name for row in rows}) < len(rows):
+            rows = [row._replace(name=f"{n}/{row.name}") for n, row in enumerate(rows)]
+        splits = {row.split for row in rows}
+        require(None not in splits or len(splits) == 1, f"{self.place}: some pictures have a split, others have none")
+        if None in splits:
+            drawn = draw_splits(len(rows), self._draw, str(self.place)).tolist()
+            log.info("%s: splits are drawn from %s pictures by seed %d", self.place, f"{len(rows):,}", self._draw.seed)
+            rows = [row._replace(split=split) for row, split in zip(rows, drawn, strict=True)]
+        return rows
+
+    def _texts(self, row: Listed) -> list[str]:
+        """The captions of a row, each as one line, without empty ones."""
+        captions = [one for one in row.captions if one is not None]
+        try:
+            "".join([row.name, *captions]).encode()  # json can escape half of a surrogate pair
+        except (TypeError, UnicodeEncodeError) as error:
+            raise InputError(f"{self.place}: {row.name!r}: a name or caption is no text: {error}") from error
+        require(not {"\n", "\r"} & set(row.name), f"{self.place}: the name {row.name!r} has a line break")
+        return [" ".join(one.split()) for one in captions if one.strip()]
 
 
-def is_unicode(text: str) -> bool:
-    """Whether the text is valid Unicode; json can escape half of a surrogate pair, which is not a character."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+def pairs_of(captions: Sequence[Sequence[str]], shared: bool) -> tuple[list[str], np.ndarray]:
+    """The texts, and (P, 2) int64, picture and text of all pairs, sorted by text, then picture.
 
-
-def flat_captions(
-    rows: np.ndarray, columns: Sequence[tuple[str, Sequence[Any]]], refuse: Callable[[int, str, Any], NoReturn]
-) -> tuple[np.ndarray, list[str]]:
-    """(C,) the picture of each caption, and C captions, row by row; "" where a row has none.
-
-    rows: (n,) the picture of each row. columns: names and entries (n,): texts, lists of texts, or None. refuse: called
-    with row, column and what is no text.
+    captions: of each picture. shared: equal captions are one text, numbered in the order of pictures.
     """
-    images, captions = [], []
-    for row, image in enumerate(rows.tolist()):
-        for column, entries in columns:
-            entry = entries[row]
-            for one in entry if isinstance(entry, list) else (entry,):
-                if not isinstance(one, str) and one is not None:
-                    refuse(row, column, one)
-                images.append(image)
-                captions.append(one or "")
-    return np.array(images, np.int64), captions
-
-
-def merge_captions(images: np.ndarray, captions: Sequence[str]) -> tuple[list[str], np.ndarray, np.ndarray | None]:
-    """Distinct captions in the order of their pictures, the first picture of each, and the pairs.
-
-    images: (C,) the picture of each caption. A caption that a picture has twice counts once. Returns T strings, (T,)
-    int64, and (P, 2) int64, picture and caption sorted by caption, then picture; None if each caption has one picture.
-    """
-    order = np.argsort(images, kind="stable")
+    if not shared:
+        texts = [one for own in captions for one in own]
+        return texts, np.stack([np.repeat(np.arange(len(captions)), [*map(len, captions)]), np.arange(len(texts))], 1)
     numbers: dict[str, int] = {}
-    texts = np.fromiter((numbers.setdefault(captions[n], len(numbers)) for n in order.tolist()), np.int64, len(order))
-    keys = np.unique(texts * (int(images.max()) + 1) + images[order])
-    pairs = np.stack([keys % (int(images.max()) + 1), keys // (int(images.max()) + 1)], axis=1)
-    first = np.flatnonzero(np.r_[True, np.diff(pairs[:, 1]) != 0])
-    return list(numbers), pairs[first, 0], None if len(pairs) == len(numbers) else pairs
+    pairs = {(numbers.setdefault(one, len(numbers)), image) for image, own in enumerate(captions) for one in own}
+    return list(numbers), np.array([(image, text) for text, image in sorted(pairs)], np.int64)
 
 
 def draw_splits(count: int, draw: SplitDraw, name: str) -> np.ndarray:
@@ -195,37 +171,62 @@ def draw_splits(count: int, draw: SplitDraw, name: str) -> np.ndarray:
     splits = np.full(count, "train", dtype="<U5")
     for split, share in (("val", draw.val), ("test", draw.test)):
         number = round(share * count)
-        require(
-            share == 0 or number > 0,
-            f"{name}: data.draw.{split} is {share}, which is no picture of {count}; give a larger share, or 0 for no "
-            f"{split}",
-        )
+        require(share == 0 or number > 0, f"{name}: data.draw.{split} is {share}, which is no picture of {count}")
         splits[order[filled : filled + number]] = split
         filled += number
-    require(filled < count, f"{name}: the shares leave none of {count} pictures for train; give smaller ones")
+    require(filled < count, f"{name}: data.draw leaves none of {count} pictures for train")
     return splits
 
 
-@dataclass(frozen=True)
-class PhotoColumns(Component):
-    """The names of the columns of a table or a dataset.
+def check_pictures(files: Sequence[PictureFile], place: Path) -> tuple[np.ndarray, dict[int, str]]:
+    """(I,) hashes of the bytes of picture files, and why some cannot be decoded, by their rows.
 
-    image: of the pictures or their paths. caption: of the captions, or a list of such columns. split: of the splits;
-    None: there is none. Raises InputError for a name that is no text.
+    Intact pictures are remembered in the user's caches, in a file for each `place`, until they change.
     """
+    memory = cache_folder(None) / f"pictures-{hashlib.sha256(str(place.resolve()).encode()).hexdigest()[:16]}.json"
+    intact = {key: one for key, one in read_object(memory).items() if isinstance(one, str)}
+    keys = [_key(file) for file in files]
+    unknown = [row for row, key in enumerate(keys) if key not in intact]
+    damaged: dict[int, str] = {}
+    shown = bar(f"checking pictures of {place.name}", total=len(unknown), unit=" pictures")
+    try:
+        with shown, ThreadPoolExecutor(THREADS) as pool:
+            for first in range(0, len(unknown), _AT_ONCE):
+                rows = unknown[first : first + _AT_ONCE]
+                for row, (content, reason) in zip(rows, pool.map(inspect, [files[row] for row in rows]), strict=True):
+                    if reason is None:
+                        intact[keys[row]] = content
+                    else:
+                        damaged[row] = reason
+                    shown.update()
+    finally:  # pictures that passed before the check was killed need not be decoded again
+        if unknown:
+            with suppress(OSError):
+                write_text(memory, json.dumps(intact, indent=0))
+    return np.array([intact.get(key, "") for key in keys], f"S{2 * CONTENT_BYTES}"), damaged
 
-    image: str = "image"
-    caption: str | list[str] = "caption"
-    split: str | None = "split"
 
-    def __post_init__(self) -> None:
-        for key, words in (("image", [self.image]), ("caption", self.captions), ("split", [self.split])):
-            allowed = all((isinstance(one, str) and one) or (key == "split" and one is None) for one in words)
-            require(bool(words) and allowed, f"{key} is {getattr(self, key)!r}; expected the name of a column")
-        twice = len(set(self.captions)) < len(self.captions)
-        require(not twice, f"caption names a column twice: {', '.join(map(str, self.captions))}")
+def _key(file: PictureFile) -> str:
+    """A text that changes whenever the picture changes."""
+    if not isinstance(file, str):
+        return repr(file)
+    stat = os.stat(file)
+    return f"{file} {stat.st_size} {stat.st_mtime_ns}"
 
-    @property
-    def captions(self) -> list[str]:
-        """The names of all columns of captions."""
-        return [self.caption] if isinstance(self.caption, str) else list(self.caption)
+
+def folder_pictures(folder: str | Path, size: int, resize: int, crops: int = 1) -> CaptionedImages:
+    """The pictures of a folder as a split without captions, by name; each is decoded once as a check.
+
+    size, resize, crops: of `Pictures`. Files that cannot be decoded are left out with a warning. Hidden files and
+    folders, and linked folders, are passed over. Raises InputError if the folder is absent or holds no picture.
+    """
+    place = existing("folder", folder, "Give a folder of pictures")
+    below = [path.relative_to(place) for path in place.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file()]
+    names = sorted(str(path) for path in below if not any(part.startswith(".") for part in path.parts))
+    contents, damaged = check_pictures([str(place / name) for name in names], place)
+    if damaged:
+        log.warning("%s: left out, since they cannot be decoded: %s", folder, listed([names[row] for row in damaged]))
+    names = [name for row, name in enumerate(names) if row not in damaged]
+    require(bool(names), f"folder: {folder} holds no pictures ({', '.join(SUFFIXES)}), nor do the folders below it")
+    files, contents = [str(place / name) for name in names], np.delete(contents, list(damaged))
+    return CaptionedImages(Pictures(files, size, resize, crops, contents=contents), [], np.empty(0, np.int64), names)

@@ -1,20 +1,17 @@
 """Photos that a table names: a column of paths, one or more of captions and, if there is one, of splits."""
 
 import os
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn
-
-import numpy as np
+from typing import Any
 
 from vsehub.checks import existing, one_of, require
-from vsehub.data.photos.files import FolderFiles
-from vsehub.data.photos.settings import PictureSettings
-from vsehub.data.photos.source import ListedPhotos, Listing, PhotoColumns, flat_captions, is_unicode
-from vsehub.data.splits import SplitDraw, split_named, split_words
-from vsehub.data.tables import KINDS, read_table, refuse_rows
+from vsehub.data.photos.settings import PhotoColumns, PictureSettings
+from vsehub.data.photos.source import Listed, ListedPhotos
+from vsehub.data.splits import SplitDraw
+from vsehub.data.tables import KINDS, read_table
 from vsehub.io.text import stays_inside
-
-_EXPECTED = "a table with a column of picture paths and one or more of captions"
 
 
 class Table(ListedPhotos):
@@ -38,74 +35,38 @@ class Table(ListedPhotos):
         draw: SplitDraw | None = None,
         pictures: PictureSettings | None = None,
     ):
-        self.table = existing("table", table, f"Give {_EXPECTED}: {', '.join(KINDS)}")
-        super().__init__(self.table.stem if name is None else name, pictures, draw)
-        self.images = existing(
-            "images", self.table.parent if images is None else images, "Give the folder that the table's paths begin in"
-        )
-        require(self.images.is_dir(), f"images: {images} is a file; give the folder that the table's paths begin in")
+        place = existing("table", table, f"Give a table of picture paths and captions: {', '.join(KINDS)}")
+        folder = place.parent if images is None else images
+        self.images = existing("images", folder, "Give the folder that the table's paths begin in")
+        super().__init__(place.stem if name is None else name, place, pictures, draw)
         one_of("outside", outside, ("refuse", "allow"))
-        self._outside = outside == "allow"
-        self._columns = columns or PhotoColumns()
+        self._outside, self._columns = outside == "allow", columns or PhotoColumns()
 
-    def read_listing(self) -> Listing:
+    def read_listing(self) -> Iterator[Listed]:
         """See `ListedPhotos`."""
-        return list_table(self.table, self.images, self._columns, self._outside)
+        columns, optional = self._columns, self._columns.split == PhotoColumns.split  # the default's name
+        wanted = [columns.image, *columns.captions, *([] if optional or columns.split is None else [columns.split])]
+        entries = read_table(self.place, list(dict.fromkeys(wanted)), [columns.split] if optional else [])
+        words = entries.get(columns.split or "", [None] * len(entries[columns.image]))
+        root = self.images.resolve()
+        inside = cache(lambda path: Path(path).resolve().is_relative_to(root))
+        for path, word, *texts in zip(
+            entries[columns.image], words, *(entries[one] for one in columns.captions), strict=True
+        ):
+            require(
+                isinstance(path, str) and path.strip() != "", f"{self.place}: {path!r} is not the path of a picture"
+            )
+            name = os.path.normpath(path)
+            file = os.path.join(self.images, name)
+            require(
+                self._outside
+                or (stays_inside(path) and inside(file if os.path.islink(file) else os.path.dirname(file))),
+                f"{self.place}: {path!r} leads out of the folder {self.images}. Give the folder of the pictures, "
+                "data.images=FOLDER, or, if you trust the table, data.outside=allow",
+            )
+            yield Listed(file, name, flat(texts), word)
 
 
-def list_table(path: Path, folder: Path, columns: PhotoColumns, outside: bool) -> Listing:
-    """The pictures and captions of a table.
-
-    A table may lack the column "split"; then its splits are None. outside: whether paths may lead out of `folder`.
-    Raises InputError naming the lines that have no path, one that leads elsewhere, an unknown split, another split than
-    an earlier line of the same picture, or a caption that is no text.
-    """
-    optional = columns.split == PhotoColumns.split  # the default's name
-    named = [] if columns.split is None or optional else [columns.split]
-    wanted = dict.fromkeys([columns.image, *columns.captions, *named])
-    entries = read_table(path, list(wanted), [columns.split] if optional else [])
-    require(len(entries[columns.image]) > 0, f"{path} has no rows; expected one or more for each picture")
-    paths = _paths(path, entries[columns.image], outside)
-    numbers: dict[str, int] = {}
-    rows = np.fromiter((numbers.setdefault(one, len(numbers)) for one in paths), np.int64, len(paths))
-    splits = None if columns.split not in entries else _splits(path, entries[columns.split], rows, len(numbers))
-
-    def refuse(row: int, column: str, found: Any) -> NoReturn:
-        refuse_rows(path, np.arange(len(rows)) == row, f"{column} is no text", entries[column])
-
-    images, texts = flat_captions(rows, [(column, entries[column]) for column in columns.captions], refuse)
-    return Listing(FolderFiles(folder, list(numbers), outside), images, texts, splits)
-
-
-def _paths(table: Path, entries: list[Any], outside: bool) -> list[str]:
-    """The entries as paths in the simplest form, so that two forms of one path are one picture."""
-
-    def refuse(bad: list[bool], what: str) -> None:
-        if any(bad):
-            refuse_rows(table, bad, what, entries)
-
-    refuse([not isinstance(one, str) or not one.strip() for one in entries], "no path of a picture")
-    refuse(["://" in one for one in entries], "addresses instead of files")
-    refuse(["\n" in one or "\r" in one or "\0" in one for one in entries], "names with line breaks")
-    refuse([not is_unicode(one) for one in entries], "names that are no valid text")
-    refuse(
-        [not outside and not stays_inside(one) for one in entries],
-        "absolute paths or '..' (data.outside=allow takes them, if you trust the table)",
-    )
-    return [os.path.normpath(one) for one in entries]
-
-
-def _splits(table: Path, entries: list[Any], rows: np.ndarray, count: int) -> np.ndarray:
-    """The split of each picture. rows: (n,) the picture of each entry."""
-    known = {entry: split_named(entry) for entry in dict.fromkeys(map(str, entries))}
-    words = [known[str(entry)] for entry in entries]
-    if None in words:
-        what = f"unknown splits (known: {split_words()}; data.columns.split=null draws them)"
-        refuse_rows(table, [word is None for word in words], what, entries)
-    named = np.array(words)
-    splits = np.empty(count, named.dtype)
-    splits[rows[::-1]] = named[::-1]  # the first entry of a picture
-    apart = splits[rows] != named
-    if apart.any():
-        refuse_rows(table, apart, "pictures of another split", entries)
-    return splits
+def flat(entries: list[Any]) -> list[Any]:
+    """The captions of entries, each a caption or a list of captions."""
+    return [one for entry in entries for one in (entry if isinstance(entry, list) else [entry])]

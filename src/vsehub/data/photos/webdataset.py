@@ -1,29 +1,48 @@
 """Photos in tar shards (WebDataset): indexed once, then read by position, so that they can be shuffled as files can."""
 
 import glob
-import math
+import hashlib
+import json
 import os
 import re
+import tarfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from itertools import product
 from pathlib import Path
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from vsehub.checks import existing, require
-from vsehub.data.photos.contained import Content, list_contents
+from vsehub.checks import require
+from vsehub.data.photos.pictures import THREADS
 from vsehub.data.photos.settings import PictureSettings
-from vsehub.data.photos.source import ListedPhotos, Listing
-from vsehub.data.photos.tar_shards import TarShard, index_of
+from vsehub.data.photos.source import Listed, ListedPhotos
+from vsehub.data.photos.table import flat
 from vsehub.data.splits import SplitDraw, SplitFiles, files_or_all
+from vsehub.io.arrays import readable
+from vsehub.io.files import cache_folder, read_object, write_text
 from vsehub.io.progress import bar
-from vsehub.io.rows import listed
 
-_MOST_BRACES = 1_000_000  # files that {000..999} may stand for
+_PICTURES = ("jpg", "jpeg", "png", "webp")
+_BLOCK = 512  # bytes of a tar header
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
-_SHARDS = "Give a folder of .tar files, one of them, or a pattern such as train-{000..099}.tar or train-*.tar"
+
+
+class Member(NamedTuple):
+    """A picture in a shard: `size` bytes from `offset`. changed: the shard's modification time."""
+
+    shard: str
+    changed: int
+    name: str
+    offset: int
+    size: int
+
+    def read(self) -> bytes:
+        """The bytes. Opens the shard anew: threads and processes share no position in it."""
+        with open(self.shard, "rb") as file:
+            file.seek(self.offset)
+            return file.read(self.size)
+
+    def __str__(self) -> str:
+        return f"{self.name} in {self.shard}"
 
 
 class WebDataset(ListedPhotos):
@@ -34,11 +53,9 @@ class WebDataset(ListedPhotos):
     .txt, one caption; else the key of the .json, or a list of keys, that holds a caption or a list of them. name: for
     reports, by default the name of the shards' folder. draw, pictures: of `ListedPhotos`.
 
-    Each shard is read through once; where its pictures begin, and the captions, are remembered in `pictures.cache` as
+    Each shard is read through once; where its pictures begin, and the captions, are remembered in the user's caches as
     long as the shard has the same size and modification time.
     """
-
-    redraw = "data.shards=SHARDS instead of data.splits"
 
     def __init__(
         self,
@@ -50,77 +67,81 @@ class WebDataset(ListedPhotos):
         pictures: PictureSettings | None = None,
     ):
         asked = files_or_all("shards", shards, splits)
-        prefix = "splits." if shards is None else ""
-        self._shards = {role: shard_files(f"{prefix}{role}", pattern) for role, pattern in asked.items()}
-        files = [os.path.realpath(one) for found in self._shards.values() for one in found]
-        twice = sorted({one for one in files if files.count(one) > 1}) if len(set(files)) < len(files) else []
-        require(not twice, f"shards come twice: {listed(twice)}. A shard belongs to one split, and once to it")
-        self._keys = [caption] if isinstance(caption, str) else caption
-        require(self._keys is None or len(self._keys) > 0, "caption is an empty list; give a key of the json, or null")
-        super().__init__(Path(files[0]).parent.name if name is None else name, pictures, draw)
-
-    def read_listing(self) -> Listing:
-        """See `ListedPhotos`."""
-        paths = [path for found in self._shards.values() for path in found]
-        indexed = partial(index_of, keys=self._keys, folder=self._pictures.folder / "shards")
-        shown = bar("indexing shards", total=len(paths), unit=" shards")
-        with shown, ThreadPoolExecutor(self._pictures.workers) as pool:
-            indexes = [(index, shown.update())[0] for index in pool.map(indexed, paths)]
-        roles = [role for role, found in self._shards.items() for _ in found]
-        contents = [
-            Content(
-                TarShard(path, index.stamp[1], index.offset, index.size),
-                Path(path).stem,
-                index.names,
-                index.images,
-                index.captions,
-                None if "shards" in self._shards else np.repeat(role, len(index.names)),
-            )
-            for path, index, role in zip(paths, indexes, roles, strict=True)
+        self._shards = [
+            (path, None if role == "shards" else role) for role, given in asked.items() for path in shard_files(given)
         ]
-        title = f"{len(paths)} shard{'s' if len(paths) > 1 else ''}"
-        return list_contents(contents, "shards", title, "\n".join(os.path.realpath(one) for one in paths))
+        place = Path(self._shards[0][0]).parent
+        self._keys = [caption] if isinstance(caption, str) else caption
+        super().__init__(place.resolve().name if name is None else name, place, pictures, draw)
+
+    def read_listing(self) -> Iterator[Listed]:
+        """See `ListedPhotos`."""
+        with ThreadPoolExecutor(THREADS) as pool:
+            indexes = pool.map(lambda shard: index(shard[0], self._keys), self._shards)
+            for (path, split), members in zip(
+                self._shards, bar("indexing shards", indexes, len(self._shards)), strict=True
+            ):
+                changed = os.stat(path).st_mtime_ns
+                for name, offset, size, captions in members:
+                    yield Listed(Member(path, changed, name, offset, size), name, captions, split)
 
 
-def shard_files(setting: str, given: str | Sequence[str]) -> list[str]:
-    """The .tar files that a folder, a file, a pattern or a list of these stands for, in this order; folders by name.
-
-    setting: its name, for messages. Raises InputError if files are missing, or if there are none.
-    """
+def shard_files(given: str | Sequence[str]) -> list[str]:
+    """The .tar files that a folder, a file, a pattern or a list of these stands for, in this order; folders by name."""
     found: list[str] = []
-    for one in [given] if isinstance(given, str) else given:
-        if os.path.isdir(one):
-            inside = sorted(str(path) for path in Path(one).glob("*.tar"))
-            require(len(inside) > 0, f"{setting}: the folder {one} holds no .tar files. {_SHARDS}")
-            found += inside
-            continue
-        for name in _expanded(setting, one):
-            if glob.has_magic(name) and not os.path.exists(name):
-                inside = sorted(glob.glob(name))
-                require(len(inside) > 0, f"{setting}: no file matches {name}. {_SHARDS}")
-                found += inside
-            else:
-                found.append(str(existing(setting, name, _SHARDS)))
-    require(len(found) > 0, f"{setting} is an empty list. {_SHARDS}")
-    others = [one for one in found if not one.endswith(".tar") or not os.path.isfile(one)]
-    require(
-        not others,
-        f"{setting}: {listed(others)}: no .tar file. Of a compressed shard no part can be read by its position: unpack "
-        f"it, for example with gunzip. {_SHARDS}",
-    )
+    for pattern in [given] if isinstance(given, str) else given:
+        for name in numbered(str(pattern)):
+            files = sorted(glob.glob(os.path.join(name, "*.tar") if os.path.isdir(name) else name))
+            require(len(files) > 0, f"shards: no such file or folder, or no .tar file in it: {name}")
+            found += files
+    require(len(found) > 0, "shards: no files; give a folder of .tar files, or a pattern such as train-{000..099}.tar")
     return found
 
 
-def _expanded(setting: str, pattern: str) -> Iterator[str]:
+def numbered(pattern: str) -> Iterator[str]:
     """The names that {000..099} in a pattern stands for, with its zeros."""
-    pieces = _RANGE.split(pattern)
-    texts, ranges = pieces[::3], []
-    for first, last in zip(pieces[1::3], pieces[2::3], strict=True):
-        require(int(first) <= int(last), f"{setting}: {{{first}..{last}}} counts down; give the smaller number first")
-        ranges.append(range(int(first), int(last) + 1))
-    widths = [len(first) for first in pieces[1::3]]
-    count = math.prod(len(one) for one in ranges)
-    require(count <= _MOST_BRACES, f"{setting}: {pattern} stands for {count:,} files; give at most {_MOST_BRACES:,}")
-    for numbers in product(*ranges):
-        words = [f"{number:0{width}d}" for number, width in zip(numbers, widths, strict=True)]
-        yield "".join(part for pair in zip(texts, [*words, ""], strict=True) for part in pair)
+    span = _RANGE.search(pattern)
+    if span is None:
+        yield pattern
+        return
+    for number in range(int(span[1]), int(span[2]) + 1):
+        yield from numbered(pattern.replace(span[0], f"{number:0{len(span[1])}d}", 1))
+
+
+def index(path: str, keys: Sequence[str] | None) -> list[Any]:
+    """[name, offset, size, captions] of each picture of a shard, from the user's caches while the shard is unchanged.
+
+    keys: of the captions in the .json; None: the .txt is the caption. Raises InputError if the shard is cut off or
+    damaged.
+    """
+    stat = os.stat(path)
+    what = json.dumps([os.path.realpath(path), stat.st_size, stat.st_mtime_ns, keys])
+    memory = cache_folder(None) / "shards" / f"{hashlib.sha256(what.encode()).hexdigest()[:24]}.json"
+    found = read_object(memory).get("pictures")
+    if found is None:
+        with readable(Path(path), tarfile.TarError, KeyError, TypeError, kind="a tar file"):
+            found = _read_through(path, keys)
+        write_text(memory, json.dumps({"pictures": found}))
+    return found
+
+
+def _read_through(path: str, keys: Sequence[str] | None) -> list[Any]:
+    pictures, texts = {}, {}
+    with tarfile.open(path, "r:") as tar:
+        for member in tar:
+            head, tail = os.path.split(member.name)
+            stem, _, kind = tail.lower().partition(".")
+            key = os.path.join(head, tail[: len(stem)])
+            if member.isreg() and kind in _PICTURES:
+                require(key not in pictures, f"{path} holds two pictures {key!r}")
+                pictures[key] = [member.name, member.offset_data, member.size]
+            elif member.isreg() and kind == ("txt" if keys is None else "json"):
+                content = tar.extractfile(member).read()
+                texts[key] = (
+                    [content.decode("utf-8-sig")] if keys is None else flat([json.loads(content)[one] for one in keys])
+                )
+        end = tar.offset
+    with open(path, "rb") as file:  # tarfile takes damage between two files for the end
+        file.seek(end)
+        require(file.read(_BLOCK) == bytes(_BLOCK), f"{path} is damaged or cut off at byte {end}")
+    return [[*place, texts.get(key, [])] for key, place in pictures.items()]

@@ -1,0 +1,547 @@
+"""One contract of all sources of photos: the same pictures in another form are an equal source, or are refused."""
+
+import csv
+import io
+import json
+import pickle
+import tarfile
+
+import numpy as np
+import pytest
+import torch
+from looped import looped
+from photo_files import (
+    SIDE,
+    WRITERS,
+    add,
+    dataset_of,
+    photos,
+    picture,
+    webdataset,
+    write_folder,
+    write_imagefolder,
+    write_karpathy,
+    write_lines,
+    write_saved,
+    write_shards,
+    write_table,
+)
+from PIL import Image
+from torch.utils.data import DataLoader
+
+from vsehub.checks import InputError
+from vsehub.criteria import NearestNeighbor
+from vsehub.data import HuggingFace, Karpathy, PhotoColumns, PictureSettings, SplitDraw, SplitFiles, Table, WebDataset
+from vsehub.data.overlap import warn_of_shared
+from vsehub.data.photos import source as sources
+from vsehub.data.photos.source import draw_splits, pairs_of
+from vsehub.data.photos.webdataset import shard_files
+from vsehub.data.text.vocabulary import Vocabulary
+from vsehub.evaluation import EncodedSplit, Protocol
+from vsehub.evaluation.encode import text_table
+from vsehub.evaluation.evaluate import evaluate
+from vsehub.similarities import Cosine
+from vsehub.training.batches import Draw, PairDataset
+
+SPLITS = ("train", "val", "test")
+DRAWN = [kind for kind in WRITERS if kind != "karpathy"]
+SMALL = {"pictures": PictureSettings(SIDE, SIDE)}
+LEFT_OUT = {"pictures": PictureSettings(SIDE, SIDE, unreadable="leave_out")}
+
+
+@pytest.fixture(params=WRITERS)
+def kind(request):
+    if request.param in ("saved", "imagefolder"):
+        pytest.importorskip("datasets")
+    return request.param
+
+
+def shown(part):
+    """Of each picture: its name without its folder, pixels and captions."""
+    captions = [{part.captions[t] for t in part.captions_of(row)} for row in range(len(part.images))]
+    names = [name.rpartition("/")[2] for name in part.names]
+    return list(zip(names, part.images[:].tolist(), captions, strict=True))
+
+
+def expected(made):
+    return [
+        (
+            one.name,
+            np.asarray(Image.open(io.BytesIO(one.content)))[:, 1:-1].transpose(2, 0, 1).tolist(),
+            set(one.captions),
+        )
+        for one in made
+    ]
+
+
+def refused(data, split="train"):
+    with pytest.raises(InputError) as caught:
+        data.load(split)
+    return str(caught.value)
+
+
+def test_the_same_pictures_captions_and_splits(tmp_path, kind):
+    made = photos()
+    data = WRITERS[kind](tmp_path, made, **SMALL)
+    for split in SPLITS:
+        own, part = [one for one in made if one.split == split], data.load(split)
+        assert shown(part) == expected(own)
+        every = [(row, caption) for row, one in enumerate(own) for caption in one.captions]
+        found = [(image, part.captions[text]) for image, text in part.training_pairs().tolist()]
+        assert sorted(found) == sorted(every)
+        distinct = len({caption for _, caption in every})
+        assert len(part.captions) == (len(every) if kind == "karpathy" else distinct)
+        assert (part.pairs is None) == (len(part.captions) == len(every))
+        if kind != "karpathy":
+            assert part.image_index.tolist() == [min(i for i, one in found if one == c) for c in part.captions]
+    order = np.random.default_rng(0).integers(0, 6, 40)
+    images = data.load("train").images
+    np.testing.assert_array_equal(images[order], images[:][order])
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(images))[:], images[:])
+    loaded = DataLoader([images], batch_size=None, num_workers=1, collate_fn=lambda one: one[:])
+    np.testing.assert_array_equal(next(iter(loaded)), images[:])
+
+
+@pytest.mark.parametrize("kind", DRAWN, indirect=True)
+def test_drawn_splits_are_equal_in_every_form(tmp_path, kind):
+    made, draw = photos(), {"draw": SplitDraw(0.25, 0.25, 3)}
+    (tmp_path / "own").mkdir()
+    data = WRITERS[kind](tmp_path / "own", made, has_splits=False, **SMALL, **draw)
+    table = write_table(tmp_path, made, has_splits=False, **SMALL, **draw)
+    names = []
+    for split in SPLITS:
+        one, other = data.load(split), table.load(split)
+        assert shown(one) == shown(other)
+        assert (one.captions, one.fingerprint()) == (other.captions, other.fingerprint())
+        names += one.names
+    assert len(set(names)) == 12
+    assert [len(data.load(split).images) for split in SPLITS] == [6, 3, 3]
+
+
+def eps():
+    file = io.BytesIO()
+    Image.new("RGB", (9, 9)).save(file, "EPS")
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("content", [picture(4)[:60], eps(), b"", b"<html>404</html>"])
+def test_pictures_that_cannot_be_decoded(tmp_path, kind, content, caplog):
+    made = photos()
+    name, bad = made[4].name, [one._replace(content=content) if n == 4 else one for n, one in enumerate(made)]
+    assert name.partition(".")[0] in refused(WRITERS[kind](tmp_path, bad, **SMALL))
+    (tmp_path / "again").mkdir()
+    part = WRITERS[kind](tmp_path / "again", bad, **LEFT_OUT).load("train")
+    assert shown(part) == expected([one for n, one in enumerate(made) if one.split == "train" and n != 4])
+    assert name in caplog.text
+    assert part.pairs is None or part.pairs[:, 0].max() < 5
+
+
+def test_pictures_without_captions_and_splits_without_pictures(tmp_path, kind, caplog):
+    made = [one._replace(captions=[" "] if n == 4 else one.captions) for n, one in enumerate(photos())]
+    data = WRITERS[kind](tmp_path, made, **SMALL)
+    assert [name for name, *_ in shown(data.load("train"))] == [f"{n:03d}.png" for n in (0, 1, 5, 8, 9)]
+    assert "004.png" in caplog.text
+    (tmp_path / "again").mkdir()
+    bare = [one._replace(captions=[""] if one.split == "val" else one.captions) for one in made]
+    assert "'val'" in refused(WRITERS[kind](tmp_path / "again", bare, **SMALL), "val")
+
+
+def test_pictures_are_checked_once(tmp_path, kind, monkeypatch):
+    seen, inspect = [], sources.inspect
+    monkeypatch.setattr(sources, "inspect", lambda file: (seen.append(str(file)), inspect(file))[1])
+    data = WRITERS[kind](tmp_path, photos(), **SMALL)
+    expected_contents = data.load("train").images.contents
+    for _ in range(2):
+        np.testing.assert_array_equal(data.load("train").images.contents, expected_contents)
+    assert len(seen) == 6
+    (memory,) = (tmp_path / "cache" / "vsehub").glob("pictures-*.json")
+    memory.write_text("{")
+    data.load("train")
+    assert len(seen) == 12
+    if kind in ("karpathy", "table", "lines"):
+        (tmp_path / "photos" / "001.png").write_bytes(picture(1) + b" ")
+        assert data.load("train").images.contents[1] != expected_contents[1]
+        assert len(seen) == 13
+
+
+def test_a_kill_keeps_what_was_checked(tmp_path, monkeypatch):
+    data, inspect = write_table(tmp_path, photos(10, lambda number: "train"), **SMALL), sources.inspect
+
+    def killed(file):
+        if "007" in file:
+            raise KeyboardInterrupt
+        return inspect(file)
+
+    monkeypatch.setattr(sources, "_AT_ONCE", 3)
+    monkeypatch.setattr(sources, "inspect", killed)
+    with pytest.raises(KeyboardInterrupt):
+        data.load("train")
+    seen = []
+    monkeypatch.setattr(sources, "inspect", lambda file: (seen.append(file[-7:]), inspect(file))[1])
+    data.load("train")
+    assert "007.png" in seen
+    assert set(seen) <= {"006.png", "007.png", "008.png", "009.png"}
+
+
+@pytest.mark.parametrize("write", [write_karpathy, write_table])
+def test_missing_pictures_are_refused_when_their_split_is_loaded(tmp_path, write):
+    data = write(tmp_path, photos(), **LEFT_OUT)
+    (tmp_path / "photos" / "001.png").unlink()
+    assert "001.png" in refused(data)
+    assert len(data.load("val").images) == 3
+
+
+@pytest.mark.parametrize("write", [write_karpathy, write_table, write_lines])
+def test_a_picture_in_two_splits_is_refused(tmp_path, write):
+    made = photos()
+    data = write(tmp_path, [*made, made[0]._replace(captions=["again"])], **SMALL)
+    if write is write_karpathy:  # has one entry for each picture
+        assert "000.png" in refused(data)
+    else:
+        assert "again" in data.load("train").captions
+    assert "000.png" in refused(write(tmp_path, [*made, made[0]._replace(split="val")], **SMALL))
+
+
+@pytest.mark.parametrize("captions", [[3], ["a \ud83d"], [["a"]], [{"raw": "a"}]])
+@pytest.mark.parametrize("write", [write_karpathy, write_lines, write_shards])
+def test_captions_that_are_no_text(tmp_path, write, captions):
+    made = [one._replace(captions=captions) if n == 1 else one for n, one in enumerate(photos())]
+    assert "001.png" in refused(write(tmp_path, made, **SMALL))
+
+
+@pytest.mark.parametrize("write", [write_karpathy, write_table, write_lines])
+@pytest.mark.parametrize(("field", "value"), [("split", "trian"), ("split", ""), ("name", "a\nb.png")])
+def test_words_and_names_that_are_refused(tmp_path, write, field, value):
+    made = photos()
+    assert repr(value) in refused(write(tmp_path, [made[0]._replace(**{field: value}), *made[1:]], **SMALL))
+
+
+def test_copies_are_warned_of(tmp_path, caplog):
+    made = photos()
+    made[4], made[2] = (made[n]._replace(content=made[1].content) for n in (4, 2))
+    data = write_table(tmp_path, made, **SMALL)
+    splits = {split: data.load(split) for split in ("train", "val")}
+    assert "train: 1 of 6 pictures are copies" in caplog.text
+    caplog.clear()
+    warn_of_shared(splits)
+    assert len(caplog.messages) == 1
+
+
+def test_shared_captions_in_batches_and_in_metrics(tmp_path):
+    """A batch marks every picture of a caption as positive; in the metrics each of them is a right answer."""
+    made = photos(6, lambda number: "train")
+    part = write_table(tmp_path, made, **SMALL).load("train")
+    dataset = PairDataset(part, text_table(part.captions, Vocabulary.build(part.captions, 1), None))
+    batch = dataset[Draw(0, np.arange(len(dataset)))]
+    texts = [part.captions[t] for t in batch.caption_ids]
+    for n, image in enumerate(batch.image_ids.tolist()):
+        for m, caption in enumerate(texts):
+            assert bool(batch.positives[n, m]) == (caption in made[image].captions)
+    vectors = np.zeros((len(part.captions), 6), np.float32)
+    vectors[part.pairs[:, 1], part.pairs[:, 0]] = 1
+    # The shared caption is nearest to the second of its pictures, far from the first.
+    vectors[part.captions.index("a thing that several pictures show"), 0] = 0
+    encoded = EncodedSplit.of(part, torch.eye(6), torch.from_numpy(vectors))
+    assert evaluate(encoded, Cosine(), NearestNeighbor(), Protocol("single")).metrics["rsum"] == 600
+    alone = part.with_own_captions()
+    for row, one in enumerate(made):
+        assert {alone.captions[t] for t in alone.captions_of(row)} == set(one.captions)
+
+
+def test_pairs_of_shared_captions_against_a_loop():
+    rng = np.random.default_rng(0)
+    for words in (3, 40, 10**6):  # all shared, some, none
+        captions = [[f"caption {word}" for word in rng.integers(0, words, rng.integers(1, 5))] for _ in range(30)]
+        texts, pairs = pairs_of(captions, shared=True)
+        order = list(dict.fromkeys(one for own in captions for one in own))
+        assert texts == order
+        loop = [[image, n] for n, text in enumerate(order) for image, own in enumerate(captions) if text in own]
+        assert pairs.tolist() == loop
+
+
+def test_splits_that_are_drawn():
+    splits = draw_splits(103, SplitDraw(0.1, 0.25, 3), "mine")
+    assert [int((splits == split).sum()) for split in SPLITS] == [67, 10, 26]
+    assert (splits == draw_splits(103, SplitDraw(0.1, 0.25, 3), "mine")).all()
+    assert (splits != draw_splits(103, SplitDraw(0.1, 0.25, 4), "mine")).any()
+    assert set(draw_splits(5, SplitDraw(0.2, 0.0), "mine")) == {"train", "val"}
+    for count, shares, key in ((4, (0.1, 0.5), "data.draw.val"), (2, (0.45, 0.45), "data.draw")):
+        with pytest.raises(InputError, match=key):
+            draw_splits(count, SplitDraw(*shares), "mine")
+
+
+def test_only_training_is_augmented(tmp_path):
+    data = write_karpathy(tmp_path, photos(), pictures=PictureSettings(8, 8, crops=10, augment="vsepp"))
+    parts = [data.load(split).images for split in SPLITS]
+    assert [(part.augments, part.shape[1:]) for part in parts] == [(one, (10, 3, 8, 8)) for one in (True, False, False)]
+    assert not write_karpathy(tmp_path, photos(), **SMALL).load("train").images.augments
+
+
+@looped(
+    "given", [{"size": 0}, {"size": 224.0}, {"resize": 223}, {"crops": 5}, {"augment": "x"}, {"unreadable": "skip"}]
+)
+def test_bad_settings(given):
+    with pytest.raises(InputError, match=next(iter(given))):
+        PictureSettings(**given)
+
+
+SENTENCES = [[{"filename": "0.png", "split": "train", "sentences": one}] for one in (None, ["a"], {})]
+
+
+class TestKarpathy:
+    def coco(self, root, folders=("train2014", "val2014"), flat=False, names=("0.png", "1.png", "2.png")):
+        """Three pictures of COCO's folders, the last one of restval."""
+        splits, folders = ("train", "val", "restval"), (*folders, folders[-1])
+        images = []
+        for number, (name, folder, split) in enumerate(zip(names, folders, splits, strict=True)):
+            path = root / "pictures" / ("" if flat else folder) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(picture(number))
+            images.append(
+                {"filename": name, "filepath": folder, "split": split, "sentences": [{"raw": " a\n dog"}] * 2}
+            )
+        (root / "dataset_coco.json").write_text(json.dumps({"dataset": "coco", "images": images}))
+
+    def load(self, root, split="train", **changed):
+        return Karpathy(root / "dataset_coco.json", root / "pictures", **SMALL, **changed).load(split)
+
+    @pytest.mark.parametrize("flat", [False, True])
+    def test_folders_and_restval_of_coco(self, tmp_path, flat):
+        self.coco(tmp_path, flat=flat)
+        assert Karpathy(tmp_path / "dataset_coco.json", tmp_path / "pictures").name == "coco"
+        part = self.load(tmp_path)
+        assert (part.names, part.captions, part.pairs) == (["0.png", "2.png"], ["a dog"] * 4, None)
+        assert part.image_index.tolist() == [0, 0, 1, 1]
+        assert part.images[:][:, 0, -1, -1].tolist() == [0, 10]
+        assert self.load(tmp_path, restval="leave").names == ["0.png"]
+
+    def test_one_name_in_two_folders(self, tmp_path):
+        """Without their folders they would be one file: that is missing, and not taken for both."""
+        self.coco(tmp_path, names=("0.png", "0.png", "1.png"), flat=True)
+        assert "0.png" in refused(Karpathy(tmp_path / "dataset_coco.json", tmp_path / "pictures", **SMALL))
+        self.coco(tmp_path, names=("0.png", "0.png", "1.png"))
+        assert self.load(tmp_path, "val").images[0][0, -1, -1] == 5
+
+    @pytest.mark.parametrize("images", [None, [3], {"a": 1}, [{"file_name": "0.png", "id": 3}], *SENTENCES])
+    def test_other_json(self, tmp_path, images):
+        self.coco(tmp_path)
+        (tmp_path / "dataset_coco.json").write_text(json.dumps({"images": images}))
+        assert "coco" in refused(Karpathy(tmp_path / "dataset_coco.json", tmp_path / "pictures", **SMALL))
+
+    @pytest.mark.parametrize("content", [b'{"images": [', b"\xff\xfe\x00", b"[" * 100_000, b"[1]", b"{}", b""])
+    def test_bad_json(self, tmp_path, content):
+        self.coco(tmp_path)
+        (tmp_path / "dataset_coco.json").write_bytes(content)
+        assert "coco" in refused(Karpathy(tmp_path / "dataset_coco.json", tmp_path / "pictures", **SMALL))
+
+    @pytest.mark.parametrize(
+        "named", [{"filename": "../0.png"}, {"filename": "/etc/0.png"}, {"filepath": "a/../.."}, {"filepath": "/etc"}]
+    )
+    def test_paths_outside(self, tmp_path, named):
+        self.coco(tmp_path)
+        images = json.loads((tmp_path / "dataset_coco.json").read_text())["images"]
+        (tmp_path / "dataset_coco.json").write_text(json.dumps({"images": [images[0] | named, *images[1:]]}))
+        assert next(iter(named.values())) in refused(Karpathy(tmp_path / "dataset_coco.json", tmp_path / "pictures"))
+
+
+class TestTable:
+    def test_columns_and_forms(self, tmp_path):
+        """Several columns of captions, other names, another form of a path, tabs; words for splits."""
+        made = [one._replace(split={"val": "Validation"}.get(one.split, one.split)) for one in photos()]
+        write_folder(tmp_path / "photos", made)
+        columns = PhotoColumns("file", ["one", "two", "three"], "part")
+        rows = [(f"./{one.name}", *[*one.captions, "", ""][:3], one.split) for one in made]
+        for name, delimiter in (("a.csv", ","), ("a.tsv", "\t")):
+            with (tmp_path / name).open("w", newline="") as file:
+                csv.writer(file, delimiter=delimiter).writerows([("file", "one", "two", "three", "part"), *rows])
+            data = Table(tmp_path / name, tmp_path / "photos", columns, **SMALL)
+            assert shown(data.load("val")) == expected([one for one in made if one.split == "Validation"])
+        for wrong in (PhotoColumns("file", "four"), PhotoColumns("file", "one", "prat"), PhotoColumns("image", "one")):
+            assert "a.csv" in refused(Table(tmp_path / "a.csv", tmp_path / "photos", wrong))
+
+    @pytest.mark.parametrize("path", ["/secret.png", "../secret.png", "x/../../secret.png", "link.png", "sub/far.png"])
+    def test_paths_outside(self, tmp_path, path):
+        made = photos(2, lambda number: "train")
+        write_table(tmp_path, made)
+        (tmp_path / "secret.png").write_bytes(picture(50))
+        (tmp_path / "elsewhere").mkdir()
+        (tmp_path / "elsewhere" / "far.png").write_bytes(picture(50))
+        (tmp_path / "photos" / "link.png").symlink_to(tmp_path / "secret.png")
+        (tmp_path / "photos" / "sub").symlink_to(tmp_path / "elsewhere")
+        (tmp_path / "photos" / "x").mkdir()
+        path = f"{tmp_path}{path}" if path.startswith("/") else path
+        (tmp_path / "own.csv").write_text(f"image,caption,split\n000.png,a,train\n{path},b,train\n")
+        given = (tmp_path / "own.csv", tmp_path / "photos")
+        found = refused(Table(*given, **SMALL))
+        assert path in found
+        assert "data.outside=allow" in found
+        assert Table(*given, outside="allow", **SMALL).load("train").images[1][0, -1, -1] == 250
+        (tmp_path / "photos" / "inside.png").symlink_to(tmp_path / "photos" / "001.png")
+        (tmp_path / "own.csv").write_text("image,caption,split\ninside.png,a,train\n")
+        assert Table(*given, **SMALL).load("train").images[0][0, -1, -1] == 5
+
+    @pytest.mark.parametrize(
+        "line", ['{"image": 7, "caption": "a"}', '{"image": " ", "caption": "a"}', "[1]", "{", "{}"]
+    )
+    def test_bad_rows(self, tmp_path, line):
+        (tmp_path / "a.jsonl").write_text('{"image": "000.png", "caption": "a"}\n' + line + "\n")
+        assert "a.jsonl" in refused(Table(tmp_path / "a.jsonl"))
+
+    @pytest.mark.parametrize("wrong", [{"table": "none.csv"}, {"images": "none"}, {"outside": "yes"}])
+    def test_bad_settings(self, tmp_path, wrong):
+        write_table(tmp_path, photos())
+        with pytest.raises(InputError, match=next(iter(wrong))):
+            Table(**{"table": tmp_path / "captions.csv", "images": tmp_path / "photos"} | wrong)
+
+
+class TestShards:
+    def shard(self, path, members):
+        with tarfile.open(path, "w") as tar:
+            for name, content in members:
+                add(tar, name, content)
+        return path
+
+    def load(self, root, caption=None, **changed):
+        return WebDataset(str(root / "a.tar"), caption=caption, draw=SplitDraw(0, 0), **SMALL | changed).load("train")
+
+    def test_text_files_and_several_keys(self, tmp_path):
+        """Endings in capitals, folders within, files that belong to no picture; a caption of two lines becomes one."""
+        members = [("a/1.PNG", picture(1)), ("a/1.txt", b"\xef\xbb\xbfone\r\nline\n"), ("b/1.jpg", picture(2))]
+        members += [("b/1.txt", "ü".encode()), ("b/1.cls", b"3"), ("c.txt", b"of nothing"), ("._1.png", b"x")]
+        self.shard(tmp_path / "a.tar", members)
+        part = self.load(tmp_path)
+        assert (part.names, part.captions) == (["a/1.PNG", "b/1.jpg"], ["one line", "ü"])
+        content = {"short": "s", "long": ["l", " l  l ", ""], "none": None}
+        self.shard(tmp_path / "a.tar", [("1.png", picture(1)), ("1.json", json.dumps(content).encode())])
+        assert self.load(tmp_path, ["short", "long", "none"]).captions == ["s", "l", "l l"]
+
+    def test_a_shard_is_read_through_once(self, tmp_path, monkeypatch):
+        data, opened = write_shards(tmp_path, photos(), **SMALL), []
+        before = data.load("train").fingerprint()
+        real = tarfile.open
+        monkeypatch.setattr(tarfile, "open", lambda path, mode: (opened.append(path), real(path, mode))[1])
+        again = {split: sorted(map(str, tmp_path.glob(f"{split}-*.tar"))) for split in SPLITS}
+        assert webdataset(again, caption="captions", **SMALL).load("train").fingerprint() == before
+        assert opened == []
+        changed = tmp_path / "train-001.tar"
+        changed.write_bytes(changed.read_bytes() + bytes(512))
+        assert webdataset(again, caption="captions", **SMALL).load("train").fingerprint() == before
+        assert opened == [str(changed)]
+
+    def test_equal_names_and_links(self, tmp_path):
+        for name in ("a", "b"):
+            self.shard(tmp_path / f"{name}.tar", [("1.png", picture(ord(name))), ("1.txt", name.encode())])
+        with tarfile.open(tmp_path / "b.tar", "a") as tar:
+            link = tarfile.TarInfo("2.png")
+            link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+            tar.addfile(link)
+            add(tar, "2.txt", b"of a link")
+        part = WebDataset(str(tmp_path), draw=SplitDraw(0, 0), **SMALL).load("train")
+        assert part.captions == ["a", "b"]
+        assert len(set(part.names)) == 2
+
+    def test_damage(self, tmp_path):
+        members = [("1.png", picture(1)), ("1.txt", b"one"), ("2.png", picture(2)), ("2.txt", b"two")]
+        whole = self.shard(tmp_path / "a.tar", members).read_bytes()
+        with tarfile.open(fileobj=io.BytesIO(whole)) as tar:
+            offsets = [member.offset for member in tar]
+            end = tar.offset
+        damaged = [whole[: end - 600], whole[:end], whole[: offsets[1] - 300], whole[: offsets[2]], b"", b"x" * 2000]
+        damaged += [whole[: offsets[2] + 100], whole[: offsets[2]] + b"x" * 512 + whole[offsets[2] + 512 :]]
+        for content in damaged:
+            (tmp_path / "a.tar").write_bytes(content)
+            with pytest.raises(InputError, match=r"a\.tar"):
+                self.load(tmp_path)
+        for name, content in (("json", b"{"), ("json", b"[]"), ("json", b'{"caption": "a"}'), ("txt", b"\xe9")):
+            self.shard(tmp_path / "a.tar", [("1.png", picture(1)), (f"1.{name}", content)])
+            with pytest.raises(InputError, match=r"a\.tar"):
+                self.load(tmp_path, "captions" if name == "json" else None)
+        self.shard(tmp_path / "a.tar", [("1.png", picture(1)), ("1.jpg", picture(2)), ("1.txt", b"a")])
+        with pytest.raises(InputError, match="two pictures"):
+            self.load(tmp_path)
+
+    def test_patterns(self, tmp_path):
+        for name in ("b-08", "b-09", "b-10", "a-1"):
+            self.shard(tmp_path / f"{name}.tar", [])
+
+        def stems(*patterns):
+            return [path.rpartition("/")[2][:-4] for path in shard_files([str(tmp_path / one) for one in patterns])]
+
+        assert stems("") == ["a-1", "b-08", "b-09", "b-10"]
+        assert stems("b-{08..10}.tar") == ["b-08", "b-09", "b-10"]
+        assert stems("b-{0..1}{8..9}.tar".replace("{0..1}", "0")) == ["b-08", "b-09"]
+        assert stems("b-1*.tar", "a-1.tar") == ["b-10", "a-1"]
+        (tmp_path / "empty").mkdir()
+        for wrong in (
+            ["b-{08..11}.tar"],
+            ["c-*.tar"],
+            ["b-{10..08}.tar"],
+            ["b-{0..9}{0..99999999}.tar"],
+            ["empty"],
+            [],
+        ):
+            with pytest.raises(InputError, match="shards"):
+                stems(*wrong)
+        for wrong in ({}, {"shards": str(tmp_path), "splits": SplitFiles(val=str(tmp_path))}):
+            with pytest.raises(InputError, match="shards"):
+                WebDataset(**wrong)
+
+
+class TestHuggingFace:
+    @pytest.fixture(autouse=True)
+    def datasets(self):
+        return pytest.importorskip("datasets")
+
+    def test_parts_that_are_no_splits(self, tmp_path, datasets):
+        made = photos(6)
+        parts = {"train": dataset_of(made[:4]), "extra": dataset_of(made[3:]), "test": dataset_of(made[4:])}
+        datasets.DatasetDict(parts).save_to_disk(tmp_path / "saved")
+        assert len(HuggingFace(tmp_path / "saved", **SMALL).load("train").images) == 4
+        assert "'val'" in refused(HuggingFace(tmp_path / "saved"), "val")
+        drawn = HuggingFace(tmp_path / "saved", PhotoColumns(split=None), draw=SplitDraw(0, 0), **SMALL).load("train")
+        assert len(drawn.images) == len(set(drawn.names)) == 9
+
+    def test_columns(self, tmp_path, datasets):
+        """Other names, several captions, a class label as split, rows that were chosen before saving; plain bytes."""
+        dataset = dataset_of(photos()).add_column("part", ["train", "valid", "test"] * 4).class_encode_column("part")
+        dataset = dataset.add_column("more", [f"more {n}" for n in range(12)]).rename_column("image", "picture")
+        dataset.select([3, 1, 5, 0]).save_to_disk(tmp_path / "saved")
+        part = HuggingFace(tmp_path / "saved", PhotoColumns("picture", ["caption", "more"], "part"), **SMALL).load(
+            "train"
+        )
+        assert part.names == ["003.png", "000.png"]
+        assert {"caption 0 of 0", "more 0"} < {part.captions[t] for t in part.captions_of(1)}
+        for wrong in (PhotoColumns("picture", "captoin"), PhotoColumns("caption"), PhotoColumns("picture", "part")):
+            assert "saved" in refused(HuggingFace(tmp_path / "saved", wrong))
+        plain = {"image": [picture(1), picture(2)], "caption": ["a", "b"]}
+        datasets.Dataset.from_dict(plain).save_to_disk(tmp_path / "plain")
+        part = HuggingFace(tmp_path / "plain", draw=SplitDraw(0, 0), **SMALL).load("train")
+        assert part.images[:][:, 0, -1, -1].tolist() == [5, 10]
+
+    def test_damage_and_files_elsewhere(self, tmp_path, datasets):
+        write_saved(tmp_path, photos(), has_splits=False)
+        folder = tmp_path / "saved"
+        (arrow,) = folder.glob("*.arrow")
+        for path, content in (
+            (folder / "state.json", b"{"),
+            (folder / "dataset_info.json", b"{"),
+            (arrow, arrow.read_bytes()[:300]),
+            (arrow, b""),
+        ):
+            whole = path.read_bytes()
+            path.write_bytes(content)
+            assert "saved" in refused(HuggingFace(folder))
+            path.write_bytes(whole)
+        (tmp_path / "parts").mkdir()
+        for name in ("../saved", "absent"):
+            (tmp_path / "parts" / "dataset_dict.json").write_text(json.dumps({"splits": [name]}))
+            assert "parts" in refused(HuggingFace(tmp_path / "parts", draw=SplitDraw(0, 0)))
+        datasets.Dataset.from_dict({"image": ["/etc/passwd"], "caption": ["a"]}).save_to_disk(tmp_path / "paths")
+        assert "elsewhere" in refused(HuggingFace(tmp_path / "paths"))
+
+    @pytest.mark.parametrize("name", ["../secret.png", "absent.png", "/etc/passwd"])
+    def test_imagefolders_name_their_own_pictures(self, tmp_path, name):
+        write_imagefolder(tmp_path, photos(), has_splits=False)
+        (tmp_path / "secret.png").write_bytes(picture(50))
+        (tmp_path / "pets" / "metadata.jsonl").write_text(json.dumps({"file_name": name, "caption": ["a"]}))
+        assert "pets" in refused(HuggingFace(tmp_path / "pets", draw=SplitDraw(0, 0)))
