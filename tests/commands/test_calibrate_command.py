@@ -209,12 +209,12 @@ def test_a_collection(files, run_here, undrawn):
         "# void once items have come or gone: vsehub calibrate index=..." in (files / "filled" / "USAGE.md").read_text()
     )
     assert ran["accepted"].tolist() == (p <= RATE).tolist()
-    with pytest.raises(InputError, match=r"accept is 0.2; vsehub at .* is calibrated for 0.1"):
+    with pytest.raises(InputError, match=r"accept is 0.2; vsehub at .* is not calibrated for it, only for 0.1"):
         lists(0.2)
 
     (files / "gone.txt").write_text("item 0\n")
     run_here("add", *place, "remove_ids=gone.txt")
-    with pytest.raises(InputError, match="is calibrated for no rate"):
+    with pytest.raises(InputError, match="is not calibrated for it, only for no rate"):
         lists()
     pairs = (files / "known.csv").read_text().splitlines()
     (files / "known.csv").write_text("\n".join([pairs[0], *pairs[2:]]))
@@ -246,8 +246,8 @@ def test_a_collection(files, run_here, undrawn):
         collection.calibrate({str(RATE): 0.5})
         collection.database.delete(["item 8"])  # as another program does
         assert collection.thresholds == {}
-    with pytest.raises(InputError, match="is calibrated for no rate"):
+    with pytest.raises(InputError, match="is not calibrated for it, only for no rate"):
         lists()
     run_here(*filling, "out=anew", "overwrite=true")
-    with pytest.raises(InputError, match="is calibrated for no rate"):
+    with pytest.raises(InputError, match="is not calibrated for it, only for no rate"):
         lists()

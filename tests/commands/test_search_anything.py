@@ -172,7 +172,7 @@ def test_a_filled_collection(run_here, command, checkpoint, folder, tmp_path):
     out = command(*own)
     assert out.count("Nothing here at accept=0.5.") == sum(score <= least + 1e-4 for score in best) > 0
     assert [score for one in found(out) for _, score in one][:7] == [score for _, score in listed[int(np.argmax(best))]]
-    assert "was calibrated for 0.5" in command(*own[:-2], "accept=0.1", "out=other", status=2)
+    assert "is not calibrated for it, only for 0.5" in command(*own[:-2], "accept=0.1", "out=other", status=2)
     other = tiny_hf(tmp_path / "clip")
     said = command(f"model=hf:{other}", *filled, "a red box", "k=7", status=2)
     assert "gives vectors of" in said

@@ -100,8 +100,9 @@ class Collection:
         thresholds = self.thresholds
         require(
             rate in thresholds,
-            f"accept is {rate!r}; {self.place.address} is calibrated for {', '.join(map(str, thresholds)) or 'no rate'}"
-            f": give vsehub calibrate index={self.place.engine} with false_accept=, also after items have come or gone",
+            f"accept is {rate!r}; {self.place.address} is not calibrated for it, only for "
+            f"{', '.join(map(str, thresholds)) or 'no rate'}: give vsehub calibrate index={self.place.engine} with "
+            "false_accept=, also after items have come or gone",
         )
         return thresholds[rate]
 
