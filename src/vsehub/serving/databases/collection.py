@@ -218,8 +218,10 @@ class Collection:
 
     def _require_current(self) -> None:
         """Raise InputError if another command has changed the collection since it was opened."""
-        unchanged = self.database.metadata() == self.metadata.text()
-        require(unchanged, f"{self.place.address} has been changed by another command; give the command again")
+        require(
+            self.database.metadata() == self.metadata.text(),
+            f"{self.place.address} has been changed by another command; give the command again",
+        )
 
     def _store(self, vectors: VectorSource, bias: Tensor, columns: "pa.Table") -> None:
         """Store items in blocks and make them searchable."""
@@ -330,15 +332,15 @@ def usage_note(collection: Collection, columns: "pa.Table", k: int = 10, queries
     """
     place, metadata = collection.place, collection.metadata
     name = next(iter(_types(columns)), "id")
-    entries = columns.column(name).slice(0, 1000).to_pylist()
-    usable = (entry for entry in entries if entry is not None and _PLAIN.fullmatch(str(entry)))
+    entries = columns.column(name).slice(0, 1000).drop_null().to_pylist()
+    usable = [entry for entry in entries if _PLAIN.fullmatch(str(entry))] or ["a"]
     why, address = "", repr(str(place.uri))
     if not place.served:  # if the folder has moved, an error instead of an empty database
         address = f"str(Path({str(Path(place.uri).absolute())!r}).resolve(strict=True))"
     if Address(place.uri).is_masked:
         address = 'os.environ["INDEX_URI"]'
         why = "# The address holds a secret, which is not written here: set INDEX_URI to what index_uri= was.\n"
-    imports, search = place.module.note(address, place.name, k, (name, next(usable, "a")))
+    imports, search = place.module.note(address, place.name, k, (name, usable[0]))
     standard = "import os\n\n" if "os.environ" in search else "" if place.served else "from pathlib import Path\n\n"
     return (
         f"{standard}import numpy as np\n{imports}\n"
