@@ -29,7 +29,7 @@ from vsehub.neighbors.vectors import as_vectors
 from vsehub.serving import build_index, measured_recall, measured_time
 from vsehub.serving.databases.collection import fill, item_table
 from vsehub.serving.databases.engines import ENGINES, Place, placed
-from vsehub.serving.index_file import KINDS
+from vsehub.serving.index import KINDS
 
 K, REFERENCE, ITEMS = 10, 2000, 20_000
 COLUMNS = ("index", "size", "filled in", "a query, corrected", "plain", "recall, corrected", "plain")

@@ -16,8 +16,7 @@ from vsehub.criteria import CSLS, InvertedSoftmax
 from vsehub.criteria.base import fit_all
 from vsehub.neighbors.faiss import required_faiss
 from vsehub.neighbors.vectors import as_vectors
-from vsehub.serving.corrected import last_components
-from vsehub.serving.index_file import empty_index, training_vectors
+from vsehub.serving.index import TRAINED_A_LIST, empty_index, last_components
 
 K, REFERENCE = 10, 2000
 NEEDED = ("an approximate index", "leave this benchmark out")
@@ -41,8 +40,8 @@ def folded(vectors: Tensor, last: Tensor | float, groups: int = 1) -> np.ndarray
 def built(kind: str, vectors: np.ndarray):
     """An index of vsehub's settings."""
     index = empty_index(required_faiss(*NEEDED), kind, vectors.shape[1], len(vectors), 0)
-    if training_vectors(index):
-        some = np.random.default_rng(0).permutation(len(vectors))[: training_vectors(index)]
+    if not index.is_trained:
+        some = np.random.default_rng(0).permutation(len(vectors))[: TRAINED_A_LIST * index.nlist]
         index.train(vectors[some])
     index.add(vectors)
     return index

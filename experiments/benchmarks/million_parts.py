@@ -15,7 +15,6 @@ from vsehub.neighbors.faiss import required_faiss
 from vsehub.neighbors.tiles import MatrixBuffer, blocks, item_tiles, nearest, score_columns
 from vsehub.neighbors.vectors import VectorSource, as_vectors
 from vsehub.serving import build_index, measured_recall
-from vsehub.serving.index_file import empty_index
 
 SMALL = 100_000  # items where not all are needed
 STEPS = (10_000, 31_623, 100_000, 316_228)
@@ -46,7 +45,7 @@ class Setting:
 
 def plain_index(items: np.ndarray):
     """The flat FAISS index that anybody would build."""
-    index = empty_index(required_faiss("this benchmark", "give it up"), "flat", items.shape[1], len(items), 0)
+    index = required_faiss("this benchmark", "give it up").IndexFlatIP(items.shape[1])
     for start in range(0, len(items), generated.BLOCK):
         index.add(np.asarray(items[start : start + generated.BLOCK], np.float32))
     return index

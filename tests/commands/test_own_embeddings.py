@@ -400,7 +400,7 @@ def test_what_a_database_cannot_be_asked(files, here, monkeypatch):
             ("index=lancedb", "index_approximate=yes please"),
             "index_approximate is 'yes please'; expected true, false or n",
         ),
-        (("index=ivfpq",), "ivfpq tells 256 values apart, and there are only 120 items; choose flat, ivf or hnsw"),
+        (("index=ivfpq",), "ivfpq needs at least 256 items"),
         (("index=lancedb", "criterion=gm"), "gm does not rank by the score minus a term of the item"),
     ):
         assert message in here("rerank", *sides, *settings, f"out={len(settings[0])}", status=2), settings

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from vsehub.criteria import Criterion, ItemBias
     from vsehub.rerank.compare import Comparison
     from vsehub.rerank.inputs import Inputs
-    from vsehub.serving.corrected import Searchable
     from vsehub.serving.databases.engines import Place
 
 INDEX, USAGE = "index.faiss", "USAGE.md"
@@ -45,7 +44,7 @@ class RequestedIndex:
     def of(cls, cfg: DictConfig, settings: Settings) -> "RequestedIndex | None":
         """That of a command's configuration, None for none. Raises InputError for settings that do not fit."""
         from vsehub.serving.databases.engines import ENGINES, placed
-        from vsehub.serving.index_file import KINDS
+        from vsehub.serving.index import KINDS
 
         kind, uri = cfg.index, None if cfg.index_uri is None else str(cfg.index_uri)
         boolean("index_approximate", cfg.index_approximate, or_none=True)
@@ -217,7 +216,7 @@ def require_bias(name: str, criterion: "Criterion", settings: Settings) -> None:
 
 
 def measured(
-    index: "Searchable", found: "Comparison", criterion: "ItemBias", bias: "Tensor", settings: Settings
+    index: Any, found: "Comparison", criterion: "ItemBias", bias: "Tensor", settings: Settings
 ) -> dict[str, Any]:
     """Recall of an index against exact search, and its time for a query, of both rankings."""
     from vsehub.serving import measured_recall, measured_time

@@ -22,7 +22,7 @@ from vsehub.io.outputs import require_new_file
 from vsehub.neighbors.screened import FEW_QUERIES
 from vsehub.neighbors.vectors import VectorSource, as_vectors, given_back, row_digests, usable_device
 from vsehub.serving.calibration import RATES, Calibration, needed
-from vsehub.serving.corrected import build_index
+from vsehub.serving.index import build_index
 from vsehub.serving.estimator_file import read_search, write_search
 from vsehub.serving.fitted import Fitted
 from vsehub.serving.given import as_array, checked_ids, hold_items, known_answers

@@ -1,6 +1,6 @@
 """A corrected ranking in a vector database: filling a collection, searching it, and changing its items.
 
-A collection holds the vectors of items with their bias as one more dimension (`serving.corrected`). Its metadata is
+A collection holds the vectors of items with their bias as one more dimension (`serving.index`). Its metadata is
 written twice: as it is created, incomplete, and after all items are stored. Reference queries, from which new items get
 their bias, are in a collection beside it, NAME_ref.
 """
@@ -26,11 +26,11 @@ from vsehub.data.truth import distinct_ids
 from vsehub.io.address import Address
 from vsehub.io.progress import bar
 from vsehub.neighbors.vectors import VectorSource, as_vectors, given_back, sampled
-from vsehub.serving.corrected import folded, formula, last_components, scored, unit_rows
 from vsehub.serving.databases.base import Database, Hits
 from vsehub.serving.databases.engines import Place
 from vsehub.serving.databases.metadata import Metadata, is_reference, read_object, reference_text
-from vsehub.serving.estimator import named_criterion, plain_settings
+from vsehub.serving.estimator import named_criterion
+from vsehub.serving.index import folded, formula, last_components, scored, unit_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,7 +69,7 @@ class Collection:
     @cached_property
     def criterion(self) -> ItemBias:
         """The criterion that the metadata names. Raises InputError if the metadata contradicts itself."""
-        criterion = named_criterion(self.metadata.criterion, plain_settings(self.metadata.parameters))
+        criterion = named_criterion(self.metadata.criterion, self.metadata.parameters)
         if not isinstance(criterion, ItemBias) or criterion.scale != self.metadata.scale:
             fail(f"index_uri: the metadata of {self.place.address} contradicts itself; fill it anew")
         return criterion
@@ -131,7 +131,7 @@ class Collection:
         return given_back(queries, values, positions)
 
     def _hits(self, queries: Tensor, k: int, corrected: bool = True) -> list[Hits]:
-        vectors = _with_last(queries, torch.full((len(queries),), float(corrected)))
+        vectors = folded(queries, torch.full((len(queries),), float(corrected)))
         parts = range(0, len(vectors), _QUERIES)
         lists = [hits for start in parts for hits in self.database.search(vectors[start : start + _QUERIES], k)]
         lists = [[(name, label or "", product) for name, label, product in hits] for hits in lists]
@@ -231,7 +231,7 @@ class Collection:
             for start in range(0, len(vectors), block):
                 self._require_current()
                 rows = vectors.rows(start, min(start + block, len(vectors)))
-                stored = _with_last(rows, last[start : start + len(rows)])
+                stored = folded(rows, last[start : start + len(rows)])
                 self.database.upsert(stored, columns.slice(start, len(rows)))
                 steps.update(len(rows))
         self.database.index(self.metadata.approximate)
@@ -414,9 +414,3 @@ def _bias(rule: ItemBias, items: VectorSource, reference: Tensor) -> Tensor:
 def _types(columns: "pa.Table") -> dict[str, str]:
     """The further columns, and Arrow's names of their types."""
     return {column.name: str(column.type) for column in columns.schema if column.name not in ("id", "label")}
-
-
-def _with_last(vectors: Tensor, last: Tensor) -> np.ndarray:
-    """Vectors (b, D) with their last component (b,) appended."""
-    dim = vectors.shape[1]
-    return folded(vectors, last, dim, dim + 1).numpy()

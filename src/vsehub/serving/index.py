@@ -1,0 +1,271 @@
+"""FAISS indexes of a corrected ranking, and the FAISS and numpy code that searches them without vsehub.
+
+a·s - b(item) ranks like ⟨(query, 1), (item, -b/a)⟩; with 0 in place of the 1 the same index gives the plain ranking.
+The index stores b minus its mean: a constant changes no ranking, and the vectors then have nearly equal lengths, which
+approximate indexes need.
+"""
+
+import json
+import logging
+import math
+import os
+import statistics
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vsehub.checks import InputError, finite_number, one_of, positive, require
+from vsehub.io.files import atomic
+from vsehub.io.progress import bar
+from vsehub.neighbors.faiss import required_faiss
+from vsehub.neighbors.screened import Affine
+from vsehub.neighbors.tiles import nearest
+from vsehub.neighbors.vectors import as_vectors, given_back, sampled
+
+log = logging.getLogger(__name__)
+
+KINDS = ("flat", "ivf", "hnsw", "ivfpq")
+BLOCK = 16384  # vectors passed to FAISS at a time: the memory needed besides the index
+TIMED = 50  # queries searched one by one to measure the time of one
+FAISS_FOR = ("an index", "rank without one (`Criterion.search`, index=null)")
+FORMAT = "vsehub index 5"
+# Lists: 4 a square root of the items; k-means wants at least 39 vectors per list, and more than 64 change little.
+LISTS_A_ROOT, LEAST_A_LIST, TRAINED_A_LIST = 4, 39, 64
+# One in so many lists is searched, and at least these many.
+LISTS_A_PROBE, LEAST_PROBES = 16, 16
+# Links per item, and candidates of a query. FAISS's default of 40 candidates while building is best: with more, FAISS,
+# which prunes by inner product, keeps fewer links, and recall falls (100,000 items with many hubs: 0.99, 0.96 with 80).
+LINKS, CANDIDATES = 32, 128
+# ivfpq stores a byte for each group of two dimensions, which tells 256 values apart.
+GROUP, CODES = 2, 256
+_EFFORT = {
+    "ivf": "index.nprobe = {}  # lists that are searched: more is slower and misses less\n",
+    "ivfpq": "faiss.extract_index_ivf(index).nprobe = {}  # lists that are searched: more is slower and misses less\n",
+    "hnsw": "index.hnsw.efSearch = {}  # candidates that are followed: more is slower and misses less\n",
+}
+
+
+@dataclass(frozen=True)
+class ServedIndex:
+    """A FAISS index (M, D + 1) of this kind over folded vectors, with the scale a and the mean of b."""
+
+    index: Any
+    kind: str
+    scale: float
+    mean_bias: float
+
+    def __len__(self) -> int:
+        return int(self.index.ntotal)
+
+    @property
+    def effort(self) -> int | None:
+        """`nprobe` (ivf, ivfpq) or `efSearch` (hnsw), None for an exact index."""
+        if self.kind in ("flat", "hnsw"):
+            return int(self.index.hnsw.efSearch) if self.kind == "hnsw" else None
+        return int(required_faiss(*FAISS_FOR).extract_index_ivf(self.index).nprobe)
+
+    def search(self, queries: Any, k: int = 10, corrected: bool = True) -> tuple[Any, Any]:
+        """Values and positions (Q, k) of the k best items of each query, best first.
+
+        queries: (Q, D) vectors, normalised as the items were. Values are a·s - b, or s if corrected is false; numpy
+        arrays if the queries are one, else tensors on the CPU. If an approximate index finds fewer than k items, the
+        list ends in positions -1 and values -inf. Raises InputError if dimensions differ or k exceeds the items.
+        """
+        asked = as_vectors("queries", queries, columns=self.index.d - 1)
+        require(0 < k <= len(self), f"k is {k}; expected 1 to {len(self)}, the number of items in the index")
+        vectors = folded(asked.rows(0, len(asked)), torch.full((len(asked),), float(corrected)))
+        products, positions = map(torch.from_numpy, self.index.search(vectors, k))
+        return given_back(queries, scored(products, positions, self.scale, self.mean_bias, corrected), positions)
+
+    def save(self, path: str | Path) -> None:
+        """Write the index atomically to one file, which `faiss.read_index` can open too: its last line is JSON."""
+        faiss = required_faiss(*FAISS_FOR)
+        facts = {"format": FORMAT, "kind": self.kind, "scale": self.scale, "mean_bias": self.mean_bias}
+        with atomic(path) as handle:
+            faiss.write_index(self.index, faiss.PyCallbackIOWriter(handle.write))
+            handle.write(b"\n" + json.dumps(facts).encode())
+
+
+@torch.no_grad()
+def build_index(items: Any, bias: Tensor, scale: float, kind: str = "flat", seed: int = 0) -> ServedIndex:
+    """An index that ranks items (M, D) by a·s - b(item).
+
+    items: a tensor, a numpy array, a memory map or an open file (`data.vectors`), read in blocks; the index holds them
+    as float32. bias: b (M,), scale: a, of an `ItemBias`. kind: "flat" is exact; "ivf", "hnsw" and "ivfpq", which is
+    small, are approximate (`measured_recall` says how much). seed: seed of the sample on which "ivf" and "ivfpq" are
+    trained. Raises InputError if FAISS is missing or the bias does not fit the items.
+    """
+    one_of("index", kind, KINDS)
+    positive("scale", scale)
+    items = as_vectors("items", items)
+    require(
+        tuple(bias.shape) == (len(items),) and bool(bias.isfinite().all()),
+        f"bias has shape {tuple(bias.shape)}; expected one finite number for each of {len(items)} items",
+    )
+    require(
+        kind != "ivfpq" or len(items) >= CODES,
+        f"index: ivfpq needs at least {CODES} items, and there are {len(items)}; choose flat, ivf or hnsw",
+    )
+    faiss = required_faiss(*FAISS_FOR)
+    if kind != "flat":
+        log.warning("an %s index is approximate: it misses some of the best items; flat finds all", kind)
+    last, mean = last_components(bias, scale)
+    if kind == "ivfpq":
+        index = index_of_groups(faiss, items.shape[1], len(items), seed)
+    else:
+        index = empty_index(faiss, kind, items.shape[1] + 1, len(items), seed)
+    if not index.is_trained:
+        rows, positions = sampled(items, TRAINED_A_LIST * faiss.extract_index_ivf(index).nlist, seed)
+        index.train(folded(rows, last[positions]))
+    with bar("building the index", total=len(items), unit=" items") as steps:
+        for start in range(0, len(items), BLOCK):
+            rows = items.rows(start, min(start + BLOCK, len(items)))
+            index.add(folded(rows, last[start : start + len(rows)]))
+            steps.update(len(rows))
+    return ServedIndex(index, kind, float(scale), mean)
+
+
+def empty_index(faiss: ModuleType, kind: str, dimensions: int, items: int, seed: int) -> Any:
+    """An empty inner-product index for so many items."""
+    lists = max(1, min(round(LISTS_A_ROOT * math.sqrt(items)), items // LEAST_A_LIST))
+    factory = {
+        "flat": "Flat",
+        "hnsw": f"HNSW{LINKS}",
+        "ivf": f"IVF{lists},Flat",
+        "ivfpq": f"IVF{lists},PQ{dimensions // GROUP}np",  # np: without training for polysemous codes, which takes long
+    }
+    index = faiss.index_factory(dimensions, factory[kind], faiss.METRIC_INNER_PRODUCT)
+    if kind == "hnsw":
+        index.hnsw.efSearch = CANDIDATES
+    if kind.startswith("ivf"):
+        index.nprobe = min(lists, max(LEAST_PROBES, lists // LISTS_A_PROBE))
+        for clustering in (index.cp, index.pq.cp) if kind == "ivfpq" else (index.cp,):
+            clustering.seed, clustering.min_points_per_centroid = seed, 1
+    return index
+
+
+def index_of_groups(faiss: ModuleType, dim: int, items: int, seed: int) -> Any:
+    """An empty ivfpq index in which the bias has a group, and so a byte, to itself.
+
+    Beside a dimension that varies more, its values would hardly be told apart.
+    """
+    columns = np.full(dim + dim % GROUP + GROUP, -1, np.int32)  # -1: a zero
+    columns[:dim] = np.arange(dim)
+    columns[-GROUP] = dim
+    apart = faiss.RemapDimensionsTransform(dim + 1, len(columns), faiss.swig_ptr(columns))
+    return faiss.IndexPreTransform(apart, empty_index(faiss, "ivfpq", len(columns), items, seed))
+
+
+def load_index(path: str | Path) -> ServedIndex:
+    """The index that `ServedIndex.save` wrote. Raises InputError for other or damaged files, and without FAISS.
+
+    FAISS trusts the contents of a file: load only files whose origin you trust.
+    """
+    faiss = required_faiss(*FAISS_FOR)
+    try:
+        with Path(path).open("rb") as handle:
+            handle.seek(-min(Path(path).stat().st_size, 1000), os.SEEK_END)
+            facts = json.loads(handle.read().rpartition(b"\n")[2])
+        require(facts.pop("format") == FORMAT and facts["kind"] in KINDS, "it is of another version")
+        positive("scale", facts["scale"])
+        finite_number("mean_bias", facts["mean_bias"])
+        return ServedIndex(faiss.read_index(str(path)), **facts)
+    except (OSError, ValueError, RuntimeError, AttributeError, KeyError, TypeError) as error:
+        raise InputError(f"index: {path} is not an index that vsehub wrote: {error}") from error
+
+
+@torch.no_grad()
+def measured_recall(
+    index: Any,
+    queries: Any,
+    items: Any,
+    bias: Tensor,
+    scale: float,
+    k: int = 10,
+    sample: int = 1000,
+    seed: int = 0,
+) -> dict[str, float]:
+    """{"plain", "corrected"}: mean share of the k best items of exact search that the index finds.
+
+    index: a `ServedIndex`, or a collection in a database. queries: (Q, D), of which `sample` are drawn by seed. items,
+    bias, scale: the arguments of `build_index`. Finding another item of equal score counts as a miss. Raises InputError
+    if dimensions differ or k exceeds the items.
+    """
+    asked = sampled(as_vectors("queries", queries), sample, seed)[0]
+    items = as_vectors("items", items, columns=asked.shape[1], device=asked.device)
+    exact = nearest(as_vectors("queries", asked), items, k, [None, Affine(scale, bias.to(asked))])
+    recall = {}
+    for name, (_, wanted) in zip(("plain", "corrected"), exact, strict=True):
+        positions = index.search(asked, k, corrected=name == "corrected")[1]
+        recall[name] = (positions[:, :, None] == wanted.cpu()[:, None, :]).any(dim=1).double().mean().item()
+    return recall
+
+
+@torch.no_grad()
+def measured_time(index: Any, queries: Any, k: int = 10, sample: int = TIMED, seed: int = 0) -> dict[str, float]:
+    """{"plain", "corrected"}: median milliseconds of a single query, over `sample` queries (Q, D)."""
+    asked = sampled(as_vectors("queries", queries), sample, seed)[0].cpu()
+    found = {}
+    for name in ("plain", "corrected"):
+        seconds = []
+        for query in asked.split(1):
+            began = time.perf_counter()
+            index.search(query, k, corrected=name == "corrected")
+            seconds.append(time.perf_counter() - began)
+        found[name] = 1e3 * statistics.median(seconds)
+    return found
+
+
+def last_components(bias: Tensor, scale: float, mean: float | None = None) -> tuple[Tensor, float]:
+    """The last component of each item, (mean - b) / a as (M,) float32, and the mean.
+
+    mean: that of b (M,) if None; another for items that join those of an index.
+    """
+    bias = bias.detach().cpu().double()
+    mean = float(bias.mean()) if mean is None else mean
+    return ((mean - bias) / scale).float(), mean
+
+
+def folded(vectors: Tensor, last: Tensor) -> np.ndarray:
+    """Vectors (b, D) with their last component (b,): (b, D + 1) float32."""
+    return torch.cat([vectors.detach().cpu().float(), last.float()[:, None]], dim=1).numpy()
+
+
+def scored(products: Tensor, positions: Tensor, scale: float, mean_bias: float, corrected: bool) -> Tensor:
+    """The values (Q, k) of inner products with folded vectors: a·s - b, or s; -inf where no item was found."""
+    values = scale * products - mean_bias if corrected else products
+    return values.masked_fill(positions < 0, -torch.inf)
+
+
+def formula(scale: float, mean_bias: float) -> str:
+    """The formula of `scored`, as a line of Python on `products`."""
+    return f"{scale!r} * products {'+' if mean_bias < 0 else '-'} {abs(mean_bias)!r}"
+
+
+def unit_rows(normalize: bool | None) -> str:
+    """The line of a note that normalises `queries` if the items were normalised, else ""."""
+    return "queries /= np.linalg.norm(queries, axis=1, keepdims=True)  # as the items were\n" if normalize else ""
+
+
+def usage_note(index: ServedIndex, file: str = "index.faiss", k: int = 10, normalize: bool | None = None) -> str:
+    """Python that searches the index in `file` for the vectors in queries.npy: `positions` and `scores`, both (Q, k).
+
+    normalize: whether the items were divided by their norms.
+    """
+    return (
+        "import faiss\nimport numpy as np\n\n"
+        f"index = faiss.read_index({file!r})  # {len(index):,} items\n"
+        f"{_EFFORT.get(index.kind, '').format(index.effort)}"
+        f'queries = np.load("queries.npy").astype("float32")  # (Q, {index.index.d - 1})\n'
+        f"{unit_rows(normalize)}"
+        'last = np.ones((len(queries), 1), "float32")  # zeros instead of ones: the plain ranking and scores\n'
+        f"products, positions = index.search(np.hstack([queries, last]), {min(k, len(index))})"
+        "  # best first; -1: none found\n"
+        f"scores = {formula(index.scale, index.mean_bias)}  # the corrected scores\n"
+    )

@@ -1,0 +1,204 @@
+"""FAISS indexes with a bias must rank as the criteria do, and their notes must run as printed."""
+
+import json
+import logging
+
+import numpy as np
+import pytest
+import torch
+
+from vsehub.checks import InputError
+from vsehub.criteria import CSLS, NNN, InvertedSoftmax, NearestNeighbor
+from vsehub.metrics import Occurrences, occurrence_metrics
+from vsehub.neighbors import faiss as faiss_index
+from vsehub.neighbors import vectors as sampling
+from vsehub.neighbors.faiss import loaded_faiss
+from vsehub.neighbors.vectors import as_vectors, sampled
+from vsehub.serving import build_index, index, load_index, measured_recall, measured_time, usage_note
+
+pytestmark = pytest.mark.skipif(loaded_faiss()[0] is None, reason="FAISS is not installed")
+
+
+def clustered(rows, seed, dim=24, clusters=40):
+    """Unit vectors around centres that share an offset: some items are hubs."""
+    centres = torch.randn(clusters, dim, generator=torch.Generator().manual_seed(0)) + 0.5
+    generator = torch.Generator().manual_seed(seed)
+    noise = torch.randn(rows, dim, generator=generator)
+    vectors = centres[torch.randint(clusters, (rows,), generator=generator)] + 0.7 * noise
+    return torch.nn.functional.normalize(vectors, dim=1)
+
+
+def bias_of(rule, items, reference):
+    return rule.bias(reference @ items.T)
+
+
+@pytest.fixture(scope="module")
+def sides():
+    """Queries, items, and CSLS's bias of the items from a reference of its own."""
+    items = clustered(4000, 1)
+    return clustered(300, 2), items, bias_of(CSLS(), items, clustered(500, 3))
+
+
+@pytest.mark.parametrize("rule", [CSLS(3), NNN(5), InvertedSoftmax()], ids=lambda rule: type(rule).__name__)
+@pytest.mark.parametrize(("queries", "items", "references"), [(200, 31, 50), (20, 900, 7), (1, 1, 1)])
+def test_a_flat_index_is_the_criterions_search(rule, queries, items, references, monkeypatch):
+    monkeypatch.setattr(index, "BLOCK", 64)
+    query, item, reference = clustered(queries, 1), clustered(items, 2), clustered(references, 3)
+    served = build_index(item, bias_of(rule, item, reference), rule.scale)
+    k = min(6, items)
+    for corrected, criterion in ((True, rule), (False, NearestNeighbor())):
+        values, positions = served.search(query, k, corrected)
+        deeper, expected = criterion.search(query, item, reference, min(k + 1, items))
+        torch.testing.assert_close(values, deeper[:, :k], rtol=1e-5, atol=1e-5)
+        apart = torch.nn.functional.pad(-deeper.diff(dim=1), (1, 1), value=1.0) > 1e-4
+        sure = (apart[:, :-1] & apart[:, 1:])[:, :k]
+        assert sure.float().mean() > 0.9
+        assert torch.equal(positions[sure], expected[:, :k][sure])
+
+
+@pytest.mark.parametrize(("kind", "dim"), [("ivf", 24), ("hnsw", 24), ("ivfpq", 24), ("ivfpq", 23)])
+def test_approximate_indexes_find_most_and_say_what_they_are(kind, dim, sides, caplog):
+    queries, items, bias = (side[:, :dim] if side.ndim == 2 else side for side in sides)
+    counts = Occurrences(len(items), (10,))
+    counts.add(NearestNeighbor().search(queries, items, k=10)[1])
+    assert occurrence_metrics(counts.counts)["skew_10"] > 1.5  # there are hubs to correct
+    with caplog.at_level(logging.WARNING):
+        served = build_index(items, bias, CSLS.scale, kind)
+    assert kind in caplog.text
+    recall = measured_recall(served, queries, items, bias, CSLS.scale, sample=200)
+    least = 0.7 if kind == "ivfpq" else 0.9  # a byte stands for two dimensions
+    assert least < recall["plain"] <= 1
+    assert recall["plain"] - 0.03 < recall["corrected"] <= 1
+
+
+def test_a_small_bias_is_told_apart_in_small_codes(sides):
+    """Biases that vary little beside the other dimensions: the corrected ranking loses no more than the plain one."""
+    queries, items, bias = sides
+    recall = measured_recall(build_index(items, bias / 20, CSLS.scale, "ivfpq"), queries, items, bias / 20, CSLS.scale)
+    assert recall["corrected"] > recall["plain"] - 0.03
+
+
+def test_recall_and_time_are_measured(sides):
+    queries, items, bias = sides
+    # Another bias than the index has: its corrected ranking differs, the plain one does not.
+    served = build_index(items, torch.zeros(len(items)), 2.0)
+    recall = measured_recall(served, queries, items, bias, 2.0, k=7)
+    wanted = (2.0 * queries @ items.T - bias).topk(7).indices
+    found = (queries @ items.T).topk(7).indices
+    share = np.mean([len(set(a) & set(b)) / 7 for a, b in zip(wanted.tolist(), found.tolist(), strict=True)])
+    assert recall == {"plain": 1.0, "corrected": pytest.approx(share)}
+    assert share < 0.95
+    times = measured_time(served, queries, sample=5)
+    assert times.keys() == {"plain", "corrected"}
+    assert all(0 < one < 1000 for one in times.values())
+
+
+def test_less_than_k_found(sides):
+    queries, items, bias = sides
+    served = build_index(items, bias, 2.0, "ivf")
+    for corrected in (True, False):
+        values, positions = served.search(queries[:9], len(items), corrected)
+        absent = positions < 0
+        assert 0 < absent.sum() < positions.numel()
+        assert (absent[:, 1:] >= absent[:, :-1]).all()
+        assert torch.equal(values == -torch.inf, absent)
+        scores = 2.0 * queries[:9] @ items.T - bias if corrected else queries[:9] @ items.T
+        torch.testing.assert_close(values[~absent], scores.gather(1, positions.clamp(min=0))[~absent])
+
+
+@pytest.mark.parametrize(("kind", "normalize"), [("flat", True), ("ivf", None), ("hnsw", None), ("ivfpq", None)])
+def test_a_saved_index_is_loaded_and_its_note_runs(kind, normalize, sides, tmp_path, monkeypatch):
+    queries, items, bias = sides
+    served = build_index(items, bias, 2.0, kind)
+    path = tmp_path / "folder" / "it's an index.faiss"
+    served.save(path)
+    loaded = load_index(path)
+    assert (loaded.kind, loaded.scale, loaded.mean_bias) == (kind, 2.0, pytest.approx(bias.mean().item()))
+    assert (loaded.effort, len(loaded)) == (served.effort, 4000)
+    for mine, theirs in zip(served.search(queries), loaded.search(queries), strict=True):
+        assert torch.equal(mine, theirs)
+    np.save(tmp_path / "queries.npy", (queries * (3 if normalize else 1)).numpy())
+    monkeypatch.chdir(tmp_path)
+    note = usage_note(served, str(path), k=4, normalize=normalize)
+    assert "vsehub" not in note
+    pasted = {}
+    exec(note, pasted)
+    values, positions = served.search(queries, 4)
+    assert (pasted["positions"] == positions.numpy()).mean() > 0.99  # norms of float32 are rounded
+    np.testing.assert_allclose(pasted["scores"], values, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", index.KINDS)
+def test_items_from_a_file_in_blocks(kind, sides, tmp_path, monkeypatch):
+    queries, items, bias = sides
+    monkeypatch.setattr(index, "BLOCK", 700)
+    monkeypatch.setattr(sampling, "BLOCK", 300)
+    np.save(tmp_path / "items.npy", items.half().numpy())
+    mapped = build_index(np.load(tmp_path / "items.npy", mmap_mode="r"), bias, 2.0, kind)
+    values, positions = mapped.search(queries.numpy())
+    assert isinstance(values, np.ndarray)
+    held = build_index(items.half().double(), bias.double(), 2.0, kind)
+    np.testing.assert_array_equal(positions, held.search(queries)[1])
+
+
+def test_damaged_and_foreign_files(sides, tmp_path):
+    _, items, bias = sides
+    path, faiss = tmp_path / "index.faiss", loaded_faiss()[0]
+    build_index(items, bias, 2.0).save(path)
+    content = path.read_bytes()
+    head, _, facts = content.rpartition(b"\n")
+    changes = (
+        {"kind": "pq"},
+        {"scale": "2"},
+        {"scale": float("nan")},
+        {"mean_bias": None},
+        {"format": "5"},
+        {"more": 1},
+    )
+    damaged = [head + b"\n" + json.dumps(json.loads(facts) | change).encode() for change in changes]
+    for other in (b"\x89PNG" * 30, b" ", b"", content[: len(content) // 2], content[:-1], content[-200:], *damaged):
+        path.write_bytes(other)
+        with pytest.raises(InputError, match="index"):
+            load_index(path)
+    theirs = faiss.IndexFlatIP(4)
+    theirs.add(np.eye(4, dtype="float32"))
+    faiss.write_index(theirs, str(path))
+    for other in (path, tmp_path / "absent.faiss", tmp_path):
+        with pytest.raises(InputError, match="index"):
+            load_index(other)
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda q, m, b: build_index(m, b[1:], 2.0), "bias"),
+        (lambda q, m, b: build_index(m, b.clone().fill_(torch.inf), 2.0), "bias"),
+        (lambda q, m, b: build_index(m, b, 0.0), "scale"),
+        (lambda q, m, b: build_index(m, b, 2.0, "pq"), "index"),
+        (lambda q, m, b: build_index(m[:255], b[:255], 2.0, "ivfpq"), "index"),
+        (lambda q, m, b: build_index(m[:0], b[:0], 2.0), "items"),
+        (lambda q, m, b: build_index(m, b, 2.0).search(q, 4001), "k is 4001"),
+        (lambda q, m, b: build_index(m, b, 2.0).search(q[:, 1:]), "queries"),
+    ],
+)
+def test_bad_input(call, name, sides):
+    with pytest.raises(InputError, match=name):
+        call(*sides)
+
+
+def test_without_faiss(sides, monkeypatch):
+    monkeypatch.setattr(faiss_index, "loaded_faiss", lambda: (None, "is not installed"))
+    for call in (lambda: build_index(*sides[1:], 2.0), lambda: load_index("index.faiss")):
+        with pytest.raises(InputError, match=r"vsehub\[cpu\]"):
+            call()
+
+
+def test_a_sample_is_rows_of_the_whole(monkeypatch):
+    monkeypatch.setattr(sampling, "BLOCK", 10)
+    vectors = torch.arange(57.0)[:, None] * torch.ones(2)
+    rows, positions = sampled(as_vectors("vectors", vectors), 20, seed=1)
+    assert torch.equal(rows, vectors[positions])
+    assert positions.unique().tolist() == positions.tolist()
+    assert len(positions) == 20
+    assert not torch.equal(positions, sampled(as_vectors("vectors", vectors), 20, seed=2)[1])
+    assert sampled(as_vectors("vectors", vectors), 99, seed=1)[1].tolist() == list(range(57))
