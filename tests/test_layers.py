@@ -91,7 +91,7 @@ OUTSIDE = {
         "encoders/pretrained/networks.py",
         "evaluation/cache.py",
         "evaluation/checkpoint.py",
-        "serving/estimator_file.py",
+        "serving/fitted.py",
     },
 }
 

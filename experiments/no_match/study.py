@@ -11,7 +11,7 @@ those without.
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,36 +22,19 @@ from torch import Tensor
 from experiments.evidence import renew
 from experiments.pretrained.study import Set, sets
 from experiments.study import MORE_SETS, SEEDS, TO, Given, Study, option, verb
-from vsehub.criteria import CSLS, Correction, InvertedSoftmax, MutualProximity, NearestNeighbor, Sinkhorn
-from vsehub.criteria.base import Terms
+from vsehub.criteria import CSLS, InvertedSoftmax, NearestNeighbor, Sinkhorn
 from vsehub.io.files import write_text
 from vsehub.metrics.positives import Positives
-from vsehub.neighbors.tiles import TileCorrection
-from vsehub.neighbors.vectors import Chosen, as_vectors
+from vsehub.neighbors.vectors import as_vectors
 from vsehub.report.tables import ReportTable
 from vsehub.serving.calibration import Calibration
 
 SPLITS, RATES, DRAWS, LEVEL = range(10), (0.01, 0.05, 0.1), 20_000, 0.05
-
-
-class WithQueryTerm(CSLS):
-    """CSLS with the query's own term, as the paper prints it, although it changes no ranking."""
-
-    query_terms_rank = True
-    transductive_equal: ClassVar = None
-
-    def over_tiles(self, item_terms: Terms, query_terms: Terms) -> TileCorrection | None:
-        """With both terms."""
-        return Correction.over_tiles(self, item_terms, query_terms)
-
-
 CRITERIA = {
     "cosine": NearestNeighbor(),
     "CSLS": CSLS(),
-    "CSLS with the query's term": WithQueryTerm(),
     "inverted softmax": InvertedSoftmax(),
     "Sinkhorn": Sinkhorn(),
-    "mutual proximity": MutualProximity(),
 }
 
 
@@ -98,10 +81,10 @@ def measured(one: Set, seed: int) -> Iterator[dict[str, Any]]:
     for name, criterion in CRITERIA.items():
         terms = criterion.fit(lambda: iter((one.scores[reference][:, kept],)))
         calibration = Calibration.of(criterion, queries, items, terms, positives, seed=seed)
-        best = {
-            kind: criterion.search_fitted(Chosen(queries, rows.tolist()), items, terms, 1)[0][:, 0].double().numpy()
-            for kind, rows in asked.items()
-        }
+        best = {}
+        for kind, rows in asked.items():
+            some = as_vectors("queries", one.scores[rows][:, kept])
+            best[kind] = criterion.search_fitted(some, items, terms, 1)[0][:, 0].double().numpy()
         above = stats.mannwhitneyu(best["with"], best["without"]).statistic
         row = {"set": one.name, "seed": seed, "criterion": name, "calibration": len(calibration)}
         row |= {kind: len(scores) for kind, scores in best.items()}

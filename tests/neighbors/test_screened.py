@@ -8,7 +8,7 @@ from looped import looped
 from vsehub.neighbors import screened
 from vsehub.neighbors.screened import INT8, Affine, KeptItems
 from vsehub.neighbors.tiles import nearest
-from vsehub.neighbors.vectors import Concatenated, RowRange, as_vectors
+from vsehub.neighbors.vectors import Moved, as_vectors
 
 needs_int8 = pytest.mark.skipif(not INT8, reason="this processor does not multiply int8")
 
@@ -183,18 +183,17 @@ def test_kept_items_are_rounded_once(monkeypatch):
 
 @pytest.mark.parametrize("count", [1, 40])
 def test_items_may_lie_anywhere(count, tmp_path, monkeypatch):
-    """Memory maps, parts, other types, and a source that only reads rows, of which no more than a tile is read."""
+    """Memory maps, other types, and a source that only reads rows, of which no more than a tile is read."""
     items, queries = random(200, 16, 1), random(count, 16, 2)
     np.save(tmp_path / "items.npy", items.numpy())
-    read, rows = [], RowRange.rows
-    monkeypatch.setattr(RowRange, "rows", lambda self, *at: read.append(at[1] - at[0]) or rows(self, *at))
+    read, rows = [], Moved.rows
+    monkeypatch.setattr(Moved, "rows", lambda self, *at: read.append(at[1] - at[0]) or rows(self, *at))
     mapped = np.load(tmp_path / "items.npy", mmap_mode="r")
     for held in (mapped, items.double(), items.numpy()[::-1][::-1]):
         equal(nearest(as_vectors("queries", queries), as_vectors("items", held), 5)[0], oracle(queries, items, 5))
-    source = as_vectors("items", items)
-    for among in (Concatenated([RowRange(source, 0, 70), RowRange(source, 70, 200)]), RowRange(source, 0, 200)):
-        equal(nearest(as_vectors("queries", queries), among, 5)[0], oracle(queries, items, 5))
-    assert max(read[:-1]) <= (64 if count > 8 else 200)
+    among = Moved(as_vectors("items", items), torch.device("cpu"))
+    equal(nearest(as_vectors("queries", queries), among, 5)[0], oracle(queries, items, 5))
+    assert max(read) <= (64 if count > 8 else 200)
 
 
 @looped("bad", [float("nan"), float("inf"), -float("inf"), 3e38])

@@ -1,13 +1,12 @@
 """`vsehub calibrate`: learn from queries with known answers which scores mean that nothing is there."""
 
-import logging
 import time
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
 from vsehub import __version__
-from vsehub.checks import boolean, existing, fail, require, whole_seed
+from vsehub.checks import boolean, existing, fail, is_finite, require, whole_seed
 from vsehub.cli import app
 from vsehub.cli.embeddings import built
 from vsehub.cli.nodes import choice, device_named, plain
@@ -24,10 +23,7 @@ if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is 
     from vsehub.rerank.compare import Comparison
     from vsehub.rerank.names import Annotations
     from vsehub.serving.calibration import Calibration
-    from vsehub.serving.calibration_file import CalibrationFile
     from vsehub.serving.databases.engines import Place
-
-log = logging.getLogger(__name__)
 
 RECORD, DEFAULT = "calibration.json", "csls"
 SIDES, ANNOTATIONS = ("queries", "items", "reference"), ("truth", "query_ids", "item_ids")
@@ -57,18 +53,20 @@ def calibrate(cfg: DictConfig) -> None:
 
     from vsehub.report.tables import ReportTable
     from vsehub.rerank.names import Annotations
-    from vsehub.serving.calibration import checked_rates
-    from vsehub.serving.calibration_file import calibration_record
 
-    began = time.perf_counter()
-    rates = checked_rates("false_accept", plain(cfg.false_accept))
+    began, rates = time.perf_counter(), plain(cfg.false_accept)
+    require(
+        isinstance(rates, list) and len(rates) > 0 and all(map(is_finite, rates)),
+        f"false_accept is {rates!r}; expected a list of shares, such as [0.01,0.05,0.1]",
+    )
+    rates = sorted(set(rates))
     annotations = Annotations(**{name: None if cfg[name] is None else str(cfg[name]) for name in ANNOTATIONS})
     with alone(out.folder, "writing"):
         if place is None:
-            calibration, told = of_files(cfg, sides, annotations, rates)
+            calibration, told = of_files(cfg, sides, annotations)
         else:
             calibration, told = of_collection(cfg, place, sides["queries"], annotations, rates)
-        made = calibration_record(calibration, rates)
+        made = calibration.record(rates)
         out.begin((RECORD,))
         record = {
             "schema": CALIBRATION.version,
@@ -87,10 +85,9 @@ def calibrate(cfg: DictConfig) -> None:
         for one in made["rates"]
     ]
     head = ["false accepts, at most", "accepted above", "queries with answers accepted", "95 % interval"]
-    print("\n".join([ReportTable(head, rows).terminal(), *made["no_better"]]))
+    print(ReportTable(head, rows).terminal())
     stored = "" if place is None else f"stored with {place.address}; "
     print(
-        f"calibrated: {told['score']}\n"
         f"{told['criterion']}, {len(calibration):,} calibration queries, one of each group that shares answers; "
         f"{stored}written to {out.shown}: {RECORD}; {seconds['seconds']:.1f} seconds"
     )
@@ -116,14 +113,14 @@ def calibrated_place(cfg: DictConfig) -> "Place | None":
     return placed(str(cfg.index), None if cfg.index_uri is None else str(cfg.index_uri), str(cfg.index_name), None)
 
 
-def of_files(cfg: DictConfig, sides: dict[str, str], annotations: "Annotations", rates: list[float]) -> Made:
+def of_files(cfg: DictConfig, sides: dict[str, str], annotations: "Annotations") -> Made:
     """The calibration of items in files, and its part of the record."""
     name = choice("criterion")
 
     from vsehub.criteria.base import fit_all
     from vsehub.neighbors.vectors import as_vectors
     from vsehub.rerank.inputs import open_inputs
-    from vsehub.serving.calibration import Calibration, answered_groups, require_held, score_text
+    from vsehub.serving.calibration import Calibration
 
     criterion = built(name, cfg.criterion)
     require_calibrated_criterion(name, criterion, "reference" in sides)
@@ -132,7 +129,6 @@ def of_files(cfg: DictConfig, sides: dict[str, str], annotations: "Annotations",
     inputs = open_inputs(sides, annotations, cfg.normalize)
     positives, device = inputs.sides.positives, device_named(str(cfg.device))
     assert positives is not None  # truth is set
-    require_held(min(rates), answered_groups(positives))
     inputs.check()
     queries = as_vectors("queries", inputs.files["queries"], device=device)
     reference = as_vectors("reference", inputs.files["reference"], device=device) if "reference" in sides else None
@@ -143,7 +139,7 @@ def of_files(cfg: DictConfig, sides: dict[str, str], annotations: "Annotations",
     require(not changed, f"{', '.join(map(str, changed))} changed while being read; give the command again")
     told = {side: side_record(inputs.files[side]) if side in sides else None for side in SIDES}
     own = {"criterion": name, "parameters": criterion.parameters(), "normalize": cfg.normalize, "collection": None}
-    return found, own | told | {"score": score_text(name, criterion)}
+    return found, own | told
 
 
 def require_calibrated_criterion(name: str, criterion: "Criterion", has_reference: bool) -> None:
@@ -167,17 +163,13 @@ def require_calibrated_criterion(name: str, criterion: "Criterion", has_referenc
     )
 
 
-def of_ranking(
-    found: "Comparison", name: str, criterion: "Correction", settings: "Settings", rate: float
-) -> "CalibrationFile":
+def of_ranking(found: "Comparison", criterion: "Correction", settings: "Settings") -> "Calibration":
     """The calibration by the queries with known answers of a ranking; a query that calibrates is asked like others.
 
-    rate: at which queries are accepted. A query's own null score is no larger than its best score, so that its p value
-    is larger for it, not smaller.
+    A query's own null score is no larger than its best score, so that its p value is larger for it, not smaller.
     """
     from vsehub.neighbors.vectors import as_vectors
-    from vsehub.serving.calibration import Calibration, score_text
-    from vsehub.serving.calibration_file import CalibrationFile
+    from vsehub.serving.calibration import Calibration
 
     inputs, device = found.inputs, device_named(settings.device)
     positives = inputs.sides.positives
@@ -186,11 +178,7 @@ def of_ranking(
     held = inputs.sides.reference if criterion.needs_reference else None
     reference = None if held is None else as_vectors("reference", held, device=device)
     terms = tuple(term.to(queries.rows(0, 0).device) for term in found.served.ranked.item_terms)
-    made = Calibration.of(criterion, queries, inputs.sides.items, terms, positives, reference, settings.seed)
-    for sentence in made.no_better([rate]):
-        log.warning("calibration: %s", sentence)
-    record = {"rates": [], "score": score_text(name, criterion)}
-    return CalibrationFile(str(inputs.truth_path), made, record)
+    return Calibration.of(criterion, queries, inputs.sides.items, terms, positives, reference, settings.seed)
 
 
 def of_collection(
@@ -200,7 +188,7 @@ def of_collection(
     from vsehub.data.vectors.embeddings import look_through, open_vectors
     from vsehub.neighbors.vectors import as_vectors
     from vsehub.rerank.names import read_positives
-    from vsehub.serving.calibration import Calibration, score_text, stored
+    from vsehub.serving.calibration import Calibration
     from vsehub.serving.databases.collection import open_collection
 
     with open_collection(place) as collection:
@@ -215,12 +203,10 @@ def of_collection(
         reference = as_vectors("reference", collection.reference) if metadata.reference_rows else None
         terms = (bias.to(asked.rows(0, 0).device),) if criterion.needs_reference else ()
         found = Calibration.of(criterion, asked, as_vectors("items", vectors), terms, positives, reference, cfg.seed)
-        collection.calibrate(stored(found, rates)["thresholds"])
+        collection.calibrate(found.thresholds(rates)["thresholds"])
     told = {"address": place.address, "version": metadata.version, "items": len(ids)}
     own = {"criterion": metadata.criterion, "parameters": metadata.parameters, "normalize": normalize}
-    score = score_text(metadata.criterion, criterion)
-    sides = {"queries": side_record(file), "items": None, "reference": None}
-    return found, own | {"collection": told} | sides | {"score": score}
+    return found, own | {"collection": told, "queries": side_record(file), "items": None, "reference": None}
 
 
 def side_record(file: "VectorFile") -> dict[str, Any]:

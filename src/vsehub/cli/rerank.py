@@ -43,8 +43,7 @@ def rerank(cfg: DictConfig) -> None:
     from vsehub.rerank.choose import Tuning
     from vsehub.rerank.compare import Job, compared
     from vsehub.rerank.table import write_biases, write_ranking
-    from vsehub.serving.calibration import answered_groups, checked_rate, require_held
-    from vsehub.serving.calibration_file import CalibrationFile
+    from vsehub.serving.calibration import read_calibration, require_same_ranking
 
     criterion, tuning = built(name, cfg.criterion), None
     if isinstance(criterion, Auto):
@@ -65,32 +64,33 @@ def rerank(cfg: DictConfig) -> None:
         f"biases=true: {name} does not rank by the score minus a term of the item; choose one of "
         f"{', '.join(indexed_criteria())}, or leave biases out",
     )
-    calibrated = None if cfg.calibration is None else CalibrationFile.read(str(cfg.calibration))
-    by_truth = calibrated is None and cfg.accept is not None
-    if calibrated is not None and cfg.accept is not None:
-        calibrated.calibration.require_rate(cfg.accept)
+    by_truth = cfg.calibration is None and cfg.accept is not None
+    calibration, calibrated = None, {"rates": []}
+    if cfg.calibration is not None:
+        calibration, calibrated = read_calibration(str(cfg.calibration))
+        calibration.thresholds([] if cfg.accept is None else [cfg.accept])  # refuses a rate that it does not allow
     if by_truth:
-        checked_rate("accept", cfg.accept)
         require_calibrated_criterion(name, criterion, settings.files["reference"] is not None)
     # The plain ranking is measured in any case.
     corrections = {} if isinstance(criterion, NearestNeighbor) else {name: criterion}
     out, where = settings.output, workplace(cfg, settings, corrections)
     job = Job("rerank", out, where, settings.k, settings.seed, tuning)
     inputs = opened(settings, corrections)
-    if by_truth and inputs.sides.positives is not None:
-        require_held(cfg.accept, answered_groups(inputs.sides.positives))
     if index is not None:
         index.check_items(inputs)
-    if calibrated is not None:
-        calibrated.require_fits(name, criterion.parameters(), inputs.files, settings.normalize)
+    if cfg.calibration is not None:
+        require_same_ranking(calibrated, name, criterion.parameters(), inputs.files, settings.normalize)
     with compared(inputs, corrections, job) as found:
         if by_truth:
-            calibrated = of_ranking(found, name, criterion, settings, cfg.accept)
+            calibration = of_ranking(found, criterion, settings)
         served = found.served
         ranked = served.ranked
         names, p_values = (found.inputs.query_names.ids, found.inputs.item_names.ids), None
-        if calibrated is not None:
-            p_values, found.record["calibration"] = calibrated.applied(ranked.values[:, 0], cfg.accept)
+        if calibration is not None:
+            p_values = calibration.p_values(ranked.values[:, 0])
+            path = str(inputs.truth_path if by_truth else cfg.calibration)
+            applied = calibration.applied(p_values, calibrated["rates"], cfg.accept)
+            found.record["calibration"] = {"path": path} | applied
         written = [
             RANKING,
             *((BIASES,) if cfg.biases else ()),

@@ -1,8 +1,5 @@
 """Vectors that are read in blocks, from a file, an array or a tensor, and seeded samples of them."""
 
-import bisect
-import itertools
-from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -110,69 +107,6 @@ class Moved:
     def rows(self, start: int, stop: int) -> Tensor:
         """Rows `start` to `stop` - 1 on the device."""
         return self._vectors.rows(start, stop).to(self._device)
-
-
-class Concatenated:
-    """The rows of several sources of one dimension, one after the other, in the dtype and on the device of the first.
-
-    parts: at least one.
-    """
-
-    def __init__(self, parts: Sequence[VectorSource]):
-        self.parts = tuple(parts)
-        self._ends = list(itertools.accumulate(len(part) for part in parts))
-        self.shape = (self._ends[-1], parts[0].shape[1])
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def rows(self, start: int, stop: int) -> Tensor:
-        """Rows `start` to `stop` - 1; a copy where they lie in several parts."""
-        place = bisect.bisect_right(self._ends, start, hi=len(self.parts) - 1)
-        like = self.parts[0].rows(0, 0)
-        found = []
-        while True:
-            before = self._ends[place] - len(self.parts[place])
-            found.append(self.parts[place].rows(start - before, min(stop, self._ends[place]) - before).to(like))
-            start = self._ends[place]
-            place += 1
-            if start >= stop or place == len(self.parts):
-                return found[0] if len(found) == 1 else torch.cat(found)
-
-
-class RowRange:
-    """The rows `start` to `stop` - 1 of another source."""
-
-    def __init__(self, vectors: VectorSource, start: int, stop: int):
-        self._vectors, self._start = vectors, start
-        self.shape = (stop - start, vectors.shape[1])
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def rows(self, start: int, stop: int) -> Tensor:
-        """Rows `start` to `stop` - 1 of the range."""
-        return self._vectors.rows(self._start + start, min(self._start + stop, self._start + len(self)))
-
-
-class Chosen:
-    """Some rows of another source. positions: of these rows, ascending, at least one."""
-
-    def __init__(self, vectors: VectorSource, positions: Sequence[int]):
-        self._vectors, self._positions = vectors, torch.as_tensor(positions)
-        self.shape = (len(self._positions), vectors.shape[1])
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def rows(self, start: int, stop: int) -> Tensor:
-        """Rows `start` to `stop` - 1 of those chosen; what lies between them is read too."""
-        wanted = self._positions[start:stop]
-        if not len(wanted):
-            return self._vectors.rows(0, 0)
-        first = int(wanted[0])
-        found = self._vectors.rows(first, int(wanted[-1]) + 1)
-        return found[(wanted - first).to(found.device)]
 
 
 def sampled(vectors: VectorSource, count: int, seed: int) -> tuple[Tensor, Tensor]:

@@ -13,27 +13,27 @@ too, the mean of its k nearest scores; this is left out, since it costs a second
 better (experiments/no_match).
 """
 
+import json
 import logging
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from vsehub.checks import require
-from vsehub.criteria.base import Correction, ItemBias, Terms, finite, finite_terms, joined
+from vsehub.checks import InputError, existing, require
+from vsehub.criteria.base import Correction, Terms, finite
 from vsehub.data.truth import connected
+from vsehub.data.vectors.embeddings import VectorFile
+from vsehub.io.records import CALIBRATION, read_record
 from vsehub.metrics.positives import Positives
-from vsehub.neighbors.tiles import COLUMN_ELEMENTS, TileCorrection, nearest, row_blocks
-from vsehub.neighbors.vectors import Chosen, RowRange, VectorSource, row_digests
+from vsehub.neighbors.vectors import VectorSource, as_vectors, row_digests
 
 log = logging.getLogger(__name__)
 
-RATES = (0.01, 0.05, 0.1)  # at which a calibration is judged where no rates are given
+_AGAIN = "Give the calibration.json that `vsehub calibrate` wrote"
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,8 +46,8 @@ class Calibration:
     >>> found = Calibration(torch.tensor([0.1, 0.4, 0.2, 0.3]), torch.tensor([0.5, 0.4, 0.9, 0.3]))
     >>> found.p_values(torch.tensor([0.5, 0.3])).tolist()
     [0.2, 0.6]
-    >>> found.threshold(0.2), found.accepted_share(0.2)
-    (0.4000000059604645, 0.5)
+    >>> found.threshold(0.2)
+    0.4000000059604645
     """
 
     null_scores: Tensor
@@ -82,37 +82,32 @@ class Calibration:
         directly or through others, one is drawn by seed, so that the scores are independent. reference: (R, D), from
         which the terms were estimated; a query in it, bit for bit, is left out with all that share its answers, since a
         correction that has seen a query lowers its scores. Raises InputError if no query is left, if all items answer a
-        query, and where scores are NaN or infinite.
+        query, for a criterion whose terms of a query depend on its answers, and for scores that are not finite.
         """
-        pairs = positives.query.cpu().numpy(), positives.item.cpu().numpy()
-        groups = connected(*pairs, positives.queries, positives.items)
+        require(
+            not criterion.query_terms_rank,
+            f"criterion: under {criterion!r} a query's scores depend on its answers; take another, such as csls",
+        )
+        groups = connected(positives.query.cpu().numpy(), positives.item.cpu().numpy(), len(queries), len(items))
         usable = positives.counts.cpu().numpy() > 0
         if reference is not None:
             seen = np.isin(row_digests(queries), row_digests(reference))
             usable &= ~np.isin(groups, groups[seen & usable])
             if seen.any():
                 log.warning(
-                    "calibration: %d of %d queries are in the reference, bit for bit, and left out with those that "
-                    "share their answers", seen.sum(), len(seen)
-                )  # fmt: skip
-        require(
-            bool(usable.any()),
-            f"calibration: of {len(queries)} queries none has a known answer and is not in the reference; give other "
-            "queries than the reference, with their answers",
-        )
-        drawn = torch.from_numpy(_one_each(groups, usable, seed))
+                    "calibration: %d of %d queries are in the reference and left out with those that share answers",
+                    *(seen.sum(), len(seen)),
+                )
+        order = np.random.default_rng(seed).permutation(np.flatnonzero(usable))
+        require(len(order) > 0, "queries: none has a known answer and is not in the reference; give others")
+        drawn = torch.from_numpy(np.sort(order[np.unique(groups[order], return_index=True)[1]]))
         known = positives.of(drawn)
         most = int(known.counts.max())
-        require(
-            most < len(items),
-            f"truth: all {len(items)} items answer query {drawn[int(known.counts.argmax())]}, so that nothing is left "
-            "to ask it against; leave such queries out, or calibrate with more items",
-        )
-        asked = Chosen(queries, drawn.tolist())
-        correct = criterion.over(asked, items, item_terms)
-        without = criterion.over_tiles(item_terms, _query_terms(criterion, asked, items, item_terms, known))
-        (null, _), (best, _) = nearest(asked, items, 1, [_masked(without, known), correct])
-        return cls(null[:, 0], best[:, 0])
+        require(most < len(items), f"truth: all {len(items)} items answer a query; calibrate without it")
+        asked = as_vectors("queries", queries.rows(0, len(queries))[drawn])
+        # A query's best item that does not answer it is among the first `most` + 1.
+        values, positions = (side.cpu() for side in criterion.search_fitted(asked, items, item_terms, most + 1))
+        return cls(values.masked_fill(known.hits(positions), -torch.inf).amax(dim=1), values[:, 0])
 
     def p_values(self, scores: Tensor) -> Tensor:
         """(1 + #{S_i >= s}) / (n + 1) of best scores s, of any shape; -inf, where nothing was found, has 1."""
@@ -120,136 +115,74 @@ class Calibration:
         return (1 + len(self) - below).double() / (1 + len(self))
 
     def threshold(self, rate: float) -> float:
-        """The score above which p <= rate. Raises InputError for a rate that so few queries cannot hold."""
-        self.require_rate(rate)
-        return float(self.null_scores[len(self) - self._accepted(rate)])
+        """The score above which p <= rate. Raises InputError for a rate that so few queries do not allow."""
+        size = len(self) + 1
+        count = int((torch.arange(1, size).double() / size <= rate).sum())  # of the p values below 1
+        require(
+            count > 0 and rate < 1,
+            f"a false-accept rate of {rate!r} is not possible: expected a share below 1, and with {len(self):,} "
+            f"calibration queries that share no answers at least {1 / size:.3g}",
+        )
+        return float(self.null_scores[-count])
 
-    def accepted_share(self, rate: float) -> float:
-        """The share of the calibration queries that are accepted at a rate when their answers are there."""
-        return (self.best_scores > self.threshold(rate)).double().mean().item()
+    def accepted(self, rate: float) -> dict[str, Any]:
+        """The threshold of a rate, and the share of the calibration queries that it accepts with their answers there.
 
-    def accepted_interval(self, rate: float) -> tuple[float, float]:
-        """The 95 % interval of Clopper and Pearson (1934) for that share among all such queries."""
+        With the share's 95 % interval among all such queries (Clopper and Pearson, 1934).
+        """
         from scipy import stats
 
-        count = int((self.best_scores > self.threshold(rate)).sum())
-        low, high = stats.binomtest(count, len(self)).proportion_ci(0.95, method="exact")
-        return float(low), float(high)
+        threshold = self.threshold(rate)
+        count = int((self.best_scores > threshold).sum())
+        interval = [float(end) for end in stats.binomtest(count, len(self)).proportion_ci(0.95, method="exact")]
+        return {"false_accept": rate, "threshold": threshold, "accepted": count / len(self), "interval": interval}
 
-    def no_better(self, rates: Sequence[float]) -> list[str]:
-        """A sentence for each rate at which queries with answers may be accepted no more often than others."""
-        told = []
-        for rate in rates:
-            low, high = self.accepted_interval(rate)
-            if low <= rate:
-                told.append(
-                    f"a rate of {rate:g} is no better than accepting at random: of {len(self):,} queries whose answers "
-                    f"are there {self.accepted_share(rate):.1%} are accepted, in general {low:.1%} to {high:.1%} (95 % "
-                    f"interval), and of those without an answer up to {rate:.1%}"
-                )
-        return told
+    def thresholds(self, rates: Sequence[float]) -> dict[str, Any]:
+        """The thresholds of some rates in plain values, as records and collections hold them."""
+        return {"queries": len(self), "thresholds": {repr(rate): self.threshold(rate) for rate in rates}}
 
-    def require_rate(self, rate: float) -> None:
-        """Raise InputError unless `rate` is between 0 and 1 and at least 1 / (n + 1)."""
-        checked_rate("accept", rate)
-        require_held(rate, len(self))
+    def applied(self, p_values: Tensor, rates: Sequence[float], accept: float | None) -> dict[str, Any]:
+        """The record of a ranking whose queries have these p values. accept: the rate at which they are accepted."""
+        own = {"accept": accept, "threshold": None, "accepted": None}
+        if accept is not None:
+            own |= {"threshold": self.threshold(accept), "accepted": int((p_values <= accept).sum())}
+        return own | self.thresholds(sorted({*rates, *(() if accept is None else (accept,))}))
 
-    def _accepted(self, rate: float) -> int:
-        """The largest whole number c with c / (n + 1) <= rate, in floating point as in `p_values`."""
-        size = len(self) + 1
-        count = math.ceil(rate * size)
-        return count if count / size <= rate else count - 1
+    def record(self, rates: Sequence[float]) -> dict[str, Any]:
+        """The part of a record that holds the calibration, with the threshold of each rate."""
+        scores = {name: getattr(self, name).tolist() for name in ("null_scores", "best_scores")}
+        return {"calibration_queries": len(self), "rates": [self.accepted(rate) for rate in rates], **scores}
 
 
-def needed(rate: float) -> int:
-    """The fewest calibration queries with which p can be as small as `rate`: 1 / rate - 1, rounded up."""
-    count = max(1, math.floor(1 / rate) - 1)
-    return count if 1 / (count + 1) <= rate else count + 1
+def read_calibration(path: str) -> tuple[Calibration, dict[str, Any]]:
+    """The calibration in the file of `vsehub calibrate`, and its record, whose rates are numbers.
 
-
-def require_held(rate: float, count: int) -> None:
-    """Raise InputError unless so many calibration queries can hold a rate."""
-    require(
-        count >= needed(rate),
-        f"calibration: a rate of {rate:g} needs at least {needed(rate):,} calibration queries that share no answers, "
-        f"and there are {count:,}; give more, or a rate of at least {1 / (count + 1):.3g}",
-    )
-
-
-def answered_groups(positives: Positives) -> int:
-    """How many queries of known answers share none of them: the most calibration queries that may be drawn."""
-    pairs = positives.query.cpu().numpy(), positives.item.cpu().numpy()
-    groups = connected(*pairs, positives.queries, positives.items)
-    return len(np.unique(groups[positives.counts.cpu().numpy() > 0]))
-
-
-def checked_rate(name: str, rate: Any) -> float:
-    """The rate. Raises InputError unless it is a number between 0 and 1."""
-    require(
-        isinstance(rate, Real) and not isinstance(rate, bool) and 0 < float(rate) < 1,
-        f"{name} is {rate!r}; expected a share between 0 and 1, such as 0.05: of the queries without an answer, those "
-        "that may be accepted",
-    )
-    return float(rate)
-
-
-def checked_rates(name: str, rates: Any) -> list[float]:
-    """The rates, ascending. Raises InputError unless they are a list of different shares between 0 and 1."""
-    listed = isinstance(rates, Sequence) and not isinstance(rates, str)
-    require(listed and len(rates) > 0, f"{name} is {rates!r}; expected a list of shares, such as [0.01,0.05,0.1]")
-    found = sorted(checked_rate(name, rate) for rate in rates)
-    require(len(set(found)) == len(found), f"{name} is {rates!r}; expected each share once")
-    return found
-
-
-def stored(calibration: Calibration, rates: Sequence[float]) -> dict[str, Any]:
-    """The thresholds of some rates in plain values, as the facts of a collection hold them."""
-    return {"queries": len(calibration), "thresholds": {repr(rate): calibration.threshold(rate) for rate in rates}}
-
-
-def score_text(name: str, criterion: Correction) -> str:
-    """Which score of a criterion is calibrated, in words."""
-    formula = f"{criterion.scale:g}·s - b(item)" if isinstance(criterion, ItemBias) else "the corrected score"
-    return f"{formula} under {name}, as a search returns it"
-
-
-def _one_each(groups: np.ndarray, usable: np.ndarray, seed: int) -> np.ndarray:
-    """The rows, ascending, of one usable query of each group, drawn by seed."""
-    order = np.random.default_rng(seed).permutation(np.flatnonzero(usable))
-    return np.sort(order[np.unique(groups[order], return_index=True)[1]])
-
-
-def _masked(correct: TileCorrection | None, positives: Positives) -> TileCorrection:
-    """A correction that puts each query's own answers below everything."""
-
-    def corrected(scores: Tensor, rows: slice, columns: slice) -> Tensor:
-        values = scores.clone() if correct is None else correct(scores, rows, columns)
-        first, last = torch.searchsorted(positives.query, torch.tensor([rows.start, rows.stop])).tolist()
-        query, item = positives.query[first:last] - rows.start, positives.item[first:last]
-        here = (item >= columns.start) & (item < columns.stop)
-        values[query[here], item[here] - columns.start] = -torch.inf
-        return values
-
-    return corrected
-
-
-def _query_terms(
-    criterion: Correction, queries: VectorSource, items: VectorSource, item_terms: Terms, positives: Positives
-) -> Terms:
-    """The terms of queries that change the order of items, each query's without its own answers; () if there are none.
-
-    Whole rows of scores are held, at most `COLUMN_ELEMENTS` numbers at a time.
+    Raises InputError if the file is absent, damaged or of something else.
     """
-    if not criterion.query_terms_rank:
-        return ()
-    found, ends = [], [0, *positives.counts.cumsum(0).tolist()]
-    height = max(1, COLUMN_ELEMENTS // len(items))
-    for first in range(0, len(queries), height):
-        block = RowRange(queries, first, min(first + height, len(queries)))
-        for scores in row_blocks(block, items):
-            for row in torch.cat(list(scores), dim=1):
-                kept = torch.ones(len(items), dtype=torch.bool, device=row.device)
-                kept[positives.item[ends[first] : ends[first + 1]].to(row.device)] = False
-                found.append(criterion.query_terms((row[kept][None],), tuple(term[kept] for term in item_terms)))
-                first += 1
-    return finite_terms(joined(found))
+    record = read_record(existing("calibration", path, _AGAIN), CALIBRATION, _AGAIN)
+    try:
+        scores = (torch.tensor(record[name], dtype=torch.float64) for name in ("null_scores", "best_scores"))
+        record["rates"] = [one["false_accept"] for one in record["rates"]]
+        return Calibration(*scores), record
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"calibration: {path}: {error}. {_AGAIN}") from error
+
+
+def require_same_ranking(
+    record: Mapping[str, Any],
+    criterion: str,
+    parameters: Mapping[str, Any],
+    files: Mapping[str, VectorFile],
+    normalize: bool | None,
+) -> None:
+    """Raise InputError unless these items are ranked by what was calibrated.
+
+    criterion, parameters: its name and settings. files: "items" and, where the criterion takes one, "reference".
+    """
+    here = {"criterion": criterion, "parameters": json.loads(json.dumps(dict(parameters))), "normalize": normalize}
+    there = {name: record[name] for name in here}
+    for side in ("items", "reference"):
+        here[side] = files[side].fingerprint(whole=True) if side in files else None
+        there[side] = (record[side] or {}).get("fingerprint")
+    other = [f"{name} ({there[name]!r} there, {here[name]!r} here)" for name in here if here[name] != there[name]]
+    require(not other, f"calibration holds for another ranking: {', '.join(other)}. Calibrate again")

@@ -1,7 +1,6 @@
 """Corrected search as an estimator in the manner of scikit-learn: fit, tune, calibrate, search, add, save, export."""
 
 import inspect
-import logging
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,39 +9,29 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from vsehub.checks import InputError, boolean, fail, nearest, require, whole, whole_seed
-from vsehub.components import TARGET, Components, conf_folder
+from vsehub.checks import fail, one_of, require, whole
+from vsehub.components import Components, conf_folder
 from vsehub.criteria.auto import Auto
-from vsehub.criteria.base import Correction, Criterion, ItemBias, Terms, fit_all
-from vsehub.criteria.choose import OwnSettings, Tried, choose
-from vsehub.data.vectors.embeddings import VectorFile, few_checked, look_through, open_vectors
+from vsehub.criteria.base import Correction, Criterion, ItemBias, joined
+from vsehub.criteria.choose import OwnSettings, choose
 from vsehub.io.outputs import require_new_file
-from vsehub.neighbors.screened import FEW_QUERIES
-from vsehub.neighbors.vectors import VectorSource, as_vectors, given_back, row_digests, usable_device
-from vsehub.serving.calibration import RATES, Calibration, needed
+from vsehub.neighbors.vectors import VectorSource, given_back
+from vsehub.serving.calibration import Calibration
+from vsehub.serving.fitted import GROUP, Fitted, item_terms, read_fitted, write_fitted
 from vsehub.serving.index import build_index
-from vsehub.serving.estimator_file import read_search, write_search
-from vsehub.serving.fitted import Fitted
-from vsehub.serving.given import as_array, checked_ids, hold_items, known_answers
-from vsehub.serving.kneighbors import kneighbors, kneighbors_graph
-
-log = logging.getLogger(__name__)
-
-GROUP = "criterion"
-SAVED, EXPORTED = (".safetensors",), (".faiss", ".index", ".idx", ".bin")  # suffixes of files
+from vsehub.serving.inputs import hold, known_answers, open_matrix
 
 
 class CorrectedSearch:
     """Exact search whose ranking is corrected by a criterion: fit it on items, then search queries.
 
     criterion: a name of those that `vsehub rerank criterion=` takes ("csls", "is", "sinkhorn", "auto", ...), or a
-    `Criterion`. k: how many items `search` returns for a query if it is not told. normalize: True divides every vector
+    `Criterion`. k: number of items that `search` returns for a query by default. normalize: True divides every vector
     by its norm; None refuses vectors whose norm is not 1; False takes them as they are. parameters: settings of a
-    criterion that is given by name, such as {"k": 5} of CSLS, whose k is the number of neighbours; None for those of
-    its yaml file. device: where scores are computed, such as "cuda"; None for the device of the queries. As in
-    scikit-learn the constructor only stores its arguments; `fit` checks them.
+    criterion that is named, such as {"k": 5} of CSLS, whose k is the number of neighbours; None for those of its yaml
+    file. device: where scores are computed, such as "cuda"; None for the device of the queries. As in scikit-learn the
+    constructor only stores its arguments; `fit` checks them.
 
     **With a reference** (inductive) the correction is estimated once, from queries such as those of training captions,
     and applies to any query: the items' terms are stored, and a search costs about as much as without a correction.
@@ -52,16 +41,11 @@ class CorrectedSearch:
 
     Queries, items and reference are (n, D) matrices: numpy arrays, memory maps, tensors, data frames, lists of lists,
     or paths of files (`open_vectors`). Arrays and tensors of float32 are not copied: leave those unchanged that the
-    search was fitted on. Items that would have to be read or converted for every search are held as float32, up to
-    1 GB of them; more are read in blocks.
+    search was fitted on. Other items are held in memory as float32, up to 1 GB of them; more are read in blocks.
 
     **Threads** may search while one fits, tunes, adds or removes: a search sees all of a change or nothing of it.
-    Changes wait for each other.
-
-    Attributes after `fit`, to be read: `criterion_`, the `Criterion`, after `tune` with the settings chosen; `items_`
-    and `reference_` (None if transductive), read block by block; `item_terms_`, the criterion's terms (M,) of the
-    items, None if transductive; `ids_`, the items' ids or None; `n_features_in_`, the dimension D; after `tune`,
-    `tried_`, all candidates with their mean reciprocal rank and R@1; after `calibrate`, `calibration_`.
+    Changes wait for each other. After `fit` the attributes of `serving.fitted.Fitted` can be read: `criterion_`,
+    `items_`, `reference_`, `item_terms_`, `ids_`, `n_features_in_`, `tried_` (after `tune`), `calibration_`.
 
     >>> import numpy as np
     >>> from vsehub import CorrectedSearch
@@ -71,8 +55,6 @@ class CorrectedSearch:
     >>> CorrectedSearch("nns", k=1).fit(items).search(queries)[1].tolist()
     [[0], [1]]
     >>> search = CorrectedSearch("csls", k=1, parameters={"k": 2}).fit(items, reference=training)
-    >>> search
-    CorrectedSearch(k=1, parameters={'k': 2})
     >>> search.search(queries)[1].tolist()  # item 1 is near most of the training queries
     [[0], [2]]
     >>> search.add(unit(60)).search(queries)[1].tolist()
@@ -95,8 +77,12 @@ class CorrectedSearch:
         self._fitted: Fitted | None = None
         self._changing = threading.RLock()
 
+    def __getattr__(self, name: str) -> Any:
+        """An attribute of the `Fitted` state, which is None before `fit`."""
+        return getattr(vars(self).get("_fitted"), name)
+
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy takes along: all but the lock."""
+        """The state of a copy: all but the lock."""
         return {name: value for name, value in vars(self).items() if name != "_changing"}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
@@ -112,129 +98,55 @@ class CorrectedSearch:
         from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags
 
         return Tags(
-            None,
-            TargetTags(required=False),
-            TransformerTags(preserves_dtype=[]),
+            estimator_type=None,
+            target_tags=TargetTags(required=False),
+            transformer_tags=TransformerTags(preserves_dtype=[]),
             input_tags=InputTags(two_d_array=True),
         )
 
-    @property
-    def criterion_(self) -> Criterion:
-        """The criterion in use."""
-        return self._attributes("criterion_").criterion
-
-    @property
-    def items_(self) -> VectorSource:
-        """The items (M, D)."""
-        return self._attributes("items_").items
-
-    @property
-    def reference_(self) -> VectorSource | None:
-        """The reference (R, D), None if transductive."""
-        return self._attributes("reference_").reference
-
-    @property
-    def item_terms_(self) -> Terms | None:
-        """The criterion's terms of the items (M,), None if transductive."""
-        return self._attributes("item_terms_").terms
-
-    @property
-    def ids_(self) -> list[str] | None:
-        """The ids of the items, or None."""
-        return self._attributes("ids_").ids
-
-    @property
-    def n_features_in_(self) -> int:
-        """The dimension D."""
-        return self._attributes("n_features_in_").items.shape[1]
-
-    @property
-    def tried_(self) -> Sequence[Tried]:
-        """The candidates of `tune`."""
-        tried = self._attributes("tried_").tried
-        if tried is None:
-            raise AttributeError("tried_ is there after tune")
-        return tried
-
-    @property
-    def calibration_(self) -> Calibration:
-        """The null scores of `calibrate`."""
-        calibration = self._attributes("calibration_").calibration
-        if calibration is None:
-            raise AttributeError("calibration_ is there after calibrate, until fit, tune, add or remove")
-        return calibration
-
-    def _attributes(self, name: str) -> Fitted:
-        if self._fitted is None:
-            raise AttributeError(f"{name} is there after fit")
-        return self._fitted
-
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The constructor's arguments and their values. deep: there is nothing below them; for scikit-learn."""
+        """The constructor's arguments and their values. deep: without effect; for scikit-learn."""
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def set_params(self, **params: Any) -> Self:
-        """Change some of the constructor's arguments. Raises InputError for a name that is none of them.
+        """Change some of the constructor's arguments. Raises InputError for other names.
 
-        criterion and parameters count from the next `fit` on, the others from the next call. Another `normalize` makes
-        a calibration void.
+        criterion, parameters and normalize count from the next `fit` on, the others from the next call.
         """
-        known = self.get_params()
-        for name in params:
-            require(
-                name in known,
-                f"{type(self).__name__} has no parameter {name!r}{nearest(name, known)}; its parameters: "
-                f"{', '.join(known)}",
-            )
-        with self._changing:
-            if params.get("normalize", self.normalize) is not self.normalize and self._fitted is not None:
-                self._fitted = replace(self._fitted, calibration=None)  # it is of the scores of other vectors
-            for name, value in params.items():
-                setattr(self, name, value)
+        require(params.keys() <= self.get_params().keys(), f"expected parameters of {self!r}; got {', '.join(params)}")
+        vars(self).update(params)
         return self
 
     def __repr__(self) -> str:
-        """The arguments that are not the constructor's defaults, as scikit-learn shows an estimator."""
-        defaults = inspect.signature(type(self)).parameters
-        changed = {name: value for name, value in self.get_params().items() if value != defaults[name].default}
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
+        """The constructor's arguments."""
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.get_params().items())})"
 
     @torch.no_grad()
-    def fit(
-        self,
-        items: Any,
-        y: Any = None,
-        *,
-        reference: Any = None,
-        ids: Sequence[str] | None = None,
-    ) -> Self:
+    def fit(self, items: Any, y: Any = None, *, reference: Any = None, ids: Sequence[Any] | None = None) -> Self:
         """Take the items (M, D) and estimate the correction on reference queries (R, D).
 
         y: not used; it is there for scikit-learn. reference: None if each search is to take its own queries
-        (transductive). ids: of the items, one text each, all different; None: those of the items' file, if it has any.
-        Raises InputError for arguments of the constructor that are not possible, for vectors that do not fit or that
+        (transductive). ids: of the items, all different as texts; None: those of the items' file, if it has any. Raises
+        InputError for arguments of the constructor that are not possible, for vectors that do not fit or that
         `normalize` refuses, and for a reference where the criterion takes none.
         """
         with self._changing:
-            criterion = self._checked()
-            among, own = self._opened("items", items)
+            criterion = named_criterion(self.criterion, self.parameters or {})
+            opened, names = open_matrix("items", items, self.normalize, ids=ids)
             require(
-                tuple(getattr(y, "shape", ()))[1:] != among.shape[1:],
-                "y is a matrix of the items' dimension; reference queries are given by name: fit(items, "
-                "reference=queries)",
+                tuple(getattr(y, "shape", ()))[1:] != opened.shape[1:],
+                "y: reference queries are given by name: fit(items, reference=queries)",
             )
-            ids = checked_ids(ids, len(among)) if ids is not None else own
-            seen = None if reference is None else self._opened("reference", reference, among.shape[1])[0]
             require(
-                seen is None or criterion.inductive,
-                f"{criterion!r} matches the queries of a search with each other, so it has no form that takes "
-                "reference queries: leave the reference out, or take a criterion that corrects scores, e.g. csls",
+                reference is None or criterion.inductive,
+                f"reference: {criterion!r} takes none, since it matches the queries of a search with the items",
             )
-            if isinstance(criterion, Auto):
-                criterion = criterion.correction  # until `tune` chooses
-            terms = None if seen is None else fit_all([criterion.correction], among, seen)[0]
-            names = None if ids is None else list(ids)
-            self._fitted = Fitted(criterion, among, seen, terms, names)
+            how = self.normalize, opened.shape[1], self.device
+            seen = None if reference is None else open_matrix("reference", reference, *how)[0]
+            criterion = criterion.correction if isinstance(criterion, Auto) else criterion  # until `tune` chooses
+            held = hold(opened)
+            terms = item_terms(criterion, held, seen)
+            self._fitted = Fitted(criterion, held, seen, terms, names, self.normalize)
         return self
 
     @torch.no_grad()
@@ -253,19 +165,20 @@ class CorrectedSearch:
         """
         with self._changing:
             now = self._require_fitted()
-            require(now.criterion.tunable, f"{type(now.criterion).__name__} has no settings to tune; leave tune out")
-            require(
-                isinstance(now.criterion, Correction),
-                f"{now.criterion!r} matches queries and items; tune chooses settings of criteria that correct scores, "
-                "e.g. csls. Choose those of a matching with `vsehub evaluate tune=true`",
+            if not isinstance(now.criterion_, Correction):
+                fail(f"criterion: {now.criterion_!r} matches queries and items; tune takes one that corrects scores")
+            asked, names = self._opened(now, queries)
+            positives = known_answers(truth, len(asked), len(now.items_), names, now.ids_)
+            own = named_criterion(self.criterion, self.parameters or {})
+            among = own if isinstance(own, Auto) else OwnSettings(type(now.criterion_).__name__, now.criterion_)
+            choice = choose(among, asked, positives, now.items_, now.reference_)
+            self._fitted = replace(
+                now,
+                criterion_=choice.criterion,
+                item_terms_=item_terms(choice.criterion, now.items_, now.reference_),
+                tried_=choice.tried,
+                calibration_=None,
             )
-            asked, own = self._opened("queries", queries, now.items.shape[1])
-            positives = known_answers(truth, len(asked), len(now.items), own, now.ids)
-            given = self._checked()
-            name = self.criterion if isinstance(self.criterion, str) else type(self.criterion).__name__
-            among = given if isinstance(given, Auto) else OwnSettings(name, now.criterion.correction)
-            choice = choose(among, asked, positives, now.items, now.reference)
-            self._fitted = now.tuned(choice, row_digests(asked)[positives.counts.cpu().numpy() > 0])
         return self
 
     @torch.no_grad()
@@ -273,41 +186,20 @@ class CorrectedSearch:
         """Learn from queries (Q, D) with known answers what a search finds that has no answer among the items.
 
         `search` can then give p values and accept results at a rate of false accepts; see `serving.calibration` for
-        what is guaranteed. Of queries that share answers one is drawn by seed, and those in the reference are left out.
-        `fit`, `tune`, `add` and `remove` make the calibration void. truth: as that of `tune`. Logs a warning if queries
-        were given to `tune` since `fit`, and for rates of `RATES` at which queries with answers are accepted no more
-        often than others. Raises InputError if this is not fitted, if truth does not fit or leaves no query or no item,
-        if the criterion is estimated anew from the queries of each search (no reference), and for a criterion that
-        matches queries and items.
+        what is guaranteed. Give other queries than to `tune`. Of queries that share answers one is drawn by seed, and
+        those in the reference are left out. `fit`, `tune`, `add` and `remove` make the calibration void. truth: that of
+        `tune`. Raises InputError if this is not fitted, if truth does not fit or leaves no query or no item, and if a
+        score depends on the other queries of its search (no reference, or a matching).
         """
-        whole_seed("seed", seed)
         with self._changing:
             now = self._require_fitted()
-            require(
-                isinstance(now.criterion, Correction),
-                f"{now.criterion!r} matches the queries of a search with each other, so a score says nothing alone; "
-                "calibrate a criterion that corrects scores, e.g. csls",
-            )
-            require(
-                now.terms is not None or not now.criterion.needs_reference,
-                f"{now.criterion!r} was fitted without reference queries, so a score depends on the queries of its "
-                "search; calibrate after fit(items, reference=...)",
-            )
-            asked, own = self._opened("queries", queries, now.items.shape[1])
-            positives = known_answers(truth, len(asked), len(now.items), own, now.ids)
-            terms = tuple(term.to(asked.rows(0, 0).device) for term in now.terms or ())
-            correction = now.criterion.correction
-            found = Calibration.of(correction, asked, now.items, terms, positives, now.reference, seed)
-            tuned = 0 if now.tuned_by is None else int(np.isin(row_digests(asked), now.tuned_by).sum())
-            if tuned:
-                log.warning(
-                    "calibration: %d of %d queries, bit for bit, were given to tune, which chose what ranks their "
-                    "answers high: they are not like new queries; calibrate with others",
-                    *(tuned, len(asked)),
-                )
-            for sentence in found.no_better([rate for rate in RATES if needed(rate) <= len(found)]):
-                log.warning("calibration: %s", sentence)
-            self._fitted = replace(now, calibration=found)
+            if not isinstance(now.criterion_, Correction) or now.item_terms_ is None:
+                fail(f"criterion: without reference queries a score under {now.criterion_!r} depends on other queries")
+            asked, names = self._opened(now, queries)
+            positives = known_answers(truth, len(asked), len(now.items_), names, now.ids_)
+            terms = now.terms_on(asked.rows(0, 0).device)
+            found = Calibration.of(now.criterion_, asked, now.items_, terms, positives, now.reference_, seed)
+            self._fitted = replace(now, calibration_=found)
         return self
 
     @torch.no_grad()
@@ -328,44 +220,25 @@ class CorrectedSearch:
         p value is larger are cut: their values are -inf, their positions -1, their ids none. Returns tensors if queries
         are a tensor or a path, else numpy arrays. Raises InputError if this is not fitted, if the vectors do not fit or
         `normalize` refuses them, if k exceeds the items, if ids are asked of items that have none, without a
-        calibration, and for a rate that it cannot hold.
+        calibration, and for a rate that it does not allow.
         """
         now = self._require_fitted()
-        k = whole("k", self.k if k is None else k)
-        require(k <= len(now.items), f"k is {k}; expected at most {len(now.items)}, the number of items")
-        require(not return_ids or now.ids is not None, "return_ids: the items have no ids; fit(items, ids=...)")
-        if p_values or accept is not None:
-            require(
-                now.calibration is not None,
-                f"{'p_values' if p_values else 'accept'}: this search is not calibrated, or fit, tune, add, remove "
-                "or another normalize have changed it since; call calibrate(queries, truth)",
-            )
-        if accept is not None and now.calibration is not None:
-            now.calibration.require_rate(accept)
-        asked = self._few(queries, now.items.shape[1])
-        if asked is None:
-            queries = as_array("queries", queries)
-            asked = self._opened("queries", queries, now.items.shape[1])[0]
-        values, places = now.ranked(asked, k)
-        found: list[Tensor] = []
-        if now.calibration is not None and (p_values or accept is not None):
-            found.append(now.calibration.p_values(values[:, 0]))
+        require(not return_ids or now.ids_ is not None, "return_ids: the items have no ids; fit(items, ids=...)")
+        calibration: Any = now.calibration_
+        if calibration is None and (p_values or accept is not None):
+            fail("p_values, accept: not calibrated, or changed since; call calibrate(queries, truth)")
+        values, positions = now.search(self._opened(now, queries)[0], whole("k", self.k if k is None else k))
+        p = [calibration.p_values(values[:, 0])] if p_values else []
         if accept is not None:
-            cut = (found[0] > accept)[:, None].to(values.device)
-            values, places = values.masked_fill(cut, -torch.inf), places.masked_fill(cut, -1)
-        answer = given_back(queries, values, places, *found[: int(p_values)])
-        if not return_ids or now.ids is None:
-            return answer
-        ids = [[now.ids[place] for place in row if place >= 0] for row in answer[1].tolist()]
-        return answer[0], ids, *answer[2:]
+            cut = values[:, :1].double() <= calibration.threshold(accept)
+            values, positions = values.masked_fill(cut, -torch.inf), positions.masked_fill(cut, -1)
+        like = queries if isinstance(queries, str | Path | torch.Tensor) else np.empty(0)
+        found = given_back(like, values, positions, *p)
+        if not return_ids or now.ids_ is None:
+            return found
+        return found[0], [[now.ids_[row] for row in rows if row >= 0] for rows in positions.tolist()], *found[2:]
 
     @torch.no_grad()
-    def _among_items(self, k: int) -> tuple[Tensor, Tensor]:
-        """Values and positions (M, k) where each item asks, as it is held."""
-        now = self._require_fitted()
-        asked = as_vectors("queries", now.items.rows(0, len(now.items)), device=_usable(self.device))
-        return now.ranked(asked, k)
-
     def kneighbors(
         self, X: Any = None, n_neighbors: int | None = None, return_distance: bool = True
     ) -> tuple[np.ndarray, np.ndarray] | np.ndarray:
@@ -373,19 +246,35 @@ class CorrectedSearch:
 
         X: queries (Q, D); None: the items, each without itself. n_neighbors: None for the constructor's k. A distance
         is u - score, where u is the largest score that unit vectors can have under the correction; without `normalize`
-        or reference it is the largest score of the call. return_distance: False for the positions alone. Raises
+        or reference it is the largest score of the call. return_distance: False for the positions only. Raises
         InputError as `search`.
         """
-        self._require_fitted()
-        return kneighbors(self, X, self.k if n_neighbors is None else n_neighbors, return_distance)
+        now = self._require_fitted()
+        k = whole("n_neighbors", self.k if n_neighbors is None else n_neighbors)
+        rows, normalize = (now.items_.rows(0, len(now.items_)), False) if X is None else (X, now.normalize_)
+        asked = open_matrix("queries", rows, normalize, now.n_features_in_, self.device)[0]
+        values, positions = (side.cpu().numpy() for side in now.search(asked, k + (X is None)))
+        if X is None:  # an item is no neighbour of itself, wherever it ranks
+            own = positions == np.arange(len(positions))[:, None]
+            own[:, -1] |= ~own.any(axis=1)
+            values, positions = values[~own].reshape(-1, k), positions[~own].reshape(-1, k)
+        most = values.max()
+        if isinstance(now.criterion_, ItemBias) and now.normalize_ and now.item_terms_ is not None:
+            most = now.criterion_.scale - (float(now.item_terms_[0].min()) if now.item_terms_ else 0.0)
+        return (np.maximum(most - values, 0.0), positions) if return_distance else positions
 
     def kneighbors_graph(self, X: Any = None, n_neighbors: int | None = None, mode: str = "connectivity") -> Any:
         """A sparse matrix (Q, M) with an entry for each of the k best items: 1, or in mode "distance" its distance.
 
         Other arguments and errors: see `kneighbors`.
         """
-        self._require_fitted()
-        return kneighbors_graph(self, X, self.k if n_neighbors is None else n_neighbors, mode)
+        from scipy.sparse import csr_matrix
+
+        one_of("mode", mode, ("connectivity", "distance"))
+        distances, positions = self.kneighbors(X, n_neighbors)
+        data = np.ones(positions.size) if mode == "connectivity" else distances.astype(np.float64).ravel()
+        ends = np.arange(0, positions.size + 1, positions.shape[1])
+        return csr_matrix((data, positions.ravel(), ends), shape=(len(positions), len(self.items_)))
 
     def transform(self, X: Any) -> Any:
         """The sparse distances (Q, M) of queries (Q, D) to their k best items, for metric="precomputed"."""
@@ -396,218 +285,100 @@ class CorrectedSearch:
         return self.fit(X, y, **fit_params).transform(X)
 
     @torch.no_grad()
-    def add(self, items: Any, ids: Sequence[str] | None = None) -> Self:
-        """Add items (m, D), whose positions follow those there are; equal to `fit` on all at once, but for rounding.
+    def add(self, items: Any, ids: Sequence[Any] | None = None) -> Self:
+        """Add items (m, D), whose positions follow the others; equal to `fit` on all at once, but for rounding.
 
-        Their terms are computed from the stored reference. ids: required if the items have them, and refused if they
-        have none. Raises InputError if this is not fitted, for vectors or ids that do not fit, and if it has a
-        reference and an item's terms depend on the other items (as with Sinkhorn): fit anew.
+        Their terms are computed from the stored reference, and all items are then held in memory. ids: required if the
+        items have them, and refused if they have none. Raises InputError if this is not fitted, for vectors or ids that
+        do not fit, and if it has a reference and an item's terms depend on the other items (as with Sinkhorn).
         """
         with self._changing:
             now = self._require_fitted()
-            new, own = self._opened("items", items, now.items.shape[1])
-            ids = own if ids is None and now.ids is not None else ids
-            self._fitted = now.with_more(new, ids)
+            new, names = open_matrix("items", items, now.normalize_, now.n_features_in_, ids=ids)
+            require(
+                ids is None if now.ids_ is None else names is not None,
+                "ids: required if the items have ids, refused if they have none",
+            )
+            names = now.ids_ and [*now.ids_, *(names or ())]
+            terms = item_terms(now.criterion_, new, now.reference_)
+            terms = joined([now.item_terms_, terms]) if terms and now.item_terms_ else terms
+            rows = now.items_.rows(0, len(now.items_))
+            together = torch.cat([rows, new.rows(0, len(new)).to(rows)])
+            self._fitted = now.with_items(together, terms, names)
         return self
 
     @torch.no_grad()
-    def remove(self, ids: Sequence[str] | Sequence[int]) -> Self:
+    def remove(self, ids: Sequence[Any]) -> Self:
         """Remove items; those that follow move up. Equal to `fit` on the others, but for rounding.
 
         ids: of the items to remove; their positions if the items have no ids. Raises InputError if this is not fitted,
-        if an item is not there or named twice, if none would be left, and as `add` where terms depend on other items.
+        if an item is not there, if none would be left, and as `add` where terms depend on other items.
         """
         with self._changing:
-            self._fitted = self._require_fitted().without(ids)
+            now = self._require_fitted()
+            known = range(len(now.items_)) if now.ids_ is None else now.ids_
+            gone = {one if now.ids_ is None else str(one) for one in np.atleast_1d(ids).tolist()}
+            left = torch.tensor([row for row, one in enumerate(known) if one not in gone], dtype=torch.int64)
+            require(len(left) == len(known) - len(gone), "ids: some are not among the items")
+            terms = now.item_terms_ and tuple(term[left.to(term.device)] for term in now.item_terms_)
+            names = now.ids_ and [now.ids_[row] for row in left.tolist()]
+            self._fitted = now.with_items(now.items_.rows(0, len(known))[left], terms, names)
         return self
 
     def save(self, path: str | Path, overwrite: bool = False) -> None:
         """Write the fitted search to one safetensors file with a JSON header, atomically and without pickles.
 
-        The file holds the items and the reference as they are searched, float32 or float64. path: a name that ends in
-        .safetensors or has no suffix. overwrite: replace a file of that name. Raises InputError if this is not fitted,
-        if the name has another suffix or is taken, or if the criterion is not one of vsehub's own.
+        The file holds the items and the reference as they are searched, float32 or float64, and is made in memory.
+        path: a name that ends in .safetensors or has no suffix. overwrite: replace a file of that name. Raises
+        InputError if this is not fitted, if the name has another suffix or is taken, or if the criterion is not one of
+        vsehub's own.
         """
         now = self._require_fitted()
-        path = require_new_file(path, "a fitted search, a safetensors file,", SAVED, overwrite)
-        settings = {
-            "criterion": self._name(now.criterion),
-            "parameters": now.criterion.parameters(),
-            "k": int(self.k),
-            "normalize": self.normalize,
-        }
-        write_search(path, settings, now)
+        write_fitted(require_new_file(path, "a fitted search", (".safetensors",), overwrite), now, int(self.k))
 
     @classmethod
     def load(cls, path: str | Path, device: str | torch.device | None = None) -> Self:
         """The fitted search that `save` wrote; its items are mapped, not read.
 
         Nothing in the file runs: it names a criterion of vsehub and plain settings, which are checked as those of the
-        command line. Raises InputError if the file is missing, cut short, damaged, of another version or of something
-        else, and if it names another criterion or settings that the criterion refuses.
+        command line. Raises InputError if the file is missing, damaged, of another version or of something else.
         """
-        saved = read_search(path)
-        try:
-            found = cls(saved.criterion, saved.k, saved.normalize, plain_settings(saved.parameters), device)
-            criterion = found._checked()
-            items, seen = as_vectors("items", saved.items), None
-            if saved.reference is not None and saved.terms is not None:
-                seen = as_vectors("reference", saved.reference, device=_usable(device))
-                _require_terms(criterion, items, seen, saved.terms)
-            found._fitted = Fitted(
-                criterion,
-                items,
-                seen,
-                saved.terms,
-                saved.ids,
-                calibration=saved.calibration,
-            )
-        except InputError as error:
-            raise InputError(f"search: {path}: {error}") from error
+        fitted, k = read_fitted(path, device)
+        found = cls(fitted.criterion_, k, fitted.normalize_, None, device)
+        found._fitted = fitted
         return found
 
-    @torch.no_grad()
     def export(self, path: str | Path, kind: str = "flat", overwrite: bool = False) -> None:
         """Write a FAISS index whose ordinary inner-product search returns the corrected ranking.
 
-        path: a name that ends in .faiss, .index, .idx or .bin, or has no suffix; databases are filled by the command
-        `vsehub rerank index=`. kind: "flat" is exact, "ivf" and "hnsw" are approximate. overwrite: replace files of
-        that name. `vsehub.serving.load_index` reads the file, and `usage_note` says how
-        FAISS searches it without vsehub. Raises InputError without a reference or FAISS, if the name has another suffix
-        or is taken, and if the criterion is not one number an item.
+        kind: see `serving.build_index`. `vsehub.serving.load_index` reads the file, and `usage_note` says how FAISS
+        searches it without vsehub. Raises InputError without a reference or FAISS, if the name has another suffix or is
+        taken, and if the criterion is not one number an item.
         """
         now = self._require_fitted()
-        path = require_new_file(path, "a FAISS index", EXPORTED, overwrite)
-        require(
-            now.terms is not None or not now.criterion.needs_reference,
-            "export needs a correction that applies to any query, and this one was fitted without reference queries: "
-            "fit(items, reference=...) with queries such as training captions",
-        )
-        criterion = now.criterion
-        if not isinstance(criterion, ItemBias):
-            fail(
-                f"{criterion!r} does not subtract one number from an item's scores, which is all that an index can "
-                "hold: take csls, is, nnn, dn or sinkhorn, or search with CorrectedSearch"
-            )
-        bias = now.terms[0] if now.terms else torch.zeros(len(now.items))
-        index = build_index(now.items, bias, criterion.scale, kind)
-        index.save(path)
+        path = require_new_file(path, "a FAISS index", (".faiss", ".index"), overwrite)
+        if not isinstance(now.criterion_, ItemBias) or now.item_terms_ is None:
+            fail(f"criterion: {now.criterion_!r} is not one number for each item, or was fitted without a reference")
+        bias = now.item_terms_[0] if now.item_terms_ else torch.zeros(len(now.items_))
+        build_index(now.items_, bias, now.criterion_.scale, kind).save(path)
 
-    def _checked(self) -> Criterion:
-        """The criterion. Raises InputError for arguments of the constructor that are not possible."""
-        whole("k", self.k)
-        boolean("normalize", self.normalize, or_none=True)
-        _usable(self.device)
-        if isinstance(self.criterion, Criterion):
-            require(
-                self.parameters is None,
-                f"parameters are those of a criterion given by name, but criterion is {self.criterion!r}; give them to "
-                "the criterion itself",
-            )
-            return self.criterion
-        require(
-            isinstance(self.criterion, str),
-            f"criterion is {self.criterion!r}; expected a name, such as 'csls', or an object, such as CSLS(k=10)",
-        )
-        require(
-            self.parameters is None or isinstance(self.parameters, Mapping),
-            f"parameters is {self.parameters!r}; expected settings of the criterion by name, such as {{'k': 5}}",
-        )
-        return named_criterion(self.criterion, self.parameters or {})
-
-    def _opened(self, name: str, vectors: Any, columns: int | None = None) -> tuple[VectorSource, list[str] | None]:
-        """Vectors that were looked through, and the ids that their file has."""
-        device = None if name == "items" else _usable(self.device)
-        if isinstance(vectors, VectorSource):
-            return as_vectors(name, vectors, columns, device), vectors.ids if isinstance(vectors, VectorFile) else None
-        vectors = as_array(name, vectors)
-        file = open_vectors(vectors, name, normalize=self.normalize)
-        source = as_vectors(name, file, columns, device)
-        look_through(file)
-        if not isinstance(vectors, str | Path) and not self.normalize:
-            source = as_vectors(name, vectors, columns, device)  # not copied, and float64 stays float64
-        return hold_items(source) if name == "items" else source, file.ids
-
-    def _few(self, queries: Any, columns: int) -> VectorSource | None:
-        """A few queries (b, D) of the usual form, checked in microseconds; None: `_opened` says what is amiss."""
-        plain = isinstance(queries, np.ndarray | Tensor) and self.device is None
-        if not plain or queries.ndim != 2 or not 0 < len(queries) <= FEW_QUERIES or queries.shape[1] != columns:
-            return None
-        rows = few_checked(queries, self.normalize)
-        return None if rows is None else as_vectors("queries", rows)
+    def _opened(self, now: Fitted, queries: Any) -> tuple[VectorSource, list[str] | None]:
+        """Checked queries, and the ids of their file."""
+        return open_matrix("queries", queries, now.normalize_, now.n_features_in_, self.device)
 
     def _require_fitted(self) -> Fitted:
         if self._fitted is None:
             fail(f"this {type(self).__name__} is not fitted yet; call fit(items, reference=...)")
         return self._fitted
 
-    def _name(self, criterion: Criterion) -> str:
-        """The name under which a criterion is built again. Raises InputError if it is not one of vsehub's."""
-        settings = criterion.parameters()
-        names = _components().choices(GROUP)
-        for name in sorted(names, key=lambda one: one != self.criterion):
-            built = named_criterion(name, {})
-            if _kinds(built) == _kinds(criterion) and built.parameters().keys() == settings.keys():
-                return name
-        fail(
-            f"{criterion!r} is no criterion of vsehub, and a file may not name other code: export an index, or "
-            f"take one of {', '.join(names)}"
-        )
 
+def named_criterion(name: str | Criterion, parameters: Mapping[str, Any]) -> Criterion:
+    """The criterion of a yaml file, or the given one, with some settings changed.
 
-def _components() -> Components:
-    return Components([conf_folder()])
-
-
-def named_criterion(name: str, parameters: Mapping[str, Any]) -> Criterion:
-    """The criterion of a yaml file with some settings changed; in a chain those of the step that has them.
-
-    Raises InputError for a name without a file and for settings that the criterion does not take.
+    Raises InputError for other names and settings.
     """
-    components = _components()
-    node = components.node(GROUP, name)
-    known: dict[str, None] = {}
-
-    def changed(one: Mapping[str, Any]) -> dict[str, Any]:
-        if "steps" in one:
-            return {TARGET: one[TARGET], "steps": [changed(step) for step in one["steps"]]}
-        own = inspect.signature(components.find(GROUP, one)).parameters
-        known.update(dict.fromkeys(own))
-        return {**one, **{key: value for key, value in parameters.items() if key in own}}
-
-    built = changed(node)
-    for key in parameters:
-        require(
-            key in known,
-            f"parameters: {name} has no setting {key!r}{nearest(str(key), known)}; its settings: "
-            f"{', '.join(known) or 'none'}",
-        )
-    criterion: Criterion = components.build(GROUP, built)
+    if isinstance(name, Criterion):
+        return name.with_parameters(**parameters)
+    components = Components([conf_folder()])
+    criterion: Criterion = components.build(GROUP, {**components.node(GROUP, name), **parameters})
     return criterion
-
-
-def _kinds(criterion: Criterion) -> tuple[type, ...]:
-    return type(criterion), type(criterion.correction), type(criterion.matching)
-
-
-def plain_settings(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Settings as they were before they were JSON, whose keys are texts: a value for each k has whole numbers."""
-
-    def whole_keys(values: dict[str, Any]) -> dict[str | int, Any]:
-        return {int(key) if key.isdecimal() and len(key) < 10 else key: value for key, value in values.items()}
-
-    return {name: whole_keys(value) if isinstance(value, dict) else value for name, value in parameters.items()}
-
-
-def _require_terms(criterion: Criterion, items: VectorSource, reference: VectorSource, terms: Terms) -> None:
-    """Raise InputError unless terms are as many and of the kind that the criterion makes, of one item here."""
-    require(criterion.inductive, f"{criterion!r} takes no reference, but the file has one")
-    wanted = fit_all([criterion.correction], as_vectors("items", items.rows(0, 1)), reference)[0]
-    require(
-        [term.is_floating_point() for term in terms] == [term.is_floating_point() for term in wanted],
-        f"the file has {len(terms)} terms of an item; {criterion!r} makes {len(wanted)}, of other kinds",
-    )
-
-
-def _usable(device: Any) -> torch.device | None:
-    return None if device is None else usable_device(device)

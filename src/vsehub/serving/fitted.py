@@ -1,155 +1,151 @@
-"""The state of a fitted search: what it ranks with, and the same with items that come or go."""
+"""A fitted search: what it ranks with, and the safetensors file that holds it.
 
+The file has vectors, terms, ids and calibration scores as arrays, the rest as JSON in its header. Reading it runs no
+code: a criterion is one of vsehub's own, and its settings are checked as those of the command line.
+"""
+
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 from torch import Tensor
 
-from vsehub.checks import require
-from vsehub.criteria.base import Criterion, Terms, fit_all, joined
-from vsehub.criteria.choose import Choice, Tried
+from vsehub.checks import InputError, existing, require
+from vsehub.components import TARGET, Components, conf_folder
+from vsehub.criteria.base import Correction, Criterion, Terms, finite_terms, fit_all
+from vsehub.criteria.chain import Chain
+from vsehub.criteria.choose import Tried
+from vsehub.data.truth import distinct_ids
+from vsehub.data.vectors.readers import read_safetensors
+from vsehub.io.arrays import DAMAGE
+from vsehub.io.files import atomic
 from vsehub.neighbors.screened import KeptItems
-from vsehub.neighbors.vectors import BLOCK, Chosen, Concatenated, VectorSource, as_vectors
+from vsehub.neighbors.vectors import VectorSource, as_vectors, usable_device
 from vsehub.serving.calibration import Calibration
-from vsehub.serving.given import checked_ids
+
+GROUP, FORMAT = "criterion", "vsehub search 4"
+_DAMAGE: tuple[type[Exception], ...] = (SafetensorError, KeyError, TypeError, AttributeError, *DAMAGE)
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """What a `CorrectedSearch` searches; it never changes, so that searches and changes can run side by side.
+    """What a `CorrectedSearch` ranks with. It never changes: a change of the search puts another in its place.
 
-    criterion; items (M, D); reference (R, D) and terms (M,), None without a reference; ids, M texts or None; tried,
-    what `tune` looked at, or None; calibration of these items under this criterion, or None; tuned_by, the
-    digests of the queries with answers that `tune` was given, or None.
+    `criterion_`: the `Criterion`, after `tune` with the settings chosen. `items_` (M, D), `reference_` (R, D): read in
+    blocks; None without a reference. `item_terms_`: the criterion's terms (M,) of the items; None if they are
+    estimated anew from the queries of each search. `ids_`: M texts, or None. `normalize_`: that of `fit`. `tried_`: all
+    candidates of `tune` with their mean reciprocal rank and R@1; None before it. `calibration_`: None before
+    `calibrate`, and after other changes. Raises InputError for ids that repeat or are not as many as the items.
     """
 
-    criterion: Criterion
-    items: VectorSource
-    reference: VectorSource | None
-    terms: Terms | None
-    ids: list[str] | None
-    tried: Sequence[Tried] | None = None
-    calibration: Calibration | None = None
-    tuned_by: np.ndarray | None = None
+    criterion_: Criterion
+    items_: VectorSource
+    reference_: VectorSource | None
+    item_terms_: Terms | None
+    ids_: list[str] | None
+    normalize_: bool | None
+    tried_: Sequence[Tried] | None = None
+    calibration_: Calibration | None = None
 
-    @cached_property
-    def searched(self) -> VectorSource:
-        """The items as they are searched; they stay rounded from one search to the next."""
-        return KeptItems(self.items)
+    def __post_init__(self) -> None:
+        names = self.items_ if self.ids_ is None else self.ids_
+        sizes = {len(self.items_), len(names), *map(len, self.item_terms_ or ())}
+        require(len(sizes) == 1, f"ids, terms: expected one for each of {len(self.items_)} items")
+        distinct_ids("ids", self.ids_ or ())
 
-    def ranked(self, asked: VectorSource, k: int) -> tuple[Tensor, Tensor]:
+    @property
+    def n_features_in_(self) -> int:
+        """The dimension D."""
+        return self.items_.shape[1]
+
+    def terms_on(self, device: torch.device) -> Terms:
+        """The terms of the items, on a device."""
+        return tuple(term.to(device) for term in self.item_terms_ or ())
+
+    def search(self, queries: VectorSource, k: int) -> tuple[Tensor, Tensor]:
         """Values and positions (Q, k) of queries."""
-        criterion, correction, device = self.criterion, self.criterion.correction, asked.rows(0, 0).device
-        alone = criterion is correction and not correction.needs_reference
-        if self.terms is None and not alone:
-            return criterion.search(asked, self.searched, None, k)
-        terms = tuple(term.to(device) for term in self.terms or ())
-        return correction.search_fitted(asked, self.searched, terms, k)
+        if self.item_terms_ is None:
+            return self.criterion_.search(queries, self.items_, None, k)
+        terms = self.terms_on(queries.rows(0, 0).device)
+        return self.criterion_.correction.search_fitted(queries, self.items_, terms, k)
 
-    def tuned(self, choice: Choice, tuned_by: np.ndarray) -> Self:
-        """The same under the chosen criterion. tuned_by: see the class."""
-        criterion = choice.criterion
-        terms = None if self.reference is None else fit_all([criterion], self.items, self.reference)[0]
-        tuned = replace(self, criterion=criterion, terms=terms, tried=choice.tried, calibration=None)
-        return replace(tuned, tuned_by=tuned_by)
+    def with_items(self, rows: Tensor, terms: Terms | None, ids: list[str] | None) -> Self:
+        """The same with other items (M, D), their terms and ids, and no calibration.
 
-    def with_more(self, new: VectorSource, ids: Sequence[str] | None = None) -> Self:
-        """The same with items (m, D) after those there are. Raises InputError as `add`."""
-        everyone = _with_ids(self.ids, ids, len(new))
-        terms = self.terms
-        if terms is not None and self.reference is not None:
-            self._require_independent("add")
-            terms = joined([terms, *fit_all([self.criterion.correction], new, self.reference)])
-        return replace(self, items=_appended(self.items, new), terms=terms, ids=everyone, calibration=None)
-
-    def without(self, ids: Sequence[str] | Sequence[int]) -> Self:
-        """The same without some items. Raises InputError as `remove`."""
-        gone = _places(ids, self.ids, len(self.items))
-        require(len(gone) < len(self.items), f"remove: all {len(gone)} items were named; expected some to be left")
-        stay = torch.ones(len(self.items), dtype=torch.bool)
-        stay[gone] = False
-        left, terms = stay.nonzero()[:, 0], self.terms
-        if terms is not None and self.reference is not None:
-            self._require_independent("remove")
-            terms = tuple(term[left.to(term.device)] for term in terms)
-        names = None if self.ids is None else [self.ids[place] for place in left.tolist()]
-        return replace(self, items=_remaining(self.items, stay), terms=terms, ids=names, calibration=None)
-
-    def _require_independent(self, change: str) -> None:
-        """Raise InputError for a criterion under which the terms of an item depend on the other items."""
+        Raises InputError for ids that repeat, and if the items' terms depend on each other.
+        """
         require(
-            self.criterion.correction.independent,
-            f"{change}: under {self.criterion!r} an item's terms depend on the other items; fit anew with all items",
+            self.reference_ is None or self.criterion_.correction.independent,
+            f"criterion: under {self.criterion_!r} an item's terms depend on the other items; fit anew with all items",
         )
+        items = KeptItems(as_vectors("items", rows))
+        return replace(self, items_=items, item_terms_=terms, ids_=ids, calibration_=None)
 
 
-def _parts(items: VectorSource) -> list[VectorSource]:
-    return list(items.parts) if isinstance(items, Concatenated) else [items]
+def item_terms(criterion: Criterion, items: VectorSource, reference: VectorSource | None) -> Terms | None:
+    """The terms of the items; None if they depend on the queries of each search."""
+    if reference is not None:
+        return fit_all([criterion.correction], items, reference)[0]
+    return () if isinstance(criterion, Correction) and not criterion.needs_reference else None
 
 
-def _appended(items: VectorSource, new: VectorSource) -> Concatenated:
-    """Items and new ones. Small blocks grow together: n additions leave about log2(n) blocks to look through."""
-    parts = [*_parts(items), new]
-    while len(parts) > 1 and len(parts[-2]) < 2 * len(parts[-1]) and len(parts[-2]) + len(parts[-1]) <= BLOCK:
-        last = Concatenated(parts[-2:])
-        parts[-2:] = [as_vectors("items", last.rows(0, len(last)))]
-    return Concatenated(parts)
-
-
-def _remaining(items: VectorSource, stay: Tensor) -> VectorSource:
-    """The items (M, D) for which `stay` (M,) is true; blocks of which nothing is removed are the same."""
-    left: list[VectorSource] = []
-    first = 0
-    for part in _parts(items):
-        here = stay[first : first + len(part)]
-        first += len(part)
-        if here.all():
-            left.append(part)
-        elif here.any():
-            chosen = Chosen(part, here.nonzero()[:, 0].tolist())
-            small = len(part) <= BLOCK
-            left.append(as_vectors("items", chosen.rows(0, len(chosen))) if small else chosen)
-    return Concatenated(left)
-
-
-def _places(ids: Any, known: list[str] | None, count: int) -> Tensor:
-    """The positions (n,) of items that are named by their ids, or by their positions if they have no ids."""
-    listed = isinstance(ids, list | tuple | np.ndarray | Tensor)
-    given = list(ids.tolist() if isinstance(ids, np.ndarray | Tensor) else ids) if listed else []
-    wanted = [one.item() if isinstance(one, np.generic) else one for one in given]
-    kind, what = (
-        (str, "ids, texts") if known is not None else (int, "positions, whole numbers, since items have no ids")
-    )
+def criterion_settings(criterion: Criterion) -> dict[str, Any]:
+    """The class of a criterion of vsehub and its settings. Raises InputError for a class of others."""
+    settings: dict[str, Any] = {TARGET: f"vsehub.criteria.{type(criterion).__name__}"}
     require(
-        listed and len(wanted) > 0 and all(isinstance(one, kind) and not isinstance(one, bool) for one in wanted),
-        f"remove: {ids!r:.60} was given; expected a list of {what}",
+        Components([conf_folder()]).find(GROUP, settings) is type(criterion),
+        f"criterion: {criterion!r} is not of vsehub, and a file names no other code",
     )
-    require(len(set(wanted)) == len(wanted), "remove: an item is named twice; name each once")
-    asked = set(wanted)
-    if known is not None:
-        places = [place for place, one in enumerate(known) if one in asked]
-        absent = sorted(asked.difference(known[place] for place in places))
-    else:
-        places = [one for one in wanted if 0 <= one < count]
-        absent = sorted(asked.difference(places))
-    require(not absent, f"remove: {len(absent)} of {len(wanted)} are not among the items, {absent[:1]} for example")
-    return torch.tensor(places)
+    steps = [criterion_settings(step) for step in criterion.steps] if isinstance(criterion, Chain) else []
+    return settings | ({"steps": steps} if steps else criterion.parameters())
 
 
-def _with_ids(known: list[str] | None, ids: Sequence[str] | None, rows: int) -> list[str] | None:
-    """The ids of all items when these are added."""
-    require(
-        (ids is None) == (known is None),
-        "ids: the items that are there have "
-        + ("none; leave ids out, or fit with ids" if known is None else "ids; give one for each new item too"),
-    )
-    if ids is None or known is None:
-        return None
-    new = checked_ids(ids, rows)
-    there = set(new).intersection(known)
-    require(not there, f"ids: {sorted(there)[:1]} are there already; remove them first, or give others")
-    return [*known, *new]
+def write_fitted(path: Path, fitted: Fitted, k: int) -> None:
+    """Write a fitted search atomically. k: the number of items that a search returns."""
+    settings = {"criterion": criterion_settings(fitted.criterion_), "k": k, "normalize": fitted.normalize_}
+    text = json.dumps(settings)
+    require(json.loads(text) == settings, f"criterion: settings of {fitted.criterion_!r} cannot be stored as JSON")
+    tensors = {f"terms.{place}": term for place, term in enumerate(fitted.item_terms_ or ())}
+    for name, vectors in (("items", fitted.items_), ("reference", fitted.reference_)):
+        if vectors is not None:
+            tensors[name] = vectors.rows(0, len(vectors))
+    if fitted.calibration_ is not None:
+        tensors |= vars(fitted.calibration_)
+    arrays = {name: np.ascontiguousarray(tensor.detach().cpu().numpy()) for name, tensor in tensors.items()}
+    if fitted.ids_ is not None:
+        arrays["ids"] = np.frombuffer(json.dumps(fitted.ids_).encode(), np.uint8)
+    with atomic(path) as handle:
+        handle.write(save(arrays, {"format": FORMAT, "settings": text}))
+
+
+def read_fitted(path: str | Path, device: str | torch.device | None = None) -> tuple[Fitted, int]:
+    """The fitted search in a file, its vectors mapped, and k. Raises InputError for other or damaged files."""
+    path = existing("search", path, "Give the file that `CorrectedSearch.save` wrote")
+    try:
+        with safe_open(path, framework="np") as file:
+            metadata = file.metadata() or {}
+            require(metadata.get("format") == FORMAT, f"its format is {metadata.get('format')!r:.60}, not {FORMAT!r}")
+            names = set(file.keys())
+            arrays = {name: file.get_tensor(name) for name in names - {"items", "reference"}}
+        settings = json.loads(metadata["settings"])
+        criterion = Components([conf_folder()]).build(GROUP, settings["criterion"])
+        items, reference = as_vectors("items", read_safetensors(path, "items")[0]), None
+        terms = item_terms(criterion, items, None)
+        if "reference" in names:
+            stored = read_safetensors(path, "reference")[0]
+            place = None if device is None else usable_device(device)
+            reference = as_vectors("reference", stored, items.shape[1], place)
+            ordered = sorted(name for name in names if name.startswith("terms."))
+            terms = finite_terms(tuple(torch.from_numpy(arrays[name]) for name in ordered))
+        ids = json.loads(arrays["ids"].tobytes()) if "ids" in names else None
+        scores = [torch.from_numpy(arrays[name]) for name in ("null_scores", "best_scores") if name in names]
+        state = criterion, KeptItems(items), reference, terms, ids, settings["normalize"]
+        return Fitted(*state, calibration_=Calibration(*scores) if scores else None), settings["k"]
+    except _DAMAGE as error:
+        raise InputError(f"search: {path} is not a fitted search: {error}") from error

@@ -217,13 +217,16 @@ def look_through(vectors: VectorFile, begin: int = 0) -> Norms:
     return measured
 
 
-def few_checked(vectors: np.ndarray | Tensor, normalize: bool | None) -> Tensor | None:
+def few_checked(vectors: object, normalize: bool | None) -> Tensor | None:
     """A copy of a few rows (b, D) as a search takes them; None where `look_through` would refuse or convert them.
 
-    normalize: see `VectorFile`. Only float32 rows on the CPU are looked at.
+    normalize: see `VectorFile`. Only arrays and tensors of at most 32 float32 rows on the CPU are looked at.
     """
-    if vectors.dtype not in (np.float32, torch.float32) or (
-        isinstance(vectors, Tensor) and (vectors.device.type != "cpu" or vectors.layout != torch.strided)
+    if (
+        not isinstance(vectors, np.ndarray | Tensor)
+        or vectors.dtype not in (np.float32, torch.float32)
+        or (vectors.ndim != 2 or not 0 < len(vectors) <= 32 or vectors.shape[1] == 0)
+        or (isinstance(vectors, Tensor) and (vectors.device.type != "cpu" or vectors.layout != torch.strided))
     ):
         return None
     rows = np.array(vectors.detach().numpy() if isinstance(vectors, Tensor) else vectors, order="C")
