@@ -120,8 +120,8 @@ def test_what_encode_refuses(run, frozen, trained, run_here, tmp_path):
         ((best, "images=absent.npy", "out=new"), "absent.npy"),
         ((best, "texts=short.npy", "out=new"), "has vectors of 8 numbers, but"),
         ((best, "texts=zero.npy", "out=new"), "zero.npy"),
-        ((captions, given, "out=new"), "was trained on images that are arrays (3, 64, 64), not vectors"),
-        ((captions, f"texts={frozen / 'texts.npy'}", "out=new"), "was trained on texts that are captions, not vectors"),
+        ((captions, given, "out=new"), "was trained on images of shape (3, 64, 64)"),
+        ((captions, f"texts={frozen / 'texts.npy'}", "out=new"), "was trained on texts of shape None"),
     ):
         assert message in run_here("encode", *arguments, status=2), arguments
         assert not (tmp_path / "new").exists()

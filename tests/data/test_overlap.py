@@ -70,7 +70,7 @@ def test_picture_files(tmp_path):
     files.append(tmp_path / "copy.bmp")
     shutil.copy(files[2], files[-1])
     train, test = (
-        Pictures(some, contents=np.array([inspect(one)[0] for one in some], "S32"))
+        Pictures(some, contents=np.array([inspect(one)[0] for one in some], "S64"))
         for some in ([*map(str, files[:3])], [*map(str, files[3:])])
     )
     assert shared(split(train, texts(0)), split(test, texts(1))) == Shared(1, 0)

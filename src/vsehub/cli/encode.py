@@ -37,41 +37,30 @@ def encode(cfg: DictConfig) -> None:
     from vsehub.cli.nodes import components
     from vsehub.data.vectors.embeddings import look_through, open_vectors
     from vsehub.evaluation.trained import TrainedModel
+    from vsehub.io.files import write_text
 
     model = TrainedModel(cfg.checkpoint, components(cfg.trust), batch_size=cfg.eval_batch_size)
     files = {side: open_vectors(path, side, normalize=False) for side, path in given.items()}
+    require(
+        model.similarity.inner_product,
+        f"checkpoint: the scores of {type(model.similarity).__name__} in {model.path} are no inner products of vectors",
+    )
     for side, vectors in files.items():
-        require_encodable(model, side, vectors)
+        shape = model.model.image_shape if side == "images" else model.model.text_shape
+        require(
+            vectors.shape[1:] == shape,
+            f"{vectors} has vectors of {vectors.shape[1]} numbers, but {model.path} was trained on {side} of shape "
+            f"{shape}, or on captions (None); encode pictures and captions from Python: vsehub.load",
+        )
         look_through(vectors)
     ids = {side: f"{side.removesuffix('s')}_ids.txt" for side, vectors in files.items() if vectors.ids is not None}
     output.begin([*(f"{side}.npy" for side in files), *ids.values()])
     for side, vectors in files.items():
         dim = write_encoded(model, side, vectors, output / f"{side}.npy")
         if side in ids:
-            write_ids(vectors, output / ids[side])
+            write_text(output / ids[side], "".join(f"{one}\n" for one in vectors.ids or ()))
         print(f"{side}: {len(vectors):,} unit vectors of {dim} numbers in {output / f'{side}.npy'}")
     output.finish()
-
-
-def require_encodable(model: "TrainedModel", side: str, vectors: "VectorFile") -> None:
-    """Raise InputError unless the model was trained on vectors of this size on this side, and gives vectors."""
-    name = type(model.similarity).__name__
-    require(
-        model.similarity.inner_product,
-        f"checkpoint: {model.path} was trained with {name}, whose scores are no inner products of vectors",
-    )
-    shape = model.model.image_shape if side == "images" else model.model.text_shape
-    require(
-        shape is not None and len(shape) == 1,
-        f"{side}: {model.path} was trained on {side} that are {'captions' if shape is None else f'arrays {shape}'}, "
-        "not vectors; encode those from Python: vsehub.load",
-    )
-    assert shape is not None  # checked above
-    require(
-        vectors.shape[1] == shape[0],
-        f"{vectors} has vectors of {vectors.shape[1]} numbers, but {model.path} was trained on {shape[0]}; give "
-        f"vectors of the model that gave those of its training",
-    )
 
 
 def write_encoded(model: "TrainedModel", side: str, vectors: "VectorFile", path: Path) -> int:
@@ -80,21 +69,14 @@ def write_encoded(model: "TrainedModel", side: str, vectors: "VectorFile", path:
 
     from vsehub.io.files import atomic
 
-    one = model.encode_images if side == "images" else model.encode_texts
+    encode_rows = model.encode_images if side == "images" else model.encode_texts
     dim = 0
     with atomic(path) as handle:
         for first, rows in vectors.blocks():
-            block = model.similarity.vectors(one(rows)).float().cpu().numpy()
+            block = model.similarity.vectors(encode_rows(rows)).float().cpu().numpy()
             if first == 0:
                 dim = block.shape[1]
                 header = {"descr": "<f4", "fortran_order": False, "shape": (len(vectors), dim)}
                 np.lib.format.write_array_header_1_0(handle, header)
             handle.write(block.astype("<f4").tobytes())
     return dim
-
-
-def write_ids(vectors: "VectorFile", path: Path) -> None:
-    """Write the ids of a file of vectors, one per line."""
-    from vsehub.io.files import write_text
-
-    write_text(path, "".join(f"{one}\n" for one in vectors.ids or ()))

@@ -95,25 +95,26 @@ def plan_features(cfg: DictConfig, source: "Source", device: "torch.device") -> 
     from vsehub.extraction.chunks import Work
     from vsehub.extraction.layouts import captions_each, first_captions, write_features
 
-    shape, loaded = (), {split: source.load(split) for split in cfg.splits}
-    for split, one in loaded.items():
-        require(one.written, f"{split}: the data's texts are vectors; choose data of captions, such as data=karpathy")
-        shape = one.images.shape[1:]
+    shape: tuple[int, ...] = ()
+    loaded = {split: source.load(split) for split in cfg.splits}
+    for split, part in loaded.items():
+        require(part.written, f"{split}: the data's texts are vectors; choose data of captions, such as data=karpathy")
+        shape = part.images.shape[1:]
     encoder = build("image_encoder", cfg.image_encoder, cfg.trust, image_shape=list(shape), dim=1).eval().to(device)
     require(
         isinstance(encoder, ImageBackbone),
         f"{type(encoder).__name__} is not a pretrained network; give image_encoder=resnet152, vgg19, "
         "inception_resnet_v2, torchvision, timm, or open_clip or hf for vectors of a joint space",
     )
-    loaded = {split: one.with_own_captions() for split, one in loaded.items()}
+    loaded = {split: part.with_own_captions() for split, part in loaded.items()}
     each, backbone = captions_each(loaded, cfg.captions), encoder.backbone
-    splits = {split: first_captions(one, each) for split, one in loaded.items()}
+    splits = {split: first_captions(part, each) for split, part in loaded.items()}
     model = {"library": backbone.library, "model": backbone.model, "weights": backbone.weights_hash()}
     return Plan(
         splits,
         {
-            split: Work(one.images, lambda rows: encoder.features(torch.tensor(rows, device=device)), one.name_of)
-            for split, one in splits.items()
+            split: Work(part.images, lambda rows: encoder.features(torch.tensor(rows, device=device)), part.name_of)
+            for split, part in splits.items()
         },
         model | {"regions": encoder.side, "normalisation": backbone.mean_std},
         write_features,
@@ -123,8 +124,6 @@ def plan_features(cfg: DictConfig, source: "Source", device: "torch.device") -> 
 
 def plan_vectors(cfg: DictConfig, source: "Source", device: "torch.device") -> Plan:
     """Vectors of pictures and captions in the space of a joint model, in clip-retrieval's layout."""
-    import torch.nn.functional as F
-
     from vsehub.evaluation.zero_shot import ZeroShot
     from vsehub.extraction.chunks import Work
     from vsehub.extraction.layouts import first_captions, write_vectors
@@ -140,10 +139,10 @@ def plan_vectors(cfg: DictConfig, source: "Source", device: "torch.device") -> P
         if cfg.captions is not None and loaded.pairs is None:
             splits[split] = loaded = first_captions(loaded, cfg.captions)
         work[f"{split}-images"] = Work(
-            loaded.images, lambda rows: F.normalize(model.encode_images(rows), dim=-1), loaded.name_of
+            loaded.images, lambda rows: model.similarity.vectors(model.encode_images(rows)), loaded.name_of
         )
         work[f"{split}-texts"] = Work(
-            loaded.captions, lambda rows: F.normalize(model.encode_texts(rows), dim=-1), loaded.text_of
+            loaded.captions, lambda rows: model.similarity.vectors(model.encode_texts(rows)), loaded.text_of
         )
     return Plan(
         splits,

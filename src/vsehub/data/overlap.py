@@ -35,7 +35,7 @@ def shared(a: CaptionedImages, b: CaptionedImages) -> Shared:
     """The numbers of images and captions of `b` whose content is also in `a`.
 
     Stored features and pixels are compared by 64-bit hashes of their rows, which are read once in blocks, picture
-    files by 128-bit hashes of their bytes. Captions are compared as strings, vectors
+    files by the SHA-256 of their bytes. Captions are compared as strings, vectors
     like features. Images of different kinds or types have nothing in common.
     """
     return _compared(_Content(a), _Content(b))

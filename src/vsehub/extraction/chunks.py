@@ -32,10 +32,10 @@ def begin(folder: Path, settings: Mapping[str, Any], overwrite: bool) -> None:
 
     Raises InputError if there are chunks of other settings and `overwrite` is false.
     """
-    wanted, found = json.loads(json.dumps(settings)), read_object(folder / SETTINGS)
-    other = [key for key in wanted if found.get(key) != wanted[key]]
+    wanted, before = json.loads(json.dumps(settings)), read_object(folder / SETTINGS)
+    other = [key for key in wanted if before.get(key) != wanted[key]]
     require(
-        overwrite or not found or not other,
+        overwrite or not before or not other,
         f"{folder} holds unfinished work with another {listed(other)}. Give that command again to finish it, another "
         "out=FOLDER, or overwrite=true to discard it",
     )
@@ -56,8 +56,8 @@ def compute(folder: Path, name: str, work: Work, size: int, dtype: torch.dtype) 
     chunks = ahead(work.rows[start : start + size] for start in missing)
     with without_tf32():
         for start, chunk in zip(missing, bar(f"computing {name}", chunks, len(missing)), strict=True):
-            found = np.ascontiguousarray(work.function(chunk).to(dtype).cpu())
-            flat = found.reshape(len(found), -1)
+            result = np.ascontiguousarray(work.function(chunk).to(dtype).cpu())
+            flat = result.reshape(len(result), -1)
             unusable = start + np.flatnonzero(~np.isfinite(flat).all(axis=1) | ~flat.any(axis=1))
             require(
                 len(unusable) == 0,
@@ -65,7 +65,7 @@ def compute(folder: Path, name: str, work: Work, size: int, dtype: torch.dtype) 
                 "values or only zeros. Look at these rows and at the weights; try dtype=float32 and precision=32",
             )
             with atomic(paths[start]) as file:
-                np.save(file, found)
+                np.save(file, result)
     return list(paths.values())
 
 

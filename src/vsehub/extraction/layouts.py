@@ -77,7 +77,8 @@ def write_features(folder: Path, splits: Mapping[str, CaptionedImages], chunks: 
     for split, loaded in splits.items():
         features, captions, ids = (folder / name for name in feature_files([split]))
         join(chunks[split], len(loaded.images), features)
-        write_text(captions, "".join(f"{' '.join(one.split())}\n" for one in loaded.captions))
+        texts = [loaded.text_of(row) for row in range(len(loaded.captions))]
+        write_text(captions, "".join(f"{' '.join(text.split())}\n" for text in texts))
         if loaded.names is not None:
             write_text(ids, "".join(f"{name}\n" for name in loaded.names))
 
@@ -90,7 +91,8 @@ def write_vectors(folder: Path, splits: Mapping[str, CaptionedImages], chunks: C
     ids = image_ids(splits)
     for number, (split, loaded) in enumerate(splits.items()):
         keys = [f"{split}-{row}" for row in range(len(loaded.captions))]
-        columns = {"images": {"image_path": ids[split]}, "texts": {"key": keys, "caption": list(loaded.captions)}}
+        captions = [loaded.text_of(row) for row in range(len(keys))]
+        columns = {"images": {"image_path": ids[split]}, "texts": {"key": keys, "caption": captions}}
         for side, table in columns.items():
             vectors, metadata = _shard(side, number)
             for name in (vectors, metadata):
@@ -106,10 +108,10 @@ def write_vectors(folder: Path, splits: Mapping[str, CaptionedImages], chunks: C
 def image_ids(splits: Mapping[str, CaptionedImages]) -> dict[str, list[str]]:
     """The ids of the images of each split: their names, after the split and the row if names repeat."""
     names = {split: [loaded.name_of(row) for row in range(len(loaded.images))] for split, loaded in splits.items()}
-    every = [name for own in names.values() for name in own]
+    every = [name for split in names.values() for name in split]
     if len(set(every)) == len(every):
         return names
-    return {split: [f"{split}/{row}/{name}" for row, name in enumerate(own)] for split, own in names.items()}
+    return {split: [f"{split}/{row}/{name}" for row, name in enumerate(names[split])] for split in names}
 
 
 def _link(file: Path, path: Path) -> None:

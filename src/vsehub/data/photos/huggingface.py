@@ -67,14 +67,15 @@ class HuggingFace(ListedPhotos):
         datasets.disable_progress_bars()
         try:
             if any((self.place / name).is_file() for name in ("dataset_dict.json", "state.json")):
-                found = datasets.load_from_disk(str(self.place), keep_in_memory=False)
-                parts = found if isinstance(found, dict) else {"all": found}
+                saved = datasets.load_from_disk(str(self.place), keep_in_memory=False)
+                parts = saved if isinstance(saved, dict) else {"all": saved}
                 files = [Path(file["filename"]) for rows in parts.values() for file in rows.cache_files]
                 inside = all(file.resolve().is_relative_to(self.place.resolve()) for file in files)
                 require(inside, f"folder: {self.place} names files elsewhere")
             else:
-                own = str(cache_folder(None) / "datasets")
-                parts = datasets.load_dataset("imagefolder", data_dir=str(self.place), cache_dir=own)
+                parts = datasets.load_dataset(
+                    "imagefolder", data_dir=str(self.place), cache_dir=str(cache_folder(None) / "datasets")
+                )
             whole = len(parts) == 1 or self._columns.split is None
             for part, rows in parts.items():
                 if whole or split_named(part) is not None:
@@ -83,7 +84,7 @@ class HuggingFace(ListedPhotos):
             raise
         except Exception as error:  # of a damaged folder it can be almost anything
             raise InputError(
-                f"folder: {self.place}: no dataset, or damaged: {shortened(error.__cause__ or error)}"
+                f"folder: {self.place}: no dataset, or damaged: {shortened(str(error.__cause__ or error))}"
             ) from error
 
     def _rows_of(self, part: str | None, dataset: "Dataset") -> Iterator[Listed]:
@@ -102,20 +103,18 @@ class HuggingFace(ListedPhotos):
         table.validate(full=True)  # Arrow trusts the file: damage could end the process
         empty = pc.is_null(pc.struct_field(table.column(image), "bytes")).to_pylist()
         paths = pc.struct_field(table.column(image), "path").to_pylist()
-        texts = zip(*(table.column(one).to_pylist() for one in self._columns.captions), strict=True)
+        texts = zip(*(table.column(name).to_pylist() for name in self._columns.captions), strict=True)
         words = [part] * len(dataset)
         if split in dataset.column_names:
             labels = getattr(dataset.features[split], "names", None)  # of class labels
-            words = [labels[one] if labels else one for one in table.column(split).to_pylist()]
+            words = [labels[word] if labels else word for word in table.column(split).to_pylist()]
         root, pictures = self.place.resolve(), dataset.select_columns([image])
         stats = [os.stat(file["filename"]) for file in dataset.cache_files]
-        stamp = str([(one.st_size, one.st_mtime_ns) for one in stats])
+        stamp = str([(stat.st_size, stat.st_mtime_ns) for stat in stats])
         for row, (path, captions) in enumerate(zip(paths, texts, strict=True)):
             if empty[row]:
                 inside = path is not None and Path(path).resolve().is_relative_to(root)
-                require(
-                    inside, f"folder: {self.place}: row {row} of {image} holds no picture, or the path of one elsewhere"
-                )
+                require(inside, f"folder: {self.place}: row {row} of {image} holds no picture, or a path elsewhere")
                 yield Listed(path, os.path.relpath(path, self.place), flat(captions), words[row])
             else:
                 name = os.path.basename(path) if path else f"row-{row:06d}"

@@ -32,19 +32,19 @@ class Karpathy(ListedPhotos):
         pictures: PictureSettings | None = None,
     ):
         place = existing("json", json, "Give Karpathy's json of the splits, for example dataset_flickr30k.json")
-        self.images = existing("images", images, "Give the folder that holds the image files")
         one_of("restval", restval, ("train", "leave"))
         super().__init__(name or place.stem.removeprefix("dataset_"), place, pictures)
+        self.images = existing("images", images, "Give the folder that holds the image files")
         self._restval = restval
 
     def read_listing(self) -> Iterator[Listed]:
         """See `ListedPhotos`."""
         with readable(self.place, KeyError, TypeError, AttributeError):
             images = reader.loads(self.place.read_bytes())["images"]
-            there = {one: (self.images / one).is_dir() for one in {image.get("filepath", "") for image in images}}
+            there = {name: (self.images / name).is_dir() for name in {image.get("filepath", "") for image in images}}
             seen = set()
-            for one in images:
-                name, folder = one["filename"], one.get("filepath", "")
+            for image in images:
+                name, folder = image["filename"], image.get("filepath", "")
                 path = os.path.normpath(os.path.join(folder, name) if there[folder] else name)  # COCO's in one folder
                 require(
                     stays_inside(folder) and stays_inside(name),
@@ -52,7 +52,7 @@ class Karpathy(ListedPhotos):
                 )
                 require(path not in seen, f"{self.place}: the picture {path} comes twice")
                 seen.add(path)
-                captions = [sentence["raw"] for sentence in one["sentences"]]
-                if one["split"] != "restval" or self._restval == "train":
-                    split = "train" if one["split"] == "restval" else one["split"]
+                captions = [sentence["raw"] for sentence in image["sentences"]]
+                if image["split"] != "restval" or self._restval == "train":
+                    split = "train" if image["split"] == "restval" else image["split"]
                     yield Listed(os.path.join(self.images, path), name, captions, split)

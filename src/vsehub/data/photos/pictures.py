@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -40,7 +39,6 @@ _LONGEST = 16  # times the shorter side: resizing longer pictures could need any
 _AREA = (0.08, 1.0)  # of a random crop, as a share of the picture's
 _RATIO = (3 / 4, 4 / 3)  # of a random crop, width to height
 _TRIES = 10
-CONTENT_BYTES = 16  # of the hash of a picture's file
 THREADS = min(8, os.cpu_count() or 1)  # that decode pictures
 
 
@@ -95,7 +93,7 @@ def inspect(file: PictureFile) -> tuple[str, str | None]:
     content = ""
     try:
         with _opened(file) as raw:
-            content = hashlib.file_digest(raw, partial(hashlib.blake2b, digest_size=CONTENT_BYTES)).hexdigest()
+            content = hashlib.file_digest(raw, "sha256").hexdigest()
             raw.seek(0)
             with open_picture(raw) as image:
                 _upright_rgb(image, _orientation(image))
@@ -195,9 +193,9 @@ class Pictures:
         """The same pictures, prepared for an encoder. Raises InputError for ten crops and an unknown mode."""
         require(self.crops == 1, "data.pictures.crops: the image encoder brings its own preprocessing; leave it out")
         one_of("mode", how.mode, ("shortest", "longest", "squash"))
-        found = copy(self)
-        found.size, found.resize, found.preparation = how.size, how.resize, how
-        return found
+        pictures = copy(self)
+        pictures.size, pictures.resize, pictures.preparation = how.size, how.resize, how
+        return pictures
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -248,7 +246,7 @@ class Pictures:
             exact=how is not None,
         ).transpose(2, 0, 1)
         missing = [max(0, self.size - side) for side in picture.shape[1:]]
-        picture = np.pad(picture, ((0, 0), *((one // 2, one - one // 2) for one in missing)), constant_values=fill)
+        picture = np.pad(picture, ((0, 0), *((n // 2, n - n // 2) for n in missing)), constant_values=fill)
         bottom, right = (side - self.size for side in picture.shape[1:])
         starts = [(round(right / 2), round(bottom / 2))]
         if self.crops == 10:

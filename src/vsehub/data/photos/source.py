@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vsehub.checks import InputError, existing, one_of, require
+from vsehub.checks import InputError, existing, fail, one_of, require
 from vsehub.components import Component
-from vsehub.data.photos.pictures import CONTENT_BYTES, THREADS, PictureFile, Pictures, inspect
+from vsehub.data.photos.pictures import THREADS, PictureFile, Pictures, inspect
 from vsehub.data.photos.settings import PictureSettings
 from vsehub.data.sources import SPLITS, CaptionedImages
 from vsehub.data.splits import SplitDraw, split_named, split_words
@@ -50,13 +50,15 @@ class ListedPhotos(Component):
     name: for reports. place: the file or folder that lists the pictures, for messages. pictures: settings for reading
     pictures; None: the defaults. draw: settings for drawing splits if the listing has none; None: the defaults.
 
+    images: the folder of the pictures, by default the place. What is remembered of them is stored by it.
+
     shared: whether a caption of several pictures is one text that belongs to all of them, else several.
     """
 
     shared = True
 
     def __init__(self, name: str, place: Path, pictures: PictureSettings | None, draw: SplitDraw | None = None):
-        self.name, self.place = name, place
+        self.name, self.place, self.images = name, place, place
         self._pictures, self._draw = pictures or PictureSettings(), draw or SplitDraw()
 
     @abstractmethod
@@ -75,7 +77,7 @@ class ListedPhotos(Component):
         require(
             bool(rows),
             f"{self.place} has no pictures with captions of the split {split!r}; it has "
-            + (", ".join(f"{count:,} of {one}" for one, count in counts.items()) or "none")
+            + (", ".join(f"{count:,} of {word}" for word, count in counts.items()) or "none")
             + ". How splits are drawn by seed: docs/data.md",
         )
         missing = [row.file for row in rows if isinstance(row.file, str) and not os.path.isfile(row.file)]
@@ -83,7 +85,7 @@ class ListedPhotos(Component):
             not missing,
             f"{self.place}: {len(missing):,} of {len(rows):,} pictures of {split} are missing: {listed(missing)}",
         )
-        contents, damaged = check_pictures([row.file for row in rows], self.place)
+        contents, damaged = check_pictures([row.file for row in rows], self.images)
         said = (
             f"{self.place}: {len(damaged):,} of {len(rows):,} pictures of {split} cannot be decoded: "
             f"{listed([f'{rows[n].name} ({reason})' for n, reason in damaged.items()], most=20)}"
@@ -104,9 +106,9 @@ class ListedPhotos(Component):
             )
         texts, pairs = pairs_of([row.captions for row in rows], self.shared)
         log.info("%s: %s pictures, %s captions", split, f"{len(rows):,}", f"{len(texts):,}")
-        own = self._pictures
-        augments = own.augment == "vsepp" and split == "train"
-        pictures = Pictures([row.file for row in rows], own.size, own.resize, own.crops, augments, contents)
+        settings, files = self._pictures, [row.file for row in rows]
+        augments = settings.augment == "vsepp" and split == "train"
+        pictures = Pictures(files, settings.size, settings.resize, settings.crops, augments, contents)
         first = np.unique(pairs[:, 1], return_index=True)[1]
         several = pairs if len(pairs) > len(texts) else None
         return CaptionedImages(pictures, texts, pairs[first, 0], [row.name for row in rows], several)
@@ -116,14 +118,11 @@ class ListedPhotos(Component):
         """All pictures that have captions, with their splits."""
         merged: dict[PictureFile, Listed] = {}
         for row in self.read_listing():
-            split = None if row.split is None else split_named(row.split)
-            require(
-                split is not None or row.split is None,
-                f"{self.place}: {row.name} is of the split {row.split!r}; known are {split_words()}",
-            )
-            one = merged.setdefault(row.file, row._replace(captions=[], split=split))
-            require(one.split == split, f"{self.place}: {row.name} is in two splits, {one.split} and {split}")
-            one.captions.extend(self._texts(row))
+            split = None if row.split is None else split_named(row.split) or str(row.split)
+            entry = merged.get(row.file) or merged.setdefault(row.file, row._replace(captions=[], split=split))
+            if entry.split != split:
+                fail(f"{self.place}: {row.name} is in two splits, {entry.split} and {split}")
+            entry.captions.extend(self._texts(row))
         rows = [row for row in merged.values() if row.captions]
         if len(rows) < len(merged):
             bare = [row.name for row in merged.values() if not row.captions]
@@ -131,6 +130,8 @@ class ListedPhotos(Component):
         if len({row.name for row in rows}) < len(rows):
             rows = [row._replace(name=f"{n}/{row.name}") for n, row in enumerate(rows)]
         splits = {row.split for row in rows}
+        unknown = sorted(splits - {*SPLITS, None})
+        require(not unknown, f"{self.place} has the splits {listed([*map(repr, unknown)])}; known are {split_words()}")
         require(None not in splits or len(splits) == 1, f"{self.place}: some pictures have a split, others have none")
         if None in splits:
             drawn = draw_splits(len(rows), self._draw, str(self.place)).tolist()
@@ -140,13 +141,14 @@ class ListedPhotos(Component):
 
     def _texts(self, row: Listed) -> list[str]:
         """The captions of a row, each as one line, without empty ones."""
-        captions = [one for one in row.captions if one is not None]
+        captions = [text for text in row.captions if text is not None]
         try:
             "".join([row.name, *captions]).encode()  # json can escape half of a surrogate pair
         except (TypeError, UnicodeEncodeError) as error:
             raise InputError(f"{self.place}: {row.name!r}: a name or caption is no text: {error}") from error
-        require(not {"\n", "\r"} & set(row.name), f"{self.place}: the name {row.name!r} has a line break")
-        return [" ".join(one.split()) for one in captions if one.strip()]
+        if "\n" in row.name or "\r" in row.name:
+            fail(f"{self.place}: the name {row.name!r} has a line break")
+        return [" ".join(text.split()) for text in captions if text.strip()]
 
 
 def pairs_of(captions: Sequence[Sequence[str]], shared: bool) -> tuple[list[str], np.ndarray]:
@@ -155,10 +157,10 @@ def pairs_of(captions: Sequence[Sequence[str]], shared: bool) -> tuple[list[str]
     captions: of each picture. shared: equal captions are one text, numbered in the order of pictures.
     """
     if not shared:
-        texts = [one for own in captions for one in own]
+        texts = [text for image in captions for text in image]
         return texts, np.stack([np.repeat(np.arange(len(captions)), [*map(len, captions)]), np.arange(len(texts))], 1)
     numbers: dict[str, int] = {}
-    pairs = {(numbers.setdefault(one, len(numbers)), image) for image, own in enumerate(captions) for one in own}
+    pairs = {(numbers.setdefault(text, len(numbers)), n) for n, image in enumerate(captions) for text in image}
     return list(numbers), np.array([(image, text) for text, image in sorted(pairs)], np.int64)
 
 
@@ -184,7 +186,7 @@ def check_pictures(files: Sequence[PictureFile], place: Path) -> tuple[np.ndarra
     Intact pictures are remembered in the user's caches, in a file for each `place`, until they change.
     """
     memory = cache_folder(None) / f"pictures-{hashlib.sha256(str(place.resolve()).encode()).hexdigest()[:16]}.json"
-    intact = {key: one for key, one in read_object(memory).items() if isinstance(one, str)}
+    intact = {key: content for key, content in read_object(memory).items() if isinstance(content, str)}
     keys = [_key(file) for file in files]
     unknown = [row for row, key in enumerate(keys) if key not in intact]
     damaged: dict[int, str] = {}
@@ -203,7 +205,7 @@ def check_pictures(files: Sequence[PictureFile], place: Path) -> tuple[np.ndarra
         if unknown:
             with suppress(OSError):
                 write_text(memory, json.dumps(intact, indent=0))
-    return np.array([intact.get(key, "") for key in keys], f"S{2 * CONTENT_BYTES}"), damaged
+    return np.array([intact.get(key, "") for key in keys], "S64"), damaged
 
 
 def _key(file: PictureFile) -> str:

@@ -1,12 +1,12 @@
 """Photos that a table names: a column of paths, one or more of captions and, if there is one, of splits."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from vsehub.checks import existing, one_of, require
+from vsehub.checks import existing, fail, one_of, require
 from vsehub.data.photos.settings import PhotoColumns, PictureSettings
 from vsehub.data.photos.source import Listed, ListedPhotos
 from vsehub.data.splits import SplitDraw
@@ -37,8 +37,8 @@ class Table(ListedPhotos):
     ):
         place = existing("table", table, f"Give a table of picture paths and captions: {', '.join(KINDS)}")
         folder = place.parent if images is None else images
-        self.images = existing("images", folder, "Give the folder that the table's paths begin in")
         super().__init__(place.stem if name is None else name, place, pictures, draw)
+        self.images = existing("images", folder, "Give the folder that the table's paths begin in")
         one_of("outside", outside, ("refuse", "allow"))
         self._outside, self._columns = outside == "allow", columns or PhotoColumns()
 
@@ -46,16 +46,13 @@ class Table(ListedPhotos):
         """See `ListedPhotos`."""
         columns, optional = self._columns, self._columns.split == PhotoColumns.split  # the default's name
         wanted = [columns.image, *columns.captions, *([] if optional or columns.split is None else [columns.split])]
-        entries = read_table(self.place, list(dict.fromkeys(wanted)), [columns.split] if optional else [])
+        entries = read_table(self.place, list(dict.fromkeys(wanted)), [str(columns.split)] if optional else [])
         words = entries.get(columns.split or "", [None] * len(entries[columns.image]))
         root = self.images.resolve()
         inside = cache(lambda path: Path(path).resolve().is_relative_to(root))
-        for path, word, *texts in zip(
-            entries[columns.image], words, *(entries[one] for one in columns.captions), strict=True
-        ):
-            require(
-                isinstance(path, str) and path.strip() != "", f"{self.place}: {path!r} is not the path of a picture"
-            )
+
+        @cache
+        def located(path: str) -> tuple[str, str]:
             name = os.path.normpath(path)
             file = os.path.join(self.images, name)
             require(
@@ -64,9 +61,15 @@ class Table(ListedPhotos):
                 f"{self.place}: {path!r} leads out of the folder {self.images}. Give the folder of the pictures, "
                 "data.images=FOLDER, or, if you trust the table, data.outside=allow",
             )
-            yield Listed(file, name, flat(texts), word)
+            return file, name
+
+        captions = (entries[name] for name in columns.captions)
+        for path, word, *texts in zip(entries[columns.image], words, *captions, strict=True):
+            if not isinstance(path, str) or not path.strip():
+                fail(f"{self.place}: {path!r} is no path of a picture")
+            yield Listed(*located(path), flat(texts), word)
 
 
-def flat(entries: list[Any]) -> list[Any]:
+def flat(entries: Iterable[Any]) -> list[Any]:
     """The captions of entries, each a caption or a list of captions."""
-    return [one for entry in entries for one in (entry if isinstance(entry, list) else [entry])]
+    return [text for entry in entries for text in (entry if isinstance(entry, list) else [entry])]

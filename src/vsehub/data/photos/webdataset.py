@@ -22,7 +22,6 @@ from vsehub.io.files import cache_folder, read_object, write_text
 from vsehub.io.progress import bar
 
 _PICTURES = ("jpg", "jpeg", "png", "webp")
-_BLOCK = 512  # bytes of a tar header
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 
 
@@ -68,7 +67,9 @@ class WebDataset(ListedPhotos):
     ):
         asked = files_or_all("shards", shards, splits)
         self._shards = [
-            (path, None if role == "shards" else role) for role, given in asked.items() for path in shard_files(given)
+            (path, None if role == "shards" else role)
+            for role, pattern in asked.items()
+            for path in shard_files(pattern)
         ]
         place = Path(self._shards[0][0]).parent
         self._keys = [caption] if isinstance(caption, str) else caption
@@ -86,16 +87,16 @@ class WebDataset(ListedPhotos):
                     yield Listed(Member(path, changed, name, offset, size), name, captions, split)
 
 
-def shard_files(given: str | Sequence[str]) -> list[str]:
+def shard_files(patterns: str | Sequence[str]) -> list[str]:
     """The .tar files that a folder, a file, a pattern or a list of these stands for, in this order; folders by name."""
-    found: list[str] = []
-    for pattern in [given] if isinstance(given, str) else given:
+    paths: list[str] = []
+    for pattern in [patterns] if isinstance(patterns, str) else patterns:
         for name in numbered(str(pattern)):
             files = sorted(glob.glob(os.path.join(name, "*.tar") if os.path.isdir(name) else name))
             require(len(files) > 0, f"shards: no such file or folder, or no .tar file in it: {name}")
-            found += files
-    require(len(found) > 0, "shards: no files; give a folder of .tar files, or a pattern such as train-{000..099}.tar")
-    return found
+            paths += files
+    require(len(paths) > 0, "shards: no files; give a folder of .tar files, or a pattern such as train-{000..099}.tar")
+    return paths
 
 
 def numbered(pattern: str) -> Iterator[str]:
@@ -117,12 +118,12 @@ def index(path: str, keys: Sequence[str] | None) -> list[Any]:
     stat = os.stat(path)
     what = json.dumps([os.path.realpath(path), stat.st_size, stat.st_mtime_ns, keys])
     memory = cache_folder(None) / "shards" / f"{hashlib.sha256(what.encode()).hexdigest()[:24]}.json"
-    found = read_object(memory).get("pictures")
-    if found is None:
+    pictures = read_object(memory).get("pictures")
+    if pictures is None:
         with readable(Path(path), tarfile.TarError, KeyError, TypeError, kind="a tar file"):
-            found = _read_through(path, keys)
-        write_text(memory, json.dumps({"pictures": found}))
-    return found
+            pictures = _read_through(path, keys)
+        write_text(memory, json.dumps({"pictures": pictures}))
+    return pictures
 
 
 def _read_through(path: str, keys: Sequence[str] | None) -> list[Any]:
@@ -136,12 +137,14 @@ def _read_through(path: str, keys: Sequence[str] | None) -> list[Any]:
                 require(key not in pictures, f"{path} holds two pictures {key!r}")
                 pictures[key] = [member.name, member.offset_data, member.size]
             elif member.isreg() and kind == ("txt" if keys is None else "json"):
-                content = tar.extractfile(member).read()
+                content = Member(path, 0, member.name, member.offset_data, member.size).read()
                 texts[key] = (
-                    [content.decode("utf-8-sig")] if keys is None else flat([json.loads(content)[one] for one in keys])
+                    [content.decode("utf-8-sig")]
+                    if keys is None
+                    else flat([json.loads(content)[name] for name in keys])
                 )
         end = tar.offset
     with open(path, "rb") as file:  # tarfile takes damage between two files for the end
         file.seek(end)
-        require(file.read(_BLOCK) == bytes(_BLOCK), f"{path} is damaged or cut off at byte {end}")
+        require(file.read(tarfile.BLOCKSIZE) == bytes(tarfile.BLOCKSIZE), f"{path} is damaged or cut off at byte {end}")
     return [[*place, texts.get(key, [])] for key, place in pictures.items()]
