@@ -68,7 +68,7 @@ def equal(found, wanted):
 )
 @pytest.mark.parametrize("int8", [pytest.param(True, marks=needs_int8), False])
 def test_lists_are_those_of_the_oracle(name, dim, affine, int8, monkeypatch):
-    """Of many queries and of few, of kept items twice, under one correction and beside the plain lists."""
+    """Of many queries and of few, of kept items twice, for any k, and beside corrections that need all scores."""
     monkeypatch.setattr(screened, "INT8", int8)
     items = ITEMS[name](dim)
     queries = torch.cat([random(30, dim, 20), items[:3], torch.zeros(2, dim)])
@@ -84,13 +84,14 @@ def test_lists_are_those_of_the_oracle(name, dim, affine, int8, monkeypatch):
     }[affine]
     source = as_vectors("items", items)
     kept = KeptItems(source)
-    for k in (1, 10):
+    for k in (1, 10, 60):
         wanted, plain = oracle(queries, items, k, correct), oracle(queries, items, k)
         for asked, among in ((queries, source), (queries, kept), (queries[-7:], source), (queries[:12], kept)):
             at = slice(-7, None) if len(asked) == 7 else slice(len(asked))
-            found = nearest(as_vectors("queries", asked), among, k, [correct, None])
+            beside = [correct, lambda scores, rows, columns: scores + 1, None]
+            found = nearest(as_vectors("queries", asked), among, k, beside)
             equal(found[0], (wanted[0][at], wanted[1][at]))
-            equal(found[1], (plain[0][at], plain[1][at]))
+            equal(found[2], (plain[0][at], plain[1][at]))
 
 
 @looped(("queries", "k"), [(1, 1), (1, 40), (20, 40), (300, 40)])

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from vsehub.checks import fail, matrix, require, whole
 from vsehub.neighbors.screened import Affine
-from vsehub.neighbors.tiles import TileCorrection, nearest, row_blocks, score_columns
+from vsehub.neighbors.tiles import ScoreColumns, TileCorrection, nearest, row_blocks
 from vsehub.neighbors.vectors import VectorSource, as_vectors, given_back
 
 # Yields the reference queries' scores (R, m) against some items at a time, all items in order, anew at each call.
@@ -386,7 +386,7 @@ def fit_all(
 
     reference_items: for the criteria that take them; None for the items themselves.
     """
-    columns = score_columns(reference, items)
+    columns = ScoreColumns(reference, items)
     shared: dict[int, list[Terms]] = {
         position: []
         for position, criterion in enumerate(criteria)
@@ -415,9 +415,9 @@ def _further(
     if criterion.reference_items_as == "rows":
         # Where the reference's scores are computed; the items may lie in a file.
         device = reference.rows(0, 1).device
-        return score_columns(items if reference_items is None else reference_items, items, device)
+        return ScoreColumns(items if reference_items is None else reference_items, items, device)
     if criterion.reference_items_as == "columns" and reference_items is not None:
-        return score_columns(reference, reference_items)
+        return ScoreColumns(reference, reference_items)
     return None
 
 

@@ -23,14 +23,14 @@ from vsehub.neighbors.given import UnitVectors
 from vsehub.neighbors.rounded import RoundedVectors, cpu_has
 from vsehub.neighbors.vectors import VectorSource, array_of
 
-INT8 = hasattr(torch, "_int_mm") and cpu_has(
-    "avx512_vnni", "avx_vnni", "amx_int8"
-)  # elsewhere such products are slow, and sums may saturate
+# Elsewhere such products are slow, and their sums may saturate.
+INT8 = hasattr(torch, "_int_mm") and cpu_has("avx512_vnni", "avx_vnni", "amx_int8")
 MANY_QUERIES = 256  # from which rounding the items pays
 DIMENSIONS = range(2, 2**16 + 1)  # torch multiplies one wrongly (2.14), and sums over more could exceed int32
 TILE_QUERIES, TILE_ITEMS = 1024, 4096
-FEW_QUERIES, FEW_SCORES = 8, 2**17  # whose scores are dot products, at the speed at which memory is read
-GROUP = 32  # items of the first tile of which only the best counts for the first threshold
+FEW_QUERIES, FEW_SCORES = 8, 2**17  # all of whose scores are dot products, as fast as memory is read
+MOST_LISTED = 0.25  # of the items; for more, all scores are dot products too
+GROUP = 32  # items of the first tile, at most, of which only the best counts for the first threshold
 MOST_HITS = 0.02  # of the scores of a tile; for more, the float32 product is faster
 WAITING = 0.5  # entries for each of the k best that are collected before they are merged
 PAIR_NUMBERS = 2**16  # numbers of vectors that are copied at a time
@@ -70,11 +70,10 @@ def tiles_of(queries: int, items: int) -> list[slice]:
     return [slice(start, min(start + width, items)) for start in range(0, items, width)]
 
 
-def applies(queries: Tensor, items: VectorSource, k: int, corrections: Sequence[object]) -> bool:
-    """Whether `search` finds the k best items: float32 on a CPU, an `Affine` of positive scale or none, few k."""
+def applies(queries: Tensor, items: VectorSource, k: int) -> bool:
+    """Whether `search` finds the k best of these items: vectors of float32 on a CPU, and k within a tile."""
     float32 = queries.is_cpu and queries.dtype == torch.float32 and not isinstance(items, UnitVectors | RoundedVectors)
-    ordered = all(one is None or (isinstance(one, Affine) and one.scale > 0) for one in corrections)
-    return float32 and ordered and GROUP * k <= tiles_of(len(queries), len(items))[0].stop
+    return float32 and k <= tiles_of(len(queries), len(items))[0].stop
 
 
 def search(
@@ -82,24 +81,24 @@ def search(
 ) -> list[tuple[Tensor, Tensor]]:
     """Values and positions (Q, k) for each correction, best first; among equal values the lower position comes first.
 
-    queries: (Q, D) float32 on the CPU. corrections: None for the plain scores; see `applies`. advance: receives the
+    queries, items, k: see `applies`. corrections: with scales above 0; None for the plain scores. advance: receives the
     number of further scores that were decided.
     """
-    few, tiles = len(queries) <= FEW_QUERIES, tiles_of(len(queries), len(items))
-    source, known = (items.source, items.tiles) if isinstance(items, KeptItems) else (items, {})
+    alone = len(queries) <= FEW_QUERIES or k > MOST_LISTED * len(items)
+    tiles = tiles_of(len(queries), len(items))
+    source, known = (items.source, items.tiles) if isinstance(items, KeptItems) else (items, None)
     array = array_of(source)  # not copied
-    int8 = INT8 and not few and items.shape[1] in DIMENSIONS and bool(len(queries) >= MANY_QUERIES or known)
+    int8 = INT8 and not alone and items.shape[1] in DIMENSIONS and bool(len(queries) >= MANY_QUERIES or known)
     with np.errstate(all="ignore"):
-        blocks = [_Block(rows.numpy(), k, corrections, int8) for rows in queries.split(TILE_QUERIES)]
+        blocks = [_Block(rows.numpy(), k, corrections, int8, alone) for rows in queries.split(TILE_QUERIES)]
         memory = np.empty(tiles[0].stop * len(blocks[0].queries), np.float32)
         for tile in tiles:
             rows = source.rows(tile.start, tile.stop).to(queries).numpy() if array is None else array[tile]
-            rounded = known.get(tile.start)
-            if rounded is None and int8 and tile.start:
-                rounded = _round(rows, rows.mean(axis=0))
-                if isinstance(items, KeptItems):
-                    items.tiles[tile.start] = rounded
-            largest = rounded.largest if rounded else 0.0 if few else float(_norms(rows).max())
+            here = {} if known is None else known
+            if int8 and tile.start and tile.start not in here:
+                here[tile.start] = _round(rows, rows.mean(axis=0))
+            rounded = here.get(tile.start)
+            largest = rounded.largest if rounded else 0.0 if alone else float(_norms(rows).max())
             for block in blocks:
                 block.take(tile.start, rows, rounded, largest, memory[: len(rows) * len(block.queries)])
                 advance(len(rows) * len(block.queries))
@@ -136,8 +135,9 @@ def _round(vectors: np.ndarray, centre: np.ndarray) -> _Rounded:
     spare = 1 + turned.shape[1] * SINGLE
     size = spare * _norms(whole)
     lost = spare * _norms(turned) + 4 * SINGLE * size
-    step = 1 / np.float64(scale)
-    return _Rounded(_norms(vectors).max(), centre, torch.from_numpy(whole.astype(np.int8)), step, size, lost)
+    return _Rounded(
+        _norms(vectors).max(), centre, torch.from_numpy(whole.astype(np.int8)), 1 / np.float64(scale), size, lost
+    )
 
 
 def _rotated(vectors: np.ndarray) -> np.ndarray:
@@ -165,8 +165,8 @@ def _norms(vectors: np.ndarray) -> np.ndarray:
 class _Block:
     """Some queries (b, D), with the k best so far for each correction."""
 
-    def __init__(self, queries: np.ndarray, k: int, corrections: Sequence[Affine | None], int8: bool):
-        self.queries = queries
+    def __init__(self, queries: np.ndarray, k: int, corrections: Sequence[Affine | None], int8: bool, alone: bool):
+        self.queries, self._alone = queries, alone
         self.best = [_Best(k, len(queries), one) for one in corrections]
         self._norms = _norms(queries.astype(np.float64))
         self._rounded = _round(queries, np.zeros_like(queries[0])) if int8 else None
@@ -182,7 +182,8 @@ class _Block:
         error = self._norms * largest * units * SINGLE
         reached = self._by_int8(start, rounded, error, memory) or self._by_float32(start, rows, error, memory)
         for best, (columns, at) in zip(self.best, reached, strict=True):
-            best.add(at, start + columns, _scores(self.queries, at, rows, columns))
+            product = memory.reshape(len(rows), -1)[columns, at] if self._alone else None
+            best.add(at, start + columns, _scores(self.queries, at, rows, columns) if product is None else product)
 
     def _by_int8(
         self, start: int, tile: _Rounded | None, error: np.ndarray, memory: np.ndarray
@@ -197,15 +198,14 @@ class _Block:
         self._int8_from, found = 2 * start, []  # if they rule out too little: the k-th best is then better
         products = torch.from_numpy(memory).view(torch.int32).view(len(tile.whole), len(asked.whole))
         torch._int_mm(tile.whole, asked.whole.T, out=products)
-        lost, size = asked.lost.max(), (asked.size + asked.lost).max()
-        bound, unit = lost * tile.size + size * tile.lost, tile.step * asked.step
+        bound, unit = asked.lost.max() * tile.size + (asked.size + asked.lost).max() * tile.lost, tile.step * asked.step
         shift = self.queries.astype(np.float64) @ tile.centre.astype(np.float64) + error
         for best in self.best:
-            most = np.ceil(bound - best.term(start, len(bound)) / unit)
+            most = np.ceil(bound[:, None] - best.term(start, len(bound)) / unit)
             if not np.abs(most).max() < 2**30:
                 return []
             out = products if best is self.best[-1] else None
-            upper = torch.add(products, torch.from_numpy(most.astype(np.int32))[:, None], out=out).numpy()
+            upper = torch.add(products, torch.from_numpy(most.astype(np.int32)), out=out).numpy()
             least = np.floor((best.least / best.scale - shift) / unit).clip(-(2**31), 2**31 - 1).astype(np.int32)
             reached = upper >= least
             if np.count_nonzero(reached) > MOST_HITS * reached.size:
@@ -219,17 +219,18 @@ class _Block:
     ) -> list[tuple[np.ndarray, np.ndarray]]:
         """As `_by_int8`, by products of float32; a NaN may always be among the best."""
         products = torch.from_numpy(memory).view(len(rows), len(self.queries))
-        if len(self.queries) <= FEW_QUERIES:
+        if self._alone:
             np.vecdot(rows[:, None], self.queries, out=products.numpy())
         else:
             np.dot(rows, self.queries.T, out=products.numpy())
-        groups, found = len(rows) // GROUP, []
+        found = []
         for best in self.best:
-            out = products if best is self.best[-1] else None
-            upper = torch.sub(products, torch.from_numpy(best.term(start, len(rows)))[:, None], out=out).numpy()
+            out = products if best is self.best[-1] and not self._alone else None
+            upper = torch.sub(products, torch.from_numpy(best.term(start, len(rows))), out=out).numpy()
             least = best.least / best.scale
             if start == 0:  # the k best of the groups' best are k items
-                maxima = upper[: groups * GROUP].reshape(groups, GROUP, -1).max(axis=1)
+                size = min(GROUP, len(rows) // best.k)
+                maxima = upper[: len(rows) // size * size].reshape(-1, size, upper.shape[1]).max(axis=1)
                 least = np.partition(maxima, -best.k, axis=0)[-best.k]
             below = upper < np.nextafter((least - error).astype(np.float32), -np.inf)
             found.append(np.divmod(np.flatnonzero(~below), below.shape[1]))
@@ -250,10 +251,10 @@ class _Best:
         self._waiting = math.inf
 
     def term(self, start: int, count: int) -> np.ndarray:
-        """b/a of some items (count,), which is subtracted from their scores, less what rounding may add to these."""
+        """b/a of some items (count, 1), which is subtracted from scores, less what rounding may add to these."""
         if self._bias is None:
-            return np.zeros(count, np.float32)
-        term = self._bias[start : start + count] / self.scale
+            return np.zeros((count, 1), np.float32)
+        term = self._bias[start : start + count, None] / self.scale
         return (term - 8 * SINGLE * np.abs(term)).astype(np.float32)
 
     def add(self, at: np.ndarray, positions: np.ndarray, scores: np.ndarray) -> None:

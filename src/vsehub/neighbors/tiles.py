@@ -13,6 +13,7 @@ from vsehub.metrics.topk import Best, with_block
 from vsehub.neighbors import screened
 from vsehub.neighbors.given import GivenScores, scoring
 from vsehub.neighbors.rounded import NARROW, products
+from vsehub.neighbors.screened import Affine
 from vsehub.neighbors.vectors import VectorSource
 
 # (scores (b, m), their queries, their items) -> corrected scores (b, m)
@@ -35,7 +36,7 @@ def nearest(
 ) -> list[Best]:
     """Values and positions (Q, k), best first, for each correction (None: the plain scores).
 
-    All corrections share one product of queries and items. Among equal values the lower position comes first.
+    Corrections of one kind share a product of queries and items. Among equal values the lower position comes first.
     Raises InputError if k exceeds the number of items.
     """
     parts = [found for _, found in nearest_blocks(queries, items, k, corrections)]
@@ -58,10 +59,15 @@ def nearest_blocks(
         height = held_at_once(queries)
         for first in range(start, len(queries), height):
             held = queries.rows(first, min(first + height, len(queries)))
-            if screened.applies(held, items, k, corrections):
-                yield first, screened.search(held, items, k, corrections, steps.update)
-            else:
-                yield first, _search(held, first, items, k, corrections, steps.update)
+            applies = screened.applies(held, items, k)
+            affine = [
+                one for one in corrections if applies and (one is None or (isinstance(one, Affine) and one.scale > 0))
+            ]
+            others = [one for one in corrections if one not in affine]
+            advance = steps.update if not others else lambda _: None
+            known = iter(screened.search(held, items, k, affine, advance) if affine else ())
+            lists = iter(_search(held, first, items, k, others, steps.update) if others else ())
+            yield first, [next(known if one in affine else lists) for one in corrections]
 
 
 def _search(
@@ -72,17 +78,16 @@ def _search(
     corrections: Sequence[TileCorrection | None],
     advance: Callable[[int], object],
 ) -> list[Best]:
-    """The result of `nearest` for some queries (b, D). first: the number of the first of them."""
+    """The result of `nearest` for some queries (b, D), from all scores. first: the number of the first of them."""
     parts = ranges(len(held), GPU_TILE_QUERIES if held.is_cuda else TILE_QUERIES)
-    width = GPU_TILE_ITEMS if held.is_cuda else TILE_ITEMS
     found: list[dict[int, Best]] = [{} for _ in corrections]
-    for columns in ranges(len(items), width):
+    for columns in ranges(len(items), GPU_TILE_ITEMS if held.is_cuda else TILE_ITEMS):
         score = scoring(items, columns.start, columns.stop, held)
         for rows in parts:
             scores = score(held[rows], None)
-            of_all = slice(first + rows.start, first + rows.stop)
+            asked = slice(first + rows.start, first + rows.stop)
             for best, correct in zip(found, corrections, strict=True):
-                values = scores if correct is None else correct(scores, of_all, columns)
+                values = scores if correct is None else correct(scores, asked, columns)
                 best[rows.start] = with_block(best.get(rows.start), values, columns.start, k)
             advance(scores.numel())
     return [(torch.cat([v for v, _ in one.values()]), torch.cat([p for _, p in one.values()])) for one in found]
@@ -104,7 +109,7 @@ class ScoreColumns:
     of the reference queries. items: M. scores: R·M. on_cpu: whether they are computed there.
     """
 
-    def __init__(self, reference: VectorSource, items: VectorSource, device: torch.device | None):
+    def __init__(self, reference: VectorSource, items: VectorSource, device: torch.device | None = None):
         self.items, self.scores = len(items), len(reference) * len(items)
         self._given = reference if isinstance(reference, GivenScores) else None
         self._held = reference.rows(0, 0 if self._given else len(reference)).to(device)
@@ -117,22 +122,17 @@ class ScoreColumns:
 
     def blocks(self, share: float = 1.0) -> Iterator[Tensor]:
         """Blocks (R, m) of the first items of each block. share: how many of its items."""
-        score = None if self._given else products(self._held)
         memory = self._held.new_empty(0 if self._given else min(self._width, self.items), len(self._held))
         with bar("scoring the reference", total=int(self.scores * share), **BAR) as steps:
             for tile in ranges(self.items, self._width):
                 stop = tile.start + max(1, math.ceil(share * (tile.stop - tile.start)))
-                if score is None:
+                if self._given is not None:
                     block = self._given.columns(tile.start, stop).to(self._held).T.contiguous()
                 else:
-                    block = score(self._vectors.rows(tile.start, stop).to(self._held), memory[: stop - tile.start])
+                    rows = self._vectors.rows(tile.start, stop).to(self._held)
+                    block = products(self._held)(rows, memory[: len(rows)])
                 yield block.T
                 steps.update(block.numel())
-
-
-def score_columns(reference: VectorSource, items: VectorSource, device: torch.device | None = None) -> ScoreColumns:
-    """The scores (R, M) of all reference queries with all items."""
-    return ScoreColumns(reference, items, device)
 
 
 def row_blocks(queries: VectorSource, items: VectorSource) -> Iterator[Iterator[Tensor]]:

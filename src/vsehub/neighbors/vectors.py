@@ -67,28 +67,24 @@ class _Held:
     """The rows of a tensor or an array, on `device`; half precision is widened block by block."""
 
     def __init__(self, vectors: Tensor | np.ndarray, device: torch.device | None):
-        self._vectors, self._device = vectors, device
+        self.vectors, self.device = vectors, device
         self.shape = tuple(vectors.shape)
 
     def __len__(self) -> int:
-        return len(self._vectors)
+        return len(self.vectors)
 
     def rows(self, start: int, stop: int) -> Tensor:
-        block = self._vectors[start:stop]
+        block = self.vectors[start:stop]
         if isinstance(block, np.ndarray):
             same = block.flags.writeable and min(block.strides) >= 0  # numpy calls no rows contiguous whatever they are
             block = torch.from_numpy(np.ascontiguousarray(block) if same else np.array(block, order="C"))
         block = block.detach()
-        return block.to(self._device, torch.float64 if block.dtype == torch.float64 else torch.float32)
-
-    def held(self) -> Tensor | np.ndarray | None:
-        """The vectors themselves; None where blocks of them go to another device."""
-        return self._vectors if self._device is None or self._device.type == "cpu" else None
+        return block.to(self.device, torch.float64 if block.dtype == torch.float64 else torch.float32)
 
 
 def array_of(source: VectorSource) -> np.ndarray | None:
     """The rows of a source as they lie in this machine's memory, not copied; None unless they are float32 there."""
-    held = source.held() if isinstance(source, _Held) else None
+    held = source.vectors if isinstance(source, _Held) and source.device in (None, torch.device("cpu")) else None
     if isinstance(held, Tensor):
         held = held.detach().numpy() if held.device.type == "cpu" and held.dtype == torch.float32 else None
     return held if held is not None and held.dtype == np.float32 and held.flags.c_contiguous else None

@@ -29,7 +29,7 @@ from vsehub.extras import require_packages
 from vsehub.io.address import Address
 from vsehub.io.progress import bar
 from vsehub.metrics.topk import Best, merged
-from vsehub.neighbors.tiles import held_at_once, nearest, row_blocks, score_columns
+from vsehub.neighbors.tiles import ScoreColumns, held_at_once, nearest, row_blocks
 from vsehub.neighbors.vectors import VectorSource, as_vectors, usable_device
 from vsehub.rerank.sides import Sides
 
@@ -112,7 +112,7 @@ def terms_in_passes(
 ) -> list[Terms]:
     """`Correction.part` of a shard, or of reference items (G, D) that are taken as items."""
     source = items.open() if isinstance(items, Shard) else as_vectors("reference_items", items)
-    columns = score_columns(_on(seen, device), source)
+    columns = ScoreColumns(_on(seen, device), source)
     return [criterion.part(columns, number, _terms(shared, "cpu"), _terms(own, device))]
 
 
