@@ -1,9 +1,8 @@
-import numpy as np
 import torch
 from looped import looped
 
 from vsehub.metrics import topk as running
-from vsehub.metrics.topk import order_of, top_k_of_blocks, with_block
+from vsehub.metrics.topk import top_k_of_blocks, with_block
 
 WIDTHS = [(4096, 4096, 4096), (2048, 2048, 100, 7), (5, 3000, 64), (1000, 1, 31, 33), (40, 40, 40)]
 
@@ -54,11 +53,3 @@ def test_a_late_block_is_not_searched_whole(monkeypatch):
         best = with_block(best, whole[:, first : first + 1024], first, 10)
     assert torch.equal(best[1], whole.topk(10, dim=1).indices)
     assert sum(sizes) < whole.numel() / 20
-
-
-@looped("high", [1, 3, 2**16 - 1, 2**16, 2**40, 2**62])
-@looped("count", [0, 1, 7, 1000])
-def test_an_order_is_the_stable_one_of_numpy(high, count):
-    numbers = np.random.default_rng(count).integers(0, high, count, endpoint=True)
-    for one in (numbers, numbers[::-1], np.sort(numbers), np.full(count, high)):
-        assert np.array_equal(order_of(one), one.argsort(kind="stable")), (high, count)

@@ -142,8 +142,7 @@ def test_every_metric_has_its_cases(numeric):
     """Each public function of the metrics is called by a case, or by what a case calls."""
     text = inspect.getsource(sys.modules["metric_cases"])
     inside = {"with_block", "with_entries", "merged", "at_r", "at_r_of_scores", "checked_positions", "skew_sum", "rsum"}
-    inside |= {"entries_from", "places_of"}  # by tests/neighbors/test_int8.py, since its floor is that of a screen
-    inside |= {"order_of"}  # by tests/metrics/test_topk_of_blocks.py, of numbers in one dimension
+    inside |= {"entries_from", "places_of"}
     for path in (ROOT / "src" / "vsehub" / "metrics").glob("[a-z]*.py"):
         module = import_module(f"vsehub.metrics.{path.stem}")
         for name, value in inspect.getmembers(module, inspect.isfunction):

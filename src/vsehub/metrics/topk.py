@@ -12,7 +12,6 @@ GROUPS_FOR_EACH = 8  # groups of columns for each of the k + 1 sought, below whi
 GROUP = 32  # a power of two
 MOST_ENTERED = 0.04  # where a larger share of a block's entries is left, its own k largest are found sooner
 MOST_GROUPS = 0.6  # of the groups, for the same reason
-WAITING = 0.5  # entries for each of the k best, from which on they are worth a merge
 Best = tuple[Tensor, Tensor]
 Entries = tuple[Tensor, Tensor, Tensor]  # rows, values and columns (e,) of some entries of a matrix
 
@@ -83,48 +82,6 @@ def with_entries(best: Best | None, height: int, entries: Entries, k: int) -> Be
     return best[0].index_copy(0, rows, values), best[1].index_copy(0, rows, columns)
 
 
-class RunningTopK:
-    """The k best of each row of a matrix of b rows, of which blocks of columns and single entries come in turn.
-
-    k: may exceed the number of columns, unless entries come. Entries are held until they are worth a merge.
-    """
-
-    def __init__(self, k: int):
-        self._k = k
-        self._best: Best | None = None
-        self._waiting: list[Entries] = []
-
-    @property
-    def values(self) -> Tensor:
-        """The best values (b, k) of each row, largest first, or lower ones; at least one block has come."""
-        assert self._best is not None
-        return self._best[0]
-
-    def add_block(self, block: Tensor, first: int) -> None:
-        """Take a block (b, m) whose first column is `first`, after all earlier columns."""
-        best = self.best() if self._waiting else self._best
-        self._best = with_block(best, block, first, self._k)
-
-    def add_entries(self, entries: Entries) -> None:
-        """Take some entries of later columns, in the order of rows; at least k columns have come."""
-        assert self._best is not None
-        self._waiting.append(entries)
-        if sum(len(rows) for rows, _, _ in self._waiting) > WAITING * self._k * len(self._best[0]):
-            self.best()
-
-    def best(self) -> Best:
-        """Values and columns (b, k), largest first; of equal values the lower column first."""
-        assert self._best is not None
-        if self._waiting:
-            rows, values, columns = (torch.cat(parts) for parts in zip(*self._waiting, strict=True))
-            if len(self._waiting) > 1:
-                rows, order = rows.sort(stable=True)
-                values, columns = values[order], columns[order]
-            self._best = with_entries(self._best, len(self._best[0]), (rows, values, columns), self._k)
-            self._waiting = []
-        return self._best
-
-
 def merged(best: Best | None, later: Best, k: int) -> Best:
     """The k best of both (fewer where there are fewer); `later` has higher columns, and its equal values are in order.
 
@@ -165,20 +122,6 @@ def entries_from(block: Tensor, least: Tensor, above: bool = False) -> Entries |
         return None
     rows, columns = map(torch.from_numpy, places)
     return rows, block[rows, columns], columns
-
-
-def order_of(numbers: np.ndarray) -> np.ndarray:
-    """The order (e,) of whole numbers from 0 on, of equal ones as they are.
-
-    numpy sorts short integers, and integers without their places, many times as fast as it finds an order.
-    """
-    largest, bits = int(numbers.max(initial=0)), len(numbers).bit_length()
-    if largest < 2**16:
-        return numbers.astype(np.uint16).argsort(kind="stable")
-    if largest >= 2 ** (63 - bits):
-        return numbers.argsort(kind="stable")
-    found = np.sort(numbers.astype(np.int64) << bits | np.arange(len(numbers)))
-    return np.bitwise_and(found, 2**bits - 1, out=found)
 
 
 def places_of(found: np.ndarray, most: float) -> tuple[np.ndarray, np.ndarray] | None:
