@@ -83,7 +83,7 @@ test-layers: TESTS = $(LAYERS)
 test-layers: test ## run the tests of losses, similarities, metrics, neighbors and criteria
 
 test-long: MARKED = long
-test-long: test ## the long tests, which `make test` leaves out: Ray, killed trainings, exports, whole trainings, Triton's interpreter, traced system calls
+test-long: test ## the long tests, which `make test` leaves out: Ray, killed trainings, exports, whole trainings, traced system calls
 
 test-lowest: ## the same with the lowest versions that pyproject.toml allows, in .venv-lowest
 	$(MAKE) test-layers VENV=.venv-lowest VERSIONS='--resolution lowest-direct' COMPILE=0

@@ -250,7 +250,7 @@ def test_every_package_is_in_the_picture():
             "from vsehub.serving.databases import lancedb, milvus, pgvector, qdrant",
             (
                 *("pytorch_lightning", "hydra", "omegaconf", "faiss", "matplotlib", "pandas", "transformers"),
-                *("tokenizers", "pymilvus", "lancedb", "qdrant_client", "psycopg", "grpc", "ray", "triton"),
+                *("tokenizers", "pymilvus", "lancedb", "qdrant_client", "psycopg", "grpc", "ray"),
             ),
         ),
         ("import vsehub.report.build", ("torch", "pytorch_lightning", "hydra")),

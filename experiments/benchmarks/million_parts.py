@@ -12,7 +12,8 @@ from experiments.benchmarks import common, evaluation, generated
 from vsehub.criteria import CSLS
 from vsehub.criteria.base import fit_all
 from vsehub.neighbors.faiss import required_faiss
-from vsehub.neighbors.tiles import MatrixBuffer, blocks, item_tiles, nearest, score_columns
+from vsehub.neighbors.given import scoring
+from vsehub.neighbors.tiles import TILE_ITEMS, TILE_QUERIES, ScoreColumns, nearest, ranges
 from vsehub.neighbors.vectors import VectorSource, as_vectors
 from vsehub.serving import build_index, measured_recall
 
@@ -78,7 +79,7 @@ def engine(setting: Setting) -> dict:
         "one": lambda: nearest(as_vectors("queries", queries), items, K),
     }
     columns = {
-        "plain": lambda: _drain(score_columns(asking, few)()),
+        "plain": lambda: _drain(ScoreColumns(asking, few)()),
         "fit": lambda: fit_all([RULE], few, asking),
     }
     return {
@@ -154,10 +155,9 @@ def kinds(setting: Setting) -> dict:
 
 def _products(queries: torch.Tensor, items: VectorSource) -> None:
     """All scores once, tile by tile, thrown away."""
-    buffer = MatrixBuffer()
-    for columns, scored in item_tiles(queries, items):
-        for rows in blocks(queries):
-            scored(queries[rows], buffer.matrix(rows.stop - rows.start, columns.stop - columns.start, queries))
+    for columns in ranges(len(items), TILE_ITEMS):
+        score = scoring(items, columns.start, columns.stop, queries)
+        _drain(score(queries[rows], None) for rows in ranges(len(queries), TILE_QUERIES))
 
 
 def _drain(found) -> None:
