@@ -233,7 +233,7 @@ class _Block:
                 maxima = upper[: len(rows) // size * size].reshape(-1, size, upper.shape[1]).max(axis=1)
                 least = np.partition(maxima, -best.k, axis=0)[-best.k]
             below = upper < np.nextafter((least - error).astype(np.float32), -np.inf)
-            found.append(np.divmod(np.flatnonzero(~below), below.shape[1]))
+            found.append(np.divmod(np.flatnonzero(np.logical_not(below, out=below)), below.shape[1]))
         return found
 
 
