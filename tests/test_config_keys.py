@@ -128,6 +128,5 @@ def test_what_another_command_reads_does_not_count():
         "index_approximate": "rerank",
         "remove_ids": "add",
         "fail_on": "diagnose",
-        "retry_failed": "train",
     }.items():
         assert [config for config in COMMANDS if key in found[config]] == [commands], key

@@ -8,7 +8,7 @@ import re
 # Settings that may differ between two runs of one recipe: seeds, names, paths, the machine's settings, and everything
 # after training. The data are identified by their fingerprint, not by their path.
 NOT_RECIPE = re.compile(
-    r"^(name|run_name|label|study|resume|retry_failed|final_split|criterion_name|(logger|hydra|criterion|protocol)(\..*)?)$"
+    r"^(name|run_name|label|study|resume|final_split|criterion_name|(logger|hydra|criterion|protocol)(\..*)?)$"
     r"|^data\.(.*[._])?(root|dir|folder|path|file|name|cache)$|^data\.noise(\..*)?$"
     r"|^data\.(json|table|images|texts|pairs|shards|image_ids|text_ids|splits(\..*)?)$"
     r"|^trainer\.(enable_.*|log_every_n_steps|accelerator|devices|num_nodes|strategy|sync_batchnorm|num_sanity_val_steps|default_root_dir)$"

@@ -159,8 +159,6 @@ def after(command: Command, kill: Kill, ended: forked.Ended, cwd: Path, first: b
     if command.trains:
         for record in out.rglob("run.json"):
             wrong += stopped(command, record, kill, ended.out) if first or "epoch" in ended.out else []
-    if command.sweeps and kill.signal != signal.SIGKILL:
-        wrong += summary(ended.out, out)
     return wrong
 
 
@@ -189,17 +187,6 @@ def kept_epochs(last: Path) -> int:
     import torch
 
     return len(torch.load(last, map_location="cpu", weights_only=True)["callbacks"]["RunRecorder"]["rows"])
-
-
-def summary(said: str, out: Path) -> list[str]:
-    """What is wrong with the last line of a sweep that was stopped."""
-    told = re.search(r"(\d+) runs? finished, (\d+) skipped[^,]*, (\d+) failed(?:.*?, (\d+) stopped)?", said)
-    if told is None:
-        return []  # stopped before it was one, or after it was told
-    finished, skipped, failed, _ = (int(number or 0) for number in told.groups())
-    really = sum(json.loads(file.read_text())["status"] == "finished" for file in out.rglob("run.json"))
-    wrong = [f"the summary says {failed} failed"] if failed else []
-    return wrong + ([f"the summary claims {finished} + {skipped}, {really} are"] if finished + skipped > really else [])
 
 
 def finished(command: Command, cwd: Path, base: Path) -> list[str]:

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import wraps
 from pathlib import Path
 from typing import NoReturn
@@ -15,6 +15,7 @@ from typing import NoReturn
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
@@ -40,7 +41,8 @@ def run(task: Callable[[DictConfig], float | None], config: str) -> None:
     @wraps(task)
     def guarded(cfg: DictConfig) -> float | None:
         first = launch.number() == 0 and os.environ.get("LOCAL_RANK", "0") == "0"  # whose terminal shows bars
-        with boundary(), shown(first):  # inside Hydra, which would print its own message first
+        # Inside Hydra, which would print its own message first; in a sweep Hydra goes on with the other jobs.
+        with nullcontext() if is_multirun() else boundary(), shown(first):
             hide_secrets(cfg)
             hide_notes()
             require_read(cfg, config)
@@ -65,11 +67,18 @@ def require_read(cfg: DictConfig, config: str) -> None:
 def hide_notes() -> None:
     """Mask the addresses in the files that Hydra has written of the job: the user's own may have held some."""
     hydra_config = HydraConfig.get()
+    notes = [*Path(hydra_config.sweep.dir).glob("multirun.yaml")] if is_multirun() else []
     if hydra_config.output_subdir is not None:
-        for file in (Path(hydra_config.runtime.output_dir) / hydra_config.output_subdir).glob("*.yaml"):
-            text = file.read_text(encoding="utf-8")
-            if masked(text) != text:
-                write_text(file, masked(text))
+        notes += (Path(hydra_config.runtime.output_dir) / hydra_config.output_subdir).glob("*.yaml")
+    for file in notes:
+        text = file.read_text(encoding="utf-8")
+        if masked(text) != text:
+            write_text(file, masked(text))
+
+
+def is_multirun() -> bool:
+    """Whether the current job belongs to a sweep."""
+    return HydraConfig.get().mode == RunMode.MULTIRUN
 
 
 @contextmanager

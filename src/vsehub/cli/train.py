@@ -17,7 +17,7 @@ from vsehub.cli.nodes import base_models, components, config_dirs, plain
 from vsehub.cli.overrides import MULTIRUN, quoted, text_of
 from vsehub.cli.resume import data_choice, last_checkpoint, require_same_data, resumed, run_record
 from vsehub.cli.run_folder import RunFolder, forget_start, require_means, require_read, require_training
-from vsehub.cli.sweep import in_sweep, summary, swept
+from vsehub.cli.sweep import swept
 from vsehub.extras import require_packages
 from vsehub.io.progress import stage
 from vsehub.io.records import RUN, read_record
@@ -60,8 +60,7 @@ def command() -> None:
         if data is not None and not any(one.startswith("data=") for one in changes):
             sys.argv.append(f"data={data}")
     try:
-        with summary():
-            app.run(swept(train), "train")
+        app.run(swept(train), "train")
     finally:
         RunFolder.release()
 
@@ -126,7 +125,7 @@ def train(cfg: DictConfig) -> float:
         checkpoint = None if before is None else last_checkpoint(folder)
         if before is not None:
             log.info("resuming %s from %s", folder, checkpoint or "its start: it has no checkpoint yet")
-        launch.Folder.of_run = None if in_sweep() else folder
+        launch.Folder.of_run = None if app.is_multirun() else folder
         settings = {key: plain(cfg[key]) for key in (*DESCRIBED, *TRAINED)}
         parts, final = components(cfg.trust, base_models(cfg)), str(cfg.final_split)
 
@@ -234,7 +233,7 @@ def begun(cfg: DictConfig) -> tuple[DictConfig, Path, dict[str, Any] | None]:
         Path(cfg.run_folder).resolve() == folder.resolve(),
         f"run_folder is {cfg.run_folder}, but the run's folder is {folder}; give only hydra.run.dir=FOLDER",
     )
-    if in_sweep() and (folder / "run.json").is_file():  # the sweep has found that its settings are the same
+    if app.is_multirun() and (folder / "run.json").is_file():  # the sweep has found that its settings are the same
         return cfg, folder, resumed(folder, [])[1]
     if launch.number() == 0:
         forget_start(folder)
@@ -243,7 +242,7 @@ def begun(cfg: DictConfig) -> tuple[DictConfig, Path, dict[str, Any] | None]:
 
 def own_arguments(folder: Path, before: dict[str, Any] | None) -> list[str]:
     """The arguments that start this job alone, also one of a sweep; before: the record of a run to continue."""
-    if before is not None and in_sweep():
+    if before is not None and app.is_multirun():
         trust = [one for one in HydraConfig.get().overrides.task if one.startswith("trust=")]
         return [f"resume={quoted(str(folder))}", *trust]
     return [*(f"--config-dir={one}" for one in config_dirs()), *HydraConfig.get().overrides.task]
