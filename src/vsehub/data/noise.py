@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from vsehub.checks import existing, fail, one_of, require, whole_seed
+from vsehub.checks import existing, fail, one_of, probability, require, whole_seed
 from vsehub.data.sources import CaptionedImages, Source
 from vsehub.io.arrays import load_archive, readable
 from vsehub.io.files import atomic
@@ -45,20 +45,12 @@ class Noise:
     def __post_init__(self) -> None:
         if self.protocol is not None:
             one_of("data.noise.protocol", self.protocol, PROTOCOLS)
-        rate = self.rate
+        if self.rate is not None:
+            probability("data.noise.rate", self.rate)
         require(
-            rate is None or (isinstance(rate, int | float) and not isinstance(rate, bool) and 0 <= rate < 1),
-            f"data.noise.rate is {self.rate!r}; expected a share from 0 to below 1, for example 0.2",
-        )
-        require(
-            not rate or self.protocol is not None or self.index is not None,
-            f"data.noise.rate is {self.rate} but data.noise.protocol is not set; choose one of "
-            f"{', '.join(map(repr, PROTOCOLS))}",
-        )
-        require(
-            self.protocol is None or rate is not None or self.index is not None,
-            f"data.noise.protocol is {self.protocol} but data.noise.rate is not set; give a share "
-            "such as 0.2, or 0 for clean training",
+            self.index is not None or (self.rate is not None if self.protocol else not self.rate),
+            f"data.noise.protocol is {self.protocol} and data.noise.rate {self.rate}; set both: one of "
+            f"{', '.join(PROTOCOLS)}, and a share such as 0.2, or 0 for clean training",
         )
         whole_seed("data.noise.seed", self.seed)
 
@@ -108,110 +100,73 @@ def read_index(path: str | Path, clean: CaptionedImages, protocol: str | None = 
     every image as many captions as before.
     """
     path = existing("data.noise.index", path, f"Give a run's {INDEX_FILE}, or a published .npy")
-    one_of("data.noise.index: the file's ending", path.suffix, (".npz", ".npy"))
+    fingerprint = clean.fingerprint()
     with readable(path, Exception):  # numpy parses the header as Python: damage raises almost anything
         own = zipfile.is_zipfile(path)
-        loaded = load_archive(path) if own else {"numbers": np.load(path, allow_pickle=False)}
-        numbers, facts = loaded["numbers"], json.loads(str(loaded["facts"])) if own else {}
+        stored = load_archive(path) if own else {"numbers": np.load(path, allow_pickle=False)}
+        numbers = stored["numbers"].astype(np.int64, casting="same_kind")
+        if own:
+            facts = json.loads(str(stored["facts"]))
+            name = f"data.noise.index: {path}"
+            require_version(name, facts.get("version", VERSION), VERSION, "Or draw it again")
+            one_of(f"{name}: protocol", facts["protocol"], PROTOCOLS)
+            probability(f"{name}: rate", facts["rate"])
+            index = NoiseIndex(facts["protocol"], facts["rate"], facts["seed"], numbers, facts["clean_fingerprint"])
+    if not own:
+        index = _published(path, numbers, clean, protocol, rate, fingerprint)
     require(
-        numbers.ndim == 1 and numbers.dtype.kind in "iu",
-        f"data.noise.index: {path} holds {numbers.dtype} {numbers.shape}; expected whole numbers, one per caption or "
-        "one per image",
+        index.data == fingerprint,
+        f"data.noise.index: {path} was made of other training data ({index.data}) than this ({fingerprint}); give an "
+        "index of this data, or draw a new one",
     )
-    numbers = numbers.astype(np.int64)
-    if own:
-        _require_facts(path, facts)
-        fingerprint = clean.fingerprint()
-        require(
-            facts["clean_fingerprint"] == fingerprint,
-            f"data.noise.index: {path} was made of other training data ({facts['clean_fingerprint']}) than this "
-            f"({fingerprint}); give an index of this data, or draw a new one",
-        )
-        index = NoiseIndex(facts["protocol"], facts["rate"], facts.get("seed"), numbers, fingerprint)
-    else:
-        index = _published(path, numbers, clean, protocol, rate)
     require(
         protocol in (None, index.protocol) and rate in (0, index.rate),
-        f"data.noise.index: {path} is of protocol {index.protocol} and rate {index.rate:g}, but "
-        f"{' and '.join(_asked(protocol, rate))} is asked for; omit it, or give another file",
+        f"data.noise.index: {path} is of protocol {index.protocol} and rate {index.rate:g}, but data.noise.protocol is "
+        f"{protocol} and data.noise.rate {rate:g}; omit these, or give another file",
     )
     _require_permutation(path, index, clean)
     return index
 
 
-def _asked(protocol: str | None, rate: float) -> list[str]:
-    """What is given of a protocol and a rate."""
-    return [*([] if protocol is None else [f"protocol {protocol}"]), *([f"rate {rate:g}"] if rate else [])]
-
-
-def _require_facts(path: Path, facts: Any) -> None:
-    """Raise InputError unless the facts in vsehub's own file have this version and the types that `write` writes."""
-    version = facts.get("version", VERSION) if isinstance(facts, dict) else VERSION
-    hint = "Or draw the noise again: data.noise.protocol, data.noise.rate and no data.noise.index"
-    require_version(f"data.noise.index: {path}", version, VERSION, hint)
-
-    def is_number(value: Any, *kinds: type) -> bool:
-        return isinstance(value, kinds) and not isinstance(value, bool)
-
-    require(
-        isinstance(facts, dict)
-        and facts.get("protocol") in PROTOCOLS
-        and is_number(facts.get("rate"), int, float)
-        and 0 <= facts["rate"] < 1
-        and (facts.get("seed") is None or is_number(facts["seed"], int))
-        and isinstance(facts.get("clean_fingerprint"), str),
-        f"data.noise.index: {path} does not say which protocol, rate, seed and data it is of; give a run's "
-        f"{INDEX_FILE}",
-    )
-
-
 def _published(
-    path: Path, numbers: np.ndarray, clean: CaptionedImages, protocol: str | None, rate: float
+    path: Path, numbers: np.ndarray, clean: CaptionedImages, protocol: str | None, rate: float, fingerprint: str
 ) -> NoiseIndex:
     images, captions = len(clean.images), len(clean.captions)
-    sizes = {"captions": captions, "images": images}
-    fitting = [name for name in PROTOCOLS if sizes[name] == len(numbers) and protocol in (None, name)]
-    require(
-        len(fitting) > 0,
-        f"data.noise.index: {path} has {len(numbers)} entries, but the training split has {captions} captions and "
-        f"{images} images{'' if protocol is None else f', and the protocol is {protocol}'}; give the file of this data",
-    )
+    fitting = [
+        name
+        for name, size in (("captions", captions), ("images", images))
+        if numbers.shape == (size,) and protocol in (None, name)
+    ]
     require(
         len(fitting) == 1,
-        f"data.noise.index: {path} has an entry for each of {images} images with one caption each, which either "
-        "protocol could have; give data.noise.protocol",
+        f"data.noise.index: {path} has the shape {numbers.shape}, and the training split {captions} captions and "
+        f"{images} images; give the file of this data and, for one caption an image, data.noise.protocol",
     )
-    found = fitting[0]
-    if found == "captions" and captions > images and _is_permutation(numbers, captions):
-        given = np.empty(captions, np.int64)
-        given[numbers] = clean.image_index
-        numbers = given
-    as_they_were = clean.image_index if found == "captions" else np.arange(images)
-    moved = int((numbers != as_they_were).sum())
-    asked = round(rate * len(numbers))
+    if fitting == ["captions"]:
+        before = clean.image_index
+        if captions > images and _is_permutation(numbers, captions):
+            positions, numbers = numbers, np.empty(captions, np.int64)
+            numbers[positions] = before
+    else:
+        before = np.arange(images)
+    moved, asked = int((numbers != before).sum()), round(rate * len(numbers))
     require(
         rate == 0 or asked - _STAYED - _ROUNDED <= moved <= asked,
         f"data.noise.rate is {rate:g}, which is {asked} of {len(numbers)}, but {path} moves {moved}; give "
         "the rate that it was made with, or none",
     )
-    return NoiseIndex(found, rate or round(moved / len(numbers), 3), None, numbers, clean.fingerprint())
+    return NoiseIndex(fitting[0], rate or round(moved / len(numbers), 3), None, numbers, fingerprint)
 
 
 def _require_permutation(path: Path, index: NoiseIndex, clean: CaptionedImages) -> None:
     """Raise InputError unless each image gets as many captions as it had or, with protocol "images", another had."""
-    images = len(clean.images)
-    numbers = index.numbers
-    inside = len(numbers) > 0 and numbers.min() >= 0 and numbers.max() < images
-    if index.protocol == "captions":
-        had = np.bincount(clean.image_index, minlength=images)
-        good = inside and np.array_equal(np.bincount(numbers, minlength=images), had)
-    else:
-        good = len(numbers) == images and _is_permutation(numbers, images)
-    if not good:
-        fail(
-            f"data.noise.index: {path} is no permutation of protocol {index.protocol} over {images} images (numbered "
-            f"from 0) and {len(clean.captions)} captions; give the file of this data, whole"
-        )
+    images, numbers = len(clean.images), index.numbers
+    before = clean.image_index if index.protocol == "captions" else np.arange(images)
+    require(
+        numbers.shape == before.shape and np.array_equal(np.sort(numbers), np.sort(before)),
+        f"data.noise.index: {path} is no permutation of protocol {index.protocol} over {images} images (numbered "
+        f"from 0) and {len(clean.captions)} captions; give the file of this data, whole",
+    )
 
 
 def _is_permutation(numbers: np.ndarray, size: int) -> bool:
