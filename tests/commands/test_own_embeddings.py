@@ -585,9 +585,6 @@ def spoil(files, name):
         case "leaking":
             np.save(files / "bad.npy", np.concatenate((reference, queries[:4])))
             return changed | {"reference": "bad.npy"}
-        case "unknown id":
-            (files / "bad.csv").write_text("query,item\n0,photo 001\n1,photo 999\n")
-            return changed | {"truth": "bad.csv", "item_ids": "ids.txt"}
         case "pair twice":
             (files / "bad.csv").write_text("query,item\n0,1\n5,2\n0,1\n")
             return changed | {"truth": "bad.csv"}
@@ -608,7 +605,6 @@ def spoil(files, name):
         ("no reference", r"bad.npy has shape \(0, 16\)|bad.npy holds .*\(0, 16\)"),
         ("copied", r"reference: 300 of 300 queries \(100.0%\) are in reference .* bit for bit, more than 1%"),
         ("leaking", r"reference: 4 of 300 queries \(1.3%\) are in"),
-        ("unknown id", "bad.csv: item .* 1, .*'photo 999'"),
         ("pair twice", "bad.csv .* more than once"),
         ("row beyond", "bad.csv: item .* 1, .*'120'"),
         ("id twice", "bad.txt: 'a' comes twice"),

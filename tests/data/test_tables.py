@@ -32,12 +32,12 @@ def written(folder, kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_gives_the_same_entries(tmp_path, kind):
     path = written(tmp_path, kind)
-    found = read_table(path, ["caption"], ["image", "absent"])
+    found = read_table(path, lambda names: ["caption", *(name for name in names if name == "image")])
     assert list(found) == ["caption", "image"]
     assert list(zip(found["image"], found["caption"], strict=True)) == ROWS
     assert {"image", "caption"} <= set(read_table(path))
     with pytest.raises(InputError, match=r"table\..*captoin.*caption"):
-        read_table(path, ["image", "captoin"])
+        read_table(path, lambda names: ["image", "captoin"])
     with pytest.raises(InputError, match=r"table\..*2, 3, .*'c.png'"):
         refuse_rows(path, np.array([False, False, True, True]), "odd", found["image"])
 
@@ -79,7 +79,7 @@ def test_separators_and_long_entries(tmp_path, text, expected):
 def test_bad_files(tmp_path, name, content):
     (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(InputError, match=name):
-        read_table(tmp_path / name, ["image", "caption"])
+        read_table(tmp_path / name, lambda names: ["image", "caption"])
 
 
 def test_texts_of_a_parquet_that_are_not_utf_8(tmp_path):

@@ -1,68 +1,59 @@
+"""Which items answer which queries: every layout of a table gives the same pairs, and no pair is lost silently."""
+
+import logging
+import re
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 
 from vsehub.checks import InputError
 from vsehub.data.truth import distinct_ids, read_ids, read_labels, read_truth
 
+QUERIES, ITEMS = ["a", "b", "c"], ["7", "é f", "6", "5"]
+NUMBERED, NAMED = (None, None), (QUERIES, ITEMS)
+
 
 @pytest.fixture
 def truth(tmp_path):
-    """A function that reads the pairs of a csv with these bytes or this text, or of a parquet with these columns."""
+    """A function that reads the pairs of a file with this name and content: bytes, text, or columns of a parquet."""
 
-    def read(given, queries, items, query_ids=None, item_ids=None):
-        path = tmp_path / ("pairs.parquet" if isinstance(given, dict) else "pairs.csv")
+    def read(name, given, query_ids=None, item_ids=None, queries=3, items=4):
+        path = tmp_path / name
         if isinstance(given, dict):
             pq.write_table(pa.table(given), path)
         else:
             path.write_bytes(given if isinstance(given, bytes) else given.encode())
-        query, item = read_truth(path, queries, items, query_ids, item_ids)
-        assert query.dtype == item.dtype == torch.int64
-        return list(zip(query.tolist(), item.tolist(), strict=True))
+        query, item = (side.tolist() for side in read_truth(path, queries, items, query_ids, item_ids))
+        return list(zip(query, item, strict=True))
 
     return read
 
 
-def refused(action, *arguments):
-    with pytest.raises(InputError) as caught:
-        action(*arguments)
-    return str(caught.value)
-
-
 @pytest.mark.parametrize(
-    "text",
+    ("name", "given", "ids"),
     [
-        "query,item\n2,0\n0,3\n2,1\n",
-        "\ufeffquery,item\r\n2,0\r\n0,3\r\n2,1",
-        '\nitem,note,query\n\n0,"a, ""b""",2\n3,,0\n\n"1",x,2\n\n',
-        {"item": [0, 3, 1], "more": ["a", "b", "c"], "query": pa.array([2, 0, 2], pa.uint8())},
-        {"query": ["2", "0", "2"], "item": pa.array(["0", "3", "1"], pa.large_string())},
+        ("t.csv", "query,item\n2,0\n0,3\n2,1\n", NUMBERED),
+        ("t.csv", '\ufeffitem;note;query\r\n\r\n0;"a; ""b""";2\r\n3;;0\r\n"1";x;2', NUMBERED),
+        ("t.tsv", "text\timage\n2\t0\n0\t3\n2\t1\n", NUMBERED),
+        ("t.jsonl", '{"query": 2, "item": 0}\n\n{"item": 3, "query": 0}\n{"query": "2", "item": 1}', NUMBERED),
+        ("t.parquet", {"item": [0, 3, 1], "more": ["", "", ""], "query": pa.array([2, 0, 2], pa.uint8())}, NUMBERED),
+        ("t.csv", "query,item\nc,7\na,5\nc,é f\n", NAMED),
+        ("t.csv", "query,item\nc,0\na,3\nc,1\n", (QUERIES, None)),
+        ("t.csv", "caption,image\nc,7\na,5\nc,é f\n", NAMED),
+        ("t.parquet", {"0": pa.array(["c", "a", "c"]).dictionary_encode(), "1": ["7", "5", "é f"]}, NAMED),
+        ("t.parquet", {"query": [2, 0, 2], "item": [7, 5, 6]}, (None, ["7", "6", "4", "5"])),
+        ("t.tsv", "query-id\tcorpus-id\tscore\nc\t7\t1\nb\t7\t0\na\t5\t2\nb\t5\t-1\nc\té f\t1\n", NAMED),
+        ("t.parquet", {"query-id": [2, 0, 1, 2], "corpus-id": [0, 3, 3, 1], "score": [1, 1, 0, 1]}, NUMBERED),
+        ("t.qrels", "2 0 0 1\n0 0 3  3\n1\tQ0\t3 0\n2 0 1 1\n", NUMBERED),
+        ("t.txt", "c 0 7 1\na 0 5 1\nb 0 7 -1\nc 0 6 2\n", (QUERIES, ["7", "6", "4", "5"])),
     ],
 )
-def test_row_numbers(truth, text):
-    assert truth(text, 3, 4) == [(2, 0), (0, 3), (2, 1)]
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        "query,item\nc,7\na,5\nc,é f\n",
-        {
-            "query": pa.array(["c", "a", "c"]).dictionary_encode(),
-            "item": pa.array(["7", "5", "é f"], pa.large_string()),
-        },
-    ],
-)
-def test_ids(truth, given):
-    """Ids are strings, digits or not; a side without ids is numbered."""
-    assert truth(given, 3, 4, ["a", "b", "c"], ["7", "é f", "6", "5"]) == [(2, 0), (0, 3), (2, 1)]
-
-
-def test_ids_on_one_side(truth):
-    assert truth("query,item\nc,0\na,3\n", 3, 4, query_ids=["a", "b", "c"]) == [(2, 0), (0, 3)]
-    assert truth({"query": [2, 0], "item": [70, 50]}, 3, 2, item_ids=["50", "70"]) == [(2, 1), (0, 0)]
+def test_layouts(truth, caplog, name, given, ids):
+    with caplog.at_level(logging.INFO):
+        assert truth(name, given, *ids) == [(2, 0), (0, 3), (2, 1)]
+    assert ("more" in caplog.text or "note" in caplog.text) == ("more" in given or "note" in given)
 
 
 def test_against_a_dictionary(truth):
@@ -72,80 +63,72 @@ def test_against_a_dictionary(truth):
     )
     pairs = [divmod(int(cell), 50) for cell in rng.permutation(900 * 50)[:20000]]
     text = "item,query\n" + "".join(f"{items[item]},{queries[query]}\n" for query, item in pairs)
-    assert truth(text, 900, 50, queries, items) == pairs
+    assert truth("t.csv", text, queries, items, 900, 50) == pairs
 
 
-@pytest.mark.parametrize(
-    "given",
-    ["caption,image\nc,7\na,5\n", {"0": ["c", "a"], "1": [7, 5]}],
-)
-def test_two_columns_of_any_names(truth, given):
-    assert truth(given, 3, 3, ["a", "b", "c"], ["7", "6", "5"]) == [(2, 0), (0, 2)]
+def test_aligned():
+    query, item = read_truth("aligned", 3, 3, QUERIES, ITEMS[:3])
+    assert query.tolist() == item.tolist() == [0, 1, 2]
+    with pytest.raises(InputError, match="truth"):
+        read_truth("aligned", 3, 4)
 
 
-@pytest.mark.parametrize("suffix", [".tsv", ".jsonl"])
-def test_other_kinds_of_tables(tmp_path, suffix):
-    text = {".tsv": "item\tquery\n0\t2\n", ".jsonl": '{"query": 2, "item": 0}'}[suffix]
-    (tmp_path / f"pairs{suffix}").write_text(text)
-    assert [side.tolist() for side in read_truth(tmp_path / f"pairs{suffix}", 3, 4)] == [[2], [0]]
+def test_unknown_ids_are_skipped_and_counted(truth, caplog):
+    assert truth("t.csv", "query,item\nz,7\na,5\nA,7\na ,7\nb,x\n", *NAMED) == [(0, 3)]
+    assert "4 of 5" in caplog.text
+    with pytest.raises(InputError, match=r"truth.*t\.csv"):
+        truth("t.csv", "query,item\nz,7\n", *NAMED)
 
 
-BAD = [
-    "",
-    "query,item\n",
-    "\n\n",
-    "0,1\n1,2\n",
-    "0,1,2\n0,1,2\n",
-    "query,item,query\n0,1,2\n",
-    "query,other,item\n0,1\n",
-    "query,item\n0,1\n0,1,2\n",
-    b"query,item\n0,1\n0,\xe9\n",
-    'query,item\n0,1\n1,"2\n2,3\n',
-    "query,item\n0,1\n0,99999999999999999999\n",
-    "query,item\n0,1\n3,0\n",
-    "query,item\n0,1\n0,4\n",
-    "query,item\n0,1\n0,1\n",
-    *(f"query,item\n0,1\n1,{entry}\n" for entry in ("", "x", "-1", "0x1", " 1", "1e0", "1.0", "+1", "1_0", "\u0661")),
-    {"query": [0, 1], "item": [0.0, 1.0]},
-    {"query": [0, 1, None], "item": [0, 1, 2]},
-    {"query": [0, 3], "item": [0, 1]},
-    {"query": [], "item": []},
-]
+BAD = {
+    "empty.csv": "",
+    "empty.txt": "",
+    "no pairs.csv": "query,item\n",
+    "no pairs.parquet": {"query": [], "item": []},
+    "no header.csv": "0,1\n1,2\n",
+    "three columns.csv": "0,1,2\n0,1,2\n",
+    "one name twice.csv": "query,item,query\n0,1,2\n",
+    "one column.csv": "query,other,item\n0,1\n",
+    "longer.csv": "query,item\n0,1\n0,1,2\n",
+    "no utf-8.csv": b"query,item\n0,1\n0,\xe9\n",
+    "open quote.csv": 'query,item\n0,1\n1,"2\n2,3\n',
+    "too large.csv": "query,item\n0,1\n0,99999999999999999999\n",
+    "query.csv": "query,item\n0,1\n3,0\n",
+    "item.csv": "query,item\n0,1\n0,4\n",
+    "twice.csv": "query,item\n0,1\n0,1\n",
+    **{f"{entry}.csv": f"query,item\n0,1\n1,{entry}\n" for entry in ("", "x", "-1", "1e0", "1.0", "+1", "\u0661")},
+    "floats.parquet": {"query": [0, 1], "item": [0.0, 1.0]},
+    "null.parquet": {"query": [0, 1, None], "item": [0, 1, 2]},
+    "score.tsv": "query-id\tcorpus-id\tscore\n0\t1\tx\n",
+    "ragged.qrels": "0 0 1 1\n0 0 2\n",
+    "no qrels.txt": "query,item\n0,0\n",
+    "no parquet.parquet": "query,item\n0,0\n",
+}
 
 
-@pytest.mark.parametrize("given", BAD, ids=lambda given: str(given)[-14:])
-def test_bad_tables(truth, given):
-    assert "pairs." in refused(truth, given, 3, 4)
+@pytest.mark.parametrize("name", BAD)
+def test_bad_tables(truth, name):
+    with pytest.raises(InputError, match=f"truth.*{re.escape(name)}"):
+        truth(name, BAD[name])
 
 
 def test_a_pair_in_place_of_names_is_not_lost(truth):
     """A table without a header: its first pair is no header."""
-    assert "pairs.csv" in refused(truth, "a,x\nb,y\n", 2, 2, ["a", "b"], ["x", "y"])
+    with pytest.raises(InputError, match=r"t\.csv"):
+        truth("t.csv", "a,7\nb,6\n", *NAMED)
 
 
-def test_unknown_ids(truth):
-    assert "1, 2, 3" in refused(truth, "query,item\na,0\nz,0\nA,0\na ,1\n", 2, 2, ["a", "b"])
-
-
-def test_bad_ids(truth):
-    assert "items: " in refused(truth, "query,item\n0,x\n", 1, 3, None, ["x", "y", "x"])
-    assert "'a'" in refused(distinct_ids, "ids", ["b", "a", "a", "a"])
-
-
-def test_files_that_are_no_tables(tmp_path):
-    (tmp_path / "pairs.txt").write_text("query,item\n0,0\n")
-    (tmp_path / "pairs.parquet").write_text("query,item\n0,0\n")
-    for name in ("absent.csv", "pairs.txt", "pairs.parquet", "."):
-        assert str(tmp_path / name) in refused(read_truth, tmp_path / name, 1, 1)
-
-
-def test_lines_of_ids_and_labels(tmp_path):
+def test_ids(tmp_path):
     path = tmp_path / "lines.txt"
     path.write_bytes("\ufeffa b\r\né\n".encode())
     assert read_ids(path) == read_labels(path) == ["a b", "é"]
     path.write_text("one\ntwo\none\n")
     assert read_labels(path) == ["one", "two", "one"]
-    assert "lines.txt" in refused(read_ids, path)
-    path.write_text("one\n\ntwo\n")
-    assert "lines.txt:2" in refused(read_ids, path)
-    assert "query_ids" in refused(read_ids, tmp_path / "absent", "query_ids")
+    for refused, named in (
+        (lambda: read_ids(path), "lines.txt"),
+        (lambda: read_ids(tmp_path / "absent", "query_ids"), "query_ids"),
+        (lambda: distinct_ids("ids", ["b", "a", "a"]), "ids: 'a'"),
+        (lambda: read_truth(path, 3, 3, ["x", "y", "x"]), "queries"),
+    ):
+        with pytest.raises(InputError, match=named):
+            refused()

@@ -10,6 +10,7 @@ from vsehub.checks import boolean, existing, fail, is_finite, require, whole_see
 from vsehub.cli import app
 from vsehub.cli.embeddings import built
 from vsehub.cli.nodes import choice, device_named, plain
+from vsehub.data.truth import ALIGNED
 from vsehub.data.vectors.paths import require_vectors, split_path
 from vsehub.io.command import typed_command
 from vsehub.io.files import alone, write_json
@@ -48,7 +49,8 @@ def calibrate(cfg: DictConfig) -> None:
         )
     for name, path in sides.items():
         require_vectors(name, split_path(path)[0])
-    existing("truth", str(cfg.truth), "Give a table of pairs with the columns query and item")
+    if cfg.truth != ALIGNED:
+        existing("truth", str(cfg.truth), "Give a table of pairs with the columns query and item, or truth=aligned")
     out = Output(str(cfg.out), "a calibration", (RECORD,), cfg.overwrite)
 
     from vsehub.report.tables import ReportTable

@@ -2,7 +2,8 @@
 
 import csv
 import json
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,24 +15,25 @@ from vsehub.io.rows import listed
 from vsehub.io.spreadsheet import unescaped
 from vsehub.io.text import long_fields
 
+log = logging.getLogger(__name__)
+
 _DELIMITED = (".csv", ".tsv")
 KINDS = (*_DELIMITED, ".jsonl", ".parquet")
 _SHOWN = 200  # characters of an entry
 
 
-def read_table(path: Path, columns: Sequence[str] | None = None, optional: Sequence[str] = ()) -> dict[str, list[Any]]:
+def read_table(path: Path, choose: Callable[[list[str]], Sequence[str]] = list) -> dict[str, list[Any]]:
     """Columns of a table, as plain values; those of a .csv or .tsv are texts, None stands where a row has no entry.
 
     A .csv (with commas, semicolons or tabs) or .tsv is UTF-8 and has a header, a .jsonl has an object per line.
-    columns: the names; None: all. optional: further columns, left out if the table lacks them. Raises InputError if the
-    file has another ending, is damaged, lacks a column or has it twice.
+    choose: names of all columns -> names of those to read, all by default; the others are logged. Raises InputError if
+    the file has another ending, is damaged, lacks a column or has it twice.
     """
     import pyarrow as pa
     from pyarrow import parquet
 
     kind = path.suffix.lower()
     require(kind in KINDS, f"{path}: expected a table: {', '.join(KINDS)}")
-    rows: list[Any] = []
     with readable(path, pa.ArrowException, csv.Error):
         if kind == ".parquet":
             names = parquet.read_schema(path).names
@@ -46,13 +48,17 @@ def read_table(path: Path, columns: Sequence[str] | None = None, optional: Seque
                 names, *rows = [row for row in csv.reader(file, delimiter=header(path)[0], strict=True) if row] or [[]]
             odd = next((row for row in rows if len(row) != len(names)), names)
             require(len(odd) == len(names), f"{path}: expected {len(names)} entries in each line: {odd!s:.{_SHOWN}}")
-            rows = [dict(zip(names, row, strict=True)) for row in rows]
-        wanted = names if columns is None else [*columns, *(one for one in optional if one in names)]
+        wanted = list(dict.fromkeys(choose(names)))
         wrong = [name for name in wanted if names.count(name) != 1]
         require(not wrong, f"{path}: expected a column {listed(wrong)}, once; it has {listed(names)}")
+        if len(wanted) < len(names):
+            log.info("%s: ignored columns: %s", path, listed([name for name in names if name not in wanted]))
         if kind == ".parquet":
             return parquet.read_table(path, columns=wanted).to_pydict()
-    return {name: [row.get(name) for row in rows] for name in wanted}
+    if kind == ".jsonl":
+        return {name: [row.get(name) for row in rows] for name in wanted}
+    places = {name: names.index(name) for name in wanted}
+    return {name: [row[place] for row in rows] for name, place in places.items()}
 
 
 def header(path: Path) -> tuple[str, list[str]]:

@@ -1,21 +1,28 @@
-"""Pairs of queries and the items that answer them, ids and labels, from the user's files."""
+"""Pairs of queries and the items that answer them, ids and labels, from the user's files. Does not import torch."""
 
+import logging
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from vsehub.checks import existing, require
+from vsehub.checks import InputError, existing, require
 from vsehub.data.tables import as_ids, read_table, refuse_rows
+from vsehub.io.arrays import readable
 from vsehub.io.rows import listed
 from vsehub.io.text import read_lines
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+log = logging.getLogger(__name__)
+
+ALIGNED = "aligned"  # instead of a table: query i answers item i
 COLUMNS = ("query", "item")
-_DIGITS = 18  # of a row number, so that it fits into 64 bits
+BEIR = ("query-id", "corpus-id", "score")
 
 
 def read_pairs(
@@ -27,41 +34,57 @@ def read_pairs(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The pairs of a table, in its order: row numbers (P,) int64 of the queries and of the items.
 
-    path: a .csv, .tsv, .jsonl or .parquet with the columns query and item, or with two columns, in that order. An entry
-    is an id if the side has ids, else a row number counted from 0. Raises InputError for other entries.
+    path: a .csv, .tsv, .jsonl or .parquet with the columns query and item, or with two columns, in that order; or
+    qrels, BEIR's table (query-id, corpus-id, score) or TREC's lines of query, 0, item and relevance, whose pairs count
+    if the number is above 0. An entry is an id if the side has ids, else a row number counted from 0. Pairs with an
+    unknown id are skipped with a warning. Raises InputError for other row numbers, and if no pairs are left.
     """
-    table = read_table(path, (), COLUMNS)
-    sides = (queries, query_ids), (items, item_ids)
-    if len(table) < len(COLUMNS):
-        table = read_table(path)
-        named = [_row_numbers(path, [name], *side)[0] < 0 for name, side in zip(table, sides, strict=False)]
-        require(
-            len(table) == len(COLUMNS) and any(named),
-            f"{path}: expected the columns query and item, or two columns with names; it has {listed(list(table))}",
-        )
-    entries = [table[name] for name in (COLUMNS if set(COLUMNS) <= set(table) else table)]
+    table = _trec(path) or read_table(path, partial(_columns, path))
     found = []
-    for name, column, (count, ids) in zip(COLUMNS, entries, sides, strict=True):
-        require(len(column) > 0, f"{path} has no pairs")
-        rows = _row_numbers(path, column, count, ids)
-        if (rows < 0).any():
-            known = f"a row number below {count} (no ids are given)" if ids is None else f"one of {count} ids"
-            refuse_rows(path, rows < 0, f"{name} is not {known}", column)
+    for side, (name, entries), count, ids in zip(
+        COLUMNS, table.items(), (queries, items), (query_ids, item_ids), strict=False
+    ):
+        numbers = {one: row for row, one in enumerate(map(str, range(count)) if ids is None else ids)}
+        rows = np.array([numbers.get(one, -1) for one in as_ids(path, [name, *entries])], np.int64)
+        if ids is None and (rows[1:] < 0).any():
+            refuse_rows(path, rows[1:] < 0, f"{side} is not a row number below {count} (no ids are given)", entries)
         found.append(rows)
-    return found[0], found[1]
+    pairs = np.stack(found)
+    require(
+        bool((pairs[:, 0] < 0).any()),
+        f"{path}: the first line is a pair; begin with the names of the columns: query,item",
+    )
+    pairs = pairs[:, 1:]
+    if len(table) > len(COLUMNS):
+        with readable(path, TypeError):
+            pairs = pairs[:, np.array([*table.values()][-1], float) > 0]
+    known = (pairs >= 0).all(axis=0)
+    require(bool(known.any()), f"{path} has no pairs of these queries and items; {len(known)} have unknown ids")
+    if not known.all():
+        log.warning("%s: %d of %d pairs are skipped, since an id is unknown", path, (~known).sum(), len(known))
+    query, item = pairs[:, known]
+    return query, item
 
 
-def _row_numbers(path: Path, entries: Sequence[Any], count: int, ids: Sequence[str] | None) -> np.ndarray:
-    """The rows that entries name, -1 for others."""
-    names = as_ids(path, entries)
-    if ids is None:
-        plain = [name.isascii() and name.isdigit() and len(name) <= _DIGITS for name in names]
-        rows = [int(name) if own else -1 for name, own in zip(names, plain, strict=True)]
-    else:
-        known = {one: row for row, one in enumerate(ids)}
-        rows = [known.get(name, -1) for name in names]
-    found = np.array(rows, np.int64)
-    return np.where(found < count, found, -1)
+def _columns(path: Path, names: list[str]) -> Sequence[str]:
+    """The columns of the queries, of the items and, in BEIR's layout, of the scores."""
+    layouts = [layout for layout in (COLUMNS, BEIR) if set(layout) <= set(names)]
+    require(
+        bool(layouts) or len(names) == len(COLUMNS),
+        f"{path}: expected the columns query and item, or two columns with names; it has {listed(names) or 'none'}",
+    )
+    return layouts[0] if layouts else names
+
+
+def _trec(path: Path) -> dict[str, Sequence[str]]:
+    """The queries, items and relevance of TREC's qrels, which have no header; {} for another table."""
+    with readable(path):
+        with path.open(encoding="utf-8-sig", errors="replace") as file:
+            first = file.readline().split()
+        if len(first) != 4 or not first[3].removeprefix("-").isdecimal():
+            return {}
+        query, _, item, relevance = np.loadtxt(path, str, comments=None, encoding="utf-8-sig", ndmin=2, unpack=True)
+    return {"query": query.tolist(), "item": item.tolist(), "relevance": relevance.tolist()}
 
 
 def read_ids(path: str | Path, name: str = "ids") -> list[str]:
@@ -88,16 +111,26 @@ def read_truth(
     items: int,
     query_ids: Sequence[str] | None = None,
     item_ids: Sequence[str] | None = None,
-) -> tuple[Tensor, Tensor]:
+) -> "tuple[Tensor, Tensor]":
     """The pairs of a table: query (P,) and item (P,), int64 row numbers; see `read_pairs`.
 
-    A query may have any number of items, or none. queries, items: the number of rows of each side. Raises InputError
-    for unknown ids, row numbers out of range, and repeated pairs.
+    path: the table, or "aligned": query i and item i are a pair, whatever their ids. A query may have any number of
+    items, or none. queries, items: the number of rows of each side. Raises InputError for unequal numbers of aligned
+    rows, row numbers out of range, and repeated pairs.
     """
     for side, ids in (("queries", query_ids), ("items", item_ids)):
         distinct_ids(f"the ids of the {side}", ids or ())
-    path = existing("truth", path, "Give a table of pairs with the columns query and item")
-    query, item = read_pairs(path, queries, items, query_ids, item_ids)
+
+    import torch
+
+    if str(path) == ALIGNED:
+        require(queries == items, f"truth=aligned: there are {queries} queries but {items} items")
+        return torch.arange(queries), torch.arange(items)
+    path = existing("truth", path, "Give a table of pairs with the columns query and item, or truth=aligned")
+    try:
+        query, item = read_pairs(path, queries, items, query_ids, item_ids)
+    except InputError as error:
+        raise InputError(f"truth: {error}") from error
     repeated = len(query) - len(np.unique(query * items + item))
     require(repeated == 0, f"truth: {path} holds {repeated} pairs more than once; keep each pair once")
     return torch.from_numpy(query), torch.from_numpy(item)

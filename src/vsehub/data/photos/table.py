@@ -44,9 +44,10 @@ class Table(ListedPhotos):
 
     def read_listing(self) -> Iterator[Listed]:
         """See `ListedPhotos`."""
-        columns, optional = self._columns, self._columns.split == PhotoColumns.split  # the default's name
-        wanted = [columns.image, *columns.captions, *([] if optional or columns.split is None else [columns.split])]
-        entries = read_table(self.place, list(dict.fromkeys(wanted)), [str(columns.split)] if optional else [])
+        columns = self._columns
+        wanted = [columns.image, *columns.captions, *([] if columns.split is None else [columns.split])]
+        default = PhotoColumns.split  # a name that the table need not have
+        entries = read_table(self.place, lambda names: [one for one in wanted if one in names or one != default])
         words = entries.get(columns.split or "", [None] * len(entries[columns.image]))
         root = self.images.resolve()
         inside = cache(lambda path: Path(path).resolve().is_relative_to(root))
