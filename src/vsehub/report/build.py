@@ -11,7 +11,7 @@ from vsehub.report.pages.runs import origin, page_table, run_notes, setting_fact
 from vsehub.report.pages.sections import Section, bullets, sections_markdown
 from vsehub.report.pages.templates import render_page
 from vsehub.report.plots import Picture
-from vsehub.report.recipes import name_test_sets, recipe_differences, recipes_by_series, series_of
+from vsehub.report.recipes import name_test_sets, recipes_by_series, series_of
 from vsehub.report.results import (
     Setting,
     aggregate,
@@ -27,10 +27,11 @@ from vsehub.report.results import (
 from vsehub.report.run_plots import OVERVIEW, draw
 from vsehub.report.runs import Run, read_runs
 from vsehub.report.sweeps import sweep_sections
-from vsehub.report.tables import ReportTable, count_text, frame_csv, markdown_text
+from vsehub.report.tables import count_text, frame_csv, markdown_text
 
 SURE = ("results.csv", "table.csv", "table.md", "table.tex", "table.txt", "index.html")  # written for any runs
 UNTESTED = "none (no values of single images, no common seed, or different data): nothing is claimed beyond mean ± std"
+NOTHING = "No run was evaluated."
 
 
 def build_report(
@@ -57,27 +58,22 @@ def build_report(
     series = series_of(shown)
     recipes = recipes_by_series(shown, series)
     frame = results(shown, series)
-    means = aggregate(frame)
-    tests = paired(shown, series, frame, recipes)
-    pictures = draw(shown, series, means, intervals(shown, series, frame))
+    means, tests = aggregate(frame), paired(shown, frame, recipes)
+    pictures = draw(shown, series, means, intervals(shown, frame))
     title = title or f"vsehub report: {', '.join(sorted({str(run.record['dataset']) for run in runs}))}"
+    notes, swept = run_notes(runs, frame, recipes), sweep_sections(shown)
     settings = by_setting(means)
-    measured = [_setting_section(setting, rows, frame, shown, tests, pictures) for setting, rows in settings.items()]
-    tables = [results_table(rows, setting.title) for setting, rows in settings.items()]
-    swept = sweep_sections(shown, frame)
-    training = Section("Training", pictures=[picture for picture in pictures if picture.setting is None])
-    notes, of_recipes = run_notes(runs, frame), recipe_differences(recipes)
+    measured = [_section(setting, rows, frame, shown, tests, pictures) for setting, rows in settings.items()]
+    training = [picture for picture in pictures if picture.setting is None]
     texts = {
         "results.csv": frame_csv(frame),
         "table.csv": frame_csv(means),
-        "table.md": _table_page(title, tables, measured, swept, [*notes, *of_recipes]),
-        "table.tex": "\n".join(table.latex() for table in tables),
-        "table.txt": _terminal(title, means, len(notes) + len(of_recipes)),
+        "table.md": _markdown(title, settings, measured, tests, swept, notes),
+        "table.tex": "\n".join(results_table(rows, setting.title).latex() for setting, rows in settings.items()),
+        "table.txt": _terminal(title, settings, len(notes)),
     }
     if len(tests):
         texts["paired.csv"] = frame_csv(tests)
-        sections = [Section(setting.title, tables=[paired_table(rows)]) for setting, rows in by_setting(tests).items()]
-        texts["paired.md"] = f"# Paired tests\n\n{sections_markdown(sections)}"
     texts["index.html"] = render_page(
         "page.html.j2",
         title=title,
@@ -86,10 +82,9 @@ def build_report(
         measured=measured,
         others=[
             *swept,
-            *([training] if training.pictures else []),
-            *origin(runs, series, recipes, of_recipes),
+            *([Section("Training", pictures=training)] if training else []),
+            *origin(runs, series, recipes),
         ],
-        commands=[(run.path, str(run.record["command"])) for run in runs if run.record.get("command")],
     )
     return write_all(output, texts, [*pictures, *(picture for part in swept for picture in part.pictures)])
 
@@ -111,17 +106,16 @@ def write_all(out: Output, texts: dict[str, str], pictures: Sequence[Picture]) -
 
 def summary(runs: Sequence[Run]) -> str:
     """The numbers of runs: "6 runs, 3 losses, 2 seeds, 12 evaluations"."""
-    records = [run.record for run in runs]
-    counts = [
-        count_text(len(runs), "run"),
-        count_text(len({record["label"] for record in records}), "loss", "losses"),
-        count_text(len({record["seed"] for record in records}), "seed"),
-        count_text(sum(len(run.evaluations) for run in runs), "evaluation"),
-    ]
-    return ", ".join(counts)
+    losses, seeds = ({run.record[key] for run in runs} for key in ("label", "seed"))
+    counts = [count_text(len(runs), "run"), count_text(len(losses), "loss", "losses"), count_text(len(seeds), "seed")]
+    return ", ".join([*counts, count_text(sum(len(run.evaluations) for run in runs), "evaluation")])
 
 
-def _setting_section(
+def _of(setting: Setting, frame: pd.DataFrame) -> pd.DataFrame:
+    return frame[(frame[list(Setting._fields)] == list(setting)).all(axis=1)]
+
+
+def _section(
     setting: Setting,
     rows: pd.DataFrame,
     frame: pd.DataFrame,
@@ -129,38 +123,40 @@ def _setting_section(
     tests: pd.DataFrame,
     pictures: Sequence[Picture],
 ) -> Section:
-    """The results of one setting, with its paired tests, facts and plots."""
-    own = tests[(tests[list(Setting._fields)] == list(setting)).all(axis=1)]
-    tables = [page_table(results_table(rows))]
-    folded = [(count_text(len(own), "paired test"), paired_table(own))] if len(own) else []
-    facts = setting_facts(setting, frame, runs)
-    facts += [("paired tests", UNTESTED)] if len(rows) > 1 and own.empty else []
+    """The results of one setting, with the outcome of its paired tests, facts and plots."""
+    own = _of(setting, tests)
+    facts = setting_facts(_of(setting, frame), runs)
+    notes = []
+    if len(rows) > 1:
+        notes = [conclusion(own)]
+        facts += [("paired tests", UNTESTED if own.empty else f"{len(own)}, in paired.csv and table.md")]
     drawn = [picture for picture in pictures if picture.setting == setting]
     lead = [picture for picture in drawn if picture.name.startswith(OVERVIEW)]
-    notes = [conclusion(own)] if len(rows) > 1 else []
     rest = [picture for picture in drawn if picture not in lead]
-    return Section(setting.title, notes, tables, facts, rest, lead, folded)
+    return Section(setting.title, notes, [page_table(rows)], facts, rest, lead)
 
 
-def _table_page(
+def _markdown(
     title: str,
-    tables: Sequence[ReportTable],
+    settings: dict[Setting, pd.DataFrame],
     measured: Sequence[Section],
+    tests: pd.DataFrame,
     swept: Sequence[Section],
     notes: Sequence[str],
 ) -> str:
     """The text of table.md: the table, the paired tests and facts of each setting, then the sweeps and the notes."""
-    parts = [f"# {markdown_text(title)}", *([] if tables else ["No run was evaluated."])]
-    for section, table in zip(measured, tables, strict=True):
-        parts.append(section._replace(tables=[table._replace(caption="")]).markdown())
-    parts += [sections_markdown(swept).strip()] if swept else []
+    sections = []
+    for section, (setting, rows) in zip(measured, settings.items(), strict=True):
+        own = _of(setting, tests)
+        tables = [results_table(rows), *([paired_table(own)] if len(own) else [])]
+        sections.append(section._replace(tables=tables))
+    parts = [f"# {markdown_text(title)}", sections_markdown([*sections, *swept]).strip() or NOTHING]
     parts += ["## Notes", bullets(notes)] if notes else []
     return "\n\n".join(parts) + "\n"
 
 
-def _terminal(title: str, means: pd.DataFrame, notes: int) -> str:
+def _terminal(title: str, settings: dict[Setting, pd.DataFrame], notes: int) -> str:
     """The text of table.txt, which the command prints: a short table per setting."""
-    parts = [title, *(short_table(rows, setting.title).terminal() for setting, rows in by_setting(means).items())]
-    parts += [] if len(means) else ["No run was evaluated."]
-    parts += [f"all columns, paired tests and {count_text(notes, 'note')}: table.md, and the page"]
-    return "\n\n".join(parts) + "\n"
+    tables = [short_table(rows, setting.title).terminal() for setting, rows in settings.items()]
+    rest = f"all columns, paired tests and {count_text(notes, 'note')}: table.md, and the page"
+    return "\n\n".join([title, *(tables or [NOTHING]), rest]) + "\n"

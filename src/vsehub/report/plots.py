@@ -18,7 +18,6 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#0
 MARKERS = "osD^vPX"
 LINES = ("-", "--", ":", "-.")
 DPI = 160
-NARROW = 4.2  # inches: on a screen of 360 pixels its text is as large as the page's small type
 RC: dict[Any, Any] = {  # newer versions of matplotlib annotate each key
     "font.family": "DejaVu Sans",
     "font.size": 10.5,
@@ -39,17 +38,13 @@ RC: dict[Any, Any] = {  # newer versions of matplotlib annotate each key
 
 @dataclass(frozen=True)
 class Picture:
-    """A plot: file stem, caption, the setting it belongs to (None: training), and its renderings.
-
-    narrow: as SVG, drawn for the width of a phone; None if the plot has only one form.
-    """
+    """A plot: file stem, caption, the setting it belongs to (None: training), and its renderings."""
 
     name: str
     caption: str
     setting: tuple[str, ...] | None
     png: bytes
     svg: bytes
-    narrow: bytes | None = None
 
 
 def plain(text: str) -> str:
@@ -65,27 +60,12 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
-def is_narrow(figure: Figure) -> bool:
-    """Whether the figure is for a phone, with its parts one above the other."""
-    return figure.get_figwidth() <= NARROW
-
-
-def render(
-    figure: Figure, name: str, caption: str, setting: tuple[str, ...] | None, narrow: Figure | None = None
-) -> Picture:
-    """The figure as PNG and SVG, with equal bytes for equal data. Call it inside `rc_context(RC)`.
-
-    narrow: the same figure, `NARROW` inches wide, for pages on a phone.
-    """
-    png = io.BytesIO()
+def render(figure: Figure, name: str, caption: str, setting: tuple[str, ...] | None) -> Picture:
+    """The figure as PNG and SVG, with equal bytes for equal data. Call it inside `rc_context(RC)`."""
+    png, svg = io.BytesIO(), io.BytesIO()
     figure.savefig(png, format="png", dpi=DPI, metadata={"Software": None})
-    return Picture(name, caption, setting, png.getvalue(), _svg(figure), None if narrow is None else _svg(narrow))
-
-
-def _svg(figure: Figure) -> bytes:
-    content = io.BytesIO()
-    figure.savefig(content, format="svg", metadata={"Date": None, "Creator": None})
-    return content.getvalue()
+    figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
+    return Picture(name, caption, setting, png.getvalue(), svg.getvalue())
 
 
 PLAIN_COLOUR = "#6f7780"  # visible on white and on black
@@ -108,42 +88,33 @@ def occurrence_curves(histograms: Mapping[str, dict], k: int, fair: float) -> Pi
         f"Share of the items that are among the {k} nearest of at least N queries; the dot is the largest hub, the "
         f"fair share {share_text(fair)}, the legend gives the share that no query finds."
     )
-    with matplotlib.rc_context(RC):
-        wide, narrow = (
-            _occurrence_curves(histograms, k, fair, new_figure(width, 4.3 + 0.2 * max(0, rows - 6)))
-            for width, rows in ((6.4, math.ceil(len(histograms) / 2)), (NARROW, len(histograms)))  # of the legend
-        )
-        return render(wide, f"occurrences-{k}", caption, None, narrow)
-
-
-def _occurrence_curves(histograms: Mapping[str, dict], k: int, fair: float, figure: Figure) -> Figure:
     colours = ranking_colours(list(histograms))
-    axes = figure.add_subplot()
-    for number, (name, histogram) in reversed(list(enumerate(histograms.items()))):
-        occurrences, shares, never = at_least(histogram)
-        line = LINES[max(0, number - 1) // len(CORRECTED) % len(LINES)]
-        axes.plot(
-            occurrences,
-            shares,
-            label=f"{plain(name)}: {100 * never:.1f} % never",
-            drawstyle="steps-pre",
-            color=colours[name],
-            linestyle=line,
-            linewidth=2.6 if number == 0 else 1.7,
-        )
-        axes.plot(occurrences[-1:], shares[-1:], "o", color=colours[name], markersize=5)
-    if fair >= 1:
-        axes.axvline(fair, color="#555555", linewidth=1, linestyle=(0, (2, 2)))
-        axes.annotate("fair share", (fair, 1), (4, -11), xycoords=("data", "axes fraction"), textcoords="offset points")
-    axes.set(xscale="log", yscale="log", ylabel="items found by at least $N$")
-    found = "$N$: queries that find it" if is_narrow(figure) else "$N$: queries that find the item"
-    axes.set_xlabel(f"{found} among their {k} nearest")
-    label_counts(axes)
-    axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:g} %")
-    handles, labels = axes.get_legend_handles_labels()
-    columns, size = (1, None) if is_narrow(figure) else (2, 9)
-    figure.legend(handles[::-1], labels[::-1], loc="outside lower center", ncols=columns, fontsize=size)
-    return figure
+    with matplotlib.rc_context(RC):
+        figure = new_figure(6.4, 4.3 + 0.2 * max(0, math.ceil(len(histograms) / 2) - 6))
+        axes = figure.add_subplot()
+        for number, (name, histogram) in reversed(list(enumerate(histograms.items()))):
+            occurrences, shares, never = at_least(histogram)
+            axes.plot(
+                occurrences,
+                shares,
+                label=f"{plain(name)}: {100 * never:.1f} % never",
+                drawstyle="steps-pre",
+                color=colours[name],
+                linestyle=LINES[max(0, number - 1) // len(CORRECTED) % len(LINES)],
+                linewidth=2.6 if number == 0 else 1.7,
+            )
+            axes.plot(occurrences[-1:], shares[-1:], "o", color=colours[name], markersize=5)
+        if fair >= 1:
+            axes.axvline(fair, color="#555555", linewidth=1, linestyle=(0, (2, 2)))
+            where = ("data", "axes fraction")
+            axes.annotate("fair share", (fair, 1), (4, -11), xycoords=where, textcoords="offset points")
+        axes.set(xscale="log", yscale="log", ylabel="items found by at least $N$")
+        axes.set_xlabel(f"$N$: queries that find the item among their {k} nearest")
+        label_counts(axes)
+        axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:g} %")
+        handles, labels = axes.get_legend_handles_labels()
+        figure.legend(handles[::-1], labels[::-1], loc="outside lower center", ncols=2, fontsize=9)
+        return render(figure, f"occurrences-{k}", caption, None)
 
 
 def label_counts(axes: Axes) -> None:

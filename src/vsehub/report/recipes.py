@@ -12,7 +12,6 @@ from vsehub.report.runs import Run
 LABEL_ORDER = ("sum", "max", "knn_margin", "hal", "hal+mb", "rescaled_sum", "rescaled_max")
 NOISE = "noise"  # the recipe's key for the effect of data.noise, also for configurations older than that setting
 FINGERPRINT = "fingerprint of "
-LOSS_KEYS = ("loss", "bank")  # settings that are expected to differ between losses
 NAMED_KEYS = 2  # a variant that differs in more keys is called "recipe 1", "recipe 2" ...; the page lists the keys
 
 
@@ -130,23 +129,3 @@ def recipes_by_series(runs: Sequence[Run], series: dict[str, Series]) -> dict[Se
     """The recipe of each series, in the order of the report."""
     recipes = {series[run.path]: recipe(run) for run in runs}
     return {key: recipes[key] for key in sorted(recipes, key=series_rank)}
-
-
-def recipe_differences(recipes: dict[Series, dict[str, str]]) -> list[str]:
-    """One note per data set and architecture on settings, other than the loss, that differ between the losses."""
-    notes = []
-    for place in dict.fromkeys((series.dataset, series.architecture) for series in recipes):
-        members = {series: settings for series, settings in recipes.items() if series[:2] == place}
-        keys = [key for key in differing(members.values()) if key.partition(".")[0] not in LOSS_KEYS]
-        if keys:
-            described = "; ".join(_described(key, members) for key in keys)
-            notes.append(f"recipes differ in more than the loss ({' · '.join(place)}): {described}")
-    return notes
-
-
-def _described(key: str, members: dict[Series, dict[str, str]]) -> str:
-    values: dict[str, list[Series]] = {}
-    for series, settings in members.items():
-        values.setdefault(settings.get(key, "absent"), []).append(series)
-    shown = ", ".join(f"{value} ({', '.join(s.title for s in owners)})" for value, owners in values.items())
-    return f"{key} {shown}"

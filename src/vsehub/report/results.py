@@ -2,13 +2,14 @@
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from vsehub.report.recipes import Series, data_keys, differing, label_rank
+from vsehub.report.recipes import Series, data_keys, differing, label_rank, series_rank
 from vsehub.report.runs import Run
 from vsehub.report.statistics import APART, FEWEST_SEEDS, TOO_FEW, Pair, Parts, bootstrap_interval, compare
 from vsehub.report.statistics import COLUMNS as COMPARED
@@ -22,9 +23,6 @@ from vsehub.report.tables import (
 )
 
 KEYS = ["dataset", "architecture", "label", "variant", "split", "protocol", "criterion", "parameters", "reference"]
-
-
-_UNDER, _AFTER = "losses under ", "criteria after "  # begin the names of families
 
 
 class Setting(NamedTuple):
@@ -67,7 +65,9 @@ def results(runs: Sequence[Run], series: dict[str, Series]) -> pd.DataFrame:
         for name, evaluation in run.evaluations.items()
     ]
     if not lines:
-        return pd.DataFrame(columns=[*KEYS, "seed", "run", "wall_seconds", *(column.key for column in COLUMNS)])
+        return pd.DataFrame(
+            columns=[*KEYS, "seed", "run", "evaluation", "wall_seconds", *(column.key for column in COLUMNS)]
+        )
     frame = pd.DataFrame(lines)
     for key in ("wall_seconds", *(column.key for column in COLUMNS)):
         frame[key] = pd.to_numeric(frame[key]) if key in frame else float("nan")
@@ -116,13 +116,13 @@ def aggregate(frame: pd.DataFrame) -> pd.DataFrame:
         for metric in metrics:
             row |= {metric: group[metric].mean(), f"{metric} std": group[metric].std(ddof=1)}
         rows.append(row)
-    columns = [*KEYS, "n", "seeds", *(name for metric in metrics for name in (metric, f"{metric} std"))]
 
     def rank(row: dict) -> tuple:
         setting = tuple(row[key] for key in Setting._fields)
         criterion = (row["criterion"] != "nns", row["criterion"], row["parameters"], row["reference"])
         return (*setting, *criterion, label_rank(row["label"]), row["variant"])
 
+    columns = [*KEYS, "n", "seeds", *(name for metric in metrics for name in (metric, f"{metric} std"))]
     return pd.DataFrame(sorted(rows, key=rank), columns=columns)
 
 
@@ -176,11 +176,9 @@ def results_table(table: pd.DataFrame, caption: str = "") -> ReportTable:
 
 def short_table(table: pd.DataFrame, caption: str = "") -> ReportTable:
     """The aggregated table of one setting at the width of a terminal."""
-    shown = display(table)
-    words = ["loss", *(["variant"] if "variant" in shown else []), "criterion", "reference", "seeds"]
-    numbers = [f"{side} R@1" for side in DIRECTIONS] + ["rsum", "hs_sum"]
-    shown["seeds"] = table["n"].astype(str)
-    return ReportTable.of(shown[[*words, *numbers]], caption, words=len(words))
+    shown = display(table).assign(seeds=table["n"].astype(str))
+    words = [name for name in ("loss", "variant", "criterion", "reference", "seeds") if name in shown]
+    return ReportTable.of(shown[[*words, "i2t R@1", "t2i R@1", "rsum", "hs_sum"]], caption, words=len(words))
 
 
 FAMILY = "family"
@@ -191,162 +189,144 @@ PAIRED_CAPTION = (
 )
 
 
-def paired(
-    runs: Sequence[Run], series: dict[str, Series], frame: pd.DataFrame, recipes: dict[Series, dict[str, str]]
-) -> pd.DataFrame:
+def with_cases(runs: Sequence[Run], frame: pd.DataFrame) -> pd.DataFrame:
+    """`results` of the runs with the columns series (title), case (the criterion in words) and parts.
+
+    parts: (I,), the contributions of the images to rsum; None without values of single images.
+    """
+    evaluations = {run.path: run.evaluations for run in runs}
+    frame = by_parameters(frame)
+    series = [Series(*row).title for row in frame[list(Series._fields)].itertuples(index=False)]
+    cases = map(criterion_text, frame["criterion"], frame["parameters"])
+    cases = [
+        case if seen == "none" else f"{case}, {seen}" for case, seen in zip(cases, frame["reference"], strict=True)
+    ]
+    parts = [
+        evaluations[run][name].get("contributions") for run, name in zip(frame["run"], frame["evaluation"], strict=True)
+    ]
+    return frame.assign(series=series, case=cases, parts=parts)
+
+
+def intervals(runs: Sequence[Run], frame: pd.DataFrame) -> pd.DataFrame:
+    """rsum of each loss under each criterion, with its interval over images and its range over seeds.
+
+    One row per case: the setting, "series" (title), "criterion", "seeds", "rsum" (mean over the seeds), "least" and
+    "most" of the seeds, "low" and "high" (95 % bootstrap interval over images of that mean; NaN without values of
+    single images). frame: `results` of the runs.
+    """
+    keys, rows = [*Setting._fields, "series", "case"], []
+    for key, group in with_cases(runs, frame).groupby(keys, sort=False):
+        sums, parts = group["rsum"], group["parts"]
+        low = high = [math.nan]
+        if parts.notna().all() and parts.map(len).nunique() == 1:
+            low, high = bootstrap_interval(np.mean(parts.tolist(), axis=0)[:, None])
+        rows.append((*key, len(sums), sums.mean(), low[0], high[0], sums.min(), sums.max()))
+    columns = [*Setting._fields, "series", "criterion", "seeds", "rsum", "low", "high", "least", "most"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def paired(runs: Sequence[Run], frame: pd.DataFrame, recipes: dict[Series, dict[str, str]]) -> pd.DataFrame:
     """The paired tests that the evaluations allow: one row per pair, with the setting and the family it belongs to.
 
     There are two kinds of families: all losses measured under one criterion, and all criteria of one loss against
     plain search. Omitted are evaluations without values of single images, cases with a repeated seed, losses with
     different data, and criteria that rank exactly like another one of the family. frame: `results` of the runs.
     """
-    found = []
-    for setting, rows in by_setting(by_parameters(frame)).items():
-        cases = _cases(runs, series, rows)
-        for size in sorted({_images(parts) for parts in cases.values()}):  # two data sets may have one name
-            own = {case: parts for case, parts in cases.items() if _images(parts) == size}
-            for name, (members, pairs) in _families(own, recipes).items():
-                found.append(compare(members, pairs).assign(**setting._asdict(), **{FAMILY: name}))
     columns = [*Setting._fields, FAMILY, *COMPARED]
-    return pd.concat(found, ignore_index=True)[columns] if found else pd.DataFrame(columns=columns)
+    found = [pd.DataFrame(columns=columns)]
+    for setting, rows in by_setting(with_cases(runs, frame)).items():
+        known = rows[rows["parts"].notna()]
+        for _, own in known.groupby(known["parts"].map(len)):  # two data sets may have one name
+            for name, (members, pairs) in _families(_cases(own), recipes).items():
+                found.append(compare(members, pairs).assign(**setting._asdict(), **{FAMILY: name}))
+    return pd.concat(found[1:] or found, ignore_index=True)[columns]
 
 
-def intervals(runs: Sequence[Run], series: dict[str, Series], frame: pd.DataFrame) -> pd.DataFrame:
-    """rsum of each loss under each criterion, with its interval over images and its range over seeds.
-
-    A row for each case with values of single images: the setting, "series" (title), "criterion", "seeds", "rsum" (mean
-    over the seeds), "low" and "high" (95 % bootstrap interval over images of that mean), "least" and "most" of the
-    seeds. frame: `results` of the runs.
-    """
-    found = []
-    for setting, rows in by_setting(by_parameters(frame)).items():
-        for case, parts in _cases(runs, series, rows).items():
-            values = np.stack(list(parts.values()))  # (S, I)
-            (low,), (high,) = bootstrap_interval(values.mean(axis=0)[:, None])
-            sums = values.mean(axis=1)
-            own = {"seeds": len(sums), "rsum": sums.mean(), "low": low, "high": high}
-            own |= {"least": sums.min(), "most": sums.max()}
-            found.append({**setting._asdict(), "series": case.series.title, "criterion": case.criterion} | own)
-    columns = [*Setting._fields, "series", "criterion", "seeds", "rsum", "low", "high", "least", "most"]
-    return pd.DataFrame(found, columns=columns)
+Cases = dict[tuple[Series, str], Parts]  # of a series under a criterion
 
 
-def conclusion(tests: pd.DataFrame) -> str:
-    """What is apart from what, in one sentence. tests: rows of `paired` of one setting."""
-    if tests.empty or set(tests["outcome"]) == {TOO_FEW}:
-        return f"No difference is a claim: that takes {FEWEST_SEEDS} seeds of each loss, and paired tests of both."
-    apart = tests[tests["outcome"] == APART]
-    if apart.empty:
-        return "Nothing is apart: other test images or other seeds could turn every difference round."
-    losses, after = apart[FAMILY].str.startswith(_UNDER), apart[FAMILY].str.startswith(_AFTER)
-    words = []
-    for family, rows in list(apart[losses].groupby(FAMILY, sort=False))[:1]:  # the others are in the table of tests
-        ahead = _ahead(rows)
-        lists = [f"{one} above {', '.join(rest)}" for one, rest in ahead.items()]
-        words.append(f"{family.removeprefix('losses ')}, {'; '.join(lists)}")
-    named = apart[after].assign(loss=apart[FAMILY].str.removeprefix(_AFTER))
-    found: dict[tuple[str, str], list[str]] = {}
-    for loss, rows in named.groupby("loss", sort=False):
-        for one, rest in _ahead(rows).items():
-            for other in rest:
-                found.setdefault((one, other), []).append(str(loss))
-    words += [f"{one} above {other} after {', '.join(own)}" for (one, other), own in found.items()]
-    return f"Apart, over images and seeds: {'. '.join(words)}. All other differences may be chance."
-
-
-def _ahead(rows: pd.DataFrame) -> dict[str, list[str]]:
-    """Each case that is ahead of others, with these."""
-    found: dict[str, list[str]] = {}
-    for _, row in rows.iterrows():
-        one, other = (row["one"], row["other"]) if row["difference"] > 0 else (row["other"], row["one"])
-        found.setdefault(one, []).append(other)
-    return found
-
-
-class Case(NamedTuple):
-    """A case of a comparison: the runs of a series under one criterion."""
-
-    series: Series
-    criterion: str
-
-
-def _cases(runs: Sequence[Run], series: dict[str, Series], rows: pd.DataFrame) -> dict[Case, Parts]:
-    """Each case's contributions by seed, ordered by mean rsum, largest first."""
-    evaluations = {run.path: run.evaluations for run in runs}
-    cases: dict[Case, dict[int, np.ndarray]] = {}
-    twice = set()
-    for _, row in rows.sort_values("rsum", ascending=False, kind="stable").iterrows():
-        contributions = evaluations[row["run"]][row["evaluation"]].get("contributions")
-        reference = "" if row["reference"] == "none" else f", {row['reference']}"
-        case = Case(series[row["run"]], criterion_text(row["criterion"], row["parameters"]) + reference)
-        if contributions:
-            parts = cases.setdefault(case, {})
-            twice |= {case} if row["seed"] in parts else set()
-            parts[row["seed"]] = np.array(contributions)
+def _cases(rows: pd.DataFrame) -> Cases:
+    """The contributions of each case by seed, largest mean first, without cases that repeat a seed."""
+    cases = {
+        (Series(*key[:-1]), key[-1]): dict(zip(group["seed"], map(np.array, group["parts"]), strict=True))
+        for key, group in rows.groupby([*Series._fields, "case"], sort=False)
+        if group["seed"].is_unique
+    }
     means = {case: np.mean([part.mean() for part in parts.values()]) for case, parts in cases.items()}
-    return {case: cases[case] for case in sorted(cases, key=lambda case: -means[case]) if case not in twice}
+    return {case: cases[case] for case in sorted(cases, key=lambda case: -means[case])}
 
 
-def _families(
-    cases: Mapping[Case, Parts], recipes: dict[Series, dict[str, str]]
-) -> dict[str, tuple[dict[str, Parts], list[Pair]]]:
+def _families(cases: Cases, recipes: dict[Series, dict[str, str]]) -> dict[str, tuple[dict[str, Parts], list[Pair]]]:
     """Each family's cases by name, and its pairs; families without a pair are omitted."""
-    criteria = sorted({case.criterion for case in cases}, key=lambda name: (name != "nns", name))
-    losses = sorted({case.series for case in cases}, key=lambda one: (label_rank(one.label), one.variant))
     found = {}
-    for criterion in criteria:
-        members = {case.series: parts for case, parts in cases.items() if case.criterion == criterion}
+    for criterion in sorted({criterion for _, criterion in cases}, key=lambda name: (name != "nns", name)):
+        members = {series: parts for (series, own), parts in cases.items() if own == criterion}
         pairs = [
             Pair(one.title, other.title)
             for one, other in itertools.combinations(members, 2)
             if set(members[one]) & set(members[other]) and not data_keys(differing([recipes[one], recipes[other]]))
         ]
-        found[f"{_UNDER}{criterion}"] = ({one.title: parts for one, parts in members.items()}, pairs)
-    for loss in losses:
-        ranked = {case.criterion: parts for case, parts in cases.items() if case.series == loss}
-        plain, distinct = ranked.get("nns", {}), _without_copies(ranked)
-        pairs = [Pair(name, "nns") for name, parts in distinct.items() if name != "nns" and set(parts) & set(plain)]
-        found[f"{_AFTER}{loss.title}"] = (ranked, pairs)
+        found[f"losses under {criterion}"] = ({one.title: parts for one, parts in members.items()}, pairs)
+    for loss in sorted({series for series, _ in cases}, key=series_rank):
+        ranked = {criterion: parts for (series, criterion), parts in cases.items() if series == loss}
+        plain, copies = ranked.get("nns", {}), _copies(ranked)
+        pairs = [
+            Pair(name, "nns")
+            for name, parts in ranked.items()
+            if name != "nns" and name not in copies and set(parts) & set(plain)
+        ]
+        found[f"criteria after {loss.title}"] = (ranked, pairs)
     return {name: family for name, family in found.items() if family[1]}
 
 
-def _without_copies(members: dict[str, Parts]) -> dict[str, Parts]:
-    """The cases without duplicates: two cases with equal values on every image are one test.
+def _copies(ranked: dict[str, Parts]) -> set[str]:
+    """The cases with equal values on every image as one before them by name: two such cases are one test.
 
     Transductive QB-Norm, for example, is the inverted softmax of the same β.
     """
-    kept: dict[str, Parts] = {}
-    for name, parts in sorted(members.items()):
-        copied = any(
-            parts.keys() == other.keys() and all(np.array_equal(part, other[seed]) for seed, part in parts.items())
-            for other in kept.values()
-        )
-        if name == "nns" or not copied:
-            kept[name] = parts
-    return {name: parts for name, parts in members.items() if name in kept}
+    copies = set()
+    for one, other in itertools.combinations(sorted(ranked), 2):
+        first, second = ranked[one], ranked[other]
+        if first.keys() == second.keys() and all(np.array_equal(first[seed], second[seed]) for seed in first):
+            copies.add(other)
+    return copies
 
 
-def _images(parts: Parts) -> int:
-    """The number of images in the contributions of a case."""
-    return len(next(iter(parts.values())))
+def conclusion(tests: pd.DataFrame) -> str:
+    """The losses and criteria that are apart, in one sentence. tests: rows of `paired` of one setting."""
+    if tests.empty or set(tests["outcome"]) == {TOO_FEW}:
+        return f"No difference is a claim: that takes {FEWEST_SEEDS} seeds of each loss, and paired tests of both."
+    apart = tests[tests["outcome"] == APART]
+    if apart.empty:
+        return "Nothing is apart: other test images or other seeds could turn every difference round."
+    families: dict[str, list[str]] = {}
+    for family, rows in apart.groupby(FAMILY, sort=False):
+        if family == apart[FAMILY].iloc[0] or family.startswith("criteria"):  # the others are in the table of tests
+            rows = rows.assign(ahead=rows["one"].where(rows["difference"] > 0, rows["other"]))
+            rows["behind"] = rows["other"].where(rows["difference"] > 0, rows["one"])
+            for ahead, behind in rows.groupby("ahead", sort=False)["behind"]:
+                families.setdefault(f"{ahead} above {', '.join(behind)}", []).append(family)
+    words = [f"{text} ({', '.join(names)})" for text, names in families.items()]
+    return f"Apart, over images and seeds: {'; '.join(words)}. All other differences may be chance."
 
 
 def paired_table(tests: pd.DataFrame) -> ReportTable:
     """The paired tests of one setting as a table of text."""
-    rows = [
-        [
-            row["outcome"],
-            row["one"],
-            row["other"],
-            row[FAMILY],
-            f"{row['difference']:+.1f}",
-            f"{row['low']:+.1f} to {row['high']:+.1f}",
-            *(probability_text(row[name]) for name in ("p_images", "holm_images", "p_seeds", "holm_seeds")),
-            str(row["seeds"]),
-        ]
-        for _, row in tests.iterrows()
-    ]
-    head = ["outcome", "one", "other", "family", "difference", "95 % over images"]
-    head += ["p images", "Holm", "p seeds", "Holm", "seeds"]
-    starts = (tests[FAMILY] != tests[FAMILY].shift()).tolist()
-    return ReportTable(head, rows, PAIRED_CAPTION, words=4, starts=starts)
+    shown = pd.DataFrame(
+        {
+            "outcome": tests["outcome"],
+            "one": tests["one"],
+            "other": tests["other"],
+            "family": tests[FAMILY],
+            "difference": tests["difference"].map("{:+.1f}".format),
+            "95 % over images": [
+                f"{low:+.1f} to {high:+.1f}" for low, high in zip(tests["low"], tests["high"], strict=True)
+            ],
+            "p images": tests["p_images"].map(probability_text),
+            "Holm images": tests["holm_images"].map(probability_text),
+            "p seeds": tests["p_seeds"].map(probability_text),
+            "Holm seeds": tests["holm_seeds"].map(probability_text),
+            "seeds": tests["seeds"],
+        }
+    )
+    return ReportTable.of(shown, PAIRED_CAPTION, words=4)

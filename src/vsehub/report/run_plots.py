@@ -1,5 +1,6 @@
-"""The plots of runs: validation rsum over epochs, k-occurrences in log-log, recalls by criterion."""
+"""The plots of runs: validation rsum over epochs, k-occurrences in log-log, rsum by loss and criterion."""
 
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 
@@ -7,17 +8,14 @@ import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from vsehub.report.plots import (
     COLOURS,
     LINES,
     MARKERS,
-    NARROW,
     RC,
     Picture,
-    is_narrow,
     label_counts,
     new_figure,
     plain,
@@ -25,57 +23,34 @@ from vsehub.report.plots import (
     render,
 )
 from vsehub.report.recipes import LABEL_ORDER, Series, label_rank, series_rank
-from vsehub.report.results import DIRECTIONS, RANKS, Setting, by_setting
+from vsehub.report.results import DIRECTIONS, Setting, by_setting
 from vsehub.report.runs import Run
-from vsehub.report.tables import criterion_text
+from vsehub.report.tables import count_text
 
-RECALLS = RANKS[:3]
 OVERVIEW = "overview"
 
 
 def styles(series: Iterable[Series]) -> dict[str, dict]:
-    """Colour and marker of each loss, line of each variant, by the series' title: the same in every plot.
+    """Colour, marker and line of each loss and variant, by the series' title: the same in every plot.
 
-    Markers differ as well as colours, for black-and-white print. The papers' losses look the same in every report;
-    other losses take the remaining colours, and then variants of a loss beyond the first. Where these are too few,
-    variants of one of several losses share its colour; those of a single loss take all colours in turn.
+    The papers' losses look the same in every report. Other losses, and then further variants of a loss, take the
+    colours that are left, then all colours again with other markers and lines.
     """
-    variants: dict[str, set[str]] = {}
-    for one in series:
-        variants.setdefault(one.label, set()).add(one.variant)
-    taken = {LABEL_ORDER.index(label) for label in variants if label in LABEL_ORDER}
-    left = [n for n in range(len(COLOURS)) if n not in taken]
-    free, round_one = (left, 0) if left else (list(range(len(COLOURS))), 1)  # no colour is left: its second marker
-    others = sorted(set(variants) - set(LABEL_ORDER))
-    base = {
-        label: LABEL_ORDER.index(label) if label in LABEL_ORDER else free[others.index(label) % len(free)]
-        for label in variants
-    }
-    ordered = sorted(variants, key=label_rank)
-    beyond = [(label, number) for label in ordered for number in range(1, len(variants[label]))]
-    spare = [n for n in range(len(COLOURS)) if n not in base.values()]
-    own = dict(zip(beyond, spare, strict=False)) if len(beyond) <= len(spare) else {}
-    found = {}
-    for label in ordered:
-        first = 0 if label in LABEL_ORDER else round_one + others.index(label) // len(free)
-        for number, variant in enumerate(sorted(variants[label])):
-            if (label, number) in own:
-                style = _style(own[label, number], number, 0)
-            elif len(variants) == 1 and not own:
-                turn = first + number // len(COLOURS)
-                style = _style((base[label] + number) % len(COLOURS), turn, turn)
-            else:
-                style = _style(base[label], first + number, first + number)
-            found[Series("", "", label, variant).title] = style
-    return found
-
-
-def _style(colour: int, line: int, marker: int) -> dict:
-    """A colour, a kind of line, and the marker so many places after the colour's own."""
+    ordered = sorted({(label_rank(one.label), one.variant, one.title, one.label) for one in series})
+    titles = [title for _, _, title, _ in ordered]
+    first = {label: title for _, _, title, label in reversed(ordered)}  # of each loss
+    numbers = {first[label]: number for number, label in enumerate(LABEL_ORDER) if label in first}
+    free = (number for number in itertools.count() if number not in numbers.values())
+    for title in (*(title for title in titles if title in first.values()), *titles):
+        if title not in numbers:
+            numbers[title] = next(free)
     return {
-        "color": COLOURS[colour],
-        "marker": MARKERS[(colour + marker) % len(MARKERS)],
-        "linestyle": LINES[line % len(LINES)],
+        title: {
+            "color": COLOURS[numbers[title] % len(COLOURS)],
+            "marker": MARKERS[(numbers[title] + numbers[title] // len(COLOURS)) % len(MARKERS)],
+            "linestyle": LINES[numbers[title] // len(COLOURS) % len(LINES)],
+        }
+        for title in titles
     }
 
 
@@ -89,11 +64,10 @@ def draw(runs: Sequence[Run], series: dict[str, Series], table: pd.DataFrame, sp
     settings = by_setting(table)
     with matplotlib.rc_context(RC):
         pictures = [curves(runs, series, place, look, _name("rsum-over-epochs", place, places)) for place in places]
-        for setting, rows in settings.items():
+        for setting in settings:
             own = spread[(spread[list(Setting._fields)] == list(setting)).all(axis=1)]
             if len(own):
                 pictures.append(overview(own, setting, list(look), _name(OVERVIEW, setting, list(settings))))
-            pictures.append(recalls(rows, setting, look, _name("recalls", setting, list(settings))))
             pictures.append(occurrences(runs, series, setting, look, _name("occurrences", setting, list(settings))))
     return [picture for picture in pictures if picture]
 
@@ -120,31 +94,26 @@ def curves(
             found.setdefault(series[run.path], {})[run.path] = curve
     if not found:
         return None
+    figure = new_figure(9.4, 4.4)
+    axes = figure.add_subplot()
+    for one in sorted(found, key=series_rank):
+        seeds = pd.DataFrame(found[one])
+        label = f"{plain(one.title)}, {count_text(seeds.shape[1], 'run')}"
+        line_with_band(axes, seeds.mean(axis=1), seeds.min(axis=1), seeds.max(axis=1), label, look[one.title])
+    axes.set(xlabel="epoch", ylabel="validation rsum", title=plain(" · ".join(place)))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
     caption = (
         "Validation rsum (sum of the six recalls) after each epoch: mean over the finished runs of each loss (over all "
         "its runs where none finished), band from the lowest to the highest."
     )
-    wide, narrow = (_curves(found, place, look, new_figure(*size)) for size in ((9.4, 4.4), (NARROW, 4.6)))
-    return render(wide, name, caption, None, narrow)
+    return render(figure, name, caption, None)
 
 
-def _curves(found: dict[Series, dict[str, pd.Series]], place: tuple, look: dict[str, dict], figure: Figure) -> Figure:
-    axes = figure.add_subplot()
-    for one in sorted(found, key=series_rank):
-        seeds = pd.DataFrame(found[one])
-        style = look[one.title]
-        label = f"{plain(one.title)}, {seeds.shape[1]} run{'s' if seeds.shape[1] > 1 else ''}"
-        axes.plot(seeds.index, seeds.mean(axis=1), label=label, markersize=4.5, linewidth=1.8, **style)
-        axes.fill_between(seeds.index, seeds.min(axis=1), seeds.max(axis=1), color=style["color"], alpha=0.16, lw=0)
-    axes.set(
-        xlabel="epoch", ylabel="validation rsum", title=plain((" ·\n" if is_narrow(figure) else " · ").join(place))
-    )
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    if is_narrow(figure):
-        figure.legend(loc="outside lower left", ncols=2)
-    else:
-        axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
-    return figure
+def line_with_band(axes: Axes, mean: pd.Series, low: pd.Series, high: pd.Series, label: str, style: dict) -> None:
+    """Plot a mean over its index, with a band from low to high."""
+    axes.plot(mean.index, mean, label=label, markersize=4.5, linewidth=1.8, **style)
+    axes.fill_between(mean.index, low, high, color=style["color"], alpha=0.16, lw=0)
 
 
 def occurrences(
@@ -154,16 +123,8 @@ def occurrences(
     pooled = pool_histograms(runs, series, setting, k)
     if not pooled:
         return None
-    caption = (
-        f"How often an item is among the {k} nearest of a query (criterion nns, all seeds pooled); a tail to the right "
-        f"is hubs, the legend gives the share that no query finds."
-    )
-    wide, narrow = (_occurrences(pooled, look, k, new_figure(*size)) for size in ((9.4, 4.2), (NARROW, 7.4)))
-    return render(wide, name, caption, setting, narrow)
-
-
-def _occurrences(pooled: dict[tuple[Series, str], pd.Series], look: dict[str, dict], k: int, figure: Figure) -> Figure:
-    grid = figure.subplots(*((2, 1) if is_narrow(figure) else (1, 2)), sharey=True)
+    figure = new_figure(9.4, max(4.2, 0.2 * len(pooled)))
+    grid = figure.subplots(1, 2, sharey=True)
     for axes, (side, heading) in zip(grid, DIRECTIONS.items(), strict=True):
         for one in sorted({one for one, way in pooled if way == side}, key=series_rank):
             shares = pooled[one, side] / pooled[one, side].sum()
@@ -173,11 +134,13 @@ def _occurrences(pooled: dict[tuple[Series, str], pd.Series], look: dict[str, di
             axes.plot(found.index, found, linestyle="none", markersize=4.5, alpha=0.75, mew=0, label=label, **style)
         axes.set(xscale="log", yscale="log", title=heading, xlabel=f"$N_{{{k}}}$: queries that find the item")
         label_counts(axes)
-        size = None if is_narrow(figure) else 9  # None: that of all text
-        axes.legend(title=f"never found ($N_{{{k}}}=0$)", alignment="left", fontsize=size, title_fontsize=size)
-    for axes in figure.axes if is_narrow(figure) else figure.axes[:1]:
-        axes.set_ylabel("share of the items")
-    return figure
+        axes.legend(title=f"never found ($N_{{{k}}}=0$)", alignment="left", fontsize=9, title_fontsize=9)
+    grid[0].set_ylabel("share of the items")
+    caption = (
+        f"How often an item is among the {k} nearest of a query (criterion nns, all seeds pooled); a tail to the right "
+        f"is hubs, the legend gives the share that no query finds."
+    )
+    return render(figure, name, caption, setting)
 
 
 def pool_histograms(
@@ -187,32 +150,23 @@ def pool_histograms(
     pooled: dict[tuple[Series, str], pd.Series] = {}
     for run in runs:
         for evaluation in run.evaluations.values():
-            here = (evaluation["split"], evaluation["protocol"], evaluation["criterion"]) == (*setting[2:], "nns")
-            if not here or series[run.path][:2] != setting[:2]:
-                continue
-            for side, histograms in (evaluation.get("histograms") or {}).items():
-                if str(k) in histograms:
-                    counts = pd.Series(histograms[str(k)]["items"], histograms[str(k)]["occurrences"], dtype=float)
+            here = (*series[run.path][:2], *(evaluation[key] for key in ("split", "protocol", "criterion")))
+            histograms = evaluation.get("histograms") or {}
+            for side in histograms if here == (*setting, "nns") else ():
+                if histogram := histograms[side].get(str(k)):
+                    counts = pd.Series(histogram["items"], histogram["occurrences"], dtype=float)
                     key = (series[run.path], side)
-                    pooled[key] = pooled[key].add(counts, fill_value=0) if key in pooled else counts
+                    pooled[key] = pooled.get(key, counts * 0).add(counts, fill_value=0)
     return pooled
 
 
 def overview(rows: pd.DataFrame, setting: Setting, order: Sequence[str], name: str) -> Picture:
     """Plot of rsum of each loss, plain and under each criterion. rows: `results.intervals`. order: of the losses."""
-    several = rows["seeds"].max() > 1
-    caption = "rsum of each loss, plain (nns) and corrected; bars: 95 % over test images"
-    caption += ", thin lines: lowest to highest seed." if several else "; one seed."
-    wide, narrow = (_overview(rows, order, width) for width in (9.4, NARROW))
-    return render(wide, name, caption, setting, narrow)
-
-
-def _overview(rows: pd.DataFrame, order: Sequence[str], width: float) -> Figure:
     losses = [title for title in order if title in set(rows["series"])]
     criteria = sorted(set(rows["criterion"]), key=lambda one: (one != "nns", one))
     colours = ranking_colours(criteria)
     step = 0.8 / len(criteria)
-    figure = new_figure(width, 1.1 + len(losses) * max(0.42, 0.17 * len(criteria)))
+    figure = new_figure(9.4, 1.1 + len(losses) * max(0.42, 0.17 * len(criteria)))
     axes = figure.add_subplot()
     for number, criterion in enumerate(criteria):
         own = rows[rows["criterion"] == criterion]
@@ -227,72 +181,7 @@ def _overview(rows: pd.DataFrame, order: Sequence[str], width: float) -> Figure:
     for edge in np.arange(0.5, len(losses) - 1):
         axes.axhline(edge, color="#c8c8c8", linewidth=0.8)
     axes.set_xlabel("rsum")
-    figure.legend(loc="outside upper left", ncols=2 if is_narrow(figure) else 6)
-    return figure
-
-
-def recalls(rows: pd.DataFrame, setting: Setting, look: dict[str, dict], name: str) -> Picture:
-    """Plot of R@1, R@5 and R@10, both directions, one line per criterion (per loss if there is one criterion)."""
-    several = len({_criterion(row) for _, row in rows.iterrows()}) > 1
-    caption = "Recalls by criterion" if several else f"Recalls by loss (criterion {_criterion(rows.iloc[0])})"
-    caption += ": mean over the seeds; bars show ± one sample standard deviation."
-    wide, narrow = (_recalls(rows, look, several, width) for width in (9.4, NARROW))
-    return render(wide, name, caption, setting, narrow)
-
-
-def _recalls(rows: pd.DataFrame, look: dict[str, dict], several: bool, width: float) -> Figure:
-    """Three columns of recalls; on a phone, one above the other."""
-    criteria = [_criterion(row) for _, row in rows.iterrows()]
-    titles = [Series(*row[list(Series._fields)]).title for _, row in rows.iterrows()]
-    lines = list(dict.fromkeys(criteria if several else titles))
-    losses = [title for title in look if title in titles]
-    shape = (6, 1) if width == NARROW else (2, 3)
-    height = len(lines) * (0.2 + (0.13 * len(losses) if several else 0.12))
-    figure = new_figure(width, 2.2 + 2 * height if shape == (2, 3) else 0.6 + 6 * (0.55 + height))
-    grid = figure.subplots(*shape, sharey=True)
-    for axes, (side, rank, heading) in zip(
-        grid.flat, [(side, *rank) for side in DIRECTIONS for rank in RECALLS], strict=True
-    ):
-        for (_, row), criterion, title in zip(rows.iterrows(), criteria, titles, strict=True):
-            offset = (losses.index(title) - (len(losses) - 1) / 2) * 0.7 / len(losses) if several else 0.0
-            height = lines.index(criterion if several else title) + offset
-            _recall_point(axes, row, f"{side}/{rank}", height, look[title])
-        middle, half = np.mean(axes.get_xlim()), np.ptp(axes.get_xlim()) / 2
-        axes.set_xlim(middle - max(half, 1), middle + max(half, 1))  # do not magnify differences below one point
-        axes.set_title(f"{DIRECTIONS[side]}, {heading}")
-        axes.set_yticks(range(len(lines)), map(plain, lines))
-        axes.set_ylim(len(lines) - 0.5, -0.5)
-        axes.grid(axis="y", visible=not several)
-        for edge in np.arange(0.5, len(lines) - 1) if several else ():
-            axes.axhline(edge, color="#c8c8c8", linewidth=0.8)
-    for axes in grid.flat[-shape[1] :]:
-        axes.set_xlabel("recall (%)")
-    if several:
-        handles = [
-            matplotlib.lines.Line2D(
-                [], [], ls="none", label=plain(title), **{k: look[title][k] for k in ("color", "marker")}
-            )
-            for title in losses
-        ]
-        columns = 2 if is_narrow(figure) else 6
-        figure.legend(handles=handles, loc="outside upper left", ncols=min(len(losses), columns))
-    return figure
-
-
-def _criterion(row: pd.Series) -> str:
-    name = criterion_text(row["criterion"], row["parameters"])
-    return name if row["reference"] == "none" else f"{name}, {row['reference']}"
-
-
-def _recall_point(axes: Axes, row: pd.Series, key: str, height: float, style: dict) -> None:
-    std = row[f"{key} std"]
-    axes.errorbar(
-        row[key],
-        height,
-        xerr=None if pd.isna(std) else std,
-        fmt=style["marker"],
-        color=style["color"],
-        markersize=5.5,
-        elinewidth=1.4,
-        capsize=2.5,
-    )
+    figure.legend(loc="outside upper left", ncols=6)
+    caption = "rsum of each loss, plain (nns) and corrected; bars: 95 % over test images"
+    caption += ", thin lines: lowest to highest seed." if rows["seeds"].max() > 1 else "; one seed."
+    return render(figure, name, caption, setting)

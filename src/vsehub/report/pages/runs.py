@@ -1,18 +1,19 @@
 """The page of `vsehub report`: notes on the runs, the facts of each setting, the origin of all values."""
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
 from vsehub.report.pages.sections import Section
 from vsehub.report.recipes import Series, differing, noise_text
-from vsehub.report.results import DIRECTIONS, HEADINGS, KEYS, RANKS, Setting, by_parameters, parameters_text
+from vsehub.report.results import DIRECTIONS, HEADINGS, KEYS, RANKS, Setting, by_parameters, display, parameters_text
 from vsehub.report.runs import Run
 from vsehub.report.tables import ReportTable, code_text, duration, hardware_text, versions_text
 
+LOSS_KEYS = ("loss", "bank")  # settings that are expected to differ between losses
 
-def run_notes(runs: Sequence[Run], frame: pd.DataFrame) -> list[str]:
+
+def run_notes(runs: Sequence[Run], frame: pd.DataFrame, recipes: dict[Series, dict[str, str]]) -> list[str]:
     """The notes that are needed to read the report's values correctly; `frame` is `results` of the runs."""
     return [
         *unfinished(runs),
@@ -20,6 +21,7 @@ def run_notes(runs: Sequence[Run], frame: pd.DataFrame) -> list[str]:
         *repeated_seeds(frame),
         *varied_parameters(frame),
         *code_versions(runs),
+        *different_recipes(recipes),
     ]
 
 
@@ -50,11 +52,10 @@ def stale(runs: Sequence[Run]) -> list[str]:
 def repeated_seeds(frame: pd.DataFrame) -> list[str]:
     """Notes on rows that count a seed twice: their standard deviation is not over seeds only."""
     notes = []
-    for key, group in by_parameters(frame).groupby(KEYS, sort=False):
-        twice = sorted(seed for seed, count in Counter(group["seed"]).items() if count > 1)
+    for _, group in by_parameters(frame).groupby(KEYS, sort=False):
+        twice = sorted(set(group["seed"][group["seed"].duplicated()]))
         if twice:
-            row = dict(zip(KEYS, key, strict=True))
-            place = ", ".join(str(row[name]) for name in ("label", "criterion", "protocol", "dataset"))
+            place = ", ".join(group.iloc[0][["label", "criterion", "protocol", "dataset"]])
             notes.append(
                 f"seed {', '.join(map(str, twice))} counted more than once, ± is not over seeds only, not tested: "
                 f"{place} ({', '.join(sorted(set(group['run'])))})"
@@ -65,14 +66,10 @@ def repeated_seeds(frame: pd.DataFrame) -> list[str]:
 def varied_parameters(frame: pd.DataFrame) -> list[str]:
     """Notes on criteria whose parameters differ between the runs of one row or comparison."""
     notes = []
-    place = [*Setting._fields, "criterion", "reference"]
-    for key, group in frame.groupby(place, sort=False):
-        texts = sorted({parameters_text(line) for _, line in group.iterrows()})
+    for key, group in frame.groupby(["dataset", "criterion", *Setting._fields[1:], "reference"], sort=False):
+        texts = sorted(set(group.apply(parameters_text, axis=1)))
         if len(texts) > 1 and not group.duplicated("run").any():
-            row = dict(zip(place, key, strict=True))
-            notes.append(
-                f"parameters of {row['criterion']} differ between runs on {row['dataset']}: {'; '.join(texts)}"
-            )
+            notes.append(f"parameters of {key[1]} differ between runs on {key[0]}: {'; '.join(texts)}")
     return notes
 
 
@@ -86,37 +83,29 @@ def code_versions(runs: Sequence[Run]) -> list[str]:
     return notes
 
 
-def setting_facts(setting: Setting, frame: pd.DataFrame, runs: Sequence[Run]) -> list[tuple[str, str]]:
-    """Protocol, criteria, seeds, data and hardware of one setting; `frame` is `results` of all runs."""
-    lines = frame[(frame[list(Setting._fields)] == list(setting)).all(axis=1)]
-    members = [run for run in runs if run.path in set(lines["run"])]
-    seeds = sorted(set(lines["seed"]))
-    return [
-        ("protocol", f"{setting.protocol}, {setting.split} split: {'; '.join(_sizes(lines))}"),
-        ("criteria", "; ".join(_criteria(lines))),
-        ("seeds", ", ".join(map(str, seeds)) + ("; ± one sample standard deviation" if len(seeds) > 1 else "")),
-        ("data", "; ".join(data_facts(members))),
-        ("hardware", "; ".join(dict.fromkeys(hardware_text(run.record.get("hardware")) for run in members))),
-    ]
+def different_recipes(recipes: dict[Series, dict[str, str]]) -> list[str]:
+    """One note per data set and architecture on settings, other than the loss, that differ between the losses."""
+    notes = []
+    for place in dict.fromkeys(series[:2] for series in recipes):
+        keys = differing(settings for series, settings in recipes.items() if series[:2] == place)
+        others = [key for key in keys if key.partition(".")[0] not in LOSS_KEYS]
+        if others:
+            notes.append(f"recipes differ in more than the loss ({' · '.join(place)}): {', '.join(others)}")
+    return notes
 
 
-def _sizes(lines: pd.DataFrame) -> list[str]:
-    kinds = lines[["images", "texts", "folds"]].drop_duplicates().dropna()
-    return [
+def setting_facts(lines: pd.DataFrame, runs: Sequence[Run]) -> list[tuple[str, str]]:
+    """Sizes, references and data of one setting; `lines` are its rows of `results`."""
+    sizes = [
         f"{int(images):,} images and {int(texts):,} texts, "
         + ("one ranking" if folds == 1 else f"mean over {int(folds)} folds")
-        for images, texts, folds in kinds.itertuples(index=False)
-    ] or ["sizes not recorded"]
-
-
-def _criteria(lines: pd.DataFrame) -> list[str]:
-    found: dict[str, None] = {}
-    for _, line in lines.sort_values(["criterion", "reference"]).iterrows():
-        facts = [parameters_text(line)] if parameters_text(line) else []
-        if line["reference"] != "none":
-            facts.append(f"{line['reference']}, reference: {line['reference_set']}")
-        found[f"{line['criterion']} ({'; '.join(facts)})" if facts else line["criterion"]] = None
-    return list(found)
+        for images, texts, folds in lines[["images", "texts", "folds"]].drop_duplicates().dropna().itertuples(False)
+    ]
+    seen = lines[lines["reference"] != "none"]
+    references = (seen["criterion"] + " " + seen["reference"] + ": " + seen["reference_set"]).unique()
+    data = data_facts([run for run in runs if run.path in set(lines["run"])])
+    facts = [("measured on", sizes), ("references", references), ("data", data)]
+    return [(name, "; ".join(texts)) for name, texts in facts if len(texts)]
 
 
 def data_facts(runs: Sequence[Run]) -> list[str]:
@@ -133,47 +122,38 @@ def data_facts(runs: Sequence[Run]) -> list[str]:
     return list(found) or ["not recorded"]
 
 
-def page_table(table: ReportTable) -> ReportTable:
-    """A table of results as pages show it: the loss first, ranks grouped by direction, without constant columns.
+def page_table(rows: pd.DataFrame) -> ReportTable:
+    """The results of one setting as pages show them: the loss first, ranks grouped by direction.
 
-    A phone only shows the first columns at once. Columns that the section's heading or facts repeat are omitted.
+    A phone only shows the first columns at once. The setting is the section's heading.
     """
-    frame = table.frame()
-    published = "line" in frame
-    named = Setting._fields if published else (*Setting._fields, "criterion", "reference")
-    constant = [name for name in named if name in frame and frame[name].nunique() == 1]
-    last = [] if published else [name for name in ("seeds", HEADINGS["wall_seconds"]) if name in frame]
-    loss = HEADINGS["label"]
-    names = [loss, *(name for name in frame.columns if name not in (*constant, loss, *last)), *last]
-    ranked = {f"{side} {heading}": (DIRECTIONS[side], heading) for side in DIRECTIONS for _, heading in RANKS}
-    keys = [name for name in (["line"] if published else ["criterion", "reference"]) if name in frame]
+    shown = display(rows).drop(columns=list(Setting._fields))
+    last = ["seeds", HEADINGS["wall_seconds"]]
+    shown = shown[[*shown.columns.drop(last), *last]]
+    ranks = {f"{side} {heading}": (DIRECTIONS[side], heading) for side in DIRECTIONS for _, heading in RANKS}
+    over, head = zip(*(ranks.get(name, ("", name)) for name in shown), strict=True)
+    keys = shown[["criterion", "reference"]]
     return ReportTable(
-        head=[ranked[name][1] if name in ranked else name for name in names],
-        rows=frame[names].to_numpy(dtype=str).tolist(),
-        caption=table.caption,
-        words=min(place for place, name in enumerate(names) if name in ranked),
-        notes=len(last) + table.notes,
-        over=[ranked[name][0] if name in ranked else "" for name in names],
-        starts=(frame[keys] != frame[keys].shift()).any(axis=1).tolist(),
+        head,
+        shown.to_numpy(dtype=str).tolist(),
+        words=shown.columns.get_loc("reference") + 1,
+        notes=2,
+        over=over,
+        starts=(keys != keys.shift()).any(axis=1).tolist(),
+        caption="Mean over the seeds, ± one sample standard deviation.",
     )
 
 
-def origin(
-    runs: Sequence[Run], series: dict[str, Series], recipes: dict[Series, dict[str, str]], notes: Sequence[str]
-) -> list[Section]:
-    """The section of the runs and the differences between their recipes; notes: on these differences."""
+def origin(runs: Sequence[Run], series: dict[str, Series], recipes: dict[Series, dict[str, str]]) -> list[Section]:
+    """The sections of the differences between recipes and of the runs."""
     keys = differing(recipes.values())
-    one_place = len({one[:2] for one in recipes}) == 1
-    names = [one.title if one_place else f"{one.dataset} · {one.architecture} · {one.title}" for one in recipes]
-    differences = [[key, *(settings.get(key, "–") for settings in recipes.values())] for key in keys]
-    lines = [_run_line(run, series) for run in runs]
+    names = [" · ".join((*one[:2], one.title)) for one in recipes]
+    rows = [[key, *(settings.get(key, "–") for settings in recipes.values())] for key in keys]
+    recipe = Section("Recipes", tables=[ReportTable(["setting", *names], rows, "Settings that differ.", 99, wrap=True)])
+    lines = pd.DataFrame([_run_line(run, series) for run in runs])
     facts = [("hardware", text) for text in _distinct(hardware_text(run.record.get("hardware")) for run in runs)]
     facts += [("versions", text) for text in _distinct(versions_text(run.record.get("versions")) for run in runs)]
-    recipe = Section(
-        "Recipes", notes, [ReportTable(["setting", *names], differences, "Settings that differ.", 99, wrap=True)]
-    )
-    own = ReportTable(list(lines[0]), [list(map(str, line.values())) for line in lines], words=99)
-    return [*([recipe] if differences else []), Section("Runs", tables=[own], facts=facts)]
+    return [*([recipe] if rows else []), Section("Runs", tables=[ReportTable.of(lines, words=99)], facts=facts)]
 
 
 def _run_line(run: Run, series: dict[str, Series]) -> dict[str, object]:

@@ -17,7 +17,6 @@ class Section(NamedTuple):
         facts: the origin of the values, (name, text).
         pictures: the plots.
         lead: plots that come first, before the notes.
-        folded: further tables that are opened on demand, (what they are, table).
     """
 
     heading: str
@@ -26,12 +25,11 @@ class Section(NamedTuple):
     facts: Sequence[tuple[str, str]] = ()
     pictures: Sequence[Picture] = ()
     lead: Sequence[Picture] = ()
-    folded: Sequence[tuple[str, ReportTable]] = ()
 
     def markdown(self) -> str:
         """The section without its plots."""
         parts = [f"## {markdown_text(self.heading)}", bullets(self.notes)]
-        parts += [table.markdown() for table in (*self.tables, *(table for _, table in self.folded))]
+        parts += [table.markdown() for table in self.tables]
         parts.append(bullets([f"{name}: {text}" for name, text in self.facts]))
         return "\n\n".join(part for part in parts if part)
 

@@ -37,7 +37,7 @@ def page_environment(*packages: str) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"image": image, "narrow_image": narrow_image, "beside": beside}
+    environment.filters |= {"image": image, "beside": beside}
     return environment
 
 
@@ -52,12 +52,6 @@ def beside(cell: Cell) -> tuple[str, str]:
 def image(picture: Picture) -> str:
     """The plot as a data URL."""
     return data_url("image/svg+xml", picture.svg)
-
-
-def narrow_image(picture: Picture) -> str:
-    """The plot as a data URL, in its form for a phone, which must exist."""
-    assert picture.narrow is not None
-    return data_url("image/svg+xml", picture.narrow)
 
 
 def data_url(kind: str, content: bytes) -> str:
