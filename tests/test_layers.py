@@ -246,8 +246,7 @@ def test_every_package_is_in_the_picture():
         (
             "from vsehub.losses import HAL\nfrom vsehub.criteria import CSLS\nfrom vsehub import load\n"
             "import vsehub.encoders.pretrained.texts, vsehub.data.text.vocabulary\n"
-            "import vsehub.serving.databases.collection, vsehub.rerank.ray\n"
-            "from vsehub.serving.databases import lancedb, milvus, pgvector, qdrant",
+            "import vsehub.serving.databases.collection, vsehub.rerank.ray",
             (
                 *("pytorch_lightning", "hydra", "omegaconf", "faiss", "matplotlib", "pandas", "transformers"),
                 *("tokenizers", "pymilvus", "lancedb", "qdrant_client", "psycopg", "grpc", "ray"),

@@ -9,12 +9,10 @@ expression. example: a column and a value for a filter. The search turns `vector
 
 import uuid
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+import pyarrow as pa
 
 TIMEOUT = 5  # seconds within which a server must answer
 _KEYS = uuid.UUID("5d2f9f0e-6a0b-4d0c-9a55-6a7a8f1a3c11")
@@ -38,7 +36,7 @@ class Database(Protocol):
     def create(self, dimensions: int, metadata: str) -> None:
         """Create the collection with its text, empty, and remove any earlier one of that name."""
 
-    def upsert(self, vectors: np.ndarray, columns: "pa.Table") -> None:
+    def upsert(self, vectors: np.ndarray, columns: pa.Table) -> None:
         """Store items. An item whose id is there gets this vector and these columns, and keeps its other columns.
 
         vectors: (n, D + 1), float32. columns: n rows with `id`, maybe `label`, and others of text, int64, double or
@@ -66,7 +64,7 @@ def key_of(name: str) -> str:
     return str(uuid.uuid5(_KEYS, name))
 
 
-def condition(example: tuple[str, str | float | bool], equal: str = "=", quote: str = "") -> str:
+def condition(example: tuple[str, Any], equal: str = "=", quote: str = "") -> str:
     """A condition on a column: numbers at most the value, others equal to it. quote: encloses the column's name."""
     column, value = example
     shown = str(value).lower() if isinstance(value, bool) else repr(value)

@@ -7,15 +7,15 @@ their bias, are in a collection beside it, NAME_ref.
 
 import copy
 import logging
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize as unit
@@ -32,17 +32,14 @@ from vsehub.serving.databases.metadata import Metadata, is_reference, read_objec
 from vsehub.serving.estimator import named_criterion
 from vsehub.serving.index import folded, formula, last_components, scored, unit_rows
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 log = logging.getLogger(__name__)
 
 REFERENCE_ROWS = 20_000  # reference queries stored at most; of more a sample
 _SHIFT_ITEMS = 1000  # items whose bias from the sample is compared with their own
 _BYTES = 1 << 24  # of vectors stored at a time
 _QUERIES = 1000  # searched at a time
-_FOREIGN = "holds items without a vector, or whose id or label is not a text"
-_PLAIN = re.compile(r"[\w .-]{1,40}")  # a text that needs no escape in any engine's conditions
+_EXAMPLES = {"string": "a", "bool": True}  # values of a column in the filter of a note; of numbers `_EXAMPLE`
+_EXAMPLE = 9
 
 
 class FoundItem(NamedTuple):
@@ -77,18 +74,15 @@ class Collection:
     @cached_property
     def reference(self) -> Tensor:
         """The reference queries (R, D) stored beside the collection. Raises InputError if some are lost."""
-        beside = _beside(self.database)
-        ids, _, vectors = ([], [], torch.empty(0)) if beside.metadata() is None else _read(beside)
+        beside, count, dim = _beside(self.database), self.metadata.reference_rows, self.metadata.dim
+        ids, _, vectors = ([], [], torch.empty(0, dim)) if beside.metadata() is None else _read(beside, dim)
         rows = {name: row for row, name in enumerate(ids)}
-        count = self.metadata.reference_rows
-        sound = 0 < count == len(rows) and vectors.shape[1] == self.metadata.dim and bool(vectors.isfinite().all())
-        names = [str(row) for row in range(count if sound else 0)]  # the metadata may claim any count
         require(
-            sound and rows.keys() == set(names),
+            len(rows) == count > 0 and rows.keys() == set(map(str, range(len(rows)))),
             f"index_uri: of the {count} reference queries beside {self.place.address} some are lost or damaged; fill "
             "it anew with overwrite=true",
         )
-        return vectors[[rows[name] for name in names]]
+        return vectors[[rows[str(row)] for row in range(count)]]
 
     @property
     def thresholds(self) -> dict[float, float]:
@@ -116,7 +110,9 @@ class Collection:
         rows = queries.rows(0, len(queries)).float()
         scale, mean = self.metadata.scale, self.metadata.mean_bias
         hits = self._hits(unit(rows, dim=1) if self.metadata.normalize else rows, k)
-        lists = [[FoundItem(name, label, scale * product - mean) for name, label, product in items] for items in hits]
+        lists = [
+            [FoundItem(name, label or "", scale * product - mean) for name, label, product in items] for items in hits
+        ]
         return [items if items and items[0].score > least else [] for items in lists]
 
     def search(self, queries: Any, k: int = 10, corrected: bool = True) -> tuple[Any, Any]:
@@ -133,31 +129,20 @@ class Collection:
     def _hits(self, queries: Tensor, k: int, corrected: bool = True) -> list[Hits]:
         vectors = folded(queries, torch.full((len(queries),), float(corrected)))
         parts = range(0, len(vectors), _QUERIES)
-        lists = [hits for start in parts for hits in self.database.search(vectors[start : start + _QUERIES], k)]
-        lists = [[(name, label or "", product) for name, label, product in hits] for hits in lists]
-        sound = all(
-            isinstance(name, str) and isinstance(label, str) and product is not None
-            for hits in lists
-            for name, label, product in hits
-        )
-        require(sound, f"index_uri: {self.place.address} {_FOREIGN}")
-        return lists
+        return [hits for start in parts for hits in self.database.search(vectors[start : start + _QUERIES], k)]
 
     def items(self) -> tuple[Tensor, Tensor, list[str], list[str]]:
         """All items without their bias (M, D), the bias b (M,), their ids and labels; in memory."""
-        ids, labels, stored = _read(self.database)
         dim = self.metadata.dim
-        require(stored.shape[1:] == (dim + 1,), f"index_uri: {self.place.address} holds no items of {dim} dimensions")
+        ids, labels, stored = _read(self.database, dim + 1)
         return stored[:, :dim].clone(), self.metadata.mean_bias - self.metadata.scale * stored[:, dim], ids, labels
 
-    def prepare(self, vectors: VectorSource, columns: "pa.Table") -> tuple[Tensor, "pa.Table"]:
+    def prepare(self, vectors: VectorSource, columns: pa.Table) -> tuple[Tensor, pa.Table]:
         """Bias (n,) and columns of new items (n, D) for `add`. columns: from `item_table`.
 
         Raises InputError for another dimension, for columns of other types than the stored ones, and for a criterion
         under which the bias of an item depends on the other items.
         """
-        import pyarrow as pa
-
         self._require_independent()
         require(
             vectors.shape[1] == self.metadata.dim,
@@ -173,7 +158,7 @@ class Collection:
             return torch.zeros(len(vectors)), columns
         return _bias(self.criterion, vectors, self.reference) + self.metadata.shift, columns
 
-    def add(self, vectors: VectorSource, bias: Tensor, columns: "pa.Table") -> int:
+    def add(self, vectors: VectorSource, bias: Tensor, columns: pa.Table) -> int:
         """Add what `prepare` returned; returns how many items replaced others of the same id."""
         before = len(self)
         self._change(columns)
@@ -204,7 +189,7 @@ class Collection:
             "on the other items; fill anew with all items and overwrite=true",
         )
 
-    def _change(self, columns: "pa.Table | None" = None) -> None:
+    def _change(self, columns: pa.Table | None = None) -> None:
         """Mark the items as changed since the collection was filled, and its calibration as void."""
         if self.metadata.thresholds:
             log.warning("the calibration of %s is void; calibrate it again", self.place.address)
@@ -223,7 +208,7 @@ class Collection:
             f"{self.place.address} has been changed by another command; give the command again",
         )
 
-    def _store(self, vectors: VectorSource, bias: Tensor, columns: "pa.Table") -> None:
+    def _store(self, vectors: VectorSource, bias: Tensor, columns: pa.Table) -> None:
         """Store items in blocks and make them searchable."""
         last, _ = last_components(bias, self.metadata.scale, self.metadata.mean_bias)
         block = max(1, _BYTES // (4 * self.metadata.dim + 4))
@@ -237,10 +222,8 @@ class Collection:
         self.database.index(self.metadata.approximate)
 
 
-def item_table(ids: Sequence[str], labels: Sequence[str] | None = None, fields: "pa.Table | None" = None) -> "pa.Table":
+def item_table(ids: Sequence[str], labels: Sequence[str] | None = None, fields: pa.Table | None = None) -> pa.Table:
     """The columns of items as they are stored. fields: from `columns.read_columns`. InputError for duplicate ids."""
-    import pyarrow as pa
-
     distinct_ids("item_ids", ids)
     texts = {"id": ids} if labels is None else {"id": ids, "label": labels}
     for name, entries in texts.items():
@@ -263,7 +246,7 @@ def fill(
     place: Place,
     items: VectorSource,
     bias: Tensor,
-    columns: "pa.Table",
+    columns: pa.Table,
     reference: VectorSource,
     *,
     criterion: str,
@@ -325,22 +308,20 @@ def open_collection(place: Place) -> Iterator[Collection]:
         yield Collection(database, place, metadata)
 
 
-def usage_note(collection: Collection, columns: "pa.Table", k: int = 10, queries: str = "queries.npy") -> str:
+def usage_note(collection: Collection, columns: pa.Table, k: int = 10, queries: str = "queries.npy") -> str:
     """Python that searches a collection with the engine's client: `ids` and `scores` (Q, k) of the vectors in a file.
 
     columns: of the items; the first further one, or else the id, is the example of a filter.
     """
     place, metadata = collection.place, collection.metadata
-    name = next(iter(_types(columns)), "id")
-    entries = columns.column(name).slice(0, 1000).drop_null().to_pylist()
-    usable = [entry for entry in entries if _PLAIN.fullmatch(str(entry))] or ["a"]
+    name, kind = next(iter(_types(columns).items()), ("id", "string"))
     why, address = "", repr(str(place.uri))
     if not place.served:  # if the folder has moved, an error instead of an empty database
         address = f"str(Path({str(Path(place.uri).absolute())!r}).resolve(strict=True))"
     if Address(place.uri).is_masked:
         address = 'os.environ["INDEX_URI"]'
         why = "# The address holds a secret, which is not written here: set INDEX_URI to what index_uri= was.\n"
-    imports, search = place.module.note(address, place.name, k, (name, usable[0]))
+    imports, search = place.module.note(address, place.name, k, (name, _EXAMPLES.get(kind, _EXAMPLE)))
     standard = "import os\n\n" if "os.environ" in search else "" if place.served else "from pathlib import Path\n\n"
     return (
         f"{standard}import numpy as np\n{imports}\n"
@@ -375,18 +356,13 @@ def _beside(database: Database) -> Database:
     return beside
 
 
-def _read(database: Database) -> tuple[list[str], list[str], Tensor]:
-    """Ids, labels and vectors of all items. Raises InputError for other than `upsert` stores."""
+def _read(database: Database, dimensions: int) -> tuple[list[str], list[str], Tensor]:
+    """Ids, labels and vectors of all items."""
     parts = list(database.scan())
     ids = [name for names, _, _ in parts for name in names]
     labels = [label or "" for _, texts, _ in parts for label in texts]
-    try:
-        vectors = torch.from_numpy(np.concatenate([np.array(rows, np.float32) for _, _, rows in parts if len(rows)]))
-    except (TypeError, ValueError):
-        vectors = torch.empty(0)
-    sound = all(isinstance(text, str) for text in (*ids, *labels)) and vectors.ndim == 2
-    require(sound or not ids, f"index_uri: {database.name} {_FOREIGN}")
-    return ids, labels, vectors
+    vectors = [np.array(rows, np.float32) for _, _, rows in parts if len(rows)]
+    return ids, labels, torch.from_numpy(np.concatenate([np.empty((0, dimensions), np.float32), *vectors]))
 
 
 def _stored_reference(
@@ -411,6 +387,6 @@ def _bias(rule: ItemBias, items: VectorSource, reference: Tensor) -> Tensor:
     return fit_all([rule], items, as_vectors("reference", reference))[0][0].cpu()
 
 
-def _types(columns: "pa.Table") -> dict[str, str]:
+def _types(columns: pa.Table) -> dict[str, str]:
     """The further columns, and Arrow's names of their types."""
     return {column.name: str(column.type) for column in columns.schema if column.name not in ("id", "label")}

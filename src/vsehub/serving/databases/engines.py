@@ -21,19 +21,18 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 @dataclass(frozen=True)
 class DatabaseEngine:
     """title: its name in texts. packages: the modules that its extra installs. schemes: of its URIs. folder: the name
-    of its folder in `out`; None if it needs a server. ending: of the name of any folder.
+    of its folder in `out`; None if it needs a server.
     """
 
     title: str
     packages: tuple[str, ...]
     schemes: tuple[str, ...]
     folder: str | None = None
-    ending: str = ""
 
 
 # The client of Qdrant also opens folders, by unpickling what they hold: a server only.
 ENGINES = {
-    "milvus": DatabaseEngine("Milvus", ("pymilvus", "milvus_lite"), ("http", "https", "tcp"), "index.milvus.db", ".db"),
+    "milvus": DatabaseEngine("Milvus", ("pymilvus", "milvus_lite"), ("http", "https", "tcp"), "index.milvus.db"),
     "lancedb": DatabaseEngine("LanceDB", ("lancedb",), ("db", "s3", "gs", "az"), "index.lancedb"),
     "qdrant": DatabaseEngine("Qdrant", ("qdrant_client",), ("http", "https")),
     "pgvector": DatabaseEngine("Postgres", ("psycopg", "pgvector"), ("postgresql", "postgres")),
@@ -64,11 +63,6 @@ class Place:
         require(
             self.uri.partition("://")[0].lower() in engine.schemes if self.served else engine.folder is not None,
             f"index_uri is {self.uri}; {engine.title} takes {schemes}{' or a folder' if engine.folder else ''}",
-        )
-
-        require(
-            self.served or self.uri.endswith(engine.ending),
-            f"index_uri is {self.uri}; the name of a folder of {engine.title} ends in {engine.ending}",
         )
 
     @property
@@ -106,13 +100,9 @@ class Place:
         try:
             with self.module.connect(Address(self.uri).opened("index_uri"), self.name) as database:
                 yield database
-        except InputError:
-            raise
         except Exception as error:
-            raisers = {
-                str(frame.f_globals.get("__name__")).partition(".")[0] for frame, _ in walk_tb(error.__traceback__)
-            }
-            if raisers.isdisjoint(ENGINES[self.engine].packages):
+            raisers = {frame.f_globals["__name__"].partition(".")[0] for frame, _ in walk_tb(error.__traceback__)}
+            if isinstance(error, InputError) or raisers.isdisjoint(ENGINES[self.engine].packages):
                 raise
             said = masked(" ".join(str(error).split()))[:500]
             raise InputError(f"index_uri: {self.address}: {type(error).__name__}: {said}") from error
@@ -121,9 +111,9 @@ class Place:
 def placed(engine: str, uri: str | None, name: str, folder: Path | None) -> Place:
     """The place of a collection. uri: None for a folder in `folder`. Raises InputError as `Place`, or without both."""
     one_of("index", engine, tuple(ENGINES))
-    name_in_out = ENGINES[engine].folder
-    if uri is None and folder is not None and name_in_out is not None:
-        uri = str(folder / name_in_out)
+    in_folder = ENGINES[engine].folder
+    if uri is None and folder is not None and in_folder is not None:
+        uri = str(folder / in_folder)
     if uri is None:
-        fail(f"index_uri is not set; give the server{' or folder' if name_in_out else ''} of {ENGINES[engine].title}")
+        fail(f"index_uri is not set; give the server{' or folder' if in_folder else ''} of {ENGINES[engine].title}")
     return Place(engine, uri, name)

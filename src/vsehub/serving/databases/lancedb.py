@@ -4,14 +4,14 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import lancedb
 import numpy as np
+import pyarrow as pa
+from lancedb.index import IvfFlat
 
 from vsehub.serving.databases.base import TIMEOUT, Hits, Rows, condition
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _BATCH = 10_000
 _PROBES = 20  # lists that a query searches in the approximate index
@@ -21,8 +21,6 @@ _KEY = "vsehub"  # of the text, in the metadata of the column of vectors: it cha
 @contextmanager
 def connect(uri: str, name: str) -> Iterator["LanceDB"]:
     """See `base`. Credentials: LANCEDB_API_KEY for db://, those of the object store in its own variables."""
-    import lancedb
-
     settings: dict[str, Any] = {}
     if uri.startswith("db://"):
         patience = {"connect_timeout": timedelta(seconds=TIMEOUT)}
@@ -51,17 +49,13 @@ class LanceDB:
 
     def create(self, dimensions: int, metadata: str) -> None:
         """See `Database`."""
-        import pyarrow as pa
-
         vector = pa.field("vector", pa.list_(pa.float32(), dimensions), metadata={_KEY: metadata})
         schema = pa.schema([pa.field("id", pa.string()), pa.field("label", pa.string()), vector])
         self.base.drop_table(self.name, ignore_missing=True)
         self.base.create_table(self.name, schema=schema)
 
-    def upsert(self, vectors: np.ndarray, columns: "pa.Table") -> None:
+    def upsert(self, vectors: np.ndarray, columns: pa.Table) -> None:
         """See `Database`."""
-        import pyarrow as pa
-
         table = self._table()
         missing = [column for column in columns.schema if column.name not in table.schema.names]
         if missing:
@@ -75,8 +69,6 @@ class LanceDB:
 
     def index(self, approximate: bool) -> None:
         """See `Database`."""
-        from lancedb.index import IvfFlat
-
         table = self._table()
         if approximate and not table.list_indices():
             table.create_index("vector", config=IvfFlat(distance_type="dot"))

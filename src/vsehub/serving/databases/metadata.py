@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self, get_origin
 
 from vsehub import __version__
-from vsehub.checks import fail, require
+from vsehub.checks import require
 from vsehub.io.versions import require_version
 
 SCHEMA = 8
@@ -62,10 +62,9 @@ class Metadata:
             metadata = cls(**values)
             types = {entry.name: dict if get_origin(entry.type) is dict else entry.type for entry in fields(cls)}
             sound = all(isinstance(getattr(metadata, name), kind) for name, kind in types.items())  # type: ignore[arg-type]
-            rates = metadata.rates if sound else {}
-            numbers = (metadata.mean_bias, metadata.shift, *rates, *rates.values())
+            numbers = (metadata.mean_bias, metadata.shift, *metadata.rates, *metadata.rates.values())
             sound = sound and all(map(math.isfinite, numbers)) and 0 < metadata.scale < math.inf and metadata.dim > 0
-        except (TypeError, ValueError):
+        except (AttributeError, TypeError, ValueError):
             sound = False
         require(sound, f"index_uri: the metadata of {address} is damaged; fill it again with overwrite=true")
         return metadata
@@ -76,11 +75,10 @@ def read_object(text: str, address: str) -> dict[str, Any]:
     values = _parsed(text)
     require(
         "schema" in values,
-        f"index_uri: {address} was not made by vsehub: it has no metadata on its correction. Give another index_name, "
-        "or remove it yourself",
+        f"index_uri: {address} was not made by vsehub: it has no metadata on its correction. Give another index_name",
     )
-    if "beside" in values:
-        fail(f"index_uri: {address} is the reference of the collection {str(values['beside'])[:50]!r}; give that one")
+    name = str(values.get("beside"))[:50]
+    require("beside" not in values, f"index_uri: {address} is the reference of the collection {name!r}; give that one")
     return values
 
 
@@ -96,7 +94,6 @@ def is_reference(text: str, name: str) -> bool:
 
 def _parsed(text: str) -> dict[str, Any]:
     try:
-        values = json.loads(text)
-    except (ValueError, RecursionError):
+        return dict(json.loads(text))
+    except (TypeError, ValueError, RecursionError):
         return {}
-    return values if isinstance(values, dict) else {}

@@ -4,14 +4,16 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+from milvus_lite.db import MilvusLite
+from milvus_lite.server_manager import server_manager_instance
+from pymilvus import DataType, MilvusClient
+from pymilvus.exceptions import MilvusException
 
 from vsehub.serving.databases.base import TIMEOUT, Hits, Rows, condition, key_of
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _BATCH = 1000  # items in one message, which Milvus limits to 64 MB
 _TEXT = 65535  # bytes of an id or a label, the most that Milvus takes
@@ -25,8 +27,6 @@ _UNHURRIED = {"grpc.keepalive_time_ms": 2**31 - 1}
 @contextmanager
 def connect(uri: str, name: str) -> Iterator["Milvus"]:
     """See `base`. The token or user:password of a server: in its URI, or MILVUS_TOKEN."""
-    from pymilvus import MilvusClient
-
     # Whatever these log as an error is also raised, or is no error.
     for library in ("pymilvus", "milvus_lite", "faiss", "grpc"):
         logging.getLogger(library).setLevel(logging.CRITICAL)
@@ -34,10 +34,8 @@ def connect(uri: str, name: str) -> Iterator["Milvus"]:
     settings: dict[str, Any] = {"grpc_options": _UNHURRIED} if folder else {}
     try:
         client = MilvusClient(uri, token=os.environ.get("MILVUS_TOKEN", ""), timeout=TIMEOUT, **settings)
-    except Exception:
-        if folder:
-            from milvus_lite.db import MilvusLite
-
+    except MilvusException:
+        if folder and os.path.exists(uri):
             MilvusLite(uri).close()  # raises the reason, such as another process that has opened the folder
         raise
     try:
@@ -45,8 +43,6 @@ def connect(uri: str, name: str) -> Iterator["Milvus"]:
     finally:
         client.close()
         if folder:
-            from milvus_lite.server_manager import server_manager_instance
-
             server_manager_instance.release_server(uri)
 
 
@@ -69,8 +65,6 @@ class Milvus:
 
     def create(self, dimensions: int, metadata: str) -> None:
         """See `Database`."""
-        from pymilvus import DataType
-
         self.client.drop_collection(self.name)
         schema = self.client.create_schema(auto_id=False, enable_dynamic_field=True)
         schema.add_field("key", DataType.VARCHAR, is_primary=True, max_length=36)
@@ -80,7 +74,7 @@ class Milvus:
         index = self._index_params("FLAT", {})
         self.client.create_collection(self.name, schema=schema, index_params=index, properties={_KEY: metadata})
 
-    def upsert(self, vectors: np.ndarray, columns: "pa.Table") -> None:
+    def upsert(self, vectors: np.ndarray, columns: pa.Table) -> None:
         """See `Database`."""
         for start in range(0, len(vectors), _BATCH):
             rows = columns.slice(start, _BATCH).to_pylist()

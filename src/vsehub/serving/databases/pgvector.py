@@ -2,14 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import psycopg
+import pyarrow as pa
+from pgvector import Vector
+from pgvector.psycopg import register_vector
+from psycopg.sql import SQL, Composable, Identifier, Literal
 
 from vsehub.serving.databases.base import TIMEOUT, Hits, Rows, condition
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _BATCH = 5000
 _TYPES = {"string": "text", "int64": "bigint", "double": "double precision", "bool": "boolean"}  # of Arrow's columns
@@ -19,9 +21,6 @@ _EF = 128  # candidates of a query in the approximate index, where k is not larg
 @contextmanager
 def connect(uri: str, name: str) -> Iterator["PGVector"]:
     """See `base`. Passwords: PGPASSWORD, ~/.pgpass, or any other way of libpq."""
-    import psycopg
-    from pgvector.psycopg import register_vector
-
     with psycopg.connect(uri, autocommit=True, connect_timeout=TIMEOUT) as base:
         base.execute("CREATE EXTENSION IF NOT EXISTS vector")
         register_vector(base)
@@ -36,8 +35,6 @@ class PGVector:
 
     def metadata(self, new: str | None = None) -> str | None:
         """See `Database`; the comment of the table."""
-        from psycopg.sql import Identifier, Literal
-
         if new is not None:
             self._do("COMMENT ON TABLE {table} IS {new}", new=Literal(new))
         table = Identifier(self.name).as_string(self.base)
@@ -46,8 +43,6 @@ class PGVector:
 
     def create(self, dimensions: int, metadata: str) -> None:
         """See `Database`."""
-        from psycopg.sql import Literal
-
         with self.base.transaction():
             self._do("DROP TABLE IF EXISTS {table}")
             self._do(
@@ -57,11 +52,8 @@ class PGVector:
             )
             self.metadata(metadata)
 
-    def upsert(self, vectors: np.ndarray, columns: "pa.Table") -> None:
+    def upsert(self, vectors: np.ndarray, columns: pa.Table) -> None:
         """See `Database`."""
-        from pgvector import Vector
-        from psycopg.sql import SQL, Identifier
-
         names = [*columns.column_names, "vector"]
         entries = [*(column.to_pylist() for column in columns.columns), [Vector(vector) for vector in vectors]]
         with self.base.transaction(), self.base.cursor() as cursor:
@@ -82,8 +74,6 @@ class PGVector:
 
     def index(self, approximate: bool) -> None:
         """See `Database`."""
-        from psycopg.sql import Identifier
-
         if approximate:
             self._do(
                 "CREATE INDEX IF NOT EXISTS {name} ON {table} USING hnsw (vector vector_ip_ops) "
@@ -98,9 +88,6 @@ class PGVector:
 
     def search(self, vectors: np.ndarray, k: int) -> list[Hits]:
         """See `Database`."""
-        from pgvector import Vector
-        from psycopg.sql import Literal
-
         self._do("SET hnsw.ef_search = {ef}", ef=Literal(min(max(_EF, k), 1000)))
         ask = "SELECT id, label, -(vector <#> %(query)s) FROM {table} ORDER BY vector <#> %(query)s LIMIT %(k)s"
         return [self._do(ask, query=Vector(vector), k=k).fetchall() for vector in vectors]
@@ -111,8 +98,6 @@ class PGVector:
 
     def scan(self) -> Iterator[Rows]:
         """See `Database`."""
-        from psycopg.sql import SQL, Identifier
-
         with self.base.transaction(), self.base.cursor("items") as cursor:
             cursor.execute(SQL("SELECT id, label, vector FROM {}").format(Identifier(self.name)))
             while rows := cursor.fetchmany(_BATCH):
@@ -121,8 +106,6 @@ class PGVector:
 
     def _do(self, text: str, **values: Any) -> Any:
         """Execute SQL in which {table} is the table's quoted name, and other braces and %(...)s are `values`."""
-        from psycopg.sql import SQL, Composable, Identifier
-
         parts = {name: value for name, value in values.items() if isinstance(value, Composable)}
         others = {name: value for name, value in values.items() if name not in parts}
         return self.base.execute(SQL(text).format(table=Identifier(self.name), **parts), others or None)

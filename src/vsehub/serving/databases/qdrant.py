@@ -3,14 +3,14 @@
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import qdrant_client
+from qdrant_client import models
 
 from vsehub.serving.databases.base import TIMEOUT, Hits, Rows, key_of
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _BATCH = 500
 _PATIENCE = 300  # seconds for one request, once a server has answered
@@ -21,12 +21,10 @@ _LINKS = 32  # of an item in the graph of a server; 0: no graph, every vector is
 @contextmanager
 def connect(uri: str, name: str) -> Iterator["Qdrant"]:
     """See `base`. The key of a server: QDRANT_API_KEY."""
-    from qdrant_client import QdrantClient
-
     settings: dict[str, Any] = {"url": uri, "api_key": os.environ.get("QDRANT_API_KEY"), "check_compatibility": False}
-    with closing(QdrantClient(timeout=TIMEOUT, **settings)) as client:
+    with closing(qdrant_client.QdrantClient(timeout=TIMEOUT, **settings)) as client:
         client.get_collections()
-    with closing(QdrantClient(timeout=_PATIENCE, **settings)) as client:
+    with closing(qdrant_client.QdrantClient(timeout=_PATIENCE, **settings)) as client:
         yield Qdrant(client, name)
 
 
@@ -46,15 +44,13 @@ class Qdrant:
 
     def create(self, dimensions: int, metadata: str) -> None:
         """See `Database`."""
-        from qdrant_client.models import Distance, HnswConfigDiff, VectorParams
-
         self.client.delete_collection(self.name)
-        vectors = VectorParams(size=dimensions, distance=Distance.DOT)
+        vectors = models.VectorParams(size=dimensions, distance=models.Distance.DOT)
         # Filling is faster without a graph; `index` adds one.
-        unlinked = HnswConfigDiff(m=0)
+        unlinked = models.HnswConfigDiff(m=0)
         self.client.create_collection(self.name, vectors, hnsw_config=unlinked, metadata={_KEY: metadata})
 
-    def upsert(self, vectors: np.ndarray, columns: "pa.Table") -> None:
+    def upsert(self, vectors: np.ndarray, columns: pa.Table) -> None:
         """See `Database`; Qdrant replaces whole payloads, so that earlier ones are read."""
         payloads = columns.to_pylist()
         keys = [key_of(row["id"]) for row in payloads]
@@ -64,10 +60,8 @@ class Qdrant:
 
     def index(self, approximate: bool) -> None:
         """See `Database`; a server builds its graph in the background."""
-        from qdrant_client.models import HnswConfigDiff
-
         if approximate:
-            self.client.update_collection(self.name, hnsw_config=HnswConfigDiff(m=_LINKS))
+            self.client.update_collection(self.name, hnsw_config=models.HnswConfigDiff(m=_LINKS))
 
     def count(self) -> int:
         """See `Database`."""
@@ -75,12 +69,10 @@ class Qdrant:
 
     def search(self, vectors: np.ndarray, k: int) -> list[Hits]:
         """See `Database`."""
-        from qdrant_client.models import QueryRequest
-
-        queries = [QueryRequest(query=query, limit=k, with_payload=["id", "label"]) for query in vectors.tolist()]
-        answers = self.client.query_batch_points(self.name, queries)
-        lists = [[((hit.payload or {}), hit.score) for hit in answer.points] for answer in answers]
-        return [[(payload.get("id"), payload.get("label"), score) for payload, score in hits] for hits in lists]
+        shown = {"limit": k, "with_payload": ["id", "label"]}
+        requests = [models.QueryRequest(query=query, **shown) for query in vectors.tolist()]
+        answers = self.client.query_batch_points(self.name, requests)
+        return [[(hit.payload["id"], hit.payload.get("label"), hit.score) for hit in one.points] for one in answers]
 
     def delete(self, ids: Sequence[str]) -> None:
         """See `Database`."""
@@ -91,9 +83,9 @@ class Qdrant:
         offset: Any = None
         while True:
             points, offset = self.client.scroll(self.name, limit=_BATCH, offset=offset, with_vectors=True)
-            payloads = [point.payload or {} for point in points]
+            payloads = [point.payload for point in points]
             labels = [payload.get("label") for payload in payloads]
-            yield [payload.get("id") for payload in payloads], labels, [point.vector for point in points]
+            yield [payload["id"] for payload in payloads], labels, [point.vector for point in points]
             if offset is None:
                 return
 
