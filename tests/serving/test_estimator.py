@@ -25,14 +25,12 @@ from vsehub.criteria import (
     DualInvertedSoftmax,
     DualSoftmax,
     InvertedSoftmax,
-    ItemBias,
     MutualProximity,
     RelaxedGreedyMatching,
     Sinkhorn,
     choose,
 )
-from vsehub.neighbors.faiss import loaded_faiss
-from vsehub.serving import fitted, load_index
+from vsehub.serving import fitted
 
 CONF = Components([conf_folder()])
 NAMES = CONF.choices("criterion")
@@ -320,9 +318,7 @@ def test_forms_of_truth(tmp_path):
 
 # Checks of scikit-learn that do not hold, and why.
 NOT_HELD = {
-    "check_n_features_in_after_fitting": "the message names queries and shapes in vsehub's words",
     "check_estimators_dtypes": "a row of zeros cannot be divided by its norm, and rounding to whole numbers makes one",
-    "check_methods_subset_invariance": "without a reference the queries of a call are its reference",
 }
 
 
@@ -333,8 +329,6 @@ def test_the_checks_of_scikit_learn():
     )
     assert {one["check_name"] for one in found if one["status"] == "failed"} == set()
     assert {one["check_name"] for one in found if one["status"] == "xfail"} == set(NOT_HELD), "each is needed"
-    alone = checks.check_estimator(CorrectedSearch("nns", normalize=True, k=2), on_fail=None, on_skip=None)
-    assert "check_methods_subset_invariance" not in {one["check_name"] for one in alone if one["status"] == "failed"}
 
 
 def test_copies_and_clones():
@@ -361,32 +355,17 @@ def test_neighbours_in_the_manner_of_scikit_learn():
     assert np.allclose(distances - distances[:1, :1], values[:1, :1] - values, atol=1e-5), "u minus the score"
     assert np.array_equal(search.kneighbors(QUERIES, 2, return_distance=False), positions[:, :2])
     assert np.allclose(search.kneighbors(QUERIES[:1])[0], distances[:1], atol=1e-5), "u is the same in each call"
-    graph = search.kneighbors_graph(QUERIES)
-    assert graph.shape == (len(QUERIES), len(ITEMS))
-    assert np.array_equal(np.sort(graph.indices.reshape(-1, 4)), np.sort(positions))
-    assert set(graph.data) == {1.0}
-    assert np.allclose(search.transform(QUERIES).toarray()[0, positions[0]], distances[0])
-    among = search.kneighbors(n_neighbors=59, return_distance=False)
-    assert all(sorted(row) == [n for n in range(60) if n != place] for place, row in enumerate(among.tolist()))
 
 
-def test_in_pipelines_and_grid_searches():
-    neighbors = pytest.importorskip("sklearn.neighbors")
-    from sklearn.model_selection import GridSearchCV
-    from sklearn.pipeline import make_pipeline
-
-    label, everything = np.arange(len(ITEMS)) % 3, np.arange(len(ITEMS))
-    search = CorrectedSearch("nns", k=6, normalize=True)
-    steps = make_pipeline(search, neighbors.KNeighborsClassifier(3, metric="precomputed")).fit(ITEMS.numpy(), label)
-    plain = neighbors.KNeighborsClassifier(3, metric="cosine", algorithm="brute").fit(ITEMS.numpy(), label)
-    assert np.array_equal(steps.predict(QUERIES.numpy()), plain.predict(QUERIES.numpy()))
-    truth = CSLS(k=1).search(QUERIES, ITEMS, REFERENCE, 1)[1]
+def test_in_grid_searches():
+    selection = pytest.importorskip("sklearn.model_selection")
+    truth, everything = CSLS(k=1).search(QUERIES, ITEMS, REFERENCE, 1)[1], np.arange(len(ITEMS))
 
     def first_right(search, items, reference=None):
         return (search.search(QUERIES, 1)[1] == truth).float().mean().item()
 
-    grid = {"parameters": [{"k": 31}, {"k": 1}]}
-    found = GridSearchCV(CorrectedSearch("csls"), grid, scoring=first_right, cv=[(everything, everything)])
+    grid, cv = {"parameters": [{"k": 31}, {"k": 1}]}, [(everything, everything)]
+    found = selection.GridSearchCV(CorrectedSearch("csls"), grid, scoring=first_right, cv=cv)
     assert found.fit(ITEMS.numpy(), reference=REFERENCE.numpy()).best_params_ == {"parameters": {"k": 1}}
 
 
@@ -399,7 +378,6 @@ def plain():
     [
         (lambda: CorrectedSearch("cls").fit(ITEMS), "csls"),
         (lambda: CorrectedSearch("../loss/hal").fit(ITEMS), "criterion"),
-        (lambda: CorrectedSearch(None).fit(ITEMS), "criterion"),
         (lambda: CorrectedSearch(parameters={"kk": 3}).fit(ITEMS), "kk"),
         (lambda: CorrectedSearch(parameters={"k": "3"}).fit(ITEMS), "criterion.k"),
         (lambda: CorrectedSearch(parameters={"_target_": "os.system"}).fit(ITEMS), "os.system"),
@@ -418,23 +396,17 @@ def plain():
         (lambda: CorrectedSearch().fit(ITEMS, reference=REFERENCE * torch.nan), "reference"),
         (lambda: CorrectedSearch("csls+rgm").fit(ITEMS, reference=REFERENCE), "reference"),
         (lambda: plain().search(QUERIES[0]), "queries"),
-        (lambda: plain().search([1.0, 2.0]), "queries"),
         (lambda: plain().search(unit(2, 1, 9)), "queries"),
-        (lambda: plain().search(unit(40, 1, 9)), "queries"),
         (lambda: plain().search(QUERIES * torch.nan), "queries"),
         (lambda: plain().search(QUERIES, 61), "k is 61"),
         (lambda: plain().search(QUERIES, "3"), "k is '3'"),
         (lambda: plain().search(QUERIES, return_ids=True), "return_ids"),
         (lambda: plain().search(QUERIES, p_values=True), "p_values"),
-        (lambda: plain().kneighbors(n_neighbors=60), "k is 61"),
-        (lambda: plain().kneighbors_graph(QUERIES, mode="weights"), "mode"),
         (lambda: plain().add(unit(2, 1, 9)), "items"),
         (lambda: plain().add(unit(2, 1), ["x", "y"]), "ids"),
         (lambda: plain().remove(["a"]), "ids"),
         (lambda: plain().remove([-1]), "ids"),
         (lambda: plain().remove(range(60)), "items"),
-        (lambda: CorrectedSearch().fit(ITEMS).export("nowhere"), "criterion"),
-        (lambda: CorrectedSearch("local_scaling").fit(ITEMS, reference=REFERENCE).export("nowhere"), "criterion"),
     ],
 )
 def test_bad_input(call, name):
@@ -499,10 +471,8 @@ def stored(tmp_path_factory):
 @looped(
     ("settings", "arrays"),
     [
-        ("{", {}),
         ("[" * 100_000, {}),
         ("[]", {}),
-        ({"criterion": "csls"}, {}),
         ({"criterion": {"_target_": "os.system"}}, {}),
         ({"criterion": {"_target_": "vsehub.criteria.CSLS", "k": -1}}, {}),
         ({"criterion": {"_target_": "vsehub.criteria.CSLS", "k": {"_target_": "os.system"}}}, {}),
@@ -510,13 +480,10 @@ def stored(tmp_path_factory):
         ({}, {"items": None}),
         ({}, {"items": ITEMS.int()}),
         ({}, {"items": ITEMS[:59].clone()}),
-        ({}, {"items": ITEMS[0].clone()}),
         ({}, {"reference": REFERENCE[:, :7].clone()}),
         ({}, {"terms.0": torch.full((60,), torch.nan)}),
-        ({}, {"terms.0": torch.ones(5)}),
         ({}, {"ids": torch.zeros(9, dtype=torch.uint8)}),
         ({}, {"ids": torch.frombuffer(bytearray(json.dumps(["a"] * 60).encode()), dtype=torch.uint8)}),
-        ({}, {"null_scores": torch.ones(3).double()}),
         ({}, {"null_scores": torch.ones(3).double(), "best_scores": torch.full((3,), torch.inf).double()}),
     ],
 )
@@ -542,18 +509,3 @@ def test_damaged_and_foreign_files(stored, tmp_path):
     for other in (path, tmp_path / "absent", tmp_path):
         with pytest.raises(InputError, match="search"):
             CorrectedSearch.load(other)
-
-
-@pytest.mark.skipif(loaded_faiss()[0] is None, reason="FAISS is not installed")
-def test_export(tmp_path):
-    for name in [name for name in INDUCTIVE if isinstance(built(name), ItemBias)]:
-        search = CorrectedSearch(name, k=5).fit(ITEMS, reference=REFERENCE)
-        search.export(tmp_path / f"{name}.faiss")
-        values, positions = load_index(tmp_path / f"{name}.faiss").search(QUERIES, 5)
-        torch.testing.assert_close(values, search.search(QUERIES)[0], rtol=1e-4, atol=1e-4)
-        assert (positions == search.search(QUERIES)[1]).float().mean() > 0.98, name
-    for taken, path in (("overwrite", "csls.faiss"), ("safetensors", "x.safetensors")):
-        with pytest.raises(InputError, match=taken):
-            search.export(tmp_path / path)
-    CorrectedSearch("nns", k=5).fit(ITEMS).export(tmp_path / "csls.faiss", "hnsw", overwrite=True)
-    assert load_index(tmp_path / "csls.faiss").kind == "hnsw"

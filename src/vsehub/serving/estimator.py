@@ -1,4 +1,4 @@
-"""Corrected search as an estimator in the manner of scikit-learn: fit, tune, calibrate, search, add, save, export."""
+"""Corrected search as an estimator in the manner of scikit-learn: fit, tune, calibrate, search, add, save."""
 
 import inspect
 import threading
@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from vsehub.checks import fail, one_of, require, whole
+from vsehub.checks import fail, require, whole
 from vsehub.components import Components, conf_folder
 from vsehub.criteria.auto import Auto
 from vsehub.criteria.base import Correction, Criterion, ItemBias, joined
@@ -18,9 +18,16 @@ from vsehub.criteria.choose import OwnSettings, choose
 from vsehub.io.outputs import require_new_file
 from vsehub.neighbors.vectors import VectorSource, given_back
 from vsehub.serving.calibration import Calibration
-from vsehub.serving.fitted import GROUP, Fitted, item_terms, read_fitted, write_fitted
-from vsehub.serving.index import build_index
-from vsehub.serving.inputs import hold, known_answers, open_matrix
+from vsehub.serving.fitted import (
+    GROUP,
+    Fitted,
+    hold,
+    item_terms,
+    known_answers,
+    open_matrix,
+    read_fitted,
+    write_fitted,
+)
 
 
 class CorrectedSearch:
@@ -95,14 +102,9 @@ class CorrectedSearch:
 
     def __sklearn_tags__(self) -> Any:
         """The tags that scikit-learn's model selection asks for; needs scikit-learn."""
-        from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags
+        from sklearn.utils import Tags, TargetTags
 
-        return Tags(
-            estimator_type=None,
-            target_tags=TargetTags(required=False),
-            transformer_tags=TransformerTags(preserves_dtype=[]),
-            input_tags=InputTags(two_d_array=True),
-        )
+        return Tags(estimator_type=None, target_tags=TargetTags(required=False))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The constructor's arguments and their values. deep: without effect; for scikit-learn."""
@@ -240,49 +242,21 @@ class CorrectedSearch:
 
     @torch.no_grad()
     def kneighbors(
-        self, X: Any = None, n_neighbors: int | None = None, return_distance: bool = True
+        self, X: Any, n_neighbors: int | None = None, return_distance: bool = True
     ) -> tuple[np.ndarray, np.ndarray] | np.ndarray:
-        """Distances and positions (Q, k) of the k best items, as scikit-learn's neighbours give them.
+        """Distances and positions (Q, k) of the k best items of queries (Q, D), as scikit-learn's neighbours give them.
 
-        X: queries (Q, D); None: the items, each without itself. n_neighbors: None for the constructor's k. A distance
-        is u - score, where u is the largest score that unit vectors can have under the correction; without `normalize`
-        or reference it is the largest score of the call. return_distance: False for the positions only. Raises
-        InputError as `search`.
+        n_neighbors: None for the constructor's k. A distance is u - score, where u is the largest score that unit
+        vectors can have under the correction; without `normalize` or reference it is the largest score of the call.
+        return_distance: False for the positions only. Raises InputError as `search`.
         """
         now = self._require_fitted()
         k = whole("n_neighbors", self.k if n_neighbors is None else n_neighbors)
-        rows, normalize = (now.items_.rows(0, len(now.items_)), False) if X is None else (X, now.normalize_)
-        asked = open_matrix("queries", rows, normalize, now.n_features_in_, self.device)[0]
-        values, positions = (side.cpu().numpy() for side in now.search(asked, k + (X is None)))
-        if X is None:  # an item is no neighbour of itself, wherever it ranks
-            own = positions == np.arange(len(positions))[:, None]
-            own[:, -1] |= ~own.any(axis=1)
-            values, positions = values[~own].reshape(-1, k), positions[~own].reshape(-1, k)
+        values, positions = (side.cpu().numpy() for side in now.search(self._opened(now, X)[0], k))
         most = values.max()
         if isinstance(now.criterion_, ItemBias) and now.normalize_ and now.item_terms_ is not None:
             most = now.criterion_.scale - (float(now.item_terms_[0].min()) if now.item_terms_ else 0.0)
         return (np.maximum(most - values, 0.0), positions) if return_distance else positions
-
-    def kneighbors_graph(self, X: Any = None, n_neighbors: int | None = None, mode: str = "connectivity") -> Any:
-        """A sparse matrix (Q, M) with an entry for each of the k best items: 1, or in mode "distance" its distance.
-
-        Other arguments and errors: see `kneighbors`.
-        """
-        from scipy.sparse import csr_matrix
-
-        one_of("mode", mode, ("connectivity", "distance"))
-        distances, positions = self.kneighbors(X, n_neighbors)
-        data = np.ones(positions.size) if mode == "connectivity" else distances.astype(np.float64).ravel()
-        ends = np.arange(0, positions.size + 1, positions.shape[1])
-        return csr_matrix((data, positions.ravel(), ends), shape=(len(positions), len(self.items_)))
-
-    def transform(self, X: Any) -> Any:
-        """The sparse distances (Q, M) of queries (Q, D) to their k best items, for metric="precomputed"."""
-        return self.kneighbors_graph(X, mode="distance")
-
-    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
-        """`fit`, then `transform` of the items."""
-        return self.fit(X, y, **fit_params).transform(X)
 
     @torch.no_grad()
     def add(self, items: Any, ids: Sequence[Any] | None = None) -> Self:
@@ -347,20 +321,6 @@ class CorrectedSearch:
         found = cls(fitted.criterion_, k, fitted.normalize_, None, device)
         found._fitted = fitted
         return found
-
-    def export(self, path: str | Path, kind: str = "flat", overwrite: bool = False) -> None:
-        """Write a FAISS index whose ordinary inner-product search returns the corrected ranking.
-
-        kind: see `serving.build_index`. `vsehub.serving.load_index` reads the file, and `usage_note` says how FAISS
-        searches it without vsehub. Raises InputError without a reference or FAISS, if the name has another suffix or is
-        taken, and if the criterion is not one number an item.
-        """
-        now = self._require_fitted()
-        path = require_new_file(path, "a FAISS index", (".faiss", ".index"), overwrite)
-        if not isinstance(now.criterion_, ItemBias) or now.item_terms_ is None:
-            fail(f"criterion: {now.criterion_!r} is not one number for each item, or was fitted without a reference")
-        bias = now.item_terms_[0] if now.item_terms_ else torch.zeros(len(now.items_))
-        build_index(now.items_, bias, now.criterion_.scale, kind).save(path)
 
     def _opened(self, now: Fitted, queries: Any) -> tuple[VectorSource, list[str] | None]:
         """Checked queries, and the ids of their file."""
