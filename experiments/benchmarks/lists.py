@@ -1,4 +1,4 @@
-"""What the bias costs in FAISS's approximate indexes, and why: lists, scale of the bias, bytes of product quantisation.
+"""What the bias costs in FAISS's approximate indexes, and why: lists, and the scale of the bias.
 
 The vectors are generated (generated.py), turned by a random rotation. Items are searched with their bias as one more
 dimension, by queries that have 1 there, or 0 for the plain ranking. Recall: the share of the exact ten best that are
@@ -30,11 +30,9 @@ def turned(rows: int, dim: int, seed: int) -> Tensor:
     return generated.vectors(rows, dim, seed) @ torch.linalg.qr(drawn).Q.float()
 
 
-def folded(vectors: Tensor, last: Tensor | float, groups: int = 1) -> np.ndarray:
-    """Vectors with one more component; groups: a multiple of so many dimensions, with zeros behind them."""
-    last = torch.as_tensor(last).expand(len(vectors))[:, None]
-    whole = torch.cat([vectors, last], dim=1)
-    return torch.nn.functional.pad(whole, (0, -whole.shape[1] % groups)).numpy()
+def folded(vectors: Tensor, last: Tensor | float) -> np.ndarray:
+    """Vectors with one more component."""
+    return torch.cat([vectors, torch.as_tensor(last).expand(len(vectors))[:, None]], dim=1).numpy()
 
 
 def built(kind: str, vectors: np.ndarray):
@@ -67,12 +65,12 @@ class Ranking:
         self._items, self._queries, self._last, self._asked = items, queries, last, asked
         self.best = exact(self.stored(), self.queries())
 
-    def stored(self, scale: float = 1.0, groups: int = 1) -> np.ndarray:
+    def stored(self, scale: float = 1.0) -> np.ndarray:
         """The items; scale: multiplies the bias, by which the queries divide."""
-        return folded(self._items, self._last * scale, groups)
+        return folded(self._items, self._last * scale)
 
-    def queries(self, scale: float = 1.0, groups: int = 1) -> np.ndarray:
-        return folded(self._queries, self._asked / scale, groups)
+    def queries(self, scale: float = 1.0) -> np.ndarray:
+        return folded(self._queries, self._asked / scale)
 
     def similarity_of_last(self) -> float:
         """The mean similarity of a query and its k-th item."""
@@ -120,23 +118,8 @@ def by_scale(corrected: Ranking, plain: Ranking) -> list[dict]:
     return rows
 
 
-def quantised(dim: int, data: list[Tensor]) -> list[dict]:
-    """Recall of product quantisation with 64 lists searched, the bias in a byte of its own or beside a dimension."""
-    rows = []
-    for own, width in ((True, dim), (False, dim - 1)):  # a byte holds two dimensions
-        of = rankings(*(one[:, :width] for one in data))
-        index = built("ivfpq", of["CSLS"].stored(groups=2))
-        index.nprobe = max(PROBES)
-        found = {
-            name: recall(index, of[side].queries(groups=2), of[side].best)
-            for name, side in (("plain", "plain"), ("corrected", "CSLS"))
-        }
-        rows.append({"a byte of its own": own} | found)
-    return rows
-
-
 def measure(options) -> dict:
-    """All three."""
+    """Both."""
     counts = (options.items, options.queries, REFERENCE)
     data = [turned(count, options.dim, seed) for seed, count in enumerate(counts, 1)]
     of = rankings(*data)
@@ -150,7 +133,6 @@ def measure(options) -> dict:
         "similarity of the last": {name: one.similarity_of_last() for name, one in of.items()},
         "by probes": probes,
         "by scale": by_scale(of["CSLS"], of["plain"]),
-        "quantised": quantised(options.dim, data),
     }
 
 
@@ -162,17 +144,12 @@ def text(result: dict) -> str:
         + ", ".join(f"{name} {value:.2f}" for name, value in result["similarity of the last"].items())
     )
     tables = [
-        common.table(rows[0], (map(shown, row.values()) for row in rows))
-        for rows in (result["by probes"], result["by scale"], result["quantised"])
+        common.table(
+            rows[0], ([f"{one:.3f}" if isinstance(one, float) else one for one in row.values()] for row in rows)
+        )
+        for rows in (result["by probes"], result["by scale"])
     ]
     return "\n\n".join([head, *tables])
-
-
-def shown(value: object) -> object:
-    """A cell of the tables."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:.3f}" if isinstance(value, float) else value
 
 
 def main(argv: list[str] | None = None) -> None:

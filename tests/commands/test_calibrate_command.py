@@ -104,7 +104,6 @@ def test_files_and_a_faiss_index(files, run_here, undrawn):
         (("accept=0.001",), "rate of 0.001"),
         (("accept=2",), "rate of 2"),
         (("precision=bf16",), "calibration and precision are given; it holds for scores of vectors in float32"),
-        (("index=ivfpq",), "calibration and index=ivfpq are given"),
         (("criterion=dual_is", "reference_items=train.npy"), "calibration and reference_items are given"),
     ):
         given = {one.partition("=")[0]: one for one in (*SETTINGS, FILE, *settings)}

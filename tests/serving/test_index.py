@@ -6,6 +6,7 @@ import logging
 import numpy as np
 import pytest
 import torch
+from looped import looped
 
 from vsehub.checks import InputError
 from vsehub.criteria import CSLS, NNN, InvertedSoftmax, NearestNeighbor
@@ -56,9 +57,9 @@ def test_a_flat_index_is_the_criterions_search(rule, queries, items, references,
         assert torch.equal(positions[sure], expected[:, :k][sure])
 
 
-@pytest.mark.parametrize(("kind", "dim"), [("ivf", 24), ("hnsw", 24), ("ivfpq", 24), ("ivfpq", 23)])
-def test_approximate_indexes_find_most_and_say_what_they_are(kind, dim, sides, caplog):
-    queries, items, bias = (side[:, :dim] if side.ndim == 2 else side for side in sides)
+@pytest.mark.parametrize("kind", ["ivf", "hnsw"])
+def test_approximate_indexes_find_most_and_say_what_they_are(kind, sides, caplog):
+    queries, items, bias = sides
     counts = Occurrences(len(items), (10,))
     counts.add(NearestNeighbor().search(queries, items, k=10)[1])
     assert occurrence_metrics(counts.counts)["skew_10"] > 1.5  # there are hubs to correct
@@ -66,16 +67,8 @@ def test_approximate_indexes_find_most_and_say_what_they_are(kind, dim, sides, c
         served = build_index(items, bias, CSLS.scale, kind)
     assert kind in caplog.text
     recall = measured_recall(served, queries, items, bias, CSLS.scale, sample=200)
-    least = 0.7 if kind == "ivfpq" else 0.9  # a byte stands for two dimensions
-    assert least < recall["plain"] <= 1
+    assert 0.9 < recall["plain"] <= 1
     assert recall["plain"] - 0.03 < recall["corrected"] <= 1
-
-
-def test_a_small_bias_is_told_apart_in_small_codes(sides):
-    """Biases that vary little beside the other dimensions: the corrected ranking loses no more than the plain one."""
-    queries, items, bias = sides
-    recall = measured_recall(build_index(items, bias / 20, CSLS.scale, "ivfpq"), queries, items, bias / 20, CSLS.scale)
-    assert recall["corrected"] > recall["plain"] - 0.03
 
 
 def test_recall_and_time_are_measured(sides):
@@ -106,7 +99,7 @@ def test_less_than_k_found(sides):
         torch.testing.assert_close(values[~absent], scores.gather(1, positions.clamp(min=0))[~absent])
 
 
-@pytest.mark.parametrize(("kind", "normalize"), [("flat", True), ("ivf", None), ("hnsw", None), ("ivfpq", None)])
+@pytest.mark.parametrize(("kind", "normalize"), [("flat", True), ("ivf", None), ("hnsw", None)])
 def test_a_saved_index_is_loaded_and_its_note_runs(kind, normalize, sides, tmp_path, monkeypatch):
     queries, items, bias = sides
     served = build_index(items, bias, 2.0, kind)
@@ -147,14 +140,7 @@ def test_damaged_and_foreign_files(sides, tmp_path):
     build_index(items, bias, 2.0).save(path)
     content = path.read_bytes()
     head, _, facts = content.rpartition(b"\n")
-    changes = (
-        {"kind": "pq"},
-        {"scale": "2"},
-        {"scale": float("nan")},
-        {"mean_bias": None},
-        {"format": "5"},
-        {"more": 1},
-    )
+    changes = ({"kind": "pq"}, {"scale": "2"}, {"mean_bias": None}, {"format": "5"}, {"more": 1})
     damaged = [head + b"\n" + json.dumps(json.loads(facts) | change).encode() for change in changes]
     for other in (b"\x89PNG" * 30, b" ", b"", content[: len(content) // 2], content[:-1], content[-200:], *damaged):
         path.write_bytes(other)
@@ -168,14 +154,13 @@ def test_damaged_and_foreign_files(sides, tmp_path):
             load_index(other)
 
 
-@pytest.mark.parametrize(
+@looped(
     ("call", "name"),
     [
         (lambda q, m, b: build_index(m, b[1:], 2.0), "bias"),
         (lambda q, m, b: build_index(m, b.clone().fill_(torch.inf), 2.0), "bias"),
         (lambda q, m, b: build_index(m, b, 0.0), "scale"),
         (lambda q, m, b: build_index(m, b, 2.0, "pq"), "index"),
-        (lambda q, m, b: build_index(m[:255], b[:255], 2.0, "ivfpq"), "index"),
         (lambda q, m, b: build_index(m[:0], b[:0], 2.0), "items"),
         (lambda q, m, b: build_index(m, b, 2.0).search(q, 4001), "k is 4001"),
         (lambda q, m, b: build_index(m, b, 2.0).search(q[:, 1:]), "queries"),

@@ -117,7 +117,6 @@ def require_calibratable(cfg: DictConfig, settings: Settings, name: str) -> None
         "reference_items": cfg.reference_items is not None,
         "precision": settings.precision != "32",
         "criterion=auto": name == "auto",
-        "index=ivfpq": cfg.index == "ivfpq",
         "engine=ray": cfg.calibration is None and cfg.engine == "ray",
     }
     given = [one for one, is_given in refused.items() if is_given]

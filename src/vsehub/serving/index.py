@@ -30,7 +30,7 @@ from vsehub.neighbors.vectors import as_vectors, given_back, sampled
 
 log = logging.getLogger(__name__)
 
-KINDS = ("flat", "ivf", "hnsw", "ivfpq")
+KINDS = ("flat", "ivf", "hnsw")
 BLOCK = 16384  # vectors passed to FAISS at a time: the memory needed besides the index
 TIMED = 50  # queries searched one by one to measure the time of one
 FAISS_FOR = ("an index", "rank without one (`Criterion.search`, index=null)")
@@ -42,11 +42,8 @@ LISTS_A_PROBE, LEAST_PROBES = 16, 16
 # Links per item, and candidates of a query. FAISS's default of 40 candidates while building is best: with more, FAISS,
 # which prunes by inner product, keeps fewer links, and recall falls (100,000 items with many hubs: 0.99, 0.96 with 80).
 LINKS, CANDIDATES = 32, 128
-# ivfpq stores a byte for each group of two dimensions, which tells 256 values apart.
-GROUP, CODES = 2, 256
 _EFFORT = {
     "ivf": "index.nprobe = {}  # lists that are searched: more is slower and misses less\n",
-    "ivfpq": "faiss.extract_index_ivf(index).nprobe = {}  # lists that are searched: more is slower and misses less\n",
     "hnsw": "index.hnsw.efSearch = {}  # candidates that are followed: more is slower and misses less\n",
 }
 
@@ -65,10 +62,10 @@ class ServedIndex:
 
     @property
     def effort(self) -> int | None:
-        """`nprobe` (ivf, ivfpq) or `efSearch` (hnsw), None for an exact index."""
-        if self.kind in ("flat", "hnsw"):
-            return int(self.index.hnsw.efSearch) if self.kind == "hnsw" else None
-        return int(required_faiss(*FAISS_FOR).extract_index_ivf(self.index).nprobe)
+        """`nprobe` (ivf) or `efSearch` (hnsw), None for an exact index."""
+        if self.kind == "flat":
+            return None
+        return int(self.index.hnsw.efSearch if self.kind == "hnsw" else self.index.nprobe)
 
     def search(self, queries: Any, k: int = 10, corrected: bool = True) -> tuple[Any, Any]:
         """Values and positions (Q, k) of the k best items of each query, best first.
@@ -97,9 +94,9 @@ def build_index(items: Any, bias: Tensor, scale: float, kind: str = "flat", seed
     """An index that ranks items (M, D) by a·s - b(item).
 
     items: a tensor, a numpy array, a memory map or an open file (`data.vectors`), read in blocks; the index holds them
-    as float32. bias: b (M,), scale: a, of an `ItemBias`. kind: "flat" is exact; "ivf", "hnsw" and "ivfpq", which is
-    small, are approximate (`measured_recall` says how much). seed: seed of the sample on which "ivf" and "ivfpq" are
-    trained. Raises InputError if FAISS is missing or the bias does not fit the items.
+    as float32. bias: b (M,), scale: a, of an `ItemBias`. kind: "flat" is exact; "ivf" and "hnsw" are approximate
+    (`measured_recall` says how much). seed: seed of the sample on which "ivf" is trained. Raises InputError if FAISS is
+    missing or the bias does not fit the items.
     """
     one_of("index", kind, KINDS)
     positive("scale", scale)
@@ -108,20 +105,13 @@ def build_index(items: Any, bias: Tensor, scale: float, kind: str = "flat", seed
         tuple(bias.shape) == (len(items),) and bool(bias.isfinite().all()),
         f"bias has shape {tuple(bias.shape)}; expected one finite number for each of {len(items)} items",
     )
-    require(
-        kind != "ivfpq" or len(items) >= CODES,
-        f"index: ivfpq needs at least {CODES} items, and there are {len(items)}; choose flat, ivf or hnsw",
-    )
     faiss = required_faiss(*FAISS_FOR)
     if kind != "flat":
         log.warning("an %s index is approximate: it misses some of the best items; flat finds all", kind)
     last, mean = last_components(bias, scale)
-    if kind == "ivfpq":
-        index = index_of_groups(faiss, items.shape[1], len(items), seed)
-    else:
-        index = empty_index(faiss, kind, items.shape[1] + 1, len(items), seed)
+    index = empty_index(faiss, kind, items.shape[1] + 1, len(items), seed)
     if not index.is_trained:
-        rows, positions = sampled(items, TRAINED_A_LIST * faiss.extract_index_ivf(index).nlist, seed)
+        rows, positions = sampled(items, TRAINED_A_LIST * index.nlist, seed)
         index.train(folded(rows, last[positions]))
     with bar("building the index", total=len(items), unit=" items") as steps:
         for start in range(0, len(items), BLOCK):
@@ -134,32 +124,14 @@ def build_index(items: Any, bias: Tensor, scale: float, kind: str = "flat", seed
 def empty_index(faiss: ModuleType, kind: str, dimensions: int, items: int, seed: int) -> Any:
     """An empty inner-product index for so many items."""
     lists = max(1, min(round(LISTS_A_ROOT * math.sqrt(items)), items // LEAST_A_LIST))
-    factory = {
-        "flat": "Flat",
-        "hnsw": f"HNSW{LINKS}",
-        "ivf": f"IVF{lists},Flat",
-        "ivfpq": f"IVF{lists},PQ{dimensions // GROUP}np",  # np: without training for polysemous codes, which takes long
-    }
+    factory = {"flat": "Flat", "hnsw": f"HNSW{LINKS}", "ivf": f"IVF{lists},Flat"}
     index = faiss.index_factory(dimensions, factory[kind], faiss.METRIC_INNER_PRODUCT)
     if kind == "hnsw":
         index.hnsw.efSearch = CANDIDATES
-    if kind.startswith("ivf"):
+    if kind == "ivf":
         index.nprobe = min(lists, max(LEAST_PROBES, lists // LISTS_A_PROBE))
-        for clustering in (index.cp, index.pq.cp) if kind == "ivfpq" else (index.cp,):
-            clustering.seed, clustering.min_points_per_centroid = seed, 1
+        index.cp.seed, index.cp.min_points_per_centroid = seed, 1
     return index
-
-
-def index_of_groups(faiss: ModuleType, dim: int, items: int, seed: int) -> Any:
-    """An empty ivfpq index in which the bias has a group, and so a byte, to itself.
-
-    Beside a dimension that varies more, its values would hardly be told apart.
-    """
-    columns = np.full(dim + dim % GROUP + GROUP, -1, np.int32)  # -1: a zero
-    columns[:dim] = np.arange(dim)
-    columns[-GROUP] = dim
-    apart = faiss.RemapDimensionsTransform(dim + 1, len(columns), faiss.swig_ptr(columns))
-    return faiss.IndexPreTransform(apart, empty_index(faiss, "ivfpq", len(columns), items, seed))
 
 
 def load_index(path: str | Path) -> ServedIndex:
