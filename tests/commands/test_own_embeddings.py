@@ -369,7 +369,7 @@ def test_columns_of_items_in_a_database(files, here, monkeypatch):
     assert "item_columns: not of the stored types" in said
     here("add", *place, "item_columns=two.csv")
     code = (files / "there" / "USAGE.md").read_text().split("```")[1].removeprefix("python\n")
-    assert "only = None  # all items, or a condition: '`price` <= 0.0', for example" in code
+    assert "only = None  # all items, or a condition: '`price` <= 9', for example" in code
     monkeypatch.chdir(files)
     np.save("queries.npy", np.load(files / "q.npy"))
     ran = {}
