@@ -15,9 +15,8 @@ import pytest
 import torch
 
 from vsehub.checks import InputError
-from vsehub.cli import app, launch
+from vsehub.cli import app
 from vsehub.cli.main import main
-from vsehub.cli.signals import Terminated
 
 
 def throw(error):
@@ -181,14 +180,6 @@ def test_an_interrupt_within_a_text_that_is_run(tmp_path, environment):
     )
     assert "interrupted; complete files were kept" in process.stderr
     assert process.returncode == 130
-
-
-def test_the_report_of_an_error_imports_nothing(monkeypatch):
-    """A signal may have broken off an import of torch: another attempt would fail with an error of its own."""
-    monkeypatch.setattr(launch, "started_together", lambda: True)
-    monkeypatch.delitem(sys.modules, "vsehub.training.processes", raising=False)
-    assert app.reported(Terminated())[1] == 143
-    assert "vsehub.training.processes" not in sys.modules
 
 
 @pytest.mark.long

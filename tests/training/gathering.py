@@ -10,10 +10,8 @@ import torch
 import torch.distributed as dist
 from test_chunks import CASES, batch, module
 
-from vsehub.checks import InputError
 from vsehub.sets import Sets
 from vsehub.training.gather import encoded_together, gathered, gathered_numbers, shares
-from vsehub.training.processes import from_first, of_all, require_alike
 
 PROCESSES = 2
 
@@ -63,16 +61,14 @@ def work(process, folder):
         refused = str(error)
     encoder = torch.nn.Linear(1, 1)
     together = [encoded_together(multiplied, encoder, 3.0, np.arange(count), 2) for count in (5, 1)]
-    found |= {"first": from_first({"a": [process + 5, None]}), "all": of_all("é" * process), "together": together}
-    found |= {"rows": (whole.detach(), rows.grad), "sets": (sets.vectors, sets.lengths), "numbers": numbers}
-    alike = None
-    try:
-        require_alike({"settings": "a", "data": process})
-    except (InputError, SystemExit) as error:
-        alike = str(error)
-    torch.save(found | {"refused": refused, "alike": alike}, f"{folder}/{process}.pt")
-    if process == 0:
-        dist.destroy_process_group()  # as at its end, for which the other waits
+    found |= {
+        "together": together,
+        "rows": (whole.detach(), rows.grad),
+        "sets": (sets.vectors, sets.lengths),
+        "numbers": numbers,
+    }
+    torch.save(found | {"refused": refused}, f"{folder}/{process}.pt")
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -57,10 +57,6 @@ def test_alone_nothing_happens():
     assert [shares(rows, 3) for rows in (0, 1, 5, 6)] == [[0, 0, 0], [1, 0, 0], [2, 2, 1], [2, 2, 2]]
 
 
-def test_what_the_first_decides_and_what_all_agree_on(results):
-    assert [found["first"] for found in results] == [{"a": [5, None]}] * 2
-    assert [found["all"] for found in results] == [["", "é"]] * 2
-    assert results[0]["alike"] == "process 1 of 2 has other data than process 0: 1, not 0; start all of them alike"
-    assert results[1]["alike"] == "4"
+def test_rows_are_encoded_together(results):
     for found in results:
         assert [one[:, 0].tolist() for one in found["together"]] == [[0, 3, 6, 9, 12], [0]]

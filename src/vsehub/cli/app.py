@@ -40,7 +40,7 @@ def run(task: Callable[[DictConfig], float | None], config: str) -> None:
 
     @wraps(task)
     def guarded(cfg: DictConfig) -> float | None:
-        first = launch.number() == 0 and os.environ.get("LOCAL_RANK", "0") == "0"  # whose terminal shows bars
+        first = launch.number() == 0  # whose terminal shows bars
         # Inside Hydra, which would print its own message first; in a sweep Hydra goes on with the other jobs.
         with nullcontext() if is_multirun() else boundary(), shown(first):
             hide_secrets(cfg)
@@ -106,7 +106,7 @@ def _stop_late(number: int) -> None:
     """End the process in whatever it does; a SIGKILL would leave the same files."""
     message, status = reported(Terminated() if number == signal.SIGTERM else KeyboardInterrupt())
     with suppress(OSError, ValueError):
-        launch.noted(message) or os.write(sys.stderr.fileno(), f"{sys.argv[0]}: {message}\n".encode())
+        os.write(sys.stderr.fileno(), f"{sys.argv[0]}: {message}\n".encode())
     os._exit(status)
 
 
@@ -117,15 +117,11 @@ def reported(error: BaseException) -> tuple[str, int]:
     stop = next((one for one in behind if isinstance(one, Terminated | KeyboardInterrupt)), None)
     if stop is not None:
         what, status = ("terminated", TERMINATED) if isinstance(stop, Terminated) else ("interrupted", INTERRUPTED)
-        again = launch.Folder.continued_by()
+        again = launch.continued_by()
         goes_on = "a command that can continue does so when it is run again" if again is None else f"`{again}` goes on"
         return f"{what}; complete files were kept, and {goes_on}", status
-    if isinstance(error, InputError | launch.Failed):
-        return str(error), BAD_INPUT if isinstance(error, InputError) else FAILED
-    if launch.is_lost(error):
-        from vsehub.training.processes import LOST  # it is imported already
-
-        return "another process of this training has ended, and so this one cannot go on", LOST
+    if isinstance(error, InputError):
+        return str(error), BAD_INPUT
     if isinstance(error, HydraException | OmegaConfBaseException | YAMLError):
         return explained(error), BAD_INPUT
     line = " ".join(str(error).split())[:500].rstrip(".")
@@ -147,7 +143,7 @@ def end(message: str, status: int = BAD_INPUT) -> NoReturn:
         sys.stdout.flush()
     except OSError:  # a full disk or a reader that has ended: the rest of the output would fail again at the exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if not launch.noted(message):
-        own = f" (process {launch.number()})" if launch.number() else ""
-        print(f"{sys.argv[0]}{own}: {message}", file=sys.stderr)
+    number = launch.number()
+    if number == 0 or status < INTERRUPTED:
+        print(f"{sys.argv[0]}{f' (process {number})' if number else ''}: {message}", file=sys.stderr)
     raise SystemExit(status)

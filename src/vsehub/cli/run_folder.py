@@ -107,9 +107,6 @@ class RunFolder(Callback):
         with app.boundary():
             HydraConfig.instance().set_config(config)  # the folder's name needs it, and Hydra sets it only later
             folder = Path(config.hydra.run.dir)
-            if launch.launched():
-                launch.Folder.tell(str(folder))
-                return
             if config.resume is None:
                 require_new(folder)
             try:
@@ -117,7 +114,6 @@ class RunFolder(Callback):
                 made = [path for path in (folder, *folder.absolute().parents) if not path.exists()]
                 RunFolder.folder, RunFolder.before, RunFolder.made = folder, held, made
                 RunFolder.held = claimed(folder, "training")
-                launch.Folder.tell(str(folder.absolute()))
             except OSError as error:
                 app.end(f"hydra.run.dir: {folder} cannot be made or written to: {error.strerror or error}", 1)
 

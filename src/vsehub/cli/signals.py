@@ -5,18 +5,14 @@ import signal
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
-STARTED_BY = "VSEHUB_STARTED_BY"  # the process that started this one as one of several; set by `launch`
 INTERRUPTED, TERMINATED = 130, 143  # exit statuses
 GRACE = 10.0  # seconds in which a process must end after a signal
-WORKER_GRACE = 5.0  # the same of a process that another one waits for
 _STOPS = (signal.SIGINT, signal.SIGTERM)
 _watched: list[socket.socket] = []
-_LOOK = 0.5  # seconds between two looks at the parent
 _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux's prctl
 
 
@@ -66,7 +62,7 @@ def _wait(receiver: socket.socket, over: threading.Event, too_late: Callable[[in
     with receiver:
         sent = iter(lambda: receiver.recv(4096), b"")
         first = next((one for some in sent for one in some if one in (0, *_STOPS)), 0)
-        if not over.wait(WORKER_GRACE if STARTED_BY in os.environ else GRACE):
+        if not over.wait(GRACE):
             too_late(first)
 
 
@@ -96,24 +92,11 @@ def _terminated(signum: int, frame: Any) -> NoReturn:
 
 
 def end_with_starter() -> None:
-    """End this process when its starter ends, even by SIGKILL.
+    """On Linux, end one of several processes when the one that started it ends, even by SIGKILL.
 
     To be called before the imports, which take seconds.
     """
-    parent = int(os.environ[STARTED_BY]) if STARTED_BY in os.environ else None
-    if parent is None and "TORCHELASTIC_RUN_ID" in os.environ:
-        parent = os.getppid()
-    if parent is None:
-        return
-    if sys.platform == "linux":
+    if "LOCAL_RANK" in os.environ and sys.platform == "linux":
         import ctypes
 
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-    threading.Thread(target=_end_without, args=(parent,), daemon=True).start()
-
-
-def _end_without(parent: int) -> None:
-    """For other systems than Linux, and for a parent that ended before this process asked for its signal."""
-    while os.getppid() == parent:
-        time.sleep(_LOOK)
-    os._exit(1)

@@ -12,7 +12,6 @@ from omegaconf import DictConfig, OmegaConf
 
 from vsehub.checks import fail, one_of, require, whole_seed
 from vsehub.cli import app, launch
-from vsehub.cli.digest import digest
 from vsehub.cli.nodes import base_models, components, config_dirs, plain
 from vsehub.cli.overrides import MULTIRUN, quoted, text_of
 from vsehub.cli.resume import data_choice, last_checkpoint, require_same_data, resumed, run_record
@@ -38,22 +37,16 @@ _OF_VECTORS = ("vsehub.data.Pairs",)  # whose class needs torch
 
 
 def main() -> None:
-    """Run the command, alone or as one of several processes."""
-    if launch.started_together():
-        launch.one_of_several(command)
-    else:
-        command()
-
-
-def command() -> None:
     """Run the command; with resume=FOLDER only that folder is written to."""
+    if launch.number() > 0:
+        launch.silence()
     folder = next((text_of(argument) for argument in sys.argv if argument.startswith("resume=")), None)
     if folder:
         changes = [one for one in sys.argv[1:] if not one.startswith("resume=")]
         require(not MULTIRUN & set(changes), "resume continues one run; omit -m")
         moved = [one for one in changes if one.startswith(("hydra.run.dir=", "hydra.output_subdir="))]
         require(not moved, f"resume continues in the run's own folder; omit {' '.join(moved)}")
-        if finished(Path(folder), changes):
+        if launch.number() == 0 and finished(Path(folder), changes):
             return
         sys.argv += [f"hydra.run.dir={quoted(folder)}", "hydra.output_subdir=null"]
         data = data_choice(read_record(run_record(Path(folder)), RUN, ""))
@@ -87,9 +80,8 @@ def train(cfg: DictConfig) -> float:
 
     Returns the best validation rsum, for a sweep to choose by.
     """
-    early = cfg.resume is None and not launch.started_together()
-    if early:
-        refuse_early(cfg)
+    cfg, folder, before = begun(cfg)
+    refuse_early(cfg)
     if launch.number() == 0:
         stage(log, "loading torch and the data")
 
@@ -111,78 +103,69 @@ def train(cfg: DictConfig) -> float:
     )
     from vsehub.training.closed_form import solve_module
     from vsehub.training.loggers.log import log_final
-    from vsehub.training.processes import process, processes, require_alike, together
     from vsehub.training.run_record import describe_run
     from vsehub.training.settings import check_batches
-    from vsehub.training.teacher import Teacher, encoded_for
+    from vsehub.training.teacher import Teacher, on_cpu
     from vsehub.training.teachers import open_teachers, require_same_teachers, teacher_facts
     from vsehub.training.train import train_module
 
-    with together():
-        cfg, folder, before = begun(cfg)
-        if not early:
-            refuse_early(cfg)
-        checkpoint = None if before is None else last_checkpoint(folder)
-        if before is not None:
-            log.info("resuming %s from %s", folder, checkpoint or "its start: it has no checkpoint yet")
-        launch.Folder.of_run = None if app.is_multirun() else folder
-        settings = {key: plain(cfg[key]) for key in (*DESCRIBED, *TRAINED)}
-        parts, final = components(cfg.trust, base_models(cfg)), str(cfg.final_split)
+    checkpoint = None if before is None else last_checkpoint(folder)
+    if before is not None:
+        log.info("resuming %s from %s", folder, checkpoint or "its start: it has no checkpoint yet")
+    launch.of_run = None if app.is_multirun() else folder
+    settings = {key: plain(cfg[key]) for key in (*DESCRIBED, *TRAINED)}
+    parts, final = components(cfg.trust, base_models(cfg)), str(cfg.final_split)
 
-        how = build_lightning(settings, parts)
-        for group in ("similarity", "loss"):
-            parts.build(group, settings[group])  # refused before the data are read
-        criterion, protocol = (parts.build(group, settings[group]) for group in ("criterion", "protocol"))
-        asked = Measurement(final, criterion, cfg.criterion_name, protocol)
-        if how.processes > processes():
-            launch.launch(how.processes, own_arguments(folder, before), folder)
-            return read_record(run_record(folder), RUN, "Start a new run in another folder")["best"]["val/rsum"]
-
-        torch.manual_seed(cfg.seed)
-        encoders = {side: settings[side] for side in ("image_encoder", "text_encoder")}
-        continued = None if before is None else folder
-        data = build_data(
-            settings["data"], settings["loader"], cfg.seed, parts, continued, encoders, settings["augmentation"]
-        )
-        described = load_splits(data, final)
-        if before is not None:
-            require_same_data(before, described)
-        check_batches(settings["trainer"], len(data.train_dataloader()))
-        protocol.slices(len(data.splits[final].images))  # raises now, not after hours of training
-        began, fitted = time.perf_counter(), None
-        if settings["solver"]:
-            require(processes() == 1, "solver computes in one process; give trainer.devices=1, or leave it out")
-            fitted = parts.build("solver", settings["solver"]).fit(data, protocol)
-            settings = fitted.sized(settings)
-        module = build_module(settings, data, parts, resumed=checkpoint is not None)
-        require_item_scores(criterion, module.similarity)
-        prepare_module(module, data, checkpoint)
-        if processes() > 1:
-            require_divisible(module, synchronised=settings["trainer"].get("sync_batchnorm", False))
-        teachers = None
-        if cfg.teacher is not None:
-            given = settings["teacher"]
-            paths = [str(one) for one in (given if isinstance(given, list) else [given])]
-            teachers = open_teachers(paths, parts, data, described)
-        if before is not None:
-            require_same_teachers(before, teachers)
-        record = describe_run(plain(cfg), data.source, described, how.precision) | {"teacher": teacher_facts(teachers)}
-        if before is not None and before.get("command"):  # the one that chose the settings
-            record["command"] = before["command"]
-        if isinstance(data.source, NoisySource) and launch.number() == 0:
-            assert data.source.index is not None  # the training split is loaded
-            data.source.index.write(folder / INDEX_FILE)
-    require_alike({"settings": digest(cfg), "data": described, "versions": record["versions"]})
+    how = build_lightning(settings, parts)
+    for group in ("similarity", "loss"):
+        parts.build(group, settings[group])  # refused before the data are read
+    criterion, protocol = (parts.build(group, settings[group]) for group in ("criterion", "protocol"))
+    asked = Measurement(final, criterion, cfg.criterion_name, protocol)
+    torch.manual_seed(cfg.seed)
+    encoders = {side: settings[side] for side in ("image_encoder", "text_encoder")}
+    continued = None if before is None else folder
+    data = build_data(
+        settings["data"], settings["loader"], cfg.seed, parts, continued, encoders, settings["augmentation"]
+    )
+    described = load_splits(data, final)
+    if before is not None:
+        require_same_data(before, described)
+    check_batches(settings["trainer"], len(data.train_dataloader()))
+    protocol.slices(len(data.splits[final].images))  # raises now, not after hours of training
+    began, fitted = time.perf_counter(), None
+    if settings["solver"]:
+        require(how.processes == 1, "solver computes in one process; give trainer.devices=1, or leave it out")
+        fitted = parts.build("solver", settings["solver"]).fit(data, protocol)
+        settings = fitted.sized(settings)
+    module = build_module(settings, data, parts, resumed=checkpoint is not None)
+    require_item_scores(criterion, module.similarity)
+    prepare_module(module, data, checkpoint)
+    if how.processes > 1:
+        require_divisible(module, synchronised=settings["trainer"].get("sync_batchnorm", False))
+    teachers = None
+    if cfg.teacher is not None:
+        given = settings["teacher"]
+        paths = [str(one) for one in (given if isinstance(given, list) else [given])]
+        teachers = open_teachers(paths, parts, data, described)
+    if before is not None:
+        require_same_teachers(before, teachers)
+    record = describe_run(plain(cfg), data.source, described, how.precision) | {"teacher": teacher_facts(teachers)}
+    if before is not None and before.get("command"):  # the one that chose the settings
+        record["command"] = before["command"]
+    if isinstance(data.source, NoisySource) and launch.number() == 0:
+        assert data.source.index is not None  # the training split is loaded
+        data.source.index.write(folder / INDEX_FILE)
     if teachers is not None:
-        module.teacher = Teacher(encoded_for(teachers), teachers.similarity, **settings["distillation"])
+        module.teacher = Teacher(on_cpu(teachers.encode("train")), teachers.similarity, **settings["distillation"])
     if fitted is not None:
         recorder, loggers, best = solve_module(module, fitted, folder, record, time.perf_counter() - began)
     else:
-        recorder, loggers, best = train_module(
-            module, data, folder, record, how, cfg.seed, checkpoint, goes_on=before is not None
-        )
+        with launch.launched_with(own_arguments(folder, before)):
+            recorder, loggers, best = train_module(
+                module, data, folder, record, how, cfg.seed, checkpoint, goes_on=before is not None
+            )
 
-    if process() > 0:
+    if launch.number() > 0:
         return recorder.best["val/rsum"]
     with recorder.ending():
         if best is None:
@@ -241,11 +224,13 @@ def begun(cfg: DictConfig) -> tuple[DictConfig, Path, dict[str, Any] | None]:
 
 
 def own_arguments(folder: Path, before: dict[str, Any] | None) -> list[str]:
-    """The arguments that start this job alone, also one of a sweep; before: the record of a run to continue."""
-    if before is not None and app.is_multirun():
-        trust = [one for one in HydraConfig.get().overrides.task if one.startswith("trust=")]
-        return [f"resume={quoted(str(folder))}", *trust]
-    return [*(f"--config-dir={one}" for one in config_dirs()), *HydraConfig.get().overrides.task]
+    """The arguments that start this run alone, also one of a sweep; before: the record of a run to continue."""
+    if not app.is_multirun():
+        return sys.argv[1:]
+    overrides = HydraConfig.get().overrides.task
+    if before is not None:
+        overrides = [f"resume={quoted(str(folder))}", *(one for one in overrides if one.startswith("trust="))]
+    return [*(f"--config-dir={one}" for one in config_dirs()), *overrides]
 
 
 def run_label(choices: Mapping[str, str]) -> str:

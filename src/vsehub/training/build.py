@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pytorch_lightning import Callback
+from pytorch_lightning.utilities import rank_zero_only
 
 from vsehub.checks import InputError, require
 from vsehub.components import MISSING, TARGET, Components, declared, make
@@ -22,7 +23,7 @@ from vsehub.training.checkpoint import load_state, parameter_names, require_fitt
 from vsehub.training.chunks import require_rows_apart
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.module import RetrievalModule
-from vsehub.training.processes import process, processes, started_place
+from vsehub.training.processes import started_place
 from vsehub.training.settings import (
     check_numbers,
     check_place,
@@ -177,14 +178,12 @@ def build_lightning(settings: Settings, components: Components) -> Lightning:
     require_accelerator(str(accelerator))
     precision = resolve_precision(trainer.get("precision", "auto"), accelerator)
     bar = trainer.get("enable_progress_bar", True) and sys.stderr.isatty()  # a log file has one line per epoch instead
-    place = {"devices": trainer.get("devices", 1), "num_nodes": trainer.get("num_nodes", 1)}
-    if processes() > 1:
-        place = started_place(place)
+    place = started_place()
     own = {"precision": precision, "enable_progress_bar": bar, **place}
     make_trainer = partial(components.build, "trainer", trainer, **own)
     silence_lightning()
     wanted = make_trainer(logger=False, enable_checkpointing=False)
-    if processes() == 1:
+    if not place:
         check_place(wanted.num_devices, wanted.num_nodes, wanted.accelerator)
     optimizer, scheduler = (components.build(group, settings[group]) for group in ("optimizer", "scheduler"))
     try_schedule(optimizer, scheduler, trainer["max_epochs"])
@@ -193,7 +192,7 @@ def build_lightning(settings: Settings, components: Components) -> Lightning:
         callbacks.append(components.build("bank", settings["bank"]))
     if bar:
         callbacks.append(ProgressBar())
-    logger = False if process() > 0 else components.build("logger", settings["logger"])
+    logger = False if rank_zero_only.rank else components.build("logger", settings["logger"])
     return Lightning(make_trainer, precision, callbacks, logger, wanted.world_size)
 
 

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+import torch.distributed as dist
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from vsehub import __version__
+from vsehub.checks import require
 from vsehub.data.noise import NoisySource
 from vsehub.data.sources import Source
 from vsehub.io.command import typed_command
@@ -19,7 +21,7 @@ from vsehub.io.files import write_json, write_text
 from vsehub.io.provenance import code_version, hardware, peak_memory, versions
 from vsehub.io.records import RUN
 from vsehub.io.spreadsheet import csv_text
-from vsehub.training.processes import facts_of_group, is_of_the_group, process
+from vsehub.training.processes import is_lost, process
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +42,7 @@ def describe_run(config: Mapping[str, Any], source: Source, data: Mapping[str, d
         "config": config,
         "data": data,
         "precision": precision,
-        "processes": facts_of_group(),
+        "processes": {"count": 1, "nodes": 1, "backend": None},
     }
     return record | ({"noise": source.facts} if isinstance(source, NoisySource) else {})
 
@@ -68,7 +70,12 @@ class RunRecorder(pl.Callback):
         self.record["started"] = state["started"]
 
     def on_fit_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """The run has begun."""
+        """The run has begun. Raises InputError where processes have loaded different data."""
+        first = trainer.strategy.broadcast(self.record["data"])
+        require(self.record["data"] == first, "this process has loaded other data than process 0")
+        if trainer.world_size > 1:
+            count, nodes = trainer.world_size, trainer.num_nodes
+            self.record["processes"] = {"count": count, "nodes": nodes, "backend": dist.get_backend()}
         self.record.setdefault("started", datetime.now(UTC).isoformat(timespec="seconds"))
         self.write()
 
@@ -122,7 +129,7 @@ class RunRecorder(pl.Callback):
 
     def end(self, error: BaseException) -> None:
         """Record that the run ended without its final metrics: failed, or stopped by a signal and resumable."""
-        stopped = isinstance(error, KeyboardInterrupt | SystemExit | SIGTERMException) or is_of_the_group(error)
+        stopped = isinstance(error, KeyboardInterrupt | SystemExit | SIGTERMException) or is_lost(error)
         self.record["status"] = "stopped" if stopped else "failed"
         for key in ("best", "metrics"):  # it was ending
             self.record.pop(key, None)

@@ -3,15 +3,12 @@
 Only scores are compared, so that teachers may have other encoders, dimensions, vocabularies and similarities.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from vsehub.checks import require
 from vsehub.evaluation.encode import EncodedSplit
 from vsehub.sets import Encoding, Rows
-from vsehub.training.processes import process, together
 from vsehub.types import Batch, Similarity
 
 
@@ -70,21 +67,6 @@ class Teacher:
     def _scores(self, images: Rows, texts: Rows, like: Tensor) -> Tensor:
         """The teachers' scores (n, m) of their encodings, in the type of `like`."""
         return self._similarity(images, texts).to(like.dtype)
-
-
-def encoded_for(teachers: Any) -> EncodedSplit:
-    """The training split, encoded by an ensemble of teachers, on the CPU.
-
-    Process 0 encodes first; the others find most of it in the files that it leaves beside the checkpoints.
-    """
-    found = None
-    with together():
-        if process() == 0:
-            found = on_cpu(teachers.encode("train"))
-    with together():
-        if found is None:
-            found = on_cpu(teachers.encode("train"))
-    return found
 
 
 def on_cpu(split: EncodedSplit) -> EncodedSplit:

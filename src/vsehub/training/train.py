@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
+import torch.distributed as dist
 from pytorch_lightning.loggers import Logger
 
 from vsehub.training.checkpoint import BestModel, CheckpointFiles, LastState
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.loggers.log import continue_wandb, log_facts
 from vsehub.training.module import RetrievalModule
-from vsehub.training.processes import process
+from vsehub.training.processes import is_lost, process
 from vsehub.training.run_record import RunRecorder
 
 
@@ -43,7 +44,8 @@ def silence_lightning() -> None:
     warnings.filterwarnings("ignore", message=".*smaller than the logging interval.*|.*treespec.*")
     warnings.filterwarnings("ignore", message=".*sync_dist=True.*")  # every process logs the whole batch's
     warnings.filterwarnings("ignore", message=".*no `val_dataloader`.*|.*val_dataloader.*validation_step.*")
-    logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
+    for name in ("pytorch_lightning.utilities.rank_zero", "lightning_fabric.utilities.distributed"):
+        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 class Lightning(NamedTuple):
@@ -115,7 +117,13 @@ def train_module(
         if isinstance(error.__context__, KeyboardInterrupt):  # Lightning makes an exit of it, of status 1
             raise KeyboardInterrupt from None
         raise
+    except RuntimeError as error:
+        if is_lost(error):
+            raise ConnectionError(f"another process has ended; `vsehub train resume={folder}` continues") from error
+        raise
     finally:
         signal.signal(signal.SIGINT, interrupt)  # which Lightning has switched off after Ctrl-C
+    if dist.is_initialized():
+        dist.destroy_process_group()  # the next job of a sweep has processes of its own
     written = best.best_model_path
     return Training(recorder, lightning.loggers, Path(written) if written else None)

@@ -12,7 +12,7 @@ from vsehub.evaluation.evaluate import evaluate
 from vsehub.evaluation.protocols import Protocol
 from vsehub.training.gather import encoded_together
 from vsehub.training.loggers.log import log_histograms
-from vsehub.training.processes import from_first, process
+from vsehub.training.processes import process
 
 
 class RetrievalCallback(pl.Callback):
@@ -34,6 +34,6 @@ class RetrievalCallback(pl.Callback):
             found = evaluate(split, module.similarity, NearestNeighbor(), Protocol("single"))
             values = {f"val/{name}": value for name, value in found.metrics.items()}
             log_histograms(trainer.loggers, found.histograms, trainer.global_step - 1)  # the epoch's metrics' step
-        values = from_first(values)
+        values = trainer.strategy.broadcast(values)
         module.log("val/rsum", values.pop("val/rsum"), prog_bar=True)
         module.log_dict(values | {"val/seconds": time.perf_counter() - start})
