@@ -24,7 +24,7 @@ def test_ours_is_replaced_only_on_demand(tmp_path):
     folder = tmp_path / "out"
     written(folder)
     (folder / "notes.txt").write_text("mine")
-    with pytest.raises(InputError, match=r"already holds a report\. Give another out=FOLDER, or overwrite=true"):
+    with pytest.raises(InputError, match="overwrite=true"):
         Output(folder, "a report", NAMES)
     again = Output(folder, "a report", NAMES, overwrite=True)
     again.begin(NAMES)
@@ -35,7 +35,7 @@ def test_ours_is_replaced_only_on_demand(tmp_path):
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_what_is_not_ours_is_never_touched(tmp_path, overwrite):
     (tmp_path / "index.html").write_text("mine")
-    with pytest.raises(InputError, match=r"holds index.html, which vsehub did not write\. Give another out=FOLDER"):
+    with pytest.raises(InputError, match=r"index\.html"):
         Output(tmp_path, "a report", NAMES, overwrite)
     (tmp_path / "index.html").unlink()
     out = Output(tmp_path, "a report", NAMES, overwrite)
@@ -58,30 +58,28 @@ def test_what_a_kill_left_unfinished_is_replaced(tmp_path):
 
 def test_other_kinds_versions_and_hostile_marks(tmp_path):
     written(tmp_path / "out")
-    with pytest.raises(InputError, match="holds a report, not a gallery of this version"):
+    with pytest.raises(InputError, match="a gallery"):
         Output(tmp_path / "out", "a gallery", NAMES, overwrite=True)
     for damage in ("", "[]", "[" * 100_000, '{"version": 2, "kind": "a report", "files": [], "finished": true}'):
         (tmp_path / "out" / MARK).write_text(damage)
-        with pytest.raises(InputError, match="not a report of this version"):
+        with pytest.raises(InputError, match="out"):
             Output(tmp_path / "out", "a report", NAMES, overwrite=True)
     (tmp_path / "mine.txt").write_text("mine")
     (tmp_path / "out" / "link").symlink_to(tmp_path)
-    mark = {"version": 1, "kind": "a report", "finished": True}
-    mark |= {"files": ["../mine.txt", str(tmp_path / "mine.txt"), "link/mine.txt"]}
-    (tmp_path / "out" / MARK).write_text(json.dumps(mark))
-    for name in NAMES:
-        (tmp_path / "out" / name).unlink()
-    Output(tmp_path / "out", "a report", NAMES, overwrite=True).begin(NAMES)
+    for outside in ("../mine.txt", str(tmp_path / "mine.txt"), "link/mine.txt"):
+        mark = {"version": 1, "kind": "a report", "finished": True, "files": [*NAMES, outside]}
+        (tmp_path / "out" / MARK).write_text(json.dumps(mark))
+        with pytest.raises(InputError, match=r"mine\.txt"):
+            Output(tmp_path / "out", "a report", NAMES, overwrite=True).begin(NAMES)
     assert (tmp_path / "mine.txt").read_text() == "mine"
+    assert (tmp_path / "out" / "index.html").exists(), "nothing is removed before every name is checked"
 
 
 def test_places_that_cannot_be_written(tmp_path):
     (tmp_path / "file").touch()
-    for place, message in (("file", "is a file"), ("file/below", "nothing can be written to"), ("", "out is empty")):
-        with pytest.raises(InputError, match=message):
-            Output(place and tmp_path / place, "a report", NAMES)
-    with pytest.raises(InputError, match="s3://bucket/x"):
-        Output("s3://bucket/x", "a report", NAMES)
+    for folder in (tmp_path / "file", tmp_path / "file" / "below", "", "s3://bucket/x", "/proc/x"):
+        with pytest.raises(InputError, match="out"):
+            Output(folder, "a report", NAMES)
 
 
 def test_a_folder_of_others_is_not_written_to_unasked(tmp_path):
@@ -92,11 +90,9 @@ def test_a_folder_of_others_is_not_written_to_unasked(tmp_path):
     Output(folder, "a report", ["index.html"])
     for name in ("b.jpg", "a.jpg"):
         (folder / name).touch()
-    with pytest.raises(
-        InputError, match=r"photos holds a\.jpg, b\.jpg, which vsehub did not write\. Give a new folder"
-    ):
+    with pytest.raises(InputError, match=r"a\.jpg, b\.jpg"):
         Output(folder, "a report", ["index.html"])
     output = Output(folder, "a report", ["index.html"], overwrite=True)
     output.begin(["index.html"])
     assert sorted(path.name for path in folder.iterdir()) == [".DS_Store", MARK, "a.jpg", "b.jpg"]
-    assert Output(folder, "a report", ["index.html"]).begun  # the same command goes on
+    Output(folder, "a report", ["index.html"])  # the same command goes on

@@ -16,6 +16,7 @@ from filelock import FileLock, Timeout
 from vsehub.checks import fail, regular, require
 
 LOCK = ".lock"
+WAIT = 60.0  # seconds that a process waits for another one that writes the same file
 
 
 def cache_folder(chosen: str | None) -> Path:
@@ -36,67 +37,49 @@ def cache_folder(chosen: str | None) -> Path:
 def atomic(path: str | Path) -> Iterator[BinaryIO]:
     """Open a temporary binary file that is renamed to `path` when the block ends without an error.
 
-    If the disk is full, raises OSError naming the file and keeps the old `path`. Temporary files that killed processes
-    left behind for the same `path` are removed.
+    Processes that write the same `path` wait for each other. Temporary files that killed processes left behind for it
+    are removed.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    remove_abandoned(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:  # before the files are created: a signal may arrive between any two steps
-        with _in_use(temporary):
-            with _created(temporary) as handle:
+    with _writing(path):
+        try:  # before the file is created: a signal may arrive between any two steps
+            with temporary.open("xb") as handle:
                 yield handle
                 handle.flush()
                 os.fsync(handle.fileno())
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, path)  # the file is closed by now: Windows cannot rename an open one
-            _remove(_lock_of(temporary))
-    except BaseException as error:
-        _remove(temporary, _lock_of(temporary))
-        if is_full_disk(error):
-            raise OSError(
-                errno.ENOSPC, "the disk is full; the file was not written and what it held before is kept", str(path)
-            ) from error
-        raise
-
-
-def _created(path: Path) -> BinaryIO:
-    return path.open("x+b")
+            temporary.replace(path)  # the file is closed by now: Windows cannot rename an open one
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 @contextmanager
-def _in_use(temporary: Path) -> Iterator[None]:
-    """Hold a lock beside the temporary file, which marks the file as one of a running process.
-
-    The lock is not on the temporary file itself: on Windows a locked file cannot be written through another handle.
-    """
-    lock = FileLock(_lock_of(temporary))
-    with suppress(OSError):  # a file system without locks, or where no file can be created; another holds it never
-        lock.acquire(timeout=0)
+def _writing(path: Path) -> Iterator[None]:
+    """Hold the lock of `path` within the block, without the temporary files of processes that were killed."""
+    lock = FileLock(path.with_name(f".{path.name}.lock"))
     try:
+        with suppress(OSError):  # a file system without locks, or a process that writes for long
+            lock.acquire(timeout=WAIT)
+            for left in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+                left.unlink(missing_ok=True)
         yield
     finally:
-        lock.release()
+        _end(lock)
 
 
-def _lock_of(temporary: Path) -> Path:
-    return temporary.with_suffix(".lock")
-
-
-def _remove(*paths: Path) -> None:
-    for path in paths:
-        with suppress(OSError):  # absent, or a held lock on Windows, which filelock removes when it is released
-            path.unlink()
+def _end(lock: FileLock) -> None:
+    """Remove a lock while it is held, so that those who wait for it notice, and release it."""
+    if lock.is_locked:
+        with suppress(OSError):  # Windows keeps an open file; filelock removes it there
+            os.unlink(lock.lock_file)
+    lock.release()
 
 
 def remove_abandoned(path: Path) -> None:
     """Remove the temporary files of processes that were killed while they wrote `path`."""
-    name = glob.escape(path.name)
-    for left in {*path.parent.glob(f".{name}.*.part"), *path.parent.glob(f".{name}.*.lock")}:
-        temporary = left.with_suffix(".part")
-        with suppress(OSError), FileLock(_lock_of(temporary), timeout=0):  # fails while the writer is alive
-            _remove(temporary, _lock_of(temporary))
+    with _writing(path):
+        pass
 
 
 def claimed(folder: Path, doing: str) -> FileLock:
@@ -109,30 +92,25 @@ def claimed(folder: Path, doing: str) -> FileLock:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        with suppress(OSError):  # filelock does not remove a lock of another process
-            lock.release()
         fail(f"{folder}: another process is {doing} in this folder; wait for it, or give another folder")
     return lock
 
 
 @contextmanager
 def alone(folder: Path, doing: str) -> Iterator[None]:
-    """Hold the lock of a folder within the block, as `claimed` does; then remove the lock and empty folders."""
-    made = [one for one in (folder, *folder.parents) if not one.exists()]
-    lock = claimed(folder, doing)
+    """Hold the lock of a folder within the block, as `claimed` does; then remove it, and a new folder if empty."""
+    made, lock = not folder.exists(), claimed(folder, doing)
     try:
         yield
     finally:
-        with suppress(OSError):
-            (folder / LOCK).unlink(missing_ok=True)  # removed while held: other processes notice that the file is gone
-        lock.release()
+        _end(lock)
         with suppress(OSError):  # not empty
-            for one in made:
-                one.rmdir()
+            if made:
+                folder.rmdir()
 
 
 def causes(error: BaseException | None) -> list[BaseException]:
-    """The error and what caused it, each once: an unwrapped error that was raised from its wrapper leads to itself."""
+    """The error and its causes, each once: an error may be raised from its own wrapper."""
     found: list[BaseException] = []
     while error is not None and error not in found:
         found.append(error)

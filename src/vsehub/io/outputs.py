@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from vsehub.checks import boolean, fail, require
+from vsehub.checks import boolean, require
 from vsehub.io.address import is_uri
-from vsehub.io.files import alone, is_full_disk, read_object, remove_abandoned, write_json
-from vsehub.io.text import stays_inside
+from vsehub.io.files import alone, is_full_disk, read_object, remove_abandoned, within, write_json
 
 MARK = ".vsehub.json"  # the list of vsehub's files in a folder
 VERSION = 1
@@ -19,22 +18,11 @@ def require_writable(folder: str | Path) -> None:
     """Raise InputError if the folder `out` cannot be written to; it need not exist yet."""
     require(str(folder).strip() != "", "out is empty; give out=FOLDER")
     require(not is_uri(str(folder)), f"out is {folder}; results are written to folders of this machine, give one")
-    place = Path(folder)
-    require(place.is_dir() or not os.path.lexists(place), f"out: {folder} is a file; give out=FOLDER")
-    near = next(path for path in (place, *place.absolute().parents) if path.exists())
-    require(
-        near.is_dir() and os.access(near, os.W_OK | os.X_OK) and _takes_files(near),
-        f"out: nothing can be written to {near}; give another place",
-    )
-
-
-def _takes_files(folder: Path) -> bool:
-    """Whether a file can be created in a folder. Permissions are no proof, for example in /proc."""
-    try:
-        with tempfile.TemporaryFile(dir=folder):
-            return True
+    near = next(path for path in (Path(folder), *Path(folder).absolute().parents) if os.path.lexists(path))
+    try:  # permissions are no proof, for example in /proc
+        tempfile.TemporaryFile(dir=near).close()
     except OSError as error:
-        return is_full_disk(error)  # a full disk is reported when something is written
+        require(is_full_disk(error), f"out: nothing can be written to {near} ({error.strerror}); give another folder")
 
 
 def require_new_file(path: str | Path, written: str, suffixes: Sequence[str], overwrite: bool) -> Path:
@@ -66,7 +54,7 @@ class Output:
     Raises InputError, before any work, if the folder cannot be written to, if it contains files of those names that
     vsehub did not write, a finished output that must not be replaced, or only files of other programs.
 
-    begun: whether the folder contains an unfinished output of that kind.
+    earlier: the names of the files of an earlier output.
     """
 
     def __init__(self, folder: str | Path, kind: str, names: Iterable[str], overwrite: bool = False):
@@ -77,18 +65,22 @@ class Output:
     def recheck(self) -> None:
         """Check the folder again, since others may have written to it. Raises InputError as the constructor."""
         require_writable(self.shown)
-        self.earlier, finished = self._mark()
-        self.begun = bool(self.earlier) and not finished
+        mark = read_object(self.folder / MARK)
+        require(
+            not mark or (mark.get("version"), mark.get("kind")) == (VERSION, self.kind),
+            f"out: {self.shown} holds {mark.get('kind')}, not {self.kind} of this version. Give another out=FOLDER",
+        )
+        self.earlier = [str(name) for name in mark.get("files", ())]
         self.refuse_foreign(self._names)
-        others = [] if self.overwrite or self.earlier else self._others()
-        more = " and more" if len(others) > 3 else ""
+        names = os.listdir(self.folder) if self.folder.is_dir() and not mark and not self.overwrite else []
+        others = sorted(name for name in names if not name.startswith("."))
         require(
             not others,
-            f"out: {self.shown} holds {', '.join(others[:3])}{more}, which vsehub did not write. Give a new folder, or "
+            f"out: {self.shown} holds {', '.join(others[:3])}, which vsehub did not write. Give a new folder, or "
             "overwrite=true to write among them",
         )
         require(
-            self.overwrite or not finished,
+            self.overwrite or not mark.get("finished"),
             f"out: {self.shown} already holds {self.kind}. Give another out=FOLDER, or overwrite=true to replace it",
         )
 
@@ -100,13 +92,13 @@ class Output:
             yield
 
     def begin(self, names: Iterable[str]) -> None:
-        """Remove the files of an earlier command of this kind, and mark the folder as an unfinished output."""
+        """Remove the files of an earlier command of this kind, and mark the folder as an unfinished output.
+
+        Raises InputError if a link leads out of the folder.
+        """
         names = list(names)
         self.refuse_foreign(names)
-        place = self.folder.resolve()
-        for path in (self.folder / name for name in self.earlier):
-            if not path.parent.resolve().is_relative_to(place):
-                continue  # a link that has replaced a folder of vsehub's
+        for path in [within(self.folder, name) for name in self.earlier]:
             path.unlink(missing_ok=True)
             remove_abandoned(path)
         self.earlier = names
@@ -119,34 +111,14 @@ class Output:
     def __truediv__(self, name: str) -> Path:
         return self.folder / name
 
-    def _others(self) -> list[str]:
-        """The names in a folder without a mark, apart from hidden ones."""
-        names = [path.name for path in self.folder.iterdir()] if self.folder.is_dir() else []
-        return sorted(name for name in names if not name.startswith("."))
-
     def _note(self, finished: bool) -> None:
         mark = {"version": VERSION, "kind": self.kind, "finished": finished, "files": sorted(self.earlier)}
         write_json(self.folder / MARK, mark)
-
-    def _mark(self) -> tuple[list[str], bool]:
-        """The files of an earlier output of this kind, and whether it is complete."""
-        path = self.folder / MARK
-        if not path.is_file():
-            return [], False
-        mark = read_object(path)
-        files = mark.get("files")
-        if (mark.get("version"), mark.get("kind")) != (VERSION, self.kind) or not isinstance(files, list):
-            fail(
-                f"out: {self.shown} holds {mark.get('kind', 'something else')}, not {self.kind} of this version. Give "
-                "another out=FOLDER"
-            )
-        return [name for name in map(str, files) if stays_inside(name)], bool(mark.get("finished", True))
 
     def refuse_foreign(self, names: Iterable[str]) -> None:
         """Raise InputError if the folder holds files of these names that vsehub did not write."""
         there = [name for name in names if name not in self.earlier and os.path.lexists(self.folder / name)]
         require(
             not there,
-            f"out: {self.shown} holds {', '.join(there[:3])}{' and more' if len(there) > 3 else ''}, which vsehub did "
-            "not write. Give another out=FOLDER",
+            f"out: {self.shown} holds {', '.join(there[:3])}, which vsehub did not write. Give another out=FOLDER",
         )
