@@ -11,6 +11,7 @@ import torch
 import torchvision
 
 from vsehub.encoders import ImageBackbone
+from vsehub.encoders.pretrained.networks import weights_hash
 from vsehub.io.files import alone
 
 MODEL = ("data=scenes", "data.size=tiny", "image_encoder=torchvision", "image_encoder.model=resnet18")
@@ -126,7 +127,7 @@ def test_regions_in_half_precision(command, weights, tmp_path):
     assert sorted(contents(tmp_path / "regions")) == ["dev_caps.txt", "dev_ids.txt", "dev_ims.npy"]
     assert (stored.shape, stored.dtype) == ((32, 4, 512), np.float16)
     model = json.loads((tmp_path / "regions" / "manifest.json").read_text())["settings"]["model"]
-    assert model["weights"] == ImageBackbone((3, 64, 64), "resnet18", weights=str(weights)).backbone.weights_hash()
+    assert model["weights"] == ImageBackbone((3, 64, 64), "resnet18", weights=str(weights))weights_hash(.backbone.network)
     assert len((tmp_path / "regions" / "dev_caps.txt").read_text().splitlines()) == 64
 
 

@@ -92,6 +92,7 @@ def plan_features(cfg: DictConfig, source: "Source", device: "torch.device") -> 
     import torch
 
     from vsehub.encoders import ImageBackbone
+    from vsehub.encoders.pretrained.networks import weights_hash
     from vsehub.extraction.chunks import Work
     from vsehub.extraction.layouts import captions_each, first_captions, write_features
 
@@ -109,7 +110,7 @@ def plan_features(cfg: DictConfig, source: "Source", device: "torch.device") -> 
     loaded = {split: part.with_own_captions() for split, part in loaded.items()}
     each, backbone = captions_each(loaded, cfg.captions), encoder.backbone
     splits = {split: first_captions(part, each) for split, part in loaded.items()}
-    model = {"library": backbone.library, "model": backbone.model, "weights": backbone.weights_hash()}
+    model = {"library": backbone.library, "model": backbone.model, "weights": weights_hash(backbone.network)}
     return Plan(
         splits,
         {

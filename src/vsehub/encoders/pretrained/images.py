@@ -4,25 +4,23 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from vsehub.checks import positive, require, whole
+from vsehub.checks import require
 from vsehub.encoders.features import ImageFeatures
 from vsehub.encoders.images import ImageRegions
-from vsehub.encoders.pretrained.networks import Backbone
+from vsehub.encoders.pretrained.networks import Backbone, PretrainedEncoder
 from vsehub.sets import Encoding
-from vsehub.types import Encoder
 
 
-class ImageBackbone(Encoder):
+class ImageBackbone(PretrainedEncoder):
     """A backbone's features, and on them the encoder that features from a file would get.
 
     image_shape: (3, height, width) of one image, or (crops, 3, height, width), whose features are averaged; uint8
     pixels or floats in [0, 1]. model, library, pretrained, weights: as `Backbone`. dim: D of the joint space. tune:
     train the backbone too; otherwise it stays as it is, in eval mode. learning_rate: its own when it is tuned; None is
     that of the rest. regions: None, one vector an image, l2-normalised and mapped as by `ImageFeatures`; r: the last
-    feature map as r x r regions, mapped and pooled as by `ImageRegions`. Raises InputError for other shapes and for
-    settings that have no effect together.
+    feature map as r x r regions, mapped and pooled as by `ImageRegions`. Raises InputError for other shapes.
     """
 
     # A checkpoint holds the backbone's weights: rebuilding it takes no download and no file.
@@ -43,23 +41,17 @@ class ImageBackbone(Encoder):
         pooling: str = "none",
     ):
         super().__init__()
-        whole("dim", dim)
-        require(
-            learning_rate is None or tune, "learning_rate is the backbone's, which is frozen; give tune=true with it"
-        )
         require(regions is not None or pooling == "none", f"pooling={pooling} is of regions; give regions=R with it")
-        if learning_rate is not None:
-            positive("learning_rate", learning_rate)
         self.backbone = Backbone(image_shape, library, model, pretrained, weights)
         self.tune, self.learning_rate, self.side = tune, learning_rate, regions
         self.backbone.requires_grad_(tune)
         if regions is None:
-            self.head, self.gives = ImageFeatures((self.backbone.size,), dim), "vectors"
+            self.head = ImageFeatures((self.backbone.size,), dim)
         else:
             with torch.no_grad():
                 sample = self.backbone.regions(torch.zeros(1, *image_shape), regions)
             self.head = ImageRegions(tuple(sample.shape[1:]), dim, pooling)
-            self.gives = self.head.gives
+        self.gives = self.head.gives
 
     def forward(self, images: Tensor) -> Encoding:
         """(N, *image_shape) -> (N, D), or N `Sets` of regions."""
@@ -67,15 +59,5 @@ class ImageBackbone(Encoder):
 
     def features(self, images: Tensor) -> Tensor:
         """What the head takes: (N, F), or (N, r * r, C) of regions; without gradient where the backbone is frozen."""
-        with torch.set_grad_enabled(self.tune and torch.is_grad_enabled()):
+        with self.gradient():
             return self.backbone(images) if self.side is None else self.backbone.regions(images, self.side)
-
-    def train(self, mode: bool = True) -> "ImageBackbone":
-        """Training mode, where a frozen backbone stays in eval mode: no dropout, its batch statistics as they are."""
-        super().train(mode)
-        self.backbone.train(mode and self.tune)
-        return self
-
-    def own_rates(self) -> list[tuple[list[nn.Parameter], float]]:
-        """The backbone's parameters, where it is tuned at its own learning rate."""
-        return [] if self.learning_rate is None else [(list(self.backbone.parameters()), self.learning_rate)]

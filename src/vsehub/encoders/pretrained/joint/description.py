@@ -1,21 +1,18 @@
-"""The description of a joint model without its weights: plain values, kept in checkpoints to build the model again."""
+"""The description of one side of a joint model without its weights, kept in checkpoints to build the model again."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, Literal, Protocol
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from vsehub.checks import InputError, require, whole
+from vsehub.checks import require
 from vsehub.types import Preparation
 
 Side = Literal["image", "text"]
 
 
-@dataclass(frozen=True)
-class PictureInput:
+class PictureInput(NamedTuple):
     """What an image encoder takes: how pictures come to its size, and the mean and deviation of each channel."""
 
     size: int
@@ -23,17 +20,16 @@ class PictureInput:
     mode: str
     interpolation: str
     fill: int
-    mean: Sequence[float]
-    std: Sequence[float]
+    mean: list[float]
+    std: list[float]
 
     @property
     def preparation(self) -> Preparation:
         """How pictures come to the encoder's size."""
-        return Preparation(self.size, self.resize, self.mode, self.interpolation, self.fill)
+        return Preparation(*self[:5])
 
 
-@dataclass(frozen=True)
-class Texts:
+class Texts(NamedTuple):
     """What a text encoder takes: at most `most` tokens, special ones counted.
 
     pad: the token behind a text. fixed: whether each text is padded to `most` tokens. blank: a token that is replaced
@@ -46,42 +42,20 @@ class Texts:
     blank: int | None = None
 
 
-@dataclass(frozen=True)
-class Description:
-    """One side of a joint model: the library's own configuration in plain values, and what this side takes."""
+class Description(NamedTuple):
+    """The library's own configuration in plain values, and what this side takes: a `PictureInput` or `Texts`."""
 
     architecture: Mapping[str, Any]
-    takes: PictureInput | Texts
+    takes: Any
+
+    @classmethod
+    def of(cls, side: Side, config: Mapping[str, Any]) -> "Description":
+        """The description of the values that `plain` gave."""
+        return cls(config["architecture"], (PictureInput if side == "image" else Texts)(**config["takes"]))
 
     def plain(self) -> dict[str, Any]:
-        """The plain values that `described` reads."""
-        return {"architecture": plain(self.architecture), "takes": plain(asdict(self.takes))}
-
-
-def described(side: Side, config: Mapping[str, Any]) -> Description:
-    """The description in plain values, which may come from someone else's file. Raises InputError if it is damaged."""
-    try:
-        architecture, takes = config["architecture"], config["takes"]
-        found = PictureInput(**takes) if side == "image" else Texts(**takes)
-        sound = isinstance(architecture, Mapping)
-        if isinstance(found, PictureInput):
-            whole("config.takes.size", found.size)
-            whole("config.takes.resize", found.resize)
-            sound = sound and len(found.mean) == len(found.std) == 3 and all(one > 0 for one in found.std)
-        else:
-            whole("config.takes.most", found.most)
-            sound = sound and type(found.pad) is int and type(found.fixed) is bool
-    except (KeyError, TypeError) as error:
-        raise InputError(f"config describes no {side} encoder of a joint model ({error}); leave it out") from error
-    require(sound, f"config describes no {side} encoder of a joint model; leave it out")
-    return Description(plain(architecture), found)
-
-
-def plain(value: Any) -> Any:
-    """Plain dictionaries and lists at every depth."""
-    if isinstance(value, Mapping):
-        return {key: plain(one) for key, one in value.items()}
-    return [plain(one) for one in value] if isinstance(value, Sequence) and not isinstance(value, str) else value
+        """Plain values."""
+        return {"architecture": dict(self.architecture), "takes": self.takes._asdict()}
 
 
 class TextNetwork(nn.Module):
@@ -106,23 +80,3 @@ class TextNetwork(nn.Module):
         if self.takes.blank is not None:
             found = found.masked_fill(found == self.takes.blank, 0)
         return found, inside
-
-
-class Library(Protocol):
-    """What a module of this package offers for the models of its library."""
-
-    NAME: str
-
-    def looked_up(self, model: str, side: Side, weights: str | None, pretrained: bool) -> Description:
-        """The description of a model by its name or folder, without its weights."""
-
-    def subwords(self, model: str) -> dict[str, Any]:
-        """The model's tokenizer in the plain values that a checkpoint keeps."""
-
-    def network(
-        self, model: str, side: Side, description: Description, pretrained: bool, weights: str | Path | None
-    ) -> nn.Module:
-        """One side of the model: normalised pixels (N, 3, H, W), or ids and lengths as `TextNetwork` -> (N, D)."""
-
-    def checkpoint_activations(self, network: nn.Module) -> None:
-        """Compute activations again in the backward pass instead of keeping them."""
