@@ -127,7 +127,8 @@ def test_regions_in_half_precision(command, weights, tmp_path):
     assert sorted(contents(tmp_path / "regions")) == ["dev_caps.txt", "dev_ids.txt", "dev_ims.npy"]
     assert (stored.shape, stored.dtype) == ((32, 4, 512), np.float16)
     model = json.loads((tmp_path / "regions" / "manifest.json").read_text())["settings"]["model"]
-    assert model["weights"] == ImageBackbone((3, 64, 64), "resnet18", weights=str(weights))weights_hash(.backbone.network)
+    encoder = ImageBackbone((3, 64, 64), "resnet18", weights=str(weights))
+    assert model["weights"] == weights_hash(encoder.backbone.network)
     assert len((tmp_path / "regions" / "dev_caps.txt").read_text().splitlines()) == 64
 
 
