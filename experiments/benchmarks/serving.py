@@ -1,10 +1,10 @@
-"""Requests to `vsehub serve`: one client beside a plain product of numpy, then many clients at once.
+"""Requests to `vsehub serve`: one client beside a plain product of numpy.
 
 Generated items (generated.py) are served by the command. One client asks by known query and by vector; an answer holds
 both lists with all facts of their items. The plain baseline is numpy's product with the items and the k best of it, of
-the same queries, in the same run. Then so many clients ask without a pause.
+the same queries, in the same run.
 
-    python -m experiments.benchmarks.serving [--items 100000] [--dim 512] [--clients 50] [--seconds 60]
+    python -m experiments.benchmarks.serving [--items 100000] [--dim 512]
 """
 
 import http.client
@@ -12,7 +12,6 @@ import json
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 
@@ -24,7 +23,7 @@ WARM = 20
 
 
 def measure(options, folder: Path) -> dict:
-    """Milliseconds of one client and of many, and the memory of the server."""
+    """Seconds of one client's requests, and the memory of the server."""
     items = generated.vectors(options.items, options.dim, 1).numpy()
     queries = generated.vectors(options.queries, options.dim, 2).numpy()
     np.save(folder / "items.npy", items)
@@ -41,21 +40,14 @@ def measure(options, folder: Path) -> dict:
         by_query = one_client(port, [(f"/api/search?query={n}", None) for n in range(options.requests + WARM)])
         vectors = [json.dumps({"vector": queries[n].tolist()}) for n in range(options.requests + WARM)]
         by_vector = one_client(port, [("/api/search", body) for body in vectors])
-        before = resident(server.pid)
-        many, failed, most = clients(port, options, server.pid)
         return {
             "items": options.items,
             "dim": options.dim,
-            "clients": options.clients,
-            "seconds": options.seconds,
             "started": started,
             "plain": common.summary(plain),
             "by query": common.summary(by_query),
             "by vector": common.summary(by_vector),
-            "many": common.summary(many),
-            "requests": len(many),
-            "failed": failed,
-            "resident": [before, most, resident(server.pid)],
+            "resident": resident(server.pid),
         }
     finally:
         server.terminate()
@@ -92,31 +84,6 @@ def ask(connection: http.client.HTTPConnection, path: str, body: str | None) -> 
     assert found.get("corrected"), found
 
 
-def clients(port: int, options, pid: int) -> tuple[list[float], int, int]:
-    """Seconds of each request of all clients, the failed ones, and the most memory seen."""
-    spent, failed, ends = [], [], time.perf_counter() + options.seconds
-    most = 0
-
-    def client(number: int) -> None:
-        connection, asked = http.client.HTTPConnection("127.0.0.1", port), number
-        while (began := time.perf_counter()) < ends:
-            try:
-                ask(connection, f"/api/search?query={asked % options.queries}", None)
-                spent.append(time.perf_counter() - began)
-            except Exception as error:
-                failed.append(str(error))
-                connection.close()
-            asked += options.clients
-
-    threads = [threading.Thread(target=client, args=(number,)) for number in range(options.clients)]
-    for thread in threads:
-        thread.start()
-    while any(thread.is_alive() for thread in threads):
-        most = max(most, resident(pid))
-        time.sleep(0.5)
-    return spent, len(failed), most
-
-
 def resident(pid: int) -> int:
     """Bytes of memory of a process."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
@@ -126,24 +93,18 @@ def resident(pid: int) -> int:
 def main(arguments: list[str] | None = None) -> None:
     """Measure, print and write."""
     parser = common.arguments(__doc__)
-    for name, value in (("items", 100_000), ("dim", 512), ("queries", 10_000), ("requests", 200), ("clients", 50)):
+    for name, value in (("items", 100_000), ("dim", 512), ("queries", 10_000), ("requests", 200)):
         parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--seconds", type=float, default=60.0)
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         record = measure(options, Path(folder))
     rows = []
-    for name in ("plain", "by query", "by vector", "many"):
+    for name in ("plain", "by query", "by vector"):
         times = record[name]
         ratio = times["median"] / record["plain"]["median"]
         rows.append((name, f"{1e3 * times['median']:.1f}", f"{ratio:.2f}"))
-    memory = " / ".join(f"{one / 1e6:,.0f}" for one in record["resident"])
     text = common.table(("asked", "median, ms", "times the plain product"), rows)
-    text += (
-        f"\n\n{record['requests']:,} requests of {record['clients']} clients in {record['seconds']:g} s, "
-        f"{record['failed']} failed; memory of the server before, at most and after: {memory} MB; ready after "
-        f"{record['started']:.0f} s.\n"
-    )
+    text += f"\n\nMemory of the server: {record['resident'] / 1e6:,.0f} MB; ready after {record['started']:.0f} s.\n"
     title = f"vsehub serve, {record['items']:,} items of {record['dim']} dimensions"
     common.report("serving", title, record, text, common.device_of("cpu"), options.out)
 

@@ -2,10 +2,7 @@
 
 import asyncio
 import io
-import json
 import re
-import threading
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from urllib.parse import quote
 
 import pytest
@@ -30,6 +27,7 @@ from vsehub.web.guard import MOST_BYTES
 from vsehub.web.server import hosts_of
 
 LOCAL = "http://127.0.0.1:8000"
+JSON = {"content-type": "application/json"}
 
 
 class Asked:
@@ -58,17 +56,14 @@ def known():
     return catalogue()
 
 
+def asking(served):
+    """A client of a catalogue."""
+    return TestClient(application(served, hosts_of("127.0.0.1")), LOCAL, raise_server_exceptions=False)
+
+
 @pytest.fixture(scope="module")
 def client(known):
-    served = catalogue(asker=Asked(known.vectors))
-    with TestClient(application(served, hosts_of("127.0.0.1")), LOCAL, raise_server_exceptions=False) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
-def bare():
-    with TestClient(application(catalogue(), hosts_of("127.0.0.1")), LOCAL, raise_server_exceptions=False) as client:
-        yield client
+    return asking(catalogue(asker=Asked(known.vectors)))
 
 
 def picture(size=(20, 10), kind="PNG"):
@@ -94,24 +89,28 @@ def test_a_known_query(client, known):
         assert one["plain_rank"] == before.index(known.row_of[one["id"]]) + 1
         assert one["moved"] == one["plain_rank"] - one["rank"]
     assert {one["id"] for one in found["answers"]} == {known.id_of(row) for row in (0, 11)}
-    assert [one["right"] for one in found["plain"]] == [known.row_of[one["id"]] in (0, 11) for one in found["plain"]]
     corrected = {one["id"] for one in found["corrected"]}
-    assert [one["stays"] for one in found["plain"]] == [one["id"] in corrected for one in found["plain"]]
-    assert found["milliseconds"] > 0
+    for one in found["plain"]:
+        assert one["right"] == (known.row_of[one["id"]] in (0, 11))
+        assert one["stays"] == (one["id"] in corrected)
 
 
 def test_sentence_item_vector_and_picture(client, known):
     def first(**question):
         return client.post("/api/search", json=question).json()["plain"][0]["id"]
 
+    nine = known.vectors[9].tolist()
     assert first(text="7") == known.id_of(7)
     assert first(item=NASTY[3]) == NASTY[3]
-    assert first(vector=known.vectors[9].tolist()) == known.id_of(9)
-    lists = [client.post("/api/search", json={"vector": (by * known.vectors[9]).tolist()}).json() for by in (1, 3)]
-    ids = [[one["id"] for one in found["corrected"]] for found in lists]
-    assert ids[0] == ids[1], "the items have norm 1, so that a vector is divided by its own"
-    by_address = client.get("/api/search", params={"vector": known.vectors[9].tolist()}).json()
-    assert by_address["plain"][0]["id"] == known.id_of(9)
+    assert first(vector=nine) == known.id_of(9)
+    for vector in (
+        nine,
+        str(nine),
+        str((3 * known.vectors[9]).tolist()),
+    ):  # norms are 1: a vector is divided by its own
+        found = client.get("/api/search", params={"vector": vector}).json()
+        assert found["plain"][0]["id"] == known.id_of(9)
+        assert found["plain"][0]["score"] == pytest.approx(1)
     seen = client.post("/api/search/picture", content=picture(), params={"k": 3}).json()
     assert seen["plain"][0]["id"] == known.id_of(2)
     assert client.post("/api/search", json={"text": "7 dogs"}).json()["notes"] == ["Read to its word 1."]
@@ -133,8 +132,7 @@ def test_ids_that_are_hard_to_write(client, name):
 
 def test_hubs_items_and_health(client, known):
     hubs = client.get("/api/hubs", params={"limit": 3, "criterion": "csls"}).json()
-    assert [one["id"] for one in hubs["items"]] == [known.id_of(row) for row in known.by_count[: len(hubs["items"])]]
-    assert all(one["hub"] for one in hubs["items"])
+    assert [one["id"] for one in hubs["items"]] == [known.id_of(row) for row in known.hubs[:3]]
     finder = hubs["items"][0]["finders"][0]
     assert finder["answer"]["plain_rank"] is None or finder["answer"]["plain_rank"] > finder["rank"]
     antihubs = client.get("/api/hubs", params={"kind": "antihubs"}).json()
@@ -142,11 +140,9 @@ def test_hubs_items_and_health(client, known):
     assert antihubs["total"] == int((known.rankings["nns"].counts == 0).sum())
     items = client.get("/api/items", params={"offset": ITEMS - 2, "limit": 10}).json()
     assert [one["id"] for one in items["items"]] == [f"item {row}" for row in (ITEMS - 2, ITEMS - 1)]
-    assert client.get("/api/items", params={"offset": 10**9}).json()["items"] == []
     assert client.get("/health").json() == {"status": "ok", "items": ITEMS, "changed": False}
     collection = client.get("/api/collection").json()
-    assert collection["criteria"] == ["nns", "csls", "is"]
-    assert [one["criterion"] for one in collection["hubness"]] == ["nns", "csls", "is"]
+    assert collection["criteria"] == [one["criterion"] for one in collection["hubness"]] == ["nns", "csls", "is"]
     assert collection["takes"] == {"text": True, "picture": True}
 
 
@@ -159,110 +155,61 @@ def test_pictures_by_row_alone(client):
 
 
 @pytest.mark.parametrize(
-    ("question", "status", "message"),
+    ("question", "status", "named"),
     [
-        ({}, 422, "give one of text, item, query and vector; 0 were given"),
-        ({"text": "7", "query": 1}, 422, "2 were given"),
-        ({"text": "  "}, 422, "text is empty"),
-        ({"text": "dog"}, 422, "knows no word of the text 'dog'"),
+        ({}, 422, "text, item, query and vector"),
+        ({"text": "7", "query": 1}, 422, "text, item, query and vector"),
+        ({"text": "  "}, 422, "text"),
+        ({"text": "dog"}, 422, "'dog'"),
         ({"text": "7" * 5000}, 422, "text: "),
-        ({"item": "nobody"}, 404, "there is no item 'nobody'"),
-        ({"query": QUERIES}, 404, f"query is {QUERIES}; expected 0 to {QUERIES - 1}"),
+        ({"item": "nobody"}, 404, "nobody"),
+        ({"query": QUERIES}, 404, f"0 to {QUERIES - 1}"),
         ({"query": -1}, 422, "query: "),
-        ({"query": 10**30}, 404, "expected 0 to"),
+        ({"query": 10**30}, 404, "query"),
         ({"query": 1, "k": 10**9}, 422, "k: "),
         ({"query": 1, "k": 0}, 422, "k: "),
-        ({"query": 1, "criterion": "os.system"}, 422, "criterion is 'os.system'; choose one of nns, csls, is"),
-        ({"vector": [1.0]}, 422, "vector has 1 numbers; the items have 6 dimensions"),
-        ({"vector": [1e300] * 6}, 422, "vector has entries that are NaN, infinite or too large"),
+        ({"query": 1, "criterion": "os.system"}, 422, "nns, csls, is"),
+        ({"vector": [1.0]}, 422, "6 dimensions"),
         ({"vector": ["a"] * 6}, 422, "vector"),
+        ({"vector": [1e300] * 6}, 422, "vector"),
+        *(({"vector": [scale, *[0.0] * 5]}, 422, "vector") for scale in (0.0, 1e-30, 1e20)),
         ({"query": 1, "surprise": 1}, 422, "surprise"),
     ],
 )
-def test_questions_that_cannot_be_answered(client, question, status, message):
-    assert message in error(client.post("/api/search", json=question), status)
+def test_questions_that_cannot_be_answered(client, question, status, named):
+    assert named in error(client.post("/api/search", json=question), status)
 
 
-@pytest.mark.parametrize("scale", [0.0, 1e-30, 1e-13, 1e20, 1e30])
-def test_vectors_whose_norm_cannot_become_1_are_refused(client, known, scale):
-    error(client.post("/api/search", json={"vector": (scale * known.vectors[9].double()).tolist()}), 422)
+def test_vectors_without_normalisation(known):
+    bare = asking(catalogue(normalize=False))
+    for numbers in ([1e20] * 6, [0.0] * 6):
+        error(bare.post("/api/search", json={"vector": numbers}), 422)
+    long = bare.post("/api/search", json={"vector": (3 * known.vectors[9]).tolist()}).json()
+    assert max(one["score"] for one in long["plain"]) > 1.5
+    for path, content in (("/api/search", b'{"text": "7"}'), ("/api/search/picture", picture())):
+        assert "checkpoint=" in error(bare.post(path, content=content, headers=JSON), 422)
 
 
-@pytest.mark.parametrize("numbers", [[1e20] * 6, [0.0] * 6])
-def test_so_are_vectors_that_rerank_refuses_without_normalisation(numbers):
-    app = application(catalogue(normalize=False), hosts_of("127.0.0.1"))
-    with TestClient(app, LOCAL) as client:
-        error(client.post("/api/search", json={"vector": numbers}), 422)
-
-
-def test_a_vector_costs_no_more_than_its_dimension(client):
-    kind = {"content-type": "application/json"}
-    nested = b'{"vector": [' + b"[]," * 30_000 + b"[]]}"
-    error(client.post("/api/search", content=nested, headers=kind), 413)
+def test_bodies_that_are_no_question_or_too_large(client):
+    for content in (b"", b"{", b"[" * 100_000, b'{"vector": [NaN, NaN, NaN, NaN, NaN, NaN]}', b"\xff\xfe", b"[]"):
+        assert 400 <= client.post("/api/search", content=content, headers=JSON).status_code < 500
+    error(client.post("/api/search", content=b'{"vector": [' + b"[]," * 30_000 + b"[]]}", headers=JSON), 413)
     with pytest.raises(ValidationError) as found:
         Question(vector=[[]] * 10_000)
     assert found.value.error_count() == 1
     assert client.post("/api/search", json={"text": "7 " + "\U0001f600" * (LETTERS - 2)}).status_code == 200
-
-
-def test_bodies_that_are_no_question(client):
-    kind = {"content-type": "application/json"}
-    for content in (b"", b"{", b"[" * 100_000, b'{"vector": [NaN, NaN, NaN, NaN, NaN, NaN]}', b"\xff\xfe", b"[]"):
-        assert 400 <= client.post("/api/search", content=content, headers=kind).status_code < 500
-
-
-def test_what_needs_a_model_says_so(bare):
-    assert "start serve with checkpoint= or model=" in error(bare.post("/api/search", json={"text": "7"}), 422)
-    assert "no model that sees pictures" in error(bare.post("/api/search/picture", content=picture()), 422)
-    page = bare.get("/", params={"text": "7"}).text
-    assert "start serve with" in page
-    assert 'id="text"' not in page
-    assert 'id="picture"' not in page
-
-
-def test_a_picture_that_takes_long_holds_no_search(known, monkeypatch):
-    monkeypatch.setattr("vsehub.web.application.PICTURES", 2)
-    began, held = threading.Event(), threading.Event()
-
-    class Slow(Asked):
-        def picture(self, content):
-            began.set()
-            assert held.wait(60)
-            return super().picture(content)
-
-    served = application(catalogue(asker=Slow(known.vectors)), hosts_of("127.0.0.1"))
-    with TestClient(served, LOCAL, raise_server_exceptions=False) as client, ThreadPoolExecutor() as pool:
-        three = [pool.submit(client.post, "/api/search/picture", content=picture()) for _ in range(3)]
-        assert began.wait(60)
-        assert client.get("/api/search", params={"text": "7"}).json()["plain"]
-        refused, waiting = wait(three, 60, FIRST_COMPLETED)
-        assert [one.result().status_code for one in refused] == [503]
-        held.set()
-        assert [one.result(60).status_code for one in waiting] == [200, 200]
+    error(client.post("/api/search/picture", content=b"x" * (MOST_BYTES + 1)), 413)
+    for path in ("/api/search", "/api/search/picture"):  # of unknown length
+        error(client.post(path, content=iter([b"{}"]), headers=JSON), 411)
 
 
 def test_pictures_that_are_none_or_bombs(client):
-    assert "the picture cannot be read" in error(client.post("/api/search/picture", content=b"GIF89a"), 422)
-    assert "the picture cannot be read" in error(client.post("/api/search/picture", content=b""), 422)
-    for kind in ("EPS", "JPEG2000", "ICO"):
-        assert "picture" in error(client.post("/api/search/picture", content=picture((16, 16), kind)), 422)
-    side = int(MOST_PIXELS**0.5) + 100
     bomb = io.BytesIO()
-    Image.new("1", (side, side)).save(bomb, "PNG")
+    Image.new("1", (int(MOST_PIXELS**0.5) + 100,) * 2).save(bomb, "PNG")
     assert len(bomb.getvalue()) < 100_000
-    assert "expected at most 64 million" in error(client.post("/api/search/picture", content=bomb.getvalue()), 422)
-
-
-def test_large_bodies_are_refused_before_they_are_read(client):
-    said = error(client.post("/api/search/picture", content=b"x" * (MOST_BYTES + 1)), 413)
-    assert said == "the request is larger than 16 MB"
-
-    def parts():
-        for _ in range(MOST_BYTES // 2**20 + 2):
-            yield b"x" * 2**20
-
-    assert error(client.post("/api/search/picture", content=parts()), 413) == said
-    error(client.post("/api/search", content=parts(), headers={"content-type": "application/json"}), 413)
+    unreadable = [picture((16, 16), kind) for kind in ("EPS", "JPEG2000", "ICO")]
+    for content in (b"GIF89a", b"", bomb.getvalue(), *unreadable):
+        assert "at most 64 million" in error(client.post("/api/search/picture", content=content), 422)
 
 
 def test_only_its_own_names_are_answered(client):
@@ -297,12 +244,10 @@ def test_its_own_pages_and_links_to_them_are_answered(client):
     for headers in (
         {"origin": LOCAL, "sec-fetch-site": "same-origin"},
         {"sec-fetch-site": "none", "sec-fetch-dest": "document"},
+        {"host": "LOCALHOST", "origin": "http://localhost"},
     ):
         assert client.get("/?query=0", headers=headers).status_code == 200
         assert client.post("/picture", content=picture(), headers=headers).status_code == 200
-    assert client.post(
-        "/picture", content=picture(), headers={"host": "LOCALHOST", "origin": "http://localhost"}
-    ).is_success
     link = {"sec-fetch-site": "cross-site", "sec-fetch-dest": "document"}
     assert client.get("/items/item%2020", headers=link).status_code == 200
     error(client.get("/api/search", params={"query": 0}, headers=link), 403)
@@ -316,97 +261,83 @@ def test_every_answer_forbids_what_is_not_its_own(client):
         assert headers["x-content-type-options"] == "nosniff"
 
 
-def test_pages(client, known):
-    pages = {
-        "/": "made up",
-        "/?query=0": "question 0 &amp; &lt;i&gt;",
-        "/?text=7": "“7”",
-        "/?item=a/b": "Near a/b",
-        "/?vector=[1,2]": "vector has 2 numbers",
-        "/?vector=zebra": "not a list of numbers",
-        "/?query=0&k=many": "k: ",
-        "/?query=0&criterion=nothing": "choose one of nns",
-        "/hubs": "Hubs: ",
-        "/hubs?kind=antihubs": "Never found: ",
-        "/hubs?kind=elephants": "Hubs: ",
-        "/hubs?offset=1000": "There are none",
-        "/docs": "POST /api/search/picture",
-    }
-    for path, words in pages.items():
-        page = client.get(path)
-        assert page.status_code == 200, path
-        assert words in page.text, path
-        assert "question 0 & <i>" not in page.text
-        assert not re.search(r"(src|href)=\"(https?:)?//", page.text), "nothing is fetched from elsewhere"
-    assert "there is no such page" in client.get("/nowhere").text
-    assert client.get("/items/nobody").status_code == 404
-    assert "<h2>" in client.post("/picture", content=picture(), params={"k": 3}).text
+@pytest.mark.parametrize(
+    ("path", "status", "words"),
+    [
+        ("/", 200, "made up"),
+        ("/?query=0", 200, "question 0 &amp; &lt;i&gt;"),
+        ("/?text=&query=0&item=&vector=&criterion=is&k=3", 200, "Corrected: is"),
+        ("/?text=7", 200, "“7”"),
+        ("/?item=a/b", 200, "Near a/b"),
+        ("/?vector=[1,2]", 422, "vector has 2 numbers"),
+        ("/?vector=zebra", 422, "vector: "),
+        ("/?vector=" + "[" * 3000, 422, "vector: "),
+        ("/?query=0&k=many", 422, "k: "),
+        ("/?query=0&criterion=<i>", 422, "choose one of nns"),
+        ("/hubs", 200, "Hubs: "),
+        ("/hubs?kind=antihubs", 200, "Never found: "),
+        ("/hubs?kind=elephants", 422, "kind: "),
+        ("/hubs?offset=1000", 200, "There are none"),
+        ("/nowhere", 404, "Not Found"),
+        ("/items/nobody", 404, "nobody"),
+    ],
+)
+def test_pages(client, path, status, words):
+    page = client.get(path)
+    assert page.status_code == status
+    assert words in page.text
+    assert "<i>" not in page.text
+    assert not re.search(r"(src|href)=\"(https?:)?//", page.text), "nothing is fetched from elsewhere"
 
 
-def test_links_lead_to_pages(client):
-    seen, waiting = set(), ["/", "/?query=0", "/hubs", "/hubs?kind=antihubs"]
+def test_every_link_of_the_pages_leads_somewhere(client):
+    seen, waiting = set(), ["/", "/hubs", "/items/a%2Fb"]
     while waiting and len(seen) < 60:
         path = waiting.pop(0)
-        if path in seen or path.startswith("#"):
-            continue
-        seen.add(path)
-        answer = client.get(path)
-        assert answer.status_code == 200, path
-        if "text/html" in answer.headers["content-type"]:
-            found = re.findall(r'(?:href|src)="([^"#]+)"', answer.text)
-            found = [one for one in found if one.startswith("/")]
+        if path not in seen and path.startswith("/"):
+            seen.add(path)
+            answer = client.get(path)
+            assert answer.status_code == 200 or path.startswith("/pictures/5"), path
+            found = (
+                re.findall(r'(?:href|src)="([^"#]+)"', answer.text) if "html" in answer.headers["content-type"] else []
+            )
             waiting += [one.replace("&amp;", "&").replace("&#39;", "'").replace("&#34;", '"') for one in found]
     assert len(seen) == 60
 
 
-def test_the_description_names_every_route(client):
-    described = client.get("/openapi.json").json()
-    routes = {"/health", "/api/collection", "/api/search", "/api/search/picture", "/api/items", "/api/items/{name}"}
-    assert set(described["paths"]) == routes | {"/api/hubs", "/pictures/{row}"}
-    assert json.dumps(described).count("description") > 20
-
-
-def test_what_fails_is_told_without_a_trace(known, caplog):
+def test_what_fails_is_told_without_a_trace(known):
     class Broken(Asked):
         def texts(self, texts):
             raise RuntimeError("/home/somebody/secret.py")
 
-    app = application(catalogue(asker=Broken(known.vectors)), hosts_of("127.0.0.1"))
-    with TestClient(app, LOCAL, raise_server_exceptions=False) as client:
-        assert error(client.post("/api/search", json={"text": "7"}), 500).startswith("the request failed")
-        page = client.get("/?text=7")
-        assert page.status_code == 500
-        assert "secret" not in page.text
-    assert "secret.py" in caplog.text
+    broken = asking(catalogue(asker=Broken(known.vectors)))
+    assert error(broken.post("/api/search", json={"text": "7"}), 500)
+    page = broken.get("/?text=7")
+    assert page.status_code == 500
+    assert "secret" not in page.text
+    assert "default-src 'none'" in page.headers["content-security-policy"]
 
 
-def test_a_change_of_what_is_served_is_told(known):
-    state = {"changed": False}
-    app = application(catalogue(changed=lambda: state["changed"]), hosts_of("127.0.0.1"))
-    with TestClient(app, LOCAL) as client:
-        assert client.get("/health").json()["changed"] is False
-    state["changed"] = True
-    app = application(catalogue(changed=lambda: state["changed"]), hosts_of("127.0.0.1"))
-    with TestClient(app, LOCAL) as client:
-        assert client.get("/health").json()["changed"] is True
-        assert "has changed since it was opened" in client.get("/?query=1").text
+def test_a_change_of_what_is_served_is_told():
+    for changed in (False, True):
+        served = asking(catalogue(changed=lambda: changed))  # noqa: B023
+        assert served.get("/health").json()["changed"] is changed
+        assert ("has changed since it was opened" in served.get("/?query=1").text) is changed
 
 
 def test_the_rates_at_which_a_query_finds_nothing(known):
     bias = torch.linspace(0, 1, len(known))
     scores = known.queries.rows(0, 2) @ known.vectors.T
     best, other = (2 * scores - bias).amax(dim=1).tolist()
-    assert best != other
     thresholds = {0.1: min(best, other) - 1e-3, 0.05: (best + other) / 2, 0.01: max(best, other) + 1e-3}
-    app = application(catalogue(stored={"csls": (2.0, bias)}, thresholds=thresholds), hosts_of("127.0.0.1"))
-    with TestClient(app, LOCAL) as client:
-        for query, score in ((0, best), (1, other)):
-            wanted = [0.01, 0.05] if score == min(best, other) else [0.01]
-            asked = {"query": query, "criterion": "csls"}
-            assert client.get("/api/search", params=asked).json()["nothing_at"] == wanted
-            assert f"Nothing here at accept={', '.join(map(str, wanted))}." in client.get("/", params=asked).text
-        plain = client.get("/api/search", params={"query": 0, "criterion": "is"}).json()
-        assert plain["nothing_at"] == []  # only the stored criterion is calibrated
+    served = asking(catalogue(stored={"csls": (2.0, bias)}, thresholds=thresholds))
+    for query, score in ((0, best), (1, other)):
+        wanted = [0.01, 0.05] if score == min(best, other) else [0.01]
+        asked = {"query": query, "criterion": "csls"}
+        assert served.get("/api/search", params=asked).json()["nothing_at"] == wanted
+        assert f"accept={', '.join(map(str, wanted))}." in served.get("/", params=asked).text
+    plain = served.get("/api/search", params={"query": 0, "criterion": "is"}).json()
+    assert plain["nothing_at"] == []  # only the stored criterion is calibrated
 
 
 def test_many_at_once_get_what_one_gets(known):
@@ -416,10 +347,8 @@ def test_many_at_once_get_what_one_gets(known):
 
     async def ask():
         async with AsyncClient(transport=ASGITransport(app), base_url=LOCAL) as client:
-            answers = await asyncio.gather(
-                *(client.get("/api/search", params={"query": n % QUERIES}) for n in range(300))
-            )
-            return [answer.json() for answer in answers]
+            asked = [client.get("/api/search", params={"query": n % QUERIES}) for n in range(200)]
+            return [answer.json() for answer in await asyncio.gather(*asked)]
 
     for number, answer in enumerate(asyncio.run(ask())):
         positions = known.rankings["csls"].positions[number % QUERIES, :10]
@@ -431,8 +360,7 @@ def test_few_items_and_few_queries(items, queries):
     random = torch.Generator().manual_seed(items)
     sides = Sides.of(torch.randn(queries, 4, generator=random), torch.randn(items, 4, generator=random))
     inputs = Inputs(sides, Names("queries", queries), Names("items", items), {}, None)
-    few = Catalogue(contents(inputs=inputs), {"is": InvertedSoftmax()})
-    with TestClient(application(few, hosts_of("127.0.0.1")), LOCAL) as client:
-        for path in ("/", "/hubs", "/items/0", "/?item=0", "/api/collection", "/api/hubs", "/api/search?query=0&k=200"):
-            assert client.get(path).status_code == 200, path
-        assert len(client.get("/api/search?query=0&k=200").json()["plain"]) == items
+    client = asking(Catalogue(contents(inputs=inputs), {"is": InvertedSoftmax()}))
+    for path in ("/", "/hubs", "/items/0", "/?item=0", "/api/collection", "/api/hubs"):
+        assert client.get(path).status_code == 200, path
+    assert len(client.get("/api/search?query=0&k=200").json()["plain"]) == items

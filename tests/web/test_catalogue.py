@@ -1,7 +1,5 @@
 """N_k, hubs, finders and answers of a catalogue, and lists that come as they are asked, against naive oracles."""
 
-import threading
-
 import pytest
 import torch
 from collections_served import CRITERIA, ITEMS, QUERIES, catalogue, contents
@@ -10,7 +8,6 @@ from vsehub.checks import InputError
 from vsehub.criteria import DualSoftmax
 from vsehub.rerank.verdict import hub_level
 from vsehub.web.catalogue import PLAIN, Catalogue
-from vsehub.web.searching import Busy, Searcher
 
 
 @pytest.fixture(scope="module")
@@ -43,21 +40,25 @@ def test_counts_and_answers_are_those_of_sorting_everything(found, name):
     assert ranking.wrong.tolist() == wrong
     for query in range(QUERIES):
         ranks = [everything[query].tolist().index(item) + 1 for asked, item in pairs if asked == query]
-        told = found.rank_of_answer(query, name)
-        assert (told is None) == (not ranks)
-        assert told is None or told[1] == min(ranks)
+        assert ranking.answered[query] == min(ranks, default=0)
     first = sum(everything[query, 0].item() in found.answers(query) for query in judged)
     assert ranking.recalls["R@1"] == pytest.approx(100 * first / len(judged))
 
 
 def test_finders_begin_with_those_whose_answer_is_displaced(found):
-    hub = int(found.by_count[0])
-    finders = found.finders(hub)
-    assert len(finders) == int(found.rankings[PLAIN].counts[hub])
-    displaces = [
-        (answer := found.rank_of_answer(query, PLAIN)) is not None and (answer[1] is None or answer[1] > rank)
-        for query, rank in finders
-    ]
+    hub = found.hubs[0]
+    finders = found.finders(hub, "csls")
+    assert len(finders) == int(found.rankings[PLAIN].counts[hub]) == int(found.rankings[PLAIN].counts.max())
+    everything, corrected = (lists(found, name).tolist() for name in (PLAIN, "csls"))
+    displaces = []
+    for one in finders:
+        query, answers = one["query"], found.answers(one["query"])
+        assert everything[query].index(hub) + 1 == one["rank"]
+        ranks = [everything[query].index(item) + 1 for item in answers]
+        displaces.append(bool(ranks) and min(ranks) > one["rank"])
+        if one["answer"] is not None:
+            assert one["answer"]["plain_rank"] == min(ranks)
+            assert one["answer"]["corrected_rank"] == min(corrected[query].index(item) + 1 for item in answers)
     assert displaces == sorted(displaces, reverse=True)
     assert any(displaces)
 
@@ -82,7 +83,7 @@ def test_without_names_and_answers():
     assert nameless.id_of(3) == "3"
     assert nameless.row_of["3"] == 3
     assert nameless.query_name(4) == "query 4"
-    assert nameless.rank_of_answer(4, PLAIN) is None
+    assert nameless.finders(nameless.hubs[0], PLAIN)[0]["answer"] is None
     assert nameless.rankings[PLAIN].recalls is None
 
 
@@ -98,55 +99,14 @@ def test_a_bias_that_is_stored_is_taken():
     assert not torch.equal(stored.rankings["is"].correction.bias, bias)
 
 
-def test_lists_asked_at_once_are_those_asked_alone(found):
-    searcher = Searcher(found, lambda texts: torch.stack([found.vectors[len(text)] for text in texts]))
-    expected = {name: lists(found, name) for name in found.rankings}
-    asked = [(query, name, 1 + query % 40) for query in range(QUERIES) for name in found.rankings]
-    futures = [searcher.ask(k, name, vector=found.queries.rows(query, query + 1)) for query, name, k in asked]
-    for (query, name, k), future in zip(asked, futures, strict=True):
-        told = future.result(30)
-        assert told.plain[1].tolist() == expected[PLAIN][query, :k].tolist()
-        assert told.corrected[1].tolist() == expected[name][query, :k].tolist()
-        assert [told.ranks[item] for item in told.plain[1].tolist()] == list(range(1, k + 1))
-    assert searcher.ask(1, PLAIN, text="xxx").result(30).plain[1].tolist() == [3], "of the copies the first"
-    searcher.close()
-
-
-def test_one_that_fails_fails_alone(found):
-    held = threading.Event()
-
-    def encode(texts):
-        held.wait(30)
-        raise InputError("unreadable")
-
-    searcher = Searcher(found, encode)
-    first = searcher.ask(3, PLAIN, text="a")
-    narrow = searcher.ask(3, "is", vector=found.vectors[:1, :-1])
-    vector = searcher.ask(3, "csls", vector=found.vectors[:1])
-    held.set()
-    with pytest.raises(InputError, match="unreadable"):
-        first.result(30)
-    with pytest.raises(InputError, match="queries has shape"):
-        narrow.result(30)
-    assert vector.result(30).plain[1][0] == 0
-    searcher.close()
-
-
-def test_more_than_may_wait_are_turned_away(found, monkeypatch):
-    monkeypatch.setattr("vsehub.web.searching.WAITING", 3)
-    held = threading.Event()
-    searcher = Searcher(found, lambda texts: held.wait(30) and found.vectors[:1])
-    futures = [searcher.ask(1, PLAIN, text="a")]
-
-    def fill():
-        while True:
-            futures.append(searcher.ask(1, PLAIN, vector=found.vectors[:1]))
-
-    with pytest.raises(Busy):
-        fill()
-    held.set()
-    assert all(future.result(30).plain[1].tolist() == [0] for future in futures)
-    searcher.close()
+def test_a_search_is_sorting_everything(found):
+    for name in found.rankings:
+        expected = lists(found, name)
+        for query in range(0, QUERIES, 7):
+            told = found.search(found.queries.rows(query, query + 1), 1 + query % 40, name)
+            for side, rows in (("plain", lists(found, PLAIN)), ("corrected", expected)):
+                assert [found.row_of[one["id"]] for one in told[side]] == rows[query, : 1 + query % 40].tolist()
+    assert found.search(found.vectors[50:51], 1, PLAIN)["plain"][0]["id"] == found.id_of(3), "of the copies the first"
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.xdist_group("browser"),
 ]
 
-PAGES = ("/", "/?query=0", "/?text=7", "/?vector=x", "/hubs", "/items/item%2020", "/docs")
+PAGES = ("/", "/?query=0", "/?text=7", "/hubs", "/items/item%2020")
 
 
 @pytest.fixture(scope="module")

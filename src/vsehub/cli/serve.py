@@ -1,11 +1,12 @@
 """`vsehub serve`: look at a collection in a browser: plain and corrected search side by side, and its hubs."""
 
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from vsehub.checks import boolean, existing, fail, one_of, require, whole, whole_seed
+from vsehub.checks import require, whole
 from vsehub.cli import app
 from vsehub.cli.embeddings import built
 from vsehub.cli.nodes import components
@@ -29,7 +30,6 @@ def serve(cfg: DictConfig) -> None:
     """Open what the configuration names, and serve pages on it until the command is interrupted."""
     refuse_early(cfg)
     names = [str(name) for name in (cfg.criteria if isinstance(cfg.criteria, ListConfig) else [cfg.criteria])]
-    require(len(set(names)) == len(names), f"criteria names a criterion twice: {', '.join(names)}")
     files = {name: components().path("criterion", name) for name in names if name != "nns"}
 
     from vsehub.web.server import address, hosts_of, listening, run
@@ -45,54 +45,35 @@ def serve(cfg: DictConfig) -> None:
         if name not in criteria:
             criteria = {name: built(name, OmegaConf.load(components().path("criterion", name))), **criteria}
     served = application(Catalogue(contents, criteria, cfg.sample, cfg.seed), hosts_of(str(cfg.host)))
-    run(served, taken, lambda: print(f"{contents.title}\n{address(taken)}  (Ctrl-C ends it)", flush=True))
+    print(f"{contents.title}\n{address(taken)}  (Ctrl-C ends it)", flush=True)
+    with suppress(KeyboardInterrupt):
+        run(served, taken)
 
 
 def refuse_early(cfg: DictConfig) -> None:
-    """Raise InputError for what can be refused without torch."""
+    """Raise InputError for what would only be found after minutes of loading, or be ignored."""
     require_packages("serving pages", "serve", "fastapi", "uvicorn")
+    given = [name for name in ("items", "index", "checkpoint", "model") if cfg[name] is not None]
     require(
-        cfg["items"] is None or cfg.index is None, "items and index are given; serve one of them, the other has its own"
+        given in (["items"], ["index"], ["checkpoint"]) or (len(given) == 2 and given[1] in ("checkpoint", "model")),
+        f"{' and '.join(given) or 'nothing'} given; serve checkpoint=RUN_FOLDER/checkpoints/best.safetensors, or "
+        "items=FILE of vectors or index= of a collection that rerank filled, each perhaps with checkpoint= or model=",
     )
+    unused = FILES if given[0] == "checkpoint" else ("reference", *FILES[1:]) if given[0] == "index" else ()
+    own = [name for name in unused if cfg[name] is not None]
+    require(not own, f"{', '.join(own)}: for items=FILE; omit them")
     require(
-        cfg.checkpoint is None or cfg.model is None, "checkpoint and model are given; one of them encodes what is asked"
-    )
-    require(
-        cfg["items"] is not None or cfg.index is not None or cfg.checkpoint is not None,
-        "there is nothing to serve: give checkpoint=RUN_FOLDER/checkpoints/best.safetensors, items=FILE of vectors, or "
-        "index= with index_uri= of a collection that rerank filled",
+        cfg.truth is None or cfg.queries is not None, "truth is given without queries; give queries=FILE, or omit it"
     )
     if cfg.checkpoint is not None:
         from vsehub.evaluation.checkpoint_file import checkpoint_file
 
         checkpoint_file(cfg.checkpoint)
         require_checkpoint_alone(model_settings(cfg))
-    if cfg["items"] is None:
-        own = [name for name in FILES if cfg[name] is not None and not (name == "queries" and cfg.index is not None)]
-        require(not own, f"{', '.join(own)}: for items=FILE; omit them")
     for name in ("items", "queries", "reference"):
-        if cfg[name] is not None and (name != "reference" or cfg["items"] is not None):
+        if cfg[name] is not None and given[0] != "checkpoint":
             require_vectors(name, split_path(str(cfg[name]))[0])
-    require(
-        cfg.truth is None or cfg.queries is not None,
-        "truth is given without queries; give queries=FILE, or omit truth",
-    )
-    if cfg["items"] is None and cfg.index is None:
-        from vsehub.data.sources import SPLITS
-
-        one_of("split", cfg.split, SPLITS)
-        one_of("reference", cfg.reference or "train", SPLITS)
-    require(cfg.index is None or cfg.reference is None, "reference is given, and a collection has its own; omit it")
-    if cfg.images is not None:
-        existing("images", str(cfg.images), "Give a folder of images named after their ids")
-    boolean("normalize", cfg.normalize, or_none=True)
-    whole_seed("seed", cfg.seed)
-    for name in ("sample", "eval_batch_size"):
-        whole(name, cfg[name])
-    require(
-        isinstance(cfg.port, int) and not isinstance(cfg.port, bool) and 0 <= cfg.port < 2**16,
-        f"port is {cfg.port!r}; expected 0 to 65535",
-    )
+    whole("sample", cfg.sample)
 
 
 def opened(cfg: DictConfig) -> "Contents":
@@ -140,8 +121,8 @@ def with_asker(found: "Contents") -> "Contents":
     dim = found.inputs.sides.items.shape[1]
     if found.asker is not None and found.asker.reads:
         own = found.asker.texts(["a"]).shape[1]
-        if own != dim:
-            fail(
-                f"the model gives vectors of {own} dimensions, and the items have {dim}; give the model that made them"
-            )
+        require(
+            own == dim,
+            f"the model gives vectors of {own} dimensions, and the items have {dim}; give the model that made them",
+        )
     return found

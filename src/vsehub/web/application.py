@@ -1,18 +1,17 @@
 """The pages and the interface of `vsehub serve`. A request only reads: nothing is written, fetched or executed."""
 
-import asyncio
-import json
 import logging
-from collections.abc import Sequence
-from functools import cached_property, lru_cache
+import time
+from functools import lru_cache
 from importlib import resources
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
-from fastapi import FastAPI, Query, Request
+from fastapi import Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic_core import from_json
 from starlette.exceptions import HTTPException
 from torch import Tensor
 
@@ -22,19 +21,15 @@ from vsehub.data.vectors.embeddings import few_checked
 from vsehub.report.pages.templates import Thumbnails, page_environment
 from vsehub.report.plots import occurrence_curves
 from vsehub.web.catalogue import PLAIN, Catalogue
-from vsehub.web.contents import Asker
 from vsehub.web.guard import Guard
-from vsehub.web.searching import Busy, Searcher
-from vsehub.web.views import FINDERS, Views
 
 log = logging.getLogger(__name__)
 
 MOST = 200  # items in a list or on a page
+STEP = 20  # the same by default
 LETTERS = 4000  # of a text
 THUMBNAIL = 256
 KEPT_PICTURES = 2000
-PICTURES = 16  # pictures that may wait to be encoded
-SECONDS = 30.0  # seconds that an answer may take
 
 
 class Question(BaseModel):
@@ -49,186 +44,141 @@ class Question(BaseModel):
     k: int = Field(default=10, description="items in each list", ge=1, le=MOST)
     criterion: str | None = Field(default=None, description="a criterion of /api/collection; the first if not given")
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def of_form(cls, value: Any) -> Any:
+        """A field of a form, in which "" is not given, and a vector is written as in JSON."""
+        if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
+            return from_json(value[0]) if value[0] else None
+        return None if value == "" else value
 
-class Declined(Exception):
-    """A request that cannot be answered. status: of HTTP."""
+    def asks(self) -> list[str]:
+        """The names of what is asked."""
+        return [name for name in ("text", "item", "query", "vector") if getattr(self, name) is not None]
 
-    def __init__(self, message: str, status: int = 422):
-        super().__init__(message)
-        self.status = status
+
+Offset = Annotated[int, Query(description="entries to leave out", ge=0, le=10**9)]
+Limit = Annotated[int, Query(description="entries at most", ge=1, le=MOST)]
+Chosen = Annotated[str | None, Query(description="the correction to compare with; the first if not given")]
+Kind = Annotated[Literal["hubs", "antihubs"], Query(description="the most found items, or those that no query finds")]
+
+
+async def _body(request: Request) -> bytes:
+    return await request.body()
 
 
 class Service:
-    """The service behind pages and interface: a catalogue, its searcher, and descriptions of both."""
+    """The answers behind pages and interface, of one catalogue."""
 
     def __init__(self, catalogue: Catalogue):
-        contents = catalogue.contents
-        self.catalogue, self.asker = catalogue, contents.asker
+        self.catalogue, self.asker = catalogue, catalogue.contents.asker
         self.criteria = [name for name in catalogue.rankings if name != PLAIN] or [PLAIN]
-        looked = range(min(len(catalogue), 20))
-        self.views = Views(catalogue, any(contents.picture(row) is not None for row in looked))
-        self.searcher = Searcher(catalogue, self._texts if self.reads else None)
         self.picture = lru_cache(KEPT_PICTURES)(self._picture)
+        fair = catalogue.k * len(catalogue.queries) / len(catalogue)
+        self.curves = occurrence_curves(catalogue.histograms(), catalogue.k, fair)
         self._changed, self._looked = False, 0.0
-        self._encoding, self._pictures = asyncio.Lock(), 0
 
-    @property
-    def reads(self) -> bool:
-        """Whether sentences can be asked."""
-        return self.asker is not None and self.asker.reads
-
-    @property
-    def sees(self) -> bool:
-        """Whether pictures can be asked."""
-        return self.asker is not None and self.asker.sees
-
-    async def changed(self) -> bool:
+    def changed(self) -> bool:
         """Whether what was opened has changed since; looked at every few seconds at most."""
-        now = asyncio.get_running_loop().time()
-        if not self._changed and now - self._looked > 5:
-            self._looked = now
+        if not self._changed and time.monotonic() - self._looked > 5:
+            self._looked = time.monotonic()
             try:
-                self._changed = await asyncio.to_thread(self.catalogue.contents.changed)
+                self._changed = self.catalogue.contents.changed()
             except Exception as error:  # a database that does not answer at the moment
                 log.warning("whether the collection has changed is not known: %s", error)
         return self._changed
 
     def row(self, name: str) -> int:
-        """The row of an item's id. Raises Declined for an unknown one."""
-        row = self.catalogue.row_of.get(name)
-        if row is None:
-            raise Declined(f"there is no item {name[:100]!r}", 404)
-        return row
+        """The row of an item's id."""
+        if name not in self.catalogue.row_of:
+            raise HTTPException(404, f"there is no item {name[:100]!r}")
+        return self.catalogue.row_of[name]
 
     def criterion(self, name: str | None) -> str:
-        """A criterion of the catalogue, the first if None. Raises Declined for an unknown one."""
-        if name in (None, ""):
-            return self.criteria[0]
-        if name not in self.catalogue.rankings:
-            raise Declined(f"criterion is {str(name)[:40]!r}; choose one of {', '.join(self.catalogue.rankings)}")
-        return str(name)
+        """A criterion of the catalogue, the first by default."""
+        if name and name not in self.catalogue.rankings:
+            raise HTTPException(422, f"criterion is {name[:40]!r}; choose one of {', '.join(self.catalogue.rankings)}")
+        return name or self.criteria[0]
 
-    async def search(self, question: Question) -> dict[str, Any]:
-        """Both lists of a question, and a description of the question."""
-        given = [name for name in ("text", "item", "query", "vector") if getattr(question, name) is not None]
+    def search(self, question: Question) -> dict[str, Any]:
+        """Both lists of a question, and a description of it."""
+        one, given = self.catalogue, question.asks()
         if len(given) != 1:
-            raise Declined(f"give one of text, item, query and vector; {len(given)} were given")
-        k, criterion = min(question.k, len(self.catalogue)), self.criterion(question.criterion)
-        asked: dict[str, Any] = {"kind": given[0]}
+            raise HTTPException(422, f"give one of text, item, query and vector; {len(given)} were given")
         notes: list[str] = []
-        answers: Sequence[int] = ()
+        answers: list[int] = []
         if question.text is not None:
-            notes = await self._notes(question.text)
-            asked["text"] = question.text
-            title = f"“{question.text}”"
-            future = self.searcher.ask(k, criterion, text=question.text)
-        else:
-            vector, answers, title = self._vector(question)
-            asked |= {"item": question.item} if question.item is not None else {}
-            asked |= {"query": question.query} if question.query is not None else {}
-            future = self.searcher.ask(k, criterion, vector=vector)
-        lists = await asyncio.wait_for(asyncio.wrap_future(future), SECONDS)
-        found = self.views.lists(lists, criterion, answers)
-        right = [self.views.item(row) for row in answers[:MOST]]
-        said = {"asked": asked, "title": title, "notes": notes, "answers": right}
-        return {**said, "changed": await self.changed(), **found}
-
-    async def search_picture(self, content: bytes, k: int, criterion: str | None) -> dict[str, Any]:
-        """Both lists of a picture's bytes."""
-        asker = self.asker
-        if asker is None or not asker.sees:
-            raise Declined("no model that sees pictures was given; start serve with checkpoint= or model=")
-        name = self.criterion(criterion)
-        vector = await self._encoded(asker, content)
-        future = self.searcher.ask(min(k, len(self.catalogue)), name, vector=vector)
-        lists = await asyncio.wait_for(asyncio.wrap_future(future), SECONDS)
-        found = self.views.lists(lists, name)
-        said = {"asked": {"kind": "picture"}, "title": "A picture", "notes": [], "answers": []}
-        return {**said, "changed": await self.changed(), **found}
-
-    def _texts(self, texts: Sequence[str]) -> Tensor:
-        """The vectors of texts (n, D), as the items are searched."""
-        assert self.asker is not None
-        return self.asker.texts(texts)
-
-    async def _encoded(self, asker: Asker, content: bytes) -> Tensor:
-        """The vector of a picture (1, D). Pictures are encoded one at a time. Raises Busy if many wait."""
-        if self._pictures >= PICTURES:
-            raise Busy
-        self._pictures += 1
-        try:
-            async with asyncio.timeout(SECONDS), self._encoding:
-                return await asyncio.to_thread(asker.picture, content)
-        finally:
-            self._pictures -= 1
-
-    async def _notes(self, text: str) -> list[str]:
-        if self.asker is None or not self.asker.reads:
-            raise Declined("no model that reads sentences was given; start serve with checkpoint= or model=")
-        if not text.strip():
-            raise Declined("text is empty; give a sentence")
-        try:
-            return await asyncio.to_thread(self.asker.notes, text)
-        except InputError as error:
-            raise Declined(str(error)) from error
-
-    def _vector(self, question: Question) -> tuple[Tensor, Sequence[int], str]:
-        """The query vector (1, D), the items that answer it if these are known, and a title."""
-        one = self.catalogue
-        if question.item is not None:
-            row = self.row(question.item)
-            return one.vectors[row : row + 1], (), f"Near {question.item}"
-        if question.query is not None:
-            if question.query >= len(one.queries):
-                raise Declined(f"query is {question.query}; expected 0 to {len(one.queries) - 1}", 404)
+            if self.asker is None or not self.asker.reads:
+                raise HTTPException(422, "no model that reads sentences is served; give checkpoint= or model=")
+            if not question.text.strip():
+                raise HTTPException(422, "text is empty; give a sentence")
+            notes, title = self.asker.notes(question.text), f"“{question.text}”"
+            vector = self.asker.texts([question.text])
+        elif question.item is not None:
+            row, title = self.row(question.item), f"Near {question.item}"
+            vector = one.vectors[row : row + 1]
+        elif question.query is not None:
             query = question.query
-            return one.queries.rows(query, query + 1), one.answers(query), one.query_name(query)
-        numbers, dim = question.vector or [], one.vectors.shape[1]
+            if query >= len(one.queries):
+                raise HTTPException(404, f"query is {query}; expected 0 to {len(one.queries) - 1}")
+            vector, answers, title = one.queries.rows(query, query + 1), one.answers(query), one.query_name(query)
+        else:
+            vector, title = self._vector(question.vector or []), f"A vector of {one.vectors.shape[1]} numbers"
+        return self.lists(vector, title, question.k, question.criterion, notes, answers)
+
+    def search_picture(self, content: bytes, k: int, criterion: str | None) -> dict[str, Any]:
+        """Both lists of a picture's bytes."""
+        if self.asker is None or not self.asker.sees:
+            raise HTTPException(422, "no model that sees pictures is served; give checkpoint= or model=")
+        return self.lists(self.asker.picture(content), "A picture", k, criterion, [], [])
+
+    def lists(
+        self, vector: Tensor, title: str, k: int, criterion: str | None, notes: list[str], answers: list[int]
+    ) -> dict[str, Any]:
+        """Both lists of a vector (1, D) with a title, notes and the items that answer it."""
+        right = [self.catalogue.item(row) for row in answers[:MOST]]
+        found = self.catalogue.search(vector, k, self.criterion(criterion), answers)
+        return {"title": title, "notes": notes, "answers": right, "changed": self.changed()} | found
+
+    def _vector(self, numbers: list[float]) -> Tensor:
+        """The query vector (1, D) of numbers."""
+        dim, normalizes = self.catalogue.vectors.shape[1], self.catalogue.normalizes
         if len(numbers) != dim:
-            raise Declined(f"vector has {len(numbers)} numbers; the items have {dim} dimensions")
+            raise HTTPException(422, f"vector has {len(numbers)} numbers; the items have {dim} dimensions")
         vector = torch.tensor([numbers], dtype=torch.float32)
-        if one.normalizes:  # a norm too small or too large for float32 does not become 1
+        if normalizes:  # a norm too small or too large for float32 does not become 1
             vector = torch.nn.functional.normalize(vector, dim=1)
-        checked = few_checked(vector, None if one.normalizes else False)
+        checked = few_checked(vector, None if normalizes else False)
         if checked is None:
-            raise Declined("vector has entries that are NaN, infinite or too large, or it is zero or too small")
-        return checked, (), f"A vector of {dim} numbers"
+            raise HTTPException(
+                422, "vector has entries that are NaN, infinite or too large, or it is zero or too small"
+            )
+        return checked
 
     def _picture(self, row: int) -> bytes | None:
         """The JPEG of an item's picture, small."""
-        picture = self.catalogue.contents.picture(row)
+        picture = self.catalogue.contents.picture(row) if 0 <= row < len(self.catalogue) else None
         return None if picture is None else Thumbnails(THUMBNAIL).jpeg(picture, self.catalogue.id_of(row))
 
     def hubs(self, kind: str, offset: int, limit: int, criterion: str | None) -> dict[str, Any]:
         """Some hubs or antihubs, with the queries that find each and the items that each displaces."""
-        one, name = self.catalogue, self.criterion(criterion)
-        if kind == "antihubs":
-            rows = [int(row) for row in one.antihubs]
-        else:
-            rows = one.by_count[: int((one.rankings[PLAIN].counts >= one.hub_level).sum())].tolist()
-        shown = []
-        for row in rows[offset : offset + limit]:
-            wrong = one.rankings[PLAIN].wrong
-            finders = self.views.displaced(row, name, count=5) if kind != "antihubs" else []
-            shown.append(
-                self.views.item(row) | {"wrong": None if wrong is None else int(wrong[row]), "finders": finders}
-            )
-        return {"kind": kind, "total": len(rows), "offset": offset, "items": shown}
+        rows, name = self.catalogue.hubs if kind == "hubs" else self.catalogue.antihubs, self.criterion(criterion)
+        items = [
+            self.catalogue.item(row) | {"finders": self.catalogue.finders(row, name)[:5]}
+            for row in rows[offset : offset + limit]
+        ]
+        return {"kind": kind, "total": len(rows), "offset": offset, "items": items}
 
     def item(self, name: str, offset: int, limit: int, criterion: str | None) -> dict[str, Any]:
         """An item, and the known queries that find it."""
-        row, chosen = self.row(name), self.criterion(criterion)
-        finders = self.catalogue.finders(row)
-        wrong = self.catalogue.rankings[PLAIN].wrong
-        return self.views.item(row) | {
-            "wrong": None if wrong is None else int(wrong[row]),
-            "finders": self.views.displaced(row, chosen, offset, limit),
-            "total_finders": len(finders),
-        }
+        row = self.row(name)
+        finders = self.catalogue.finders(row, self.criterion(criterion))
+        found = {"finders": finders[offset : offset + limit], "total_finders": len(finders)}
+        return self.catalogue.item(row) | found
 
     def collection(self) -> dict[str, Any]:
         """The collection: title, sizes, criteria, and hubness under each."""
-        one = self.catalogue
+        one, asker = self.catalogue, self.asker
         return {
             "title": one.contents.title,
             "items": len(one),
@@ -237,223 +187,130 @@ class Service:
             "asked_by_items": one.contents.asked_by_items,
             "facts": dict(one.contents.facts),
             "criteria": list(one.rankings),
-            "takes": {"text": self.reads, "picture": self.sees},
+            "takes": {"text": asker is not None and asker.reads, "picture": asker is not None and asker.sees},
             "k": one.k,
             "hub_level": one.hub_level,
-            "hubness": self.views.hubness(),
+            "hubness": one.hubness(),
             "verdict": one.verdict,
         }
-
-    @cached_property
-    def curves(self) -> Any:
-        """The plot of N_k under each ranking."""
-        one = self.catalogue
-        return occurrence_curves(one.histograms(), one.k, one.k * len(one.queries) / len(one))
-
-
-K = Annotated[int, Query(description="items in each list", ge=1, le=MOST)]
-OFFSET = Annotated[int, Query(description="entries to leave out", ge=0, le=10**9)]
-LIMIT = Annotated[int, Query(description="entries at most", ge=1, le=MOST)]
-CRITERION = Annotated[str | None, Query(description="the correction to compare with; the first if not given")]
 
 
 def application(catalogue: Catalogue, hosts: frozenset[str]) -> Guard:
     """The ASGI application. hosts: the host names that requests may use."""
     service = Service(catalogue)
-    app = FastAPI(
-        title="vsehub serve",
-        version=__version__,
-        description=catalogue.contents.title,
-        docs_url=None,
-        redoc_url=None,
-        openapi_url="/openapi.json",
-    )
-    _interface(app, service)
-    _pages(app, service)
-    _errors(app, service)
+    about = {"title": "vsehub serve", "version": __version__, "description": catalogue.contents.title}
+    app = FastAPI(**about, docs_url=None, redoc_url=None)
+    script = resources.files("vsehub.web").joinpath("static/page.js").read_text("utf-8")
+    kept = {"cache-control": "max-age=600"}
+
+    def page(template: str, status: int = 200, **values: Any) -> HTMLResponse:
+        shared = {
+            "service": service,
+            "collection": service.collection(),
+            "most": MOST,
+            "letters": LETTERS,
+            "status": status,
+        }
+        return HTMLResponse(page_environment("vsehub.web").get_template(template).render(shared | values), status)
+
+    @app.get("/health")
+    def health() -> dict[str, Any]:
+        """Whether the service answers, and whether the opened files or collection have changed since."""
+        return {"status": "ok", "items": len(catalogue), "changed": service.changed()}
+
+    @app.get("/api/collection")
+    def collection() -> dict[str, Any]:
+        """What is served, its criteria, and the hubness under each."""
+        return service.collection()
+
+    @app.get("/api/search")
+    def search_by_address(question: Annotated[Question, Query()]) -> dict[str, Any]:
+        """The plain and the corrected list of a sentence, an item, a known query or a vector (JSON)."""
+        return service.search(question)
+
+    @app.post("/api/search")
+    def search(question: Question) -> dict[str, Any]:
+        """The same, from a JSON object."""
+        return service.search(question)
+
+    @app.post("/api/search/picture")
+    def search_picture(
+        content: Annotated[bytes, Depends(_body)], k: Limit = 10, criterion: Chosen = None
+    ) -> dict[str, Any]:
+        """The lists of a picture: the body holds the bytes of a JPEG, PNG or WebP file."""
+        return service.search_picture(content, k, criterion)
+
+    @app.get("/api/items")
+    def items(offset: Offset = 0, limit: Limit = STEP) -> dict[str, Any]:
+        """Items in the order of their rows."""
+        shown = [catalogue.item(row) for row in range(offset, min(offset + limit, len(catalogue)))]
+        return {"total": len(catalogue), "offset": offset, "items": shown}
+
+    @app.get("/api/items/{name:path}")
+    def item(name: str, offset: Offset = 0, limit: Limit = STEP, criterion: Chosen = None) -> dict[str, Any]:
+        """An item, and the known queries that find it."""
+        return service.item(name, offset, limit, criterion)
+
+    @app.get("/api/hubs")
+    def hubs(kind: Kind = "hubs", offset: Offset = 0, limit: Limit = STEP, criterion: Chosen = None) -> dict[str, Any]:
+        """Hubs (the most found items), or antihubs (found by no query)."""
+        return service.hubs(kind, offset, limit, criterion)
+
+    @app.get("/pictures/{row}", response_class=Response)
+    def picture(row: int) -> Response:
+        """The small picture of an item, by its row."""
+        content = service.picture(row)
+        if content is None:
+            raise HTTPException(404, "there is no such picture")
+        return Response(content, media_type="image/jpeg", headers=kept)
+
+    @app.get("/", include_in_schema=False)
+    def start(request: Request, question: Annotated[Question, Query()]) -> HTMLResponse:
+        found = service.search(question) if question.asks() else None
+        chosen = service.criterion(question.criterion)
+        return page("search.html.j2", given=request.query_params, found=found, criterion=chosen)
+
+    @app.post("/picture", include_in_schema=False)
+    def by_picture(content: Annotated[bytes, Depends(_body)], k: Limit = 10, criterion: Chosen = None) -> HTMLResponse:
+        return page("results.html.j2", found=service.search_picture(content, k, criterion))
+
+    @app.get("/hubs", include_in_schema=False)
+    def hubs_page(kind: Kind = "hubs", offset: Offset = 0, criterion: Chosen = None) -> HTMLResponse:
+        found = service.hubs(kind, offset, STEP, criterion)
+        return page("hubs.html.j2", found=found, curves=service.curves, criterion=service.criterion(criterion))
+
+    @app.get("/items/{name:path}", include_in_schema=False)
+    def item_page(name: str, offset: Offset = 0, criterion: Chosen = None) -> HTMLResponse:
+        found, chosen = service.item(name, offset, STEP, criterion), service.criterion(criterion)
+        near = service.search(Question(item=name, k=12, criterion=chosen))
+        return page("item.html.j2", item=found, near=near, criterion=chosen, offset=offset, step=STEP)
+
+    @app.get("/page.js", include_in_schema=False)
+    def javascript() -> Response:
+        return Response(script, media_type="text/javascript; charset=utf-8", headers=kept)
+
+    async def problem(request: Request, error: Exception) -> Response:
+        """One sentence, no trace and no path of the machine."""
+        status, message = _told(error)
+        if request.url.path.startswith(("/api/", "/health", "/openapi.json", "/picture")):
+            return JSONResponse({"error": message}, status)
+        return page("problem.html.j2", status, message=message)
+
+    for kind in (HTTPException, RequestValidationError, InputError, Exception):
+        app.add_exception_handler(kind, problem)
     # JSON takes at most 12 bytes a letter and, with spaces, 32 a number.
     return Guard(app, hosts, 16 * LETTERS + 32 * catalogue.vectors.shape[1])
 
 
-def _interface(app: FastAPI, service: Service) -> None:
-    """The routes that answer in JSON."""
-
-    @app.get("/health", tags=["service"])
-    async def health() -> dict[str, Any]:
-        """Whether the service answers, and whether the opened files or collection have changed since."""
-        return {"status": "ok", "items": len(service.catalogue), "changed": await service.changed()}
-
-    @app.get("/api/collection", tags=["collection"])
-    async def collection() -> dict[str, Any]:
-        """What is served, its criteria, and the hubness under each."""
-        return service.collection()
-
-    @app.get("/api/search", tags=["search"])
-    async def search_by_address(question: Annotated[Question, Query()]) -> dict[str, Any]:
-        """The plain and the corrected list of a sentence, an item, a known query or a vector (JSON)."""
-        return await service.search(question)
-
-    @app.post("/api/search", tags=["search"])
-    async def search(question: Question) -> dict[str, Any]:
-        """The same, from a JSON object."""
-        return await service.search(question)
-
-    @app.post("/api/search/picture", tags=["search"])
-    async def search_picture(request: Request, k: K = 10, criterion: CRITERION = None) -> dict[str, Any]:
-        """The lists of a picture: the body holds the bytes of a JPEG, PNG or WebP file."""
-        return await service.search_picture(await request.body(), k, criterion)
-
-    @app.get("/api/items", tags=["collection"])
-    async def items(offset: OFFSET = 0, limit: LIMIT = 20) -> dict[str, Any]:
-        """Items in the order of their rows."""
-        rows = range(offset, min(offset + limit, len(service.catalogue)))
-        shown = [service.views.item(row) for row in rows]
-        return {"total": len(service.catalogue), "offset": offset, "items": shown}
-
-    @app.get("/api/items/{name:path}", tags=["collection"])
-    async def item(
-        name: str, offset: OFFSET = 0, limit: LIMIT = FINDERS, criterion: CRITERION = None
-    ) -> dict[str, Any]:
-        """An item, and the known queries that find it."""
-        return service.item(name, offset, limit, criterion)
-
-    @app.get("/api/hubs", tags=["collection"])
-    async def hubs(
-        kind: Annotated[str, Query(description="hubs or antihubs", pattern="^(hubs|antihubs)$")] = "hubs",
-        offset: OFFSET = 0,
-        limit: LIMIT = 20,
-        criterion: CRITERION = None,
-    ) -> dict[str, Any]:
-        """Hubs (the most found items), or antihubs (found by no query)."""
-        return service.hubs(kind, offset, limit, criterion)
-
-    @app.get("/pictures/{row}", tags=["collection"], response_class=Response)
-    async def picture(row: int) -> Response:
-        """The small picture of an item, by its row."""
-        known = 0 <= row < len(service.catalogue)
-        content = await asyncio.to_thread(service.picture, row) if known else None
-        if content is None:
-            raise Declined("there is no such picture", 404)
-        return Response(content, media_type="image/jpeg", headers={"cache-control": "max-age=600"})
-
-
-def _pages(app: FastAPI, service: Service) -> None:
-    """The routes that answer in HTML."""
-    script = resources.files("vsehub.web").joinpath("static/page.js").read_text("utf-8")
-
-    def page(template: str, **values: Any) -> HTMLResponse:
-        shared = {"service": service, "collection": service.collection(), "most": MOST, "letters": LETTERS}
-        return HTMLResponse(_rendered(template, **shared, **values))
-
-    async def results(question: Question | None, problem: str | None) -> tuple[dict[str, Any] | None, str | None]:
-        if question is None or problem is not None:
-            return None, problem
-        try:
-            return await service.search(question), None
-        except Declined as error:
-            return None, str(error)
-
-    @app.get("/", include_in_schema=False)
-    async def start(request: Request) -> HTMLResponse:
-        given = {name: value for name, value in request.query_params.items() if value != ""}
-        question, problem = _question(given)
-        found, problem = await results(question, problem)
-        criterion = given.get("criterion") or service.criteria[0]
-        return page("search.html.j2", given=given, found=found, problem=problem, criterion=criterion)
-
-    @app.post("/picture", include_in_schema=False)
-    async def by_picture(request: Request, k: K = 10, criterion: CRITERION = None) -> HTMLResponse:
-        """The results of a picture as a part of the page, inserted by the script."""
-        found = await service.search_picture(await request.body(), k, criterion)
-        return page("results.html.j2", found=found)
-
-    @app.get("/hubs", include_in_schema=False)
-    async def hubs(kind: str = "hubs", offset: OFFSET = 0, criterion: CRITERION = None) -> HTMLResponse:
-        chosen = kind if kind in ("hubs", "antihubs") else "hubs"
-        found = service.hubs(chosen, offset, 20, criterion)
-        curves = await asyncio.to_thread(lambda: service.curves)
-        return page("hubs.html.j2", found=found, curves=curves, criterion=service.criterion(criterion))
-
-    @app.get("/items/{name:path}", include_in_schema=False)
-    async def item(name: str, offset: OFFSET = 0, criterion: CRITERION = None) -> HTMLResponse:
-        found = service.item(name, offset, FINDERS, criterion)
-        near = await service.search(Question(item=name, k=min(12, MOST), criterion=criterion))
-        chosen = service.criterion(criterion)
-        return page("item.html.j2", item=found, near=near, criterion=chosen, offset=offset, step=FINDERS)
-
-    @app.get("/docs", include_in_schema=False)
-    async def docs() -> HTMLResponse:
-        return page("interface.html.j2", schema=app.openapi())
-
-    @app.get("/page.js", include_in_schema=False)
-    async def javascript() -> Response:
-        return Response(script, media_type="text/javascript; charset=utf-8", headers={"cache-control": "max-age=600"})
-
-
-def _rendered(template: str, **values: Any) -> str:
-    return page_environment("vsehub.web").get_template(template).render(values)
-
-
-def _question(given: dict[str, str]) -> tuple[Question | None, str | None]:
-    """The question in a page's address, and the error in it, if any."""
-    asked = {name: given[name] for name in ("text", "item", "query", "vector", "k", "criterion") if name in given}
-    if not asked.keys() & {"text", "item", "query", "vector"}:
-        return None, None
-    values: dict[str, Any] = {str(name): value for name, value in asked.items()}
-    if "vector" in asked:
-        try:
-            values["vector"] = json.loads(asked["vector"])
-        except (ValueError, RecursionError):
-            return None, "the vector is not a list of numbers as in JSON: [0.1, -0.2]"
-    try:
-        return Question.model_validate(values), None
-    except ValueError as error:
-        return None, _said(error)
-
-
-def _said(error: Any) -> str:
-    """The first error of a validation, in words."""
-    first = error.errors()[0]
-    place = first["loc"][1:] if len(first["loc"]) > 1 and first["loc"][0] in ("body", "query", "path") else first["loc"]
-    place = ".".join(map(str, place))
-    return f"{place or 'the request'}: {first['msg']}"
-
-
-def _errors(app: FastAPI, service: Service) -> None:
-    """Answers to requests that cannot be answered: one sentence, no trace and no path of the machine."""
-
-    def answer(request: Request, message: str, status: int) -> Response:
-        if request.url.path.startswith("/api/") or request.url.path in ("/health", "/openapi.json", "/picture"):
-            return JSONResponse({"error": message}, status)
-        values = {"service": service, "collection": service.collection(), "message": message, "status": status}
-        return HTMLResponse(_rendered("problem.html.j2", **values), status)
-
-    @app.exception_handler(Declined)
-    async def declined(request: Request, error: Declined) -> Response:
-        return answer(request, str(error), error.status)
-
-    @app.exception_handler(InputError)
-    async def unusable(request: Request, error: InputError) -> Response:
-        return answer(request, str(error), 422)
-
-    @app.exception_handler(RequestValidationError)
-    async def invalid(request: Request, error: RequestValidationError) -> Response:
-        return answer(request, _said(error), 422)
-
-    @app.exception_handler(HTTPException)
-    async def other(request: Request, error: HTTPException) -> Response:
-        return answer(
-            request, "there is no such page" if error.status_code == 404 else str(error.detail), error.status_code
-        )
-
-    @app.exception_handler(Busy)
-    async def busy(request: Request, error: Busy) -> Response:
-        return answer(request, "too many requests wait; try again in a moment", 503)
-
-    @app.exception_handler(TimeoutError)
-    async def late(request: Request, error: TimeoutError) -> Response:
-        return answer(request, "the answer took too long; try again", 503)
-
-    @app.exception_handler(Exception)
-    async def unexpected(request: Request, error: Exception) -> Response:
-        return answer(request, "the request failed; the log of the server says why", 500)
+def _told(error: Exception) -> tuple[int, str]:
+    """The status of an error and what may be said of it."""
+    match error:
+        case HTTPException():
+            return error.status_code, str(error.detail)
+        case RequestValidationError():
+            first = error.errors()[0]
+            return 422, f"{'.'.join(map(str, first['loc'][1:])) or 'the request'}: {first['msg']}"
+        case InputError():
+            return 422, str(error)
+        case _:
+            return 500, "the request failed; the log of the server says why"

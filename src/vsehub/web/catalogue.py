@@ -1,10 +1,13 @@
-"""A catalogue of the items, made before the first request: rankings of the known queries, N_k, hubs."""
+"""A catalogue of the items, made before the first request: rankings of the known queries, N_k, hubs; and searches."""
 
 import logging
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+from urllib.parse import quote
 
 import torch
 from torch import Tensor
@@ -32,19 +35,18 @@ class KnownRanking:
     """The lists of the known queries under one criterion.
 
     correction: a and b (M,) of a·s - b; None for plain similarity. positions: (Q, depth). counts: N_k (M,). wrong: BN_k
-    (M,), lists of queries that the item does not answer; None without known answers. hubness: metrics of N_k. recalls:
-    R@1, R@5 and R@10 in %, None without known answers. answered: (Q,) the rank of each query's best ranked answer, from
-    1, 0 beyond the lists; None without known answers.
+    (M,), lists of queries that the item does not answer. hubness: metrics of N_k. recalls: R@1, R@5 and R@10 in %.
+    answered: (Q,) the rank of each query's best ranked answer, from 1, 0 beyond the lists. Without known answers wrong,
+    recalls and answered are None.
     """
 
-    name: str
     correction: Affine | None
     positions: Tensor
     counts: Tensor
-    wrong: Tensor | None
     hubness: dict[str, float]
-    recalls: dict[str, float] | None
-    answered: Tensor | None
+    wrong: Tensor | None = None
+    recalls: dict[str, float] | None = None
+    answered: Tensor | None = None
 
 
 class Catalogue:
@@ -62,44 +64,40 @@ class Catalogue:
         sides = contents.inputs.sides
         self.contents, self.k = contents, min(K, len(sides.items))
         self.vectors = sides.items.rows(0, len(sides.items)).float().cpu()
-        self.items = KeptItems(as_vectors("items", self.vectors))
+        self.items, self._lock = KeptItems(as_vectors("items", self.vectors)), threading.Lock()
         norms = self.vectors.norm(dim=1)
         self.normalizes = bool(((norms - 1).abs() < UNIT).all()) if contents.normalize is None else contents.normalize
         queries, self.rows = sampled(sides.queries, sample, seed)
         self.queries: VectorSource = as_vectors("queries", queries.float().cpu())
-        positives = None if sides.positives is None else sides.positives.of(self.rows)
-        self.positives = positives
+        self.positives = None if sides.positives is None else sides.positives.of(self.rows)
         stage(log, f"fitting {', '.join(known) or 'no criterion'} and ranking {len(self.queries):,} queries")
-        fitted = [one for name, one in known.items() if name not in contents.stored]
+        fitted = {name: one for name, one in known.items() if name not in contents.stored}
         seen = self.queries if sides.reference is None else sides.reference
-        terms = iter(fit_all(fitted, self.items, seen, sides.reference_items) if fitted else [])
-        corrections: dict[str, Affine | None] = {PLAIN: None}
-        for name, one in known.items():
-            if name in contents.stored:
-                scale, bias = contents.stored[name]
-            else:
-                own = next(terms)
-                scale, bias = one.scale, own[0] if own else torch.zeros(len(self.items))
+        terms = fit_all(list(fitted.values()), self.items, seen, sides.reference_items) if fitted else []
+        corrections: dict[str, Affine | None] = {PLAIN: None} | dict.fromkeys(known)
+        for name, (scale, bias) in contents.stored.items():
             corrections[name] = Affine(scale, bias.float().cpu())
-        depth = min(DEPTH, len(self.items))
-        lists = nearest(self.queries, self.items, depth, list(corrections.values()))
+        for (name, one), own in zip(fitted.items(), terms, strict=True):
+            corrections[name] = Affine(one.scale, (own[0] if own else torch.zeros(len(self.items))).float().cpu())
+        lists = nearest(self.queries, self.items, min(DEPTH, len(self.items)), list(corrections.values()))
         self.rankings = {
-            name: self._ranking(name, correction, positions)
+            name: self._ranking(correction, positions)
             for (name, correction), (_, positions) in zip(corrections.items(), lists, strict=True)
         }
         plain = self.rankings[PLAIN]
         self.verdict: dict[str, Any] = verdict(plain.hubness, self.k, len(self.queries), len(self.items))
         self.hub_level = hub_level(self.k, len(self.queries), len(self.items))
-        never = int((plain.counts == 0).sum())
-        self.antihubs = (plain.counts == 0).nonzero().flatten()[drawn(never, 1000, seed)] if never else torch.zeros(0)
+        never = (plain.counts == 0).nonzero().flatten()
+        self.antihubs = never[drawn(len(never), 1000, seed)].tolist() if len(never) else []
+        ordered = plain.counts.argsort(descending=True, stable=True)
+        self.hubs = ordered[: int((plain.counts >= self.hub_level).sum())].tolist()
+        self.pictured = any(contents.picture(row) is not None for row in range(min(len(self), 20)))
 
-    def _ranking(self, name: str, correction: Affine | None, positions: Tensor) -> KnownRanking:
+    def _ranking(self, correction: Affine | None, positions: Tensor) -> KnownRanking:
         shallow = positions[:, : self.k]
         counts = torch.bincount(shallow.flatten(), minlength=len(self.items))
         if self.positives is None:
-            return KnownRanking(
-                name, correction, positions, counts, None, occurrence_metrics({self.k: counts}), None, None
-            )
+            return KnownRanking(correction, positions, counts, occurrence_metrics({self.k: counts}))
         hits, judged = self.positives.hits(positions), self.positives.counts > 0
         wrong = (~hits[:, : self.k]) & judged[:, None]
         bad = torch.bincount(shallow[wrong], minlength=len(self.items))
@@ -107,53 +105,24 @@ class Catalogue:
         found = hits[judged]
         recalls = {f"R@{k}": 100 * found[:, :k].any(1).double().mean().item() for k in (1, 5, 10)}
         answered = torch.where(hits.any(1), hits.int().argmax(1) + 1, 0)
-        return KnownRanking(name, correction, positions, counts, bad, metrics, recalls, answered)
+        return KnownRanking(correction, positions, counts, metrics, bad, recalls, answered)
 
     def __len__(self) -> int:
         return len(self.items)
 
     @cached_property
     def row_of(self) -> dict[str, int]:
-        """The row of each id; where items have none, row numbers are ids."""
-        ids = self.contents.inputs.item_names.ids
-        return {str(one): row for row, one in enumerate(ids if ids is not None else range(len(self)))}
+        """The row of each id."""
+        return {self.id_of(row): row for row in range(len(self))}
 
     def id_of(self, row: int) -> str:
         """The id of an item, its row number if it has none."""
         ids = self.contents.inputs.item_names.ids
         return str(row if ids is None else ids[row])
 
-    @cached_property
-    def by_count(self) -> Tensor:
-        """The items by N_k of plain similarity, the largest hub first (M,)."""
-        return self.rankings[PLAIN].counts.argsort(descending=True, stable=True)
-
     def histograms(self) -> dict[str, dict[str, list[int]]]:
         """The distribution of N_k under each ranking."""
         return {name: histogram(ranking.counts) for name, ranking in self.rankings.items()}
-
-    def finders(self, row: int) -> list[tuple[int, int]]:
-        """(known query, rank from 1) of the queries whose plain k nearest hold an item.
-
-        Queries whose right answer ranks lower than the item come first, then those with the best ranks.
-        """
-        plain = self.rankings[PLAIN]
-        query, place = (plain.positions[:, : self.k] == row).nonzero(as_tuple=True)
-        rank = place + 1
-        displaces = torch.zeros(len(query), dtype=torch.bool)
-        if plain.answered is not None and self.positives is not None:
-            answered = plain.answered[query]
-            displaces = ((answered == 0) | (answered > rank)) & (self.positives.counts[query] > 0)
-        order = (rank + len(self) * ~displaces).argsort(stable=True)
-        return list(zip(query[order].tolist(), rank[order].tolist(), strict=True))
-
-    def rank_of_answer(self, query: int, name: str) -> tuple[int, int | None] | None:
-        """(item, rank) of the best ranked answer of a known query; rank None beyond the lists; None without answers."""
-        ranking, answers = self.rankings[name], self.answers(query)
-        if not answers or ranking.answered is None:
-            return None
-        rank = int(ranking.answered[query])
-        return (int(ranking.positions[query, rank - 1]), rank) if rank else (answers[0], None)
 
     def answers(self, query: int) -> list[int]:
         """The items that answer a known query."""
@@ -164,9 +133,89 @@ class Catalogue:
 
     def query_name(self, query: int) -> str:
         """The text of a known query, else its id, else its row."""
-        names, row = self.contents.inputs.query_names, int(self.rows[query])
-        own = names.of(row)
-        return str(own["label"] or own["id"] or f"query {row}")
+        row = int(self.rows[query])
+        names = self.contents.inputs.query_names.of(row)
+        return str(names["label"] or names["id"] or f"query {row}")
+
+    def item(self, row: int) -> dict[str, Any]:
+        """An item: id, label, N_k under each ranking, whether it is a hub, and where its page and picture are."""
+        name, wrong = self.id_of(row), self.rankings[PLAIN].wrong
+        counts = {ranked: int(ranking.counts[row]) for ranked, ranking in self.rankings.items()}
+        return {
+            "id": name,
+            "label": self.contents.inputs.item_names.of(row)["label"],
+            "found_by": counts,
+            "wrong": None if wrong is None else int(wrong[row]),
+            "hub": counts[PLAIN] >= self.hub_level,
+            "picture": f"/pictures/{row}" if self.pictured else None,
+            "page": "/items/" + quote(name, safe=""),
+        }
+
+    @torch.inference_mode()
+    def search(self, vector: Tensor, k: int, criterion: str, answers: Sequence[int] = ()) -> dict[str, Any]:
+        """The plain and the corrected list of a query (1, D). answers: items that answer it, if they are known."""
+        began, k = time.perf_counter(), min(k, len(self))
+        query = as_vectors("queries", vector, columns=self.vectors.shape[1])
+        depth = min(len(self), max(DEPTH, k))
+        with self._lock:  # searches at once would take the processors from each other
+            (plain, rows), (corrected, after) = nearest(
+                query, self.items, depth, [None, self.rankings[criterion].correction]
+            )
+        spent, ranks = time.perf_counter() - began, {row: rank for rank, row in enumerate(rows[0].tolist(), 1)}
+        before, lists = rows[0, :k].tolist(), after[0, :k].tolist()
+
+        def entries(rows: Iterable[int], scores: Tensor) -> list[dict[str, Any]]:
+            return [
+                {"rank": rank, "score": score, "right": row in answers if answers else None, **self.item(row)}
+                for rank, (row, score) in enumerate(zip(rows, scores[0, :k].tolist(), strict=True), 1)
+            ]
+
+        found = {"plain": entries(before, plain), "corrected": entries(lists, corrected)}
+        for one, row in zip(found["plain"], before, strict=True):
+            one["stays"] = row in lists
+        for one, row in zip(found["corrected"], lists, strict=True):
+            one["plain_rank"] = ranks.get(row)
+            one["moved"] = ranks[row] - one["rank"] if row in ranks else None
+        thresholds = self.contents.thresholds if criterion in self.contents.stored else {}
+        best = float(corrected[0, 0])
+        return {
+            "criterion": criterion,
+            "k": k,
+            "looked": max(DEPTH, k),
+            "milliseconds": round(1000 * spent, 2),
+            # the rates of `vsehub calibrate` at which the first corrected item is not accepted
+            "nothing_at": sorted(rate for rate, threshold in thresholds.items() if best <= threshold),
+            **found,
+        }
+
+    def finders(self, row: int, criterion: str) -> list[dict[str, Any]]:
+        """The known queries whose plain k nearest hold an item: its rank, and the ranks of their right answer.
+
+        Queries whose right answer ranks lower than the item come first, then those with the best ranks.
+        """
+        plain, after = self.rankings[PLAIN], self.rankings[criterion]
+        found = []
+        for query, place in (plain.positions[:, : self.k] == row).nonzero().tolist():
+            answers, rank = self.answers(query), place + 1
+            entry = {"query": query, "text": self.query_name(query), "page": f"/?query={query}", "rank": rank}
+            entry |= {"right": row in answers if answers else None, "answer": None, "displaced": False}
+            if answers and plain.answered is not None and after.answered is not None:
+                first, second = int(plain.answered[query]), int(after.answered[query])
+                entry["displaced"] = not 0 < first <= rank
+                if row not in answers:
+                    best = int(plain.positions[query, first - 1]) if first else answers[0]
+                    entry["answer"] = self.item(best) | {"plain_rank": first or None, "corrected_rank": second or None}
+            found.append(entry)
+        return sorted(found, key=lambda entry: (not entry["displaced"], entry["rank"]))
+
+    def hubness(self) -> list[dict[str, Any]]:
+        """Hubness and recalls of each ranking."""
+        named = {"skewness": "skew", "largest_hub": "largest_hub", "antihubs": "antihub_rate"}
+        return [
+            {"criterion": name, "recalls": one.recalls}
+            | {shown: one.hubness[f"{key}_{self.k}"] for shown, key in named.items()}
+            for name, one in self.rankings.items()
+        ]
 
 
 def terms_of_items(criteria: Mapping[str, Criterion]) -> dict[str, ItemBias]:

@@ -1,5 +1,6 @@
 """The contents that are served: a split of a model's data, files of vectors, or a collection in a database."""
 
+import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from vsehub.checks import existing, require
 from vsehub.data.sources import CaptionedImages
 from vsehub.evaluation.trained import DataModel
 from vsehub.evaluation.words import word_notes
+from vsehub.io.pictures import open_picture
 from vsehub.metrics.positives import Positives
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.rerank.inputs import Inputs
@@ -89,24 +91,14 @@ class Asker:
 
 def require_small(content: bytes) -> None:
     """Raise InputError unless the bytes are a picture of at most `MOST_PIXELS`; only the header is read."""
-    import io
-    import warnings
-
-    from PIL import Image
-
-    from vsehub.io.pictures import open_picture
-
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            with open_picture(io.BytesIO(content)) as file:
-                width, height = file.size
+        with open_picture(io.BytesIO(content)) as file:
+            pixels = file.width * file.height
     except Exception:  # Pillow's readers can raise almost anything for damaged files
-        width = height = 0
-    require(width > 0 and height > 0, "the picture cannot be read; send a JPEG, PNG or WebP file")
+        pixels = 0
     require(
-        width * height <= MOST_PIXELS,
-        f"the picture has {width:,} x {height:,} pixels; expected at most {MOST_PIXELS // 10**6} million",
+        0 < pixels <= MOST_PIXELS,
+        f"the picture cannot be read; send a JPEG, PNG or WebP file of at most {MOST_PIXELS // 10**6} million pixels",
     )
 
 

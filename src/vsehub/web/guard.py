@@ -1,7 +1,5 @@
 """Checks of every request's host, origin and size, and the headers of every answer."""
 
-import logging
-
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -14,13 +12,6 @@ HEADERS = {
     "referrer-policy": "same-origin",  # under "no-referrer" some requests of the own pages have "null" as their origin
     "cross-origin-resource-policy": "same-origin",
 }
-
-
-log = logging.getLogger(__name__)
-
-
-class _TooLarge(Exception):
-    pass
 
 
 class Guard:
@@ -36,58 +27,34 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request, as ASGI asks."""
-        if scope["type"] != "http":
-            await self._application(scope, receive, send)
-            return
-        began, refused, taken = False, False, 0
-        most = MOST_BYTES if scope["path"].endswith("/picture") else self._most
-        too_large = JSONResponse(
-            {"error": f"the request is larger than {most / 2**20:.2g} MB"}, 413, {"connection": "close"}
-        )
 
-        async def answering(message: Message) -> None:
-            nonlocal began
+        async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
-                began = True
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers[name] = value
+                MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
-        async def taking() -> Message:
-            nonlocal refused, taken
-            message = await receive()
-            taken += len(message.get("body", b""))
-            if taken > most:
-                refused = True
-                raise _TooLarge
-            return message
+        application, refused = self._application, self._refusal(scope) if scope["type"] == "http" else None
+        if refused is not None:
+            status, message = refused
+            application = JSONResponse({"error": message}, status, {"connection": "close"})
+        await application(scope, receive, answer)
 
-        async def answering_unless_refused(message: Message) -> None:
-            if not refused:
-                await answering(message)
-
+    def _refusal(self, scope: Scope) -> tuple[int, str] | None:
+        """Status and reason if the request is refused."""
         headers = Headers(scope=scope)
-        host, length = headers.get("host", ""), headers.get("content-length", "0")
+        host = headers.get("host", "")
         name = host.rpartition(":")[0] if ":" in host.rpartition("]")[2] else host
         if name.lower() not in self._hosts:
-            said = "this host name is not served; use the address that `vsehub serve` printed, or give host="
-            await JSONResponse({"error": said}, 421)(scope, receive, answering)
-            return
+            return 421, "this host name is not served; use the address that `vsehub serve` printed, or give host="
         origin, site = headers.get("origin", f"//{host}"), headers.get("sec-fetch-site", "none")
         # A link on another site may lead to a page; nothing else may come from there, as each question costs a search.
         link = scope["method"] == "GET" and not scope["query_string"] and headers.get("sec-fetch-dest") == "document"
         if origin.partition("//")[2].lower() != host.lower() or not (site in ("same-origin", "none") or link):
-            said = "a page of another site sent this request; open the address that `vsehub serve` printed"
-            await JSONResponse({"error": said}, 403)(scope, receive, answering)
-            return
+            return 403, "a page of another site sent this request; open the address that `vsehub serve` printed"
+        most = MOST_BYTES if scope["path"].endswith("/picture") else self._most
+        length = headers.get("content-length", "0")
+        if "transfer-encoding" in headers:
+            return 411, "the request does not say its length; send Content-Length"
         if not length.isdecimal() or int(length) > most:
-            await too_large(scope, receive, answering)
-            return
-        try:
-            await self._application(scope, taking, answering_unless_refused)
-        except Exception:  # the answer, if any, was sent already
-            if not refused:
-                log.exception("a request failed: %s", scope["path"])
-        if refused and not began:
-            await too_large(scope, receive, answering)
+            return 413, f"the request is larger than {most / 2**20:.2g} MB"
+        return None

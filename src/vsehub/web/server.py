@@ -1,10 +1,6 @@
 """The server: a socket that is bound before anything is loaded, and uvicorn on it until an interrupt."""
 
-import signal
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
 
 import uvicorn
 
@@ -24,10 +20,10 @@ def listening(host: str, port: int) -> socket.socket:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind((host, port))
         taken.listen(2048)  # from here on no other program can take the port
-    except OSError as error:
+    except (OSError, OverflowError) as error:
         raise InputError(
-            f"nothing can be served at {host}:{port} ({error.strerror or error}); give another port=, or port=0 for a "
-            "free one"
+            f"nothing can be served at {host}:{port} ({getattr(error, 'strerror', None) or error}); give another "
+            "port=, or port=0 for a free one"
         ) from error
     return taken
 
@@ -44,25 +40,8 @@ def hosts_of(host: str) -> frozenset[str]:
     return frozenset({"127.0.0.1", "localhost", "[::1]", host.lower(), f"[{host.lower()}]"})
 
 
-class _Server(uvicorn.Server):
-    """A server that ends at a signal without raising it again, since an interrupt is the usual end."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        def end(number: int, frame: FrameType | None) -> None:
-            self.force_exit = self.should_exit
-            self.should_exit = True
-
-        before = {one: signal.signal(one, end) for one in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for one, handler in before.items():
-                signal.signal(one, handler)
-
-
-def run(application: Guard, taken: socket.socket, ready: Callable[[], None]) -> None:
-    """Serve until SIGINT or SIGTERM. ready: called when requests are answered."""
+def run(application: Guard, taken: socket.socket) -> None:
+    """Serve until SIGINT or SIGTERM, which uvicorn raises again when it has ended."""
     config = uvicorn.Config(
         application,
         log_level="warning",
@@ -74,5 +53,4 @@ def run(application: Guard, taken: socket.socket, ready: Callable[[], None]) -> 
         lifespan="off",
         ws="none",
     )
-    ready()
-    _Server(config).run(sockets=[taken])
+    uvicorn.Server(config).run(sockets=[taken])
