@@ -1,6 +1,8 @@
 """Splits of a data set: their names, the files that are given for each, and shares drawn by seed."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from vsehub.checks import require, whole_seed
@@ -13,16 +15,13 @@ _WORDS = {
     "test": ("test", "testing"),
 }
 _SPLIT_OF = {word: split for split, words in _WORDS.items() for word in words}
+SPLIT_WORDS = ", ".join(_SPLIT_OF)
 
 
-def split_named(word: object) -> str | None:
-    """ "train", "val" or "test" for a word that a table or a folder uses for it ("validation"), else None."""
-    return _SPLIT_OF.get(str(word).strip().lower())
-
-
-def split_words() -> str:
-    """The words that `split_named` knows, for messages."""
-    return ", ".join(_SPLIT_OF)
+@cache
+def split_named(word: Hashable) -> str | None:
+    """ "train", "val" or "test" for a word that a table or a folder uses for it ("validation"), else the word."""
+    return None if word is None else _SPLIT_OF.get(str(word).strip().lower(), str(word))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from vsehub.checks import InputError, existing, require
 from vsehub.data.photos.settings import PhotoColumns, PictureSettings
 from vsehub.data.photos.source import Listed, ListedPhotos
 from vsehub.data.photos.table import flat
+from vsehub.data.sources import SPLITS
 from vsehub.data.splits import SplitDraw, split_named
 from vsehub.extras import package
 from vsehub.io.arrays import shortened
@@ -78,7 +79,7 @@ class HuggingFace(ListedPhotos):
                 )
             whole = len(parts) == 1 or self._columns.split is None
             for part, rows in parts.items():
-                if whole or split_named(part) is not None:
+                if whole or split_named(part) in SPLITS:
                     yield from self._rows_of(None if whole else part, rows)
         except InputError:
             raise

@@ -20,7 +20,7 @@ from vsehub.components import Component
 from vsehub.data.photos.pictures import THREADS, PictureFile, Pictures, inspect
 from vsehub.data.photos.settings import PictureSettings
 from vsehub.data.sources import SPLITS, CaptionedImages
-from vsehub.data.splits import SplitDraw, split_named, split_words
+from vsehub.data.splits import SPLIT_WORDS, SplitDraw, split_named
 from vsehub.io.files import cache_folder, read_object, write_text
 from vsehub.io.progress import bar
 from vsehub.io.rows import listed
@@ -118,20 +118,22 @@ class ListedPhotos(Component):
         """All pictures that have captions, with their splits."""
         merged: dict[PictureFile, Listed] = {}
         for row in self.read_listing():
-            split = None if row.split is None else split_named(row.split) or str(row.split)
-            entry = merged.get(row.file) or merged.setdefault(row.file, row._replace(captions=[], split=split))
-            if entry.split != split:
+            entry, split = merged.get(row.file), split_named(row.split)
+            if entry is None:
+                merged[row.file] = row._replace(split=split)
+            elif entry.split != split:
                 fail(f"{self.place}: {row.name} is in two splits, {entry.split} and {split}")
-            entry.captions.extend(self._texts(row))
-        rows = [row for row in merged.values() if row.captions]
-        if len(rows) < len(merged):
-            bare = [row.name for row in merged.values() if not row.captions]
+            else:
+                entry.captions.extend(row.captions)
+        rows = [row._replace(captions=self._texts(row)) for row in merged.values()]
+        bare, rows = [row.name for row in rows if not row.captions], [row for row in rows if row.captions]
+        if bare:
             log.warning("%s: %s pictures without captions are left out: %s", self.place, f"{len(bare):,}", listed(bare))
         if len({row.name for row in rows}) < len(rows):
             rows = [row._replace(name=f"{n}/{row.name}") for n, row in enumerate(rows)]
         splits = {row.split for row in rows}
         unknown = sorted(splits - {*SPLITS, None})
-        require(not unknown, f"{self.place} has the splits {listed([*map(repr, unknown)])}; known are {split_words()}")
+        require(not unknown, f"{self.place} has the splits {listed([*map(repr, unknown)])}; known are {SPLIT_WORDS}")
         require(None not in splits or len(splits) == 1, f"{self.place}: some pictures have a split, others have none")
         if None in splits:
             drawn = draw_splits(len(rows), self._draw, str(self.place)).tolist()
@@ -140,15 +142,14 @@ class ListedPhotos(Component):
         return rows
 
     def _texts(self, row: Listed) -> list[str]:
-        """The captions of a row, each as one line, without empty ones."""
-        captions = [text for text in row.captions if text is not None]
+        """The captions of a picture, each as one line, without empty ones."""
         try:
-            "".join([row.name, *captions]).encode()  # json can escape half of a surrogate pair
-        except (TypeError, UnicodeEncodeError) as error:
+            texts = [" ".join(text.split()) for text in row.captions if text is not None]
+            "".join([row.name, *texts]).encode()  # json can escape half of a surrogate pair
+        except (AttributeError, UnicodeEncodeError) as error:
             raise InputError(f"{self.place}: {row.name!r}: a name or caption is no text: {error}") from error
-        if "\n" in row.name or "\r" in row.name:
-            fail(f"{self.place}: the name {row.name!r} has a line break")
-        return [" ".join(text.split()) for text in captions if text.strip()]
+        require("\n" not in row.name and "\r" not in row.name, f"{self.place}: the name {row.name!r} has a line break")
+        return [text for text in texts if text]
 
 
 def pairs_of(captions: Sequence[Sequence[str]], shared: bool) -> tuple[list[str], np.ndarray]:

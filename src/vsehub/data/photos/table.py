@@ -54,6 +54,8 @@ class Table(ListedPhotos):
 
         @cache
         def located(path: str) -> tuple[str, str]:
+            if not isinstance(path, str) or not path.strip():
+                fail(f"{self.place}: {path!r} is no path of a picture")
             name = os.path.normpath(path)
             file = os.path.join(self.images, name)
             require(
@@ -64,10 +66,8 @@ class Table(ListedPhotos):
             )
             return file, name
 
-        captions = (entries[name] for name in columns.captions)
-        for path, word, *texts in zip(entries[columns.image], words, *captions, strict=True):
-            if not isinstance(path, str) or not path.strip():
-                fail(f"{self.place}: {path!r} is no path of a picture")
+        captions = zip(*(entries[name] for name in columns.captions), strict=True)
+        for path, texts, word in zip(entries[columns.image], captions, words, strict=True):
             yield Listed(*located(path), flat(texts), word)
 
 
