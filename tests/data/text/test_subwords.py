@@ -60,12 +60,12 @@ def test_json_round_trip_and_fingerprint(model):
 
 
 def test_refusals(monkeypatch, tmp_path):
-    with pytest.raises(InputError, match="the subwords cannot be read"):
+    with pytest.raises(InputError, match="subwords"):
         Subwords.from_json('{"model": 1}')
-    with pytest.raises(InputError, match="no special tokens around a caption"):
+    with pytest.raises(InputError, match="special tokens"):
         Subwords(Tokenizer(models.WordLevel({"a": 0}, unk_token="a")))
     for absent in (str(tmp_path / "absent"), "nobody/no-model", str(tmp_path)):
-        with pytest.raises(InputError, match=r"no tokenizer of .* is found: it is neither a folder"):
+        with pytest.raises(InputError, match=r"loader\.tokenizer"):
             Subwords.of_model(absent)
     text = Subwords(tiny_tokenizer()).to_json()
     for name, call in {"transformers": Subwords.of_model, "tokenizers": Subwords.from_json}.items():

@@ -5,7 +5,6 @@ import pytest
 import torch
 from looped import looped
 
-from vsehub.checks import InputError
 from vsehub.data.text.tokens import TokenTable
 from vsehub.data.text.vocabulary import Vocabulary
 
@@ -41,11 +40,6 @@ def test_table_is_flat(vocabulary):
         with pytest.raises(IndexError):
             table.batch(np.array([0, bad]))
     assert len(TokenTable.build(vocabulary, [])) == 0
-
-
-def test_max_words_must_leave_a_word(vocabulary):
-    with pytest.raises(InputError, match="max_words is 0"):
-        TokenTable.build(vocabulary, CAPTIONS, max_words=0)
 
 
 def test_tokenising_is_fast(vocabulary):

@@ -2,7 +2,7 @@ import pytest
 from looped import looped
 
 from vsehub.checks import InputError
-from vsehub.data.text.vocabulary import SPECIALS, Vocabulary, tokenize
+from vsehub.data.text.vocabulary import SPECIALS, Vocabulary, restored, stored, tokenize
 
 
 @looped(
@@ -28,35 +28,13 @@ def test_words_are_numbered_by_count_then_alphabet():
     assert len(vocabulary) == 7
     assert vocabulary.encode("Z, unseen a!") == [1, 6, 3, 4, 2]
     assert vocabulary.encode("") == [1, 2]
-
-
-def test_json_round_trip_and_fingerprint():
-    vocabulary = Vocabulary.build(["é b", "b"], min_count=1)
-    again = Vocabulary.from_json(vocabulary.to_json())
-    assert again.words == vocabulary.words
-    assert again.fingerprint() == vocabulary.fingerprint()
-    assert Vocabulary([*SPECIALS, "é", "b"]).fingerprint() != vocabulary.fingerprint()
-
-
-@looped(
-    ("text", "message"),
-    [
-        ("{", "not JSON"),
-        ('{"a": 1}', "a dict came"),
-        ('["a", "b"]', "begins with <pad> <start> <end> <unk>"),
-        ('["<pad>", "<start>", "<end>", "<unk>", ["x"]]', "entry 4"),
-        ('["<pad>", "<start>", "<end>", "<unk>", "x", "x"]', "'x' more than once"),
-    ],
-)
-def test_bad_json(text, message):
-    with pytest.raises(InputError, match=message):
-        Vocabulary.from_json(text)
-
-
-def test_build_refuses_captions_without_frequent_words():
-    with pytest.raises(InputError, match="none of the 2 words in the captions is seen 4 times"):
+    assert restored(stored(vocabulary)).fingerprint() == vocabulary.fingerprint()
+    assert Vocabulary([*SPECIALS, "b", "a", "z"]).fingerprint() != vocabulary.fingerprint()
+    with pytest.raises(InputError, match="min_count"):
         Vocabulary.build(["a b", "a b", "a"])
-    with pytest.raises(InputError, match="captions is one string"):
-        Vocabulary.build("a b")
-    with pytest.raises(InputError, match="min_count is 0"):
-        Vocabulary.build(["a"], min_count=0)
+
+
+@looped("value", [{"a": 1}, "words", ["a", "b"], [*SPECIALS, ["x"]], [*SPECIALS, ""], [*SPECIALS, "x", "x"], 7])
+def test_words_of_a_strangers_checkpoint(value):
+    with pytest.raises(InputError, match="vocabulary"):
+        restored(value)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from vsehub.checks import require
 from vsehub.data.sources import ArrayLike
 from vsehub.data.text.vocabulary import PAD, Words
 from vsehub.io.progress import bar
@@ -26,7 +25,6 @@ class TokenTable:
     @classmethod
     def build(cls, vocabulary: Words, captions: Sequence[str], max_words: int | None = None) -> "TokenTable":
         """The table of `captions`, each cut to its first `max_words` words (None: all)."""
-        require(max_words is None or max_words >= 1, f"max_words is {max_words!r}; expected None or a number from 1 up")
         tokens = array("i")
         offsets = array("q", [0])
         for numbers in bar("tokenising", vocabulary.encode_all(captions, max_words), len(captions), unit=" captions"):

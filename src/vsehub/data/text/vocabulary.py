@@ -1,13 +1,12 @@
 """The words or subwords known to a model, and their numbers."""
 
 import hashlib
-import json
 import logging
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,8 @@ log = logging.getLogger(__name__)
 
 SPECIALS = ("<pad>", "<start>", "<end>", "<unk>")
 PAD, START, END, UNKNOWN = range(4)
+# The cleaning of captions by open_clip's tokenizers: CLIP's own, and those named in its configurations.
+CLEANINGS = ("clip", "lower", "whitespace", "canonicalize")
 _CHUNK = 4096  # captions at a time: enough for the threads of tokenizers, with little memory
 
 
@@ -55,19 +56,15 @@ class Vocabulary:
     """
 
     def __init__(self, words: list[str]):
-        require(isinstance(words, list), f"a vocabulary is a list of words; a {type(words).__name__} came")
         require(
-            tuple(words[:4]) == SPECIALS,
-            f"a vocabulary begins with {' '.join(SPECIALS)}; this one begins with {words[:4]!r}. "
-            "Give the list that Vocabulary.words or Vocabulary.to_json wrote",
+            isinstance(words, list)
+            and tuple(words[:4]) == SPECIALS
+            and all(isinstance(word, str) and word for word in words)
+            and len(set(words)) == len(words),
+            f"a vocabulary is a list of different words that begins with {' '.join(SPECIALS)}; {words!r:.200} came",
         )
-        for number, word in enumerate(words):
-            require(isinstance(word, str) and word != "", f"entry {number} of the vocabulary is {word!r}, not a word")
         self.words = list(words)
         self._numbers = {word: number for number, word in enumerate(words)}
-        if len(self._numbers) < len(words):
-            twice = next(word for word, count in Counter(words).items() if count > 1)
-            raise InputError(f"the vocabulary holds {twice!r} more than once; each word has one number")
 
     @classmethod
     def build(cls, captions: Iterable[str], min_count: int = 4) -> "Vocabulary":
@@ -75,8 +72,6 @@ class Vocabulary:
 
         The most frequent word comes first, equally frequent ones in alphabetical order. Raises InputError if empty.
         """
-        require(min_count >= 1, f"min_count is {min_count!r}; expected a whole number from 1 up")
-        require(not isinstance(captions, str), "captions is one string; expected a list of them")
         counts: Counter[str] = Counter()
         for caption in captions:
             counts.update(tokenize(caption))
@@ -103,21 +98,6 @@ class Vocabulary:
     def encode_all(self, captions: Iterable[str], max_words: int | None = None) -> Iterator[list[int]]:
         """The result of `encode` for each caption."""
         return (self.encode(caption, max_words) for caption in captions)
-
-    def to_json(self) -> str:
-        """The words as a JSON list, which `from_json` reads."""
-        return json.dumps(self.words, ensure_ascii=False)
-
-    @classmethod
-    def from_json(cls, text: str) -> "Vocabulary":
-        """The vocabulary that `to_json` wrote. Raises InputError if the text is anything else."""
-        try:
-            words = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise InputError(
-                f"the vocabulary is not JSON: {error}. Give the text that Vocabulary.to_json wrote"
-            ) from error
-        return cls(words)
 
     def fingerprint(self) -> str:
         """A short hash of the words and their order: equal for vocabularies with the same numbers."""
@@ -147,7 +127,7 @@ class Subwords:
             most is None or (type(most) is int and most > own),
             f"the subwords' limit is {most!r}; expected a number above {own}, that of the special tokens",
         )
-        require(clean is None or isinstance(clean, str), f"the subwords' cleaning is {clean!r}; expected a name")
+        one_of("the subwords' cleaning", clean, (None, *CLEANINGS))
         self.most, self.clean = most, clean
         self._cleaned = None if clean is None else cleaning(clean)
 
@@ -161,16 +141,13 @@ class Subwords:
         regular_members(Path(model))
         try:
             found = tokenizers.from_pretrained(model, local_files_only=True, trust_remote_code=False)
-        except (OSError, ValueError, KeyError) as error:
+            text = found.backend_tokenizer.to_str()
+        except (OSError, ValueError, KeyError, AttributeError) as error:
             raise InputError(
-                f"loader.tokenizer: no tokenizer of {model!r} is found: it is neither a folder with one nor in the "
-                f"cache of transformers; give a folder, or get it once with: hf download {model}"
+                f"loader.tokenizer: {model!r} is neither a folder with a fast tokenizer (tokenizer.json) nor in the "
+                f"cache of transformers; give a folder, or get it once with: hf download {model} ({error})"
             ) from error
-        require(
-            getattr(found, "backend_tokenizer", None) is not None,
-            f"loader.tokenizer: {model!r} has no fast tokenizer (tokenizer.json); choose another model",
-        )
-        return cls.from_json(found.backend_tokenizer.to_str())
+        return cls.from_json(text)
 
     def __len__(self) -> int:
         return self._tokenizer.get_vocab_size()
@@ -232,34 +209,17 @@ def clip_pattern() -> str:
     return str(SimpleTokenizer().pat.pattern)
 
 
-def _clip_words() -> Callable[[str], str]:
-    """The first steps of CLIP's own tokenizer: clean a caption, and split it into words."""
-    import regex
-
-    clean, words = _open_clip_cleaning("lower"), regex.compile(clip_pattern(), regex.IGNORECASE)
-    return lambda caption: " ".join(words.findall(clean(caption)))
-
-
-def _open_clip_cleaning(name: str) -> Callable[[str], str]:
-    from open_clip.tokenizer import get_clean_fn
-
-    found: Callable[[str], str] = get_clean_fn(name)
-    return found
-
-
-# The cleaning of captions by open_clip's tokenizers: CLIP's own, and those named in its configurations.
-CLEANINGS: dict[str, Callable[[], Callable[[str], str]]] = {
-    "clip": _clip_words,
-    **{name: partial(_open_clip_cleaning, name) for name in ("lower", "whitespace", "canonicalize")},
-}
-
-
 @cache
 def cleaning(name: str) -> Callable[[str], str]:
-    """Caption -> caption. Raises InputError for an unknown name, or if open_clip is missing."""
-    one_of("the subwords' cleaning", name, tuple(CLEANINGS))
-    package("the model's tokenizer", "open_clip", "open_clip")
-    return CLEANINGS[name]()
+    """Caption -> caption; "clip" also splits it into words, as CLIP's own tokenizer does first."""
+    tokenizer = package("the model's tokenizer", "open_clip", "open_clip").tokenizer
+    if name != "clip":
+        return tokenizer.get_clean_fn(name)
+
+    import regex
+
+    clean, words = tokenizer.get_clean_fn("lower"), regex.compile(clip_pattern(), regex.IGNORECASE)
+    return lambda caption: " ".join(words.findall(clean(caption)))
 
 
 Words = Vocabulary | Subwords
@@ -280,12 +240,10 @@ def restored(value: Any) -> Words | None:
     """The vocabulary or subwords from the values that `stored` made. Raises InputError for other values."""
     if value is None:
         return None
-    if isinstance(value, dict):
-        require(
-            {"subwords"} <= value.keys() <= {"subwords", "most", "clean"} and isinstance(value["subwords"], str),
-            f"a vocabulary with the keys {', '.join(map(str, value))} came; expected subwords, a text",
-        )
-        return Subwords.from_json(value["subwords"], value.get("most"), value.get("clean"))
-    sound = isinstance(value, list) and all(isinstance(word, str) for word in value)
-    require(sound, f"a vocabulary that is a {type(value).__name__} came; expected a list of words")
-    return Vocabulary(value)
+    if not isinstance(value, dict):
+        return Vocabulary(value)
+    require(
+        {"subwords"} <= value.keys() <= {"subwords", "most", "clean"},
+        f"a vocabulary with the keys {', '.join(map(str, value))} came; expected subwords, most and clean",
+    )
+    return Subwords.from_json(value["subwords"], value.get("most"), value.get("clean"))
