@@ -13,7 +13,7 @@ from vsehub.checks import boolean, require
 from vsehub.data.truth import distinct_ids
 from vsehub.data.vectors.files import fetch, shards
 from vsehub.data.vectors.paths import Stamps, require_vectors, split_path, stamps, suffix_of
-from vsehub.data.vectors.readers import Shards, matrix_dtype, read_file, read_metadata, read_shards
+from vsehub.data.vectors.readers import Shards, matrix_dtype, read_file, read_metadata
 from vsehub.io.address import Address, is_uri
 from vsehub.io.progress import byte_bar
 from vsehub.io.rows import RowErrors, UnusableRows
@@ -138,8 +138,13 @@ def open_vectors(
     addresses, described, key = shards(name, where, key) if folder else ([where], [], key)
     local = [fetch(name, one) if is_uri(one) else Path(one) for one in (*addresses, *described)]
     taken, paths, metadata = stamps(local), local[: len(addresses)], local[len(addresses) :]
-    source, ids = read_shards(paths, key) if folder else read_file(paths[0], key)
-    counts = source.counts if isinstance(source, Shards) else [len(source)]
+    source: Shards | np.ndarray | Tensor
+    if folder:
+        source = Shards(paths, key)
+        ids, counts = source.ids or None, source.counts
+    else:
+        source, ids = read_file(paths[0], key)
+        counts = [len(source)]
     ids, labels = read_metadata(metadata, counts) if metadata else (ids, None)
     inside = "" if key is None else f"::{key}"
     places = [one if is_uri(one) else str(Path(one).absolute()) for one in addresses]

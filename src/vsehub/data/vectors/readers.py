@@ -4,6 +4,7 @@ import json
 import logging
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -108,8 +109,10 @@ def _read_delimited(path: Path, key: str | None) -> Read:
     from pyarrow import csv
 
     delimiter, names = header(path)
-    numbered = [one for one in names if one != "id"] == [str(number) for number in range(len(names) - ("id" in names))]
-    bare = not numbered and all(map(_is_number, names))
+    columns, bare = [name for name in names if name != "id"], False
+    if columns != [str(number) for number in range(len(columns))]:  # a header of pandas
+        with suppress(ValueError):
+            bare = np.array(names, float).size > 0
     require(key is None and "" not in names, f"{path}: expected columns of numbers, each with a name, and of ids, id")
     names = [str(number) for number in range(len(names))] if bare else names
     kinds = {name: pa.string() if name == "id" else pa.float32() for name in names}
@@ -121,14 +124,6 @@ def _read_delimited(path: Path, key: str | None) -> Read:
         convert_options=csv.ConvertOptions(column_types=kinds, null_values=[]),
     )
     return _of_columns(path, table)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _read_jsonl(path: Path, key: str | None) -> Read:
@@ -161,10 +156,14 @@ def _vectors(schema: "pa.Schema") -> list[str]:
     """The columns of lists of numbers."""
     import pyarrow as pa
 
-    kinds = {field.name: getattr(field.type, "storage_type", field.type) for field in schema}
     tests = pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list
-    lists = {name: kind.value_type for name, kind in kinds.items() if any(test(kind) for test in tests)}
-    return [name for name, kind in lists.items() if pa.types.is_floating(kind) or pa.types.is_integer(kind)]
+    kinds = {field.name: getattr(field.type, "storage_type", field.type) for field in schema}
+    return [
+        name
+        for name, kind in kinds.items()
+        if any(test(kind) for test in tests)
+        and (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type))
+    ]
 
 
 def _of_lists(path: Path, table: "pa.Table", key: str | None) -> tuple[np.ndarray, list[str] | None]:
@@ -216,26 +215,32 @@ _READERS: dict[str, Callable[[Path, str | None], Read]] = {
 
 
 class Shards:
-    """Matrices (n_i, D) of one type as one matrix (n, D).
+    """Files of matrices (n_i, D) of one type as one matrix (n, D), with the ids of all rows.
 
-    `.npy` files are mapped only while they are read: a map takes one of the process's file handles.
+    key: the column of `.parquet` files. `.npy` files are mapped only while they are read: a map takes one of the
+    process's file handles. Raises InputError naming a file whose rows are not like those before.
     """
 
-    def __init__(self) -> None:
+    shape: tuple[int, int]
+    dtype: np.dtype
+
+    def __init__(self, paths: Sequence[Path], key: str | None):
         self._parts: list[tuple[Path, np.ndarray | None]] = []
         self.counts: list[int] = []
-        self.shape, self.dtype = (0, 0), np.dtype(np.float32)
-
-    def add(self, path: Path, array: np.ndarray) -> None:
-        """Add the rows (n_i, D) of a file. Raises InputError if they are not like those before."""
-        (count, dim), dtype = array.shape, array.dtype.newbyteorder("=")
-        require(
-            not self.counts or (dim, dtype) == (self.shape[1], self.dtype),
-            f"{path} holds rows of {dim} {dtype}, the files before it of {self.shape[1]} {self.dtype}",
-        )
-        self._parts.append((path, None if isinstance(array, np.memmap) else array))
-        self.counts.append(count)
-        self.shape, self.dtype = (self.shape[0] + count, dim), dtype
+        self.ids: list[str] = []
+        for path in paths:
+            array, ids = read_file(path, key)
+            matrix_dtype(str(path), array)
+            assert isinstance(array, np.ndarray)  # of .npy or .parquet
+            dim, dtype = array.shape[1], array.dtype.newbyteorder("=")
+            require(
+                not self.counts or (dim, dtype) == (self.shape[1], self.dtype),
+                f"{path} holds rows of {dim} {dtype}, unlike the files before it",
+            )
+            self._parts.append((path, None if isinstance(array, np.memmap) else array))
+            self.counts.append(len(array))
+            self.ids += ids or []
+            self.shape, self.dtype = (sum(self.counts), dim), dtype
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -253,18 +258,6 @@ class Shards:
                 array = np.load(path, mmap_mode="r", allow_pickle=False) if array is None else array
                 found[mine] = array[rows[mine] - (ends[number] - self.counts[number])]
         return found
-
-
-def read_shards(paths: Sequence[Path], key: str | None) -> tuple[Shards, list[str] | None]:
-    """The rows of files in their order, and the ids of all rows. key: the column of `.parquet` files."""
-    shards, ids = Shards(), list[str]()
-    for path in paths:
-        array, own = read_file(path, key)
-        matrix_dtype(str(path), array)
-        assert isinstance(array, np.ndarray)  # of .npy or .parquet
-        shards.add(path, array)
-        ids += own or []
-    return shards, ids or None
 
 
 def read_metadata(paths: Sequence[Path], rows: Sequence[int]) -> tuple[list[str] | None, list[str] | None]:
