@@ -69,8 +69,8 @@ def test_rows_repeated_five_times_are_seen_once(tmp_path, shape, ids, monkeypatc
 
 def test_a_broken_repetition_is_damage(tmp_path):
     ims = features(200).repeat(5, axis=0)
-    ims[5 * 100 + 3] += 1  # not among the 64 images of the sample
-    assert "differ for images i = 100. The file is damaged" in refused(write(tmp_path, ims, 1000))
+    ims[5 * 100 + 3] += 1
+    assert "i = 100" in refused(write(tmp_path, ims, 1000))
 
 
 def test_names_splits_and_prefixes(tmp_path):
@@ -81,46 +81,48 @@ def test_names_splits_and_prefixes(tmp_path):
     assert source.load("test").names is None
     write(tmp_path / "coco_precomp", features(2), 10, prefix="testall", ids=range(10))
     assert source.load("test").names is None, "ids of captions are no image names"
-    with pytest.raises(InputError, match="split is 'dev'; choose one of 'train', 'val', 'test'"):
+    with pytest.raises(InputError, match="'dev'"):
         source.load("dev")
 
 
-@pytest.mark.parametrize("captions", [b"one\r\ntwo\r\n", b"one\ntwo", b"\xef\xbb\xbfone\r\ntwo"])
-def test_line_ends(tmp_path, captions):
-    assert Precomp(write(tmp_path, features(2), captions)).load("train").captions == ["one", "two"]
+ODD = ["a\u2028b", "a\x0bb\x85", "a\rb", " a "]
 
 
-def test_only_newlines_end_lines(tmp_path):
-    lines = ["a\u2028b", "a\x0bb\x85", "a\rb", " a "]
-    assert Precomp(write(tmp_path, features(2), lines)).load("train").captions == lines
+@pytest.mark.parametrize(
+    ("captions", "lines"),
+    [(one, ["one", "two"]) for one in (b"one\r\ntwo\r\n", b"one\ntwo", b"\xef\xbb\xbfone\r\ntwo")] + [(ODD, ODD)],
+)
+def test_only_newlines_end_lines(tmp_path, captions, lines):
+    assert Precomp(write(tmp_path, features(2), captions)).load("train").captions == lines
 
 
-@pytest.mark.parametrize(("rows", "captions"), [(6, 29), (6, 5), (30, 6), (25, 30)])
-def test_numbers_that_do_not_match(tmp_path, rows, captions):
-    message = refused(write(tmp_path, features(rows), captions))
-    assert f"train_ims.npy has {rows} rows but " in message
-    assert f"train_caps.txt has {captions} captions; expected the same whole number" in message
-
-
-def test_ids_that_do_not_match(tmp_path):
-    assert "train_ids.txt has 3 lines; expected 2, one per image, or 10" in refused(
-        write(tmp_path, features(2), 10, ids=range(3))
-    )
+@pytest.mark.parametrize(
+    ("rows", "captions", "ids", "named"),
+    [
+        *(
+            (rows, captions, None, f"{rows} rows .* {captions} captions")
+            for rows, captions in ((6, 29), (6, 5), (30, 6))
+        ),
+        (2, 10, range(3), r"train_ids\.txt"),
+        (2, b"one\n\nthree\n \n", None, r"train_caps\.txt:2"),
+        (2, b"one\ntwo\n\n", None, r"train_caps\.txt:3"),
+        (2, b"", None, r"train_caps\.txt"),
+        (2, b"one\ncaf\xe9 x\n", None, r"train_caps\.txt:2"),
+    ],
+)
+def test_files_that_do_not_fit(tmp_path, rows, captions, ids, named):
+    assert re.search(named, refused(write(tmp_path, features(rows), captions, ids=ids)))
 
 
 def test_missing_files(tmp_path):
-    with pytest.raises(InputError, match=r"no such file or folder: .*absent. Put .*train_ims.npy .*train_caps.txt"):
-        Precomp(tmp_path / "absent")
-    assert "features there: of no split" in refused(tmp_path)
     write(tmp_path, features(2), 10)
     write(tmp_path, features(2), 10, prefix="testall")
-    message = refused(tmp_path, "test")
-    assert f"the split 'test' has no file {tmp_path / 'test_ims.npy'}; features there: testall, train" in message
-    assert message.endswith("or name another prefix, as in data.test=testall")
+    assert re.search(r"data\.test: .*test_ims\.npy.* testall, train", refused(tmp_path, "test"))
     (tmp_path / "train_caps.txt").unlink()
-    assert f"has no file {tmp_path / 'train_caps.txt'}" in refused(tmp_path)
-    with pytest.raises(InputError, match="is a file; give a folder"):
-        Precomp(tmp_path / "train_ims.npy")
+    assert "train_caps.txt" in refused(tmp_path)
+    for name in ("absent", "train_ims.npy"):
+        with pytest.raises(InputError, match=f"root: .*{name}"):
+            Precomp(tmp_path / name)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
@@ -129,9 +131,7 @@ def test_bad_rows_are_numbered_and_counted(tmp_path, dtype, monkeypatch):
     ims = features(100, 3, 2, dtype=dtype)
     ims[7, 1, 1], ims[50, 0, 0], ims[[1, 2, 3, 5, 8, 13, 99]] = np.nan, -np.inf, -0.0
     ims[20, 0] = 0
-    message = refused(write(tmp_path, ims, 500))
-    assert "of 100 feature rows, counted from 0: row 7 holds NaN; row 50 holds infinite values; " in message
-    assert "; rows 1, 2, 3, 5, 8, ... (7 in all) hold only zeros. Extract" in message
+    assert re.search(r"row 7 .*row 50 .*1, 2, 3, 5, 8, \.\.\. \(7", refused(write(tmp_path, ims, 500)))
 
 
 def test_a_zero_region_and_extreme_numbers_are_fine(tmp_path):
@@ -142,49 +142,28 @@ def test_a_zero_region_and_extreme_numbers_are_fine(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("captions", "message"),
+    "content",
     [
-        (b"one\n\nthree\n \n", r"train_caps.txt:2: the line is empty \(2 such of 4 lines\)"),
-        (b"one\ntwo\n\n", "train_caps.txt:3: the line is empty"),
-        (b"", "train_caps.txt is empty; expected one caption per line"),
-        (b"one\ncaf\xe9 x\n", r"train_caps.txt:2: byte 0xe9 at place 4 of the line is not UTF-8. .*iconv"),
+        np.ones((2, 3), np.int64),
+        np.ones((2, 3)),
+        np.ones((2, 3), ">f4"),
+        np.array([[1.0], None], object),
+        np.ones(10, np.float32),
+        np.ones((0, 4), np.float32),
+        *(keep for keep in (0, 4, 60, 150)),
+        b"version https://git-lfs.github.com/spec/v1\n",
+        b"PK\x03\x04",
+        "npz",
     ],
 )
-def test_bad_captions(tmp_path, captions, message):
-    assert re.search(message, refused(write(tmp_path, features(2), captions)))
-
-
-@pytest.mark.parametrize(
-    ("ims", "message"),
-    [
-        (np.ones((2, 3), np.int64), r"holds int64 \(<i8\) numbers; expected float16 or float32"),
-        (np.ones((2, 3)), r"holds float64 .*astype\('float32'\)"),
-        (np.ones((2, 3), ">f4"), r"holds float32 \(>f4\) numbers; .*byte order"),
-        (np.array([[1.0], None], object), "cannot be read as features .*Python objects"),
-        (np.ones(10, np.float32), r"has shape \(10,\); expected \(rows, dim\) or"),
-        (np.ones((0, 4), np.float32), r"cannot be read as features|has shape \(0, 4\)"),
-    ],
-)
-def test_bad_arrays(tmp_path, ims, message):
-    assert re.search(message, refused(write(tmp_path, ims, 10)))
-
-
-@pytest.mark.parametrize("keep", [0, 4, 60, 150])
-def test_a_file_cut_short(tmp_path, keep):
-    path = write(tmp_path, features(2), 10) / "train_ims.npy"
-    path.write_bytes(path.read_bytes()[:keep])
-    assert "train_ims.npy cannot be read as features (numpy says: " in refused(tmp_path)
-
-
-def test_no_npy_files(tmp_path):
-    path = write(tmp_path, features(2), 10) / "train_ims.npy"
-    path.write_text("version https://git-lfs.github.com/spec/v1\n")
-    assert "cannot be read as features" in refused(tmp_path)
-    path.write_bytes(b"PK\x03\x04")
-    assert "cannot be read as features" in refused(tmp_path)
-    with path.open("wb") as handle:
-        np.savez(handle, features(2))
-    assert "is an archive of arrays" in refused(tmp_path)
+def test_bad_features(tmp_path, content):
+    path = write(tmp_path, content if isinstance(content, np.ndarray) else features(2), 10) / "train_ims.npy"
+    if isinstance(content, int | bytes):
+        path.write_bytes(path.read_bytes()[:content] if isinstance(content, int) else content)
+    elif isinstance(content, str):
+        with path.open("wb") as handle:
+            np.savez(handle, features(2))
+    assert "train_ims.npy" in refused(tmp_path)
 
 
 @pytest.mark.skipif(not FLICKR8K.is_dir(), reason="the real features are not here: ../shared/data/flickr8k")
