@@ -155,7 +155,7 @@ def test_a_table_split_by_shares(folder):
     sizes = {name: len(one.load(name).pairs) for name, one in split.items()}
     assert sizes == {"val": 1, "test": 2}
     assert split["val"].name == folder.name
-    with pytest.raises(InputError, match=r"there is no split 'val'; there are: train, test. Give data.draw.val=SHARE"):
+    with pytest.raises(InputError, match=r"'val'.* train, test"):
         source(folder, pairs=folder / "all.csv", draw=SplitDraw(0.0, 0.3)).load("val")
 
 
@@ -169,10 +169,7 @@ def test_shared_sides_are_counted(folder, caplog):
     table(folder / "test.csv", [(3, 8), (5, 0), (5, 7), (6, 6)])
     with caplog.at_level(logging.WARNING):
         source(folder, "train", "val", "test").load("test")
-    assert [one.getMessage() for one in caplog.records] == [
-        "2 of the 4 images of test are also in train, in other pairs",
-        "2 of the 3 texts of test are also in train, in other pairs",
-    ]
+    assert [one.args for one in caplog.records] == [(2, 4, "images", "test"), (2, 3, "texts", "test")]
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 0.0])
@@ -209,19 +206,16 @@ def test_bad_tables(folder, pairs, message):
 def test_bad_settings(folder):
     everything = {"splits": SplitFiles(folder / "train.csv", folder / "val.csv")}
     for settings, message in (
-        ({}, "neither pairs nor splits came; expected the files of each split, data.splits.train=FILE"),
-        (everything | {"pairs": folder / "train.csv"}, "both pairs and splits came; expected the files of each"),
-        (
-            {"splits": SplitFiles(folder / "absent.csv")},
-            r"splits.train: no such file or folder: .*absent.csv",
-        ),
-        ({"splits": SplitFiles(["a.csv", "b.csv"])}, r"splits.train is \['a.csv', 'b.csv'\]; expected one table"),
-        (everything | {"images": folder / "absent.npy"}, r"images: no such file or folder: .*absent.npy"),
-        (everything | {"text_ids": folder / "absent.txt"}, r"text_ids: no such file or folder"),
+        ({}, "pairs nor splits"),
+        (everything | {"pairs": folder / "train.csv"}, "both pairs and splits"),
+        ({"splits": SplitFiles(folder / "absent.csv")}, r"train: .*absent\.csv"),
+        ({"splits": SplitFiles(["a.csv", "b.csv"])}, r"train: .*a\.csv.*b\.csv"),
+        (everything | {"images": folder / "absent.npy"}, r"images: .*absent\.npy"),
+        (everything | {"text_ids": folder / "absent.txt"}, r"text_ids: .*absent\.txt"),
     ):
         with pytest.raises(InputError, match=message):
             source(folder, **settings)
-    with pytest.raises(InputError, match=r"no split 'test'.*data.splits.test=FILE"):
+    with pytest.raises(InputError, match=r"'test'.*train, val"):
         source(folder, **everything).load("test")
     with pytest.raises(InputError, match="split is 'dev'"):
         source(folder, **everything).load("dev")

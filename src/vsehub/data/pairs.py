@@ -3,11 +3,12 @@
 import logging
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations, product
 from pathlib import Path
 
 import numpy as np
 
-from vsehub.checks import existing, fail, one_of, require
+from vsehub.checks import existing, one_of, require
 from vsehub.data.sources import SPLITS, CaptionedImages
 from vsehub.data.splits import SplitDraw, SplitFiles, files_or_all
 from vsehub.data.tables import refuse_rows
@@ -92,13 +93,9 @@ class Pairs:
         name: str | None = None,
     ):
         named = files_or_all("pairs", pairs, splits)
-        self._paths: dict[str, Path] = {}
-        for role, path in named.items():
-            setting = role if pairs is not None else f"splits.{role}"
-            require(isinstance(path, str | Path), f"{setting} is {path!r}; expected one table. {_TABLE}")
-            self._paths[role] = existing(setting, path, _TABLE)
+        self._paths = {role: existing(role, str(path), _TABLE) for role, path in named.items()}
         self._draw = draw or SplitDraw()
-        self._images, self._texts = _opened(images, "images", image_ids), _opened(texts, "texts", text_ids)
+        self._images, self._texts = _opened(images, "image", image_ids), _opened(texts, "text", text_ids)
         self.name = next(iter(self._paths.values())).resolve().parent.name if name is None else name
 
     def load(self, split: str) -> CaptionedImages:
@@ -108,11 +105,8 @@ class Pairs:
         pair is in two tables, or if rows hold NaN, infinite values or only zeros.
         """
         one_of("split", split, SPLITS)
-        if split not in self._splits:
-            fail(
-                f"there is no split {split!r}; there are: {', '.join(self._splits)}. "
-                + (f"Give data.draw.{split}=SHARE" if "pairs" in self._paths else f"Give data.splits.{split}=FILE")
-            )
+        there = ", ".join(self._splits)
+        require(split in self._splits, f"no split {split!r}; there are: {there}. Set data.draw or data.splits")
         pairs = self._splits[split]
         image_rows, images = np.unique(pairs[:, 0], return_inverse=True)
         text_rows, firsts, texts = np.unique(pairs[:, 1], return_index=True, return_inverse=True)
@@ -129,21 +123,16 @@ class Pairs:
         if "pairs" in keys:
             pairs = self._rows(np.unique(keys["pairs"]))
             return draw_pairs(pairs, self._draw, str(self._paths["pairs"]))
-        roles = list(keys)
-        for number, role in enumerate(roles):
-            for before in roles[:number]:
-                twice = np.isin(keys[role], keys[before])
-                if twice.any():
-                    refuse_rows(self._paths[role], twice, f"pairs of {self._paths[before]}", keys[role])
-        splits = {role: self._rows(np.unique(own)) for role, own in keys.items()}
-        for split in [split for split in ("val", "test") if split in splits and "train" in splits]:
-            for column, side in enumerate(("images", "texts")):
-                own, trained = np.unique(splits[split][:, column]), splits["train"][:, column]
-                shared = int(np.isin(own, trained).sum())
-                if shared:
-                    log.warning(
-                        "%d of the %d %s of %s are also in train, in other pairs", shared, len(own), side, split
-                    )
+        for before, role in combinations(keys, 2):
+            twice = np.isin(keys[role], keys[before])
+            if twice.any():
+                refuse_rows(self._paths[role], twice, f"pairs of {self._paths[before]}", keys[role])
+        splits, none = {role: self._rows(np.unique(own)) for role, own in keys.items()}, np.empty((0, 2))
+        for split, (column, side) in product(("val", "test"), enumerate(("images", "texts"))):
+            own, trained = (np.unique(splits.get(one, none)[:, column]) for one in (split, "train"))
+            shared = np.isin(own, trained).sum()
+            if shared:
+                log.warning("%d of the %d %s of %s are also in train, in other pairs", shared, len(own), side, split)
         return splits
 
     def _keys(self, path: Path) -> np.ndarray:
@@ -195,5 +184,5 @@ def draw_pairs(pairs: np.ndarray, draw: SplitDraw, name: str) -> dict[str, np.nd
 
 def _opened(path: str | Path, side: str, ids: str | Path | None) -> VectorFile:
     """The vectors of a side, with its ids."""
-    file = open_vectors(path, side, normalize=False)
-    return file if ids is None else file.with_ids(read_ids(ids, f"{side.removesuffix('s')}_ids"))
+    file = open_vectors(path, f"{side}s", normalize=False)
+    return file if ids is None else file.with_ids(read_ids(ids, f"{side}_ids"))
