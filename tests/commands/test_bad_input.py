@@ -270,7 +270,7 @@ def test_tampered_checkpoints(tampered):
     refused("weights in .* do not fit its model", lambda _, weights: weights.popitem())
     refused("but the file holds .* numbers", lambda told, _: told["config"]["image_encoder"].update(width=10**9))
     refused("has no setting 'widht'", lambda told, _: told["config"]["image_encoder"].update(widht=3))
-    refused("expected a list of words", lambda told, _: told.update(vocabulary=[1, 2]))
+    refused("a vocabulary is a list", lambda told, _: told.update(vocabulary=[1, 2]))
 
 
 @pytest.mark.parametrize("change", ["words", "weight", "moment", "order"])

@@ -6,7 +6,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -95,10 +95,11 @@ def read_safetensors(path: Path, key: str | None) -> Read:
 
 def _read_tensors(path: Path, key: str | None) -> Read:
     found = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    tensors = found if isinstance(found, dict) else {None: found}
     if key is not None or isinstance(found, dict):
-        key = _chosen(path, key, tensors, (one for one, tensor in tensors.items() if getattr(tensor, "ndim", 0) == 2))
-    tensor = tensors[key].detach()
+        tensors: dict[str, Any] = found if isinstance(found, dict) else {}
+        matrices = [name for name, tensor in tensors.items() if getattr(tensor, "ndim", 0) == 2]
+        found = tensors[_chosen(path, key, tensors, matrices)]
+    tensor = found.detach()
     plain = tensor.is_contiguous() and not tensor.is_nested and tensor.device.type == "cpu"
     require(plain, f"{path}: expected a plain tensor of numbers")
     return tensor, None
