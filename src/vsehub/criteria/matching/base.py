@@ -1,14 +1,14 @@
 """`Matching`, the base class of criteria that match queries with items, and the rows of scores that it works on."""
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from vsehub.checks import fail, matrix, require, whole
-from vsehub.criteria.base import Criterion, RowsOf, as_sides, finite
+from vsehub.checks import matrix, require, whole
+from vsehub.criteria.base import Criterion, RowsOf, as_sides, finite, joined
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.metrics.topk import top_k
 from vsehub.neighbors.given import scoring
@@ -30,10 +30,10 @@ class Matching(Criterion):
     inductive = False
 
     @abstractmethod
-    def accepted(self, rows: RowsOf, queries: int, items: int, k: int) -> tuple[Tensor, Tensor]:
-        """(query, item) pairs (n, 2) int64 in the order accepted and their scores (n,), at most k items a query.
+    def accepted(self, rows: RowsOf, queries: int, items: int, k: int) -> Tensor:
+        """(query, item) pairs (n, 2), int64 on the CPU, in the order accepted, at most k items a query.
 
-        rows: (rising query indices (b,), int64 on the CPU) -> whole rows of scores (b, M), whose device the answer has.
+        rows: (rising query indices (b,), int64 on the CPU) -> whole rows of scores (b, M), the same each time.
         """
 
     @property
@@ -47,22 +47,29 @@ class Matching(Criterion):
         return NearestNeighbor()
 
     def match_rows(self, rows: RowsOf, queries: int, items: int, k: int) -> Tensor:
-        """`match` without the matrix: rows (query indices (b,)) -> scores (b, M) gives whole rows on demand.
-
-        rows may be asked for a query again, and should answer as before. Returns pairs (n, 2).
-        """
+        """`match` without the matrix, from whole rows of scores on demand; see `accepted`."""
         require(queries > 0 and items > 0, f"{queries} queries and {items} items; expected at least one of each")
         whole("k", k)
-        return self.accepted(rows, queries, items, k)[0]
+        return self.accepted(rows, queries, items, k)
 
     def match(self, scores: Tensor, k: int) -> Tensor:
-        """The matching of scores (Q, M): (query, item) pairs (n, 2), int64, in the order accepted.
+        """The matching of scores (Q, M): (query, item) pairs (n, 2), int64 on the CPU, in the order accepted.
 
         k: how many items a query is to get, at least 1. Raises InputError where scores is no matrix of floating-point
         numbers, is empty, or holds NaN or inf.
         """
-        rows = rows_of(scores)
-        return self.match_rows(rows, len(scores), scores.shape[1], k)
+        return self.match_rows(rows_of(scores), *scores.shape, k)
+
+    def lifted(self, rows: RowsOf, queries: int, items: int, k: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Scores (b, M) of some queries at a time, all in order, and the same after `lift`; arguments: `match_rows`."""
+        pairs = self.match_rows(rows, queries, items, k)
+        pairs = pairs[pairs[:, 0].argsort(stable=True)]
+        size = max(1, BLOCK_ELEMENTS // items)
+        counts = torch.bincount(pairs[:, 0], minlength=queries).split(size)
+        index = torch.arange(queries).split(size)
+        for block, own in zip(index, pairs.split([int(one.sum()) for one in counts]), strict=True):
+            scores = rows(block)
+            yield scores, self.lift(scores, own - own.new_tensor([int(block[0]), 0]))
 
     def rescore(
         self,
@@ -76,18 +83,8 @@ class Matching(Criterion):
 
         reference_scores and reference_item_scores have to be None: there is no inductive form.
         """
-        self.refuse_reference(reference_scores)
-        self.correction.checked_item_scores(reference_item_scores, scores)
-        pairs = self.match(scores, k)
-        pairs = pairs[pairs[:, 0].argsort(stable=True)]
-        ends = torch.bincount(pairs[:, 0], minlength=len(scores)).cumsum(0).tolist()
-        answer = torch.empty(scores.shape, dtype=widened(scores[:1]).dtype, device=scores.device)
-        size = max(1, BLOCK_ELEMENTS // scores.shape[1])
-        for first in range(0, len(scores), size):
-            last = min(first + size, len(scores))
-            own = pairs[ends[first - 1] if first else 0 : ends[last - 1]] - pairs.new_tensor([first, 0])
-            answer[first:last] = self.lift(scores[first:last], own)
-        return answer
+        self.refuse_reference(reference_scores, reference_item_scores)
+        return torch.cat([lifted for _, lifted in self.lifted(rows_of(scores), *scores.shape, k)])
 
     def lift(self, scores: Tensor, pairs: Tensor) -> Tensor:
         """Scores (b, M) in which each row's accepted items stand above all others, in the order accepted.
@@ -97,7 +94,7 @@ class Matching(Criterion):
         that leaves too little room below the largest number of the type, the whole row is divided by four.
         """
         answer = widened(scores).clone()
-        row, item = pairs[pairs[:, 0].argsort(stable=True)].T.contiguous()
+        row, item = pairs[pairs[:, 0].argsort(stable=True)].to(answer.device).T.contiguous()
         values = answer[row, item]
         answer[row, item] = -torch.inf
         others = answer.amax(dim=1)
@@ -127,29 +124,27 @@ class Matching(Criterion):
         where the queries are one. Raises InputError where dimensions differ, k exceeds the items, a reference is given
         or scores are NaN or infinite.
         """
-        self.refuse_reference(reference)
-        if reference_items is not None:
-            self.correction.require_reference_items()
+        self.refuse_reference(reference, reference_items)
         return self.search_rows(lambda scores: scores, queries, items, k)
 
     def search_rows(self, correct: Callable[[Tensor], Tensor], queries: Any, items: Any, k: int) -> tuple[Any, Any]:
-        """`search` on corrected scores: `correct` takes whole rows of inner products (b, M) and gives such rows."""
+        """`search` on corrected scores: `correct` takes whole rows of inner products (b, M) and returns such rows."""
         asked, among, _ = as_sides(queries, items)
         whole("k", k)
         require(k <= len(among), f"k is {k}; expected at most {len(among)}, the number of items")
-        # The best that is not accepted is among the k + 1 best.
-        rows = Noted(product_rows(asked, among, correct), len(asked), len(among), min(k + 1, len(among)))
-        scores, positions, pairs = rows.with_pairs(*self.accepted(rows, len(asked), len(among), k))
-        columns = top_k(self.lift(scores, pairs), k)[1]
-        return given_back(queries, finite("scores", scores.gather(1, columns)), positions.gather(1, columns))
+        lists = []
+        for scores, lifted in self.lifted(product_rows(asked, among, correct), len(asked), len(among), k):
+            columns = top_k(lifted, k)[1]
+            lists.append((finite("scores", scores.gather(1, columns)), columns))
+        return given_back(queries, *joined(lists))
 
-    def refuse_reference(self, reference: Any) -> None:
-        """Raise InputError unless `reference` is None."""
-        if reference is not None:
-            fail(
-                f"{type(self).__name__} matches the queries against each other, so it has no inductive form: "
-                "leave the reference out, or take a criterion that corrects scores, e.g. csls"
-            )
+    def refuse_reference(self, *references: Any) -> None:
+        """Raise InputError unless all references are None."""
+        require(
+            all(one is None for one in references),
+            f"{type(self).__name__} matches the queries against each other, so it has no inductive form: "
+            "leave the reference out, or take a criterion that corrects scores, e.g. csls",
+        )
 
 
 def _out_of_place(row: Tensor, item: Tensor, values: Tensor, others: Tensor) -> Tensor:
@@ -166,15 +161,10 @@ def widened(scores: Tensor) -> Tensor:
 
 
 def rows_of(scores: Tensor) -> RowsOf:
-    """The rows of (Q, M) scores; neighbouring ones without a copy. Raises InputError where it is no such matrix."""
+    """The rows of scores (Q, M). Raises InputError where it is no such matrix."""
     matrix("scores", scores)
     require(scores.is_floating_point(), f"scores holds {scores.dtype} numbers; expected floating-point scores")
-
-    def rows(index: Tensor) -> Tensor:
-        first, last = int(index[0]), int(index[-1]) + 1
-        return widened(scores[first:last] if last - first == len(index) else scores[index.to(scores.device)])
-
-    return rows
+    return lambda index: widened(scores[index.to(scores.device)])
 
 
 def product_rows(queries: VectorSource, items: VectorSource, correct: Callable[[Tensor], Tensor]) -> RowsOf:
@@ -190,52 +180,3 @@ def product_rows(queries: VectorSource, items: VectorSource, correct: Callable[[
         return correct(scores)
 
     return rows
-
-
-class Noted:
-    """Rows as they are asked for, the `depth` best items of each query noted as they pass."""
-
-    def __init__(self, rows: RowsOf, queries: int, items: int, depth: int):
-        self._rows, self._queries, self._items, self._depth = rows, queries, items, depth
-        self._best: tuple[Tensor, Tensor] | None = None
-
-    def __call__(self, index: Tensor) -> Tensor:
-        scores = self._rows(index)
-        if self._best is None:
-            unknown = torch.full((self._queries, self._depth), -1, device=scores.device)
-            self._best = scores.new_empty(self._queries, self._depth), unknown
-        values, positions = self._best
-        new = positions[index.to(scores.device), 0] < 0
-        if new.any():
-            which = index.to(scores.device)[new]
-            values[which], positions[which] = top_k(scores if new.all() else scores[new], self._depth)
-        return scores
-
-    def with_pairs(self, pairs: Tensor, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of each query its noted items and those of (query, item) pairs (n, 2), whose scores (n,) are given.
-
-        Returns scores (Q, w), the positions they belong to, rising, and the pairs as row and column of these. What is
-        left of the width has score -inf and a position past the last item.
-        """
-        if self._best is None:
-            fail("no rows have been looked at; expected those of every query")
-        order = pairs[:, 0].argsort(stable=True)
-        (query, item), scores = pairs[order].T, scores[order]
-        counts = torch.bincount(query, minlength=self._queries)
-        nth = torch.arange(len(query), device=query.device) - (counts.cumsum(0) - counts)[query]
-        paired = torch.full((self._queries, int(counts.max())), self._items, device=query.device)
-        paired[query, nth] = item
-        values = self._best[0].new_full(paired.shape, -torch.inf)
-        values[query, nth] = scores.to(values)
-        values, positions = _sorted(torch.cat((self._best[0], values), 1), torch.cat((self._best[1], paired), 1))
-        twice = torch.zeros_like(positions, dtype=torch.bool)
-        twice[:, 1:] = positions[:, 1:] == positions[:, :-1]
-        values, positions = _sorted(values.masked_fill(twice, -torch.inf), positions.masked_fill(twice, self._items))
-        column = torch.searchsorted(positions, paired)[query, nth]
-        return values, positions, torch.stack((query, column), dim=1)
-
-
-def _sorted(values: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-    """Both by rising position; of one position what came first stays first."""
-    positions, order = positions.sort(dim=1, stable=True)
-    return values.gather(1, order), positions

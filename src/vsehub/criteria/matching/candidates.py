@@ -6,7 +6,6 @@ from heapq import heappop, heappush, heapreplace
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from vsehub.checks import require
 from vsehub.criteria.base import RowsOf
@@ -26,10 +25,8 @@ class Candidates:
 
     rows: whole rows of scores (b, M) on demand. wanted: items of a query; places: queries of an item. A list holds the
     best of the items that had a place when it was made. Once a pair behind its end may be the best, the list is made
-    anew. like: an empty tensor of the scores' kind. Raises InputError for NaN, inf, or rows of another shape.
+    anew. Raises InputError for NaN or inf.
     """
-
-    like: Tensor
 
     def __init__(self, rows: RowsOf, queries: int, items: int, wanted: int, places: int):
         self._rows, self._wishes, self._free = rows, [wanted] * queries, [places] * items
@@ -46,16 +43,16 @@ class Candidates:
         for first in range(0, queries, self._at_once):
             self._look_up(list(range(first, min(first + self._at_once, queries))))
 
-    def accepted(self) -> Iterator[Pair]:
-        """The pairs of the matching in the order accepted."""
+    def accepted(self) -> Iterator[tuple[int, int]]:
+        """The (query, item) pairs of the matching in the order accepted."""
         heap, wishes, free = self._heap, self._wishes, self._free
         while self._reaches_the_best():
-            negative, query, item = heap[0]
+            _, query, item = heap[0]
             if free[item]:
                 free[item] -= 1
                 wishes[query] -= 1
                 self._own[query].append(item)
-                yield negative, query, item
+                yield query, item
             following = self._next(query) if wishes[query] else None
             if following is not None:
                 heapreplace(heap, following)
@@ -82,15 +79,9 @@ class Candidates:
         with_place = np.flatnonzero(self._free)
         if not len(with_place):
             return
-        scores, items = widened(self._rows(torch.tensor(who))), len(self._free)
-        self.like = scores.new_empty(0)
-        require(
-            scores.shape == (len(who), items) and scores.is_floating_point(),
-            f"scores of {len(who)} queries are {scores.dtype} {tuple(scores.shape)}; expected floating-point numbers "
-            f"{(len(who), items)}",
-        )
+        scores = widened(self._rows(torch.tensor(who)))
         require(bool(scores.amax() < torch.inf), "scores hold NaN or inf; look for NaN or infinite embeddings")
-        if len(with_place) < items:
+        if len(with_place) < len(self._free):
             scores = scores.index_select(1, torch.from_numpy(with_place).to(scores.device))
         width = min(self._length, len(with_place))
         values, columns = (part.cpu().numpy() for part in top_k(scores, width))

@@ -1,16 +1,14 @@
 """Relaxed greedy matching (EMNLP algorithm 1)."""
 
 import itertools
-import math
 from collections.abc import Mapping
 from fractions import Fraction
-from numbers import Real
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from vsehub.checks import one_of, require, whole
+from vsehub.checks import one_of, positive, require, whole
 from vsehub.criteria.base import RowsOf
 from vsehub.criteria.matching.base import Matching
 from vsehub.criteria.matching.candidates import Candidates
@@ -32,51 +30,30 @@ class RelaxedGreedyMatching(Matching):
     GRID: ClassVar = {"relaxation": (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 10.0)}
 
     def __init__(self, relaxation: float | Mapping[int, float] = 2.0, capacity: str = "proportional"):
-        for value in relaxation.values() if isinstance(relaxation, Mapping) else (relaxation,):
-            require(
-                isinstance(value, Real) and not isinstance(value, bool) and 0 < float(value) < math.inf,
-                f"relaxation is {value!r}; expected a number above 0, or such a number for each k",
-            )
-        for k in relaxation if isinstance(relaxation, Mapping) else ():
+        for k, value in relaxation.items() if isinstance(relaxation, Mapping) else ((1, relaxation),):
             whole("a k of relaxation", k)
+            positive("relaxation", value)
         one_of("capacity", capacity, CAPACITIES)
         self.relaxation = dict(relaxation) if isinstance(relaxation, Mapping) else relaxation
         self.capacity = capacity
 
-    def accepted(self, rows: RowsOf, queries: int, items: int, k: int) -> tuple[Tensor, Tensor]:
+    def accepted(self, rows: RowsOf, queries: int, items: int, k: int) -> Tensor:
         """The pairs in the order of their scores; see `Matching.accepted`."""
         most = min(queries, items) * k if self.capacity == "paper" else queries * k
         candidates = Candidates(rows, queries, items, k, self.places(queries, items, k))
-        matched: tuple[list[int], list[int]] = [], []
-        scores: list[float] = []
-        for negative, query, item in itertools.islice(candidates.accepted(), most):
-            matched[0].append(query)
-            matched[1].append(item)
-            scores.append(-negative)
-        like = candidates.like
-        return torch.tensor(matched, dtype=torch.int64, device=like.device).T.contiguous(), like.new_tensor(scores)
+        return torch.tensor(list(itertools.islice(candidates.accepted(), most)), dtype=torch.int64).reshape(-1, 2)
 
     def places(self, queries: int, items: int, k: int) -> int:
         """How many queries may have an item."""
-        relaxation = self._relaxation_for(k)
+        relaxation = self.relaxation
+        if isinstance(relaxation, Mapping):
+            require(k in relaxation, f"relaxation has no value for k = {k}, only for k = {[*relaxation]}")
+            relaxation = relaxation[k]
         share = max(Fraction(1), Fraction(queries, items)) if self.capacity == "proportional" else 1
         # λ as it is written, so that 1.3 * 5 is a half and rounded as one.
         places = round(Fraction(str(relaxation)) * k * share)
-        require(
-            places > 0,
-            f"relaxation {relaxation} leaves an item no place for k = {k}; expected 1 or more",
-        )
+        require(places > 0, f"relaxation {relaxation} leaves an item no place for k = {k}; expected 1 or more")
         return places
-
-    def _relaxation_for(self, k: int) -> float:
-        if not isinstance(self.relaxation, dict):
-            return self.relaxation
-        known = ", ".join(map(str, sorted(self.relaxation))) or "none"
-        require(
-            k in self.relaxation,
-            f"relaxation has no value for k = {k}, only for k = {known}; add one, or give a single number",
-        )
-        return self.relaxation[k]
 
 
 class GreedyMatching(RelaxedGreedyMatching):
