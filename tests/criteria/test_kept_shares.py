@@ -1,6 +1,5 @@
 """Sinkhorn normalisation by rounds on the large shares equals that by rounds on all scores, or gives way to it."""
 
-import pytest
 import torch
 from looped import looped
 from torch.nn.functional import normalize
@@ -48,41 +47,19 @@ def test_equals_rounds_on_all_scores(temperature, queries, items, bank, monkeypa
     assert temperature * (found - wanted).abs().max() < 2e-4
 
 
-@looped("room", [1, 3])
-def test_the_small_shares_count(room, monkeypatch):
-    """With room for few shares the sums of the others keep the result near."""
+def test_the_small_shares_count(monkeypatch):
+    """With room for few shares the sums of the others keep the result near, from two passes over all scores and ten
+    over a quarter, where ten rounds take eleven over all.
+    """
     settle(monkeypatch)
-    monkeypatch.setattr(kept_shares, "MOST_LEAST", 1.0)
-    monkeypatch.setattr(kept_shares, "MOST_KEPT", 600 * room)
-    monkeypatch.setattr(sinkhorn, "MOST_OFF", 1.0)
+    for module, name, value in (
+        (kept_shares, "MOST_LEAST", 1.0),
+        (kept_shares, "MOST_KEPT", 600),
+        (sinkhorn, "MOST_OFF", 1.0),
+    ):
+        monkeypatch.setattr(module, name, value)
     sides, criterion = (unit(600, 1), unit(50, 2)), Sinkhorn(0.05)
-    wanted, found = (bias(criterion, sides, many, monkeypatch) for many in (10**18, 0))
-    assert 0.05 * (found - wanted).square().mean().sqrt() < 0.01
-
-
-@pytest.mark.parametrize(
-    ("module", "name", "value", "said"),
-    [
-        (kept_shares, "MOST_KEPT", 10, "too many shares matter"),
-        (sinkhorn, "MOST_OFF", 0.0, "what the large shares leave out moves items by"),
-    ],
-)
-def test_gives_way_to_rounds_on_all_scores(module, name, value, said, monkeypatch, caplog):
-    settle(monkeypatch)
-    sides, criterion = (unit(300, 1), unit(40, 2)), Sinkhorn(0.02)
     wanted = bias(criterion, sides, 10**18, monkeypatch)
-    monkeypatch.setattr(module, name, value)
-    with caplog.at_level("INFO"):
-        found = bias(criterion, sides, 0, monkeypatch)
-    assert said in caplog.text
-    assert torch.equal(found, wanted)
-
-
-def test_few_scores_are_computed(monkeypatch):
-    """Two passes over all scores and ten over a sample, where ten rounds take eleven."""
-    settle(monkeypatch)
-    monkeypatch.setattr(sinkhorn, "SAMPLE", 0.05)
-    monkeypatch.setattr(sinkhorn, "MOST_OFF", 1.0)
     computed = []
     known = tiles.ScoreColumns.blocks
 
@@ -92,5 +69,16 @@ def test_few_scores_are_computed(monkeypatch):
             yield block
 
     monkeypatch.setattr(tiles.ScoreColumns, "blocks", counted)
-    bias(Sinkhorn(0.02), (unit(1000, 1), unit(40, 2)), 0, monkeypatch)
-    assert 2000 < sum(computed) <= 2000 + 10 * 60
+    assert 0.05 * (bias(criterion, sides, 0, monkeypatch) - wanted).square().mean().sqrt() < 0.01
+    assert sum(computed) == 2 * 600 + 10 * 150
+
+
+@looped(("module", "name", "value"), [(kept_shares, "MOST_KEPT", 10), (sinkhorn, "MOST_OFF", 0.0)])
+def test_gives_way_to_rounds_on_all_scores(module, name, value, monkeypatch):
+    settle(monkeypatch)
+    sides, criterion = (unit(300, 1), unit(40, 2)), Sinkhorn(0.02)
+    wanted = bias(criterion, sides, 10**18, monkeypatch)
+    assert not torch.equal(bias(criterion, sides, 0, monkeypatch), wanted)
+    with monkeypatch.context() as small:
+        small.setattr(module, name, value)
+        assert torch.equal(bias(criterion, sides, 0, monkeypatch), wanted)

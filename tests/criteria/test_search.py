@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from criteria.test_formulas import FORMULAS
+from criteria.test_formulas import CASES_OF_ITEMS, DBSN, DUAL, EXACT, FORMULAS, item_scores, unit, vectors
 from looped import looped
 
-from vsehub.checks import InputError
-from vsehub.criteria import CSLS, NearestNeighbor
+from vsehub.criteria import CSLS, Chain, DualInvertedSoftmax, InvertedSoftmax, NearestNeighbor, RelaxedGreedyMatching
 from vsehub.criteria.base import fit_all
 from vsehub.metrics import top_k
 from vsehub.neighbors import tiles
@@ -16,18 +15,16 @@ from vsehub.neighbors.vectors import as_vectors
 CRITERIA = [NearestNeighbor(), *(criterion for criterion, _ in FORMULAS)]
 
 
+def sized(monkeypatch, queries, items, held, columns, least):
+    sizes = {"TILE_QUERIES": queries, "TILE_ITEMS": items, "QUERIES_HELD": held, "COLUMN_ELEMENTS": columns}
+    for name, value in (sizes | {"LEAST_COLUMNS": least}).items():
+        monkeypatch.setattr(tiles, name, value)
+
+
 @pytest.fixture(params=[None, (3, 4, 5), (1, 1, 1)], ids=["whole", "tiles", "single-scores"])
 def sizes(request, monkeypatch):
     if request.param is not None:
-        for name, value in zip(("TILE_QUERIES", "TILE_ITEMS", "QUERIES_HELD"), request.param, strict=True):
-            monkeypatch.setattr(tiles, name, value)
-        monkeypatch.setattr(tiles, "COLUMN_ELEMENTS", 12)
-        monkeypatch.setattr(tiles, "LEAST_COLUMNS", 1)
-
-
-def unit(n, seed, dim=5):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.nn.functional.normalize(torch.randn(n, dim, generator=generator, dtype=torch.float64), dim=1)
+        sized(monkeypatch, *request.param, 12, 1)
 
 
 @looped("criterion", CRITERIA)
@@ -43,32 +40,57 @@ def test_search_is_the_dense_ranking(criterion, queries, items, references, own,
     assert torch.equal(positions, dense.argsort(dim=1, descending=True, stable=True)[:, :5])
 
 
-@looped("criterion", CRITERIA)
-def test_equal_values_come_in_their_order(criterion, sizes):
+@looped("criterion", [DUAL, DBSN])
+@looped("case", [case for case in CASES_OF_ITEMS if case != "copies"])  # whose ties rounding settles
+@looped("own_queries", [False, True])
+@looped("own_items", [False, True])
+def test_search_with_reference_items_is_the_dense_ranking(criterion, case, own_queries, own_items, sizes):
+    """Without reference items the items themselves, as rows or as columns, rank alike."""
+    query, item, reference, bank = vectors(case)
+    seen = query if own_queries else reference
+    further = item_scores(criterion, item, seen, item if own_items else bank)
+    dense = criterion.rescore(query @ item.T, seen @ item.T, reference_item_scores=further)
+    _, positions = criterion.search(
+        query, item, None if own_queries else seen, len(item), reference_items=None if own_items else bank
+    )
+    assert torch.equal(positions, dense.argsort(dim=1, descending=True, stable=True))
+
+
+@looped("criterion", [*CRITERIA, DUAL])
+@looped("own", [False, True])
+def test_equal_values_come_in_their_order(criterion, own, sizes):
     """Copies of items: of equal values the lower position first, across tiles too."""
     # Small whole numbers, whose products are exact on every processor, so that copies do tie.
-    query, item, reference = (
-        torch.randint(-2, 3, (n, 6), generator=torch.Generator().manual_seed(n)).double() for n in (4, 3, 6)
+    query, item, reference, bank = (
+        torch.randint(-1, 2, (n, 6), generator=torch.Generator().manual_seed(n)).double() for n in (4, 3, 6, 5)
     )
     item = item[[0, 1, 2, 0, 1, 2, 2, 1, 0, 0, 1]]
-    values, positions = criterion.search(query, item, reference, 11)
+    bank = bank if criterion.takes_reference_items and not own else None
+    values, positions = criterion.search(query, item, reference, 11, reference_items=bank)
     ties = values[:, 1:] == values[:, :-1]
     assert (values[:, 1:] <= values[:, :-1]).all()
     assert (positions.diff(dim=1) > 0)[ties].all()
-    assert ties.any()
-    if isinstance(criterion, NearestNeighbor):
-        assert ties.sum() >= 4 * 8, "copies of an item have one score"
+    assert ties.sum() >= (4 * 8 if isinstance(criterion, NearestNeighbor) else 1), "copies of an item have one score"
 
 
-def test_one_product_serves_several_corrections(sizes):
-    query, item, reference = unit(9, 0), unit(40, 1), unit(8, 2)
-    sides = as_vectors("queries", query), as_vectors("items", item), as_vectors("reference", reference)
-    fitted = fit_all(CRITERIA, *sides[1:])
-    found = tiles.nearest(
-        *sides[:2], 6, [criterion.over(*sides[:2], terms) for criterion, terms in zip(CRITERIA, fitted, strict=True)]
+def test_several_criteria_share_a_product(sizes, monkeypatch):
+    """Each is fitted and searched as alone; those that take each item by itself look at the reference once together."""
+    query, item, reference, bank = vectors("plain")
+    criteria = [*CRITERIA, DUAL, DualInvertedSoftmax(30.0, 1.0), CSLS(3)]
+    asked, *sides = (as_vectors("vectors", one) for one in (query, item, reference, bank))
+    fitted = fit_all(criteria, *sides)
+    lists = tiles.nearest(
+        asked, sides[0], 6, [one.over(asked, sides[0], own) for one, own in zip(criteria, fitted, strict=True)]
     )
-    for criterion, (_, positions) in zip(CRITERIA, found, strict=True):
-        assert torch.equal(positions, criterion.search(query, item, reference, 6)[1])
+    for criterion, terms, (_, positions) in zip(criteria, fitted, lists, strict=True):
+        torch.testing.assert_close(terms, fit_all([criterion], *sides)[0], **EXACT)
+        further = bank if criterion.takes_reference_items else None
+        assert torch.equal(positions, criterion.search(query, item, reference, 6, reference_items=further)[1])
+    passes = []
+    known = tiles.ScoreColumns.blocks
+    monkeypatch.setattr(tiles.ScoreColumns, "blocks", lambda *given: passes.append(1) or known(*given))
+    fit_all([CSLS(3), InvertedSoftmax(20.0), CSLS(5)], *sides)
+    assert len(passes) == 1
 
 
 def test_arrays_in_arrays_out(tmp_path):
@@ -77,21 +99,17 @@ def test_arrays_in_arrays_out(tmp_path):
     wanted = CSLS(2).search(query, item, k=3)
     np.save(tmp_path / "items.npy", item.numpy())
     values, positions = CSLS(2).search(query.numpy(), np.load(tmp_path / "items.npy", mmap_mode="r"), k=3)
-    assert isinstance(values, np.ndarray)
-    assert isinstance(positions, np.ndarray)
     np.testing.assert_array_equal(positions, wanted[1].numpy())
     np.testing.assert_allclose(values, wanted[0].numpy(), rtol=1e-6)
     half = CSLS(2).search(query.half().numpy(), item.bfloat16(), k=3)
     dense = CSLS(2).rescore(query.half().float() @ item.bfloat16().float().T)
     np.testing.assert_array_equal(half[1], top_k(dense, 3)[1].numpy())
+    assert all(isinstance(one, np.ndarray) for one in (values, positions, *half))
 
 
 def test_memory_is_bounded(monkeypatch):
-    """No tensor larger than a tile, the held queries or the answer is ever made."""
-    monkeypatch.setattr(tiles, "TILE_QUERIES", 16)
-    monkeypatch.setattr(tiles, "TILE_ITEMS", 16)
-    monkeypatch.setattr(tiles, "QUERIES_HELD", 32)
-    monkeypatch.setattr(tiles, "COLUMN_ELEMENTS", 512)
+    """No tensor larger than a tile, the held queries or the answer is ever made, and no matrix of items x items."""
+    sized(monkeypatch, 16, 16, 32, 512, tiles.LEAST_COLUMNS)
     largest = 0
 
     class Watch(torch.utils._python_dispatch.TorchDispatchMode):
@@ -102,27 +120,26 @@ def test_memory_is_bounded(monkeypatch):
                 largest = max(largest, answer.numel())
             return answer
 
-    query, item = unit(96, 0, dim=2), unit(600, 1, dim=2)
+    query, item, bank = unit(96, 0, dim=2), unit(600, 1, dim=2), unit(300, 2, dim=2)
     with Watch():
         for criterion in CRITERIA:
             criterion.search(query, item, query[:30], 2)
     assert 600 <= largest <= 648
+    with Watch():
+        for criterion in (DUAL, DBSN):
+            criterion.search(query, item, query[:30], 2, reference_items=bank)
+        DUAL.search(query, item, query[:30], 2)
+    assert largest <= tiles.LEAST_COLUMNS * 600
 
 
-@looped(
-    ("call", "message"),
-    [
-        (lambda: CSLS(3).search(torch.eye(4), torch.eye(4), torch.eye(4), 9), "k is 9; expected 1 to 4"),
-        (
-            lambda: CSLS(3).search(torch.eye(4), torch.eye(3), torch.eye(4), 1),
-            r"items has shape \(3, 3\); expected a matr",
-        ),
-        (lambda: CSLS(3).search(torch.eye(4), torch.eye(4), torch.eye(4)[:0], 1), "reference is empty"),
-        (lambda: CSLS(3).search(torch.eye(4).int(), torch.eye(4)), "queries holds torch.int32 numbers"),
-        (lambda: CSLS(3).search([[1.0]], torch.eye(4)), "queries is list; expected a tensor or a numpy array"),
-        (lambda: CSLS(3).search(torch.ones(4), torch.eye(4)), r"queries has shape \(4,\)"),
-    ],
-)
-def test_bad_input(call, message):
-    with pytest.raises(InputError, match=message):
-        call()
+@looped("criterion", [DUAL, DBSN])
+def test_a_chain_hands_reference_items_on(criterion):
+    query, item, _, bank = vectors("plain")
+    chain = Chain([criterion, RelaxedGreedyMatching(1.0)])
+    further = item_scores(criterion, item, query, bank)
+    corrected = criterion.rescore(query @ item.T, reference_item_scores=further)
+    wanted = RelaxedGreedyMatching(1.0).match(corrected, 3)
+    assert torch.equal(chain.match(query @ item.T, 3, reference_item_scores=further), wanted)
+    dense = chain.rescore(query @ item.T, k=3, reference_item_scores=further)
+    positions = chain.search(query, item, k=3, reference_items=bank)[1]
+    assert torch.equal(positions, dense.argsort(dim=1, descending=True, stable=True)[:, :3])

@@ -2,10 +2,8 @@
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from vsehub.checks import one_of, require
 from vsehub.components import Components, conf_folder
@@ -84,27 +82,6 @@ class Auto(Criterion):
     def correction(self) -> Correction:
         """`untuned`."""
         return self.untuned[1]
-
-    @property
-    def matching(self) -> None:
-        """None."""
-        return None
-
-    def rescore(
-        self,
-        scores: Tensor,
-        reference_scores: Tensor | None = None,
-        *,
-        reference_item_scores: Tensor | None = None,
-    ) -> Tensor:
-        """As `untuned` does."""
-        return self.correction.rescore(scores, reference_scores, reference_item_scores=reference_item_scores)
-
-    def search(
-        self, queries: Any, items: Any, reference: Any = None, k: int = 10, *, reference_items: Any = None
-    ) -> tuple[Any, Any]:
-        """As `untuned` does."""
-        return self.correction.search(queries, items, reference, k, reference_items=reference_items)
 
 
 def chosen(values: np.ndarray, standing: int, plain: int) -> int:

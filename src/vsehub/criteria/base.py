@@ -1,29 +1,34 @@
 """The base classes of all criteria, and the fitting of item terms from the scores of a reference.
 
-A `Criterion` corrects a ranking. There are three kinds: a `Correction` of scores, of which an `ItemBias` is the
-simplest, a `Matching` of queries with items (`criteria/matching`), and a `Chain` of the two.
+A `Criterion` corrects a ranking. There are three kinds: a `Correction` of scores, the simplest being an `ItemBias`, a
+`Matching` of queries with items (`criteria/matching`), and a `Chain` of the two.
 """
 
 import inspect
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from vsehub.checks import fail, matrix, require, whole
+from vsehub.checks import matrix, require, whole
 from vsehub.neighbors.screened import Affine
 from vsehub.neighbors.tiles import ScoreColumns, TileCorrection, nearest, row_blocks
 from vsehub.neighbors.vectors import VectorSource, as_vectors, given_back
+
+if TYPE_CHECKING:
+    from vsehub.criteria.matching.base import Matching
 
 # Yields the reference queries' scores (R, m) against some items at a time, all items in order, anew at each call.
 Columns = Callable[[], Iterator[Tensor]]
 # Rising query indices (b,), int64 on the CPU -> their whole rows of scores (b, M).
 RowsOf = Callable[[Tensor], Tensor]
 Terms = tuple[Tensor, ...]
+# (step, terms of each part, none without them) -> `step(columns, *terms)` of each part of the items, in order
+Each = Callable[..., list[Terms]]
 
 NOT_FINITE = (
     "are NaN or infinite; expected finite numbers. Look for NaN or infinite embeddings or scores, and for numbers so "
@@ -31,33 +36,15 @@ NOT_FINITE = (
 )
 
 
-class MatchesQueries(Protocol):
-    """The interface of a `Matching` for callers (`criteria/matching/base.py`)."""
-
-    GRID: ClassVar[Mapping[str, tuple[Any, ...]]]
-
-    def grid(self) -> list[dict[str, Any]]:
-        """See `Criterion.grid`."""
-
-    def match_rows(self, rows: RowsOf, queries: int, items: int, k: int) -> Tensor:
-        """The (query, item) pairs (n, 2) in the order accepted."""
-
-    def lift(self, scores: Tensor, pairs: Tensor) -> Tensor:
-        """Scores (b, M) in which the items of `pairs` (n, 2) stand above all others of their row."""
-
-
 class Criterion(ABC):
     """What corrects a ranking: a `Correction`, a `Matching`, or a `Chain` of both.
 
     needs_reference: whether it uses the scores of reference queries. inductive: whether the reference may differ from
-    the ranked queries. transductive_equal: the class with the same ranking, at the same settings, if the queries are
-    their own reference; None: no such class. A comparison of transductive criteria counts the two as one. GRID: setting
-    -> the values among which validation chooses.
+    the ranked queries. GRID: setting -> the values among which validation chooses.
     """
 
     needs_reference: bool = True
     inductive: bool = True
-    transductive_equal: ClassVar["type[Criterion] | None"] = None
     GRID: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
 
     @property
@@ -66,11 +53,10 @@ class Criterion(ABC):
         """The correction of the scores."""
 
     @property
-    @abstractmethod
-    def matching(self) -> MatchesQueries | None:
+    def matching(self) -> "Matching | None":
         """The matching of queries and items on the corrected scores; None: no matching."""
+        return None
 
-    @abstractmethod
     def rescore(
         self,
         scores: Tensor,
@@ -82,8 +68,8 @@ class Criterion(ABC):
 
         reference_item_scores: of reference items, for a correction that takes them; see `Correction`.
         """
+        return self.correction.rescore(scores, reference_scores, reference_item_scores=reference_item_scores)
 
-    @abstractmethod
     def search(
         self, queries: Any, items: Any, reference: Any = None, k: int = 10, *, reference_items: Any = None
     ) -> tuple[Any, Any]:
@@ -91,6 +77,7 @@ class Criterion(ABC):
 
         reference (R, D) queries, reference_items (G, D): None for the queries and the items themselves.
         """
+        return self.correction.search(queries, items, reference, k, reference_items=reference_items)
 
     def parameters(self) -> dict[str, Any]:
         """The constructor's arguments and their values; those of a chain's steps together.
@@ -99,8 +86,8 @@ class Criterion(ABC):
         >>> CSLS(k=5).parameters()
         {'k': 5}
         """
-        found = {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
-        return {name: value.item() if isinstance(value, np.generic) else value for name, value in found.items()}
+        values = {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+        return {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.parameters().items())})"
@@ -128,13 +115,12 @@ class Correction(Criterion):
     """A criterion whose corrected score depends on the score, its item's terms and its query's terms.
 
     A subclass writes `item_terms` (from all reference queries' scores of some items, so that items can be taken block
-    by block) and `corrected`; `query_part` and `merged_query_terms` where a query has terms too.
+    by block) and `corrected`; `query_terms` where a query has terms too.
 
-    columnwise: whether an item's terms depend only on its own column of scores; otherwise `part`, `merged_terms` and,
-    with several passes, `shared` are overridden, so that items can still be taken in parts, on several machines too.
+    columnwise: whether an item's terms depend only on its own column of scores; otherwise `fit_parts` is written.
     nearest_alone: whether they depend on the scores of its k nearest reference queries alone, k being a setting.
-    passes: the number of passes of `fit` over the reference queries' scores. query_terms_rank: whether a query's terms
-    can change the order of its items. reference_items_as: which scores of reference items the item terms depend on too.
+    query_terms_rank: whether a query's terms can change the order of its items; `merged_query_terms` then allows items
+    on several machines. reference_items_as: which scores of reference items the item terms depend on too.
     "rows": those of the reference items with the items, (G, M); without reference items the items themselves are taken.
     "columns": those of the reference queries with the reference items, (R, G); without reference items there are none.
     None: reference items are refused. tried_by_auto: whether `criterion=auto` tries the class, with the settings of its
@@ -143,7 +129,6 @@ class Correction(Criterion):
 
     columnwise: bool = True
     nearest_alone: ClassVar[bool] = False
-    passes: int = 1
     query_terms_rank: bool = False
     reference_items_as: ClassVar[Literal["rows", "columns"] | None] = None
     tried_by_auto: ClassVar[bool] = False
@@ -158,85 +143,41 @@ class Correction(Criterion):
         """Whether an item's terms depend on the reference queries alone, whatever the other items are."""
         return self.columnwise and self.reference_items_as is None
 
-    @property
-    def matching(self) -> None:
-        """None."""
-        return None
-
     @abstractmethod
     def item_terms(self, reference_scores: Tensor) -> Terms:
         """The terms, each (m,), of some items from all reference queries' scores (R, m)."""
 
-    def query_part(self, blocks: Iterable[Tensor], item_terms: Terms) -> Terms:
-        """The contribution of some items to some queries' terms, from blocks (b, m) of scores in the items' order.
-
-        item_terms: of these items. Each result has b rows, or one number for all of them.
-        """
+    def query_terms(self, blocks: Iterable[Tensor], item_terms: Terms) -> Terms:
+        """The terms, each (b, 1), of some queries from blocks (b, m) of their scores that cover all items in order."""
         return ()
 
     def merged_query_terms(self, parts: Sequence[Terms]) -> Terms:
-        """The terms, each (b, 1), of some queries from `query_part` of parts that cover all items in order."""
-        return ()
+        """The terms, each (b, 1), of some queries from those of parts of the items, in order.
 
-    def query_terms(self, blocks: Iterable[Tensor], item_terms: Terms) -> Terms:
-        """The terms, each (b, 1), of some queries from blocks (b, m) of their scores that cover all items in order."""
-        return self.merged_query_terms([self.query_part(blocks, item_terms)])
+        Written where `query_terms_rank`, for items in shards.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def corrected(self, scores: Tensor, query_terms: Terms, item_terms: Terms) -> Tensor:
-        """Corrected scores (b, m) of some queries and items whose terms are given; () for terms that rank nothing."""
-
-    def with_reference_items(self, item_terms: Terms, reference_items: Columns | None) -> Terms:
-        """All terms, each (M,), from those of `item_terms` and the reference items' scores (G, m), block by block.
-
-        Written by a columnwise criterion that takes reference items as rows.
-        """
-        return item_terms
-
-    def part(self, columns: Columns, number: int, shared: Terms, own: Terms) -> Terms:
-        """The result of pass `number`, from 0, over the reference queries' scores of some items.
-
-        shared: the result of `shared` after the pass before, and own: that of `part` for these items then; both () in
-        the first pass.
-        """
-        return joined([self.item_terms(block) for block in columns()])
-
-    def shared(self, parts: Iterable[Terms], number: int) -> Terms:
-        """The input of the next pass, from all parts of pass `number`, with those of reference items as columns."""
-        return ()
-
-    def merged_terms(self, parts: Iterable[Terms], bank: Terms | None = None) -> Terms:
-        """The terms, each (M,), of all items from their parts of the last pass, in order.
-
-        bank: the part of the reference items of a criterion that takes them as columns; None where there are none.
-        """
-        return joined(parts)
-
-    def shortened(self, sides: Sequence[Columns]) -> Terms | None:
-        """The terms, each (M,), by fewer passes over all scores than `passes`; None where there is no such way.
-
-        sides: the scores of the items, and of the reference items of a criterion that takes them as columns.
-        """
-        return None
+        """Corrected scores (b, m) of some queries and items with these terms; query_terms: () for those that rank
+        nothing."""
 
     def fit(self, columns: Columns, reference_items: Columns | None = None) -> Terms:
         """The terms, each (M,), of all items. Raises InputError where one is NaN or infinite.
 
         reference_items: the scores that `reference_items_as` names, in blocks of columns; None where there are none.
         """
-        bank = reference_items if self.reference_items_as == "columns" else None
-        sides = [columns] if bank is None else [columns, bank]
-        shortened = self.shortened(sides)
-        if shortened is not None:
-            return shortened
-        parts: list[Terms] = [() for _ in sides]
-        shared: Terms = ()
-        for number in range(self.passes):
-            parts = [self.part(side, number, shared, own) for side, own in zip(sides, parts, strict=True)]
-            if number < self.passes - 1:
-                shared = self.shared(parts, number)
-        terms = self.merged_terms(parts[:1], None if bank is None else parts[1])
-        return finite_terms(self.with_reference_items(terms, reference_items))
+        sides = [columns] if reference_items is None else [columns, reference_items]
+        return finite_terms(self.fit_parts(each_of(sides))[0])
+
+    def fit_parts(self, each: Each) -> list[Terms]:
+        """The terms of each part of the items; reference items as columns, if any, are the last part.
+
+        The parts may lie on several machines: `each(step)` calls `step(columns)` with the `Columns` of each part, and
+        returns the results in order. `each(step, terms)` hands each part its own of the terms, after the columns.
+        """
+        return each(lambda columns: joined(map(self.item_terms, columns())))
 
     def rescore(
         self,
@@ -252,29 +193,20 @@ class Correction(Criterion):
         InputError where sizes do not fit, a side is empty or no matrix of floating-point numbers, scores of reference
         items are needed or not looked at, and where scores, given or corrected, are NaN or infinite.
         """
-        scores, reference_scores = checked_scores(scores, reference_scores)
-        seen = scores if reference_scores is None else reference_scores
-        further = self.checked_item_scores(reference_item_scores, seen)
-        terms = self.fit(lambda: iter((seen,)), None if further is None else lambda: iter((further,)))
+        seen = scores = checked("scores", scores)
+        if reference_scores is not None:
+            seen = checked("reference_scores", reference_scores, columns=scores.shape[1])
+        bank, name = None, "reference_item_scores"
+        if reference_item_scores is not None:
+            self.require_reference_items()
+            size = (None, seen.shape[1]) if self.reference_items_as == "rows" else (len(seen), None)
+            bank = checked(name, reference_item_scores, *size)
+        require(
+            bank is not None or self.reference_items_as != "rows",
+            f"{type(self).__name__} needs {name} (G, M): of reference items, or of the items, with the items",
+        )
+        terms = self.fit(lambda: iter((seen,)), None if bank is None else lambda: iter((bank,)))
         return finite("corrected scores", self.apply(scores, terms))
-
-    def checked_item_scores(self, reference_item_scores: Tensor | None, reference_scores: Tensor) -> Tensor | None:
-        """Scores of reference items, (G, M) or (R, G), in float32 at least, or InputError where they do not fit."""
-        if reference_item_scores is None:
-            if self.reference_items_as == "rows":
-                fail(
-                    f"{type(self).__name__} needs the scores of reference items with the items: give "
-                    "reference_item_scores (G, M), those of the items with themselves where there are no others"
-                )
-            return None
-        self.require_reference_items()
-        name, (rows, columns) = "reference_item_scores", reference_scores.shape
-        if self.reference_items_as == "rows":
-            matrix(name, reference_item_scores, columns=columns)
-        else:
-            matrix(name, reference_item_scores, rows=rows)
-        require(reference_item_scores.numel() > 0, f"{name} is empty; expected at least one reference item")
-        return _checked(name, reference_item_scores)
 
     def require_reference_items(self) -> None:
         """Raise InputError if reference items are given to a criterion that does not use them."""
@@ -313,7 +245,6 @@ class Correction(Criterion):
         """
         sides = as_sides(queries, items, reference)
         whole("k", k)
-        require(0 < k <= len(sides[1]), f"k is {k}; expected 1 to {len(sides[1])}, the number of items")
         bank = as_reference_items(self, reference_items, sides[1])
         terms = fit_all([self], *sides[1:], bank)[0]
         return given_back(queries, *self.search_fitted(*sides[:2], terms, k))
@@ -382,43 +313,45 @@ def fit_all(
     reference: VectorSource,
     reference_items: VectorSource | None = None,
 ) -> list[Terms]:
-    """The item terms of several criteria; columnwise criteria share one product of reference and items.
+    """The item terms of several criteria; columnwise criteria without a `fit` of their own share one product.
 
     reference_items: for the criteria that take them; None for the items themselves.
     """
     columns = ScoreColumns(reference, items)
     shared: dict[int, list[Terms]] = {
-        position: []
-        for position, criterion in enumerate(criteria)
-        if criterion.columnwise and criterion.needs_reference
+        place: [] for place, one in enumerate(criteria) if one.columnwise and type(one).fit is Correction.fit
     }
     for block in columns() if shared else ():
-        for position, parts in shared.items():
-            parts.append(criteria[position].item_terms(block))
-    fitted = []
-    for position, criterion in enumerate(criteria):
-        further = _further(criterion, items, reference, reference_items)
-        if position in shared:
-            fitted.append(finite_terms(criterion.with_reference_items(joined(shared[position]), further)))
-        else:
-            fitted.append(criterion.fit(columns, further))
-    return fitted
+        for place, parts in shared.items():
+            parts.append(criteria[place].item_terms(block))
+    return [
+        finite_terms(joined(shared[place]))
+        if place in shared
+        else one.fit(columns, _bank_columns(one, items, reference, reference_items))
+        for place, one in enumerate(criteria)
+    ]
 
 
-def _further(
-    criterion: Correction,
-    items: VectorSource,
-    reference: VectorSource,
-    reference_items: VectorSource | None,
+def _bank_columns(
+    criterion: Correction, items: VectorSource, reference: VectorSource, reference_items: VectorSource | None
 ) -> Columns | None:
     """The scores of reference items that a criterion takes."""
     if criterion.reference_items_as == "rows":
         # Where the reference's scores are computed; the items may lie in a file.
         device = reference.rows(0, 1).device
         return ScoreColumns(items if reference_items is None else reference_items, items, device)
-    if criterion.reference_items_as == "columns" and reference_items is not None:
-        return ScoreColumns(reference, reference_items)
-    return None
+    if criterion.reference_items_as is None or reference_items is None:
+        return None
+    return ScoreColumns(reference, reference_items)
+
+
+def each_of(sides: Sequence[Columns]) -> Each:
+    """See `Correction.fit_parts`: the parts are in this process."""
+
+    def each(step: Callable[..., Terms], terms: Sequence[Terms] | None = None) -> list[Terms]:
+        return [step(side, *own) for side, own in zip(sides, terms or [()] * len(sides), strict=True)]
+
+    return each
 
 
 def joined(parts: Iterable[Terms]) -> Terms:
@@ -441,22 +374,11 @@ def as_reference_items(criterion: Correction, reference_items: Any, items: Vecto
     return as_vectors("reference_items", reference_items, columns=items.shape[1])
 
 
-def checked_scores(scores: Tensor, reference_scores: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Both matrices in float32 at least, or InputError where they do not fit each other or are not finite."""
-    for name, given in (("scores", scores), ("reference_scores", reference_scores)):
-        tensor = given is None or isinstance(given, Tensor)
-        require(tensor, f"{name} is {type(given).__name__}; expected a tensor, such as torch.from_numpy({name})")
-    matrix("scores", scores)
-    require(scores.numel() > 0, f"scores has shape {tuple(scores.shape)}; expected at least one query and one item")
-    if reference_scores is not None:
-        matrix("reference_scores", reference_scores, columns=scores.shape[1])
-        require(len(reference_scores) > 0, "reference_scores is empty; expected at least one reference query")
-    widened = _checked("scores", scores)
-    return widened, None if reference_scores is None else _checked("reference_scores", reference_scores)
-
-
-def _checked(name: str, scores: Tensor) -> Tensor:
+def checked(name: str, scores: Tensor, rows: int | None = None, columns: int | None = None) -> Tensor:
+    """The scores in float32 at least. Raises InputError unless they are a matrix of this size of finite numbers."""
+    matrix(name, scores, rows, columns)
     require(scores.is_floating_point(), f"{name} holds {scores.dtype} numbers; expected floating-point scores")
+    require(scores.numel() > 0, f"{name} is empty: {tuple(scores.shape)}")
     return finite(name, scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores)
 
 

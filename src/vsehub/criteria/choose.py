@@ -1,9 +1,7 @@
 """Choosing the criterion by queries whose answers are known: the candidates on scores, with folds and samples."""
 
 import logging
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -137,33 +135,35 @@ def choose(
         item_scores = held[_sample(random, len(held), max(1, MOST_SCORES // len(held)))] @ held.T
     ranks, refused = np.empty((len(candidates), len(asked))), set[int]()
     with bar("choosing the criterion", total=len(fitted_on) * len(candidates)) as steps:
-        for part in _parts(scores, reference_scores, answers, fitted_on, deepest):
+        for asked_here, seen_here in fitted_on:
+            own, others, positive = scores[asked_here], reference_scores[seen_here], answers.of(asked_here)
+            nearest = top_k_of_blocks((others.T,), deepest)[0].T  # of each item's reference scores, largest first
             for number, (name, criterion) in enumerate(candidates):
                 steps.update()
-                if number in refused:
-                    continue
+                fitted_by = nearest[: criterion.parameters()["k"]] if criterion.nearest_alone else others
+                further = item_scores if criterion.reference_items_as == "rows" else None
                 try:
-                    ranks[number, part.places.numpy()] = _ranks(part.corrected(criterion, item_scores), part.answers)
+                    found = criterion.rescore(own, fitted_by, reference_item_scores=further).to(own.dtype)
+                    ranks[number, asked_here.numpy()] = rank_blocks([(0, found)], positive).ranks.cpu().numpy()
                 except InputError as error:  # for example scores out of the candidate's range
                     log.info("%s %s cannot be applied: %s", name, criterion.parameters(), error)
                     refused.add(number)
-    found, tried = [], []
-    for number, (name, criterion) in enumerate(candidates):
-        if number in refused:
-            tried.append(Tried(name, criterion.parameters(), None, None))
-            continue
-        own = ranks[number]
-        tried.append(Tried(name, criterion.parameters(), float((1 / own).mean()), float(100 * (own == 1).mean())))
-        found.append((name, criterion, 1 / own))
+    applied = [number for number in range(len(candidates)) if number not in refused]
     require(
-        any(name != PLAIN for name, *_ in found),
+        any(candidates[number][0] != PLAIN for number in applied),
         "no criterion can be applied to these scores; name one, to see what is wrong",
     )
-    told = [(name, one.parameters()) for name, one, _ in found]
-    own_name, own = among.standing(fewest)
-    standing = told.index((own_name, own.parameters())) if (own_name, own.parameters()) in told else 0
-    plain = told.index((PLAIN, {})) if (PLAIN, {}) in told else standing
-    name, criterion, _ = found[chosen(np.stack([values for *_, values in found]), standing, plain)]
+    tried = [
+        Tried(name, one.parameters(), None, None)
+        if number in refused
+        else Tried(name, one.parameters(), (1 / own).mean().item(), 100 * (own == 1).mean().item())
+        for number, ((name, one), own) in enumerate(zip(candidates, ranks, strict=True))
+    ]
+    settings = [(tried[number].name, tried[number].parameters) for number in applied]
+    name, criterion = among.standing(fewest)
+    standing = settings.index((name, criterion.parameters())) if (name, criterion.parameters()) in settings else 0
+    plain = settings.index((PLAIN, {})) if (PLAIN, {}) in settings else standing
+    name, criterion = candidates[applied[chosen(1 / ranks[applied], standing, plain)]]
     return Choice(name, criterion, len(asked), folds, len(places), len(seen), tried)
 
 
@@ -220,52 +220,3 @@ def _folds(random: np.random.Generator, asked: np.ndarray, seen: np.ndarray) -> 
         "the reference holds no query but those that are chosen by and left out of it; give other queries besides",
     )
     return len(parts), [(torch.from_numpy(rows), torch.from_numpy(kept)) for rows, kept in parts]
-
-
-@dataclass(frozen=True)
-class _Part:
-    """Those of the queries to choose by that are corrected together.
-
-    places: which they are (q,). scores: (q, m). reference: the scores of their reference (r, m). deepest: the largest k
-    of the criteria that look at an item's k nearest of these alone. answers: theirs.
-    """
-
-    places: Tensor
-    scores: Tensor
-    reference: Tensor
-    deepest: int
-    answers: Positives
-
-    @cached_property
-    def nearest(self) -> Tensor:
-        """The largest scores of each item with its reference, largest first: (deepest, m)."""
-        return top_k_of_blocks((self.reference.T,), self.deepest)[0].T
-
-    def corrected(self, criterion: Correction, item_scores: Tensor | None) -> Tensor:
-        """The corrected scores (q, m); item_scores: of reference items, for a criterion that needs them."""
-        further = item_scores if criterion.reference_items_as == "rows" else None
-        reference = self.nearest[: criterion.parameters()["k"]] if criterion.nearest_alone else self.reference
-        found = criterion.rescore(self.scores, reference, reference_item_scores=further)
-        return found.to(self.scores.dtype)
-
-
-def _parts(
-    scores: Tensor,
-    reference_scores: Tensor,
-    answers: Positives,
-    fitted_on: Sequence[tuple[Tensor, Tensor]],
-    deepest: int,
-) -> Iterator[_Part]:
-    """The queries with scores (n, m), fold by fold, of which one is held at a time. deepest: as in `_Part`."""
-    for rows, seen in fitted_on:
-        yield _Part(rows, _those(scores, rows), _those(reference_scores, seen), deepest, answers.of(rows))
-
-
-def _those(scores: Tensor, rows: Tensor) -> Tensor:
-    """Some rows, rising, of scores (n, m); not copied where they are all."""
-    return scores if len(rows) == len(scores) else scores[rows]
-
-
-def _ranks(scores: Tensor, answers: Positives) -> np.ndarray:
-    """The rank of the best answer of each query, (n,), from 1, by scores (n, m)."""
-    return rank_blocks([(0, scores)], answers).ranks.cpu().numpy().astype(float)

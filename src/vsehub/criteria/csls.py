@@ -1,7 +1,7 @@
 """Cross-domain similarity local scaling (Conneau 2018; ACL eq. 6)."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import ClassVar
 
@@ -42,13 +42,9 @@ class CSLS(ItemBias):
             _warn(self.k, len(reference_scores))
         return mean_of_nearest(reference_scores, self.k)
 
-    def query_part(self, blocks: Iterable[Tensor], item_terms: Terms) -> Terms:
-        """Similarities (b, k) of each query to its k nearest items."""
-        return (top_k_of_blocks(blocks, self.k)[0],)
-
-    def merged_query_terms(self, parts: Sequence[Terms]) -> Terms:
-        """Mean similarity of each query to its k nearest items, which does not change the query's ranking."""
-        return (top_k_of_blocks((nearest for (nearest,) in parts), self.k)[0].mean(dim=1, keepdim=True),)
+    def query_terms(self, blocks: Iterable[Tensor], item_terms: Terms) -> Terms:
+        """Mean similarity (b, 1) of each query to its k nearest items, which does not change the query's ranking."""
+        return (top_k_of_blocks(blocks, self.k)[0].mean(dim=1, keepdim=True),)
 
     def corrected(self, scores: Tensor, query_terms: Terms, item_terms: Terms) -> Tensor:
         """ACL eq. 6, without the query's own term where that is not given."""

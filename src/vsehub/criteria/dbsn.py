@@ -15,4 +15,3 @@ class DualBankSinkhorn(Sinkhorn):
     tried_by_auto = False
 
     reference_items_as = "columns"
-    transductive_equal = Sinkhorn

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import positive
-from vsehub.criteria.base import Columns, ItemBias, Terms
+from vsehub.criteria.base import Columns, ItemBias, Terms, finite_terms
 
 
 class DualInvertedSoftmax(ItemBias):
@@ -32,8 +32,9 @@ class DualInvertedSoftmax(ItemBias):
         """The query bank's part of the bias, log Σ_r e^{β1 s(r,m)} of scores (R, m): (m,)."""
         return (self.beta1 * reference_scores).logsumexp(dim=0)
 
-    def with_reference_items(self, item_terms: Terms, reference_items: Columns | None) -> Terms:
+    def fit(self, columns: Columns, reference_items: Columns | None = None) -> Terms:
         """The bias (M,): the query bank's part and log Σ_g e^{β2 s(g,m)}."""
         assert reference_items is not None  # without reference items they are the items themselves
+        (of_queries,) = super().fit(columns)
         of_items = torch.cat([(self.beta2 * block).logsumexp(dim=0) for block in reference_items()])
-        return (item_terms[0] + of_items,)
+        return finite_terms((of_queries + of_items,))

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import positive
-from vsehub.criteria.base import ItemBias, checked_scores, finite
+from vsehub.criteria.base import ItemBias, checked, finite
 
 
 class InvertedSoftmax(ItemBias):
@@ -40,14 +40,10 @@ class InvertedSoftmax(ItemBias):
 
         Whether or not the sums include the query itself, the ranking is the same: that of the bias alone.
         """
-        scores, reference_scores = checked_scores(scores, reference_scores)
-        self.checked_item_scores(reference_item_scores, scores)
-        logits = self.scale * scores
-        if reference_scores is not None:
-            answer = logits - self.bias(reference_scores)
-        else:
-            answer = logits - (_log_sum_without_own(logits) if len(scores) > 1 else self.bias(scores))
-        return finite("corrected scores", answer)
+        if reference_scores is not None or reference_item_scores is not None or len(scores) < 2:
+            return super().rescore(scores, reference_scores, reference_item_scores=reference_item_scores)
+        logits = self.scale * checked("scores", scores)
+        return finite("corrected scores", logits - _log_sum_without_own(logits))
 
 
 def _log_sum_without_own(logits: Tensor) -> Tensor:

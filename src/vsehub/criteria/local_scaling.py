@@ -1,6 +1,6 @@
 """Local scaling (Zelnik-Manor and Perona 2004; for hubness: Schnitzer 2012)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import ClassVar
 
 import torch
@@ -33,13 +33,9 @@ class LocalScaling(Correction):
         """The distance (m,) from each item to its k-th nearest reference query, from scores (R, m)."""
         return (self._distances((reference_scores.T,)).squeeze(1),)
 
-    def query_part(self, blocks: Iterable[Tensor], item_terms: Terms) -> Terms:
-        """Scores (b, k) of each query with its k nearest items."""
-        return (top_k_of_blocks(blocks, self.k)[0],)
-
-    def merged_query_terms(self, parts: Sequence[Terms]) -> Terms:
+    def query_terms(self, blocks: Iterable[Tensor], item_terms: Terms) -> Terms:
         """The distance (b, 1) from each query to its k-th nearest item, which does not change the query's ranking."""
-        return (self._distances(nearest for (nearest,) in parts),)
+        return (self._distances(blocks),)
 
     def corrected(self, scores: Tensor, query_terms: Terms, item_terms: Terms) -> Tensor:
         """-d² over the product of the distances that are given."""

@@ -25,29 +25,29 @@ class MutualProximity(Correction):
         mean, deviation = _normal(_moments((reference_scores.T,)))
         return mean.squeeze(1).to(reference_scores.dtype), deviation.squeeze(1).to(reference_scores.dtype)
 
-    def query_part(self, blocks: Iterable[Tensor], item_terms: Terms) -> Terms:
-        """Mean and sum of squared differences from it (b, 1) of each query's scores, and their number, in float64."""
+    def query_terms(self, blocks: Iterable[Tensor], item_terms: Terms) -> Terms:
+        """The moments of each query's scores over the items, in float64; see `_moments`."""
         return _moments(blocks)
 
     def merged_query_terms(self, parts: Sequence[Terms]) -> Terms:
-        """Mean and deviation (b, 1) of each query's scores over the items, in float64."""
-        return _normal(reduce(_together, parts))
+        """The moments over all items."""
+        return reduce(_together, parts)
 
     def corrected(self, scores: Tensor, query_terms: Terms, item_terms: Terms) -> Tensor:
         """log Φ((s - μ_q)/σ_q) + log Φ((s - μ_m)/σ_m)."""
-        mean, deviation = (term.to(scores.dtype) for term in query_terms)
+        mean, deviation = (term.to(scores.dtype) for term in _normal(query_terms))
         of_query, of_item = (scores - mean) / deviation, (scores - item_terms[0]) / item_terms[1]
         return torch.special.log_ndtr(of_query) + torch.special.log_ndtr(of_item)
 
 
 def _moments(blocks: Iterable[Tensor]) -> Terms:
-    """Mean and sum of squared differences from it (b, 1) of each row over all blocks, and the length of a row."""
+    """Mean, sum of squared differences from it, and number of scores of each row over all blocks, each (b, 1)."""
     return reduce(_together, map(_of_block, blocks))
 
 
 def _of_block(block: Tensor) -> Terms:
     mean = block.double().mean(dim=1, keepdim=True)
-    return mean, (block - mean).square().sum(dim=1, keepdim=True), torch.tensor(block.shape[1], dtype=torch.float64)
+    return mean, (block - mean).square().sum(dim=1, keepdim=True), torch.full_like(mean, block.shape[1])
 
 
 def _together(one: Terms, other: Terms) -> Terms:

@@ -2,15 +2,15 @@
 
 import logging
 import math
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Sequence
+from functools import partial, reduce
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from vsehub.checks import fail, positive, whole
-from vsehub.criteria.base import Columns, ItemBias, Terms, finite_terms, joined
+from vsehub.checks import positive, whole
+from vsehub.criteria.base import Columns, Each, ItemBias, Terms, each_of, finite_terms
 from vsehub.criteria.kept_shares import KeptShares
 from vsehub.neighbors.tiles import ScoreColumns
 
@@ -42,89 +42,81 @@ class Sinkhorn(ItemBias):
         positive("temperature", temperature)
         whole("rounds", rounds)
         self.temperature, self.rounds = temperature, rounds
-        self.passes = rounds + 1
         self.scale = 1.0 / temperature
 
-    def shortened(self, sides: Sequence[Columns]) -> Terms | None:
-        """The bias (M,) of very many items by rounds on the large shares; None if these are too many, or not enough."""
+    def bias(self, reference_scores: Tensor) -> Tensor:
+        """-log v (M,) from the whole matrix of reference scores (R, M)."""
+        return self.fit(lambda: iter((reference_scores,)))[0]
+
+    def fit(self, columns: Columns, reference_items: Columns | None = None) -> Terms:
+        """-log v (M,); of very many items on a CPU by rounds on the large shares, where these are few and enough."""
+        sides = [columns] if reference_items is None else [columns, reference_items]
         streams = [side for side in sides if isinstance(side, ScoreColumns) and side.on_cpu]
-        if len(streams) < len(sides) or self.rounds < LEAST_ROUNDS or sum(one.scores for one in streams) < MANY:
-            return None
-        return self._by_kept_shares(streams)
+        many = len(streams) == len(sides) and sum(side.scores for side in streams) >= MANY
+        terms = self._by_kept_shares(streams) if many and self.rounds >= LEAST_ROUNDS else None
+        return super().fit(columns, reference_items) if terms is None else terms
+
+    def fit_parts(self, each: Each) -> list[Terms]:
+        """-log v (m,) of each part; reference items count as items, and have their share."""
+        return _biases([scaled for _, scaled in self._rounds(each, self.rounds)])
+
+    def _rounds(self, each: Each, count: int) -> list[Terms]:
+        """The results of `_round` for each part in the last round."""
+        parts = each(self._first)
+        for _ in range(count):
+            parts = each(partial(self._round, log_queries=_log_queries(parts)), [own for _, *own in parts])
+        return parts
+
+    def _first(self, columns: Columns) -> Terms:
+        """The logarithm of each query's sum (R,) over some items before any scaling."""
+        return (reduce(torch.logaddexp, ((self.scale * block).logsumexp(dim=1).cpu().double() for block in columns())),)
+
+    def _round(
+        self, columns: Columns, before: Tensor | None = None, *, log_queries: Tensor, kept: KeptShares | None = None
+    ) -> Terms:
+        """The logarithm of each query's sum (R,) over some items once these are scaled, and that of their M·v (m,).
+
+        before: log M·v of the last round. log_queries: log u (R,), in float64 on the CPU, since some devices have none.
+        kept: takes the shares.
+        """
+        scaled: list[Tensor] = []
+        total = torch.full_like(log_queries, -torch.inf)
+        first = 0
+        for block in columns():
+            last = None if before is None else before[first : first + block.shape[1]].to(block.device)
+            values, shares = self._normalized(block.T, log_queries, last, kept)
+            scaled.append(values)
+            total = torch.logaddexp(total, shares.cpu().double().log() - log_queries)
+            first += block.shape[1]
+            if kept is not None and kept.full:
+                break
+        return total, torch.cat(scaled)
 
     def _by_kept_shares(self, sides: Sequence[ScoreColumns]) -> Terms | None:
-        some = [partial(side.blocks, SAMPLE) for side in sides]
-        parts: list[Terms] = [() for _ in sides]
-        shared: Terms = ()
-        for number in range(self.rounds):
-            parts = [self.part(side, number, shared, own) for side, own in zip(some, parts, strict=True)]
-            shared = self.shared(parts, number)
-        kept = KeptShares(shared[0], sum(side.items for side in sides))
-        scaled = [self.part(side, 1, shared, (), kept)[0] for side in sides]
+        some = each_of([partial(side.blocks, SAMPLE) for side in sides])
+        log_queries = _log_queries(self._rounds(some, self.rounds - 1))
+        kept = KeptShares(log_queries, sum(side.items for side in sides))
+        scaled = [self._round(side, log_queries=log_queries, kept=kept)[1] for side in sides]
         if kept.full:
             log.info("%s: too many shares matter for rounds on these alone; rounds on all scores follow", self)
             return None
-        queries, moved, expected = kept.rounds(self.rounds - 1)
-        if not (queries.isfinite().all() and moved.isfinite().all()):
+        log_queries, moved, expected = kept.rounds(self.rounds - 1)
+        if not (log_queries.isfinite().all() and moved.isfinite().all()):
             log.info("%s: some queries or items have no large share; rounds on all scores follow", self)
             return None
         moves = moved.float().split([side.items for side in sides])
-        own = [(one + move,) for one, move in zip(scaled, moves, strict=True)]
-        last = [self.part(side, self.rounds, (queries,), one) for side, one in zip(sides, own, strict=True)]
-        off = torch.cat([one[0] for one in last]).double() - torch.cat(scaled).double() - expected
+        last = [
+            self._round(side, own + move, log_queries=log_queries)[1]
+            for side, own, move in zip(sides, scaled, moves, strict=True)
+        ]
+        off = torch.cat(last).double() - torch.cat(scaled).double() - expected
         error = self.temperature * float(off.square().mean().sqrt())
         if not error <= MOST_OFF:
             log.info(
                 "%s: what the large shares leave out moves items by %.1e; rounds on all scores follow", self, error
             )
             return None
-        return finite_terms(self.merged_terms(last[:1], last[1] if last[1:] else None))
-
-    def bias(self, reference_scores: Tensor) -> Tensor:
-        """-log v (M,) from the whole matrix of reference scores (R, M)."""
-        return self.fit(lambda: iter((reference_scores,)))[0]
-
-    def part(self, columns: Columns, number: int, shared: Terms, own: Terms, kept: KeptShares | None = None) -> Terms:
-        """The logarithm of M·v (m,) of the items in round `number`, and that of each query's sum over them (R,).
-
-        Pass 0 has only the sums, before any scaling, and the last one only the scaling. shared: log u (R,), in float64
-        on the CPU, since some devices have none. kept: takes the shares of the round.
-        """
-        scaled: list[Tensor] = []
-        total: Tensor | None = None
-        first = 0
-        for block in columns():
-            if number == 0:
-                sums = (self.scale * block).logsumexp(dim=1).cpu().double()
-            else:
-                before = own[0][first : first + block.shape[1]].to(block.device) if number > 1 else None
-                found, shares = self._normalized(block.T, shared[0], before, kept)
-                scaled.append(found)
-                sums = shares.cpu().double().log() - shared[0]
-            total = sums if total is None else torch.logaddexp(total, sums)
-            first += block.shape[1]
-            if kept is not None and kept.full:
-                break
-        if total is None:
-            fail("the reference scores have no columns; expected at least one item")
-        if number == 0:
-            return (total,)
-        return (torch.cat(scaled), total) if number < self.rounds else (torch.cat(scaled),)
-
-    def shared(self, parts: Iterable[Terms], number: int) -> Terms:
-        """log u (R,): each pass scales the items it sees and, with them, the next round's queries."""
-        total: Tensor | None = None
-        items = 0
-        for part in parts:
-            total = part[-1] if total is None else torch.logaddexp(total, part[-1])
-            items += len(part[0])
-        assert total is not None  # there is at least one part
-        return ((math.log(items) if number else 0.0) - math.log(len(total)) - total,)
-
-    def merged_terms(self, parts: Iterable[Terms], bank: Terms | None = None) -> Terms:
-        """-log v (M,); the items of the bank count as items, and have their share."""
-        (scaled,) = joined(parts)
-        return (math.log(len(scaled) + (0 if bank is None else len(bank[0]))) - scaled,)
+        return finite_terms(_biases(last)[0])
 
     def _normalized(
         self, scores: Tensor, queries: Tensor, before: Tensor | None, kept: KeptShares | None
@@ -152,3 +144,16 @@ class Sinkhorn(ItemBias):
                 kept.add(shares, mass, found[rows])
             sums += mass.reciprocal() @ shares
         return found, sums
+
+
+def _log_queries(parts: Sequence[Terms]) -> Tensor:
+    """log u (R,) of the next round, from the results of `_first` or `_round` for each part of the items."""
+    total = reduce(torch.logaddexp, [part[0] for part in parts])
+    items = sum(len(scaled) for _, *own in parts for scaled in own)
+    return math.log(max(1, items)) - math.log(len(total)) - total
+
+
+def _biases(scaled: Sequence[Tensor]) -> list[Terms]:
+    """-log v (m,) of each part of the items, from their log M·v (m,)."""
+    items = sum(map(len, scaled))
+    return [(math.log(items) - own,) for own in scaled]

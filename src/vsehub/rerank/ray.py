@@ -38,8 +38,8 @@ log = logging.getLogger(__name__)
 START_SECONDS = 90.0  # importing torch takes long on a busy machine
 # About 64 shards, none with few rows or more than 256 MB of float32.
 USUAL_SHARDS, LEAST_ROWS, MOST_NUMBERS = 64, 16_384, 2**26
-# A criterion that overrides one of these methods needs all items at once, and cannot work on shards.
-WHOLE = ("fit", "over", "query_terms")
+# Methods of a `Correction` that say whether items can be taken in shards.
+OPTIONAL = ("over", "fit_parts", "merged_query_terms")
 # Terms as they go between processes.
 Arrays = tuple[np.ndarray, ...]
 
@@ -107,21 +107,20 @@ def terms_by_column(
     return fit_all(criteria, shard.open(), _on(seen, device), None if bank is None else _on(bank, device))
 
 
-def terms_in_passes(
-    items: Shard | np.ndarray, criterion: Correction, number: int, shared: Arrays, own: Arrays, seen: Any, device: str
+def on_part(
+    items: Shard | np.ndarray, step: Callable[..., Terms], terms: Arrays, seen: Any, device: str
 ) -> list[Terms]:
-    """`Correction.part` of a shard, or of reference items (G, D) that are taken as items."""
+    """A step of `Correction.fit_parts` on a shard, or on reference items (G, D) that are taken as items."""
     source = items.open() if isinstance(items, Shard) else as_vectors("reference_items", items)
-    columns = ScoreColumns(_on(seen, device), source)
-    return [criterion.part(columns, number, _terms(shared, "cpu"), _terms(own, device))]
+    return [step(ScoreColumns(_on(seen, device), source), *_terms(terms, device))]
 
 
 def query_parts(
     shard: Shard, block: np.ndarray, criteria: Sequence[Correction], item_terms: Sequence[Arrays], device: str
 ) -> list[Terms]:
-    """`Correction.query_part` of each of the criteria for one block of queries. item_terms: of the shard's items."""
+    """`Correction.query_terms` of each of the criteria for one block of queries. item_terms: of the shard's items."""
     return [
-        criterion.query_part(blocks, _terms(terms, device))
+        criterion.query_terms(blocks, _terms(terms, device))
         for criterion, terms in zip(criteria, item_terms, strict=True)
         for blocks in row_blocks(_on(block, device), shard.open())
     ]
@@ -243,18 +242,13 @@ class Sharded:
             return [finite_terms(joined(terms[place] for terms in of_shards)) for place in range(len(criteria))]
         (criterion,) = criteria
         taken: list[Any] = [*among, *([bank] if bank is not None and criterion.reference_items_as == "columns" else [])]
-        parts: list[Terms] = [() for _ in taken]
-        shared: Terms = ()
-        for number in range(criterion.passes):
-            passed = [
-                (side, criterion, number, _arrays(shared), _arrays(own), seen, device)
-                for side, own in zip(taken, parts, strict=True)
-            ]
-            parts = [terms[0] for terms in self._merged(terms_in_passes, passed, f"pass {number + 1}")]
-            if number < criterion.passes - 1:
-                shared = criterion.shared(parts, number)
-        of_bank = parts.pop() if len(taken) > len(among) else None
-        return [finite_terms(criterion.merged_terms(parts, of_bank))]
+
+        def each(step: Callable[..., Terms], terms: Sequence[Terms] | None = None) -> list[Terms]:
+            own = [()] * len(taken) if terms is None else map(_arrays, terms)
+            jobs = [(side, step, arrays, seen, device) for side, arrays in zip(taken, own, strict=True)]
+            return [part for (part,) in self._merged(on_part, jobs, "terms")]
+
+        return [finite_terms(joined(criterion.fit_parts(each)[: len(among)]))]
 
     def matched(self, criterion: Criterion, sides: Sides, k: int) -> Best:
         """Raises InputError: `require` refuses such criteria."""
@@ -310,11 +304,14 @@ def _look(shard: Shard) -> Norms:
 def require_sharded(criteria: Mapping[str, Criterion], reference_items: bool) -> None:
     """Raise InputError for a criterion that needs all items at once. reference_items: whether there are any."""
     for name, criterion in criteria.items():
-        own = [one for one in WHOLE if getattr(type(criterion), one, None) is not getattr(Correction, one)]
+        own = criterion.correction
+        written = {one for one in OPTIONAL if getattr(type(own), one) is not getattr(Correction, one)}
         require(
             criterion.matching is None
-            and not own
-            and (criterion.correction.reference_items_as != "rows" or reference_items),
+            and "over" not in written
+            and (own.columnwise or "fit_parts" in written)
+            and (not own.query_terms_rank or "merged_query_terms" in written)
+            and (own.reference_items_as != "rows" or reference_items),
             f"{name} needs all items on one machine, and engine=ray divides them. Use engine=local, a criterion that "
             "corrects scores, e.g. csls, or give reference_items=FILE to one that compares items with each other",
         )
