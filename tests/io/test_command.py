@@ -15,9 +15,3 @@ def test_a_shell_reads_the_command_as_it_was_typed(monkeypatch, arguments):
     keep_typed(["vsehub rerank", *arguments])
     monkeypatch.setattr(sys, "argv", ["vsehub rerank", "for Hydra"])
     assert shlex.split(typed_command()) == ["vsehub", "rerank", *arguments]
-
-
-def test_plain_arguments_stay_readable(monkeypatch):
-    monkeypatch.setattr(command, "_typed", [])
-    monkeypatch.setattr(sys, "argv", ["vsehub train", "loss=hal", "seed=1"])
-    assert typed_command() == "vsehub train loss=hal seed=1"

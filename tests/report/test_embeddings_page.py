@@ -234,9 +234,7 @@ def test_the_page_made_again_is_the_same(measured, drawn):
 
 
 def test_another_schema_is_refused(measured):
-    with pytest.raises(
-        InputError, match=r"is of version 2 of its format, .* reads version 1. Use vsehub .*, which wrote it, or"
-    ):
+    with pytest.raises(InputError, match="version 2"):
         embeddings_page(measured | {"schema": 2})
 
 

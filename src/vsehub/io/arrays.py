@@ -16,13 +16,11 @@ DAMAGE: tuple[type[Exception], ...] = (
     *(ValueError, EOFError, OSError, RuntimeError, OverflowError),
     *(zipfile.BadZipFile, zlib.error),
 )
-_LONGEST_MESSAGE = 300  # characters of a library's message
 
 
 def shortened(error: Exception | str) -> str:
     """The message of an error on one line, shortened, since a message may repeat many of the file's bytes."""
-    message = " ".join(str(error).split())
-    return message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE]} ..."
+    return " ".join(str(error).split())[:300]
 
 
 def load_archive(path: Path) -> dict[str, np.ndarray]:

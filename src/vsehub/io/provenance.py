@@ -2,8 +2,10 @@
 
 import os
 import platform
+import re
 import subprocess
 import sys
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -29,53 +31,40 @@ def code_version() -> dict[str, Any] | None:
         root = Path(git("rev-parse", "--show-toplevel").strip())
         if folder != root / "src" / "vsehub":  # installed within the checkout of another project
             return None
-        return {
-            "sha": git("rev-parse", "HEAD").strip(),
-            "dirty": bool(git("status", "--porcelain", "--", "src", "conf")),
-        }
+        sha, changes = git("rev-parse", "HEAD").strip(), git("status", "--porcelain", "--", "src", "conf")
     except (OSError, subprocess.CalledProcessError):
         return None
+    return {"sha": sha, "dirty": bool(changes)}
 
 
 def versions() -> dict[str, str]:
     """The installed versions of the packages that results may depend on."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
     return found
 
 
 def hardware() -> dict[str, Any]:
     """ "cpu", "cores", "memory_gb" and "gpu", which is None without one."""
+    information = Path("/proc/cpuinfo").read_text(encoding="utf-8") if sys.platform == "linux" else ""
+    cpu = re.search(r"^model name\s*: (.*)", information, re.MULTILINE)
     gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
-    return {"cpu": _cpu_name(), "cores": cores, "memory_gb": round(memory / 2**30), "gpu": gpu}
+    name = cpu[1].strip() if cpu else platform.processor() or platform.machine()
+    return {"cpu": name, "cores": cores, "memory_gb": round(memory / 2**30), "gpu": gpu}
 
 
 def peak_memory() -> dict[str, int]:
     """ "host_mb" (not on Windows) and, with a GPU, "gpu_mb": the most memory that this process has used so far."""
     found = {}
-    try:
+    with suppress(ImportError):  # Windows
         import resource
-    except ImportError:  # Windows
-        pass
-    else:
-        # Linux counts in kilobytes, macOS in bytes.
-        unit = 2**20 if sys.platform == "darwin" else 2**10
+
+        unit = 2**20 if sys.platform == "darwin" else 2**10  # Linux counts in kilobytes, macOS in bytes
         found["host_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // unit
     if torch.cuda.is_available():
         found["gpu_mb"] = torch.cuda.max_memory_allocated() // 2**20
     return found
-
-
-def _cpu_name() -> str:
-    information = Path("/proc/cpuinfo")
-    if information.is_file():
-        for line in information.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()

@@ -1,7 +1,7 @@
 """Checks of input rows: bad rows are named and counted for messages, equal rows are found by their hashes."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -22,54 +22,28 @@ def listed(names: Sequence[object], count: int | None = None, most: int = NAMED)
 
 
 class RowErrors:
-    """Bad rows: all of them counted, the first few named.
+    """Bad rows: all of them counted, the numbers of the first few kept for a message."""
 
-    name: row number -> what a message calls the row; None: its number.
-    """
-
-    def __init__(self, name: Callable[[int], str] | None = None):
+    def __init__(self) -> None:
         self.count = 0
-        self.named: list[int | str] = []
-        self._name = name
+        self.named: list[int] = []
 
     def add(self, rows: int | np.ndarray, mask: np.ndarray) -> None:
         """Add the rows of a block where `mask` (b,) is true. rows: the numbers (b,) of its rows, or its first row."""
         found = np.flatnonzero(mask)
         self.count += len(found)
         first = found[: NAMED - len(self.named)]
-        numbers = (first + rows if isinstance(rows, int) else rows[first]).tolist()
-        self.named += numbers if self._name is None else map(self._name, numbers)
+        self.named += (first + rows if isinstance(rows, int) else rows[first]).tolist()
 
     def __str__(self) -> str:
         return listed(self.named, self.count)
 
-    @property
-    def subject(self) -> str:
-        """The rows as the subject of a sentence: their names, or "rows" and their numbers."""
-        return str(self) if self._name is not None else f"row{'' if self.count == 1 else 's'} {self}"
-
-
-def faults(errors: Mapping[str, RowErrors]) -> str:
-    """All errors, for a message. errors: error in the plural ("have no id") -> the rows."""
-    return "; ".join(
-        f"{rows.subject} {singular(what) if rows.count == 1 else what}" for what, rows in errors.items() if rows.count
-    )
-
-
-def singular(what: str) -> str:
-    """The singular of a plural predicate: "hold NaN" -> "holds NaN"."""
-    verb, _, rest = what.partition(" ")
-    return f"{'has' if verb == 'have' else f'{verb}s'} {rest}"
-
 
 class UnusableRows:
-    """Rows that contain NaN, infinite values or only zeros, collected while all rows are read once.
+    """Rows that contain NaN, infinite values or only zeros, collected while all rows are read once."""
 
-    name: as in `RowErrors`.
-    """
-
-    def __init__(self, name: Callable[[int], str] | None = None):
-        self._found = {what: RowErrors(name) for what in ("hold NaN", "hold infinite values", "hold only zeros")}
+    def __init__(self) -> None:
+        self._found = {what: RowErrors() for what in ("NaN", "infinite values", "only zeros")}
 
     def add(self, rows: int | np.ndarray, sizes: np.ndarray) -> None:
         """Check a block. sizes (b,): the norm or the largest magnitude of each row, NaN if the row holds a NaN.
@@ -81,8 +55,12 @@ class UnusableRows:
 
     def refuse(self, what: str, advice: str) -> None:
         """Raise InputError if there are any. what: begins the message, before the rows; advice: ends it."""
-        found = faults(self._found)
-        require(not found, f"{what} {found}. {advice}")
+        found = [
+            f"row {rows} holds {fault}" if rows.count == 1 else f"rows {rows} hold {fault}"
+            for fault, rows in self._found.items()
+            if rows.count
+        ]
+        require(not found, f"{what} {'; '.join(found)}. {advice}")
 
 
 def row_hashes(rows: np.ndarray) -> np.ndarray:

@@ -1,12 +1,11 @@
 """Strict reading of text files: UTF-8 lines, CSV fields of any length, and paths that stay inside a folder."""
 
-import codecs
 import csv
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from vsehub.checks import InputError, require
+from vsehub.checks import InputError, regular, require
 
 
 def read_lines(path: Path, what: str) -> list[str]:
@@ -15,25 +14,18 @@ def read_lines(path: Path, what: str) -> list[str]:
     The last newline may be missing, and the file may begin with a byte order mark. what: what a line is ("caption"),
     for messages. Raises InputError for a folder, if a line is blank or not UTF-8, or if there are no lines.
     """
-    require(path.is_file(), f"{path} is a folder; give a UTF-8 text file with one {what} a line")
-    data = path.read_bytes().removeprefix(codecs.BOM_UTF8)
     try:
-        text = data.decode()
+        text = regular(path).read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        column = error.start - data.rfind(b"\n", 0, error.start)
-        raise InputError(
-            f"{path}:{line}: byte 0x{data[error.start]:02x} at place {column} of the line is not UTF-8. "
-            "Save the file as UTF-8, for example: iconv -f LATIN1 -t UTF-8"
-        ) from error
-    lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
-    require(len(lines) > 0, f"{path} is empty; expected one {what} per line")
-    blank = [number for number, line in enumerate(lines, 1) if not line.strip()]
-    if blank:
-        raise InputError(
-            f"{path}:{blank[0]}: the line is empty ({len(blank)} such of {len(lines)} lines); expected a {what} on "
-            "every line. Write the missing text, or remove the line and what belongs to it in the other files"
-        )
+        raise InputError(f"{path} is not UTF-8 ({error}). Save it as UTF-8: iconv -f LATIN1 -t UTF-8") from error
+    require(text != "", f"{path} is empty; expected one {what} per line")
+    lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+    blank = next((number for number, line in enumerate(lines, 1) if not line.strip()), None)
+    require(
+        blank is None,
+        f"{path}:{blank}: the line is empty; expected a {what} on every line. Write the missing text, or remove the "
+        "line and what belongs to it in the other files",
+    )
     return lines
 
 

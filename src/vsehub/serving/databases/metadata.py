@@ -57,7 +57,7 @@ class Metadata:
         """The metadata of a text. Raises InputError, with the collection's address, if vsehub did not write it."""
         values = read_object(text, address)
         hint = "Or fill it again with overwrite=true"
-        require_version(f"index_uri: {address}", values.pop("schema"), SCHEMA, hint, values.get("vsehub"))
+        require_version(f"index_uri: {address}", values.pop("schema"), SCHEMA, hint)
         try:
             metadata = cls(**values)
             types = {entry.name: dict if get_origin(entry.type) is dict else entry.type for entry in fields(cls)}
