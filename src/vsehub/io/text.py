@@ -14,10 +14,12 @@ def read_lines(path: Path, what: str) -> list[str]:
     The last newline may be missing, and the file may begin with a byte order mark. what: what a line is ("caption"),
     for messages. Raises InputError for a folder, if a line is blank or not UTF-8, or if there are no lines.
     """
+    data = regular(path).read_bytes()
     try:
-        text = regular(path).read_bytes().decode("utf-8-sig")
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 ({error}). Save it as UTF-8: iconv -f LATIN1 -t UTF-8") from error
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{path}:{line}: not UTF-8 ({error}). Save it as UTF-8: iconv -f LATIN1 -t UTF-8") from error
     require(text != "", f"{path} is empty; expected one {what} per line")
     lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
     blank = next((number for number, line in enumerate(lines, 1) if not line.strip()), None)
