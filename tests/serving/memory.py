@@ -4,6 +4,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from vsehub.serving.databases.base import ranked
+
 COLLECTIONS = {}  # (URI, name) -> [metadata, {id: (vector, columns)}]
 
 
@@ -62,4 +64,23 @@ def note(address, name, k, example):
         f"found = base.search(vectors, {k})\n"
         "ids = [[one for one, _, _ in hits] for hits in found]\n"
         "products = np.array([[product for _, _, product in hits] for hits in found])\n",
+    )
+
+
+def read_biases(database, ids, field, id_field):
+    rows = ((str(row[id_field or "id"]), key, row.get(field)) for key, (_, row) in database.rows.items())
+    return [row for row in rows if row[0] in ids]
+
+
+def put_biases(database, biases, field, id_field):
+    for key, bias in biases.items():
+        database.rows[key][1][field] = bias
+
+
+def bias_note(address, name, k, scale, field, id_field, vector):
+    return (
+        "from vsehub.serving.databases.memory import Memory\n",
+        f"items = Memory({address}, {name!r}).rows.values()\n"
+        f"rows = [[(row[{id_field or 'id'!r}], v @ q, row.get({field!r})) for v, row in items] for q in queries]\n"
+        f"{ranked(scale, k)}",
     )

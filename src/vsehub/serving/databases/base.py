@@ -1,8 +1,12 @@
 """The interface of an engine: one collection of vectors with ids, labels and columns, searched by inner product.
 
-An engine is a module of this package, named in `engines.ENGINES`, with two functions:
+An engine is a module of this package, named in `engines.ENGINES`, with these functions:
 
 connect(uri, name): a context in which a `Database` is open.
+read_biases(database, ids, field, id_field): (id, key, number in the field or None) of each item with one of the ids.
+put_biases(database, biases, field, id_field): writes {key: number}, and nothing else.
+bias_note(address, name, k, scale, field, id_field, vector): imports and search, as `note`, that give `ranked`, lists of
+(score, id), by the number in the field.
 note(address, name, k, example): the import and the search of a usage note in the engine's own client. address: a Python
 expression. example: a column and a value for a filter. The search turns `vectors` into `ids` and `products`.
 """
@@ -14,6 +18,9 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+MANY = (
+    200  # at least so many candidates of the plain ranking among which a note looks for the best of the corrected one
+)
 TIMEOUT = 5  # seconds within which a server must answer
 _KEYS = uuid.UUID("5d2f9f0e-6a0b-4d0c-9a55-6a7a8f1a3c11")
 
@@ -62,6 +69,14 @@ class Database(Protocol):
 def key_of(name: str) -> str:
     """The key of an item as a UUID, for engines that require one or whose client does not escape keys."""
     return str(uuid.uuid5(_KEYS, name))
+
+
+def ranked(scale: float, k: int) -> str:
+    """The line of a `bias_note` that ranks `rows`, lists of (id, inner product, number)."""
+    return (
+        f"scored = [[({scale!r} * s - bias, name) for name, s, bias in hits if bias is not None] for hits in rows]\n"
+        f"ranked = [sorted(hits, reverse=True)[:{k}] for hits in scored]\n"
+    )
 
 
 def condition(example: tuple[str, Any], equal: str = "=", quote: str = "") -> str:

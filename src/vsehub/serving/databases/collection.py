@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,11 +22,10 @@ from torch.nn.functional import normalize as unit
 from vsehub.checks import InputError, fail, require
 from vsehub.criteria.base import ItemBias, fit_all
 from vsehub.data.truth import distinct_ids
-from vsehub.io.address import Address
 from vsehub.io.progress import bar
 from vsehub.neighbors.vectors import VectorSource, as_vectors, given_back, sampled
 from vsehub.serving.databases.base import Database, Hits
-from vsehub.serving.databases.engines import Place
+from vsehub.serving.databases.engines import Place, note_code
 from vsehub.serving.databases.metadata import Metadata, is_reference, read_object, reference_text
 from vsehub.serving.estimator import named_criterion
 from vsehub.serving.index import folded, formula, last_components, scored, unit_rows
@@ -315,23 +313,15 @@ def usage_note(collection: Collection, columns: pa.Table, k: int = 10, queries: 
     """
     place, metadata = collection.place, collection.metadata
     name, kind = next(iter(_types(columns).items()), ("id", "string"))
-    why, address = "", repr(str(place.uri))
-    if not place.served:  # if the folder has moved, an error instead of an empty database
-        address = f"str(Path({str(Path(place.uri).absolute())!r}).resolve(strict=True))"
-    if Address(place.uri).is_masked:
-        address = 'os.environ["INDEX_URI"]'
-        why = "# The address holds a secret, which is not written here: set INDEX_URI to what index_uri= was.\n"
-    imports, search = place.module.note(address, place.name, k, (name, _EXAMPLES.get(kind, _EXAMPLE)))
-    standard = "import os\n\n" if "os.environ" in search else "" if place.served else "from pathlib import Path\n\n"
-    return (
-        f"{standard}import numpy as np\n{imports}\n"
-        f'queries = np.load({queries!r}).astype("float32")  # (Q, {metadata.dim})\n'
+    imports, search = place.module.note(place.code, place.name, k, (name, _EXAMPLES.get(kind, _EXAMPLE)))
+    search = (
         f"{unit_rows(metadata.normalize)}"
         f'last = np.ones((len(queries), 1), "float32")  # zeros instead of ones: the plain ranking\n'
         f"vectors = np.hstack([queries, last])\n"
-        f"{why}{search}"
+        f"{search}"
         f"scores = {formula(metadata.scale, metadata.mean_bias)}  # the corrected scores, best first\n"
     )
+    return note_code(imports, queries, metadata.dim, search)
 
 
 def _require_free(database: Database, place: Place, overwrite: bool) -> None:

@@ -88,6 +88,14 @@ class Place:
         return sum(file.stat().st_size for file in Path(self.uri).rglob("*") if file.is_file())
 
     @property
+    def code(self) -> str:
+        """The URI as a Python expression: a folder that must be there, or a variable in the place of a secret."""
+        if Address(self.uri).is_masked:
+            return 'os.environ["INDEX_URI"]'
+        folder = f"str(Path({str(Path(self.uri).absolute())!r}).resolve(strict=True))"
+        return repr(str(self.uri)) if self.served else folder
+
+    @property
     def module(self) -> Any:
         """The module of the engine."""
         return import_module(f"vsehub.serving.databases.{self.engine}")
@@ -106,6 +114,18 @@ class Place:
                 raise
             said = masked(" ".join(str(error).split()))[:500]
             raise InputError(f"index_uri: {self.address}: {type(error).__name__}: {said}") from error
+
+
+def note_code(imports: str, queries: str, dim: int | str, search: str) -> str:
+    """The Python of a note, with the imports that it needs. queries: the file. search: the lines after its reading."""
+    standard = (
+        "import os\n\n" if "os.environ" in search else "from pathlib import Path\n\n" if "Path(" in search else ""
+    )
+    secret = "# The address holds a secret, which is not written here: set INDEX_URI to what index_uri= was.\n"
+    return (
+        f"{standard}import numpy as np\n{imports}\n{secret if 'INDEX_URI' in search else ''}"
+        f'queries = np.load({queries!r}).astype("float32")  # (Q, {dim})\n{search}'
+    )
 
 
 def placed(engine: str, uri: str | None, name: str, folder: Path | None) -> Place:

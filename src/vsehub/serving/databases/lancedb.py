@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from lancedb.index import IvfFlat
 
-from vsehub.serving.databases.base import TIMEOUT, Hits, Rows, condition
+from vsehub.serving.databases.base import MANY, TIMEOUT, Hits, Rows, condition, ranked
 
 _BATCH = 10_000
 _PROBES = 20  # lists that a query searches in the approximate index
@@ -88,8 +88,7 @@ class LanceDB:
 
     def delete(self, ids: Sequence[str]) -> None:
         """See `Database`."""
-        quoted = [name.replace("'", "''") for name in ids]
-        self._table().delete("id IN ('" + "', '".join(quoted) + "')")
+        self._table().delete(_among("id", ids))
 
     def scan(self) -> Iterator[Rows]:
         """See `Database`."""
@@ -114,4 +113,44 @@ def note(address: str, name: str, k: int, example: tuple[str, Any]) -> tuple[str
         f"found = [(one.where(only, prefilter=True) if only else one).to_list() for one in searches]\n"
         f'ids = [[hit["id"] for hit in hits] for hits in found]\n'
         f'products = np.array([[1 - hit["_distance"] for hit in hits] for hits in found])\n',
+    )
+
+
+def read_biases(database: LanceDB, ids: list[str], field: str, id_field: str | None) -> list[tuple[str, Any, Any]]:
+    """See `base`."""
+    table, key = database._table(), id_field or "id"
+    names = [name for name in (key, field) if name in table.schema.names]
+    rows = table.search().where(_among(f"CAST(`{key}` AS STRING)", ids)).select(names).to_list()
+    return [(str(row[key]), row[key], row.get(field)) for row in rows]
+
+
+def put_biases(database: LanceDB, biases: dict[Any, float], field: str, id_field: str | None) -> None:
+    """See `base`."""
+    table, key = database._table(), id_field or "id"
+    if field not in table.schema.names:
+        table.add_columns([pa.field(field, pa.float64())])
+        table = database._table()
+    columns = {key: list(biases), field: list(biases.values())}
+    rows = pa.table({name: pa.array(own, table.schema.field(name).type) for name, own in columns.items()})
+    table.merge_insert(key).when_matched_update_all().execute(rows)
+
+
+def _among(column: str, ids: Sequence[str]) -> str:
+    quoted = [name.replace("'", "''") for name in ids]
+    return f"{column} IN ('" + "', '".join(quoted) + "')"
+
+
+def bias_note(
+    address: str, name: str, k: int, scale: float, field: str, id_field: str | None, vector: str
+) -> tuple[str, str]:
+    """See `base`."""
+    cloud, key = ', api_key=os.environ["LANCEDB_API_KEY"]' if "db://" in address else "", id_field or "id"
+    return (
+        "import lancedb\n",
+        f'table = lancedb.connect({address}{cloud}).open_table("{name}")\n'
+        f'searches = [table.search(one, vector_column_name="{vector}").distance_type("dot") for one in queries]\n'
+        f'searches = [one.where("`{field}` IS NOT NULL", prefilter=True) for one in searches]\n'
+        f"found = [one.limit({max(MANY, 4 * k)}).to_list() for one in searches]  # of the plain ranking: more miss less\n"
+        f'rows = [[(hit["{key}"], 1 - hit["_distance"], hit["{field}"]) for hit in hits] for hits in found]\n'
+        f"{ranked(scale, k)}",
     )

@@ -1,5 +1,6 @@
 """Milvus: Milvus Lite in a folder whose name ends in .db, or a server by its URI."""
 
+import json
 import logging
 import os
 from collections.abc import Iterator, Sequence
@@ -13,11 +14,13 @@ from milvus_lite.server_manager import server_manager_instance
 from pymilvus import DataType, MilvusClient
 from pymilvus.exceptions import MilvusException
 
-from vsehub.serving.databases.base import TIMEOUT, Hits, Rows, condition, key_of
+from vsehub.checks import require
+from vsehub.serving.databases.base import MANY, TIMEOUT, Hits, Rows, condition, key_of, ranked
 
 _BATCH = 1000  # items in one message, which Milvus limits to 64 MB
 _TEXT = 65535  # bytes of an id or a label, the most that Milvus takes
 _KEY = "vsehub"
+_WHOLE = (DataType.INT8, DataType.INT16, DataType.INT32, DataType.INT64)
 _LINKS = {"M": 32, "efConstruction": 200}
 _EF = 128  # candidates of a query in the approximate index
 # Milvus Lite runs in this process: the client's pings, every 10 seconds, would end the connection in a long call.
@@ -139,4 +142,52 @@ def note(address: str, name: str, k: int, example: tuple[str, Any]) -> tuple[str
         f'found = client.search("{name}", vectors, only, limit={k}, **options)\n'
         f'ids = [[hit["entity"]["id"] for hit in hits] for hits in found]\n'
         f'products = np.array([[hit["distance"] for hit in hits] for hits in found])\n',
+    )
+
+
+def read_biases(database: Milvus, ids: list[str], field: str, id_field: str | None) -> list[tuple[str, Any, Any]]:
+    """See `base`. Raises InputError where an upsert would change keys, or no field can be added."""
+    about = database.client.describe_collection(database.name)
+    known = {one["name"]: one for one in about["fields"]}
+    require(
+        not about.get("auto_id") and (about["enable_dynamic_field"] or field in known),
+        f"index_uri: {database.name}: Milvus changes a field of an item only if its key is not automatic (auto_id) and "
+        f"the collection has dynamic fields or the field {field}, which add_collection_field adds on a server",
+    )
+    primary = _primary(about)
+    key = id_field or primary
+    wanted = [int(name) for name in ids if name.isdecimal()] if known[key]["type"] in _WHOLE else ids
+    database.client.load_collection(database.name)
+    only = f"{key} in {json.dumps(wanted, ensure_ascii=False)}"
+    fields = [key, primary, field]
+    rows = database.client.query(database.name, only, output_fields=fields, consistency_level="Strong")
+    return [(str(row[key]), row[primary], row.get(field)) for row in rows]
+
+
+def put_biases(database: Milvus, biases: dict[Any, float], field: str, id_field: str | None) -> None:
+    """See `base`."""
+    primary = _primary(database.client.describe_collection(database.name))
+    rows = [{primary: key, field: bias} for key, bias in biases.items()]
+    database.client.upsert(database.name, rows, partial_update=True)
+
+
+def _primary(about: dict[str, Any]) -> str:
+    return next(one["name"] for one in about["fields"] if one.get("is_primary"))
+
+
+def bias_note(
+    address: str, name: str, k: int, scale: float, field: str, id_field: str | None, vector: str
+) -> tuple[str, str]:
+    """See `base`."""
+    token = ', token=os.environ.get("MILVUS_TOKEN", "")' if "://" in address or "environ" in address else ""
+    shown = 'hit["id"]' if id_field is None else f'hit["entity"]["{id_field}"]'
+    fields = [field] if id_field is None else [id_field, field]
+    return (
+        "from pymilvus import MilvusClient\n",
+        f"client = MilvusClient({address}{token})\n"
+        f'client.load_collection("{name}")\n'
+        f'options = {{"limit": {max(MANY, 4 * k)}, "output_fields": {fields}, "anns_field": "{vector}"}}  # limit: more miss less\n'
+        f'found = client.search("{name}", queries, **options)\n'
+        f'rows = [[({shown}, hit["distance"], hit["entity"].get("{field}")) for hit in hits] for hits in found]\n'
+        f"{ranked(scale, k)}",
     )

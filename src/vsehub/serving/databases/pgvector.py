@@ -11,7 +11,7 @@ from pgvector import Vector
 from pgvector.psycopg import register_vector
 from psycopg.sql import SQL, Composable, Identifier, Literal
 
-from vsehub.serving.databases.base import TIMEOUT, Hits, Rows, condition
+from vsehub.serving.databases.base import MANY, TIMEOUT, Hits, Rows, condition
 
 _BATCH = 5000
 _TYPES = {"string": "text", "int64": "bigint", "double": "double precision", "bool": "boolean"}  # of Arrow's columns
@@ -125,4 +125,42 @@ def note(address: str, name: str, k: int, example: tuple[str, Any]) -> tuple[str
         f'found = [base.execute(ask, {{"q": vector}}).fetchall() for vector in vectors]\n'
         f"ids = [[name for name, _ in hits] for hits in found]\n"
         f"products = np.array([[product for _, product in hits] for hits in found])\n",
+    )
+
+
+def read_biases(database: PGVector, ids: list[str], field: str, id_field: str | None) -> list[tuple[str, Any, Any]]:
+    """See `base`."""
+    asked = "SELECT FROM pg_attribute WHERE attrelid = to_regclass(%(it)s) AND attname = %(field)s AND NOT attisdropped"
+    table = Identifier(database.name).as_string(database.base)
+    known = database._do(asked, it=table, field=field).fetchone() is not None
+    names = {"key": Identifier(id_field or "id"), "field": Identifier(field) if known else SQL("NULL")}
+    text = "SELECT {key}::text, {key}::text, {field} FROM {table} WHERE {key}::text = ANY(%(ids)s)"
+    return database._do(text, ids=ids, **names).fetchall()
+
+
+def put_biases(database: PGVector, biases: dict[str, float], field: str, id_field: str | None) -> None:
+    """See `base`."""
+    names = {"key": Identifier(id_field or "id"), "field": Identifier(field)}
+    database._do("ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {field} double precision", field=names["field"])
+    text = (
+        "UPDATE {table} SET {field} = new.bias FROM unnest(%(keys)s::text[], %(biases)s::float8[]) AS new(key, bias) "
+        "WHERE {table}.{key}::text = new.key"
+    )
+    database._do(text, keys=list(biases), biases=list(biases.values()), **names)
+
+
+def bias_note(
+    address: str, name: str, k: int, scale: float, field: str, id_field: str | None, vector: str
+) -> tuple[str, str]:
+    """See `base`."""
+    score = f'{scale!r} * -("{vector}" <#> %(q)s) - "{field}"'
+    return (
+        "import psycopg\nfrom pgvector.psycopg import register_vector\n",
+        f"base = psycopg.connect({address}, autocommit=True)\n"
+        f"register_vector(base)\n"
+        f"# Every row is compared. By an index, only the nearest are, if instead of the table's name stands:\n"
+        f'# (SELECT * FROM "{name}" ORDER BY "{vector}" <#> %(q)s LIMIT {max(MANY, 4 * k)})\n'
+        f'ask = \'SELECT {score} AS score, "{id_field or "id"}" FROM "{name}" WHERE "{field}" IS NOT NULL \'\n'
+        f"ask += 'ORDER BY score DESC LIMIT {k}'\n"
+        f'ranked = [base.execute(ask, {{"q": vector}}).fetchall() for vector in queries]\n',
     )

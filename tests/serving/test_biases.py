@@ -1,0 +1,135 @@
+"""Biases in a collection of somebody else: one contract over all engines (see `conftest`)."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from vsehub.checks import InputError
+from vsehub.serving.databases.biases import bias_note, write_biases
+
+ROWS, DIM, K = 40, 8, 5
+RANDOM = np.random.default_rng(0)
+VECTORS = RANDOM.normal(size=(ROWS, DIM)).astype("float32")
+QUERIES = RANDOM.normal(size=(7, DIM)).astype("float32")
+BIASES = RANDOM.normal(size=ROWS)
+IDS, NAMES = [str(row) for row in range(ROWS)], [f'it\'s "{row}" \\ ☃ % {{0}}' for row in range(ROWS)]
+
+
+@pytest.fixture
+def theirs(place):
+    """A collection that vsehub did not make, with numbers as ids, another name for the vectors, and a field."""
+    table = pa.table({"id": range(ROWS), "name": NAMES})
+    with place.connect() as database:
+        if place.engine == "milvus":
+            from pymilvus import DataType
+
+            schema = database.client.create_schema(auto_id=False, enable_dynamic_field=True)
+            schema.add_field("id", DataType.INT64, is_primary=True)
+            schema.add_field("embedding", DataType.FLOAT_VECTOR, dim=DIM)
+            schema.add_field("name", DataType.VARCHAR, max_length=50)
+            index = database.client.prepare_index_params()
+            index.add_index("embedding", index_type="FLAT", metric_type="IP")
+            database.client.create_collection(place.name, schema=schema, index_params=index)
+            rows = [row | {"embedding": vector} for row, vector in zip(table.to_pylist(), VECTORS, strict=True)]
+            database.client.insert(place.name, rows)
+        elif place.engine == "lancedb":
+            vectors = pa.FixedSizeListArray.from_arrays(VECTORS.ravel(), DIM)
+            database.base.create_table(place.name, table.append_column("embedding", vectors))
+        elif place.engine == "qdrant":
+            from qdrant_client import models
+
+            database.client.create_collection(
+                place.name, {"embedding": models.VectorParams(size=DIM, distance=models.Distance.DOT)}
+            )
+            payloads = table.select(["name"]).to_pylist()
+            database.client.upload_collection(place.name, {"embedding": VECTORS}, payloads, range(ROWS), wait=True)
+        elif place.engine == "pgvector":
+            database._do(f"CREATE TABLE {{table}} (id bigint PRIMARY KEY, name text, embedding vector({DIM}))")
+            for row, vector in zip(table.to_pylist(), VECTORS, strict=True):
+                database._do("INSERT INTO {table} VALUES (%(id)s, %(name)s, %(vector)s)", **row, vector=vector)
+        else:
+            database.create(DIM, "")
+            database.upsert(VECTORS, table)
+    return place
+
+
+def stored(place):
+    """All rows by id, with the engine's own client."""
+    with place.connect() as database:
+        if place.engine == "milvus":
+            database.client.load_collection(place.name)
+            rows = database.client.query(place.name, "id >= 0", output_fields=["*"], consistency_level="Strong")
+        elif place.engine == "lancedb":
+            rows = database._table().to_arrow().to_pylist()
+        elif place.engine == "qdrant":
+            points = database.client.scroll(place.name, limit=100, with_vectors=True)[0]
+            rows = [point.payload | {"id": point.id, "embedding": point.vector["embedding"]} for point in points]
+        elif place.engine == "pgvector":
+            cursor = database._do("SELECT * FROM {table}")
+            rows = [dict(zip([one.name for one in cursor.description], row, strict=True)) for row in cursor.fetchall()]
+            rows = [row | {"embedding": row["embedding"].to_numpy()} for row in rows]
+        else:
+            rows = [row | {"embedding": vector} for vector, row in database.rows.values()]
+    return {str(row["id"]): dict(row) | {"embedding": list(row["embedding"])} for row in rows}
+
+
+def without(rows, *fields):
+    return {one: {name: value for name, value in row.items() if name not in fields} for one, row in rows.items()}
+
+
+def test_one_number_is_written_and_nothing_else(theirs, tmp_path, monkeypatch):
+    before = stored(theirs)
+    for ids, biases in (([*IDS[:3], "77", "absent"], BIASES[:5]), (IDS[:2], [0.5, np.nan]), (IDS[:2], BIASES[:3])):
+        with pytest.raises(InputError, match="77" if "77" in ids else "biases"):
+            write_biases(theirs, ids, biases)
+    assert stored(theirs) == before  # not even a field
+    order = RANDOM.permutation(ROWS)[:30]
+    assert write_biases(theirs, [IDS[row] for row in order], BIASES[order]) == 30
+    after = stored(theirs)
+    assert without(after, "bias") == before
+    assert {one: row.get("bias") for one, row in after.items()} == {
+        IDS[row]: pytest.approx(BIASES[row]) if row in order else None for row in range(ROWS)
+    }
+    monkeypatch.chdir(tmp_path)
+    np.save("queries.npy", 3 * QUERIES)
+    unit = QUERIES / np.linalg.norm(QUERIES, axis=1, keepdims=True)
+    for normalize, asked in ((None, 3 * QUERIES), (True, unit)):
+        scores = 2.5 * asked @ VECTORS[order].T - BIASES[order]
+        ran = {}
+        exec(bias_note(theirs, 2.5, K, vector="embedding", normalize=normalize), ran)
+        assert [list(map(str, ids)) for ids in ran["ids"]] == [
+            [IDS[order[one]] for one in best[:K]] for best in np.argsort(-scores)
+        ]
+        np.testing.assert_allclose(ran["scores"], -np.sort(-scores)[:, :K], rtol=1e-4, atol=1e-4)
+        for name in ("client", "base"):
+            if hasattr(ran.get(name), "close"):
+                ran[name].close()
+    assert write_biases(theirs, IDS, np.zeros(ROWS), only_missing=True) == 10
+    assert {one: row["bias"] for one, row in stored(theirs).items()} == {
+        IDS[row]: pytest.approx(BIASES[row]) if row in order else 0.0 for row in range(ROWS)
+    }
+    assert write_biases(theirs, IDS[:5], np.ones(5)) == 5
+    assert stored(theirs)["4"]["bias"] == 1
+    assert write_biases(theirs, NAMES[:5], BIASES[:5], field="other", id_field="name") == 5
+    again = stored(theirs)
+    assert [again[one].get("other") for one in IDS[:6]] == [*map(pytest.approx, BIASES[:5]), None]
+    assert without(again, "bias", "other") == before
+
+
+def test_a_collection_that_is_absent(place):
+    with pytest.raises(InputError, match="no collection"):
+        write_biases(place, IDS, BIASES)
+
+
+@pytest.mark.parametrize("place", ["milvus"], indirect=True)
+@pytest.mark.parametrize("settings", [{"auto_id": True}, {"enable_dynamic_field": False}])
+def test_collections_of_milvus_whose_items_cannot_be_changed(settings, place):
+    from pymilvus import DataType
+
+    with place.connect() as database:
+        schema = database.client.create_schema(**{"auto_id": False, "enable_dynamic_field": True} | settings)
+        schema.add_field("id", DataType.INT64, is_primary=True)
+        schema.add_field("vector", DataType.FLOAT_VECTOR, dim=DIM)
+        database.client.create_collection(place.name, schema=schema)
+    with pytest.raises(InputError, match="index_uri"):
+        write_biases(place, IDS, BIASES)
