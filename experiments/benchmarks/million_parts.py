@@ -149,7 +149,15 @@ def kinds(setting: Setting) -> dict:
         }
         search = {name: min(times) for name, times in common.interleave(ways, setting.rounds, CPU).items()}
         search["single"] /= min(SINGLE, len(setting.queries))
-        rows.append({"kind": kind, "effort": index.effort, "build": seconds, "search": search, "recall": recall})
+        rows.append(
+            {
+                "kind": kind,
+                "effort": index.effort and getattr(*index.effort[:2]),
+                "build": seconds,
+                "search": search,
+                "recall": recall,
+            }
+        )
     return {"items": len(items), "rows": rows}
 
 

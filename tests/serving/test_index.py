@@ -15,7 +15,7 @@ from vsehub.neighbors import faiss as faiss_index
 from vsehub.neighbors import vectors as sampling
 from vsehub.neighbors.faiss import loaded_faiss
 from vsehub.neighbors.vectors import as_vectors, sampled
-from vsehub.serving import build_index, index, load_index, measured_recall, measured_time, usage_note
+from vsehub.serving import build_index, effort_for, index, load_index, measured_recall, measured_time, usage_note
 
 pytestmark = pytest.mark.skipif(loaded_faiss()[0] is None, reason="FAISS is not installed")
 
@@ -86,6 +86,27 @@ def test_recall_and_time_are_measured(sides):
     assert all(0 < one < 1000 for one in times.values())
 
 
+@pytest.mark.parametrize(("kind", "setting"), [("ivf", "nprobe"), ("hnsw", "ef_search")])
+def test_the_effort_that_finds_nearly_all(kind, setting, sides):
+    """Of an index that looks at too little; its own value stays."""
+    queries, items, bias = sides
+    served = build_index(items, bias, CSLS.scale, kind)
+    owner, name, most = served.effort
+    setattr(owner, name, 1)
+    assert measured_recall(served, queries, items, bias, CSLS.scale)["corrected"] < 0.8
+    told, value, share = effort_for(served, queries, items, bias, CSLS.scale, 10)
+    assert (told, getattr(owner, name)) == (setting, 1)
+    for tried, enough in ((value // 2, False), (value, True)):
+        setattr(owner, name, tried)
+        found = measured_recall(served, queries, items, bias, CSLS.scale)["corrected"]
+        assert (found >= 0.99) == enough
+    assert found == share
+    assert value < most
+    setattr(owner, name, most)
+    assert effort_for(served, queries, items, torch.zeros(len(items)), 1.0) is None  # another ranking than its own
+    assert effort_for(build_index(items, bias, CSLS.scale), queries, items, bias, CSLS.scale) is None
+
+
 def test_less_than_k_found(sides):
     queries, items, bias = sides
     served = build_index(items, bias, 2.0, "ivf")
@@ -107,7 +128,7 @@ def test_a_saved_index_is_loaded_and_its_note_runs(kind, normalize, sides, tmp_p
     served.save(path)
     loaded = load_index(path)
     assert (loaded.kind, loaded.scale, loaded.mean_bias) == (kind, 2.0, pytest.approx(bias.mean().item()))
-    assert (loaded.effort, len(loaded)) == (served.effort, 4000)
+    assert len(loaded) == 4000
     for mine, theirs in zip(served.search(queries), loaded.search(queries), strict=True):
         assert torch.equal(mine, theirs)
     np.save(tmp_path / "queries.npy", (queries * (3 if normalize else 1)).numpy())

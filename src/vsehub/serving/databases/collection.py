@@ -83,6 +83,12 @@ class Collection:
         return vectors[[rows[str(row)] for row in range(count)]]
 
     @property
+    def effort(self) -> tuple[Any, str, int] | None:
+        """See `ServedIndex.effort`."""
+        name, most = getattr(self.database, "effort", ("", 0))
+        return (self.database, name, most) if self.metadata.approximate and most else None
+
+    @property
     def thresholds(self) -> dict[float, float]:
         """Rate of false accepts -> threshold of the first score; {} unless calibrated with the items that are there."""
         return self.metadata.rates if self.metadata.calibrated == len(self) else {}

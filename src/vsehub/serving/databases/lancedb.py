@@ -14,7 +14,6 @@ from lancedb.index import IvfFlat
 from vsehub.serving.databases.base import MANY, TIMEOUT, Hits, Rows, condition, ranked
 
 _BATCH = 10_000
-_PROBES = 20  # lists that a query searches in the approximate index
 _KEY = "vsehub"  # of the text, in the metadata of the column of vectors: it changes with the table, at once
 
 
@@ -29,7 +28,9 @@ def connect(uri: str, name: str) -> Iterator["LanceDB"]:
 
 
 class LanceDB:
-    """See `Database`."""
+    """See `Database`. nprobe: lists that a query searches in the approximate index."""
+
+    nprobe, effort = 20, ("nprobe", 2**15)
 
     def __init__(self, base: Any, name: str):
         self.base, self.name = base, name
@@ -80,7 +81,7 @@ class LanceDB:
 
     def search(self, vectors: np.ndarray, k: int) -> list[Hits]:
         """See `Database`."""
-        search = self._table().search(vectors, vector_column_name="vector").distance_type("dot").nprobes(_PROBES)
+        search = self._table().search(vectors, vector_column_name="vector").distance_type("dot").nprobes(self.nprobe)
         lists: list[Hits] = [[] for _ in vectors]
         for hit in search.limit(k).select(["id", "label", "_distance"]).to_list():
             lists[hit.get("query_index", 0)].append((hit["id"], hit["label"], 1.0 - hit["_distance"]))
@@ -109,7 +110,7 @@ def note(address: str, name: str, k: int, example: tuple[str, Any]) -> tuple[str
         f"base = lancedb.connect({address}{key}, read_consistency_interval=fresh)\n"
         f'table = base.open_table("{name}")\n'
         f"only = None  # all items, or a condition: {condition(example, quote='`')!r}, for example\n"
-        f'searches = [table.search(vector).distance_type("dot").nprobes({_PROBES}).limit({k}) for vector in vectors]\n'
+        f'searches = [table.search(one).distance_type("dot").nprobes({LanceDB.nprobe}).limit({k}) for one in vectors]\n'
         f"found = [(one.where(only, prefilter=True) if only else one).to_list() for one in searches]\n"
         f'ids = [[hit["id"] for hit in hits] for hits in found]\n'
         f'products = np.array([[1 - hit["_distance"] for hit in hits] for hits in found])\n',
@@ -150,7 +151,7 @@ def bias_note(
         f'table = lancedb.connect({address}{cloud}).open_table("{name}")\n'
         f'searches = [table.search(one, vector_column_name="{vector}").distance_type("dot") for one in queries]\n'
         f'searches = [one.where("`{field}` IS NOT NULL", prefilter=True) for one in searches]\n'
-        f"found = [one.limit({max(MANY, 4 * k)}).to_list() for one in searches]  # of the plain ranking: more miss less\n"
+        f"found = [one.limit({max(MANY, 4 * k)}).to_list() for one in searches]\n"
         f'rows = [[(hit["{key}"], 1 - hit["_distance"], hit["{field}"]) for hit in hits] for hits in found]\n'
         f"{ranked(scale, k)}",
     )

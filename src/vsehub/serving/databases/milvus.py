@@ -22,7 +22,6 @@ _TEXT = 65535  # bytes of an id or a label, the most that Milvus takes
 _KEY = "vsehub"
 _WHOLE = (DataType.INT8, DataType.INT16, DataType.INT32, DataType.INT64)
 _LINKS = {"M": 32, "efConstruction": 200}
-_EF = 128  # candidates of a query in the approximate index
 # Milvus Lite runs in this process: the client's pings, every 10 seconds, would end the connection in a long call.
 _UNHURRIED = {"grpc.keepalive_time_ms": 2**31 - 1}
 
@@ -50,7 +49,9 @@ def connect(uri: str, name: str) -> Iterator["Milvus"]:
 
 
 class Milvus:
-    """See `Database`."""
+    """See `Database`. ef_search: candidates of a query in the approximate index."""
+
+    ef_search, effort = 128, ("ef_search", 2**15)
 
     def __init__(self, client: Any, name: str):
         self.client, self.name = client, name
@@ -105,7 +106,7 @@ class Milvus:
             self.name,
             vectors,
             limit=k,
-            search_params={"params": {"ef": max(_EF, k)}},
+            search_params={"params": {"ef": max(self.ef_search, k)}},
             output_fields=["id", "label"],
             consistency_level="Session",  # sees this client's own writes, and waits for no others
         )
@@ -136,7 +137,7 @@ def note(address: str, name: str, k: int, example: tuple[str, Any]) -> tuple[str
         "from pymilvus import MilvusClient\n",
         f"client = MilvusClient({address}{token})\n"
         f'client.load_collection("{name}")\n'
-        f'settings = {{"params": {{"ef": {max(_EF, k)}}}}}  # of an approximate index: more is slower, misses less\n'
+        f'settings = {{"params": {{"ef": {max(Milvus.ef_search, k)}}}}}  # of an approximate index: more misses less\n'
         f'only = ""  # all items, or a condition: {condition(example, "==")!r}, for example\n'
         f'options = {{"search_params": settings, "output_fields": ["id", "label"]}}\n'
         f'found = client.search("{name}", vectors, only, limit={k}, **options)\n'
@@ -186,7 +187,7 @@ def bias_note(
         "from pymilvus import MilvusClient\n",
         f"client = MilvusClient({address}{token})\n"
         f'client.load_collection("{name}")\n'
-        f'options = {{"limit": {max(MANY, 4 * k)}, "output_fields": {fields}, "anns_field": "{vector}"}}  # limit: more miss less\n'
+        f'options = {{"limit": {max(MANY, 4 * k)}, "output_fields": {fields}, "anns_field": "{vector}"}}\n'
         f'found = client.search("{name}", queries, **options)\n'
         f'rows = [[({shown}, hit["distance"], hit["entity"].get("{field}")) for hit in hits] for hits in found]\n'
         f"{ranked(scale, k)}",

@@ -15,7 +15,6 @@ from vsehub.serving.databases.base import MANY, TIMEOUT, Hits, Rows, condition
 
 _BATCH = 5000
 _TYPES = {"string": "text", "int64": "bigint", "double": "double precision", "bool": "boolean"}  # of Arrow's columns
-_EF = 128  # candidates of a query in the approximate index, where k is not larger
 
 
 @contextmanager
@@ -28,7 +27,9 @@ def connect(uri: str, name: str) -> Iterator["PGVector"]:
 
 
 class PGVector:
-    """See `Database`."""
+    """See `Database`. ef_search: candidates of a query in the approximate index, where k is not larger."""
+
+    ef_search, effort = 128, ("ef_search", 1000)
 
     def __init__(self, base: Any, name: str):
         self.base, self.name = base, name
@@ -88,7 +89,7 @@ class PGVector:
 
     def search(self, vectors: np.ndarray, k: int) -> list[Hits]:
         """See `Database`."""
-        self._do("SET hnsw.ef_search = {ef}", ef=Literal(min(max(_EF, k), 1000)))
+        self._do("SET hnsw.ef_search = {ef}", ef=Literal(min(max(self.ef_search, k), 1000)))
         ask = "SELECT id, label, -(vector <#> %(query)s) FROM {table} ORDER BY vector <#> %(query)s LIMIT %(k)s"
         return [self._do(ask, query=Vector(vector), k=k).fetchall() for vector in vectors]
 
@@ -118,7 +119,7 @@ def note(address: str, name: str, k: int, example: tuple[str, Any]) -> tuple[str
         "import psycopg\nfrom pgvector.psycopg import register_vector\n",
         f"base = psycopg.connect({address}, autocommit=True)\n"
         f"register_vector(base)\n"
-        f'base.execute("SET hnsw.ef_search = {min(max(_EF, k), 1000)}")\n'
+        f'base.execute("SET hnsw.ef_search = {min(max(PGVector.ef_search, k), 1000)}")\n'
         f"only = 'TRUE'  # all items, or a condition: {chosen!r}, for example. Where few are left of an index's\n"
         f"# candidates, pgvector 0.8 and newer look for more: base.execute('SET hnsw.iterative_scan = strict_order')\n"
         f"ask = f'SELECT id, -(vector <#> %(q)s) FROM \"{name}\" WHERE {{only}} ORDER BY vector <#> %(q)s LIMIT {k}'\n"

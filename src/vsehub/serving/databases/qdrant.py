@@ -29,7 +29,9 @@ def connect(uri: str, name: str) -> Iterator["Qdrant"]:
 
 
 class Qdrant:
-    """See `Database`."""
+    """See `Database`. ef_search: candidates of a query in the graph."""
+
+    ef_search, effort = 128, ("ef_search", 2**15)
 
     def __init__(self, client: Any, name: str):
         self.client, self.name = client, name
@@ -69,8 +71,8 @@ class Qdrant:
 
     def search(self, vectors: np.ndarray, k: int) -> list[Hits]:
         """See `Database`."""
-        shown = {"limit": k, "with_payload": ["id", "label"]}
-        requests = [models.QueryRequest(query=query, **shown) for query in vectors.tolist()]
+        options = {"limit": k, "with_payload": ["id", "label"], "params": models.SearchParams(hnsw_ef=self.ef_search)}
+        requests = [models.QueryRequest(query=query, **options) for query in vectors.tolist()]
         answers = self.client.query_batch_points(self.name, requests)
         return [[(hit.payload["id"], hit.payload.get("label"), hit.score) for hit in one.points] for one in answers]
 
@@ -126,7 +128,7 @@ def bias_note(
         f"score = models.MultExpression(mult=[{scale!r}, '$score'])\n"
         f"score = models.FormulaQuery(formula=models.SumExpression(sum=[score, models.NegExpression(neg={field!r})]))\n"
         f"empty = models.IsEmptyCondition(is_empty=models.PayloadField(key={field!r}))\n"
-        f"options = dict(limit={max(MANY, 4 * k)}, filter=models.Filter(must_not=[empty]){using})  # limit: more miss less\n"
+        f"options = dict(limit={max(MANY, 4 * k)}, filter=models.Filter(must_not=[empty]){using})\n"
         f"near = [models.Prefetch(query=one.tolist(), **options) for one in queries]\n"
         f'found = [client.query_points("{name}", prefetch=one, query=score, limit={k}) for one in near]\n'
         f"ranked = [[(hit.score, {shown}) for hit in one.points] for one in found]\n",
