@@ -1,10 +1,7 @@
 """The page of `vsehub rerank` and `vsehub diagnose`: hubness before and after the corrections."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from vsehub.io.files import write_text
 from vsehub.io.records import EMBEDDINGS, checked_record
@@ -21,6 +18,7 @@ from vsehub.report.plots import occurrence_curves, ranking_colours, share_text
 from vsehub.report.tables import Cell, ReportTable, code_text, duration, hardware_text, versions_text
 
 SIDES = ("queries", "items")
+LEVELS = ("ok", "warn", "fail")
 REFERENCES = {
     "transductive": "the corrections saw the very queries that they rank; give reference queries for queries that come "
     "one at a time",
@@ -138,166 +136,95 @@ def _fact(name: str, value: object) -> str:
     return f"{value:,.4g}" if isinstance(value, float) else str(value)
 
 
-class MetricColumn(NamedTuple):
-    """A column of the rankings: part of the ranking and key of the metric, heading, factor, decimals and meaning."""
+class Metric(NamedTuple):
+    """A metric of a ranking: part of the record and key, name, factor and decimals as it is shown, and meaning.
+
+    better: 1 if more is better, -1 if less is, 0 if neither.
+    """
 
     part: str
     key: str
-    heading: str
+    name: str
     scale: float
     decimals: int
+    better: int
     note: str
 
+    def of(self, ranking: dict) -> float | None:
+        """The value of a ranking as it is shown, None if it was not measured."""
+        value = (ranking.get(self.part) or {}).get(self.key)
+        return None if value is None else round(self.scale * value, self.decimals) + 0.0  # no negative zero
 
-TRUTH = (
-    MetricColumn("truth", "r1", "R@1", 1, 1, "queries whose nearest item answers them"),
-    *(
-        MetricColumn("truth", f"r{k}", f"R@{k}", 1, 1, f"queries with an answer among the {k} nearest items")
-        for k in (5, 10)
-    ),
-    MetricColumn(
-        "truth", "map_r", "mAP@R", 1, 1, "mean average precision of a query's first R items, R being how many answer it"
-    ),
-    MetricColumn("truth", "r_precision", "R-Prec.", 1, 1, "share of a query's first R items that answer it"),
-)
-CHANGED = (
-    MetricColumn("changed", "first", "first item", 100, 1, "queries whose first item differs from plain similarity's"),
-    MetricColumn(
-        "changed", "overlap", "kept", 100, 1, "mean share of the plain list that stays in the list, in any order"
-    ),
-)
+    def text(self, value: float | None) -> str:
+        """The value as text."""
+        return "–" if value is None else f"{value:,.{self.decimals}f}".replace("-", "−")
+
+    def change(self, before: float | None, after: float | None) -> str:
+        """The difference of two values; "worse" if it is."""
+        if before is None or after is None or before == after:
+            return ""
+        sign, more = ("+", 1) if after > before else ("−", -1)
+        return f"{sign}{self.text(abs(after - before))}{' worse' if more * self.better < 0 else ''}"
 
 
-def hubness_columns(k: int) -> tuple[MetricColumn, ...]:
-    """The columns of hubness at k; shares in %."""
-    return tuple(
-        MetricColumn("hubness", f"{key}_{k}", heading, scale, decimals, note)
-        for key, heading, scale, decimals, note in (
-            ("skew", "skew", 1, 2, "skewness of how often items are found; 0 if all are found equally, high with hubs"),
+def metrics(record: dict) -> dict[str, list[Metric]]:
+    """The metrics that some ranking has a value for, under their headings."""
+    k, rankings = neighbourhood(record), record["rankings"]
+    truth = [Metric("truth", "r1", "R@1", 1, 1, 1, "queries whose nearest item answers them")]
+    for depth in (5, 10):
+        note = f"queries with an answer among the {depth} nearest items"
+        truth.append(Metric("truth", f"r{depth}", f"R@{depth}", 1, 1, 1, note))
+    truth += [
+        Metric(
+            "truth", "map_r", "mAP@R", 1, 1, 1, "mean average precision of the first R items, R being how many answer"
+        ),
+        Metric("truth", "r_precision", "R-Prec.", 1, 1, 1, "share of a query's first R items that answer it"),
+    ]
+    hubness = [
+        Metric("hubness", f"{key}_{k}", name, scale, decimals, -1, note)
+        for key, name, scale, decimals, note in (
+            ("largest_hub", "largest hub", 1, 0, "how many lists the most found item is in"),
+            (
+                "skew",
+                f"skewness of N_{k}",
+                1,
+                2,
+                "of how often items are found; 0 if all equally often, high with hubs",
+            ),
+            ("antihub_rate", "never found %", 100, 1, "items that are in no list"),
             ("robin_hood", "Robin Hood %", 100, 1, "share of all list places that would have to move to be fair"),
             ("gini", "Gini", 1, 3, "inequality of how often items are found: 0 if all are equal, 1 if one has all"),
-            ("antihub_rate", "never found %", 100, 1, "items that are in no list"),
-            ("largest_hub", "largest hub", 1, 0, "how many lists the most found item is in"),
             ("bad_share", "wrong %", 100, 1, "list places held by an item that does not answer the query"),
         )
-    )
+    ]
+    changed = [
+        Metric("changed", "first", "first item", 100, 1, 0, "queries whose first item differs from plain similarity's"),
+        Metric("changed", "overlap", "kept", 100, 1, 0, "mean share of the plain list that stays in the list"),
+    ]
+    parts = {"Against the truth, %": truth, f"Hubness at k = {k}": hubness}
+    if len(rankings) > 1:
+        parts[f"Against {rankings[0]['criterion']}, %"] = changed
+    known = {
+        over: [one for one in some if any(one.of(each) is not None for each in rankings)]
+        for over, some in parts.items()
+    }
+    return {over: some for over, some in known.items() if some}
 
 
 def rankings_table(record: dict) -> ReportTable:
-    """The table of the rankings: each value, with its difference from the plain ranking's."""
-    rankings = record["rankings"]
-    columns = [(over, column) for over, some in _parts(record) for column in some]
+    """The table of the rankings: each value, its difference from the plain ranking's, and whether that is worse."""
+    plain, columns = record["rankings"][0], [(over, one) for over, some in metrics(record).items() for one in some]
     rows: list[list[Cell]] = []
-    for number, ranking in enumerate(rankings):
-        own: list[Cell] = [(ranking["criterion"], parameters(ranking)), str(ranking.get("reference") or "none")]
-        plain = rankings[0] if number else None
-        rows.append(own + [_cell(column, ranking, plain) for _, column in columns])
-    head = ["ranking", "reference", *(column.heading for _, column in columns)]
-    return ReportTable(head, rows, words=2, over=["", "", *(over for over, _ in columns)])
-
-
-def column_notes(record: dict) -> list[tuple[str, str]]:
-    """The meaning of each column of the table: (heading, words)."""
-    return [(column.heading, column.note) for _, columns in _parts(record) for column in columns]
-
-
-def _parts(record: dict) -> list[tuple[str, list[MetricColumn]]]:
-    """The columns that some ranking has a value for, under their headings."""
-    rankings, k = record["rankings"], neighbourhood(record)
-    parts = (
-        ("Against the truth, %", TRUTH),
-        (f"Hubness at k = {k}", hubness_columns(k)),
-        (f"Against {rankings[0]['criterion']}, %", CHANGED if len(rankings) > 1 else ()),
-    )
-    known = [
-        (over, [one for one in some if any(_value(ranking, one) is not None for ranking in rankings)])
-        for over, some in parts
-    ]
-    return [(over, some) for over, some in known if some]
-
-
-def _value(ranking: dict, column: MetricColumn) -> float | None:
-    value = (ranking.get(column.part) or {}).get(column.key)
-    return None if value is None else column.scale * value
-
-
-def _cell(column: MetricColumn, ranking: dict, plain: dict | None) -> Cell:
-    value = _value(ranking, column)
-    if value is None or (column.part == "changed" and plain is None):
-        return "–"
-    text = f"{value:,.{column.decimals}f}".replace("-", "−")
-    before = None if plain is None or column.part == "changed" else _value(plain, column)
-    if before is None:
-        return text
-    size = f"{abs(value - before):,.{column.decimals}f}"
-    sign = "" if not size.strip("0.,") else "+" if value > before else "−"
-    return text, f"{sign}{size}"
-
-
-PERCENT = "\N{NO-BREAK SPACE}%"
-
-
-class Measure(NamedTuple):
-    """A metric by which rankings are judged: its place in the record, and how to show it."""
-
-    name: str
-    part: str
-    key: str
-    scale: float = 1
-    decimals: int = 0
-    unit: str = ""
-    more_is_better: bool = False
-
-    def text(self, value: float) -> str:
-        """The value as text."""
-        return f"{self._shown(value):,.{self.decimals}f}{self.unit}".replace("-", "−")
-
-    def verdict(self, before: float, after: float) -> str:
-        """Whether `after` is "better" or "worse" than `before`; "unchanged" if both are shown alike."""
-        gain = self._shown(after) - self._shown(before)
-        if not gain:
-            return "unchanged"
-        return "better" if (gain > 0) == self.more_is_better else "worse"
-
-    def of(self, ranking: dict) -> float | None:
-        """The value of a ranking, None if it was not measured."""
-        return (ranking.get(self.part) or {}).get(self.key)
-
-    def _shown(self, value: float) -> float:
-        return round(self.scale * value, self.decimals) + 0.0  # no negative zero
-
-
-class LargeValue(NamedTuple):
-    """A value in large type: its name, the value before, and the value after the named correction, or None."""
-
-    name: str
-    before: str
-    after: str | None
-
-
-def judged(record: dict) -> tuple[Measure, ...]:
-    """The measures on which a correction can be better or worse than plain similarity."""
-    k = neighbourhood(record)
-    return (
-        Measure("largest hub", "hubness", f"largest_hub_{k}"),
-        Measure(f"skewness of N_{k}", "hubness", f"skew_{k}", decimals=2),
-        Measure("R@1", "truth", "r1", decimals=1, unit=PERCENT, more_is_better=True),
-    )
-
-
-def changes_table(record: dict) -> ReportTable:
-    """The measures of each correction beside those of plain similarity: the value, and whether it is better."""
-    plain, *corrections = record["rankings"]
-    measured = [(measure, before) for measure in judged(record) if (before := measure.of(plain)) is not None]
-    rows: list[list[Cell]] = [[plain["criterion"], *(measure.text(before) for measure, before in measured)]]
-    for ranking in corrections:
-        row: list[Cell] = [ranking["criterion"]]
-        for measure, before in measured:
-            after = measure.of(ranking)
-            row.append("–" if after is None else (measure.text(after), measure.verdict(before, after)))
+    for ranking in record["rankings"]:
+        row: list[Cell] = [(ranking["criterion"], parameters(ranking)), str(ranking.get("reference") or "none")]
+        for _, metric in columns:
+            if metric.part == "changed":
+                row.append("–" if ranking is plain else metric.text(metric.of(ranking)))
+            else:
+                row.append((metric.text(metric.of(ranking)), metric.change(metric.of(plain), metric.of(ranking))))
         rows.append(row)
-    caption = f"Better or worse than plain similarity; N_{neighbourhood(record)} counts how many queries find an item."
-    return ReportTable(["ranking", *(measure.name for measure, _ in measured)], rows, caption)
+    head = ["ranking", "reference", *(metric.name for _, metric in columns)]
+    return ReportTable(head, rows, words=2, over=["", "", *(over for over, _ in columns)])
 
 
 def shown_correction(record: dict) -> dict | None:
@@ -306,105 +233,98 @@ def shown_correction(record: dict) -> dict | None:
     return next((one for one in found if one["criterion"] == "csls"), found[0] if found else None)
 
 
-def tiles(record: dict) -> list[LargeValue]:
-    """The values at the top of the page, before and after `shown_correction`."""
-    k, corrected = neighbourhood(record), shown_correction(record)
-    largest, skew, recall = judged(record)
-    never = Measure("items never found", "hubness", f"antihub_rate_{k}", 100, 1, PERCENT)
+def tiles(record: dict) -> list[tuple[str, str, str | None]]:
+    """The values at the top of the page: name, before and after `shown_correction`."""
+    plain, corrected = record["rankings"][0], shown_correction(record)
+    known = {metric.key: metric for some in metrics(record).values() for metric in some}
     found = []
-    for measure in (largest, never, skew, recall):
-        before = measure.of(record["rankings"][0])
-        after = None if corrected is None else measure.of(corrected)
-        if before is not None:
-            shown = None if corrected is None else "–" if after is None else measure.text(after)
-            found.append(LargeValue(measure.name[0].upper() + measure.name[1:], measure.text(before), shown))
+    for key in (
+        f"largest_hub_{neighbourhood(record)}",
+        f"antihub_rate_{neighbourhood(record)}",
+        f"skew_{neighbourhood(record)}",
+        "r1",
+    ):
+        if (metric := known.get(key)) and metric.of(plain) is not None:
+            unit = "\N{NO-BREAK SPACE}%" if metric.name.endswith("%") or metric.part == "truth" else ""
+            after = None if corrected is None else metric.text(metric.of(corrected)) + unit
+            name = metric.name[0].upper() + metric.name[1:].removesuffix(" %")
+            found.append((name, metric.text(metric.of(plain)) + unit, after))
     return found
 
 
-Pictures = Mapping[str, str | Path | np.ndarray]
+def worse_verdict(record: dict) -> str | None:
+    """The verdict on the corrected ranking if it is worse than that on the plain one."""
+    corrected = record.get("verdict_corrected")
+    worse = corrected and LEVELS.index(corrected["level"]) > LEVELS.index(record["verdict"]["level"])
+    return verdict_text(corrected) if corrected and worse else None
 
 
-def write_embeddings_report(record: dict, out: str | Path, pictures: Pictures | None = None) -> Path:
+def write_embeddings_report(record: dict, out: str | Path) -> Path:
     """Write the page of a record as index.html in the folder `out`, atomically, and return its path."""
     path = Path(out) / "index.html"
-    write_text(path, embeddings_page(record, pictures))
+    write_text(path, embeddings_page(record))
     return path
 
 
-def embeddings_page(record: dict, pictures: Pictures | None = None) -> str:
+def embeddings_page(record: dict) -> str:
     """One HTML file that contains its plot and thumbnails and needs no network.
 
-    record: the contents of result.json. pictures: "image" of the record's hubs -> a file or pixels (3, H, W); None if
-    "image" is a path. Entries that are null in the record are omitted. Raises InputError for a record of another
+    record: the contents of result.json; entries that are null are omitted. Raises InputError for a record of another
     schema.
     """
     checked_record(record, EMBEDDINGS, "the record", "Run the command again")
-    k = neighbourhood(record)
-    rankings = record["rankings"]
-    curves = {ranking["criterion"]: ranking["histograms"][str(k)] for ranking in rankings}
-    entries = ItemEntries(record, pictures)
-    hubs = [entries.card(entry) for entry in record.get("hubs") or []]
-    antihubs = record.get("antihubs") or {}
-    examples = [entries.card(entry) for entry in antihubs.get("examples") or []]
-    entries.thumbnails.warn()
-    return render_page(
-        "embeddings.html.j2",
-        title=page_title(record),
-        summary=f"{record['queries']['rows']:,} queries, {record['items']['rows']:,} items",
-        k=k,
-        fair=share_text(fair_share(record)),
-        corrected=(shown_correction(record) or {}).get("criterion"),
-        tiles=tiles(record),
-        evidence=evidence(record),
-        changes=changes_table(record) if len(rankings) > 1 else None,
-        rankings=rankings_table(record),
-        columns=column_notes(record),
-        curves=occurrence_curves(curves, k, fair_share(record)),
-        hubs=hubs,
-        never=bars(entries.colours, antihubs["count"], record["items"]["rows"]) if antihubs.get("count") else [],
-        examples=examples,
-        has_wrong=any(entry.get("wrong") for entry in record.get("hubs") or []),
-        pictured=entries.pictured,
-        missing=entries.thumbnails.missing,
-        vectors=vectors_table(record),
-        origin=made_with(record),
-        index=index_facts(record),
-        next=record.get("next") or [],
-        command=record.get("command"),
-    )
+    k, rankings, antihubs = neighbourhood(record), record["rankings"], record.get("antihubs") or {}
+    hubs, examples = record.get("hubs") or [], antihubs.get("examples") or []
+    colours = ranking_colours([ranking["criterion"] for ranking in rankings])
+    scale = max((max(entry["occurrences"]) for entry in [*hubs, *examples]), default=1)
+    pictured = any(entry.get("image") for entry in [*hubs, *examples])
+    thumbnails = Thumbnails()
 
-
-class ItemEntries:
-    """Items of the record as the page shows them; counts thumbnails that cannot be made."""
-
-    def __init__(self, record: dict, pictures: Pictures | None):
-        self.colours = ranking_colours([ranking["criterion"] for ranking in record["rankings"]])
-        self._pictures = pictures
-        shown = [*(record.get("hubs") or []), *((record.get("antihubs") or {}).get("examples") or [])]
-        self._scale = max((max(entry["occurrences"]) for entry in shown), default=1)
-        self.pictured = any(entry.get("image") for entry in shown)
-        self.thumbnails = Thumbnails()
-
-    def card(self, entry: dict) -> dict[str, Any]:
-        """Name, label, thumbnail, and the number of queries that find the item under each ranking."""
-        name = f"row {entry['item']}" if entry.get("id") is None else str(entry["id"])
+    def card(entry: dict) -> dict[str, Any]:
+        name = _named(entry, "item")
         return {
             "name": name,
             "label": entry.get("label"),
-            "queries": [_named(query) for query in entry.get("queries") or []],
-            "thumbnail": self._thumbnail(entry.get("image"), name) if self.pictured else None,
-            "bars": bars(self.colours, entry["occurrences"], self._scale, entry.get("wrong")),
+            "queries": [query.get("label") or _named(query, "query") for query in entry.get("queries") or []],
+            "thumbnail": thumbnails(entry.get("image") or "", name) if pictured else None,
+            "bars": bars(colours, entry["occurrences"], scale, entry.get("wrong")),
         }
 
-    def _thumbnail(self, image: str | None, name: str) -> str | None:
-        picture = image if self._pictures is None or image is None else self._pictures.get(image)
-        if picture is None:
-            self.thumbnails.absent(name, "no file")
-            return None
-        return self.thumbnails(picture, name)
+    values = {
+        "title": page_title(record),
+        "summary": f"{record['queries']['rows']:,} queries, {record['items']['rows']:,} items",
+        "k": k,
+        "fair": share_text(fair_share(record)),
+        "corrected": (shown_correction(record) or {}).get("criterion"),
+        "worse": worse_verdict(record),
+        "tiles": tiles(record),
+        "evidence": evidence(record),
+        "rankings": rankings_table(record),
+        "columns": [(one.name, one.note) for some in metrics(record).values() for one in some],
+        "curves": occurrence_curves(
+            {ranking["criterion"]: ranking["histograms"][str(k)] for ranking in rankings}, k, fair_share(record)
+        ),
+        "hubs": list(map(card, hubs)),
+        "made": [
+            (_named(hub, "item"), ranking["criterion"], hub)
+            for ranking in rankings
+            for hub in ranking.get("hubs_made") or []
+        ],
+        "never": bars(colours, antihubs["count"], record["items"]["rows"]) if antihubs.get("count") else [],
+        "examples": list(map(card, examples)),
+        "has_wrong": any(entry.get("wrong") for entry in hubs),
+        "pictured": pictured,
+        "missing": len(thumbnails.missing),
+        "vectors": vectors_table(record),
+        "origin": made_with(record),
+        "index": index_facts(record),
+        "next": record.get("next") or [],
+        "command": record.get("command"),
+    }
+    thumbnails.warn()
+    return render_page("embeddings.html.j2", **values)
 
 
-def _named(query: dict) -> str:
-    """The name of a query: its label, else its id, else its row."""
-    name = query.get("label") or query.get("id")
-    return f"row {query['query']}" if name is None else str(name)
+def _named(entry: dict, row: str) -> str:
+    """The id of an item or query, else its row."""
+    return f"row {entry.get(row, entry.get('row'))}" if entry.get("id") is None else str(entry["id"])
