@@ -1,6 +1,5 @@
 """NaN, infinity and numbers beyond their type end in an InputError; settings are finite numbers; edges are defined."""
 
-import logging
 import math
 
 import pytest
@@ -179,11 +178,3 @@ def test_dual_softmax_at_any_scale(scale):
     answer = DualSoftmax(100.0).rescore(scores)
     wanted = torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.0, 0.7]]).double()
     torch.testing.assert_close(answer / scale, wanted, rtol=1e-6, atol=1e-12)
-
-
-def test_csls_says_once_that_k_is_more_than_there_is(caplog):
-    criterion, scores = CSLS(100000), torch.rand(60, 12, generator=torch.Generator().manual_seed(0))
-    with caplog.at_level(logging.WARNING, "vsehub"):
-        answers = [one.rescore(scores) for one in (criterion, criterion, CSLS(60))]
-    assert len(caplog.records) == 1
-    assert torch.equal(answers[0], answers[2])

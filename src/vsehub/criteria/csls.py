@@ -1,8 +1,6 @@
 """Cross-domain similarity local scaling (Conneau 2018; ACL eq. 6)."""
 
-import logging
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import ClassVar
 
 from torch import Tensor
@@ -11,14 +9,11 @@ from vsehub.checks import whole
 from vsehub.criteria.base import ItemBias, Terms
 from vsehub.metrics.topk import top_k_of_blocks
 
-log = logging.getLogger(__name__)
-
 
 class CSLS(ItemBias):
     """2s - mean of the query's k nearest items - mean of the item's k nearest reference queries.
 
-    k: neighbours on either side, at most what there are; fewer reference queries than k log one warning.
-    Raises InputError for a k that is not positive.
+    k: neighbours on either side, at most what there are. Raises InputError for a k that is not positive.
 
     >>> import torch
     >>> images, captions = torch.eye(3), torch.eye(3)[[0, 0, 1, 2]]
@@ -27,7 +22,6 @@ class CSLS(ItemBias):
     [0, 0, 1, 2]
     """
 
-    tried_by_auto = True
     nearest_alone = True
     scale = 2.0
     GRID: ClassVar = {"k": (1, 2, 5, 10, 20, 50, 100)}
@@ -38,8 +32,6 @@ class CSLS(ItemBias):
 
     def bias(self, reference_scores: Tensor) -> Tensor:
         """Mean similarity of each item to its k nearest reference queries: (R, m) -> (m,)."""
-        if self.k > len(reference_scores):
-            _warn(self.k, len(reference_scores))
         return mean_of_nearest(reference_scores, self.k)
 
     def query_terms(self, blocks: Iterable[Tensor], item_terms: Terms) -> Terms:
@@ -49,12 +41,6 @@ class CSLS(ItemBias):
     def corrected(self, scores: Tensor, query_terms: Terms, item_terms: Terms) -> Tensor:
         """ACL eq. 6, without the query's own term where that is not given."""
         return sum((-term for term in query_terms), super().corrected(scores, (), item_terms))
-
-
-@lru_cache
-def _warn(k: int, rows: int) -> None:
-    """Log the warning once, not in every block, fold and setting."""
-    log.warning("CSLS: k is %d, but there are %d reference queries: k is taken as %d for the items", k, rows, rows)
 
 
 def mean_of_nearest(reference_scores: Tensor, k: int) -> Tensor:
