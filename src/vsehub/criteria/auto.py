@@ -18,12 +18,12 @@ MANY = 200
 
 @cache
 def candidates() -> dict[str, Correction]:
-    """The criteria of the yaml files whose classes declare `tried_by_auto`, by name, plain search first."""
+    """The corrections of the yaml files that do not compare items with each other, by name, plain search first."""
     known = Components([conf_folder()])
     nodes = {name: known.node("criterion", name) for name in known.choices("criterion")}
     made = {name: known.find("criterion", node) for name, node in nodes.items()}
     classes = {name: one for name, one in made.items() if isinstance(one, type) and issubclass(one, Correction)}
-    names = [name for name, one in classes.items() if one.tried_by_auto]
+    names = [name for name, one in classes.items() if one.reference_items_as is None]
     return {name: known.build("criterion", nodes[name]) for name in sorted(names, key=lambda one: (one != PLAIN, one))}
 
 
@@ -67,12 +67,8 @@ class Auto(Criterion):
 
     def candidates(self, rows: int) -> list[tuple[str, Correction]]:
         """All criteria with all settings of their grids, plain search first; no k beyond `rows`, the references."""
-        found = []
-        for name in self.names:
-            one = candidates()[name]
-            settings = [own for own in one.grid() if own.get("k", 1) <= rows]
-            found += [(name, one.with_parameters(**own)) for own in settings]
-        return found
+        grids = [(name, own) for name in self.names for own in candidates()[name].grid() if own.get("k", 1) <= rows]
+        return [(name, candidates()[name].with_parameters(**own)) for name, own in grids]
 
     def indexable(self) -> "Auto":
         """The same among those criteria that an index can hold. Raises InputError where `among` names none."""

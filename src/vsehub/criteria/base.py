@@ -123,15 +123,13 @@ class Correction(Criterion):
     on several machines. reference_items_as: which scores of reference items the item terms depend on too.
     "rows": those of the reference items with the items, (G, M); without reference items the items themselves are taken.
     "columns": those of the reference queries with the reference items, (R, G); without reference items there are none.
-    None: reference items are refused. tried_by_auto: whether `criterion=auto` tries the class, with the settings of its
-    yaml and of GRID; never for a class that compares all items with each other.
+    None: reference items are refused, and `criterion=auto` tries the class, with the settings of its yaml and of GRID.
     """
 
     columnwise: bool = True
     nearest_alone: ClassVar[bool] = False
     query_terms_rank: bool = False
     reference_items_as: ClassVar[Literal["rows", "columns"] | None] = None
-    tried_by_auto: ClassVar[bool] = False
 
     @property
     def correction(self) -> "Correction":
@@ -196,15 +194,11 @@ class Correction(Criterion):
         seen = scores = checked("scores", scores)
         if reference_scores is not None:
             seen = checked("reference_scores", reference_scores, columns=scores.shape[1])
-        bank, name = None, "reference_item_scores"
+        bank = None
         if reference_item_scores is not None:
             self.require_reference_items()
             size = (None, seen.shape[1]) if self.reference_items_as == "rows" else (len(seen), None)
-            bank = checked(name, reference_item_scores, *size)
-        require(
-            bank is not None or self.reference_items_as != "rows",
-            f"{type(self).__name__} needs {name} (G, M): of reference items, or of the items, with the items",
-        )
+            bank = checked("reference_item_scores", reference_item_scores, *size)
         terms = self.fit(lambda: iter((seen,)), None if bank is None else lambda: iter((bank,)))
         return finite("corrected scores", self.apply(scores, terms))
 

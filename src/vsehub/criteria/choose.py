@@ -2,14 +2,14 @@
 
 import logging
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from vsehub.checks import InputError, require
-from vsehub.criteria.auto import PLAIN, chosen
+from vsehub.criteria.auto import PLAIN, Auto, chosen
 from vsehub.criteria.base import Correction
 from vsehub.io.progress import bar
 from vsehub.metrics.positives import Positives
@@ -25,39 +25,6 @@ FOLDS = 5
 # The most queries to choose by, reference queries, and scores in memory; beyond these a seeded sample is used.
 MOST_QUERIES, MOST_REFERENCE, MOST_SCORES = 1000, 2000, 25_000_000
 BLOCK = 8192
-
-
-class CriterionChoices(Protocol):
-    """The candidates of a choice: those of `Auto`, or a criterion's `OwnSettings`."""
-
-    def standing(self, rows: int) -> tuple[str, Correction]:
-        """The default, which another candidate has to beat, with its name. rows: the number of reference queries."""
-
-    def candidates(self, rows: int) -> list[tuple[str, Correction]]:
-        """All candidates with their names; none has a k above `rows`, the number of reference queries."""
-
-
-class OwnSettings:
-    """One criterion with the settings in GRID; the criterion's own come first. Raises InputError without a GRID.
-
-    >>> from vsehub.criteria import CSLS
-    >>> [one.k for _, one in OwnSettings("csls", CSLS(k=7)).candidates(rows=8)]
-    [7, 1, 2, 5]
-    """
-
-    def __init__(self, name: str, criterion: Correction):
-        require(bool(criterion.GRID), f"{type(criterion).__name__} has no settings to tune; leave tune out")
-        self.name, self.criterion = name, criterion
-
-    def standing(self, rows: int) -> tuple[str, Correction]:
-        """The criterion as it is."""
-        return self.name, self.criterion
-
-    def candidates(self, rows: int) -> list[tuple[str, Correction]]:
-        """The criterion as it is, then with the other settings; no k beyond `rows`, the references."""
-        others = [self.criterion.with_parameters(**own) for own in self.criterion.grid() if own.get("k", 1) <= rows]
-        ours = [one for one in others if one.parameters() != self.criterion.parameters()]
-        return [(self.name, one) for one in (self.criterion, *ours)]
 
 
 @dataclass(frozen=True)
@@ -91,7 +58,7 @@ class Choice:
 
 @torch.no_grad()
 def choose(
-    among: CriterionChoices,
+    among: Auto | Correction,
     queries: VectorSource,
     positives: Positives,
     items: VectorSource,
@@ -100,11 +67,13 @@ def choose(
 ) -> Choice:
     """The candidate that ranks the right items highest; the rule is that of `criteria.auto.chosen`.
 
-    queries: (Q, D); those with a positive are used for choosing. positives: the items that answer the queries. items:
-    (M, D). reference: (R, D) queries; None: all of `queries` themselves (transductive). If the reference contains
-    queries that are also used for choosing, these are divided into five folds. The queries of a fold are corrected by a
-    reference without them and without their copies, like new queries. seed: of the folds and the samples. Raises
-    InputError for fewer than `LEAST` queries with a positive, or where no candidate can be applied.
+    among: the criteria of an `Auto`, or one criterion with all settings of its GRID, where its own have to be beaten;
+    no k beyond the number of reference queries. queries: (Q, D); those with a positive are used for choosing.
+    positives: the items that answer the queries. items: (M, D). reference: (R, D) queries; None: all of `queries`
+    themselves (transductive). If the reference contains queries that are also used for choosing, these are divided into
+    five folds. The queries of a fold are corrected by a reference without them and without their copies, like new
+    queries. seed: of the folds and the samples. Raises InputError for fewer than `LEAST` queries with a positive, a
+    criterion without a GRID, or where no candidate can be applied.
     """
     random = np.random.default_rng(seed)
     known = positives.counts.nonzero().flatten().numpy()
@@ -122,13 +91,11 @@ def choose(
     rows, reference_rows = (_taken(side, chosen_rows, columns) for side, chosen_rows in sides)
     held = None if columns is not None else _taken(items, places)
     scores, reference_scores = (one if held is None else one @ held.T for one in (rows, reference_rows))
-    if reference is None:
-        folds, fitted_on = 0, [(torch.arange(len(asked)), torch.arange(len(seen)))]
-    else:
-        folds, fitted_on = _folds(random, *(row_digests(as_vectors("rows", one)) for one in (rows, reference_rows)))
+    folds = [] if reference is None else _folds(random, rows, reference_rows)
+    fitted_on = folds or [(torch.arange(len(asked)), torch.arange(len(seen)))]
 
     fewest = min(len(rows) for _, rows in fitted_on)
-    candidates = among.candidates(fewest)
+    candidates, default = _candidates(among, fewest)
     deepest = max((one.parameters()["k"] for _, one in candidates if one.nearest_alone), default=1)
     item_scores = None
     if held is not None and any(one.reference_items_as == "rows" for _, one in candidates):
@@ -160,11 +127,22 @@ def choose(
         for number, ((name, one), own) in enumerate(zip(candidates, ranks, strict=True))
     ]
     settings = [(tried[number].name, tried[number].parameters) for number in applied]
-    name, criterion = among.standing(fewest)
-    standing = settings.index((name, criterion.parameters())) if (name, criterion.parameters()) in settings else 0
+    standing = settings.index(default) if default in settings else 0
     plain = settings.index((PLAIN, {})) if (PLAIN, {}) in settings else standing
     name, criterion = candidates[applied[chosen(1 / ranks[applied], standing, plain)]]
-    return Choice(name, criterion, len(asked), folds, len(places), len(seen), tried)
+    return Choice(name, criterion, len(asked), len(folds), len(places), len(seen), tried)
+
+
+def _candidates(among: Auto | Correction, rows: int) -> tuple[list[tuple[str, Correction]], tuple[str, dict[str, Any]]]:
+    """All candidates, with no k beyond `rows`, and name and settings of the default, which others have to beat."""
+    if isinstance(among, Auto):
+        name, standing = among.standing(rows)
+        return among.candidates(rows), (name, standing.parameters())
+    require(bool(among.GRID), f"{type(among).__name__} has no settings to tune; leave tune out")
+    others = [among.with_parameters(**own) for own in among.grid() if own.get("k", 1) <= rows]
+    others = [one for one in others if one.parameters() != among.parameters()]
+    name = type(among).__name__
+    return [(name, one) for one in (among, *others)], (name, among.parameters())
 
 
 def _sample(random: np.random.Generator, count: int, most: int) -> Tensor:
@@ -176,17 +154,14 @@ def _items(
     random: np.random.Generator, positives: Positives, asked: Tensor, items: int, most: int
 ) -> tuple[Tensor, Positives]:
     """A sample of the items with all answers of the queries `asked`, and the answers by position in the sample."""
-    place = torch.full((positives.queries,), -1)
-    place[asked] = torch.arange(len(asked))
-    pairs = place[positives.query] >= 0
-    query, item = place[positives.query[pairs]], positives.item[pairs]
-    needed = item.unique()
+    known = positives.of(asked)
+    needed = known.item.unique()
     among = torch.arange(items)
     if items > most:
         others = np.setdiff1d(random.permutation(items)[: most + len(needed)], needed.numpy())
         others = random.permutation(others)[: max(0, most - len(needed))]
         among = torch.from_numpy(np.union1d(needed.numpy(), others))
-    return among, Positives.from_pairs(query, torch.searchsorted(among, item), len(asked), len(among))
+    return among, Positives.from_pairs(known.query, torch.searchsorted(among, known.item), len(asked), len(among))
 
 
 def _taken(vectors: VectorSource, rows: Tensor, columns: Tensor | None = None) -> Tensor:
@@ -202,21 +177,23 @@ def _taken(vectors: VectorSource, rows: Tensor, columns: Tensor | None = None) -
     return torch.cat(found)
 
 
-def _folds(random: np.random.Generator, asked: np.ndarray, seen: np.ndarray) -> tuple[int, list[tuple[Tensor, Tensor]]]:
-    """How many folds, and of each the places of its queries and those of the reference rows that it is fitted on.
+def _folds(random: np.random.Generator, asked: Tensor, seen: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Of each fold the places of its queries, and those of the reference rows that it is fitted on.
 
-    asked (n,), seen (r,): digests of the queries and of the reference. Copies of a query are in one fold.
+    asked (n, D), seen (r, D): the queries and the reference; none where these share no row. Copies of a query are in
+    one fold.
     """
-    if not np.isin(asked, seen).any():
-        return 0, [(torch.arange(len(asked)), torch.arange(len(seen)))]
-    distinct, group = np.unique(asked, return_inverse=True)
+    own, others = (row_digests(as_vectors("rows", one)) for one in (asked, seen))
+    if not np.isin(own, others).any():
+        return []
+    distinct, group = np.unique(own, return_inverse=True)
     fold = (random.permutation(len(distinct)) % FOLDS)[group]
     parts = [
-        (np.flatnonzero(fold == number), np.flatnonzero(~np.isin(seen, asked[fold == number])))
+        (np.flatnonzero(fold == number), np.flatnonzero(~np.isin(others, own[fold == number])))
         for number in range(min(FOLDS, len(distinct)))
     ]
     require(
         all(len(kept) > 0 for _, kept in parts),
         "the reference holds no query but those that are chosen by and left out of it; give other queries besides",
     )
-    return len(parts), [(torch.from_numpy(rows), torch.from_numpy(kept)) for rows, kept in parts]
+    return [(torch.from_numpy(rows), torch.from_numpy(kept)) for rows, kept in parts]

@@ -12,6 +12,4 @@ class DualBankSinkhorn(Sinkhorn):
     `Sinkhorn`; the defaults are those of the authors' code. Without reference items this is `Sinkhorn`.
     """
 
-    tried_by_auto = False
-
     reference_items_as = "columns"

@@ -16,7 +16,6 @@ class DistributionNormalization(ItemBias):
     InputError for a weight that is not positive.
     """
 
-    tried_by_auto = True
     GRID: ClassVar = {"weight": (0.1, 0.25, 0.5, 0.75, 1.0)}
 
     def __init__(self, weight: float = 0.5):

@@ -5,7 +5,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from vsehub.checks import positive
+from vsehub.checks import fail, positive
 from vsehub.criteria.base import Columns, ItemBias, Terms, finite_terms
 
 
@@ -34,7 +34,8 @@ class DualInvertedSoftmax(ItemBias):
 
     def fit(self, columns: Columns, reference_items: Columns | None = None) -> Terms:
         """The bias (M,): the query bank's part and log Σ_g e^{β2 s(g,m)}."""
-        assert reference_items is not None  # without reference items they are the items themselves
+        if reference_items is None:
+            fail("reference_item_scores (G, M) are needed: of reference items, or of the items, with the items")
         (of_queries,) = super().fit(columns)
         of_items = torch.cat([(self.beta2 * block).logsumexp(dim=0) for block in reference_items()])
         return finite_terms((of_queries + of_items,))

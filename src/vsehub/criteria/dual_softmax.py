@@ -15,7 +15,6 @@ class DualSoftmax(Correction):
     that is not positive.
     """
 
-    tried_by_auto = True
     GRID: ClassVar = {"beta": (10.0, 20.0, 50.0, 100.0)}
 
     def __init__(self, beta: float = 100.0):

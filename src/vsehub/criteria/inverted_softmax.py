@@ -18,7 +18,6 @@ class InvertedSoftmax(ItemBias):
     finite.
     """
 
-    tried_by_auto = True
     GRID: ClassVar = {"beta": (5.0, 10.0, 20.0, 30.0, 50.0, 100.0)}
 
     def __init__(self, beta: float = 30.0):

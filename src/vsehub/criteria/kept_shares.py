@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 import torch
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_matrix, vstack
 from torch import Tensor
 
 LEAST, MOST_LEAST = 1e-7, 2e-4  # share of an item that is kept: where there is room, and where there is little
@@ -28,9 +28,7 @@ class KeptShares:
         """queries: log u (R,), by which items are scaled. items: M."""
         self._log_queries, self._items = queries.double().numpy(), items
         self._room, self.full = min(MOST_KEPT / items, len(queries) / WORTH), False
-        self._shares: list[np.ndarray] = []
-        self._query: list[np.ndarray] = []
-        self._counts: list[np.ndarray] = []
+        self._kept: list[csr_matrix] = []
         self._received, self._unscaled = np.zeros(len(queries)), np.zeros(len(queries))
         self._level: float | None = None
 
@@ -51,21 +49,16 @@ class KeptShares:
                 np.partition(few.ravel(), -math.ceil(self._room * len(few)))[-math.ceil(self._room * len(few))]
             )
             self.full = least > MOST_LEAST
-        kept = held >= (least * sums)[:, None]
-        counts = np.count_nonzero(kept, axis=1)
-        self._counts.append(counts)
-        self._query.append((np.flatnonzero(kept) % held.shape[1]).astype(np.int32))
-        self._shares.append(held[kept] / np.repeat(sums, counts))
+        kept = np.where(held >= (least * sums)[:, None], held, np.float32(0)) / sums[:, None]
+        self._kept.append(csr_matrix(kept))
 
     def rounds(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
         """log u (R,) after `count` rounds from the beginning, and by how much log v (M,) differs from what was added.
 
         The latter in the last of these rounds, and half a round later.
         """
-        counts = np.concatenate(self._counts)
-        shape, ends = (len(counts), len(self._received)), np.concatenate([[0], counts.cumsum()])
-        held = csr_matrix((np.concatenate(self._shares), np.concatenate(self._query), ends), shape=shape)
-        self._shares, self._query = [], []
+        held, self._kept = vstack(self._kept, "csr"), []
+        shape = held.shape
         of_items = np.clip(1 - held @ np.ones(shape[1]), 0, None)
         of_queries = np.clip(self._received - held.T @ np.ones(shape[0]), 0, None)
         total = max(of_queries.sum(), np.finfo(np.float64).tiny)

@@ -21,7 +21,6 @@ class LocalScaling(Correction):
     what there are. Raises InputError for a k that is not positive.
     """
 
-    tried_by_auto = True
     nearest_alone = True
     GRID: ClassVar = {"k": (1, 2, 5, 10, 20)}
 

@@ -17,7 +17,6 @@ class MutualProximity(Correction):
     The logarithm keeps far pairs, whose product is 0 in floating point, in their order.
     """
 
-    tried_by_auto = True
     query_terms_rank = True
 
     def item_terms(self, reference_scores: Tensor) -> Terms:

@@ -15,7 +15,6 @@ class NNN(ItemBias):
     k: at most what reference queries there are. Raises InputError for a k or a weight that is not positive.
     """
 
-    tried_by_auto = True
     nearest_alone = True
     GRID: ClassVar = {"k": (1, 8, 32, 128, 512), "weight": (0.25, 0.5, 0.75, 1.0)}
 

@@ -8,7 +8,6 @@ from vsehub.criteria.base import Columns, ItemBias, Terms
 class NearestNeighbor(ItemBias):
     """Ranks by s, unchanged: the baseline of the other criteria."""
 
-    tried_by_auto = True
     needs_reference = False
 
     def bias(self, reference_scores: Tensor) -> Tensor:

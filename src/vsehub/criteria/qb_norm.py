@@ -21,7 +21,6 @@ class QBNorm(Correction):
     Raises InputError for a beta or a k that is not positive.
     """
 
-    tried_by_auto = True
     columnwise = False
     query_terms_rank = True
     GRID: ClassVar = {"beta": (5.0, 10.0, 20.0, 50.0), "k": (1, 3, 5)}

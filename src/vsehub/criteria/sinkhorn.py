@@ -1,6 +1,5 @@
 """Sinkhorn normalisation of reference queries x items (Sinkhorn and Knopp 1967; as a matcher: Cuturi 2013)."""
 
-import logging
 import math
 from collections.abc import Sequence
 from functools import partial, reduce
@@ -13,8 +12,6 @@ from vsehub.checks import positive, whole
 from vsehub.criteria.base import Columns, Each, ItemBias, Terms, each_of, finite_terms
 from vsehub.criteria.kept_shares import KeptShares
 from vsehub.neighbors.tiles import ScoreColumns
-
-log = logging.getLogger(__name__)
 
 CACHED = 2**18  # scores worked on at a time
 LEAST_MASS = 1e-20  # of an item, below which too many of its shares may have vanished
@@ -34,7 +31,6 @@ class Sinkhorn(ItemBias):
     Raises InputError for a temperature or a number of rounds that is not positive.
     """
 
-    tried_by_auto = True
     columnwise = False
     GRID: ClassVar = {"temperature": (0.005, 0.01, 0.02, 0.05, 0.1)}
 
@@ -93,30 +89,22 @@ class Sinkhorn(ItemBias):
         return total, torch.cat(scaled)
 
     def _by_kept_shares(self, sides: Sequence[ScoreColumns]) -> Terms | None:
+        """-log v (M,) by rounds on the large shares; None where too many matter, or these leave too much to others."""
         some = each_of([partial(side.blocks, SAMPLE) for side in sides])
         log_queries = _log_queries(self._rounds(some, self.rounds - 1))
         kept = KeptShares(log_queries, sum(side.items for side in sides))
         scaled = [self._round(side, log_queries=log_queries, kept=kept)[1] for side in sides]
         if kept.full:
-            log.info("%s: too many shares matter for rounds on these alone; rounds on all scores follow", self)
             return None
         log_queries, moved, expected = kept.rounds(self.rounds - 1)
-        if not (log_queries.isfinite().all() and moved.isfinite().all()):
-            log.info("%s: some queries or items have no large share; rounds on all scores follow", self)
-            return None
         moves = moved.float().split([side.items for side in sides])
         last = [
             self._round(side, own + move, log_queries=log_queries)[1]
             for side, own, move in zip(sides, scaled, moves, strict=True)
         ]
         off = torch.cat(last).double() - torch.cat(scaled).double() - expected
-        error = self.temperature * float(off.square().mean().sqrt())
-        if not error <= MOST_OFF:
-            log.info(
-                "%s: what the large shares leave out moves items by %.1e; rounds on all scores follow", self, error
-            )
-            return None
-        return finite_terms(_biases(last)[0])
+        error = self.temperature * float(off.square().mean().sqrt())  # NaN where a query or an item has no large share
+        return finite_terms(_biases(last)[0]) if error <= MOST_OFF else None
 
     def _normalized(
         self, scores: Tensor, queries: Tensor, before: Tensor | None, kept: KeptShares | None

@@ -14,7 +14,7 @@ from vsehub.checks import fail, require, whole
 from vsehub.components import Components, conf_folder
 from vsehub.criteria.auto import Auto
 from vsehub.criteria.base import Correction, Criterion, ItemBias, joined
-from vsehub.criteria.choose import OwnSettings, choose
+from vsehub.criteria.choose import choose
 from vsehub.io.outputs import require_new_file
 from vsehub.neighbors.vectors import VectorSource, given_back
 from vsehub.serving.calibration import Calibration
@@ -172,7 +172,7 @@ class CorrectedSearch:
             asked, names = self._opened(now, queries)
             positives = known_answers(truth, len(asked), len(now.items_), names, now.ids_)
             own = named_criterion(self.criterion, self.parameters or {})
-            among = own if isinstance(own, Auto) else OwnSettings(type(now.criterion_).__name__, now.criterion_)
+            among = own if isinstance(own, Auto) else now.criterion_
             choice = choose(among, asked, positives, now.items_, now.reference_)
             self._fitted = replace(
                 now,
