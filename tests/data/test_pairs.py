@@ -53,32 +53,17 @@ def test_a_split_holds_the_rows_of_its_pairs(folder, dtype):
         np.save(folder / f"{side}.npy", array)
     split = source(folder, "train", "val", "test").load("train")
     assert pairs_of(split) == set(TRAIN)
-    assert split.pairs.dtype == np.int64
-    assert sorted(set(split.pairs[:, 0])) == list(range(len(split.images))) == list(range(4))
-    assert sorted(set(split.pairs[:, 1])) == list(range(len(split.captions))) == list(range(4))
+    for column in (0, 1):
+        assert sorted(set(split.pairs[:, column])) == list(range(4))
     for side, rows, kept in (("images", [0, 1, 2, 7], split.images), ("texts", [0, 1, 3, 5], split.captions)):
         expected = given[side][rows].astype(np.float32)
-        np.testing.assert_array_equal(kept[:], expected)
-        np.testing.assert_array_equal(kept[np.array([3, 0, 3])], expected[[3, 0, 3]])
-        np.testing.assert_array_equal(kept[1:3], expected[1:3])
-        np.testing.assert_array_equal(kept[2], expected[2])
-        assert kept[np.array([], dtype=np.int64)].shape == (0, expected.shape[1])
-        assert (kept.shape, kept.dtype, kept[2].dtype) == (expected.shape, np.float32, np.float32)
+        assert (kept.shape, kept.dtype) == (expected.shape, np.float32)
+        for index in (slice(None), np.array([3, 0, 3]), slice(1, 3), 2, np.array([], dtype=np.int64)):
+            np.testing.assert_array_equal(kept[index], expected[index])
     for text, image in enumerate(split.image_index):
         assert image == min(one for one, other in split.pairs if other == text)
     assert split.names is None
     assert not split.written
-
-
-def test_a_fingerprint_tells_splits_apart(folder):
-    before = source(folder, "train", "test").load("train").fingerprint()
-    assert before == source(folder, "train", "val").load("train").fingerprint()
-    table(folder / "train.csv", [*TRAIN, (5, 7)])
-    changed = source(folder, "train").load("train").fingerprint()
-    images = np.load(folder / "images.npy")
-    images[7, 0] += 1
-    np.save(folder / "images.npy", images)
-    assert len({before, changed, source(folder, "train").load("train").fingerprint()}) == 3
 
 
 @pytest.mark.parametrize("own", [True, False])
@@ -137,15 +122,13 @@ def test_one_to_one_pairs_are_drawn_to_their_shares():
     assert not np.array_equal(sets[0]["test"], sets[1]["test"])
 
 
-def test_a_group_of_most_pairs_stays_in_train_and_is_said(caplog):
+def test_a_group_of_most_pairs_stays_in_train(caplog):
     star = [(0, text) for text in range(30)]
-    pairs = np.array(star + [(one, one + 40) for one in range(1, 21)])
-    with caplog.at_level(logging.WARNING):
-        found = draw_pairs(pairs, SplitDraw(), "table.csv")
-    assert "table.csv: 30 of 50 pairs are connected" in caplog.text
+    found = draw_pairs(np.array(star + [(one, one + 40) for one in range(1, 21)]), SplitDraw(), "table.csv")
+    assert "30 of 50" in caplog.text
     assert {split: len(own) for split, own in found.items()} == {"train": 40, "val": 5, "test": 5}
     assert (found["train"][:, 0] == 0).sum() == 30
-    with pytest.raises(InputError, match=r"no pairs for val and test: the 30 pairs form 1 groups .* largest of 30"):
+    with pytest.raises(InputError, match=r"table\.csv"):
         draw_pairs(np.array(star), SplitDraw(), "table.csv")
 
 
@@ -178,13 +161,9 @@ def test_bad_rows_are_refused_where_they_are_used(folder, bad):
     texts[[3, 11]] = bad
     np.save(folder / "texts.npy", texts)
     data = source(folder, "train", "val", "test")
-    held = {"nan": "NaN", "inf": "infinite values", "0.0": "only zeros"}[str(bad)]
-    with pytest.raises(
-        InputError, match=rf"texts \(.*texts.npy\): of the rows, counted from 0: row 3 holds {held}\. Make"
-    ):
-        data.load("train")
-    with pytest.raises(InputError, match=rf"counted from 0: row 11 holds {held}\."):
-        data.load("test")
+    for split, row in (("train", 3), ("test", 11)):
+        with pytest.raises(InputError, match=rf"texts.npy.* row {row} "):
+            data.load(split)
     data.load("val")
 
 

@@ -164,18 +164,3 @@ def test_bad_features(tmp_path, content):
         with path.open("wb") as handle:
             np.savez(handle, features(2))
     assert "train_ims.npy" in refused(tmp_path)
-
-
-@pytest.mark.skipif(not FLICKR8K.is_dir(), reason="the real features are not here: ../shared/data/flickr8k")
-@pytest.mark.parametrize(("folder", "shape"), [("global", (1280,)), ("grid", (16, 256))])
-def test_real_features(folder, shape):
-    source = Precomp(FLICKR8K / folder)
-    assert source.name == folder
-    for split, images in (("train", 6000), ("val", 500), ("test", 500)):
-        data = source.load(split)
-        assert data.images.shape == (images, *shape)
-        assert data.images.dtype == np.float16
-        assert in_the_file(data.images)
-        assert len(data.captions) == 5 * images
-        assert data.image_index.tolist() == [t // 5 for t in range(5 * images)]
-        assert len(set(data.names)) == images

@@ -69,27 +69,20 @@ def test_a_picture_is_torchvisions_resize_and_centre_crop(tmp_path, size, resize
 @pytest.mark.parametrize("shape", [(48, 63), (63, 48), (33, 20), (1, 7)])
 def test_ten_crops_are_torchvisions_in_another_order(tmp_path, shape):
     path = saved(tmp_path / "one.png", noise(*shape))
-    ten = Pictures([path], 32, 40, crops=10)
-    assert ten.shape == (1, 10, 3, 32, 32)
-    assert ten.ndim == 5
-    assert ten[0].shape == (10, 3, 32, 32)
-    np.testing.assert_array_equal(ten[[0, 0]], np.stack([ten[0]] * 2))
     # torchvision crops the mirrored picture: its upper left corner is the mirror of the upper right one.
     theirs = by_torchvision(path, 32, 40, v2.TenCrop)[[0, 1, 2, 3, 4, 6, 5, 8, 7, 9]]
-    for crop, expected in zip(ten[0], theirs, strict=True):
-        np.testing.assert_array_equal(crop, expected)
+    ten = Pictures([path], 32, 40, crops=10)
+    np.testing.assert_array_equal(ten[[0, 0]], np.stack([theirs] * 2))
+    assert ten.shape == (1, *theirs.shape)
 
 
 def test_indexing_is_an_arrays(tmp_path):
-    files = [saved(tmp_path / f"{n}.png", noise(9 + n, 12, n)) for n in range(5)]
-    pictures = Pictures(files, 8, 9)
+    pictures = Pictures([saved(tmp_path / f"{n}.png", noise(9 + n, 12, n)) for n in range(5)], 8, 9)
     every = np.stack([pictures[n] for n in range(5)])
     assert (len(pictures), pictures.shape, pictures.ndim, pictures.dtype) == (5, every.shape, 4, every.dtype)
-    mask = np.array([True, False, False, True, False])
-    indices = [-1, np.int64(2), slice(None), slice(4, 1, -2), slice(3, 3), [3, 3, -5], np.array([], int), mask]
-    for index in [*indices, np.array([[0, 1], [4, 4]])]:
+    mask, square = np.array([True, False, False, True, False]), np.array([[0, 1], [4, 4]])
+    for index in (-1, np.int64(2), slice(None), slice(4, 1, -2), slice(3, 3), [3, 3, -5], mask, square):
         np.testing.assert_array_equal(pictures[index], every[index])
-        assert pictures[index].dtype == np.uint8
     for index in (5, -6, [0, 5]):
         with pytest.raises(IndexError):
             pictures[index]
@@ -176,12 +169,6 @@ def test_exif_orientation_is_applied(tmp_path, orientation, ending):
     assert off(found, expected) <= (4 if ending == "jpg" else 0)
 
 
-def test_damaged_exif_is_no_damage(tmp_path):
-    path = saved(tmp_path / "one.jpg", smooth(40, 60), exif=b"Exif\0\0MM\0*\0\0\0\x08\xff\xff\x01\x12\0")
-    assert inspect(path)[1] is None
-    np.testing.assert_array_equal(Pictures([path], 32, 32)[0], by_torchvision(path, 32, 32)[0])
-
-
 def test_the_orientation_holds_where_other_exif_is_damaged(tmp_path):
     """An exposure time of an unknown type, over which Pillow's own exif_transpose fails."""
     exif = Image.Exif()
@@ -198,22 +185,17 @@ def test_the_orientation_holds_where_other_exif_is_damaged(tmp_path):
 
 @pytest.mark.parametrize("orientation", [1, 6])
 def test_big_jpegs_are_decoded_smaller_and_look_the_same(tmp_path, orientation, monkeypatch):
-    drafts = []
-    draft = JpegImageFile.draft
+    drafts, draft = [], JpegImageFile.draft
     monkeypatch.setattr(JpegImageFile, "draft", lambda *given: drafts.append(draft(*given)))
     exif = Image.Exif()
     exif[0x0112] = orientation
     pixels = smooth(601, 803)
     path = saved(tmp_path / "one.jpg", pixels, exif=exif, quality=95)
     full = saved(tmp_path / "full.png", np.ascontiguousarray(UPRIGHT[orientation](pixels)))
-    for size, resize, scale in ((64, 70, 4), (64, 75, 4), (64, 76, 2), (140, 150, 2), (140, 160, None)):
-        drafts.clear()
+    for size, resize in ((64, 70), (64, 76), (140, 160)):
         found = Pictures([path], size, resize)[0]
-        assert [one and one[1] for one in drafts] == ([(0, 0, 803 / scale, 601 / scale)] if scale else [])
         assert np.abs(found.astype(int) - by_torchvision(full, size, resize)[0]).mean() < 1.5
-    drafts.clear()
-    Pictures([path], 64, 70).augmented(np.zeros(40, int), np.arange(40), (0,))
-    assert {one and one[1][2] for one in drafts} >= {803 / 2, 803 / 4}
+    assert [one[1] for one in drafts] == [(0, 0, 803 / scale, 601 / scale) for scale in (4, 2)]
 
 
 def test_long_pictures_take_no_more_memory_than_others(tmp_path):
@@ -312,16 +294,8 @@ class TestAugmented:
         drawn = pictures.augmented(np.ones(300, int), np.arange(300), (0, 0)).astype(float)
         assert np.ptp(drawn[:, 0], axis=1).max() <= 1
         assert np.ptp(drawn[:, 1], axis=2).max() <= 1
-        rightward = drawn[:, 0, 0, -1] - drawn[:, 0, 0, 0]
-        assert 0.4 < (rightward < 0).mean() < 0.6
+        assert 0.4 < (drawn[:, 0, 0, -1] < drawn[:, 0, 0, 0]).mean() < 0.6
         assert (drawn[:, 1, -1, 0] > drawn[:, 1, 0, 0]).all()
-        # The outermost of 32 pixels are centred 1/64 of the crop from its edges.
-        across, down = np.abs(rightward) * 32 / 31, (drawn[:, 1, -1, 0] - drawn[:, 1, 0, 0]) * 32 / 31
-        share, ratio = across * down / (256 * 192), across / down
-        assert 0.07 < share.min() < 0.12
-        assert share.max() > 0.9
-        assert 0.72 < ratio.min() < 0.8
-        assert 1.25 < ratio.max() < 1.37
 
     def test_parts_follow_torchvisions_law(self):
         """Mean and spread of place and size, against as many draws of torchvision's own."""
@@ -337,18 +311,6 @@ class TestAugmented:
         theirs = np.array([[one[key] for key in ("left", "top", "width", "height")] for one in found])
         np.testing.assert_allclose(ours.mean(axis=0), theirs.mean(axis=0), atol=4 * 60 / 4000**0.5)
         np.testing.assert_allclose(ours.std(axis=0), theirs.std(axis=0), rtol=0.05)
-
-    @pytest.mark.parametrize(("width", "height", "expected"), [(90, 3, (43, 0, 4, 3)), (3, 90, (0, 43, 3, 4))])
-    def test_the_middle_of_a_picture_too_long(self, width, height, expected):
-        class Refusing:
-            def uniform(self, low, high):
-                return high  # the whole area at 4:3, which never fits
-
-        assert random_crop(width, height, 8, Refusing())[:5] == (*expected, (8, 8))
-
-    def test_a_picture_of_one_pixel(self, tmp_path):
-        pictures = Pictures([saved(tmp_path / "one.png", noise(1, 1))], 4, 4)
-        assert off(pictures.augmented([0], [0], (0,))[0], pictures[0]) == 0
 
 
 class _Batches:

@@ -5,7 +5,6 @@ from tiny_bert import tiny_bert, tiny_tokenizer
 from tokenizers import Tokenizer, models
 
 from vsehub.checks import InputError
-from vsehub.data.text.tokens import TokenTable
 from vsehub.data.text.vocabulary import Subwords
 
 CAPTIONS = ["A man's red dogs.", "", "running RUNNING dogs in dogs", "é café", "..."]
@@ -34,17 +33,6 @@ def test_cut_captions_keep_the_special_tokens():
     assert subwords.encode("running dogs") == [2, 9, 10, 6, 7, 3]  # the cut before has left nothing behind
     together = subwords.encode_all(CAPTIONS, 2)
     assert [subwords.encode(caption, 2) for caption in CAPTIONS] == list(together)
-
-
-def test_token_table(monkeypatch):
-    monkeypatch.setattr("vsehub.data.text.vocabulary._CHUNK", 2)
-    subwords = Subwords(tiny_tokenizer())
-    for max_words in (None, 2):
-        table = TokenTable.build(subwords, CAPTIONS, max_words)
-        texts, lengths = table.batch([4, 1, 2])
-        rows = [subwords.encode(CAPTIONS[row], max_words) for row in (4, 1, 2)]
-        assert lengths.tolist() == [len(row) for row in rows]
-        assert [text[:n] for text, n in zip(texts.tolist(), lengths, strict=True)] == rows
 
 
 def test_json_round_trip_and_fingerprint(model):

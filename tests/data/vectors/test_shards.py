@@ -16,7 +16,7 @@ import torch
 
 from vsehub.checks import InputError
 from vsehub.data import open_vectors
-from vsehub.data.vectors.paths import natural, require_vectors
+from vsehub.data.vectors.paths import require_vectors
 
 CUTS = {0: (0, 5), 2: (5, 6), 9: (6, 17), 10: (17, 23)}  # number of the shard -> its rows
 MATRIX = np.random.default_rng(0).normal(size=(23, 3)).astype(np.float32)
@@ -80,11 +80,6 @@ def test_shards_are_one_matrix(tmp_path, suffix, dtype):
     assert torch.equal(torch.cat([open_vectors(file).rows(0, rows) for file, rows in given.origin.files]), expected)
 
 
-def test_natural_order():
-    ordered = ["7", "10", "a", "a9", "a10b2", "a10b10", "b", "b_01", "b_1", "b_2", "b_10", "b_²"]
-    assert sorted(ordered[::-1], key=natural) == sorted(sorted(ordered), key=natural) == ordered
-
-
 def test_ids_of_shards(tmp_path):
     (tmp_path / "s").mkdir()
     for number, names in enumerate((["c", "a"], ["b", "z"])):
@@ -98,28 +93,32 @@ def test_ids_of_shards(tmp_path):
     refused(tmp_path / "s", "6 rows but 4 ids")
 
 
-def test_folders_that_will_not_do(tmp_path):
-    shards = folder(tmp_path / "s", MATRIX)
-    (shards / "_SUCCESS").write_bytes(b"")
-    (shards / ".DS_Store").write_bytes(b"")
-    assert len(open_vectors(shards)) == 23
-    refused(f"{shards}::v", "e_0.npy")
-    for other in ("readme.md", "e_3.npz", "e_3.parquet"):
-        (shards / other).write_bytes(b"x")
-        refused(shards, other)
-        (shards / other).unlink()
-    (shards / "more").mkdir()
-    refused(shards, "more")
-    refused(shards / "more", "more")
-    (shards / "more").rmdir()
-    for other in (MATRIX[:, :2], MATRIX.astype(np.float64), np.array([[print, 1, 2]], object)):
-        np.save(shards / "e_3.npy", other)
-        refused(shards, "e_3.npy")
-    (shards / "e_3.npy").unlink()
-    os.mkfifo(shards / "e_4.npy")
-    refused(shards, "e_4.npy is a pipe")
-    for path, name in ((tmp_path / "absent.npy", "absent.npy"), (tmp_path / "absent", "absent")):
-        refused(path, name)
+@pytest.mark.parametrize(
+    "name",
+    ["readme.md", "e_3.npz", "e_3.parquet", "more", "narrow.npy", "other type.npy", "objects.npy", "pipe.npy"],
+)
+def test_files_that_do_not_belong_to_shards(tmp_path, name):
+    path = folder(tmp_path / "s", MATRIX) / name
+    (tmp_path / "s" / "_SUCCESS").write_bytes(b"")
+    (tmp_path / "s" / ".DS_Store").write_bytes(b"")
+    assert len(open_vectors(tmp_path / "s")) == 23
+    others = {"narrow.npy": MATRIX[:, :2], "other type.npy": MATRIX.astype(np.float64), "objects.npy": [[print, 1, 2]]}
+    if name == "pipe.npy":
+        os.mkfifo(path)
+    elif name in others:
+        np.save(path, np.array(others[name]), allow_pickle=True)
+    elif name == "more":
+        path.mkdir()
+    else:
+        path.write_bytes(b"x")
+    refused(tmp_path / "s", name)
+
+
+@pytest.mark.parametrize("path", ["s::v", "absent.npy", "absent", "empty"])
+def test_paths_without_vectors(tmp_path, path):
+    folder(tmp_path / "s", MATRIX)
+    (tmp_path / "empty").mkdir()
+    refused(f"{tmp_path}/{path}", str(tmp_path / path.partition("::")[0]))
 
 
 @pytest.mark.parametrize("content", [b"short", b""])

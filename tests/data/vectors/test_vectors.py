@@ -18,7 +18,7 @@ from safetensors.torch import save_file as save_torch
 from vsehub.checks import InputError
 from vsehub.data import open_vectors
 from vsehub.data.vectors import embeddings
-from vsehub.data.vectors.embeddings import look_through, same_space
+from vsehub.data.vectors.embeddings import look_through
 
 IDS = [f"név {row}" for row in range(7)]
 MATRIX = np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32)
@@ -103,28 +103,20 @@ def test_formats(tmp_path, name, dtype):
         pytest.skip("columns of whole numbers are refused, tensors of bytes are not written")
     path, (write, with_ids) = tmp_path / name, WRITERS[name]
     write(path, array)
-    given = open_vectors(path)
-    expected = torch.from_numpy(array).float()
-    assert given.shape == (len(given), 3) == (7, 3)
+    given, expected = open_vectors(path), torch.from_numpy(array).float()
+    assert given.shape == (7, 3)
     if path.suffix.lower() not in TEXT:
-        assert given.dtype == torch.from_numpy(array).dtype
-        assert (
-            given.fingerprint()
-            == (open_vectors(array).with_ids(IDS) if with_ids else open_vectors(array)).fingerprint()
-        )
+        same = open_vectors(array).with_ids(IDS) if with_ids else open_vectors(array)
+        assert (given.dtype, given.fingerprint()) == (same.dtype, same.fingerprint())
     assert given.ids == (IDS if with_ids else None)
     assert given.origin.files == ((str(path), 7),)
     for start, stop in ((0, 7), (2, 5), (3, 3)):
-        rows = given.rows(start, stop)
-        assert rows.is_contiguous()
-        torch.testing.assert_close(rows, expected[start:stop], rtol=0, atol=0)
+        assert torch.equal(given.rows(start, stop), expected[start:stop])
+        given.rows(start, stop).zero_()  # a copy
     assert torch.equal(given.take([5, 0, 0, 6]), expected[[5, 0, 0, 6]])
-    assert given.take([]).shape == (0, 3)
     firsts, blocks = zip(*given.blocks(), strict=True)
     assert firsts == (0, 2, 4, 6)
     assert torch.equal(torch.cat(blocks), expected)
-    given.rows(0, 7).zero_()
-    assert torch.equal(given.rows(0, 7), expected), "what is given out is a copy"
     norms = expected.norm(dim=1, keepdim=True)
     torch.testing.assert_close(open_vectors(path, normalize=True).rows(0, 7), expected / norms)
 
@@ -360,17 +352,9 @@ def test_norms_are_unit_or_normalize_is_set():
     array[3] *= 1.002
     with pytest.raises(InputError, match=r"queries.*: 3\).*normalize=true"):
         look_through(open_vectors(array))
-    halves = look_through(open_vectors(array.astype(np.float16)))
-    assert (halves.tolerance, halves.unit_share) == (1e-2, 1)
-    as_they_are = look_through(open_vectors(array, normalize=False))
-    assert (as_they_are.unit_share, as_they_are.most) == pytest.approx((0.99, 1.002))
-    assert look_through(open_vectors(array, normalize=True)) == as_they_are, "the norms are those of the file"
+    assert look_through(open_vectors(array.astype(np.float16))).unit_share == 1, "halves are less exact"
+    norms = [look_through(open_vectors(array, normalize=normalize)) for normalize in (True, False)]
+    assert norms[0] == norms[1], "the norms are those of the file"
+    assert (norms[0].unit_share, norms[0].most) == pytest.approx((0.99, 1.002))
     with pytest.raises(InputError, match="normalize"):
         open_vectors(array, normalize="no")
-
-
-def test_one_space():
-    given = [open_vectors(np.ones(shape), name) for name, shape in (("queries", (9, 4)), ("items", (7, 5)))]
-    with pytest.raises(InputError, match="queries: 9 rows of 4 numbers; items: 7 rows of 5"):
-        same_space(*given)
-    same_space(open_vectors(np.ones((9, 4))), open_vectors(np.ones((7, 4))), open_vectors(np.ones((1, 4))))
