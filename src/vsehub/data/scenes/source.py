@@ -58,8 +58,7 @@ class Scenes(Component):
         one_of("split", split, SPLITS)
         cached = self._read(split)
         if cached is None:
-            images, captions = self._make(split)
-            self._write(split, images, captions)
+            self._make(split)
             cached = self._read(split) or fail(
                 f"cache: {self.folder} does not return what was written to it. Check that disk or choose another"
             )
@@ -67,21 +66,16 @@ class Scenes(Component):
         names = [f"scene-{split}-{number:06d}" for number in range(len(images))]
         return CaptionedImages(images, captions, np.repeat(np.arange(len(images)), 5), names)
 
-    def _count(self, split: str) -> int:
-        return SIZES[self.size][SPLITS.index(split)]
-
-    def _make(self, split: str) -> tuple[np.ndarray, list[str]]:
+    def _make(self, split: str) -> None:
+        """Render the split and write it to the cache."""
         # A generator for each split, so that none depends on the presence or size of the others.
         rng = np.random.default_rng([self.seed, SPLITS.index(split)])
-        images = np.empty((self._count(split), 3, SIDE, SIDE), dtype=np.uint8)
+        images = np.empty((SIZES[self.size][SPLITS.index(split)], 3, SIDE, SIDE), dtype=np.uint8)
         captions: list[str] = []
         for image in bar(f"rendering scenes ({split})", images, unit=" pictures"):
             scene = compose(rng)
             image[:] = render(scene, rng)
             captions.extend(describe(scene, rng))
-        return images, captions
-
-    def _write(self, split: str, images: np.ndarray, captions: list[str]) -> None:
         try:
             with atomic(self.folder / f"{split}.npy") as handle:
                 np.save(handle, images)
@@ -96,8 +90,7 @@ class Scenes(Component):
             note = json.loads(regular(self.folder / f"{split}.json").read_bytes())
             images = np.load(regular(self.folder / f"{split}.npy"), mmap_mode="r", allow_pickle=False)
             captions = note["captions"]
-            whole = images.shape == (self._count(split), 3, SIDE, SIDE) and len(captions) == 5 * len(images)
-            whole &= note["edition"] == EDITION and note["checksums"] == _checksums(images, captions)
+            whole = note["edition"] == EDITION and note["checksums"] == _checksums(images, captions)
             return (images, captions) if whole else None
         except (OSError, EOFError, ValueError, TypeError, KeyError, RecursionError):
             return None
