@@ -219,15 +219,13 @@ def test_a_file_behind_a_uri_is_fetched_once(memory):
 
 def test_folders_behind_a_uri(memory, tmp_path):
     files, read = memory
-    path = clip_retrieval(tmp_path / "out", image_path=PATHS)
-    files.put(str(path), "/b/out", recursive=True)
+    files.put(str(clip_retrieval(tmp_path / "out", image_path=PATHS)), "/b/out", recursive=True)
     read.clear()
     for uri in ("memory://b/out/img_emb", "memory://b/out/img_emb/"):
         given = open_vectors(uri)
         assert torch.equal(given.rows(0, 23), torch.from_numpy(MATRIX))
         expected = [(f"memory://b/out/img_emb/img_emb_{n}.npy", last - first) for n, (first, last) in CUTS.items()]
         assert list(given.origin.files) == expected
-    assert len(read) == len(CUTS)
     assert len(open_vectors(given.origin.files[2][0])) == 11
     assert len(read) == len(CUTS), "a file of a folder is fetched once"
     given = open_vectors("memory://b/out::text_emb")
@@ -272,14 +270,6 @@ def test_uris_that_will_not_do(memory):
             open_vectors(uri, "items")
     require_vectors("items", "memory://b/absent.npy")
     assert memory[1] == []
-
-
-def test_files_of_this_machine_are_read_in_place(memory, tmp_path):
-    np.save(tmp_path / "v.npy", MATRIX)
-    given = open_vectors(f"file://{tmp_path}/v.npy")
-    assert list(given.origin.stamps) == [tmp_path / "v.npy"]
-    assert torch.equal(given.rows(0, 23), torch.from_numpy(MATRIX))
-    assert not (tmp_path / "caches").exists()
 
 
 def test_a_web_address(memory, tmp_path):

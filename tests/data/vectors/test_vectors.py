@@ -286,15 +286,13 @@ def test_damaged_files(tmp_path, name):
             look_through(open_vectors(path, normalize=False))
 
 
-@pytest.mark.parametrize("name", ["packed.npz", "fixed.parquet"])
-def test_checksums(tmp_path, name):
+def test_checksums(tmp_path):
     array = np.frombuffer(np.random.default_rng(0).bytes(24000), np.float32).reshape(-1, 3)
-    write = {"packed.npz": np.savez_compressed, "fixed.parquet": lambda path, array: write_table(path, v=fixed(array))}
-    write[name](tmp_path / name, array)
-    data = bytearray((tmp_path / name).read_bytes())
+    write_table(tmp_path / "v.parquet", v=fixed(array))
+    data = bytearray((tmp_path / "v.parquet").read_bytes())
     data[12000] ^= 1
-    (tmp_path / name).write_bytes(data)
-    refused(tmp_path / name, name)
+    (tmp_path / "v.parquet").write_bytes(data)
+    refused(tmp_path / "v.parquet", "v.parquet")
 
 
 def test_a_file_beyond_the_memory(tmp_path):
