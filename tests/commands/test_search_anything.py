@@ -189,7 +189,7 @@ def test_a_filled_collection(run_here, command, checkpoint, folder, tmp_path):
     ("arguments", "message"),
     [
         (["folder=absent"], "folder: no such file or folder: absent"),
-        (["folder=best.safetensors"], "folder: best.safetensors is a file"),
+        (["folder=best.safetensors"], "folder: best.safetensors"),
         (["folder=empty"], "folder: empty holds no pictures"),
         (["folder=photos", "index=lancedb", "index_uri=x"], "folder and index are given"),
         (["folder=photos", "image=a/1.png"], "image finds captions, and a folder has none"),

@@ -86,13 +86,12 @@ def test_the_page_followed_line_by_line(run_here, undrawn, tmp_path):
     assert told["queries"]["path"] == "the reference beside vsehub at served/index.milvus.db"
     assert told["queries"]["rows"] == 60
     for settings, message in (
-        (("add", "items=new_images.parquet"), "index is not set; give that of the collection: milvus, lancedb, qdrant"),
+        (("add", "items=new_images.parquet"), "index is None; choose one of"),
         (
             ("add", "index=milvus", "items=new_images.parquet"),
             "index_uri is not set; give the server or folder of Milvus",
         ),
         (("add", *uri), "give items=FILE to add, or remove_ids=FILE"),
-        (("add", *uri, "remove_ids=gone.txt", "item_ids=gone.txt"), "item_ids: of items to add; give items=FILE, or o"),
         (("add", *uri, "items=queries.npy"), "items has no ids, by which they are found again; give item_ids=FILE"),
         (("add", *uri, "items=absent.npy"), "absent.npy"),
         (

@@ -1,13 +1,19 @@
-"""`vsehub add`: add items to a collection that rerank filled in a database, and remove others."""
+"""`vsehub add`: add items to a collection in a database that vsehub filled, and remove others."""
 
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
 
-from vsehub.checks import existing, require
+from vsehub.checks import fail, require
 from vsehub.cli import app
-from vsehub.cli.collection import collection_place, new_items
+from vsehub.data.vectors.paths import require_vectors, split_path
+
+if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is reported before
+    import pyarrow as pa
+
+    from vsehub.data.vectors.embeddings import VectorFile
+    from vsehub.serving.databases.collection import Collection
 
 
 def main() -> None:
@@ -17,13 +23,13 @@ def main() -> None:
 
 def add(cfg: DictConfig) -> None:
     """Remove the items of `cfg.remove_ids` from a collection, then add `cfg.items`."""
-    place = collection_place(cfg)
+    from vsehub.serving.databases.engines import placed
+
+    place = placed(cfg.index, None if cfg.index_uri is None else str(cfg.index_uri), str(cfg.index_name), None)
     given = cfg["items"] is not None
     require(given or cfg.remove_ids is not None, "give items=FILE to add, or remove_ids=FILE")
-    own = [name for name in ("item_ids", "item_labels", "item_columns") if cfg[name] is not None]
-    require(given or not own, f"{', '.join(own)}: of items to add; give items=FILE, or omit them")
-    if cfg.item_columns is not None:
-        existing("item_columns", Path(str(cfg.item_columns)), "Give a table with the column id and those to store")
+    if given:
+        require_vectors("items", split_path(str(cfg["items"]))[0])
 
     from vsehub.data.truth import read_ids
     from vsehub.serving.databases.collection import open_collection
@@ -41,3 +47,21 @@ def add(cfg: DictConfig) -> None:
             said.append(f"added {len(vectors)} items, {replaced} of them in the place of earlier ones")
         held = len(collection)
     print(f"{'; '.join(said)}; {place.address} holds {held:,} items; {time.perf_counter() - began:.1f} seconds")
+
+
+def new_items(cfg: DictConfig, collection: "Collection") -> "tuple[VectorFile, pa.Table]":
+    """The vectors of `cfg.items` as they are stored, and their columns."""
+    from vsehub.data.truth import read_ids, read_labels
+    from vsehub.data.vectors.embeddings import look_through, open_vectors
+    from vsehub.serving.databases.collection import item_table
+    from vsehub.serving.databases.columns import read_columns
+
+    normalize = collection.metadata.normalize if cfg.normalize is None else cfg.normalize
+    vectors = open_vectors(str(cfg["items"]), "items", normalize=normalize)
+    look_through(vectors)
+    ids = vectors.ids if cfg.item_ids is None else read_ids(str(cfg.item_ids), "item_ids")
+    labels = vectors.labels if cfg.item_labels is None else read_labels(str(cfg.item_labels), "item_labels")
+    if ids is None:
+        fail("items has no ids, by which they are found again; give item_ids=FILE with one id per line")
+    fields = None if cfg.item_columns is None else read_columns(str(cfg.item_columns), ids)
+    return vectors, item_table(ids, labels, fields)

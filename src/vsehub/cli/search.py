@@ -49,7 +49,7 @@ def search(cfg: DictConfig) -> None:
     )
     refuse_early(cfg)
 
-    from vsehub.cli.searched import RankedBy, open_searched
+    from vsehub.cli.searched import search_collection, search_split
     from vsehub.criteria.auto import Auto
     from vsehub.evaluation.words import word_notes
     from vsehub.report.pages.gallery import gallery_output, write_gallery
@@ -70,16 +70,16 @@ def search(cfg: DictConfig) -> None:
         )
     texts = [str(text) for text in texts]
     notes = [word_notes(text, model.vocabulary, model.max_words) for text in texts]
-    searched = open_searched(cfg, model, RankedBy(name, criterion, cfg.k, str(cfg.reference)))
-    galleries = searched.of_texts(texts, notes) if texts else []
-    if cfg.image is not None:
-        galleries.append(searched.of_image(str(cfg.image)))
+    if cfg.index is None:
+        found = search_split(cfg, model, criterion, name, texts, notes)
+    else:
+        found = search_collection(cfg, model, texts, notes)
     named = ("checkpoint", cfg.checkpoint) if cfg.model is None else ("model", cfg.model)
     origin = [(named[0], str(named[1])), ("command", typed_command())]
-    missing = len(set(searched.thumbnails.missing))
-    searched.thumbnails.warn()
-    path = write_gallery(cfg.out, searched.title, searched.summary, galleries, origin, missing, cfg.overwrite)
-    print("\n\n".join([searched.summary, *map(listed, galleries), f"gallery: {path}"]))
+    missing = len(set(found.thumbnails.missing))
+    found.thumbnails.warn()
+    path = write_gallery(cfg.out, found.title, found.summary, found.galleries, origin, missing, cfg.overwrite)
+    print("\n\n".join([found.summary, *map(listed, found.galleries), f"gallery: {path}"]))
 
 
 def refuse_early(cfg: DictConfig) -> None:
@@ -102,9 +102,6 @@ def refuse_early(cfg: DictConfig) -> None:
         cfg.index is not None or cfg.index_uri is None,
         "index_uri is given without index; give index=milvus, lancedb, qdrant or pgvector, too",
     )
-    if cfg.folder is not None:
-        folder = existing("folder", cfg.folder, "Give a folder of pictures")
-        require(folder.is_dir(), f"folder: {cfg.folder} is a file; give the folder of the pictures")
     require(
         cfg.accept is None or cfg.index is not None,
         "accept is for a collection that vsehub calibrate has calibrated; give index= and index_uri=, or omit accept",
