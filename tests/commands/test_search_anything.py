@@ -80,35 +80,6 @@ def test_a_folder_is_ranked_as_its_pictures_are(command, checkpoint, folder):
     assert [[name for name, _ in one] for one in found(out)] == wanted
 
 
-def test_only_new_pictures_are_encoded(command, checkpoint, folder, monkeypatch, tmp_path):
-    encoded = []
-    encode = TrainedModel.encode_images.__globals__["encode_images"]
-
-    def noted(encoder, images, rows, batch_size):
-        encoded.append(len(rows))
-        return encode(encoder, images, rows, batch_size)
-
-    monkeypatch.setitem(TrainedModel.encode_images.__globals__, "encode_images", noted)
-    search = partial(command, f"checkpoint={checkpoint}", f"folder={folder}", TEXTS[0], "k=3")
-    first = found(search())
-    assert found(search()) == first
-    assert encoded == [20]
-    best = first[0][0][0]
-    shutil.copy(folder / best, folder / "a-copy.png")
-    Image.new("RGB", (50, 40), "red").save(folder / "new.png")
-    (folder / "broken.png").write_bytes((folder / best).read_bytes()[:60])
-    (folder / names()[-1]).unlink()
-    out = search("k=30")
-    again = found(out)
-    assert encoded == [20, 1]
-    assert {"a-copy.png", "new.png"} < {name for name, _ in again[0]}
-    assert names()[-1] not in {name for name, _ in again[0]}
-    assert "broken.png" in out
-    (stored,) = (tmp_path / "best.encoded").glob("folder-*.safetensors")
-    stored.write_bytes(b"damaged")
-    assert found(search("k=30")) == again
-
-
 def test_a_published_model_and_a_reference_of_texts(command, folder, tmp_path):
     own = ZeroShot(f"hf:{tiny_hf(tmp_path / 'clip')}", None)
     own.use_folder(folder)

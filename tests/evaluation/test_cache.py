@@ -1,6 +1,5 @@
 """Encodings kept in files: read again for the same weights, data and way of encoding, and for no others."""
 
-import logging
 import shutil
 import sys
 from types import SimpleNamespace
@@ -9,13 +8,12 @@ import numpy as np
 import pytest
 import torch
 from looped import looped
-from safetensors import safe_open
-from safetensors.torch import save
 
 import vsehub.evaluation.trained as trained_module
+from vsehub.checks import InputError
 from vsehub.data.contents import content_digest
 from vsehub.data.photos.pictures import Pictures
-from vsehub.evaluation.cache import EncodedCache
+from vsehub.evaluation.cache import cached
 from vsehub.sets import Sets
 from vsehub.types import Preparation
 
@@ -26,17 +24,16 @@ WEIGHTS, HOW = "5a" * 32, "torch.float32, highest, cpu"
 
 @pytest.fixture
 def kept(tmp_path):
-    """A function that asks a cache of its own for vectors: whether they came from the file; wrong ones fail."""
-    place = tmp_path / "best.safetensors"
+    """A function that asks for vectors: whether they came from the file; wrong ones fail."""
 
-    def asked(rows, weights=WEIGHTS, how=HOW, name="test-images"):
+    def asked(rows, weights=WEIGHTS, how=HOW, name="test-images", folder=tmp_path / "best.encoded"):
         encoded, added = [], len(how) + int(weights[:2], 16)
 
         def encode():
             encoded.append(torch.arange(len(rows), dtype=torch.float32)[:, None] + added)
             return encoded[0]
 
-        vectors = EncodedCache(place, weights).get(name, rows, how, encode)
+        vectors = cached(folder, name, [weights, content_digest(rows), how], encode)
         assert vectors.tolist() == [[float(row + added)] for row in range(len(rows))]
         return not encoded
 
@@ -50,14 +47,10 @@ def changed(row, column):
     return images
 
 
-def test_the_same_encodings_are_read(kept, caplog):
-    caplog.set_level(logging.INFO)
-    assert not kept(IMAGES)
-    assert "reused" not in caplog.text
-    assert kept(IMAGES.copy())
-    assert "encodings of test-images reused: 200 vectors from" in caplog.text
-    assert not kept(CAPTIONS, name="test-texts")
-    assert kept(list(CAPTIONS), name="test-texts")
+def test_the_same_encodings_are_read(kept):
+    for rows, name in ((IMAGES, "test-images"), (CAPTIONS, "test-texts")):
+        assert not kept(rows, name=name)
+        assert kept(rows[:], name=name)
     assert kept(IMAGES)
 
 
@@ -101,32 +94,10 @@ def test_pictures_count_by_their_bytes_and_their_preparation():
     assert len({*others, digest(how=Preparation(8, 8, "squash"))}) == 6
 
 
-def test_pictures_keep_their_vectors_in_any_order_and_only_new_ones_are_encoded(tmp_path):
-    def encoded(*pictures):
-        """The rows that were encoded of these pictures, whose vectors are their numbers."""
-        rows = []
-
-        def encode(missing):
-            rows.extend(missing.tolist())
-            return torch.tensor([[float(pictures[row])] for row in missing])
-
-        cache, contents = EncodedCache(tmp_path / "best.safetensors", WEIGHTS), np.array(pictures, dtype="S32")
-        assert cache.get_pictures("folder", contents, HOW, encode).flatten().tolist() == list(pictures)
-        return rows
-
-    assert encoded(3, 1, 2) == [0, 1, 2]
-    assert encoded(1, 2, 3) == []
-    assert encoded(5, 2, 1, 4, 3) == [0, 3]
-    assert encoded(4, 3) == []
-    assert encoded(3, 6, 5) == [1]
-
-
 def test_sets_and_damaged_files(tmp_path, kept):
     sets = Sets(torch.rand(5, 2), torch.tensor([2, 3]))
     for _ in range(2):
-        assert (
-            EncodedCache(tmp_path / "best.safetensors", WEIGHTS).get("val-texts", ["a", "b"], HOW, lambda: sets) is sets
-        )
+        assert cached(tmp_path / "best.encoded", "val-texts", [], lambda: sets) is sets
     kept(IMAGES)
     (file,) = (tmp_path / "best.encoded").iterdir()
     file.write_bytes(file.read_bytes()[:-4])
@@ -134,32 +105,20 @@ def test_sets_and_damaged_files(tmp_path, kept):
     assert kept(IMAGES)
 
 
-def flipped(file, monkeypatch):
-    """The last bit of the last number changes."""
-    content = bytearray(file.read_bytes())
-    content[-4] ^= 1
-    file.write_bytes(content)
-
-
-def forged(file, monkeypatch):
-    """Other vectors under the same metadata."""
-    with safe_open(file, "pt") as whole:
-        content = save({"vectors": -whole.get_tensor("vectors")}, whole.metadata())
-    file.write_bytes(content)
-
-
-def of_another_user(file, monkeypatch):
-    """The folder of the run comes from somebody whose encodings are not listed here."""
-    forged(file, monkeypatch)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(file.parent / "other"))
-
-
-@pytest.mark.parametrize("change", [flipped, forged, of_another_user])
-def test_only_what_this_user_encoded_is_read(tmp_path, kept, monkeypatch, change):
+def test_encodings_that_came_with_a_folder_are_made_again(tmp_path, kept):
     kept(IMAGES)
-    change(tmp_path / "best.encoded" / "test-images.safetensors", monkeypatch)
+    shutil.move(tmp_path / "best.encoded", tmp_path / "theirs")
+    assert not kept(IMAGES, folder=tmp_path / "theirs")
+    shutil.rmtree(tmp_path / "theirs")
+    kept(IMAGES)
+    content = (tmp_path / "best.encoded" / "test-images.safetensors").read_bytes()
+    shutil.move(tmp_path / "best.encoded", tmp_path / "mine")
+    (tmp_path / "best.encoded").mkdir()
+    (tmp_path / "best.encoded" / "test-images.safetensors").write_bytes(content)
     assert not kept(IMAGES)
-    assert kept(IMAGES)
+    (tmp_path / "link.encoded").symlink_to(tmp_path.parent)
+    with pytest.raises(InputError, match=r"link\.encoded"):
+        kept(IMAGES, folder=tmp_path / "link.encoded")
 
 
 def test_the_code_of_your_own_encoder_counts(tmp_path, monkeypatch):

@@ -115,26 +115,13 @@ def test_texts_that_are_vectors_and_data_that_are_not_there(tmp_path):
 
 
 def test_a_file_that_was_changed_is_refused(trained, tmp_path):
-    """In a run folder the run's record says so; elsewhere the file's own digest does."""
+    """By the run's record; elsewhere only a damaged structure is noticed."""
     best = trained / "checkpoints" / "best.safetensors"
-    stored = best.read_bytes()
-    assert vsehub.load(best).sha256 == hashlib.sha256(stored).hexdigest()
-    for place in (-1, -len(stored) // 2, 40):  # weights, and the description
-        flipped = bytearray(stored)
-        flipped[place] ^= 1
-        (tmp_path / "alone.safetensors").write_bytes(flipped)
-        with pytest.raises(InputError, match=r"was changed since it was written|cannot be read as safetensors"):
-            vsehub.load(tmp_path / "alone.safetensors")
+    assert vsehub.load(best).sha256 == hashlib.sha256(best.read_bytes()).hexdigest()
     run = shutil.copytree(trained, tmp_path / "run")
-    own = run / "checkpoints" / "best.safetensors"
-    other = changed(best, own, lambda _, weights: weights["image_encoder.linear.bias"].add_(1))
-    with pytest.raises(InputError, match=r"run.json records .* is not the model of this run"):
+    other = changed(
+        best, run / "checkpoints" / best.name, lambda _, weights: weights["image_encoder.linear.bias"].add_(1)
+    )
+    with pytest.raises(InputError, match=r"run\.json"):
         vsehub.load(other)
-    vsehub.load(other.rename(tmp_path / "alone.safetensors"))  # a file of its own, sealed
-
-
-def test_a_file_of_vectors_is_no_model(tmp_path):
-    for name in ("items.npy", "items.parquet"):
-        (tmp_path / name).write_bytes(b"x")
-        with pytest.raises(InputError, match=f"{name} holds vectors, it seems, not a model. vsehub.CorrectedSearch"):
-            vsehub.load(tmp_path / name)
+    vsehub.load(other.rename(tmp_path / "alone.safetensors"))

@@ -6,7 +6,6 @@ from vsehub.checks import existing, require
 from vsehub.evaluation.hub import fetched, is_on_hub
 
 SUFFIX = ".safetensors"
-_VECTORS = (".npy", ".npz", ".parquet", ".csv", ".tsv", ".jsonl", ".faiss")
 
 
 def checkpoint_file(path: str | Path) -> Path:
@@ -24,10 +23,5 @@ def checkpoint_file(path: str | Path) -> Path:
         path.suffix != ".ckpt",
         f"checkpoint: {path} is the state of a training under way, which only resume= reads; give the model: "
         f"{path.with_name(f'best{SUFFIX}')}",
-    )
-    require(
-        path.suffix not in _VECTORS,
-        f"checkpoint: {path} holds vectors, it seems, not a model. vsehub.CorrectedSearch and `vsehub rerank` search "
-        "vectors; give a run's checkpoints/best.safetensors here",
     )
     return path

@@ -3,7 +3,7 @@
 import hashlib
 import sys
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,24 +11,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vsehub.checks import boolean, fail, nearest, require, whole
+from vsehub.checks import boolean, nearest, require, whole
 from vsehub.components import Components, changed, conf_folder, without_own_files
 from vsehub.criteria.base import Criterion
 from vsehub.criteria.nns import NearestNeighbor
+from vsehub.data.contents import content_digest
 from vsehub.data.photos.pictures import Pictures, StoredPicture, prepared
 from vsehub.data.photos.source import folder_pictures
 from vsehub.data.sources import SPLITS, ArrayLike, CaptionedImages, Source
 from vsehub.data.text.vocabulary import Words
 from vsehub.evaluation import hub
-from vsehub.evaluation.cache import EncodedCache
-from vsehub.evaluation.checkpoint import (
-    Model,
-    fitting,
-    read_checkpoint,
-    require_shape,
-    restore,
-)
-from vsehub.evaluation.checkpoint_file import checkpoint_file
+from vsehub.evaluation.cache import cached
+from vsehub.evaluation.checkpoint import Model, fitting, read_checkpoint, require_shape, restore
 from vsehub.evaluation.encode import EncodedSplit, encode_images, encode_texts, text_table
 from vsehub.io.address import require_given
 from vsehub.recipes import flatten
@@ -72,12 +66,14 @@ class DataModel:
     """A model with data to measure it on; each split is loaded and encoded once.
 
     model: on its device, in eval mode. vocabulary: of its texts, None if they are vectors. max_words: the words of a
-    text that are read; None: all. source: the data. cache: files with encoded splits.
+    text that are read; None: all. sha256: of what the model consists of. name: of the model in messages. store: the
+    folder of encoded splits, read again by the next command; None: they are not stored.
 
-    splits: the splits loaded so far. sha256: of what the model consists of. name: of the model in messages.
+    source: the data. splits: the splits loaded so far.
     """
 
     source: Source
+    resize: int | None = None  # the length of a picture's shorter side before its middle is cropped; None: the crop's
 
     def __init__(
         self,
@@ -87,13 +83,12 @@ class DataModel:
         batch_size: int,
         sha256: str,
         name: str,
-        cache: EncodedCache | None = None,
+        store: Path | None = None,
     ):
         self.model, self.vocabulary, self.max_words, self.batch_size = model, vocabulary, max_words, batch_size
-        self.sha256, self.name = sha256, name
+        self.sha256, self.name, self.store = sha256, name, store
         self.splits: dict[str, CaptionedImages] = {}
         self._encoded: dict[tuple[str, str], Encoding] = {}
-        self._cache = cache
 
     @property
     def similarity(self) -> Similarity:
@@ -120,29 +115,23 @@ class DataModel:
         self.source, self.splits = source, splits
 
     @property
-    def resize(self) -> int | None:
-        """The length of a picture's shorter side before its middle is cropped; None: the crop's size."""
-        return None
-
-    @property
     def takes_pictures(self) -> bool:
         """Whether images are pictures, not vectors of features."""
         shape = self.model.image_shape
         return len(shape) > 2 and shape[-3] == 3
 
     @property
-    def _sizes(self) -> tuple[int, int]:
-        """The side of a picture in pixels, and the number of crops."""
+    def _sizes(self) -> tuple[int, int, int]:
+        """The side of a picture in pixels, that before cropping, and the number of crops."""
         shape = self.model.image_shape
-        return shape[-1], shape[0] if len(shape) == 4 else 1
+        return shape[-1], self.resize or shape[-1], shape[0] if len(shape) == 4 else 1
 
     def encode_picture(self, picture: StoredPicture) -> Encoding:
         """Encode one picture of a model that `takes_pictures`: (1, D), not normalised.
 
         Raises InputError if it cannot be decoded.
         """
-        size, crops = self._sizes
-        how, pictures = self.model.image_encoder.preparation, Pictures([picture], size, self.resize or size, crops)
+        how, pictures = self.model.image_encoder.preparation, Pictures([picture], *self._sizes)
         return self.encode_images((pictures if how is None else pictures.prepared(how))[np.arange(1)])
 
     def use_folder(self, folder: str | Path) -> CaptionedImages:
@@ -155,10 +144,7 @@ class DataModel:
             f"folder: {self.name} was trained on vectors, not on pictures. Give a model of pictures, such as "
             "model=open_clip:ViT-B-32/laion2b_s34b_b79k",
         )
-        size, crops = self._sizes
-        found = folder_pictures(folder, size, self.resize or size, crops)
-        self.splits[FOLDER] = prepared(found, self.model.image_encoder.preparation)
-        self._folder_file = f"folder-{hashlib.sha256(str(Path(folder).resolve()).encode()).hexdigest()[:16]}"
+        self.splits[FOLDER] = prepared(folder_pictures(folder, *self._sizes), self.model.image_encoder.preparation)
         return self.splits[FOLDER]
 
     def use_reference(self, name: str, texts: Sequence[str]) -> None:
@@ -183,17 +169,13 @@ class DataModel:
 
         Raises InputError for texts of the other kind, and for vectors of another size.
         """
-        rows: list[str] | ArrayLike
+        rows: Any = texts.cpu().numpy() if isinstance(texts, Tensor) else texts
+        captions = isinstance(rows, list | tuple) and all(isinstance(text, str) for text in rows)
         if self.vocabulary is None:
-            given = texts.cpu().numpy() if isinstance(texts, Tensor) else texts
-            if isinstance(given, Sequence):
-                fail(f"texts is a {type(texts).__name__}; the model was trained on vectors, give an array of them")
-            require_shape("texts", given, self.model.text_shape)
-            rows = given
+            require(not isinstance(rows, Sequence), "texts: the model was trained on vectors, give an array of them")
+            require_shape("texts", rows, self.model.text_shape)
         else:
-            if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
-                fail(f"texts is {texts!r}; expected a list of texts")
-            rows = list(texts)
+            require(captions, f"texts is {texts!r}; expected a list of texts")
         require(len(rows) > 0, "texts is empty; give one or more")
         table = text_table(rows, self.vocabulary, self.max_words)
         return encode_texts(self.model.text_encoder, table, np.arange(len(table)), self.batch_size)
@@ -220,31 +202,23 @@ class DataModel:
         Raises InputError for a criterion that matches queries with items, a k above the number of items, and a
         similarity that is not an inner product of vectors.
         """
-        if (texts is None) == (images is None):
-            fail("give either texts or images to search for")
+        require((texts is None) != (images is None), "give either texts or images to search for")
         criterion = NearestNeighbor() if criterion is None else criterion
         require(
             criterion.matching is None and criterion.inductive,
             f"criterion: {type(criterion).__name__} matches many queries with items at once, a single query cannot be "
             "matched; use another, e.g. csls",
         )
-        kind = type(self.similarity).__name__
         require(
             self.similarity.inner_product,
-            f"{self.name} was trained with {kind}, which is not an inner product; search needs one",
+            f"{self.name}: {type(self.similarity).__name__} is not an inner product; search needs one",
         )
         asked, found = ("texts", "images") if images is None else ("images", "texts")
         loaded = self.split(split)
         size = len(loaded.images if found == "images" else loaded.captions)
-        whole("k", k)
-        require(k <= size, f"k is {k}; expected at most {size}, the number of {found} in the {split} split")
-        if images is None:
-            assert texts is not None  # checked above
-            encoded = self.encode_texts(texts)
-        else:
-            encoded = self.encode_images(images)
+        require(whole("k", k) <= size, f"k is {k}; expected at most {size}, the number of {found} in the {split} split")
         vectors = self.similarity.vectors
-        queries = vectors(encoded)
+        queries = vectors(self.encode_texts(texts) if texts is not None else self.encode_images(images))
         items = vectors(self._side(split, found))
         others = vectors(self._side(reference, asked)) if criterion.needs_reference else None
         # A reference of texts only has no items: the items themselves are the reference items then.
@@ -257,28 +231,16 @@ class DataModel:
     def _side(self, split: str, side: str) -> Encoding:
         """The images or texts of a split, encoded once, on the model's device."""
         if (split, side) not in self._encoded:
-            self._encoded[split, side] = self._read_or_encoded(split, side).to(self.device)
+            loaded = self.split(split)
+            rows: Any = loaded.images if side == "images" else loaded.captions
+            encode = partial(self.encode_images if side == "images" else self.encode_texts, rows)
+            if self.store is None or self.similarity.takes != "vectors":
+                encoded = encode()
+            else:
+                origin = [self.sha256, content_digest(rows), self._way_of_encoding]
+                encoded = cached(self.store, f"{split}-{side}", origin, encode)
+            self._encoded[split, side] = encoded.to(self.device)
         return self._encoded[split, side]
-
-    def _read_or_encoded(self, split: str, side: str) -> Encoding:
-        loaded = self.split(split)
-        if split == FOLDER and side == "images" and self._cache is not None:
-            pictures = loaded.images
-            assert isinstance(pictures, Pictures)
-            how = repr((pictures.shape[1:], pictures.resize, pictures.preparation, self._way_of_encoding))
-
-            def rows_of(rows: np.ndarray) -> Encoding:
-                return encode_images(self.model.image_encoder, pictures, rows, self.batch_size)
-
-            return self._cache.get_pictures(self._folder_file, pictures.contents, how, rows_of)
-
-        def encode() -> Encoding:
-            return self.encode_images(loaded.images) if side == "images" else self.encode_texts(loaded.captions)
-
-        if self._cache is None or self.similarity.takes != "vectors":
-            return encode()
-        rows = loaded.images if side == "images" else loaded.captions
-        return self._cache.get(f"{split}-{side}", rows, self._way_of_encoding, encode)
 
     @cached_property
     def _way_of_encoding(self) -> str:
@@ -312,25 +274,19 @@ class TrainedModel(DataModel):
         keep: bool = False,
     ):
         whole("batch_size", batch_size)
-        self.path = checkpoint_file(checkpoint)
-        before = _stamp(self.path)
-        read = read_checkpoint(self.path)
-        model = restore(read, components)
-        require(
-            _stamp(self.path) == before,
-            f"checkpoint: {self.path} changed while being read. Give the command again when nothing writes to it any "
-            "more",
-        )
+        read = read_checkpoint(checkpoint)
+        self.path = read.path
         super().__init__(
-            model.to(device or ("cuda" if torch.cuda.is_available() else "cpu")),
+            restore(read, components).to(device or ("cuda" if torch.cuda.is_available() else "cpu")),
             read.vocabulary,
             read.config["loader"]["max_words"],
             batch_size,
             read.sha256,
             f"checkpoint: {self.path}",
-            EncodedCache(self.path, read.sha256) if keep else None,
+            self.path.with_suffix(".encoded") if keep else None,
         )
         self.config = read.config
+        self.resize = (self.config["data"].get("pictures") or {}).get("resize")
         self._components, self._changes = components, dict(data or {})
 
     def push_to_hub(self, repo: str, private: bool = False, overwrite: bool = False, token: str | None = None) -> str:
@@ -345,12 +301,6 @@ class TrainedModel(DataModel):
         boolean("private", private)
         boolean("overwrite", overwrite)
         return hub.push(self.path, repo, hub.card_of(self.path, self.config, repo), private, overwrite, token)
-
-    @property
-    def resize(self) -> int | None:
-        """See `DataModel`; that of the data of the training."""
-        found = (self.config["data"].get("pictures") or {}).get("resize")
-        return None if found is None else int(found)
 
     @cached_property
     def source(self) -> Source:  # type: ignore[override]  # of a checkpoint it is built when first needed
@@ -372,8 +322,3 @@ class TrainedModel(DataModel):
         own = without_own_files(self._components.find("data", node), node)
         source: Source = self._components.build("data", changed(own, self._changes))
         return source
-
-
-def _stamp(path: Path) -> tuple[int, ...]:
-    stat = path.stat()
-    return stat.st_size, stat.st_mtime_ns, stat.st_ino

@@ -15,7 +15,6 @@ from vsehub.data.sources import ArrayLike, CaptionedImages, Source
 from vsehub.data.text.vocabulary import restored
 from vsehub.encoders import ImageTower, TextTower
 from vsehub.encoders.pretrained.joint.towers import LIBRARIES
-from vsehub.evaluation.cache import EncodedCache
 from vsehub.evaluation.checkpoint import Model
 from vsehub.evaluation.trained import DataModel
 from vsehub.sets import Encoding
@@ -72,9 +71,9 @@ class ZeroShot(DataModel):
         size = preparation["size"]
         built = Model(images, texts, Cosine(), (3, size, size), None).eval()
         place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        cache = None if keep is None else EncodedCache(Path(keep) / f"{slug(model)}.model", digest)
+        store = None if keep is None else Path(keep) / f"{slug(model)}.encoded"
         super().__init__(
-            built.to(place, getattr(torch, dtype)), words, None, batch_size, digest, f"model: {model}", cache
+            built.to(place, getattr(torch, dtype)), words, None, batch_size, digest, f"model: {model}", store
         )
         self.prompt, self._has_data = prompt, source is not None
         if source is not None:
