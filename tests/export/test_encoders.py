@@ -5,6 +5,7 @@ import torch
 from tiny_bert import PIECES, tiny_bert
 from tiny_towers import MOST, SIDE, WORDS, tiny_hf, tiny_open_clip
 
+from vsehub.checks import InputError
 from vsehub.encoders import (
     ImageAdapter,
     ImageBackbone,
@@ -12,151 +13,148 @@ from vsehub.encoders import (
     ImageFeatures,
     ImageRegions,
     ImageTower,
+    TextBag,
+    TextFeatures,
     TextGRU,
     TextPretrained,
     TextTower,
     TextTransformer,
 )
-from vsehub.export.model import Encoded, write_encoder
-from vsehub.export.onnx import Onnx
+from vsehub.export.onnx import write_encoder
+from vsehub.types import Encoder
 
+for package in ("onnx", "onnxscript", "onnxruntime"):
+    pytest.importorskip(package, reason=f"format=onnx needs {package}: vsehub[export]")
 PICTURES = (3, 32, 32)
-PIXELS = {"images": {0: "batch"}}
-TOKENS = {"texts": {0: "batch", 1: "length"}, "lengths": {0: "batch"}}
+LENGTHS = ((4, 2, 7), (2,), (9, 3, 2, 2, 5))
 
 
-@pytest.fixture
-def form():
-    for package in ("onnx", "onnxscript", "onnxruntime"):
-        pytest.importorskip(package, reason=f"format=onnx needs {package}: vsehub[export]")
-    return Onnx()
-
-
-def texts(*lengths, known=20, end=None):
+def texts(lengths=LENGTHS, known=20, end=None):
     """Word ids (N, L) of captions of these lengths, and the lengths."""
-    found = torch.zeros(len(lengths), max(lengths), dtype=torch.int64)
-    drawn = torch.Generator().manual_seed(sum(lengths))
-    for row, length in enumerate(lengths):
-        found[row, :length] = torch.randint(3, known, (length,), generator=drawn)
-        if end is not None:
-            found[row, length - 1] = end
-    return found, torch.tensor(lengths)
+    batches = []
+    for sizes in lengths:
+        found = torch.zeros(len(sizes), max(sizes), dtype=torch.int64)
+        drawn = torch.Generator().manual_seed(sum(sizes))
+        for row, length in enumerate(sizes):
+            found[row, :length] = torch.randint(3, known, (length,), generator=drawn)
+            if end is not None:
+                found[row, length - 1] = end
+        batches.append({"texts": found, "lengths": torch.tensor(sizes)})
+    return batches
 
 
-def batches(shape, whole=False):
-    """Batches of 3, 1 and 5 inputs of random numbers: pixels, or features of which some regions are padding."""
-    drawn = torch.Generator().manual_seed(0)
-    found = []
+def images(*shape, name="images"):
+    """Batches of 3, 1 and 5 pictures, or of random features of which some regions are padding."""
+    drawn, found = torch.Generator().manual_seed(0), []
     for rows in (3, 1, 5):
-        if whole:
-            found.append((torch.randint(0, 256, (rows, *shape), generator=drawn, dtype=torch.uint8),))
+        if len(shape) == 3:
+            found.append({name: torch.randint(0, 256, (rows, *shape), generator=drawn, dtype=torch.uint8)})
             continue
-        images = torch.randn(rows, *shape, generator=drawn)
+        features = torch.randn(rows, *shape, generator=drawn)
         if len(shape) == 2:
-            images[0, 0] = images[-1, 2] = 0
-        found.append((images,))
+            features[0, 0] = features[-1, 2] = 0
+        found.append({name: features})
     return found
 
 
-def check(form, encoder, given, axes, side, folder):
-    told = write_encoder(Encoded(side, encoder.eval(), given, axes), form, folder)
-    assert told["largest_difference"] <= 1e-5, type(encoder).__name__
-    return told
+def check(encoder, batches, folder):
+    side = "text" if "texts" in batches[0] else "image"
+    described = write_encoder(side, encoder.eval(), batches, folder)
+    assert described["largest_difference"] <= 1e-5
+    return described
 
 
-CELLS = [
-    {"cell": cell, "bidirectional": both, "layers": layers, "pooling": pooling}
-    for cell, both, layers, pooling in (
-        ("gru", False, 1, "last"),
-        ("gru", True, 2, "last"),
-        ("gru", True, 1, "gpo"),
-        ("lstm", True, 2, "max"),
-    )
-]
+OWN = {
+    "gru": (lambda: TextGRU(20, 6, 5), texts()),
+    "gru both ways, deep": (lambda: TextGRU(20, 6, 5, layers=2, bidirectional=True), texts()),
+    "gru gpo": (lambda: TextGRU(20, 6, 5, bidirectional=True, pooling="gpo"), texts()),
+    "lstm": (lambda: TextGRU(20, 6, 5, layers=2, bidirectional=True, cell="lstm", pooling="max"), texts()),
+    "transformer": (lambda: TextTransformer(20, 6, 8, heads=2, max_positions=9), texts()),
+    "bag": (lambda: TextBag(20, 6), texts()),
+    "cnn": (lambda: ImageCNN(PICTURES, 6, 4, stages=3), images(*PICTURES)),
+    "cnn gpo": (lambda: ImageCNN(PICTURES, 6, 4, stages=3, pooling="gpo"), images(*PICTURES)),
+    "regions": (lambda: ImageRegions((4, 7), 6, "mean"), images(4, 7)),
+    "regions gpo": (lambda: ImageRegions((4, 7), 6, "gpo"), images(4, 7)),
+    "features": (lambda: ImageFeatures((7,), 6), images(7)),
+    "text features": (lambda: TextFeatures((7,), 6), images(7, name="texts")),
+    "adapter": (lambda: ImageAdapter((7,)), images(7)),
+    "resnet": (lambda: ImageBackbone(PICTURES, "resnet18", 6, pretrained=False), images(*PICTURES)),
+    "resnet regions": (
+        lambda: ImageBackbone(PICTURES, "resnet18", 6, pretrained=False, regions=1, pooling="mean"),
+        images(*PICTURES),
+    ),
+    "timm": (lambda: ImageBackbone(PICTURES, "resnet10t", 6, "timm", pretrained=False), images(*PICTURES)),
+}
+SHORT = ("gru", "cnn", "regions", "features")
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [CELLS[0], *(pytest.param(one, marks=pytest.mark.long) for one in CELLS[1:])],
-    ids=lambda one: "-".join(map(str, one.values())),
-)
-def test_words_through_cells(form, settings, tmp_path):
+@pytest.mark.parametrize("name", [one if one in SHORT else pytest.param(one, marks=pytest.mark.long) for one in OWN])
+def test_own_encoders_and_networks(name, tmp_path):
     torch.manual_seed(0)
-    encoder = TextGRU(20, dim=6, word_dim=5, **settings)
-    told = check(form, encoder, [texts(4, 2, 7), texts(1), texts(9, 3, 1, 1, 5)], TOKENS, "text", tmp_path)
-    assert told["inputs"]["texts"]["shape"] == ["batch", "length"]
-    assert told["outputs"] == (["vectors", "inside"] if settings["pooling"] == "none" else ["vectors"])
-
-
-@pytest.mark.parametrize("pooling", ["last", "none"])
-@pytest.mark.long
-def test_words_through_attention(form, pooling, tmp_path):
-    torch.manual_seed(0)
-    encoder = TextTransformer(20, dim=6, word_dim=8, heads=2, max_positions=9, pooling=pooling)
-    check(form, encoder, [texts(4, 2, 7), texts(1), texts(9, 3, 1, 1, 5)], TOKENS, "text", tmp_path)
-
-
-@pytest.mark.long
-def test_subwords_through_bert(form, tmp_path):
-    encoder = TextPretrained(tiny_bert(tmp_path / "bert"), len(PIECES), dim=6)
-    known = len(PIECES)
-    given = [texts(4, 2, 7, known=known), texts(2, known=known), texts(9, 3, 2, 12, 5, known=known)]
-    check(form, encoder, given, TOKENS, "text", tmp_path)
-
-
-@pytest.mark.parametrize("pooling", ["flat", pytest.param("gpo", marks=pytest.mark.long)])
-def test_pixels_through_convolutions(form, pooling, tmp_path):
-    torch.manual_seed(0)
-    encoder = ImageCNN(PICTURES, dim=6, width=4, stages=3, pooling=pooling)
-    check(form, encoder, batches(PICTURES, whole=True), PIXELS, "image", tmp_path)
-
-
-@pytest.mark.parametrize("pooling", ["mean", pytest.param("none", marks=pytest.mark.long)])
-def test_regions_of_which_some_are_padding(form, pooling, tmp_path):
-    torch.manual_seed(0)
-    check(form, ImageRegions((4, 7), dim=6, pooling=pooling), batches((4, 7)), PIXELS, "image", tmp_path)
-
-
-def test_vectors(form, tmp_path):
-    torch.manual_seed(0)
-    for encoder in (ImageFeatures((7,), dim=6), ImageAdapter((7,))):
-        check(form, encoder, batches((7,)), PIXELS, "image", tmp_path)
+    make, batches = OWN[name]
+    described = check(make(), batches, tmp_path)
+    if name == "gru":
+        assert described["inputs"]["texts"] == {"dtype": "int64", "shape": ["batch", "length"]}
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("library", "model", "regions"), [("torchvision", "resnet18", 1), ("timm", "resnet10t", None)])
-def test_pixels_through_networks_of_others(form, library, model, regions, tmp_path):
-    pytest.importorskip(library)
-    torch.manual_seed(0)
-    encoder = ImageBackbone(PICTURES, model, 6, library, pretrained=False, regions=regions)
-    check(form, encoder, batches(PICTURES, whole=True), PIXELS, "image", tmp_path)
+def test_subwords_through_bert(tmp_path):
+    check(TextPretrained(tiny_bert(tmp_path / "bert"), len(PIECES), 6), texts(known=len(PIECES)), tmp_path)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["open_clip", "clip", "siglip", "chinese_clip"])
-def test_towers(form, kind, tmp_path):
+def test_towers(kind, tmp_path):
     library = "open_clip" if kind == "open_clip" else "hf"
-    pytest.importorskip("open_clip" if kind == "open_clip" else "transformers")
     folder = tiny_open_clip(tmp_path / "model") if kind == "open_clip" else tiny_hf(tmp_path / "model", kind)
-    linear = 6 if kind == "clip" else None
-    image = ImageTower(library, folder, linear=linear)
-    told = check(form, image, batches((3, SIDE, SIDE), whole=True), PIXELS, "image", tmp_path)
-    assert told["inputs"]["images"] == {"dtype": "uint8", "shape": ["batch", 3, SIDE, SIDE]}
-    known, end = (49400, 49407) if kind == "open_clip" else (len(WORDS) - 1, len(WORDS) - 1)
-    text = TextTower(library, folder, linear=linear)
-    lengths = [(4, 2, 7), (2,), (MOST, 3, 2, 12, 5)]
-    given = [texts(*one, known=known, end=end) for one in lengths]
-    check(form, text, given, TOKENS, "text", tmp_path)
-
-
-@pytest.mark.long
-def test_adapters_on_a_tower(form, tmp_path):
-    pytest.importorskip("peft")
-    pytest.importorskip("transformers")
-    torch.manual_seed(0)
-    encoder = ImageTower("hf", tiny_hf(tmp_path / "model"), tune="lora")
+    image = ImageTower(library, folder, tune="lora" if kind == "clip" else "none", linear=6)
     with torch.no_grad():
-        for name, one in encoder.named_parameters():
+        for name, one in image.named_parameters():
             if "lora_B" in name:
                 one.normal_()
-    check(form, encoder, batches((3, SIDE, SIDE), whole=True), PIXELS, "image", tmp_path)
+    check(image, images(3, SIDE, SIDE), tmp_path)
+    known, end = (49400, 49407) if kind == "open_clip" else (len(WORDS) - 1, len(WORDS) - 1)
+    check(TextTower(library, folder), texts(((4, 2, 7), (2,), (MOST, 3, 2, 12, 5)), known, end), tmp_path)
+
+
+class Unknown(Encoder):
+    """An operator that ONNX lacks."""
+
+    def forward(self, images):
+        return torch.special.bessel_j0(images)
+
+
+class Drifting(Encoder):
+    """Other vectors at each call."""
+
+    calls = 0.0
+
+    def forward(self, images):
+        self.calls += 1.0
+        return images + 1e-3 * self.calls
+
+
+class Vanishing(Encoder):
+    """NaN where the encoder itself gives a number."""
+
+    called = False
+
+    def forward(self, images):
+        factor = torch.nan if self.called else 1.0
+        self.called = images.shape[0] == 5  # after the last batch that is tried
+        return images * factor
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (Unknown, "bessel_j0"),
+        (Drifting, "differs"),
+        (Vanishing, "by nan"),
+        (lambda: ImageRegions((4, 7), 6, "none"), "sets"),
+    ],
+)
+def test_what_cannot_be_exported(make, named, tmp_path):
+    encoder = make()
+    with pytest.raises(InputError, match=named):
+        write_encoder("image", encoder, images(4, 7) if isinstance(encoder, ImageRegions) else images(3), tmp_path)

@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsehub.checks import probability, require
+from vsehub.checks import require
 from vsehub.types import Encoder
 
 
@@ -16,16 +16,7 @@ class _Adapter(Encoder):
             f"{side}s have shape {tuple(shape)}; choose another {side} encoder, or give vectors of a frozen model",
         )
         hidden = max(1, shape[0] // 4) if hidden is None else hidden
-        require(
-            isinstance(hidden, int) and not isinstance(hidden, bool) and hidden >= 0,
-            f"hidden is {hidden!r}; expected a whole number from 0 up, or null",
-        )
-        require(
-            0 < ratio < 1,
-            f"ratio is {ratio}; expected a number between 0, where nothing would be trained, and 1, where nothing of "
-            "the frozen model's vectors would be left",
-        )
-        probability("dropout", dropout)
+        require(0 < ratio < 1, f"ratio is {ratio}; expected a number between 0 and 1")
         self.dim = shape[0]
         self.share = ratio / (1 - ratio)  # of the change, beside all of the frozen vector: the sum starts there exactly
         last = nn.Linear(hidden or self.dim, self.dim)
@@ -74,6 +65,6 @@ class TextAdapter(_Adapter):
     ):
         super().__init__("text", text_shape, hidden, ratio, dropout)
 
-    def forward(self, texts: Tensor, lengths: Tensor) -> Tensor:
+    def forward(self, texts: Tensor, lengths: Tensor | None = None) -> Tensor:
         """(N, D) of any float type -> (N, D), unit rows; `lengths` (N,) are those of captions and not used."""
         return self.encoded(texts)

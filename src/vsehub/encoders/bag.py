@@ -4,7 +4,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsehub.checks import whole
 from vsehub.encoders.texts import WordEmbedding, WordEncoder
 
 
@@ -23,7 +22,6 @@ class TextBag(WordEncoder):
 
     def __init__(self, vocabulary_size: int, dim: int = 1024, word_dropout: float = 0.0, specials: int = 4):
         super().__init__()
-        whole("dim", dim)
         self.dim = dim
         self.words = WordEmbedding(vocabulary_size, dim, dropout=word_dropout)
         self.bias = nn.Parameter(torch.zeros(dim))

@@ -3,20 +3,18 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsehub.checks import probability, require, whole
+from vsehub.checks import require
 from vsehub.types import Encoder
 
 
 class _Features(Encoder):
     def __init__(self, side: str, shape: tuple[int, ...], dim: int, dropout: float):
         super().__init__()
-        whole("dim", dim)
         require(
             len(shape) == 1,
             f"{side}_features takes one feature vector {'an image' if side == 'image' else 'a text'}, but the data's "
             f"{side}s have shape {tuple(shape)}; choose another {side} encoder or other features",
         )
-        probability("dropout", dropout)
         self.dim = dim
         self.dropout = nn.Dropout(dropout)
         self.linear = nn.Linear(shape[0], dim)
@@ -53,6 +51,6 @@ class TextFeatures(_Features):
     def __init__(self, text_shape: tuple[int, ...], dim: int = 1024, dropout: float = 0.0):
         super().__init__("text", text_shape, dim, dropout)
 
-    def forward(self, texts: Tensor, lengths: Tensor) -> Tensor:
+    def forward(self, texts: Tensor, lengths: Tensor | None = None) -> Tensor:
         """(N, features) of any float type -> (N, D); `lengths` (N,) are those of captions and not used."""
         return self.encoded(texts)

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsehub.checks import one_of, probability, require, whole
+from vsehub.checks import one_of, require
 from vsehub.encoders.pooling import pooling_of
 from vsehub.sets import Encoding, Sets
 from vsehub.types import Encoder
@@ -24,8 +24,6 @@ class ImageRegions(Encoder):
 
     def __init__(self, image_shape: tuple[int, ...], dim: int = 1024, pooling: str = "none", dropout: float = 0.0):
         super().__init__()
-        whole("dim", dim)
-        probability("dropout", dropout)
         self.dropout = nn.Dropout(dropout)
         require(
             len(image_shape) == 2,
@@ -40,8 +38,12 @@ class ImageRegions(Encoder):
 
     def forward(self, images: Tensor) -> Encoding:
         """(N, R, features) of any float type -> N `Sets` of regions, or (N, D)."""
-        found = images.any(dim=2)
+        found = images.ne(0).any(dim=2)
         lengths = found.sum(dim=1)
+        if torch.compiler.is_exporting():  # no size may depend on values: padding is sorted to the end, and mapped too
+            order = (torch.arange(images.shape[1]) + images.shape[1] * (~found).long()).argsort(dim=1)
+            images = images.gather(1, order[:, :, None].expand(-1, -1, images.shape[2])).to(self.linear.weight.dtype)
+            return self.pool(self.linear(F.normalize(images, dim=2)), lengths)
         require(
             bool((lengths > 0).all()),
             f"{int((lengths == 0).sum())} of {len(images)} images have no region: all their features are 0; take them "
@@ -74,8 +76,6 @@ class ImageCNN(Encoder):
     ):
         super().__init__()
         one_of("norm", norm, ("batch", "group"))
-        for name, value in (("dim", dim), ("width", width), ("stages", stages)):
-            whole(name, value)
         require(
             len(image_shape) == 3 and image_shape[0] == 3 and min(image_shape[1:]) >= 2 ** (stages + 1),
             f"image_cnn with {stages} stages takes pictures (3, height, width) of at least {2 ** (stages + 1)} pixels "
@@ -105,7 +105,7 @@ class ImageCNN(Encoder):
         regions = self.regions(images)
         if self.pool is None:
             return regions
-        return self.pool(regions, torch.full((len(regions),), regions.shape[1], device=regions.device))
+        return self.pool(regions, torch.full((regions.shape[0],), regions.shape[1], device=regions.device))
 
     def regions(self, images: Tensor) -> Tensor:
         """The regions (N, R, D) before they are pooled; (N, D) for pooling="flat"."""

@@ -12,11 +12,19 @@ from vsehub.encoders.fast.sort import WeightedByPlace
 from vsehub.sets import Encoding, Sets
 
 
-def both_ways(network: nn.RNNBase, rows: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean of both directions' states (N, L, D), and of their end states in the last layer (N, D).
+def run(network: nn.Module, rows: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """The states (N, L, D) of a GRU or LSTM, and the last one of each row (N, D); of two directions their means.
 
-    rows: (N, L, ...) of which the first lengths[n] are row n's. lengths: (N,), at least 1, on the CPU.
+    rows: (N, L, ...), the first lengths[n] are row n's. lengths: (N,), at least 1. Another network than torch's, as an
+    exporter puts in its place, takes both and returns both.
     """
+    if not isinstance(network, nn.RNNBase):
+        found: tuple[Tensor, Tensor] = network(rows, lengths)
+        return found
+    if not network.bidirectional:
+        states = network(rows)[0]  # it never sees the padding behind a row
+        return states, states[torch.arange(len(states), device=states.device), lengths - 1]
+    lengths = lengths.cpu()
     order = lengths.argsort(descending=True, stable=True)
     count, longest = len(lengths), int(lengths[order[0]])
     steps = torch.arange(longest)[:, None]
@@ -93,10 +101,11 @@ class GPO(Pooling):
 
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
         """(N, L, D), (N,) -> (N, D), in the weights' type."""
-        if states.device.type == "cpu":
+        exporting = torch.compiler.is_exporting()
+        if states.device.type == "cpu" and not exporting:
             return self._on_cpu(states.flatten(0, 1), torch.arange(len(states)) * states.shape[1], lengths)
         with torch.autocast(states.device.type, enabled=False):
-            weights = self._weights_of(lengths)
+            weights = self.weights(lengths, states.shape[1]) if exporting else self._weights_of(lengths)
             inside = self.inside(states, lengths)
             ordered = states.to(weights.dtype).masked_fill(~inside, -math.inf).sort(dim=1, descending=True).values
             return (weights[:, None] @ ordered.masked_fill(~inside, 0)[:, : weights.shape[1]])[:, 0]
@@ -115,17 +124,16 @@ class GPO(Pooling):
     def _weights_of(self, lengths: Tensor) -> Tensor:
         """The weights of sets of these sizes: (N,) -> (N, longest)."""
         sizes, where = lengths.cpu().unique(return_inverse=True)  # a GPU would be waited for at each of three numbers
-        return self.weights(sizes)[where.to(lengths.device)]
+        return self.weights(sizes, int(sizes.max()))[where.to(lengths.device)]
 
-    def weights(self, sizes: Tensor) -> Tensor:
-        """The weights of the places in sets of each size: (U,) on the CPU -> (U, largest size), each row's sum 1."""
-        longest = int(sizes.max())
+    def weights(self, sizes: Tensor, longest: int) -> Tensor:
+        """The weights of the places in sets of each size: (U,) on the CPU -> (U, longest), each row's sum 1."""
         encoded = self.encoded(longest)
         if fits(self.gru, encoded):
             words = torch.arange(longest).expand(len(sizes), -1)
             states = all_states(self.gru, encoded.__getitem__, words, sizes).padded()[0]
         else:
-            states = both_ways(self.gru, encoded.expand(len(sizes), -1, -1), sizes)[0]
+            states = run(self.gru, encoded.expand(sizes.shape[0], -1, -1), sizes)[0]
         scores = self.linear(states) / self.temperature
         inside = self.inside(scores, sizes.to(scores.device))
         return scores.masked_fill(~inside, -math.inf).softmax(dim=1)[:, :, 0]

@@ -4,9 +4,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsehub.checks import one_of, probability, require, whole
+from vsehub.checks import one_of, require
 from vsehub.encoders.fast.prefix_gru import all_states, fits, last_states
-from vsehub.encoders.pooling import Last, both_ways, pooling_of
+from vsehub.encoders.pooling import Last, pooling_of, run
 from vsehub.sets import Encoding
 from vsehub.types import Encoder
 
@@ -22,7 +22,6 @@ class WordEmbedding(nn.Embedding):
     def __init__(self, vocabulary_size: int, word_dim: int, tune: bool = True, dropout: float = 0.0):
         super().__init__(vocabulary_size, word_dim, padding_idx=0)
         self.weight.requires_grad_(tune)
-        probability("word_dropout", dropout)
         self.dropout = dropout
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -83,8 +82,6 @@ class TextGRU(WordEncoder):
         super().__init__()
         one_of("init", init, ("release", "paper"))
         one_of("cell", cell, tuple(CELLS))
-        for name, value in (("dim", dim), ("word_dim", word_dim), ("layers", layers)):
-            whole(name, value)
         self.words = WordEmbedding(vocabulary_size, word_dim, tune_words, word_dropout)
         # Called gru whatever the cell: checkpoints of GRUs know it by that name.
         self.gru = CELLS[cell](word_dim, dim, layers, batch_first=True, bidirectional=bidirectional)
@@ -107,10 +104,8 @@ class TextGRU(WordEncoder):
             if at_the_end:
                 return last_states(self.gru, self.words, texts, lengths)
             return self.pool.of_sets(all_states(self.gru, self.words, texts, lengths))
-        if self.gru.bidirectional:
-            states, last = both_ways(self.gru, self.words(texts), lengths.cpu())
-            return last if at_the_end else self.pool(states, lengths)
-        return self.pool(self.gru(self.words(texts))[0], lengths)  # it never sees the padding behind a caption
+        states, last = run(self.gru, self.words(texts), lengths)
+        return last if at_the_end else self.pool(states, lengths)
 
 
 class TextTransformer(WordEncoder):
@@ -122,7 +117,7 @@ class TextTransformer(WordEncoder):
     all layers; four times as much within the feed-forward ones. max_positions: the longest caption, <start> and <end>
     counted. pooling: "last" (the state at <end>), "mean", "max", "gpo" or "none", the words' states as `Sets`.
     tune_words: False keeps the word embeddings as they start. Words and positions start from N(0, 0.02). Raises
-    InputError for heads that do not divide word_dim and, when it runs, for longer captions.
+    InputError, when it runs, for longer captions.
     """
 
     def __init__(
@@ -138,13 +133,6 @@ class TextTransformer(WordEncoder):
         tune_words: bool = True,
     ):
         super().__init__()
-        sizes = {"dim": dim, "word_dim": word_dim, "layers": layers, "heads": heads, "max_positions": max_positions}
-        for name, value in sizes.items():
-            whole(name, value)
-        require(
-            word_dim % heads == 0,
-            f"text_encoder.word_dim is {word_dim}, which {heads} heads do not divide; change text_encoder.heads",
-        )
         self.max_positions: int = max_positions
         self.words = WordEmbedding(vocabulary_size, word_dim, tune_words)
         self.positions = nn.Embedding(max_positions, word_dim)
@@ -170,9 +158,8 @@ class TextTransformer(WordEncoder):
         longest = texts.shape[1]
         require(
             longest <= self.max_positions,
-            f"a caption of {longest} words, <start> and <end> counted, came; the model takes {self.max_positions}: "
-            + (f"cut with loader.max_words={self.max_positions - 2}, or " if self.max_positions > 2 else "")
-            + f"train with text_encoder.max_positions={longest}",
+            f"a caption of {longest} words, <start> and <end> counted, came; the model takes {self.max_positions}: cut "
+            f"with loader.max_words={self.max_positions - 2}, or train with text_encoder.max_positions={longest}",
         )
         padding = torch.arange(longest, device=texts.device) >= lengths[:, None]
         states = self.dropout(self.words(texts) + self.positions.weight[:longest])

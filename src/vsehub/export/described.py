@@ -7,7 +7,6 @@ from vsehub.data.text.vocabulary import Subwords, Vocabulary, clip_pattern, word
 from vsehub.evaluation.trained import TrainedModel
 from vsehub.similarities.cosine import Cosine
 from vsehub.similarities.order import Order
-from vsehub.similarities.scan.cross_attention import CrossAttention
 from vsehub.types import Similarity
 
 VOCABULARY, TOKENIZER = "vocabulary.json", "tokenizer.json"
@@ -59,6 +58,4 @@ def scoring(similarity: Similarity) -> dict[str, Any]:
     if type(similarity) is Order:
         said = "divide each vector by its norm and take absolute values; the score is `shift` minus the norm of "
         return told | {"shift": similarity.shift, "how": f"{said}max(0, text - image)"}
-    if isinstance(similarity, CrossAttention):
-        return told | {"how": "cross-attention between the vectors of each image and each text; not exported"}
     return told | {"how": "a class of its own; not exported"}

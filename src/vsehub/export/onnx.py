@@ -1,6 +1,8 @@
-"""Encoders as ONNX files, which ONNX Runtime and others run without torch."""
+"""The encoders of a checkpoint as ONNX files, which ONNX Runtime and others run without torch."""
 
-from collections.abc import Sequence
+import copy
+import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,115 +10,211 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vsehub.checks import InputError
-from vsehub.export.captured import Axes, capture
-from vsehub.export.model import LIMIT, ModelFormat, Run
+from vsehub import __version__
+from vsehub.checks import InputError, is_out_of_memory, require
+from vsehub.data.text.vocabulary import Vocabulary
+from vsehub.evaluation.checkpoint_file import checkpoint_file
+from vsehub.evaluation.encode import text_table
+from vsehub.evaluation.trained import TrainedModel
+from vsehub.export.described import preprocessing, scoring, tokens
 from vsehub.extras import require_packages
+from vsehub.io.files import write_json
+from vsehub.io.outputs import Output
+from vsehub.io.quiet import quiet
+from vsehub.types import Encoder
 
+FORMAT, VERSION = "vsehub export", 1
+DESCRIPTION, PREPROCESSING = "export.json", "preprocessing.json"
+UNFINISHED = ".unfinished"  # the folder in which files are tried before they are put in `out`
+TOLERANCE = 1e-4  # of the largest number that an encoder gives, at least of 1
+_ROWS = (3, 1, 5)  # of the batches that are tried; the first is captured
 # torch's order of the gates -> ONNX's: update, reset, new; input, output, forget, cell.
 _GATES = {"GRU": (1, 0, 2), "LSTM": (0, 3, 1, 2)}
 
 
-class Onnx(ModelFormat):
+class Onnx:
     """ONNX files, written by torch's exporter and tried with ONNX Runtime."""
 
-    name, suffix = "onnx", ".onnx"
-
-    def require(self) -> None:
-        """See `ModelFormat`."""
+    def __init__(self) -> None:
         require_packages("format=onnx", "export", "onnx", "onnxscript", "onnxruntime")
 
-    def cells(self, network: nn.RNNBase, every: bool) -> nn.Module:
-        """See `ModelFormat`: ONNX's own operator, which takes lengths."""
-        return OnnxCells(network, every)
+    def write(self, model: TrainedModel, out: Output) -> dict[str, Any]:
+        """Write both encoders of a model, and the files that say how to use them; returns those of `DESCRIPTION`.
 
-    def write(
-        self, side: str, network: nn.Module, sample: Sequence[Tensor], axes: Axes, outputs: Sequence[str], path: Path
-    ) -> None:
-        """See `ModelFormat`. Weights of more than `LIMIT` bytes lie in a file beside `path`."""
-        size = sum(one.numel() * one.element_size() for one in (*network.parameters(), *network.buffers()))
+        model: on the CPU. Both encoders are tried before any file is put in `out`. Raises InputError for an encoder
+        that ONNX cannot express, and if a written encoder gives other vectors than the model.
+        """
+        folder = out.folder / UNFINISHED
+        with out.held():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            try:
+                own, token_files = tokens(model)
+                image = write_encoder("image", model.model.image_encoder, _images(model), folder)
+                text = write_encoder("text", model.model.text_encoder, _texts(model), folder)
+                write_json(folder / PREPROCESSING, preprocessing(model))
+                for name, content in token_files.items():
+                    (folder / name).write_text(content, encoding="utf-8")
+                written = sorted(path.name for path in folder.iterdir())
+                found = {
+                    "format": FORMAT,
+                    "version": VERSION,
+                    "kind": "onnx",
+                    "vsehub": __version__,
+                    "checkpoint": {"file": checkpoint_file(model.path).name, "sha256": model.sha256},
+                    "image": image | {"preprocessing": PREPROCESSING},
+                    "text": text | {"tokens": own},
+                    "similarity": scoring(model.similarity),
+                    "files": written,
+                }
+                out.begin([*written, DESCRIPTION])
+                for name in written:
+                    (folder / name).replace(out / name)
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+            write_json(out / DESCRIPTION, found)
+            out.finish()
+        return found
 
-        def export() -> None:
+
+def write_encoder(side: str, encoder: Encoder, batches: Sequence[Mapping[str, Tensor]], folder: Path) -> dict[str, Any]:
+    """Write an encoder as SIDE.onnx and try it; returns its part of the description.
+
+    batches: of inputs by their names, several sizes to try; texts (N, L) of ids vary in length too. Weights of more
+    than 1.5 GB are written to a file beside it.
+    """
+    require(encoder.gives == "vectors", f"the {side} encoder gives sets, which are not exported; choose one of vectors")
+    path = folder / f"{side}.onnx"
+    varying = {0: "batch", 1: "length"} if "lengths" in batches[0] else {0: "batch"}
+    axes = {name: varying if name == "texts" else {0: "batch"} for name in batches[0]}
+    with torch.no_grad():
+        expected = [encoder(*batch.values()).numpy() for batch in batches]
+    _capture(side, encoder, batches[0], axes, path)
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    difference = 0.0
+    for batch, wanted in zip(batches, expected, strict=True):
+        got = session.run(None, {name: one.numpy() for name, one in batch.items()})[0]
+        apart = np.abs(got - wanted).max() / max(1.0, float(np.abs(wanted).max()))
+        difference = float(np.maximum(difference, apart))  # NaN stays
+    require(
+        difference <= TOLERANCE,
+        f"the exported {side} encoder differs from the checkpoint's by {difference:.1e}, more than {TOLERANCE:.0e}; "
+        "nothing was written",
+    )
+    shapes = {
+        name: {
+            "dtype": str(one.dtype).removeprefix("torch."),
+            "shape": [axes[name].get(axis, size) for axis, size in enumerate(one.shape)],
+        }
+        for name, one in batches[0].items()
+    }
+    dim = int(expected[0].shape[1])
+    return {"file": path.name, "inputs": shapes, "outputs": ["vectors"], "dim": dim, "largest_difference": difference}
+
+
+def _capture(side: str, encoder: Encoder, batch: Mapping[str, Tensor], axes: Mapping[str, Any], path: Path) -> None:
+    """Write an encoder by torch's exporter. Raises InputError, with what it says, for what ONNX lacks."""
+    network = copy.deepcopy(encoder).eval()
+    for name, part in list(network.named_modules()):
+        if isinstance(part, nn.RNNBase):
+            network.set_submodule(name, OnnxCells(part))
+    fused = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)  # attention by operators that ONNX has
+    try:
+        with torch.no_grad(), quiet():
             program = torch.onnx.export(
                 network,
-                tuple(sample),
+                tuple(batch.values()),
                 dynamo=True,
                 verbose=False,
-                input_names=list(axes),
-                output_names=list(outputs),
+                input_names=list(batch),
+                output_names=["vectors"],
                 dynamic_shapes=tuple(axes.values()),
             )
             assert program is not None  # by dynamo=True
-            program.save(str(path), external_data=size > LIMIT)
-
-        capture(side, self.name, export)
-
-    def opened(self, path: Path) -> Run:
-        """See `ModelFormat`."""
-        import onnxruntime
-
-        try:
-            session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-        except Exception as error:  # onnxruntime's own classes are not public
-            said = str(error).strip().partition("\n")[0][:300]
-            raise InputError(
-                f"ONNX Runtime {onnxruntime.__version__} cannot open the exported {path.name} ({said}). Install a "
-                "newer onnxruntime"
-            ) from error
-        names = [one.name for one in session.get_inputs()]
-
-        def run(*inputs: np.ndarray) -> list[np.ndarray]:
-            found: list[np.ndarray] = session.run(None, dict(zip(names, inputs, strict=True)))
-            return found
-
-        return run
+            program.save(str(path))
+    except Exception as error:  # torch's own classes are not public
+        if isinstance(error, OSError) or is_out_of_memory(error):  # a full disk, say
+            raise
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        raise InputError(
+            f"the {side} encoder cannot be exported as ONNX, nothing was written: {type(cause).__name__}: "
+            f"{' '.join(str(cause).split())[:400]}"
+        ) from error
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fused)
 
 
 class OnnxCells(nn.Module):
-    """A GRU or an LSTM as ONNX's operator of that name; it computes nothing in torch itself.
+    """A GRU or an LSTM as ONNX's operator of that name, which takes lengths; it computes nothing in torch itself."""
 
-    See `traced.Cells` for inputs and results. States beyond a row's length are 0.
-    """
-
-    def __init__(self, network: nn.RNNBase, every: bool):
+    def __init__(self, network: nn.RNNBase):
         super().__init__()
-        self.every = every
-        self.operator, self.size, self.layers = network.mode, network.hidden_size, network.num_layers
-        directions = ("", "_reverse") if network.bidirectional else ("",)
-        self.directions = len(directions)
-        for layer in range(self.layers):
-            for kind in ("weight_ih", "weight_hh"):
-                own = [self._ordered(getattr(network, f"{kind}_l{layer}{one}")) for one in directions]
-                self.register_buffer(f"{kind}_{layer}", torch.stack(own))
-            biases = [
-                torch.cat([self._ordered(getattr(network, f"{kind}_l{layer}{one}")) for kind in ("bias_ih", "bias_hh")])
-                for one in directions
-            ]
-            self.register_buffer(f"bias_{layer}", torch.stack(biases))
+        self.mode, self.size, self.directions = network.mode, network.hidden_size, 1 + network.bidirectional
+        self.weights = nn.ParameterList()
+        for layer in range(network.num_layers):
+            names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+            inputs, states, *biases = (self._ordered(network, f"{name}_l{layer}") for name in names)
+            self.weights += [inputs, states, torch.cat(biases, dim=1)]
 
-    def _ordered(self, rows: Tensor) -> Tensor:
-        """The rows of all gates in ONNX's order."""
-        gates = rows.detach().chunk(len(_GATES[self.operator]))
-        return torch.cat([gates[place] for place in _GATES[self.operator]])
+    def _ordered(self, network: nn.RNNBase, name: str) -> Tensor:
+        """A parameter of each direction, its gates in ONNX's order."""
+        gates, found = _GATES[self.mode], []
+        for ending in ("", "_reverse")[: self.directions]:
+            rows = getattr(network, f"{name}{ending}").detach().chunk(len(gates))
+            found.append(torch.cat([rows[place] for place in gates]))
+        return torch.stack(found)
 
-    def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:
-        """(N, L, F), (N,) -> (N, L, H) or (N, H)."""
+    def forward(self, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """(N, L, F), (N,) -> the last layer's states (N, L, H) and the last state of each row (N, H)."""
         states, last = inputs.transpose(0, 1), inputs
-        own: dict[str, Any] = {"hidden_size": self.size}
-        own["direction"] = "bidirectional" if self.directions > 1 else "forward"
-        if self.operator == "GRU":
-            own["linear_before_reset"] = 1  # as torch computes the new state
-        for layer in range(self.layers):
-            weights = [self.get_buffer(f"{name}_{layer}") for name in ("weight_ih", "weight_hh", "bias")]
+        settings: dict[str, Any] = {"hidden_size": self.size}
+        settings["direction"] = "bidirectional" if self.directions > 1 else "forward"
+        if self.mode == "GRU":
+            settings["linear_before_reset"] = 1  # as torch computes the new state
+        for layer in range(0, len(self.weights), 3):
             length, rows = states.shape[:2]
-            shapes = [(length, self.directions, rows, self.size), (self.directions, rows, self.size)]
             found = torch.onnx.ops.symbolic_multi_out(
-                self.operator,
-                (states, *weights, lengths.to(torch.int32)),
-                own,
+                self.mode,
+                (states, *list(self.weights)[layer : layer + 3], lengths.to(torch.int32)),
+                settings,
                 dtypes=[states.dtype] * 2,
-                shapes=shapes,
+                shapes=[(length, self.directions, rows, self.size), (self.directions, rows, self.size)],
             )
             both, last = found[0], found[1]
             states = both.permute(0, 2, 1, 3).flatten(2)
-        return both.mean(dim=1).transpose(0, 1) if self.every else last.mean(dim=0)
+        return both.mean(dim=1).transpose(0, 1), last.mean(dim=0)
+
+
+def _images(model: TrainedModel) -> list[dict[str, Tensor]]:
+    """Random pictures, or random vectors, of regions one that is padding."""
+    shape, drawn, batches = model.model.image_shape, torch.Generator().manual_seed(0), []
+    for rows in _ROWS:
+        if len(shape) > 2:
+            images = torch.randint(0, 256, (rows, *shape), generator=drawn, dtype=torch.uint8)
+        else:
+            images = torch.randn(rows, *shape, generator=drawn)
+            if len(shape) == 2 and shape[0] > 1:
+                images[0, 0] = 0
+        batches.append({"images": images})
+    return batches
+
+
+def _texts(model: TrainedModel) -> list[dict[str, Tensor]]:
+    """Captions of several lengths, or random vectors."""
+    vocabulary = model.vocabulary
+    if vocabulary is None:
+        drawn, shape = torch.Generator().manual_seed(1), model.model.text_shape or ()
+        return [{"texts": torch.randn(rows, *shape, generator=drawn)} for rows in _ROWS]
+    words = ["a", "red", "box", "on", "the", "small", "green", "circle"]
+    known = vocabulary.words[-8:] if isinstance(vocabulary, Vocabulary) else words
+    captions = [" ".join(known[:count]) for count in (4, 0, 8, 1, 6)]
+    # Not longer than the encoder takes, where the loader did not cut captions to its positions.
+    most = [one for one in (model.max_words, model.model.text_encoder.max_positions) if one is not None]
+    table = text_table(captions, vocabulary, max(1, min(most) - 2) if most else None)
+    batches = [table.batch(np.arange(len(captions))[-rows:]) for rows in _ROWS]
+    return [dict(zip(("texts", "lengths"), batch, strict=True)) for batch in batches]
