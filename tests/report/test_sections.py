@@ -45,8 +45,7 @@ def test_page_and_markdown_have_the_same_cells():
     rows = [["hal", ("1.0", "k 3"), "3.0"], [HOSTILE, "∅", "2.0 ± 0.1"]]
     table = ReportTable(["loss", "is", HOSTILE], rows, HOSTILE, over=["", "x", "x"], shades=shades(values))
     section = Section(HOSTILE, [HOSTILE], [table], [(HOSTILE, HOSTILE)])
-    rest = {"notes": [], "compared": None, "others": [], "commands": []}
-    page = render_page("page.html.j2", title=HOSTILE, summary=HOSTILE, measured=[section], **rest)
+    page = render_page("page.html.j2", title=HOSTILE, summary=HOSTILE, measured=[section], notes=[], others=[])
     found = Cells(page)
     assert table.groups == [("", 1), ("x", 2)]
     assert found.rows == [
@@ -63,12 +62,11 @@ def test_page_and_markdown_have_the_same_cells():
     assert re.fullmatch(r"\|:-+\|-+:\|-+:\|", lines[1])
 
 
-def test_a_table_for_the_terminal_and_as_csv():
+def test_a_table_for_the_terminal():
     table = ReportTable(["loss", "rsum"], [["hal", ("1.5", "± 0.2")], ["a,b", "22.0"]], "Losses.")
     assert table.terminal().splitlines() == [
         "Losses.", "loss         rsum", "------  ---------", "hal     1.5 ± 0.2", "a,b          22.0",
     ]  # fmt: skip
-    assert table.csv() == 'loss,rsum\nhal,1.5 ± 0.2\n"a,b",22.0\n'
     empty = ReportTable(["loss", "rsum"], [])
     assert empty.terminal().split() == ["loss", "rsum", "------", "------"]
     assert len(empty.markdown().splitlines()) == 2

@@ -96,8 +96,6 @@ def test_seeds():
     assert seeds_p([0.0, 0.0, 0.0], 0.2) == 1
     for few in ([29.0], [], [2.0, 2.0], [2.0, 3.0]):
         assert math.isnan(seeds_p(few, 0.2))
-    with pytest.raises(InputError, match="step is 0"):
-        seeds_p([1.0, 2.0, 3.0], 0)
 
 
 def test_seeds_that_agree_are_as_sure_as_the_metrics_step_allows():

@@ -77,7 +77,6 @@ def search(cfg: DictConfig) -> None:
     named = ("checkpoint", cfg.checkpoint) if cfg.model is None else ("model", cfg.model)
     origin = [(named[0], str(named[1])), ("command", typed_command())]
     missing = len(set(found.thumbnails.missing))
-    found.thumbnails.warn()
     path = write_gallery(cfg.out, found.title, found.summary, found.galleries, origin, missing, cfg.overwrite)
     print("\n\n".join([found.summary, *map(listed, found.galleries), f"gallery: {path}"]))
 

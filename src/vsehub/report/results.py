@@ -299,14 +299,10 @@ def conclusion(tests: pd.DataFrame) -> str:
     apart = tests[tests["outcome"] == APART]
     if apart.empty:
         return "Nothing is apart: other test images or other seeds could turn every difference round."
-    families: dict[str, list[str]] = {}
-    for family, rows in apart.groupby(FAMILY, sort=False):
-        if family == apart[FAMILY].iloc[0] or family.startswith("criteria"):  # the others are in the table of tests
-            rows = rows.assign(ahead=rows["one"].where(rows["difference"] > 0, rows["other"]))
-            rows["behind"] = rows["other"].where(rows["difference"] > 0, rows["one"])
-            for ahead, behind in rows.groupby("ahead", sort=False)["behind"]:
-                families.setdefault(f"{ahead} above {', '.join(behind)}", []).append(family)
-    words = [f"{text} ({', '.join(names)})" for text, names in families.items()]
+    ahead = apart["one"].where(apart["difference"] > 0, apart["other"])
+    behind = apart["other"].where(apart["difference"] > 0, apart["one"])
+    families = apart[FAMILY].groupby(ahead + " above " + behind, sort=False)
+    words = [f"{pair} ({', '.join(names)})" for pair, names in families]
     return f"Apart, over images and seeds: {'; '.join(words)}. All other differences may be chance."
 
 

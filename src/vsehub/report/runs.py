@@ -97,9 +97,6 @@ def refuse_mixed_protocols(runs: Sequence[Run]) -> None:
 
 def _evaluation(file: Path, hint: str) -> dict:
     evaluation = read_record(file, EVALUATION, hint)
-    members = evaluation.get("ensemble") or []
-    labelled = isinstance(members, list) and all(isinstance(one, dict) and "label" in one for one in members)
-    require(labelled, f"{file} has an ensemble without labels: it was changed by hand. {hint}")
     contributions = evaluation.get("contributions")
     require(
         contributions is None
@@ -122,12 +119,10 @@ def read_history(file: Path) -> pd.DataFrame:
     """The rows of metrics.csv; an empty frame if the file is absent or empty."""
     if not file.exists() or not regular(file).read_bytes().strip():
         return pd.DataFrame()
-    hint = "Delete it to report the run without its curve"
     try:
-        history = pd.read_csv(file).rename(columns=unescaped)
-    except (pd.errors.ParserError, UnicodeDecodeError) as error:
-        fail(f"{file} is not a table of comma-separated values ({' '.join(str(error).split())}). {hint}")
-    require("epoch" in history, f"{file} has no column 'epoch', so it is not a run's. {hint}")
-    words = [name for name in history if not pd.api.types.is_numeric_dtype(history[name])]
-    require(not words, f"{file}: the column {(words or [''])[0]} holds an entry that is not a number. {hint}")
+        history = pd.read_csv(file, dtype=float).rename(columns=unescaped)
+    except ValueError as error:  # pandas' ParserError and UnicodeDecodeError are such
+        fail(
+            f"{file} is not a table of numbers ({' '.join(str(error).split())}). Delete it to report without its curve"
+        )
     return history

@@ -109,10 +109,6 @@ class ReportTable(NamedTuple):
 
         return pd.DataFrame(self.texts(), columns=list(self.head), dtype=str)
 
-    def csv(self) -> str:
-        """The table as CSV, without the caption."""
-        return frame_csv(self.frame())
-
     def markdown(self) -> str:
         """The table as GitHub's Markdown, its caption above; no cell can break the table or hold HTML."""
         frame = self.frame().map(markdown_text).rename(columns=markdown_text)

@@ -321,7 +321,6 @@ def embeddings_page(record: dict) -> str:
         "next": record.get("next") or [],
         "command": record.get("command"),
     }
-    thumbnails.warn()
     return render_page("embeddings.html.j2", **values)
 
 

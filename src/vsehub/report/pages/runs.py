@@ -1,6 +1,6 @@
 """The page of `vsehub report`: notes on the runs, the facts of each setting, the origin of all values."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import pandas as pd
 
@@ -150,26 +150,21 @@ def origin(runs: Sequence[Run], series: dict[str, Series], recipes: dict[Series,
     names = [" · ".join((*one[:2], one.title)) for one in recipes]
     rows = [[key, *(settings.get(key, "–") for settings in recipes.values())] for key in keys]
     recipe = Section("Recipes", tables=[ReportTable(["setting", *names], rows, "Settings that differ.", 99, wrap=True)])
-    lines = pd.DataFrame([_run_line(run, series) for run in runs])
-    facts = [("hardware", text) for text in _distinct(hardware_text(run.record.get("hardware")) for run in runs)]
-    facts += [("versions", text) for text in _distinct(versions_text(run.record.get("versions")) for run in runs)]
-    return [*([recipe] if rows else []), Section("Runs", tables=[ReportTable.of(lines, words=99)], facts=facts)]
-
-
-def _run_line(run: Run, series: dict[str, Series]) -> dict[str, object]:
-    record = run.record
-    return {
-        "run": run.path,
-        "name": record["name"],
-        "loss": series[run.path].title if run.path in series else record["label"],
-        "seed": record["seed"],
-        "status": record["status"],
-        "best epoch": (record.get("best") or {}).get("epoch", "–"),
-        "wall time": duration(record.get("wall_seconds")),
-        "started": record.get("started", "–"),
-        "code": code_text(record),
-    }
-
-
-def _distinct(texts: Iterable[str]) -> list[str]:
-    return [text for text in dict.fromkeys(texts) if text]
+    lines = [
+        {
+            "run": run.path,
+            "name": run.record["name"],
+            "loss": series[run.path].title if run.path in series else run.record["label"],
+            "seed": run.record["seed"],
+            "status": run.record["status"],
+            "best epoch": (run.record.get("best") or {}).get("epoch", "–"),
+            "wall time": duration(run.record.get("wall_seconds")),
+            "started": run.record.get("started", "–"),
+            "code": code_text(run.record),
+        }
+        for run in runs
+    ]
+    table = ReportTable.of(pd.DataFrame(lines), words=99)
+    texts = [("hardware", hardware_text(run.record.get("hardware"))) for run in runs]
+    texts += [("versions", versions_text(run.record.get("versions"))) for run in runs]
+    return [*([recipe] if rows else []), Section("Runs", tables=[table], facts=list(dict.fromkeys(texts)))]
