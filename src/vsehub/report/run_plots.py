@@ -34,13 +34,15 @@ def styles(series: Iterable[Series]) -> dict[str, dict]:
     """Colour, marker and line of each loss and variant, by the series' title: the same in every plot.
 
     The papers' losses look the same in every report. Other losses, and then further variants of a loss, take the
-    colours that are left, then all colours again with other markers and lines.
+    colours that are left, if there are too few again with other markers and lines.
     """
     ordered = sorted({(label_rank(one.label), one.variant, one.title, one.label) for one in series})
     titles = [title for _, _, title, _ in ordered]
     first = {label: title for _, _, title, label in reversed(ordered)}  # of each loss
     numbers = {first[label]: number for number, label in enumerate(LABEL_ORDER) if label in first}
-    free = (number for number in itertools.count() if number not in numbers.values())
+    spare = [number for number in range(len(COLOURS)) if number not in numbers.values()]
+    rounds = itertools.count(0 if spare else 1)
+    free = (turn * len(COLOURS) + number for turn in rounds for number in spare or range(len(COLOURS)))
     for title in (*(title for title in titles if title in first.values()), *titles):
         if title not in numbers:
             numbers[title] = next(free)
