@@ -64,33 +64,21 @@ class MTEBBackend:
         embeddings: Any,
         top_k: int,
         similarity_fn: Callable[[Any, Any], Any],
-        top_ranked: Mapping[str, Sequence[str]] | None = None,
-        query_idx_to_id: Mapping[int, str] | None = None,
+        top_ranked: Any = None,
+        query_idx_to_id: Any = None,
     ) -> tuple[list[list[float]], list[list[int]]]:
         """Corrected scores and positions of each query's best documents, at most `top_k`, best first.
 
-        embeddings: (Q, D) of the queries. similarity_fn: the model's. top_ranked: ids of the documents to be ranked
-        for a query by its id, which `query_idx_to_id` has by its row; positions are then those in these ids. Raises
-        InputError where nothing was added, and for another similarity.
+        embeddings: (Q, D) of the queries. similarity_fn: the model's. top_ranked, query_idx_to_id: of tasks that rerank
+        candidates. Raises InputError where nothing was added, for another similarity, and for candidates.
         """
         require(bool(self._blocks), "no documents were added; expected add_documents before search")
+        require(top_ranked is None, "top_ranked: candidates of a query are not reranked; give a task that retrieves")
         queries, documents = _tensor(embeddings), torch.cat(self._blocks)
-        normalize = _is_cosine(queries, documents, similarity_fn)
-        search = CorrectedSearch(self.criterion, len(documents), normalize, self.parameters, self.device)
-        if top_ranked is None:
-            search.fit(documents, reference=self.reference, ids=self._ids)
-            values, positions = search.search(queries, min(top_k, len(documents)))
-            return values.tolist(), positions.tolist()
-        search.fit(documents, reference=queries if self.reference is None else self.reference, ids=self._ids)
-        rows, names = {name: row for row, name in enumerate(self._ids)}, query_idx_to_id or {}
-        found: list[list[Any]] = [[], []]
-        for number, query in enumerate(queries):
-            values, positions = search.search(query[None])  # corrected over all documents
-            scores = torch.empty_like(values[0]).scatter_(0, positions[0], values[0])
-            own = scores[[rows[name] for name in top_ranked.get(names[number], ())]]
-            for side, best in zip(found, own.sort(descending=True, stable=True), strict=True):
-                side.append(best[:top_k].tolist())
-        return found[0], found[1]
+        normalize, k = _is_cosine(queries, documents, similarity_fn), min(top_k, len(documents))
+        search = CorrectedSearch(self.criterion, k, normalize, self.parameters, self.device)
+        values, positions = search.fit(documents, reference=self.reference, ids=self._ids).search(queries)
+        return values.tolist(), positions.tolist()
 
 
 def _tensor(vectors: Any) -> Tensor:

@@ -6,12 +6,12 @@ their bias, are in a collection beside it, NAME_ref.
 """
 
 import copy
-import logging
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -23,21 +23,94 @@ from vsehub.checks import InputError, fail, require
 from vsehub.criteria.base import ItemBias, fit_all
 from vsehub.data.truth import distinct_ids
 from vsehub.io.progress import bar
+from vsehub.io.versions import require_version
 from vsehub.neighbors.vectors import VectorSource, as_vectors, given_back, sampled
 from vsehub.serving.databases.base import Database, Hits
 from vsehub.serving.databases.engines import Place, note_code
-from vsehub.serving.databases.metadata import Metadata, is_reference, read_object, reference_text
 from vsehub.serving.estimator import named_criterion
 from vsehub.serving.index import folded, formula, last_components, scored, unit_rows
 
-log = logging.getLogger(__name__)
-
+SCHEMA = 9
 REFERENCE_ROWS = 20_000  # reference queries stored at most; of more a sample
 _SHIFT_ITEMS = 1000  # items whose bias from the sample is compared with their own
 _BYTES = 1 << 24  # of vectors stored at a time
 _QUERIES = 1000  # searched at a time
 _EXAMPLES = {"string": "a", "bool": True}  # values of a column in the filter of a note; of numbers `_EXAMPLE`
 _EXAMPLE = 9
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """The metadata of a collection.
+
+    criterion, parameters: the name of a criterion's yaml file, and its settings. reference: where its reference queries
+    came from, in words. reference_rows: the number of reference queries stored beside the collection, from which new
+    items get their bias; 0 for none. shift: the correction of that bias if these queries are a sample. scale (a) and
+    mean_bias (the mean of b): a corrected score is a times the inner product, minus the mean. dim: D; stored vectors
+    have one dimension more. approximate: whether the engine searches an approximate index. normalize: whether vectors
+    were divided by their norms. columns: the items' further columns and Arrow's names of their types. complete: whether
+    all items are stored. version: how often vsehub has added or removed items since then. thresholds: those of
+    `vsehub calibrate` by their rates, as texts; {} if not calibrated.
+    """
+
+    criterion: str
+    parameters: dict[str, Any]
+    reference: str
+    reference_rows: int
+    shift: float
+    scale: float
+    mean_bias: float
+    dim: int
+    approximate: bool
+    normalize: bool | None
+    columns: dict[str, str]
+    complete: bool = False
+    version: int = 0
+    thresholds: dict[str, float] = field(default_factory=dict)
+
+    def text(self) -> str:
+        """JSON, to be stored."""
+        return json.dumps({"schema": SCHEMA, **asdict(self)})
+
+    @classmethod
+    def read(cls, text: str, address: str) -> Self:
+        """The metadata of a text. Raises InputError, with the collection's address, if vsehub did not write it."""
+        values = read_object(text, address)
+        hint = "Or fill it again with overwrite=true"
+        require_version(f"index_uri: {address}", values.pop("schema"), SCHEMA, hint)
+        try:
+            return cls(**values)
+        except TypeError as error:
+            raise InputError(f"index_uri: the metadata of {address} is damaged: {error}. {hint}") from error
+
+
+def read_object(text: str, address: str) -> dict[str, Any]:
+    """The object in a stored text. Raises InputError if the collection is not vsehub's, or kept beside another."""
+    values = _parsed(text)
+    require(
+        "schema" in values,
+        f"index_uri: {address} was not made by vsehub: it has no metadata on its correction. Give another index_name",
+    )
+    name = str(values.get("beside"))[:50]
+    require("beside" not in values, f"index_uri: {address} is the reference of the collection {name!r}; give that one")
+    return values
+
+
+def reference_text(name: str) -> str:
+    """The text that marks the reference of the collection `name`."""
+    return json.dumps({"schema": SCHEMA, "beside": name})
+
+
+def is_reference(text: str, name: str) -> bool:
+    """Whether a stored text marks the reference of the collection `name`."""
+    return _parsed(text).get("beside") == name
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    try:
+        return dict(json.loads(text))
+    except (TypeError, ValueError, RecursionError):
+        return {}
 
 
 class FoundItem(NamedTuple):
@@ -90,8 +163,8 @@ class Collection:
 
     @property
     def thresholds(self) -> dict[float, float]:
-        """Rate of false accepts -> threshold of the first score; {} unless calibrated with the items that are there."""
-        return self.metadata.rates if self.metadata.calibrated == len(self) else {}
+        """Rate of false accepts -> threshold of the first score; {} unless calibrated, and once items come or go."""
+        return {float(rate): score for rate, score in self.metadata.thresholds.items()}
 
     def threshold(self, rate: float) -> float:
         """The score above which a first item is accepted at a rate. Raises InputError if there is none."""
@@ -99,8 +172,8 @@ class Collection:
         require(
             rate in thresholds,
             f"accept is {rate!r}; {self.place.address} is not calibrated for it, only for "
-            f"{', '.join(map(str, thresholds)) or 'no rate'}: give vsehub calibrate index={self.place.engine} with "
-            "false_accept=, also after items have come or gone",
+            f"{', '.join(map(str, thresholds)) or 'no rate'}. Calibrate before filling; thresholds are void once items "
+            "come or go",
         )
         return thresholds[rate]
 
@@ -180,7 +253,7 @@ class Collection:
 
     def calibrate(self, thresholds: Mapping[str, float]) -> None:
         """Store the thresholds, by their rates, of the items that are there."""
-        self._write(replace(self.metadata, thresholds=dict(thresholds), calibrated=len(self)))
+        self._write(replace(self.metadata, thresholds=dict(thresholds)))
 
     def complete(self) -> None:
         """Mark the collection as complete, so that other commands open it."""
@@ -195,8 +268,6 @@ class Collection:
 
     def _change(self, columns: pa.Table | None = None) -> None:
         """Mark the items as changed since the collection was filled, and its calibration as void."""
-        if self.metadata.thresholds:
-            log.warning("the calibration of %s is void; calibrate it again", self.place.address)
         known = self.metadata.columns | ({} if columns is None else _types(columns))
         self._write(replace(self.metadata, version=self.metadata.version + 1, thresholds={}, columns=known))
 
@@ -281,7 +352,6 @@ def fill(
         normalize=normalize,
         columns=_types(columns),
         thresholds=dict(thresholds or {}),
-        calibrated=len(items),
     )
     with place.connect() as database:
         _require_free(database, place, overwrite)
