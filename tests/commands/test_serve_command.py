@@ -165,7 +165,7 @@ def test_a_checkpoint_with_its_scenes(vsehub, tmp_path):
     status, jpeg = served.get(found["plain"][0]["picture"])
     assert (status, jpeg[:3]) == (200, b"\xff\xd8\xff")
     # A picture of the split finds itself: it is encoded as the split's pictures are.
-    pictures = [one for one in served.json("/api/items?limit=5")["items"]]
+    pictures = served.json("/api/search?query=0&k=5")["plain"]
     connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)
     nearest = []
     for one in pictures:

@@ -1,19 +1,16 @@
 """The page of embeddings: what it says is what the record holds, whatever the record lacks or is called."""
 
 import copy
-import io
 import random
 import re
 
-import numpy as np
 import pytest
 from embedding_records import embedding_record
 from html_links import Links, assert_self_contained
 from PIL import Image
 
-from vsehub.checks import InputError
 from vsehub.report.pages.embeddings import embeddings_page, tiles, write_embeddings_report
-from vsehub.report.plots import Picture, at_least, occurrence_curves, ranking_colours
+from vsehub.report.plots import Picture, at_least
 
 HOSTILE = "<script>alert(1)</script>|$\\frac{\"&'{{ 7 * 7 }}"
 
@@ -189,11 +186,6 @@ def test_pictures_and_what_is_missing(tmp_path):
     assert "3 pictures could not be shown" in links.text
 
 
-def test_another_schema_is_refused(measured):
-    with pytest.raises(InputError, match="version 2"):
-        embeddings_page(measured | {"schema": 2})
-
-
 def test_shares_of_items_found_so_often_at_least():
     counts = random.Random(0).choices([0, 0, 1, 2, 3, 8, 40], k=300)
     distinct = sorted(set(counts))
@@ -202,13 +194,3 @@ def test_shares_of_items_found_so_often_at_least():
     assert occurrences.tolist() == distinct[1:]
     assert shares.tolist() == [sum(count >= value for count in counts) / 300 for value in distinct[1:]]
     assert never == counts.count(0) / 300
-
-
-def test_the_figure_has_a_line_a_ranking_in_the_colour_of_its_bars(measured):
-    histograms = {one["criterion"]: one["histograms"]["10"] for one in measured["rankings"]}
-    pixels = np.asarray(Image.open(io.BytesIO(occurrence_curves(histograms, 10, 22.5).png)).convert("RGB")).astype(int)
-    page = embeddings_page(measured)
-    for name, colour in ranking_colours(list(histograms)).items():
-        wanted = [int(colour[n : n + 2], 16) for n in (1, 3, 5)]
-        assert (np.abs(pixels - wanted).max(axis=2) < 20).sum() > 300, name
-        assert page.count(f"background-color:{colour}") > 20

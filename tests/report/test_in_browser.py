@@ -129,22 +129,3 @@ def test_a_page_as_it_is_seen_and_printed(browser, page):
     assert max(seen["tables"], default=0) <= 1031, "a table is cut off"
     pdf = browser.pdf()
     assert b"/MediaBox [0 0 841" in pdf or b"/MediaBox [0 0 842" in pdf
-
-
-def test_faults_are_seen(browser, tmp_path):
-    page = tmp_path / "bad.html"
-    page.write_text(
-        '<body style="margin:0;background:#fff"><img src="data:image/png;base64,AAAA" alt="broken">'
-        '<p style="width:600px">wide</p><p style="font-size:8px">tiny</p><p style="color:#aaa">pale</p>'
-        '<img src="http://127.0.0.1:9/x.png" alt="fetched"><script>console.error("said"); nothing.at.all</script>'
-    )
-    browser.open(page, 360)
-    seen = browser.evaluate(LOOK)
-    assert seen["page"] == 600
-    assert seen["over"] == ["P : wide"]
-    assert {"broken", "fetched"} <= set(seen["broken"])
-    assert [len(seen["small"]), len(seen["pale"])] == [1, 1]
-    assert browser.told("Runtime.consoleAPICalled")
-    assert browser.told("Runtime.exceptionThrown")
-    with pytest.raises(AssertionError, match="http"):
-        assert_quiet(browser, page)

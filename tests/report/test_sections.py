@@ -2,8 +2,6 @@
 
 import math
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 
 import pytest
@@ -71,15 +69,6 @@ def test_a_table_for_the_terminal():
     assert empty.terminal().split() == ["loss", "rsum", "------", "------"]
     assert len(empty.markdown().splitlines()) == 2
     assert r"loss & rsum \\" in empty.latex()
-
-
-def test_a_table_for_the_terminal_needs_no_pandas():
-    ask = (
-        "import sys, vsehub.report.tables as t; "
-        "t.ReportTable(['a'], [['b']]).terminal(); print('pandas' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
 
 
 @pytest.mark.parametrize(

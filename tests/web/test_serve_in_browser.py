@@ -76,18 +76,6 @@ def test_a_picture_is_sent_and_its_lists_are_shown(browser, address):
     wait(browser, "document.getElementById('status').textContent", "the picture cannot be read")
 
 
-def test_keys_alone_search(browser, address):
-    browser.open(f"{address}/", 1200)
-    browser.evaluate("document.getElementById('text').focus()")
-    browser.send("Input.insertText", text="7")
-    for kind in ("keyDown", "keyUp"):
-        browser.send(
-            "Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", windowsVirtualKeyCode=13, text="\r"
-        )
-    wait(browser, "document.querySelector('#results h2')?.textContent ?? ''", "“7”")
-    assert "text=7" in browser.evaluate("location.search")
-
-
 def wait(browser, expression, words):
     deadline = time.monotonic() + 30
     while words not in browser.evaluate(expression):

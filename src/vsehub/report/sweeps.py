@@ -129,16 +129,10 @@ def settings_table(sweep: LossSweep) -> ReportTable:
 
 
 def sweep_notes(sweep: LossSweep) -> list[str]:
-    """Notes on missing runs: settings without a finished run, and seeds."""
-    table, notes = sweep.table, []
-    cells = math.prod(table[key].nunique() for key in sweep.keys)
-    if sweep.grid and cells > len(table):
-        notes.append(f"{cells - len(table)} of the grid's {cells} settings have no finished run")
-    if table["n"].nunique() > 1:
-        notes.append(f"settings have {table['n'].min()} to {table['n'].max()} seeds")
-    if (table["n"] == 1).any():
-        notes.append("one seed: these runs do not show how much of a lead is chance")
-    return notes
+    """A note on the settings of a grid without a finished run, if there are any."""
+    cells = math.prod(sweep.table[key].nunique() for key in sweep.keys)
+    missing = cells - len(sweep.table) if sweep.grid else 0
+    return [f"{missing} of the grid's {cells} settings have no finished run"] if missing else []
 
 
 def sweep_sections(runs: Sequence[Run]) -> list[Section]:

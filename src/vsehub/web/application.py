@@ -240,12 +240,6 @@ def application(catalogue: Catalogue, hosts: frozenset[str]) -> Guard:
         """The lists of a picture: the body holds the bytes of a JPEG, PNG or WebP file."""
         return service.search_picture(content, k, criterion)
 
-    @app.get("/api/items")
-    def items(offset: Offset = 0, limit: Limit = STEP) -> dict[str, Any]:
-        """Items in the order of their rows."""
-        shown = [catalogue.item(row) for row in range(offset, min(offset + limit, len(catalogue)))]
-        return {"total": len(catalogue), "offset": offset, "items": shown}
-
     @app.get("/api/items/{name:path}")
     def item(name: str, offset: Offset = 0, limit: Limit = STEP, criterion: Chosen = None) -> dict[str, Any]:
         """An item, and the known queries that find it."""
