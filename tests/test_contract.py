@@ -16,7 +16,7 @@ from torch import nn
 
 from vsehub.checks import InputError
 from vsehub.cli.nodes import build
-from vsehub.components import nested
+from vsehub.components import nested_settings
 from vsehub.evaluation import Protocol
 from vsehub.sets import Sets, concatenated
 from vsehub.types import NeighborStats
@@ -94,7 +94,7 @@ def components(group, cfg):
 def inner_components(node):
     """The settings of a component's arguments that are objects of one class, as nodes of their own."""
     found = get_object(node["_target_"]) if "_target_" in node else None
-    kinds = {} if found is None else nested(found)
+    kinds = {} if found is None else nested_settings(found)
     settings = {name: OmegaConf.to_container(node[name], resolve=False) for name in kinds}
     return [
         OmegaConf.create(settings[name] | {"_target_": f"{kind.__module__}.{kind.__name__}"})

@@ -1,4 +1,4 @@
-"""Building components from plain values, restricted to the classes that a group's yaml files name.
+"""Building components from plain values, as `hydra.utils.instantiate` does, but behind an allow-list.
 
 A configuration may come from an untrusted file, such as someone else's checkpoint. Building from it only imports and
 calls classes that the yaml files of its group name (docs/security.md).
@@ -6,20 +6,19 @@ calls classes that the yaml files of its group name (docs/security.md).
 
 import importlib
 import inspect
-import math
 import os
 import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from vsehub.checks import InputError, fail, is_out_of_memory, nearest, regular, require
+from vsehub.checks import InputError, boolean, fail, is_out_of_memory, nearest, regular, require
 
 TARGET, PARTIAL = "_target_", "_partial_"
 MISSING = "???"  # as OmegaConf writes a value that must be given
@@ -29,26 +28,17 @@ _NOT_REFUSALS = (OSError, ImportError, MemoryError)
 
 
 class Component:
-    """Base class of components that tell the builder more than their constructor's signature does.
+    """Base class of components that a checkpoint may name, and of settings that are an argument's annotation.
 
-    SLOTS: argument -> config group, for arguments that are themselves components, or lists of them. rebuilt: argument
-    -> value that replaces the configured one when the component is built from a checkpoint, for arguments that name
-    files which may no longer exist or must not be written.
+    rebuilt: argument -> value that replaces the configured one when the component is built from a checkpoint, for
+    arguments that name files which may no longer exist or must not be written.
     """
 
-    SLOTS: Mapping[str, str] = {}
     rebuilt: Mapping[str, Any] = {}
 
     @classmethod
     def admit(cls, settings: Mapping[str, Any], trust: Sequence[str]) -> None:
         """Raise InputError for settings of a checkpoint that would open files other than those of `trust`."""
-
-
-def declared(made: object) -> Component | type[Component]:
-    """What a class or an object declares to the builder: itself if it is a `Component`, else the defaults."""
-    if isinstance(made, Component) or (isinstance(made, type) and issubclass(made, Component)):
-        return made
-    return Component
 
 
 def conf_folder() -> Path:
@@ -64,11 +54,13 @@ class Components:
 
     folders: each has one folder per group (`loss/`, `criterion/`, ...) with one yaml file per choice, like conf/.
     trust: full names of further classes, "package.module.Class", and paths of files and folders that a checkpoint may
-    name. Raises InputError if one is neither.
+    name. own: all nodes are the user's own, from the command line, which may name any class. Raises InputError if an
+    entry of `trust` is neither.
     """
 
     folders: Sequence[Path]
     trust: Sequence[str] = ()
+    own: bool = False
 
     def __post_init__(self) -> None:
         named = isinstance(self.trust, list | tuple) and all(
@@ -77,43 +69,42 @@ class Components:
         require(
             named,
             f"trust is {self.trust!r}; expected full names of classes, as in trust=mypackage.losses.Mine, or paths of "
-            "files and folders that are there",
+            "files and folders that exist",
         )
 
     def build(self, group: str, node: Mapping[str, Any], restored: bool = False, **given: Any) -> Any:
-        """The component that `node` describes, or a function that makes it if its yaml says `_partial_`.
+        """The component that `node` describes, or a function that makes it if the node says `_partial_`.
 
-        node: `_target_`, the class, and plain values for its arguments. Arguments that are components themselves are
-        those of `Component.SLOTS`; an argument whose annotation is a `Component` is made from its own settings. given:
-        arguments that come from elsewhere. restored: the node comes from a checkpoint, so that `Component.rebuilt`
-        replaces arguments that would read or write other files. Raises
-        InputError for a class that no yaml of the group names, for settings that are unknown, missing or of the wrong
-        type, and for everything that the constructor refuses.
+        node: `_target_`, the class, and values for its arguments, components of the same group among them; an argument
+        whose annotation is a `Component` is made from its own settings. given: arguments that come from elsewhere.
+        restored: the node comes from a checkpoint, so that `Component.rebuilt` replaces arguments that would read or
+        write other files. Raises InputError for a class that no yaml of the group names, for values that are missing,
+        and for everything that the constructor refuses.
         """
         made = self.find(group, node)
         settings = {key: value for key, value in node.items() if key not in (TARGET, PARTIAL)} | given
         if restored:
-            settings = without_own_files(made, settings)
-            declared(made).admit(settings, self.trust)
-        is_partial = self._targets(group).get(node[TARGET], bool(node.get(PARTIAL)))
-        _check_settings(group, made, settings, given, is_partial)
-        for name, slot in declared(made).SLOTS.items():
-            if name in settings:
-                settings[name] = self._slot(slot, settings[name], restored)
-        for name, kind in nested(made).items():
-            if name not in given and settings.get(name) is not None:
-                settings[name] = make(f"{group}.{name}", kind, settings[name])
+            settings |= getattr(made, "rebuilt", {})
+            getattr(made, "admit", Component.admit)(settings, self.trust)
+        nested = nested_settings(made)
+        for name, value in settings.items():
+            if name in given or (name in nested and value is None):
+                continue
+            require(value != MISSING, f"{group}.{name} is not set; give {group}.{name}=VALUE")
+            if name in nested:
+                settings[name] = make(f"{group}.{name}", nested[name], value)
+            else:
+                settings[name] = self._inner(group, value, restored)
         call = partial(_called, group, made)
-        return partial(call, **settings) if is_partial else call(**settings)
+        return partial(call, **settings) if node.get(PARTIAL) else call(**settings)
 
     def find(self, group: str, node: Mapping[str, Any]) -> Callable[..., Any]:
         """The imported class that `node` names. Raises InputError if no yaml of the group names it."""
         target = node.get(TARGET) if isinstance(node, Mapping) else None
         if not isinstance(target, str):
             fail(f"{group} is {node!r}; expected a component: a choice, as in {group}=NAME")
-        known = self._targets(group)
         require(
-            target in known or target in self.trust,
+            self.own or target in self.trust or target in self._targets(group),
             f"{group}: {target} is not a class that a yaml file of {group} names; refused, since building it would run "
             f"its code. If you trust it, give the folder of its yaml with --config-dir, or trust={target}",
         )
@@ -143,99 +134,45 @@ class Components:
         Raises InputError with the most similar name if there is no such choice, and if the file does not name a class.
         """
         path = self.path(group, choice)
-        node = _of_group(group, _read_yaml(path))
+        node = _content(path, group)
         require(isinstance(node, dict) and TARGET in node, f"{path} is no component; expected {TARGET}: CLASS")
         return types.MappingProxyType(node)
 
-    def _slot(self, group: str, value: Any, restored: bool) -> Any:
-        if isinstance(value, list | tuple):
-            return [self.build(group, one, restored) for one in value]
-        return None if value is None else self.build(group, value, restored)
+    def _inner(self, group: str, value: Any, restored: bool) -> Any:
+        if isinstance(value, Mapping):
+            if TARGET in value:
+                return self.build(group, value, restored)
+            return {key: self._inner(group, one, restored) for key, one in value.items()}
+        return [self._inner(group, one, restored) for one in value] if isinstance(value, list | tuple) else value
 
-    def _targets(self, group: str) -> dict[str, bool]:
-        """Class -> whether its yaml says `_partial_`."""
-        found: dict[str, bool] = {}
-        for folder in self.folders:
-            for path in sorted((folder / group).glob("*.yaml")):
-                own = _of_group(group, _read_yaml(path))
-                found |= {node[TARGET]: bool(node.get(PARTIAL)) for node in _nodes(own)}
-        return found
+    def _targets(self, group: str) -> set[str]:
+        """The classes that the yaml files of a group name."""
+        paths = [path for folder in self.folders for path in (folder / group).glob("*.yaml")]
+        return {target for path in paths for target in _named(_content(path, group))}
 
 
-_PARSED: dict[tuple[Path, int, int], Any] = {}
-
-
-def _of_group(group: str, content: Any) -> Any:
-    """A group's own part of a yaml file: in one of the package _global_ the group is one key among others."""
+def _content(path: Path, group: str) -> Any:
+    """What a yaml file says of its group, which is one key among others in a file of the package _global_."""
+    content = _parsed(path, path.stat().st_mtime_ns)
     return content.get(group, content) if isinstance(content, dict) else content
 
 
-def _read_yaml(path: Path) -> Any:
-    stat = path.stat()
-    key = path, stat.st_mtime_ns, stat.st_size
-    if key not in _PARSED:
-        try:
-            _PARSED[key] = yaml.safe_load(regular(path).read_text(encoding="utf-8"))
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise InputError(f"{path} is not a yaml file: {' '.join(str(error).split())}") from error
-    return _PARSED[key]
+@cache
+def _parsed(path: Path, changed: int) -> Any:
+    try:
+        return yaml.safe_load(regular(path).read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not a yaml file: {' '.join(str(error).split())}") from error
 
 
-def _nodes(value: Any) -> Iterable[dict[str, Any]]:
-    """Every mapping that names a class, at any depth."""
+def _named(value: Any) -> Iterable[str]:
+    """Every class that a value names, at any depth."""
     if isinstance(value, dict):
         if isinstance(value.get(TARGET), str):
-            yield value
+            yield value[TARGET]
         value = list(value.values())
     for inner in value if isinstance(value, list) else ():
-        yield from _nodes(inner)
-
-
-def _require_plain(name: str, value: Any) -> None:
-    """Raise InputError if a value outside of `Component.SLOTS` holds a component, or anything but plain values."""
-    if isinstance(value, Mapping):
-        require(
-            TARGET not in value,
-            f"{name} names a class, {value.get(TARGET)}, where only plain values belong; a class that takes components "
-            "declares them in its attribute SLOTS (`vsehub.components.Component`)",
-        )
-        for key, inner in value.items():
-            _require_plain(f"{name}.{key}", inner)
-    elif isinstance(value, list | tuple):
-        for place, inner in enumerate(value):
-            _require_plain(f"{name}[{place}]", inner)
-    else:
-        require(
-            value is None or isinstance(value, bool | int | float | str),
-            f"{name} is a {type(value).__name__}; expected a plain value",
-        )
-        require(not isinstance(value, float) or math.isfinite(value), f"{name} is {value}; expected a finite number")
-
-
-def _check_settings(
-    group: str, made: Callable[..., Any], settings: Mapping[str, Any], given: Mapping[str, Any], is_partial: bool
-) -> None:
-    """Raise InputError for settings that are unknown to the constructor, missing, or of the wrong type."""
-    parameters = inspect.signature(made).parameters
-    named = {name: one for name, one in parameters.items() if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)}
-    takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
-    title = getattr(made, "__name__", str(made))
-    kinds = _annotations(made)
-    for name, value in settings.items():
-        require(
-            takes_any or name in named,
-            f"{group}: {title} has no setting {name!r}{nearest(name, named)}; its settings: {', '.join(named)}",
-        )
-        if name not in given:
-            require(value != MISSING, f"{group}.{name} is not set; give {group}.{name}=VALUE")
-            if name not in declared(made).SLOTS:
-                _require_plain(f"{group}.{name}", value)
-            own = nested(made).get(name)
-            kind = kinds.get(name, Any)
-            require_kind(f"{group}.{name}", value, kind if own is None else Mapping[str, Any] | None)
-    required = [name for name, one in named.items() if one.default is one.empty]
-    lacking = [name for name in required[1 if is_partial else 0 :] if name not in settings]
-    require(not lacking, f"{group}: {title} needs {', '.join(lacking)}; give {group}.{(lacking or [''])[0]}=VALUE")
+        yield from _named(inner)
 
 
 def _annotations(made: Callable[..., Any]) -> dict[str, Any]:
@@ -245,7 +182,7 @@ def _annotations(made: Callable[..., Any]) -> dict[str, Any]:
         return {}
 
 
-def nested(made: Callable[..., Any]) -> dict[str, type[Component]]:
+def nested_settings(made: Callable[..., Any]) -> dict[str, type[Component]]:
     """The arguments that are objects of one class with settings of their own, such as `pictures` of a source.
 
     The annotation chooses the class; the configuration gives its settings only.
@@ -254,14 +191,16 @@ def nested(made: Callable[..., Any]) -> dict[str, type[Component]]:
     for name, kind in _annotations(made).items():
         classes = typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
         own = [one for one in classes if isinstance(one, type) and issubclass(one, Component)]
-        if own and name != "return" and name not in declared(made).SLOTS:
+        if own and name != "return":
             found[name] = own[0]
     return found
 
 
-def without_own_files(made: Callable[..., Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a checkpoint with `Component.rebuilt` in the place of files that the checkpoint may not name."""
-    return {**settings, **declared(made).rebuilt}
+def component_nodes(value: Any) -> list[Any]:
+    """The nodes of a setting that takes one component, a list of them, or several by name; [] for null."""
+    if isinstance(value, Mapping) and TARGET not in value:
+        return list(value.values())
+    return list(value) if isinstance(value, list | tuple) else [value] if value else []
 
 
 def changed(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -276,89 +215,24 @@ def changed(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str
     return found
 
 
-def require_kind(name: str, value: Any, kind: Any) -> None:
-    """Raise InputError if a plain value is not of the declared kind; other kinds are not checked."""
-    wanted = _plain_kinds(kind)
-    if wanted is None or any(_is(value, one) for one in wanted):
-        return
-    words = " or ".join(dict.fromkeys(_words(one) for one in wanted))
-    fail(f"{name} is {value!r}; expected {words}")
-
-
-_WORDS = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    str: "a text",
-    type(None): "null",
-    list: "a list",
-    dict: "settings",
-}
-
-
-def _words(kind: Any) -> str:
-    if typing.get_origin(kind) is typing.Literal:
-        return "one of " + ", ".join(map(str, typing.get_args(kind)))
-    return f"a list of {len(kind)}" if isinstance(kind, tuple) else _WORDS[kind]
-
-
-def _plain_kinds(kind: Any) -> tuple[Any, ...] | None:
-    """The plain kinds that an annotation allows; None if it allows other kinds too, which are not checked.
-
-    A kind is a type, a `Literal`, or, for a tuple of a certain length, its members' annotations.
-    """
-    origin, args = typing.get_origin(kind), typing.get_args(kind)
-    if origin in (typing.Union, types.UnionType):
-        found: tuple[Any, ...] = ()
-        for one in args:
-            kinds = _plain_kinds(one)
-            if kinds is None:
-                return None
-            found += kinds
-        return found
-    if origin is typing.Literal:
-        return (kind,)
-    if origin is tuple and args and args[-1] is not ...:
-        return (args,)
-    if isinstance(origin, type):
-        kind = origin
-    if not isinstance(kind, type):
-        return None
-    if kind in (bool, int, float, str, type(None)):
-        return (kind,)
-    if kind is Path:
-        return (str,)
-    if issubclass(kind, Mapping) or kind is Mapping:
-        return (dict,)
-    return (list,) if issubclass(kind, list | tuple) or kind is Sequence else None
-
-
-def _is(value: Any, kind: Any) -> bool:
-    if typing.get_origin(kind) is typing.Literal:
-        return any(value == one and type(value) is type(one) for one in typing.get_args(kind))
-    if isinstance(kind, tuple):
-        return isinstance(value, list | tuple) and len(value) == len(kind)
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if kind is list:
-        return isinstance(value, list | tuple)
-    return isinstance(value, kind)
-
-
 def make(group: str, made: Callable[..., Any], settings: Mapping[str, Any], /, **given: Any) -> Any:
-    """An object of a known class from plain values, which are checked as in `Components.build`.
+    """An object of a known class from plain values.
 
     group: the name of the settings in messages, as on the command line. given: arguments that come from elsewhere.
+    Raises InputError for everything that the constructor refuses.
     """
-    require(isinstance(settings, Mapping), f"{group} is {settings!r}; expected settings, as in {group}.KEY=VALUE")
-    _check_settings(group, made, {**settings, **given}, given, False)
+    require(
+        isinstance(settings, Mapping) and TARGET not in settings,
+        f"{group} is {settings!r}; expected settings, as in {group}.KEY=VALUE",
+    )
     return _called(group, made, **settings, **given)
 
 
 def _called(group: str, made: Callable[..., Any], /, *args: Any, **settings: Any) -> Any:
     """The object that the constructor makes. Raises InputError if the constructor refuses its arguments."""
+    for name, kind in _annotations(made).items():
+        if kind in (bool, bool | None) and name in settings:  # a word such as "no" would count as true
+            boolean(f"{group}.{name}", settings[name], or_none=kind is not bool)
     try:
         return made(*args, **settings)
     except InputError as error:

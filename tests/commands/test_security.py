@@ -79,6 +79,13 @@ def test_the_commands_refuse_it(run_here, hostile, tmp_path, command):
     assert not (tmp_path / "trace").exists()
 
 
+def test_a_teacher_chooses_no_code(run_here, small, hostile, tmp_path):
+    """Although the classes that the command line itself names are the user's own."""
+    said = run_here("train", *small, f"teacher={hostile('similarity', ATTACKS[4])}", status=2)
+    assert "os.system is not a class" in said
+    assert not (tmp_path / "trace").exists()
+
+
 def test_a_pickle_is_no_checkpoint(run_here, tmp_path, trained):
     torch.save({"vsehub": Payload(), "state_dict": {}}, tmp_path / "hostile.safetensors")
     assert "cannot be read as safetensors" in run_here(
@@ -243,13 +250,14 @@ def test_building_checks_settings():
     node = {"_target_": "vsehub.losses.HAL", "gamma": 3.0}
     assert known.build("loss", node).gamma == 3.0
     for change, message in (
-        ({"gama": 1}, r"loss: HAL has no setting 'gama' \(did you mean gamma\?\); its settings: gamma, "),
-        ({"gamma": "x"}, "loss.gamma is 'x'; expected a number"),
-        ({"gamma": True}, "loss.gamma is True; expected a number"),
-        ({"variant": 3}, "loss.variant is 3; expected a text"),
-        ({"neighbors_k": 2.5}, "loss.neighbors_k is 2.5; expected a whole number or null"),
-        ({"gamma": "???"}, "loss.gamma is not set; give loss.gamma=VALUE"),
-        ({"gamma": -1}, "loss.gamma is -1; expected a number above 0"),
+        ({"gama": 1}, "loss: HAL .*'gama'"),
+        ({"gamma": "x"}, "loss.gamma is 'x'"),
+        ({"gamma": True}, "loss.gamma is True"),
+        ({"variant": 3}, "loss.variant is 3"),
+        ({"neighbors_k": 2.5}, "loss.neighbors_k is 2.5"),
+        ({"gamma": "???"}, "loss.gamma is not set"),
+        ({"gamma": -1}, "loss.gamma is -1"),
+        ({"gamma": {"_target_": "os.system", "command": "touch trace"}}, "os.system is not a class"),
     ):
         with pytest.raises(InputError, match=message):
             known.build("loss", node | change)
@@ -257,7 +265,7 @@ def test_building_checks_settings():
         known.build("similarity", node)  # a class of another group
     with pytest.raises(InputError, match="expected a component"):
         known.build("loss", {"gamma": 3})
-    with pytest.raises(InputError, match="text_encoder: TextGRU needs vocabulary_size"):
+    with pytest.raises(InputError, match=r"text_encoder: TextGRU .*vocabulary_size"):
         known.build("text_encoder", {"_target_": "vsehub.encoders.TextGRU"})
     chain = known.build(
         "criterion",

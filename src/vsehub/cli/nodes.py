@@ -65,13 +65,13 @@ def _hide_secrets(node: Any) -> None:
             node[key] = shown
 
 
-def components(trust: str | Sequence[str] | None = None, places: Sequence[str] = ()) -> Components:
+def components(trust: str | Sequence[str] | None = None, places: Sequence[str] = (), own: bool = False) -> Components:
     """The classes that a configuration may name: those of conf/, of the command's --config-dir, and of `trust`.
 
-    places: files and folders that a checkpoint may name too.
+    places: files and folders that a checkpoint may name too. own: all nodes are from the command line, not from a file.
     """
     given: list[Any] = list(plain(trust)) if OmegaConf.is_list(trust) else [] if trust is None else [trust]
-    return Components([conf_folder(), *config_dirs()], [*given, *places])
+    return Components([conf_folder(), *config_dirs()], [*given, *places], own)
 
 
 def base_models(cfg: DictConfig) -> list[str]:
@@ -89,8 +89,8 @@ def config_dirs() -> list[Path]:
 
 
 def build(group: str, node: Any, trust: str | Sequence[str] | None = None, **given: Any) -> Any:
-    """The component of a configuration node; see `Components.build`."""
-    return components(trust).build(group, plain(node), **given)
+    """The component of a node of the command line; see `Components.build`."""
+    return components(trust, own=True).build(group, plain(node), **given)
 
 
 def build_source(node: Mapping[str, Any], known: Components) -> "Source":

@@ -8,7 +8,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from vsehub.checks import InputError, existing, fail, nearest, regular, require
 from vsehub.cli.nodes import components, leaves, literal, plain
-from vsehub.components import TARGET
+from vsehub.components import TARGET, component_nodes
 from vsehub.io.address import require_given
 from vsehub.io.files import require_no_way_out
 from vsehub.io.records import RUN, read_record
@@ -49,15 +49,18 @@ def recorded(folder: Path) -> tuple[DictConfig, dict[str, Any]]:
         f"resume: the run in {folder} was started in {place} and can only continue there; move it back",
     )
     # A record must not decide where files are written, nor which classes are trusted.
-    if OmegaConf.select(cfg, "logger.save_dir") is not None:
-        cfg.logger.save_dir = place
-    for name, value in leaves(plain(cfg.get("logger") or {}, resolve=False)):
-        texts = [one for one in (value if isinstance(value, list) else [value]) if isinstance(one, str)]
-        require(
-            name == "save_dir" or all(stays_inside(one) for one in texts),
-            f"resume: logger.{name} is {value!r} in {folder / 'run.json'}, which leads out of the run's folder; start "
-            "a new run",
-        )
+    loggers = plain(cfg.get("logger"), resolve=False)
+    for node in component_nodes(loggers):
+        if node.get("save_dir") is not None:
+            node["save_dir"] = place
+        for name, value in leaves(node):
+            texts = [one for one in (value if isinstance(value, list) else [value]) if isinstance(one, str)]
+            require(
+                name == "save_dir" or all(stays_inside(one) for one in texts),
+                f"resume: logger.{name} is {value!r} in {folder / 'run.json'}, which leads out of the run's folder; "
+                "start a new run",
+            )
+    cfg.logger = loggers
     cfg.trust = None
     return cfg, record
 

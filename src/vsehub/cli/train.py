@@ -17,6 +17,7 @@ from vsehub.cli.overrides import MULTIRUN, quoted, text_of
 from vsehub.cli.resume import data_choice, last_checkpoint, require_same_data, resumed, run_record
 from vsehub.cli.run_folder import RunFolder, forget_start, require_means, require_read, require_training
 from vsehub.cli.sweep import swept
+from vsehub.components import TARGET, component_nodes
 from vsehub.extras import require_packages
 from vsehub.io.progress import stage
 from vsehub.io.records import RUN, read_record
@@ -80,8 +81,9 @@ def train(cfg: DictConfig) -> float:
 
     Returns the best validation rsum, for a sweep to choose by.
     """
+    own = cfg.resume is None  # else the classes are named by a record
     cfg, folder, before = begun(cfg)
-    refuse_early(cfg)
+    refuse_early(cfg, own)
     if launch.number() == 0:
         stage(log, "loading torch and the data")
 
@@ -104,7 +106,6 @@ def train(cfg: DictConfig) -> float:
     from vsehub.training.closed_form import solve_module
     from vsehub.training.loggers.log import log_final
     from vsehub.training.run_record import describe_run
-    from vsehub.training.settings import check_batches
     from vsehub.training.teacher import Teacher, on_cpu
     from vsehub.training.teachers import open_teachers, require_same_teachers, teacher_facts
     from vsehub.training.train import train_module
@@ -114,7 +115,7 @@ def train(cfg: DictConfig) -> float:
         log.info("resuming %s from %s", folder, checkpoint or "its start: it has no checkpoint yet")
     launch.of_run = None if app.is_multirun() else folder
     settings = {key: plain(cfg[key]) for key in (*DESCRIBED, *TRAINED)}
-    parts, final = components(cfg.trust, base_models(cfg)), str(cfg.final_split)
+    parts, final = components(cfg.trust, base_models(cfg), own), str(cfg.final_split)
 
     how = build_lightning(settings, parts)
     for group in ("similarity", "loss"):
@@ -127,10 +128,11 @@ def train(cfg: DictConfig) -> float:
     data = build_data(
         settings["data"], settings["loader"], cfg.seed, parts, continued, encoders, settings["augmentation"]
     )
+    data.same_batches = bool(settings["trainer"].get("overfit_batches"))
     described = load_splits(data, final)
     if before is not None:
         require_same_data(before, described)
-    check_batches(settings["trainer"], len(data.train_dataloader()))
+    data.train_dataloader()  # raises now where batches cannot be drawn
     protocol.slices(len(data.splits[final].images))  # raises now, not after hours of training
     began, fitted = time.perf_counter(), None
     if settings["solver"]:
@@ -146,7 +148,7 @@ def train(cfg: DictConfig) -> float:
     if cfg.teacher is not None:
         given = settings["teacher"]
         paths = [str(one) for one in (given if isinstance(given, list) else [given])]
-        teachers = open_teachers(paths, parts, data, described)
+        teachers = open_teachers(paths, components(cfg.trust, base_models(cfg)), data, described)
     if before is not None:
         require_same_teachers(before, teachers)
     record = describe_run(plain(cfg), data.source, described, how.precision) | {"teacher": teacher_facts(teachers)}
@@ -167,6 +169,9 @@ def train(cfg: DictConfig) -> float:
 
     if launch.number() > 0:
         return recorder.best["val/rsum"]
+    if settings["trainer"].get("fast_dev_run"):
+        print("fast_dev_run: all went well; Lightning keeps no checkpoint, and so nothing is measured")
+        return recorder.best["val/rsum"]
     with recorder.ending():
         if best is None:
             fail("training ended before the first epoch was complete; raise trainer.max_time or trainer.max_steps")
@@ -184,19 +189,19 @@ def train(cfg: DictConfig) -> float:
     return reached["val/rsum"]
 
 
-def refuse_early(cfg: DictConfig) -> None:
+def refuse_early(cfg: DictConfig, own: bool) -> None:
     """Raise InputError for what can be refused without torch, whose import takes seconds: absent files, for example."""
     require_means(cfg)
     require_read(cfg, list(HydraConfig.get().overrides.task))
     require_training(cfg.get("evaluates"), HydraConfig.get().runtime.choices["experiment"])
     one_of("final_split", cfg.final_split, ("val", "test"))
     whole_seed("seed", cfg.seed)
-    package = _PACKAGES.get(str(cfg.logger.get("_target_"))) if cfg.logger else None
-    if package is not None:
-        require_packages(f"logger={package}", package, package)
+    for node in component_nodes(plain(cfg.logger)):
+        if package := _PACKAGES.get(node.get(TARGET)):
+            require_packages(f"logger={package}", package, package)
     data = {name: value for name, value in plain(cfg.data).items() if name != "noise"}
     if data["_target_"] not in _OF_VECTORS:
-        components(cfg.trust).build("data", data)  # its files are looked for, and nothing is read
+        components(cfg.trust, own=own).build("data", data)  # its files are looked for, and nothing is read
 
 
 def begun(cfg: DictConfig) -> tuple[DictConfig, Path, dict[str, Any] | None]:

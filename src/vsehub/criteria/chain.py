@@ -1,24 +1,22 @@
 """A correction of scores, followed by a matching of queries and items on the corrected scores."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 from torch import Tensor
 
 from vsehub.checks import fail
-from vsehub.components import Component
 from vsehub.criteria.base import Correction, Criterion, as_reference_items, as_sides, fit_all
 from vsehub.criteria.matching.base import Matching
 
 
-class Chain(Criterion, Component):
+class Chain(Criterion):
     """A correction, and a matching on the corrected scores, e.g. CSLS and RGM (EMNLP, table 4).
 
     steps: a `Correction`, then a `Matching`. Matching compares scores of different queries, so that the correction's
     terms of queries count too. Raises InputError for other steps.
     """
 
-    SLOTS: Mapping[str, str] = {"steps": "criterion"}
     inductive = False
 
     def __init__(self, steps: Sequence[Criterion]):

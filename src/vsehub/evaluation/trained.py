@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import boolean, nearest, require, whole
-from vsehub.components import Components, changed, conf_folder, without_own_files
+from vsehub.components import Components, changed, conf_folder
 from vsehub.criteria.base import Criterion
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.data.contents import content_digest
@@ -319,6 +319,6 @@ class TrainedModel(DataModel):
         asked = flatten(self._changes, "data")
         require_given({name: value for name, value in flatten(node, "data").items() if name not in asked})
         # Settings that a checkpoint does not decide, such as the folders of caches.
-        own = without_own_files(self._components.find("data", node), node)
+        own = node | dict(getattr(self._components.find("data", node), "rebuilt", {}))
         source: Source = self._components.build("data", changed(own, self._changes))
         return source

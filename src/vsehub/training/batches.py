@@ -113,17 +113,20 @@ class EpochSampler(Sampler):
 
     images: (P,) the image of each pair. together: how many pairs of an image follow each other in an epoch, and so are
     in one batch unless it ends between them; an image's remainder forms a smaller group. least: a remainder of fewer
-    pairs is left out: one pair has no negatives, and each process that shares a batch needs a pair.
+    pairs is left out: one pair has no negatives, and each process that shares a batch needs a pair. same: all epochs
+    have the batches of the first.
     """
 
-    def __init__(self, images: np.ndarray, batch_size: int, seed: int, together: int = 1, least: int = 2):
+    def __init__(
+        self, images: np.ndarray, batch_size: int, seed: int, together: int = 1, least: int = 2, same: bool = False
+    ):
         whole("captions_per_image", together)
-        self.least = least
+        self.least, self.same = least, same
         self.images, self.batch_size, self.seed, self.together, self.epoch = images, batch_size, seed, together, 0
 
     def set_epoch(self, epoch: int) -> None:
         """Called by Lightning before each epoch."""
-        self.epoch = epoch
+        self.epoch = 0 if self.same else epoch
 
     def __len__(self) -> int:
         size = len(self.images)

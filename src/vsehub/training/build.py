@@ -7,11 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pytorch_lightning import Callback
 from pytorch_lightning.utilities import rank_zero_only
 
 from vsehub.checks import InputError, require
-from vsehub.components import MISSING, TARGET, Components, declared, make
+from vsehub.components import MISSING, TARGET, Components, component_nodes, make
 from vsehub.data.noise import INDEX_FILE, Noise, NoisySource
 from vsehub.data.overlap import warn_of_shared
 from vsehub.data.sources import describe_split
@@ -24,14 +23,7 @@ from vsehub.training.chunks import require_rows_apart
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.module import RetrievalModule
 from vsehub.training.processes import started_place
-from vsehub.training.settings import (
-    check_numbers,
-    check_place,
-    check_trainer,
-    require_accelerator,
-    resolve_precision,
-    try_schedule,
-)
+from vsehub.training.settings import check_place, check_trainer, resolve_precision, try_schedule
 from vsehub.training.train import Lightning, silence_lightning
 from vsehub.types import Encoder
 
@@ -120,7 +112,7 @@ def build_module(
     config = {key: settings[key] for key in DESCRIBED}
     for side, encoder in encoders.items():
         # What a checkpoint must not need again: weights files, folders of other models.
-        config[side] = config[side] | declared(encoder).rebuilt
+        config[side] = config[side] | dict(getattr(encoder, "rebuilt", {}))
     parts = {part: components.build(part, settings[part]) for part in ("similarity", "loss", "optimizer", "scheduler")}
     description = {
         "config": config,
@@ -172,34 +164,25 @@ def build_lightning(settings: Settings, components: Components) -> Lightning:
     """
     trainer = settings["trainer"]
     check_trainer(trainer)
-    for group in ("optimizer", "scheduler"):
-        check_numbers(group, settings[group])
-    accelerator = trainer.get("accelerator", "auto")
-    require_accelerator(str(accelerator))
-    precision = resolve_precision(trainer.get("precision", "auto"), accelerator)
+    precision = resolve_precision(trainer.get("precision", "auto"), trainer.get("accelerator", "auto"))
     bar = trainer.get("enable_progress_bar", True) and sys.stderr.isatty()  # a log file has one line per epoch instead
     place = started_place()
     own = {"precision": precision, "enable_progress_bar": bar, **place}
-    make_trainer = partial(components.build, "trainer", trainer, **own)
+    if trainer.get("overfit_batches"):  # the first batches of the first epoch, again and again; see EpochSampler
+        own["limit_train_batches"] = trainer["overfit_batches"]
+    chosen = {key: value for key, value in trainer.items() if key != "overfit_batches"}
+    make_trainer = partial(components.build, "trainer", chosen, **own)
     silence_lightning()
     wanted = make_trainer(logger=False, enable_checkpointing=False)
     if not place:
         check_place(wanted.num_devices, wanted.num_nodes, wanted.accelerator)
     optimizer, scheduler = (components.build(group, settings[group]) for group in ("optimizer", "scheduler"))
     try_schedule(optimizer, scheduler, trainer["max_epochs"])
-    callbacks = [build_callback(name, callback, components) for name, callback in settings["callbacks"].items()]
+    callbacks = [components.build("callbacks", one) for one in component_nodes(settings["callbacks"])]
     if settings["bank"]:
         callbacks.append(components.build("bank", settings["bank"]))
     if bar:
         callbacks.append(ProgressBar())
-    logger = False if rank_zero_only.rank else components.build("logger", settings["logger"])
-    return Lightning(make_trainer, precision, callbacks, logger, wanted.world_size)
-
-
-def build_callback(name: str, settings: Settings, components: Components) -> Callback:
-    """One of a run's callbacks; messages name the setting as the command line does, callbacks.NAME.KEY."""
-    check_numbers(f"callbacks.{name}", settings)
-    try:
-        return components.build("callbacks", settings)
-    except InputError as error:
-        raise InputError(f"callbacks.{name}{str(error).removeprefix('callbacks')}") from error
+    loggers = [] if rank_zero_only.rank else component_nodes(settings["logger"])
+    made = [components.build("logger", one) for one in loggers]
+    return Lightning(make_trainer, precision, callbacks, made, wanted.world_size)

@@ -73,6 +73,7 @@ class RetrievalDataModule(pl.LightningDataModule):
         self.min_count, self.max_words, self.workers, self.seed = min_count, max_words, workers, seed
         self.captions_per_image, self.augmentation = captions_per_image, augmentation
         self.tokenizer, self.word_vectors = tokenizer, word_vectors
+        self.same_batches = False  # True: each epoch has the first one's
         self.splits: dict[str, CaptionedImages] = {}
         self.tables: dict[str, TextTable] = {}
         self.preparation, self._words = preparation, words
@@ -154,7 +155,9 @@ class RetrievalDataModule(pl.LightningDataModule):
         return DataLoader(
             dataset,
             batch_size=None,
-            sampler=EpochSampler(dataset.pairs[:, 0], self.batch_size, self.seed, self.captions_per_image, least),
+            sampler=EpochSampler(
+                dataset.pairs[:, 0], self.batch_size, self.seed, self.captions_per_image, least, self.same_batches
+            ),
             num_workers=self.workers,
             pin_memory=torch.cuda.is_available(),
             persistent_workers=False,

@@ -93,7 +93,7 @@ class RetrievalModule(pl.LightningModule):
             counts = shares(len(batch.image_ids), processes())
             images, texts = gathered(images, counts), gathered(texts, counts)
             scores, positives = self.similarity(images, texts), self.positive_mask(batch)
-            terms = self.loss(scores, positives, neighbors)
+            terms = loss_terms(self.loss, scores, positives, neighbors)
             if self.teacher is not None:
                 distillation = self.teacher.term(self.similarity, images, texts, scores, batch)
                 total = terms["loss"] + self.teacher.weight * distillation
@@ -179,6 +179,12 @@ class RetrievalModule(pl.LightningModule):
         for state, optimizer in zip(checkpoint.get("optimizer_states", ()), self.trainer.optimizers, strict=False):
             name_parameters(state, optimizer, self)
         checkpoint["vsehub"] = {"version": VERSION, "description": self.description}
+
+
+def loss_terms(loss: Loss, *arguments: Any) -> dict[str, Tensor]:
+    """The terms of a loss by name; one that returns a tensor has the term "loss"."""
+    found: Any = loss(*arguments)
+    return {"loss": found} if isinstance(found, Tensor) else found
 
 
 def check_together(image_encoder: Encoder, text_encoder: Encoder, similarity: Similarity, loss: Loss) -> None:

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 import pytorch_lightning as pl
 import torch.distributed as dist
 from pytorch_lightning.loggers import Logger
+from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
+from vsehub.checks import InputError
 from vsehub.training.checkpoint import BestModel, CheckpointFiles, LastState
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.loggers.log import continue_wandb, log_facts
@@ -44,21 +46,25 @@ def silence_lightning() -> None:
     warnings.filterwarnings("ignore", message=".*smaller than the logging interval.*|.*treespec.*")
     warnings.filterwarnings("ignore", message=".*sync_dist=True.*")  # every process logs the whole batch's
     warnings.filterwarnings("ignore", message=".*no `val_dataloader`.*|.*val_dataloader.*validation_step.*")
-    for name in ("pytorch_lightning.utilities.rank_zero", "lightning_fabric.utilities.distributed"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("lightning_fabric.utilities.distributed").setLevel(logging.WARNING)
+    logging.getLogger("pytorch_lightning.utilities.rank_zero").addFilter(_says_enough)
+
+
+def _says_enough(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.WARNING or "Profiler Report" in record.getMessage()
 
 
 class Lightning(NamedTuple):
     """How Lightning trains.
 
     trainer: makes the Trainer from callbacks, logger and plugins. precision: the Trainer's. callbacks: in their order.
-    logger: False on other processes than the first. processes: how many train together.
+    loggers: [] on other processes than the first. processes: how many train together.
     """
 
     trainer: Callable[..., pl.Trainer]
     precision: str
     callbacks: Sequence[pl.Callback]
-    logger: Logger | bool
+    loggers: Sequence[Logger]
     processes: int = 1
 
 
@@ -101,7 +107,7 @@ def train_module(
     )
     # The recorder comes after those that log, and before the checkpoints, which carry its rows.
     lightning = how.trainer(
-        logger=how.logger,
+        logger=list(how.loggers),
         callbacks=[EpochSeed(seed), *how.callbacks, recorder, best, last],
         plugins=[CheckpointFiles(folder / "checkpoints")],
         default_root_dir=folder,
@@ -117,6 +123,8 @@ def train_module(
         if isinstance(error.__context__, KeyboardInterrupt):  # Lightning makes an exit of it, of status 1
             raise KeyboardInterrupt from None
         raise
+    except MisconfigurationException as error:
+        raise InputError(f"trainer: {error}") from error
     except RuntimeError as error:
         if is_lost(error):
             raise ConnectionError(f"another process has ended; `vsehub train resume={folder}` continues") from error

@@ -12,7 +12,7 @@ from vsehub.checks import require, whole
 from vsehub.losses.hinge import KNNMargin
 from vsehub.losses.sum_to_max import SumToMax
 from vsehub.sets import Encoding, Sets
-from vsehub.training.module import LastStep
+from vsehub.training.module import LastStep, loss_terms
 from vsehub.training.run_record import RunRecorder
 from vsehub.types import Loss
 
@@ -115,7 +115,7 @@ def signs(step: LastStep, variances: dict[str, float], loss: Loss) -> list[str]:
         if variance < ONE_DIRECTION
     ]
     if negatives.std().item() < NARROW * loss.margin:
-        equal = loss(torch.zeros_like(step.scores), step.positives, step.neighbors)["loss"].item()
+        equal = loss_terms(loss, torch.zeros_like(step.scores), step.positives, step.neighbors)["loss"].item()
         value = step.loss.item()
         if abs(value - equal) <= NEAR * equal:
             found.append(f"the loss is {value:.4g}, where equal scores for all pairs would give {equal:.4g}")
