@@ -3,6 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
+from rows import rows_of
 
 from vsehub.checks import InputError
 from vsehub.serving.databases.biases import bias_note, write_biases
@@ -54,23 +55,9 @@ def theirs(place):
 
 
 def stored(place):
-    """All rows by id, with the engine's own client."""
     with place.connect() as database:
-        if place.engine == "milvus":
-            database.client.load_collection(place.name)
-            rows = database.client.query(place.name, "id >= 0", output_fields=["*"], consistency_level="Strong")
-        elif place.engine == "lancedb":
-            rows = database._table().to_arrow().to_pylist()
-        elif place.engine == "qdrant":
-            points = database.client.scroll(place.name, limit=100, with_vectors=True)[0]
-            rows = [point.payload | {"id": point.id, "embedding": point.vector["embedding"]} for point in points]
-        elif place.engine == "pgvector":
-            cursor = database._do("SELECT * FROM {table}")
-            rows = [dict(zip([one.name for one in cursor.description], row, strict=True)) for row in cursor.fetchall()]
-            rows = [row | {"embedding": row["embedding"].to_numpy()} for row in rows]
-        else:
-            rows = [row | {"embedding": vector} for vector, row in database.rows.values()]
-    return {str(row["id"]): dict(row) | {"embedding": list(row["embedding"])} for row in rows}
+        rows = rows_of(database, place.engine)
+    return {str(one): row | {"embedding": list(row["embedding"])} for one, row in rows.items()}
 
 
 def without(rows, *fields):

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 import torch
 from looped import looped
+from rows import rows_of
 
 from vsehub import extras
 from vsehub.checks import InputError
@@ -19,7 +20,7 @@ from vsehub.criteria import CSLS, NNN, InvertedSoftmax, NearestNeighbor, Sinkhor
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.serving import effort_for, measured_recall
 from vsehub.serving.databases import collection
-from vsehub.serving.databases.base import key_of
+from vsehub.serving.databases.biases import write_biases
 from vsehub.serving.databases.collection import (
     Collection,
     Metadata,
@@ -199,59 +200,25 @@ def test_columns_are_stored_and_stay(place):
     """Those that are not given when items are replaced, and fields of others; null entries are no entries."""
     fields = pa.table({"price": pa.array([1.5, None, 3.0]), "Sort": ["red", "b", None], "new": [True, False, True]})
     complete(place, 3, fields)
+    write_biases(place, IDS[:3], [7.0] * 3, field="theirs", id_field="id")
     with open_collection(place) as now:
-        others_add_a_field(now.database, place.engine)
         more = pa.table({"price": pa.array([9, 8]), "stock": pa.array([4, 5])})
         for rows, labels, own in (([0, 3], None, more), ([1], ["changed"], None)):
             vectors, table = as_vectors("items", VECTORS[rows]), item_table([IDS[row] for row in rows], labels, own)
             assert now.add(vectors, *now.prepare(vectors, table)) == 1
         wrong = item_table(IDS[1:2], None, pa.table({"stock": [0.5]}))
         refused("item_columns: .*stock", lambda: now.prepare(as_vectors("items", VECTORS[1:2]), wrong))
-        rows = stored(now.database, place.engine)
+        rows = rows_of(now.database, place.engine)
     wanted = {
         "label": [LABELS[0], "changed", LABELS[2], None],
         "price": [9.0, None, 3.0, 8.0],
         "stock": [4, None, None, 5],
         "Sort": ["red", "b", None, None],
         "new": [True, False, True, None],
-        "theirs": ["kept"] * 3 + [None],
+        "theirs": [7.0] * 3 + [None],
     }
     assert {name: [rows[one].get(name) or None if name == "label" else rows[one].get(name) for one in IDS[:4]]
             for name in wanted} == wanted  # fmt: skip
-
-
-def others_add_a_field(database, engine):
-    """A field `theirs` that vsehub knows nothing of, of the first three items."""
-    if engine == "pgvector":
-        database._do("ALTER TABLE {table} ADD COLUMN theirs text")
-        database._do("UPDATE {table} SET theirs = 'kept'")
-    elif engine == "qdrant":
-        database.client.set_payload(database.name, {"theirs": "kept"}, [key_of(one) for one in IDS[:3]])
-    elif engine == "milvus":
-        rows = [{"key": key_of(one), "theirs": "kept"} for one in IDS[:3]]
-        database.client.upsert(database.name, rows, partial_update=True)
-    elif engine == "lancedb":
-        database._table().add_columns({"theirs": "'kept'"})
-    else:
-        for _, row in database.rows.values():
-            row["theirs"] = "kept"
-
-
-def stored(database, engine):
-    """All that is stored beside the vectors, by id, with the engine's own client."""
-    if engine == "pgvector":
-        cursor = database._do("SELECT * FROM {table}")
-        names = [one.name for one in cursor.description]
-        rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-    elif engine == "qdrant":
-        rows = [one.payload for one in database.client.scroll(database.name, limit=100)[0]]
-    elif engine == "milvus":
-        rows = database.client.get(database.name, [key_of(one) for one in IDS[:4]], output_fields=["*"])
-    elif engine == "lancedb":
-        rows = database._table().to_arrow().to_pylist()
-    else:
-        rows = [row for _, row in database.rows.values()]
-    return {row["id"]: dict(row) for row in rows}
 
 
 @pytest.mark.parametrize("normalize", [None, True, False])

