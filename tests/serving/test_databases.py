@@ -27,7 +27,6 @@ from vsehub.serving.databases.collection import (
     fill,
     item_table,
     open_collection,
-    reference_text,
     require_free,
     usage_note,
 )
@@ -47,6 +46,7 @@ def unit(rows, seed):
 
 VECTORS, QUERIES, REFERENCE = unit(ITEMS, 1), unit(40, 2), unit(60, 3)
 BIAS = CSLS(3).bias(REFERENCE @ VECTORS.T)
+THRESHOLD = float((2 * QUERIES @ VECTORS[:30].T - BIAS[:30]).amax(dim=1).median())
 
 
 def filled(place, rows=ITEMS, fields=None, rule=None, name="csls", vectors=VECTORS, bias=BIAS, **changed):
@@ -171,9 +171,12 @@ def test_two_commands_do_not_mix_their_items(place):
 def test_items_come_and_go(place):
     """What is added ranks as if it had been there when the collection was filled; removed items are found no more."""
     most = ITEMS - 10
-    complete(place, most, thresholds={"0.1": 0.5})
+    complete(place, most, thresholds={"0.1": THRESHOLD})
     with open_collection(place) as now:
-        assert now.threshold(0.1) == 0.5
+        asked = as_vectors("queries", QUERIES)
+        accepted = [bool(hits) for hits in now.find(asked, 1, accept=0.1)]
+        assert accepted == [hits[0].score > THRESHOLD for hits in now.find(asked, 1)]
+        assert 0 < sum(accepted) < len(accepted)
         assert now.remove([IDS[0], IDS[1], "absent"]) == 2
         assert now.thresholds == {}
         again = [*range(most, ITEMS), 0, 5]  # new ones, one that was removed, one that is there
@@ -191,7 +194,7 @@ def test_items_come_and_go(place):
         refused("items", lambda: now.prepare(as_vectors("items", VECTORS[:2, :3]), item_table(IDS[:2])))
         refused("item_ids", lambda: item_table(["a", "b", "b"]))
         refused("item_labels", lambda: item_table(["a"], ["x", "y"]))
-        refused("accept", lambda: now.threshold(0.1))
+        refused("accept", lambda: now.find(asked, 1, accept=0.1))
         collection._beside(now.database).delete(["7"])
         refused("60 reference", lambda: now.prepare(as_vectors("items", VECTORS[:2]), item_table(IDS[:2])))
 
@@ -263,7 +266,7 @@ def run(code):
     return [list(row) for row in ran["ids"]]
 
 
-OTHERS = [("theirs", "not made by vsehub"), (reference_text("shop"), "reference of the collection 'shop'")]
+OTHERS = [("theirs", "not made by vsehub"), ('{"schema": 9, "beside": "shop"}', "reference of the collection 'shop'")]
 DAMAGED = [
     *OTHERS,
     *((text, "not made by vsehub") for text in ("", "[1]", "[" * 10**4)),

@@ -96,16 +96,6 @@ def read_object(text: str, address: str) -> dict[str, Any]:
     return values
 
 
-def reference_text(name: str) -> str:
-    """The text that marks the reference of the collection `name`."""
-    return json.dumps({"schema": SCHEMA, "beside": name})
-
-
-def is_reference(text: str, name: str) -> bool:
-    """Whether a stored text marks the reference of the collection `name`."""
-    return _parsed(text).get("beside") == name
-
-
 def _parsed(text: str) -> dict[str, Any]:
     try:
         return dict(json.loads(text))
@@ -166,24 +156,20 @@ class Collection:
         """Rate of false accepts -> threshold of the first score; {} unless calibrated, and once items come or go."""
         return {float(rate): score for rate, score in self.metadata.thresholds.items()}
 
-    def threshold(self, rate: float) -> float:
-        """The score above which a first item is accepted at a rate. Raises InputError if there is none."""
-        thresholds = self.thresholds
-        require(
-            rate in thresholds,
-            f"accept is {rate!r}; {self.place.address} is not calibrated for it, only for "
-            f"{', '.join(map(str, thresholds)) or 'no rate'}. Calibrate before filling; thresholds are void once items "
-            "come or go",
-        )
-        return thresholds[rate]
-
     def find(self, queries: VectorSource, k: int = 10, accept: float | None = None) -> list[list[FoundItem]]:
         """The k best items of each query (Q, D) under the collection's criterion, best first.
 
         Queries are normalised if the items were. accept: a rate of `vsehub calibrate`; lists whose first item is not
-        accepted at it are empty. Raises InputError as `threshold`.
+        accepted at it are empty. Raises InputError for another rate.
         """
-        least = -np.inf if accept is None else self.threshold(accept)
+        thresholds = self.thresholds
+        require(
+            accept is None or accept in thresholds,
+            f"accept is {accept!r}; {self.place.address} is not calibrated for it, only for "
+            f"{', '.join(map(str, thresholds)) or 'no rate'}. Calibrate before filling; thresholds are void once items "
+            "come or go",
+        )
+        least = -np.inf if accept is None else thresholds[accept]
         rows = queries.rows(0, len(queries)).float()
         scale, mean = self.metadata.scale, self.metadata.mean_bias
         hits = self._hits(unit(rows, dim=1) if self.metadata.normalize else rows, k)
@@ -300,13 +286,11 @@ class Collection:
 def item_table(ids: Sequence[str], labels: Sequence[str] | None = None, fields: pa.Table | None = None) -> pa.Table:
     """The columns of items as they are stored. fields: from `columns.read_columns`. InputError for duplicate ids."""
     distinct_ids("item_ids", ids)
-    texts = {"id": ids} if labels is None else {"id": ids, "label": labels}
-    for name, entries in texts.items():
-        require(len(entries) == len(ids), f"item_{name}s has {len(entries)} entries; expected {len(ids)}")
-    table = pa.table({name: pa.array(entries, pa.string()) for name, entries in texts.items()})
-    for name in () if fields is None else fields.column_names:
-        table = table.append_column(name, fields.column(name))  # type: ignore[union-attr]
-    return table
+    require(labels is None or len(labels) == len(ids), f"item_labels has {len(labels or ())} entries; not {len(ids)}")
+    columns = {"id": pa.array(ids, pa.string())}
+    if labels is not None:
+        columns["label"] = pa.array(labels, pa.string())
+    return pa.table(columns | ({} if fields is None else dict(zip(fields.column_names, fields.columns, strict=True))))
 
 
 def require_free(place: Place, overwrite: bool) -> None:
@@ -358,7 +342,7 @@ def fill(
         database.create(metadata.dim + 1, metadata.text())
         beside = _beside(database)
         if len(queries) or beside.metadata() is not None:
-            beside.create(metadata.dim, reference_text(place.name))
+            beside.create(metadata.dim, json.dumps({"schema": SCHEMA, "beside": place.name}))
         for start in range(0, len(queries), _QUERIES):
             rows = queries[start : start + _QUERIES].float().numpy()
             beside.upsert(rows, item_table([str(row) for row in range(start, start + len(rows))]))
@@ -410,7 +394,7 @@ def _require_free(database: Database, place: Place, overwrite: bool) -> None:
     )
     text = beside.metadata()
     require(
-        text is None or is_reference(text, place.name),
+        text is None or _parsed(text).get("beside") == place.name,
         f"index_uri: {beside.name} at {place.uri} is not the reference of {place.name}; give another index_name",
     )
 
