@@ -86,6 +86,7 @@ def test_empty_and_whole_numbers_are_refused(criterion):
     [
         (lambda: CSLS().rescore(S, R[:, :4]), "reference_scores"),
         (lambda: CSLS().rescore(S, R[:0]), "reference_scores"),
+        (lambda: DistributionNormalization().rescore(3e38 * EYE, -3e38 * torch.ones(1, 4)), "corrected scores"),
         (lambda: DUAL.rescore(S, R), "reference_item_scores"),
         (lambda: DUAL.rescore(S, R, reference_item_scores=torch.rand(5, 4)), "reference_item_scores"),
         (lambda: DBSN.rescore(S, R, reference_item_scores=torch.rand(4, 5)), "reference_item_scores"),
