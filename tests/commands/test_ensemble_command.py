@@ -100,7 +100,7 @@ def test_a_fitted_inductive_criterion_and_the_report(runs, vsehub):
             "[hal/checkpoints/best.safetensors,other/checkpoints/best.safetensors]",
             "was trained on other data (scenes) than",
         ),
-        ("[hal/checkpoints/best.safetensors,alone.safetensors]", "is not in a run folder"),
+        ("[hal/checkpoints/best.safetensors,alone.safetensors]", "run.json"),
         ("[hal/checkpoints/best.safetensors,absent.safetensors]", "no such file or folder: absent.safetensors"),
         ("[]", "checkpoint is an empty list"),
     ],
@@ -125,8 +125,8 @@ def test_weights_are_given_or_chosen_on_validation(runs, vsehub):
     vsehub("evaluate", both, "member_weights=val", "out=chosen", cwd=runs)
     assert sum(ensemble(runs, "chosen")["shares"]) == pytest.approx(1)
     for settings, message in (
-        ((both, "member_weights=[1,2,3]"), "member_weights has 3 numbers for 2 models"),
-        ((both, "member_weights=test"), "expected a number for each checkpoint"),
+        ((both, "member_weights=[1,2,3]"), "member_weights is [1, 2, 3]"),
+        ((both, "member_weights=test"), "expected a number"),
         ((both, "member_weights=val", "split=val"), "is what member_weights=val chooses on"),
         ((f"checkpoint={best('sum')}", "member_weights=[1]"), "member_weights is for an ensemble"),
     ):

@@ -195,7 +195,7 @@ def test_a_second_search_encodes_nothing_until_something_changed(command, checkp
         (["circle", "image=99"], "no image '99'"),
         (["circle", "zxqv wvut"], "knows no word of the text 'zxqv wvut': zxqv, wvut"),
         (["circel"], r"knows no word of the text 'circel': circel \(did you mean circle\?\)"),
-        (["?!"], r"the text '\?!' holds no word"),
+        (["?!"], r"knows no word of the text '\?!'"),
         (["circle", "images=absent"], "images: no such file or folder: absent. Give the folder of the image files"),
         (["circle", "images=best.safetensors"], "images: best.safetensors is a file"),
     ],

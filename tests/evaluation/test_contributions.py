@@ -78,11 +78,3 @@ def test_respect_folds():
     parts = [by_loops(encoded.fold(one), lambda scores, k: CSLS(3).rescore(scores)) for one in folds.slices(21)]
     assert found.contributions == pytest.approx([*parts[0], *parts[1], *parts[2]], rel=1e-12)
     assert np.mean(found.contributions) == pytest.approx(found.metrics["rsum"], rel=1e-12)
-
-
-def test_five_captions_each_are_their_mean():
-    """With as many captions for each image, its part is 100 x (hits as a query + the mean of its captions' hits)."""
-    encoded = split(14, even=True)
-    parts = np.array(evaluate(encoded, Cosine(), NearestNeighbor(), Protocol("single")).contributions) / 50
-    assert parts == pytest.approx(parts.round(), abs=1e-9)
-    assert parts.max() <= 12

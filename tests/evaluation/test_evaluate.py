@@ -15,11 +15,10 @@ from vsehub.criteria import (
     RelaxedGreedyMatching,
 )
 from vsehub.evaluation import EncodedSplit, Protocol
-from vsehub.evaluation.evaluate import evaluate, measured, rank
+from vsehub.evaluation.evaluate import evaluate, rank
 from vsehub.evaluation.scores import both_directions
 from vsehub.metrics import recall_metrics
 from vsehub.metrics.occurrences import KS, hubness, k_occurrences
-from vsehub.neighbors import rounded
 from vsehub.similarities import Cosine, Order
 
 CRITERIA = [
@@ -135,27 +134,6 @@ def test_equal_items_are_tied_and_ranks_are_those_of_plain_loops(images, dim, bl
         order = told.argsort(dim=1, descending=True, stable=True)
         for k in KS:
             assert torch.equal(found[k].occurrences[k], order[:, :k].flatten().bincount(minlength=len(items)))
-
-
-@looped("criterion", [NearestNeighbor(), CSLS(4), InvertedSoftmax(20.0)])
-@looped(("elements", "products"), [(2**25, 1), (1, 2)])
-def test_one_product_serves_both_directions_and_the_next_criterion(criterion, elements, products, monkeypatch):
-    """A matrix that is larger than a block is freed between two criteria, and so made again."""
-    made = []
-    monkeypatch.setattr(SCORES, "BLOCK_ELEMENTS", elements)
-    monkeypatch.setattr(SCORES, "products", lambda items: made.append(items) or rounded.products(items))
-    encoded = split(23)
-    folds = [both_directions(encoded, COSINE, encoded)]
-    results = [measured(folds, criterion, inductive=False) for _ in range(2)]
-    assert results[0] == results[1]
-    assert len(made) == products
-
-
-def test_criteria_and_references_make_a_difference():
-    encoded, reference = split(23), split(9, seed=5)
-    told = [evaluate(encoded, COSINE, criterion, Protocol("single")).metrics for criterion in CRITERIA]
-    inductive = evaluate(encoded, COSINE, CRITERIA[2], Protocol("single"), reference).metrics
-    assert len({figures["hubness/hs_sum"] for figures in [*told, inductive]}) == 6
 
 
 def test_items_that_cannot_be_scored_with_items(blocks):

@@ -6,11 +6,10 @@ import torch
 from evaluation.test_evaluate import COSINE, split
 
 from vsehub.checks import InputError
-from vsehub.criteria import CSLS, Auto, Chain, NearestNeighbor, QBNorm, RelaxedGreedyMatching
+from vsehub.criteria import CSLS, Auto, Chain, NearestNeighbor, RelaxedGreedyMatching
 from vsehub.criteria.auto import chosen
 from vsehub.evaluation import EncodedSplit, Protocol
 from vsehub.evaluation.evaluate import evaluate, rank
-from vsehub.evaluation.measurement import Measurement
 from vsehub.evaluation.scores import DirectedScores
 from vsehub.evaluation.tune import choose, tune
 from vsehub.metrics.occurrences import KS
@@ -20,18 +19,6 @@ SINGLE = Protocol("single")
 
 class SmallGreedy(RelaxedGreedyMatching):
     GRID: ClassVar = {"relaxation": (1.0, 2.0, 5.0)}
-
-
-def test_parameters_are_read_and_changed():
-    chain = Chain([CSLS(5), RelaxedGreedyMatching(1.5)])
-    assert chain.parameters() == {"k": 5, "relaxation": 1.5, "capacity": "proportional"}
-    changed = chain.with_parameters(k=2, relaxation={1: 1.0, 5: 2.0, 10: 3.0})
-    assert changed.parameters() == {"k": 2, "relaxation": {1: 1.0, 5: 2.0, 10: 3.0}, "capacity": "proportional"}
-    assert chain.parameters()["k"] == 5
-    assert len(QBNorm().grid()) == len(QBNorm.GRID["beta"]) * len(QBNorm.GRID["k"])
-    assert NearestNeighbor().grid() == [{}]
-    assert chain.tunable
-    assert not NearestNeighbor().tunable
 
 
 @pytest.mark.parametrize("reference", [None, split(25, seed=4)], ids=["transductive", "inductive"])
@@ -114,8 +101,6 @@ def test_refusals():
     encoded = split(9)
     with pytest.raises(InputError, match="NearestNeighbor has no settings to tune"):
         tune(NearestNeighbor(), encoded, COSINE, SINGLE)
-    with pytest.raises(InputError, match="NearestNeighbor has no settings to tune"):
-        Measurement("test", NearestNeighbor(), "nns", SINGLE, tuned=True)
     with pytest.raises(InputError, match="SmallGreedy matches the queries that are ranked against each other"):
         evaluate(encoded, COSINE, SmallGreedy(), SINGLE, encoded)
     for steps in ([CSLS()], [SmallGreedy(), CSLS()], [CSLS(), CSLS()], []):

@@ -22,8 +22,8 @@ def test_few_of_many_unknown_words_are_named(vocabulary):
     unknown = [f"x{number}" for number in range(1000)]
     (note,) = word_notes(" ".join(["red", *unknown, *unknown, "y" * 3000]), vocabulary, None)
     assert all(word in note for word in unknown[:5])
-    assert "x5" not in note
-    assert "and 996 more" in note
-    with pytest.raises(InputError, match="and 995 more") as caught:
-        word_notes(" ".join(unknown), vocabulary, None)
-    assert len(str(caught.value)) < 400
+    assert len(note) < 400
+    for text in (" ".join(unknown), "?!"):
+        with pytest.raises(InputError) as caught:
+            word_notes(text, vocabulary, None)
+        assert len(str(caught.value)) < 400

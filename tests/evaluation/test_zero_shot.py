@@ -13,7 +13,7 @@ from vsehub.criteria.auto import Auto
 from vsehub.data import Karpathy
 from vsehub.evaluation import Protocol
 from vsehub.evaluation.measurement import Measurement, measure
-from vsehub.evaluation.zero_shot import ZeroShot, library_and_name, slug
+from vsehub.evaluation.zero_shot import ZeroShot, slug
 
 
 @pytest.fixture(scope="module")
@@ -85,14 +85,14 @@ def test_the_command(data, tmp_path, run_here):
 
 
 def test_refusals(data, folder):
-    source = Karpathy(**data)
-    for bad in ("clip", "timm:resnet", "hf:", ":x"):
-        with pytest.raises(InputError, match="expected LIBRARY:NAME with a library of open_clip, hf"):
-            ZeroShot(bad, source)
-    for prompt in ("a photo", "{} {}"):
-        with pytest.raises(InputError, match="once, in the place of the caption"):
-            ZeroShot(f"hf:{folder}", source, prompt=prompt)
-    with pytest.raises(InputError, match="dtype is 'int8'"):
-        ZeroShot(f"hf:{folder}", source, dtype="int8")
-    assert library_and_name("open_clip:hf-hub:a/b") == ("open_clip", "hf-hub:a/b")
+    for model, settings in (
+        ("clip", {}),
+        ("timm:resnet", {}),
+        ("hf:", {}),
+        (f"hf:{folder}", {"prompt": "a photo"}),
+        (f"hf:{folder}", {"prompt": "{} {}"}),
+        (f"hf:{folder}", {"dtype": "int8"}),
+    ):
+        with pytest.raises(InputError, match=next(iter(settings), "model")):
+            ZeroShot(model, Karpathy(**data), **settings)
     assert slug("open_clip:ViT-B-32/laion2b_s34b_b79k") == "ViT-B-32-laion2b_s34b_b79k"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from vsehub.checks import InputError, existing, precision_word, require, whole
+from vsehub.checks import existing, precision_word, require, whole
 from vsehub.cli import app
 from vsehub.cli.nodes import build_source, components, plain
 from vsehub.cli.published import model_settings, require_checkpoint_alone, require_one_model
@@ -18,6 +18,8 @@ from vsehub.io.records import EVALUATION, RUN, read_record
 
 if TYPE_CHECKING:
     from vsehub.evaluation.trained import DataModel
+
+_TWICE = "checkpoint is an empty list, or a file is given twice; the models of an ensemble must differ"
 
 
 def main() -> None:
@@ -31,12 +33,13 @@ def main() -> None:
 def evaluate(cfg: DictConfig) -> float | None:
     """Measure `cfg.checkpoint`, the ensemble of several, or `cfg.model` as it is, and write the evaluation."""
     require_one_model(cfg.checkpoint, cfg.model)
-    wanted, batch_size = precision_word(cfg.precision), cfg.eval_batch_size
-    whole("eval_batch_size", batch_size)
-    published = model_settings(cfg)
-    checkpoints, out = [], Path()
+    precision, batch_size = precision_word(cfg.precision), whole("eval_batch_size", cfg.eval_batch_size)
+    published, given = model_settings(cfg), plain(cfg.checkpoint)
+    checkpoints = [str(path) for path in (given if isinstance(given, list) else [given])]
     if cfg.model is None:
-        checkpoints = existing_checkpoints(plain(cfg.checkpoint))
+        from vsehub.evaluation.checkpoint_file import checkpoint_file
+
+        require(len({checkpoint_file(path).resolve() for path in checkpoints}) == len(checkpoints) > 0, _TWICE)
         require_checkpoint_alone(published)
         out = out_folder(cfg.out, Path(checkpoints[0]))
 
@@ -51,7 +54,7 @@ def evaluate(cfg: DictConfig) -> float | None:
     known, data, weights = components(cfg.trust), plain(cfg.data), plain(cfg.member_weights)
     criterion, protocol = (known.build(group, plain(cfg[group])) for group in ("criterion", "protocol"))
     asked = Measurement(cfg.split, criterion, cfg.criterion_name, protocol, cfg.reference, cfg.tune)
-    members: list[dict] = []
+    members = described(checkpoints) if len(checkpoints) > 1 else []
     model: DataModel | Ensemble
     if cfg.model is not None:
         library_and_name(cfg.model)
@@ -65,14 +68,14 @@ def evaluate(cfg: DictConfig) -> float | None:
         require_writable(out)
         model = ZeroShot(cfg.model, source, batch_size=batch_size, keep=out, **published)
     else:
-        members = described(checkpoints) if len(checkpoints) > 1 else []
-        require_weights(weights, bool(members), cfg.split)
-        models = [TrainedModel(one, known, data, batch_size=batch_size, keep=True) for one in checkpoints]
-        model = models[0] if len(models) == 1 else Ensemble(models, weights if isinstance(weights, list) else None)
+        models = [TrainedModel(path, known, data, batch_size=batch_size, keep=True) for path in checkpoints]
+        model = models[0] if len(models) == 1 else Ensemble(models, None if weights == "val" else weights)
+        require(weights is None or isinstance(model, Ensemble), "member_weights is for an ensemble; omit it")
         if isinstance(model, Ensemble) and weights == "val":
+            require(cfg.split != "val", "split=val is what member_weights=val chooses on; measure split=test")
             model = model.weighted(protocol)
     obstacle = float32_only(model.similarity, criterion)
-    asked = replace(asked, bf16=uses_bf16(wanted, model.device.type, obstacle))
+    asked = replace(asked, bf16=uses_bf16(precision, model.device.type, obstacle))
     path = asked.file(model, out)
     if path.exists() and not cfg.overwrite:
         record = read_record(path, EVALUATION, "Give overwrite=true to measure again")
@@ -84,20 +87,6 @@ def evaluate(cfg: DictConfig) -> float | None:
     return record["metrics"]["rsum"] if cfg.split == "val" else None  # a sweep may only choose on validation
 
 
-def require_weights(weights: Any, ensemble: bool, split: str) -> None:
-    """Raise InputError for weights of an ensemble's members that do not fit."""
-    require(
-        weights is None or ensemble,
-        "member_weights is for an ensemble; give checkpoint=[FILE,FILE], or leave it out",
-    )
-    require(weights != "val" or split != "val", "split=val is what member_weights=val chooses on; measure split=test")
-    numbers = isinstance(weights, list) and all(isinstance(one, int | float) for one in weights)
-    require(
-        numbers or weights in (None, "val"),
-        f"member_weights is {weights!r}; expected a number for each checkpoint, as in '[2,1,1]', or val",
-    )
-
-
 def said(record: dict[str, Any]) -> str:
     """The metrics as a table, and what rounded scores change."""
     from vsehub.evaluation.measurement import table
@@ -107,42 +96,21 @@ def said(record: dict[str, Any]) -> str:
     return "\n".join([table(record), *(f"precision: {rounding_text(*one)}" for one in rounding.items())])
 
 
-def existing_checkpoints(value: str | list[Any]) -> list[str]:
-    """One or several checkpoints, each a file. Raises InputError if the list is empty or names a file twice."""
-    from vsehub.evaluation.checkpoint_file import checkpoint_file
-
-    found = [str(one) for one in (value if isinstance(value, list) else [value])]
-    require(len(found) > 0, "checkpoint is an empty list; give checkpoint=FILE, or checkpoint=[FILE,FILE]")
-    places = [Path(one).resolve() for one in found]
-    twice = next((one for one, place in zip(found, places, strict=True) if places.count(place) > 1), None)
-    require(twice is None, f"checkpoint: {twice} is given twice; the models of an ensemble must differ")
-    for one in found:
-        checkpoint_file(one)
-    return found
-
-
 def described(checkpoints: list[str]) -> list[dict]:
     """{"checkpoint", "label", "seed"} of each member, from its run.json.
 
     Raises InputError if a member is in no run folder, or if the members were trained on different data.
     """
     members, first = [], None
-    for checkpoint in checkpoints:
-        path = existing("checkpoint", checkpoint, "Give checkpoints, e.g. [RUN/checkpoints/best.safetensors,...]")
-        record = path.parent.parent / "run.json"
-        require(
-            record.is_file(),
-            f"checkpoint: {path} is not in a run folder, so the data it was trained on are unknown; "
-            "give the file where `vsehub train` wrote it",
-        )
+    for path in map(Path, checkpoints):
+        record = existing(f"checkpoint: {path}: run", path.parent.parent / "run.json", "Give runs that vsehub trained")
         run = read_record(record, RUN, "Give the checkpoint of another run")
         data = {split: facts["fingerprint"] for split, facts in run["data"].items()}
         if "noise" in run:  # members may have been trained with different noise on the same data
             data["train"] = run["noise"]["clean_fingerprint"]
         first = data if first is None else first
-        shared = data.keys() & first.keys()
         require(
-            all(data[split] == first[split] for split in shared),
+            all(first[split] == data[split] for split in data.keys() & first.keys()),
             f"checkpoint: {path} was trained on other data ({run['dataset']}) than {checkpoints[0]}; the models of an "
             "ensemble must rank the same images and texts",
         )
@@ -156,9 +124,9 @@ def out_folder(out: str | None, checkpoint: Path) -> Path:
         require_writable(out)
         return Path(out)
     run = checkpoint.parent.parent
-    if not (run / "run.json").is_file():
-        raise InputError(
-            f"checkpoint: {checkpoint} is not in a run folder; give a folder for the evaluation: out=FOLDER, or give "
-            "RUN_FOLDER/checkpoints/best.safetensors"
-        )
+    require(
+        (run / "run.json").is_file(),
+        f"checkpoint: {checkpoint} is not in a run folder; give a folder for the evaluation: out=FOLDER, or give "
+        "RUN_FOLDER/checkpoints/best.safetensors",
+    )
     return within(run, "evaluations")

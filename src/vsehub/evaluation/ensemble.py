@@ -58,14 +58,12 @@ class MeanSimilarity(Similarity):
     def __init__(self, similarities: Sequence[Similarity], weights: Sequence[float] | None = None):
         super().__init__()
         self.similarities = tuple(similarities)
-        given = [1.0] * len(self.similarities) if weights is None else [float(weight) for weight in weights]
+        given = [1.0] * len(self.similarities) if weights is None else weights
+        sound = isinstance(given, Sequence) and all(isinstance(one, int | float) and one >= 0 for one in given)
         require(
-            len(given) == len(self.similarities),
-            f"member_weights has {len(given)} numbers for {len(self.similarities)} models; give one for each",
-        )
-        require(
-            all(0 <= weight < math.inf for weight in given) and sum(given) > 0,
-            f"member_weights is {given}; expected numbers from 0 up, at least one above 0",
+            sound and len(given) == len(self.similarities) and 0 < sum(given) < math.inf,
+            f"member_weights is {given!r}; expected a number from 0 up for each of {len(self.similarities)} models, at "
+            "least one above 0, as in '[2,1,1]', or val",
         )
         self.shares = tuple(weight / sum(given) for weight in given)
 

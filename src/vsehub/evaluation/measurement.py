@@ -14,9 +14,8 @@ from vsehub.criteria.base import Criterion
 from vsehub.data.overlap import warn_of_shared
 from vsehub.data.sources import SPLITS
 from vsehub.evaluation.ensemble import Ensemble
-from vsehub.evaluation.evaluate import evaluate, float32_only
+from vsehub.evaluation.evaluate import evaluate
 from vsehub.evaluation.protocols import Protocol
-from vsehub.evaluation.scores import require_item_scores
 from vsehub.evaluation.trained import DataModel
 from vsehub.evaluation.tune import choose, tune
 from vsehub.io.records import EVALUATION
@@ -36,7 +35,7 @@ class Measurement:
     reference: "queries" fits the criterion on the queries (transductive), "train" on the training queries (inductive).
     tuned: first choose the criterion's settings on the validation split, as an `Auto` always does. bf16: rank by scores
     of vectors that are rounded to bfloat16. Raises InputError if validation is the split to choose on and to measure,
-    if the criterion to tune has no settings, or if the reference holds the queries themselves.
+    or if the reference holds the queries themselves.
     """
 
     split: str
@@ -50,17 +49,8 @@ class Measurement:
     def __post_init__(self) -> None:
         one_of("split", self.split, SPLITS)
         one_of("reference", self.reference, tuple(REFERENCES))
-        for name, text in (("criterion_name", self.name), ("protocol.name", self.protocol.name)):
-            require(
-                isinstance(text, str) and text.strip(".") != "" and "/" not in text and "\0" not in text,
-                f"{name} is {text!r}; expected a name that can be part of a file's name, without /",
-            )
         asked = "criterion=auto" if isinstance(self.criterion, Auto) else "tune=true"
         require(not (self.chooses and self.split == "val"), f"split=val is what {asked} chooses on; measure split=test")
-        require(
-            not self.tuned or isinstance(self.criterion, Auto) or self.criterion.tunable,
-            f"{type(self.criterion).__name__} has no settings to tune; leave tune=true out",
-        )
         require(
             not (self.inductive and self.split == "train"),
             "reference=train with split=train: the reference holds the queries themselves, which is transductive; "
@@ -125,9 +115,6 @@ def measure(model: DataModel | Ensemble, asked: Measurement) -> dict[str, Any]:
     """
     start = time.perf_counter()
     criterion, protocol = asked.criterion, asked.protocol
-    require_item_scores(criterion, model.similarity)
-    obstacle = float32_only(model.similarity, criterion)
-    require(not asked.bf16 or obstacle is None, f"bf16: {obstacle}")
     loaded = model.split(asked.split)
     protocol.slices(len(loaded.images))  # raises for too few images before the work begins
     reference = model.encode("train") if asked.inductive else None
@@ -139,9 +126,7 @@ def measure(model: DataModel | Ensemble, asked: Measurement) -> dict[str, Any]:
         found = choose(criterion, *validation) if isinstance(criterion, Auto) else tune(criterion, *validation)
         criterion = found.criterion
         choice = {"split": "val", "rsum": found.rsum, "tried": [[settings, rsum] for settings, rsum in found.tried]}
-    parameters = criterion.parameters()
-    if isinstance(asked.criterion, Auto):
-        parameters = {"criterion": found.name, **parameters}
+    named = {"criterion": found.name} if isinstance(asked.criterion, Auto) else {}
     queries = model.encode(asked.split)
     ranked = time.perf_counter()
     result = evaluate(queries, model.similarity, criterion, protocol, reference, asked.bf16)
@@ -155,7 +140,7 @@ def measure(model: DataModel | Ensemble, asked: Measurement) -> dict[str, Any]:
         "fold_images": protocol.fold_images,
         "folds": protocol.folds,
         "criterion": asked.name,
-        "parameters": parameters,
+        "parameters": named | criterion.parameters(),
         "tuned": choice,
         **({"precision": "bf16", "rounding": result.rounding} if asked.bf16 else {}),
         "reference": kind,
@@ -172,22 +157,16 @@ def measure(model: DataModel | Ensemble, asked: Measurement) -> dict[str, Any]:
     }
 
 
-def _chosen(record: dict[str, Any]) -> str:
-    """The choice on validation, if any: " (chosen on val: k 2)", of `auto` " (chosen on val: csls, k 2)"."""
-    if record["tuned"] is None:
-        return ""
-    among = {key for settings, _ in record["tuned"]["tried"] for key in settings}
-    found = {key: value for key, value in record["parameters"].items() if key in among}
-    names = [str(found.pop("criterion"))] if "criterion" in found else []
-    return f" (chosen on val: {', '.join([*names, *(f'{key} {value}' for key, value in found.items())])})"
-
-
 def table(record: dict[str, Any]) -> str:
     """The metrics as a table for the terminal."""
-    metrics = record["metrics"]
+    metrics, chosen = record["metrics"], ""
+    if record["tuned"] is not None:
+        tried = {key for settings, _ in record["tuned"]["tried"] for key in settings}
+        chosen = ", ".join(f"{key} {value}" for key, value in record["parameters"].items() if key in tried)
     lines = [
         f"{record['split']}: {record['images']} images, {record['texts']} texts, protocol {record['protocol']}, "
-        f"criterion {record['criterion']}{_chosen(record)}"
+        f"criterion {record['criterion']}"
+        + (f" (chosen on val: {chosen.removeprefix('criterion ')})" if chosen else "")
         + (f", ensemble of {len(record['ensemble'])}" if record.get("ensemble") else "")
         + ("" if record["reference"] == "none" else f" ({record['reference']}: {record['reference_set']})"),
         "               R@1    R@5   R@10  Med r  Mean r  skew N_10",
