@@ -120,9 +120,9 @@ def test_missing_files(tmp_path):
     assert re.search(r"data\.test: .*test_ims\.npy.* testall, train", refused(tmp_path, "test"))
     (tmp_path / "train_caps.txt").unlink()
     assert "train_caps.txt" in refused(tmp_path)
-    for name in ("absent", "train_ims.npy"):
-        with pytest.raises(InputError, match=f"root: .*{name}"):
-            Precomp(tmp_path / name)
+    with pytest.raises(InputError, match="absent"):
+        Precomp(tmp_path / "absent")
+    assert "train_ims.npy" in refused(tmp_path / "train_ims.npy")
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])

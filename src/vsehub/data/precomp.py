@@ -83,7 +83,6 @@ class Precomp:
         self, root: str | Path, name: str | None = None, train: str = "train", val: str = "dev", test: str = "test"
     ):
         self.root = existing("root", root, f"Put the files of the VSE++ layout there: {_LAYOUT}")
-        require(self.root.is_dir(), f"root: {root} is a file; give a folder that holds {_LAYOUT}")
         self.name = self.root.resolve().name if name is None else name
         self._prefixes = dict(zip(SPLITS, (train, val, test), strict=True))
 

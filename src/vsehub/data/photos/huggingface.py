@@ -15,7 +15,6 @@ from vsehub.data.splits import SplitDraw, split_named
 from vsehub.extras import package
 from vsehub.io.arrays import shortened
 from vsehub.io.files import cache_folder
-from vsehub.io.rows import listed
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -58,7 +57,6 @@ class HuggingFace(ListedPhotos):
         pictures: PictureSettings | None = None,
     ):
         place = existing("folder", folder, "Give a folder that datasets' save_to_disk wrote, or an imagefolder")
-        require(place.is_dir(), f"folder: {folder} is a file; give the folder of the dataset")
         self._columns = columns or PhotoColumns()
         super().__init__(place.resolve().name if name is None else name, place, pictures, draw)
 
@@ -85,7 +83,7 @@ class HuggingFace(ListedPhotos):
             raise
         except Exception as error:  # of a damaged folder it can be almost anything
             raise InputError(
-                f"folder: {self.place}: no dataset, or damaged: {shortened(str(error.__cause__ or error))}"
+                f"folder: {self.place}: damaged, or without data.columns: {shortened(str(error.__cause__ or error))}"
             ) from error
 
     def _rows_of(self, part: str | None, dataset: "Dataset") -> Iterator[Listed]:
@@ -94,11 +92,6 @@ class HuggingFace(ListedPhotos):
         from datasets import Image
 
         image, split = self._columns.image, self._columns.split
-        absent = {image, *self._columns.captions} - {*dataset.column_names}
-        require(
-            not absent,
-            f"folder: {self.place} has no column {listed(sorted(absent))}; it has {listed(dataset.column_names)}",
-        )
         dataset = dataset.with_format(None).cast_column(image, Image(decode=False))
         table = dataset.data.table
         table.validate(full=True)  # Arrow trusts the file: damage could end the process

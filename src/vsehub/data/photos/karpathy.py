@@ -42,7 +42,6 @@ class Karpathy(ListedPhotos):
         with readable(self.place, KeyError, TypeError, AttributeError):
             images = reader.loads(self.place.read_bytes())["images"]
             there = {name: (self.images / name).is_dir() for name in {image.get("filepath", "") for image in images}}
-            seen = set()
             for image in images:
                 name, folder = image["filename"], image.get("filepath", "")
                 path = os.path.normpath(os.path.join(folder, name) if there[folder] else name)  # COCO's in one folder
@@ -50,8 +49,6 @@ class Karpathy(ListedPhotos):
                     stays_inside(folder) and stays_inside(name),
                     f"{self.place}: {os.path.join(folder, name)!r} leads out of the folder of images",
                 )
-                require(path not in seen, f"{self.place}: the picture {path} comes twice")
-                seen.add(path)
                 captions = [sentence["raw"] for sentence in image["sentences"]]
                 if image["split"] != "restval" or self._restval == "train":
                     split = "train" if image["split"] == "restval" else image["split"]
