@@ -8,7 +8,6 @@ from looped import looped
 from vsehub.data import CaptionedImages, contents
 from vsehub.data.overlap import in_common, row_keys, warn_of_shared
 from vsehub.data.photos.pictures import Pictures
-from vsehub.io import rows
 
 
 def split(images, captions):
@@ -84,11 +83,3 @@ def test_what_is_said(caplog):
         }
     )
     assert not caplog.records
-
-
-def test_each_row_is_hashed_once(monkeypatch):
-    calls, blake2b = [], rows.hashlib.blake2b
-    monkeypatch.setattr(rows.hashlib, "blake2b", lambda *a, **k: (calls.append(1), blake2b(*a, **k))[1])
-    images = np.arange(60, dtype=np.float32).reshape(30, 2)
-    warn_of_shared({name: split(images[n : n + 10], texts(n)) for n, name in enumerate(("train", "val", "test"))})
-    assert len(calls) == 30

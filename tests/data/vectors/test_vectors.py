@@ -317,16 +317,14 @@ def test_a_fingerprint_tells_data_apart():
         assert open_vectors(other).fingerprint() != one
 
 
-@pytest.mark.parametrize("make", [np.asarray, torch.from_numpy, "file"], ids=["numpy", "torch", "file"])
-def test_bad_rows_are_numbered_and_counted(tmp_path, make):
+@pytest.mark.parametrize("normalize", [None, True, False])
+@pytest.mark.parametrize("make", [np.asarray, torch.from_numpy])
+def test_bad_rows_are_numbered_and_counted(make, normalize):
     array = np.random.default_rng(0).normal(size=(100, 3)).astype(np.float32)
     array[7, 1], array[50, 0], array[51] = np.nan, -np.inf, (np.inf, np.nan, 1)
     array[[1, 2, 3, 5, 8, 13, 99]] = -0.0
-    np.save(tmp_path / "v.npy", array)
-    for normalize in (None, True, False):
-        given = open_vectors(tmp_path / "v.npy" if make == "file" else make(array), "items", normalize=normalize)
-        with pytest.raises(InputError, match=r"items.*7, 51.*50.*1, 2, 3, 5, 8, \.\.\. \(7"):
-            look_through(given)
+    with pytest.raises(InputError, match=r"items.*7, 51.*50.*1, 2, 3, 5, 8, \.\.\. \(7"):
+        look_through(open_vectors(make(array), "items", normalize=normalize))
 
 
 def test_extreme_rows_are_normalised_exactly():
