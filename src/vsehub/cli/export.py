@@ -1,15 +1,14 @@
-"""`vsehub export`: a checkpoint's encoders, or measured embeddings, as files that other programs read."""
+"""`vsehub export`: a checkpoint's encoders as files that other programs read."""
 
 from omegaconf import DictConfig
 
 from vsehub.checks import require
 from vsehub.cli import app
-from vsehub.cli.embeddings import PAGE, RESULT, Settings, built, finish, opened
-from vsehub.cli.nodes import build, choice, components
+from vsehub.cli.nodes import build, components
 from vsehub.evaluation.checkpoint_file import checkpoint_file
 from vsehub.io.outputs import Output
 
-DESCRIPTION, TABLE = "export.json", "items.parquet"
+DESCRIPTION = "export.json"
 
 
 def main() -> None:
@@ -18,20 +17,9 @@ def main() -> None:
 
 
 def export(cfg: DictConfig) -> None:
-    """Write `cfg.checkpoint` as ONNX, or `cfg.items` with their hubness as a table."""
-    wanted = "embedding_atlas" if cfg.checkpoint is None else "onnx"
-    require(
-        choice("format") == wanted,
-        "format: give format=onnx and checkpoint=FILE, or format=embedding_atlas with items=FILE and queries=FILE",
-    )
-    if cfg.checkpoint is None:
-        export_items(cfg)
-    else:
-        export_checkpoint(cfg)
-
-
-def export_checkpoint(cfg: DictConfig) -> None:
-    """Write both encoders of a checkpoint."""
+    """Write both encoders of `cfg.checkpoint` in the chosen format."""
+    given = cfg.checkpoint is not None
+    require(given, "checkpoint is not set; give checkpoint=RUN_FOLDER/checkpoints/best.safetensors")
     path = checkpoint_file(cfg.checkpoint)
     out = Output(cfg.out, "an exported model", (DESCRIPTION,), cfg.overwrite)
 
@@ -44,25 +32,3 @@ def export_checkpoint(cfg: DictConfig) -> None:
         print(f"{side} encoder: {one['file']}, {said}")
     print(f"similarity: {found['similarity']['name']}, to be computed by you: {found['similarity']['how']}")
     print(f"written to {cfg.out}: {', '.join([*found['files'], DESCRIPTION])}")
-
-
-def export_items(cfg: DictConfig) -> None:
-    """Rank items for queries under a criterion, and write the items with what was measured of them."""
-    settings = Settings.of(cfg, "export", "an export", (RESULT, PAGE, TABLE))
-
-    from vsehub.criteria import Auto, NearestNeighbor
-    from vsehub.report.terminal import table
-    from vsehub.rerank.choose import Tuning
-    from vsehub.rerank.compare import Job, compared
-
-    form, criterion = build("format", cfg.format), built(choice("criterion"), cfg.criterion)
-    tuning = Tuning() if isinstance(criterion, Auto) else None
-    # The plain ranking is measured in any case.
-    corrections = {} if isinstance(criterion, NearestNeighbor) else {choice("criterion"): criterion}
-    out = settings.output
-    job = Job("export", out, settings.local(corrections), settings.k, settings.seed, tuning)
-    with compared(opened(settings, corrections), corrections, job) as found:
-        out.begin((RESULT, PAGE, TABLE))
-        line = form.write(found, out.folder)
-        written = [TABLE, *finish(found, out)]
-    print(f"{table(found.record)}\nwritten to {settings.out}: {', '.join(written)}\nopen it: {line}")

@@ -1,277 +1,168 @@
-"""The index that `vsehub rerank` writes: a FAISS file or a collection in a database, with a note on searching it."""
+"""`vsehub index`: an index of a reranking: a FAISS file or a collection in a database, with a note on searching it."""
 
+import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-from vsehub.checks import boolean, existing, require
-from vsehub.cli.embeddings import Settings
-from vsehub.cli.nodes import components, plain
+from vsehub.checks import boolean, existing, one_of, require
+from vsehub.cli import app
+from vsehub.cli.overrides import with_result
+from vsehub.io.files import write_text
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from torch import Tensor
-
-    from vsehub.criteria import Criterion, ItemBias
-    from vsehub.rerank.compare import Comparison
-    from vsehub.rerank.inputs import Inputs
+    from vsehub.cli.result import Result
     from vsehub.serving.databases.engines import Place
 
 INDEX, USAGE = "index.faiss", "USAGE.md"
 APPROXIMATE_FROM = 100_000  # items of a database
 
 
-@dataclass(frozen=True)
-class RequestedIndex:
-    """What `index=` asks for: a kind of FAISS index, or a place in a database.
+def main() -> None:
+    """Run the command; a bare argument is the folder of a result."""
+    sys.argv = [sys.argv[0], *with_result(sys.argv[1:])]
+    app.run(index, "index")
 
-    approximate: whether a database is to search an approximate index; None: from `APPROXIMATE_FROM` items on. columns:
-    a table of further columns for a database, or None.
-    """
 
-    settings: Settings
-    kind: str
-    place: "Place | None" = None
-    approximate: bool | None = None
-    columns: Path | None = None
+def index(cfg: DictConfig) -> None:
+    """Store the items of `cfg.result` and their biases in `cfg.engine`."""
+    from vsehub.serving.databases.engines import ENGINES, placed
+    from vsehub.serving.index import KINDS
 
-    @classmethod
-    def of(cls, cfg: DictConfig, settings: Settings) -> "RequestedIndex | None":
-        """That of a command's configuration, None for none. Raises InputError for settings that do not fit."""
-        from vsehub.serving.databases.engines import ENGINES, placed
-        from vsehub.serving.index import KINDS
+    require(cfg.result is not None, "result is not set; give the folder that vsehub rerank wrote")
+    one_of("engine", cfg.engine, (*KINDS, *ENGINES))
+    one_of("only", cfg.only, (None, "bias"))
+    boolean("approximate", cfg.approximate, or_none=True)
+    own = [name for name in ("uri", "approximate", "item_columns", "only") if cfg[name] is not None]
+    require(cfg.engine in ENGINES or not own, f"{', '.join(own)}: for databases; omit, or give another engine")
+    place = None
+    if cfg.engine in ENGINES:
+        uri = None if cfg.uri is None else str(cfg.uri)
+        place = placed(cfg.engine, uri, str(cfg.collection), Path(str(cfg.result)))
+    if cfg.item_columns is not None:
+        existing("item_columns", Path(str(cfg.item_columns)), "Give a table with the column id and those to store")
 
-        kind, uri = cfg.index, None if cfg.index_uri is None else str(cfg.index_uri)
-        boolean("index_approximate", cfg.index_approximate, or_none=True)
-        require(
-            kind is None or kind in (*KINDS, *ENGINES),
-            f"index is {kind!r}; choose one of {', '.join((*KINDS, *ENGINES))}, or null for none",
-        )
-        if kind in ENGINES:
-            columns = None if cfg.item_columns is None else Path(str(cfg.item_columns))
-            if columns is not None:
-                existing("item_columns", columns, "Give a table with the column id and those to store")
-            place = placed(kind, uri, str(cfg.index_name), settings.output.folder)
-            return cls(settings, kind, place, cfg.index_approximate, columns)
-        own = [name for name in ("index_uri", "index_approximate", "item_columns") if cfg[name] is not None]
-        verb = "is" if len(own) == 1 else "are"
-        require(
-            not own, f"{', '.join(own)} {verb} for databases ({', '.join(ENGINES)}), and index is {kind}; omit them"
-        )
-        return None if kind is None else cls(settings, kind)
+    from vsehub.cli.result import Result
 
-    @property
-    def files(self) -> list[str]:
-        """The files that it adds to those of a reranking."""
-        return [USAGE] if self.place is not None else [INDEX, USAGE]
-
-    def require(self, name: str, criterion: "Criterion") -> None:
-        """Raise InputError for a criterion that an index cannot hold, and if FAISS or the database cannot be used."""
-        require_bias(name, criterion, self.settings)
-        from vsehub.neighbors.faiss import required_faiss
-
-        if self.place is None:
-            required_faiss(f"index={self.kind}", "omit index")
+    began, result = time.perf_counter(), Result(str(cfg.result))
+    files = [USAGE] if place else [INDEX, USAGE]
+    with result.extended(files, cfg.overwrite):
+        if place is None:
+            told, note = faiss_index(result, cfg)
         else:
-            from vsehub.serving.databases.collection import require_free
-
-            require_free(self.place, self.settings.overwrite)
-
-    def check_items(self, inputs: "Inputs") -> None:
-        """Raise InputError for files of others in the way, and for further columns that do not fit the items."""
-        self.settings.output.refuse_foreign(self.files)
-        if self.place is not None:
-            self._fields(inputs)
-
-    def _fields(self, inputs: "Inputs") -> "pa.Table | None":
-        """Further columns of the items for a database."""
-        from vsehub.serving.databases.columns import read_columns
-
-        return None if self.columns is None else read_columns(self.columns, item_ids(inputs))
-
-    @contextmanager
-    def built(self, found: "Comparison") -> Iterator[Callable[[], None]]:
-        """The index, built beside any earlier one and measured; yields what puts it into place.
-
-        That also writes a note on searching it, and adds to the record.
-        """
-        import torch
-
-        from vsehub.io.files import write_text
-
-        began, served = time.perf_counter(), found.served
-        terms = served.ranked.item_terms
-        count = len(found.inputs.sides.items)
-        bias = terms[0] if terms else torch.zeros(count)
-        build = self._built_faiss if self.place is None else self._built_collection
-        with build(found, served.criterion, bias) as place:
-            building = time.perf_counter() - began
-
-            def put() -> None:
-                placing = time.perf_counter()
-                found.record["index"], note = place()
-                write_text(self.settings.output / USAGE, note)
-                found.record["seconds"]["index"] = building + time.perf_counter() - placing
-
-            yield put
-
-    def _approximate(self, items: int) -> bool:
-        """Whether the index misses some of the best of so many items."""
-        if self.place is None:
-            return self.kind != "flat"
-        return items >= APPROXIMATE_FROM if self.approximate is None else self.approximate
-
-    @contextmanager
-    def _built_faiss(
-        self, found: "Comparison", criterion: "ItemBias", bias: "Tensor"
-    ) -> Iterator[Callable[[], tuple[dict[str, Any], str]]]:
-        """A FAISS index; yields what writes it and gives its part of the record and the note on searching it."""
-        from vsehub.serving import build_index, usage_note
-
-        items, path = found.inputs.sides.items, self.settings.output / INDEX
-        index = build_index(items, bias, criterion.scale, self.kind, self.settings.seed)
-        code = usage_note(index, str(path.absolute()), self.settings.k, self.settings.normalize)
-        figures = measured(index, found, criterion, bias, self.settings)
-        rows = f"`positions` are rows of {found.record['items']['path']}, counted from 0"
-        rows += ", in the order of the ids" if found.inputs.item_names.ids is not None else ""
-        note = usage(found, INDEX, "Searching needs only FAISS and numpy", code, rows)
-
-        def put() -> tuple[dict[str, Any], str]:
-            index.save(path)
-            return {"kind": self.kind, "files": [INDEX], "bytes": path.stat().st_size} | figures, note
-
-        yield put
-
-    @contextmanager
-    def _built_collection(
-        self, found: "Comparison", criterion: "ItemBias", bias: "Tensor"
-    ) -> Iterator[Callable[[], tuple[dict[str, Any], str]]]:
-        """A filled collection; yields what gives it its name, its part of the record and the note on searching it."""
-        from vsehub.serving.databases.collection import fill, item_table, usage_note
-        from vsehub.serving.databases.engines import ENGINES
-
-        place, names, sides = self.place, found.inputs.item_names, found.inputs.sides
-        assert place is not None
-        approximate = self._approximate(len(sides.items))
-        columns = item_table(item_ids(found.inputs), names.labels, self._fields(found.inputs))
-        applied = found.record["calibration"]
-        title = ENGINES[place.engine].title
-        with fill(
-            place,
-            sides.items,
-            bias,
-            columns,
-            sides.queries if sides.reference is None else sides.reference,
-            criterion=found.served.record["criterion"],
-            rule=criterion,
-            reference_name=found.record["reference"]["set"],
-            approximate=approximate,
-            normalize=self.settings.normalize,
-            thresholds=None if applied is None else applied["thresholds"],
-            seed=self.settings.seed,
-            overwrite=self.settings.overwrite,
-        ) as collection:
-            told = {
-                "kind": f"{title}, {'approximate' if approximate else 'exact'}",
-                "uri": place.address,
-                "items": len(sides.items),
-                "bytes": place.bytes,
-            }
-            rows = f"`ids` are rows of {found.record['items']['path']}, counted from 0"
-            rows = rows if names.ids is None else "`ids` are the ids of the items"
-            needs = f"Searching needs only {title}'s client and numpy (pip install 'vsehub[{place.engine}]')"
-            code = usage_note(collection, columns, self.settings.k)
-            rows += ". Items that `vsehub add` adds are found by the same lines, those that it removes no longer.\n"
-            rows += (
-                "To replace the collection while it is searched, fill another `index_name` and switch your alias to it"
-            )
-            note = usage(found, place.name, needs, code, rows, living=True)
-            figures = measured(collection, found, criterion, bias, self.settings)
-
-            def put() -> tuple[dict[str, Any], str]:
-                collection.complete()
-                return told | figures, note
-
-            yield put
+            told, note = bias_alone(result, place) if cfg.only else collection(result, place, cfg)
+        write_text(result.folder / USAGE, note)
+        result.record["index"] = told
+        result.record["seconds"]["index"] = time.perf_counter() - began
+    print(described(told))
+    print(f"written to {result.folder}: {', '.join(files)}; {result.record['seconds']['index']:.1f} seconds")
 
 
-def require_bias(name: str, criterion: "Criterion", settings: Settings) -> None:
-    """Raise InputError for what no index can hold: scores, and a criterion that is more than a term of the item."""
-    from vsehub.criteria import ItemBias
+def faiss_index(result: "Result", cfg: DictConfig) -> tuple[dict[str, Any], str]:
+    """A FAISS index in the result's folder: its part of the record, and the note on searching it."""
+    from vsehub.serving import build_index, usage_note
 
-    require(
-        not settings.scored,
-        "index: an index holds vectors, and only scores are given; omit index, or give queries and items",
-    )
-    require(
-        isinstance(criterion, ItemBias),
-        f"index: {name} does not rank by the score minus a term of the item, which is all that an index can hold; "
-        f"choose one of {', '.join(indexed_criteria())}, or omit index",
-    )
+    record, path = result.record, result.folder / INDEX
+    built = build_index(result.inputs.sides.items, result.bias, result.criterion.scale, cfg.engine, cfg.seed)
+    told = {"kind": cfg.engine, "files": [INDEX], **measured(built, result, cfg.seed)}
+    built.save(path)
+    code = usage_note(built, str(path.absolute()), record["k"], record["inputs"]["normalize"])
+    rows = f"`positions` are rows of {record['items']['path']}, counted from 0"
+    rows += ", in the order of the ids" if result.inputs.item_names.ids is not None else ""
+    told["bytes"] = path.stat().st_size
+    return told, usage(result, INDEX, "Searching needs only FAISS and numpy", code, rows)
 
 
-def measured(
-    index: Any, found: "Comparison", criterion: "ItemBias", bias: "Tensor", settings: Settings
-) -> dict[str, Any]:
+def collection(result: "Result", place: "Place", cfg: DictConfig) -> tuple[dict[str, Any], str]:
+    """A filled collection: its part of the record, and the note on searching it."""
+    from vsehub.serving.databases.collection import fill, item_table, usage_note
+    from vsehub.serving.databases.columns import read_columns
+    from vsehub.serving.databases.engines import ENGINES
+
+    record, sides, names = result.record, result.inputs.sides, result.inputs.item_names
+    items, ids = len(sides.items), item_ids(result)
+    approximate = items >= APPROXIMATE_FROM if cfg.approximate is None else cfg.approximate
+    further = None if cfg.item_columns is None else read_columns(Path(str(cfg.item_columns)), ids)
+    columns, title = item_table(ids, names.labels, further), ENGINES[place.engine].title
+    rates = (record["calibration"] or {"rates": []})["rates"]
+    with fill(
+        place,
+        sides.items,
+        result.bias,
+        columns,
+        sides.seen,
+        criterion=result.name,
+        rule=result.criterion,
+        reference_name=record["reference"]["set"],
+        approximate=approximate,
+        normalize=record["inputs"]["normalize"],
+        thresholds={repr(one["false_accept"]): one["threshold"] for one in rates},
+        seed=cfg.seed,
+        overwrite=cfg.overwrite,
+    ) as filled:
+        kind = f"{title}, {'approximate' if approximate else 'exact'}"
+        told = {"kind": kind, "uri": place.address, "items": items, "bytes": place.bytes}
+        told |= measured(filled, result, cfg.seed)
+        rows = "`ids` are the ids of the items"
+        rows = rows if names.ids is not None else f"`ids` are rows of {record['items']['path']}, counted from 0"
+        rows += ". Items that `vsehub add` adds are found by the same lines, those that it removes no longer.\n"
+        rows += "To replace the collection while it is searched, fill another `collection` and switch your alias to it"
+        needs = f"Searching needs only {title}'s client and numpy (pip install 'vsehub[{place.engine}]')"
+        note = usage(result, place.name, needs, usage_note(filled, columns, record["k"]), rows)
+        filled.complete()
+    return told, note
+
+
+def bias_alone(result: "Result", place: "Place") -> tuple[dict[str, Any], str]:
+    """The biases, written into a collection that is somebody's own: the part of the record, and the note."""
+    from vsehub.serving.databases.biases import bias_note, write_biases
+
+    count = write_biases(place, item_ids(result), result.bias)
+    told = {"kind": f"biases in {place.engine}", "uri": place.address, "items": count}
+    code = bias_note(place, result.criterion.scale, result.record["k"])
+    return told, usage(result, place.name, f"It now has the bias of {count:,} items", code, "Nothing else was changed")
+
+
+def measured(index: Any, result: "Result", seed: int) -> dict[str, Any]:
     """Recall of an index against exact search, and its time for a query, of both rankings."""
     from vsehub.serving import measured_recall, measured_time
 
-    queries, k = found.inputs.sides.queries, settings.k
-    recall = measured_recall(index, queries, found.inputs.sides.items, bias, criterion.scale, k, seed=settings.seed)
-    return {"recall": {"k": k} | recall, "milliseconds": measured_time(index, queries, k, seed=settings.seed)}
+    queries, items, k = result.inputs.sides.queries, result.inputs.sides.items, result.record["k"]
+    recall = measured_recall(index, queries, items, result.bias, result.criterion.scale, k, seed=seed)
+    return {"recall": {"k": k} | recall, "milliseconds": measured_time(index, queries, k, seed=seed)}
 
 
-def item_ids(inputs: "Inputs") -> "Sequence[str]":
+def item_ids(result: "Result") -> list[str]:
     """The ids of the items; their row numbers where there are none."""
-    names = inputs.item_names.ids
-    return [str(row) for row in range(len(inputs.sides.items))] if names is None else names
+    names = result.inputs.item_names
+    return list(map(str, range(names.rows))) if names.ids is None else list(names.ids)
 
 
-def indexed_criteria() -> list[str]:
-    """The criteria that an index can hold."""
-    from vsehub.criteria import ItemBias
-
-    known = components()
-    nodes = {name: plain(OmegaConf.load(known.path("criterion", name))) for name in known.choices("criterion")}
-    made = {name: known.find("criterion", node) for name, node in nodes.items()}
-    return [name for name, one in made.items() if isinstance(one, type) and issubclass(one, ItemBias)]
-
-
-def usage(found: "Comparison", name: str, needs: str, code: str, rows: str, living: bool = False) -> str:
-    """A note on searching the index `name` without vsehub. needs: with what. rows: what the results are.
-
-    living: whether items may come and go, of which the note must not speak as if they did not.
-    """
-    record, ranking = found.record, found.served.record
-    items = record["items"]
-    code += accepted_line(record["calibration"], living)
-    reference = "" if ranking["reference"] == "none" else f", its reference {record['reference']['set']}"
-    if record["reference_items"] is not None:
-        reference += f", its reference items {record['reference_items']['set']}"
+def described(told: dict[str, Any]) -> str:
+    """An index in words."""
+    if "recall" not in told:
+        return f"{told['kind']}: {told['items']:,} items at {told['uri']}"
+    recall, times = told["recall"], told["milliseconds"]
     return (
-        f"# Searching {name}\n\n"
-        f"{'Filled with the' if living else 'The'} {items['rows']:,} vectors of {items['path']}, ranked by "
-        f"{ranking['criterion']}{reference}. "
-        f"{needs}:\n\n"
-        f"```python\n{code}```\n\n"
-        f"{rows}.\n"
+        f"index ({told['kind']}): it finds {recall['corrected']:.1%} of the {recall['k']} best, "
+        f"{recall['plain']:.1%} of the plain ranking's; {times['corrected']:.3g} ms a query, plain {times['plain']:.3g}"
     )
 
 
-def accepted_line(calibration: dict[str, Any] | None, living: bool = False) -> str:
-    """The line of a note that applies the threshold of the rate `accept`; "" where there is none.
-
-    living: whether items may come and go, which makes it void.
-    """
-    if calibration is None or calibration["accept"] is None:
-        return ""
-    lines = "# void once items have come or gone: vsehub calibrate index=... gives another\n" if living else ""
-    return lines + (
-        f"accepted = scores[:, 0] > {calibration['threshold']!r}  # False: nothing here; at most "
-        f"{calibration['accept']:.3g} of the queries without an answer are accepted\n"
-    )
+def usage(result: "Result", name: str, needs: str, code: str, rows: str) -> str:
+    """A note on searching the index `name` without vsehub. needs: with what. rows: what the results are."""
+    record = result.record
+    reference = {record[side]["set"] for side in ("reference", "reference_items") if record[side]} - {"none"}
+    fitted = f", its reference {', '.join(sorted(reference))}" if reference else ""
+    items = f"{record['items']['rows']:,} vectors of {record['items']['path']}"
+    if record["calibration"] is not None:
+        rates = {one["false_accept"]: one["threshold"] for one in record["calibration"]["rates"]}
+        code += (
+            f"thresholds = {rates}  # rate -> score; void once items have come or gone\n"
+            f"accepted = scores[:, 0] > thresholds[{max(rates)}]  # False: nothing here; of the queries without an "
+            "answer at most that rate is accepted\n"
+        )
+    about = f"The {items}, ranked by {result.name}{fitted}. {needs}"
+    return f"# Searching {name}\n\n{about}:\n\n```python\n{code}```\n\n{rows}.\n"

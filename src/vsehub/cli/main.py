@@ -16,12 +16,13 @@ COMMANDS = {
     "encode": "encode vectors with a checkpoint that was trained on vectors, for rerank and diagnose",
     "report": "compare runs in one table and one page",
     "search": "search a data set with a checkpoint: texts find images, an image finds captions",
-    "rerank": "rank your own embeddings with hubs corrected; optionally write an index that serves it",
-    "add": "add items to a database that rerank filled, and remove others",
-    "calibrate": "learn from known answers which scores mean that nothing is there",
+    "rerank": "rank your own embeddings with hubs corrected, and measure before and after",
+    "index": "make an index of a reranking: FAISS, Milvus, LanceDB, Qdrant or Postgres",
+    "calibrate": "learn from known answers which scores of a reranking mean that nothing is there",
+    "add": "add items to a collection that index filled, and remove others",
     "serve": "look at a collection in a browser: search, corrections side by side, hubs",
     "diagnose": "measure the hubness of your own embeddings under several criteria",
-    "export": "write a checkpoint as ONNX, or embeddings for Embedding Atlas",
+    "export": "write a checkpoint's encoders as ONNX",
     "wandb-dashboard": "build a view of a wandb project, comparing losses",
 }
 
@@ -45,6 +46,7 @@ examples:
   vsehub search checkpoint=RUN/checkpoints/best.safetensors "two dogs on a beach"
   vsehub diagnose queries=captions.npy items=images.npy truth=pairs.csv
   vsehub rerank queries=captions.npy items=images.npy criterion=csls out=reranked
+  vsehub index reranked engine=hnsw
   vsehub export checkpoint=RUN/checkpoints/best.safetensors format=onnx out=encoders
 """
 

@@ -67,6 +67,12 @@ def with_texts(arguments: Sequence[str], key: str) -> list[str]:
     return [*(one for one in arguments if one not in taken), *([f"{key}=[{texts}]"] if taken else [])]
 
 
+def with_result(arguments: Sequence[str]) -> list[str]:
+    """The arguments, with a bare text as `result=TEXT`."""
+    bare = bare_texts(arguments)
+    return [override("result", one) if one in bare else one for one in arguments]
+
+
 def explained(error: BaseException) -> str:
     """The message of an error from Hydra or OmegaConf on one line, without its advice."""
     lines = [line.strip() for line in (str(error) or str(error.__cause__ or "")).splitlines() if line.strip()]

@@ -95,13 +95,10 @@ def opened(cfg: DictConfig) -> "Contents":
         found = contents.of_collection(place, queries, images, asker(cfg, None))
         return with_asker(found)
     from vsehub.rerank.inputs import open_inputs
-    from vsehub.rerank.names import Annotations
 
-    given = {name: None if cfg[name] is None else str(cfg[name]) for name in (*FILES, "reference")}
-    vectors = {name: path for name in ("queries", "reference") if (path := given.pop(name)) is not None}
-    itself, items = "queries" not in vectors, str(cfg["items"])
-    annotations = Annotations(**given, item_images=images)
-    inputs = open_inputs({"queries": items, **vectors, "items": items}, annotations, cfg.normalize)
+    given = {name: str(cfg[name]) for name in (*FILES, "items", "reference") if cfg[name] is not None}
+    itself, shown = "queries" not in given, {} if images is None else {"item_images": images}
+    inputs = open_inputs({"queries": given["items"]} | given | shown, cfg.normalize)
     inputs.check()
     return with_asker(contents.of_files(inputs, itself, asker(cfg, cfg.normalize), cfg.normalize))
 

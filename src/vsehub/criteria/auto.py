@@ -31,8 +31,9 @@ class Auto(Criterion):
     """The criterion that suits the data: chosen where queries with known answers allow it, else CSLS with k = 10.
 
     among: names of the criteria to choose among; None: all `candidates`. Plain search is always among them. Without
-    a choice the criterion is `untuned`. Raises InputError for other names. The defaults are those of the study
-    experiments/pretrained.
+    a choice the criterion is `untuned`. indexable: whether to leave out those that no index can hold. share: of the
+    queries with known answers, by which it is chosen where there are no others. Raises InputError for other names. The
+    defaults are those of the study experiments/pretrained.
 
     >>> import numpy as np
     >>> queries, items = np.eye(3)[[0, 0, 1, 2]], np.eye(3)
@@ -40,13 +41,14 @@ class Auto(Criterion):
     [0, 0, 1, 2]
     """
 
-    def __init__(self, among: Sequence[str] | None = None):
-        known = tuple(candidates())
+    def __init__(self, among: Sequence[str] | None = None, indexable: bool = False, share: float = 0.5):
+        known = tuple(name for name, one in candidates().items() if isinstance(one, ItemBias) or not indexable)
+        require(0 < share < 1, f"share is {share!r}; expected a share between 0 and 1, e.g. 0.5")
         names = known if among is None else tuple(among)
         for name in names:
             one_of("among", name, known)
         require(bool(set(names) - {PLAIN}), "among names no criterion besides nns; expected at least one")
-        self.among = among
+        self.among, self.indexable, self.share = among, indexable, share
         self.names = (PLAIN, *(name for name in dict.fromkeys(names) if name != PLAIN))
 
     @property
@@ -69,10 +71,6 @@ class Auto(Criterion):
         """All criteria with all settings of their grids, plain search first; no k beyond `rows`, the references."""
         grids = [(name, own) for name in self.names for own in candidates()[name].grid() if own.get("k", 1) <= rows]
         return [(name, candidates()[name].with_parameters(**own)) for name, own in grids]
-
-    def indexable(self) -> "Auto":
-        """The same among those criteria that an index can hold. Raises InputError where `among` names none."""
-        return Auto([name for name in self.names if isinstance(candidates()[name], ItemBias)])
 
     @property
     def correction(self) -> Correction:

@@ -1,4 +1,4 @@
-"""Models and embeddings as files that other programs read."""
+"""Models as files that other programs read."""
 
 import lazy_loader
 

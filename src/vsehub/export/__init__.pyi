@@ -1,2 +1,1 @@
-from .embedding_atlas import EmbeddingAtlas as EmbeddingAtlas
 from .onnx import Onnx as Onnx

@@ -56,20 +56,8 @@ EVALUATION = Kind(
         "rounding": dict | None,
     },
 )
-EMBEDDINGS = Kind("a result of rerank or diagnose", 1, {"kind": str, "queries": dict, "items": dict, "rankings": list})
-CALIBRATION = Kind(
-    "a calibration",
-    1,
-    {
-        "criterion": str,
-        "parameters": dict,
-        "items": dict | None,
-        "reference": dict | None,
-        "normalize": bool | None,
-        "rates": list,
-        "null_scores": list,
-        "best_scores": list,
-    },
+EMBEDDINGS = Kind(
+    "a result of rerank or diagnose", 2, {"kind": str, "inputs": dict, "queries": dict, "items": dict, "rankings": list}
 )
 
 

@@ -33,26 +33,28 @@ def choice_text(choice: dict) -> list[tuple[str, str]]:
         told += f", of {tried} criteria and settings, by the mean reciprocal rank of {choice['queries']:,} queries"
         told += f" in {choice['folds']} folds, since the reference holds them" if choice["folds"] else ""
     facts = [("chosen", told)]
-    others = "" if choice["queries"] == 0 else "other "
     if gain := choice.get("gain"):
-        grouped = f" of {gain['groups']:,} items" if gain["groups"] < gain["queries"] else ""
-        gained = (
-            f"{gain['r1']:+.1f} points [{gain['low']:+.1f}, {gain['high']:+.1f}] over {gain['queries']:,} {others}"
-            f"queries{grouped}, p {gain['p']:.2g}"
-        )
-        facts.append(("gain in R@1", gained))
+        facts.append(("gain in R@1", gain_text(gain, "" if choice["queries"] == 0 else "other ")))
     return facts
 
 
-def calibration_text(calibration: dict, queries: int) -> str:
-    """How many of the queries are accepted, or that p values are given."""
-    by = f"by {calibration['queries']:,} calibration queries"
-    if calibration["accept"] is None:
-        return f"ranking.parquet has the p value of each query's first item, {by}"
+def gain_text(gain: dict, others: str = "") -> str:
+    """A gain in R@1 over plain search, with its 95 % interval. others: before the word "queries"."""
+    grouped = f" of {gain['groups']:,} items" if gain["groups"] < gain["queries"] else ""
     return (
-        f"{calibration['accepted']:,} of {queries:,} queries are accepted (p at most {calibration['accept']:g}, {by}); "
-        "the others are left out of ranking.parquet"
+        f"{gain['r1']:+.1f} points [{gain['low']:+.1f}, {gain['high']:+.1f}] over {gain['queries']:,} {others}"
+        f"queries{grouped}, p {gain['p']:.2g}"
     )
+
+
+def calibration_text(calibration: dict) -> str:
+    """The threshold of each rate of false accepts, and what it accepts of the queries whose answers are there."""
+    rates = [
+        f"above {one['threshold']:.4g} for {one['false_accept']:g} false accepts (of queries with answers "
+        f"{one['accepted']:.1%})"
+        for one in calibration["rates"]
+    ]
+    return f"first score {', '.join(rates)}; by {calibration['queries']:,} calibration queries"
 
 
 def rounding_text(name: str, rounding: dict) -> str:

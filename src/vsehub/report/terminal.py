@@ -1,10 +1,10 @@
-"""A comparison of rankings in the terminal: the table, and lines on truth, choice, verdict and index."""
+"""A comparison of rankings in the terminal: the table, and lines on truth, choice and verdict."""
 
 from typing import Any
 
 from vsehub.report.health import (
-    calibration_text,
     choice_text,
+    gain_text,
     queries_left_out,
     rounding_text,
     verdict_text,
@@ -17,7 +17,7 @@ TRUTH = {"r1": "R@1", "r5": "R@5", "r10": "R@10", "map_r": "mAP@R", "r_precision
 def table(record: dict[str, Any]) -> str:
     """The rankings for the terminal: recalls if the truth is known, hubness, and changes to the plain ranking."""
     k, queries, items, seconds = record["ks"][-1], record["queries"], record["items"], record["seconds"]
-    scores, truth, choice, index = (record[name] for name in ("scores", "truth", "choice", "index"))
+    scores, truth, choice = (record[name] for name in ("scores", "truth", "choice"))
     sides = f"{items['dim']} dimensions" if scores is None else f"scores of {scores['path']}"
     lines = [f"{queries['rows']:,} queries, {items['rows']:,} items, {sides}; {_reference(record)}"]
     if truth is not None:
@@ -32,19 +32,15 @@ def table(record: dict[str, Any]) -> str:
             f"1st moved: queries whose first item is another than under {plain}; top {record['k']} kept: share of the "
             f"list under {plain} that stays in the list, in any order"
         )
+    if choice is None and truth is not None:
+        for ranking in record["rankings"][1:]:
+            lines.append(f"gain of {ranking['criterion']} in R@1: {gain_text(ranking['gain'])}")
     for ranking in record["rankings"]:
         if "rounding" in ranking:
             lines.append(f"precision: {rounding_text(ranking['criterion'], ranking['rounding'])}")
     lines.append(f"verdict: {verdict_text(record['verdict'])}")
-    if index is not None:
-        recall, times = index["recall"], index["milliseconds"]
-        lines.append(
-            f"index ({index['kind']}): it finds {recall['corrected']:.1%} of the {recall['k']} best, "
-            f"{recall['plain']:.1%} of the plain ranking's; {times['corrected']:.3g} ms a query, plain "
-            f"{times['plain']:.3g}"
-        )
-    if record.get("calibration") is not None:
-        lines.append(f"calibration: {calibration_text(record['calibration'], queries['rows'])}")
+    if record["kind"] == "rerank" and record["verdict_corrected"] is not None:
+        lines.append(f"verdict on the corrected ranking: {verdict_text(record['verdict_corrected'])}")
     spent = ", ".join(f"{name.replace('_', ' ')} {value:.1f}" for name, value in seconds.items())
     fair = k * queries["rows"] / items["rows"]
     return "\n".join([*lines, f"a fair share is {fair:.3g} queries per item; seconds: {spent}"])

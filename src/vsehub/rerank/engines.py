@@ -1,9 +1,8 @@
 """What computes item terms and lists: this process (`Local`) or tasks of a Ray cluster (`ray.Sharded`)."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import torch
 
@@ -19,8 +18,11 @@ from vsehub.rerank.sides import Sides
 class Engine(Protocol):
     """What computes a comparison.
 
-    device: where it computes. rounded: whether lists are those of vectors rounded to bfloat16.
+    device: where it computes. rounded: whether lists are those of vectors rounded to bfloat16. told: its part of a
+    record.
     """
+
+    told: dict[str, Any]
 
     @property
     def device(self) -> torch.device | None: ...
@@ -55,6 +57,7 @@ class Local:
 
     device: torch.device | None = None
     rounded: bool = False
+    told: ClassVar[dict[str, Any]] = {"name": "local"}
 
     @classmethod
     def of(cls, device: torch.device, precision: str, criteria: Mapping[str, Criterion], given: bool) -> Self:
@@ -63,11 +66,6 @@ class Local:
         Raises InputError for bf16 where scores cannot be rounded.
         """
         return cls(device, uses_bf16(precision, device.type, float32_only(criteria, given)))
-
-    @contextmanager
-    def started(self) -> Iterator[tuple[Self, dict[str, Any]]]:
-        """The engine, and its part of a record."""
-        yield self, {"name": "local"}
 
     def require(self, criteria: Mapping[str, Criterion], sides: Sides) -> None:
         """Raise InputError if a criterion does not allow rounded scores."""

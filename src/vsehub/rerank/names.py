@@ -1,9 +1,10 @@
 """Ids, labels and images of queries and items, and the true pairs of both."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from vsehub.checks import existing, fail, require
 from vsehub.data.truth import read_ids, read_labels, read_truth
@@ -99,36 +100,19 @@ def read_images(path: str | Path, name: str = "images") -> Path | list[str]:
     return [str(path.parent / line) for line in lines]
 
 
-@dataclass(frozen=True)
-class Annotations:
-    """Files of ids, labels and images, one for each row, and of the true pairs.
+def read_names(
+    side: str, rows: int, given: Mapping[str, Any], ids: list[str] | None = None, labels: list[str] | None = None
+) -> Names:
+    """The names of a side's rows. given: setting -> file, such as "item_ids"; what it lacks is as in `ids`, `labels`.
 
-    None where there is no file. images: also a folder. Each method raises InputError for a file that cannot be read.
+    side: "queries" or "items". Raises InputError for a file that cannot be read.
     """
-
-    truth: str | None = None
-    query_ids: str | None = None
-    item_ids: str | None = None
-    query_labels: str | None = None
-    item_labels: str | None = None
-    item_images: str | None = None
-
-    def query_names(self, rows: int, ids: list[str] | None = None, labels: list[str] | None = None) -> Names:
-        """The names of the queries. ids, labels: from the file of vectors; the annotation files replace them."""
-        ids = ids if self.query_ids is None else read_ids(self.query_ids, "query_ids")
-        labels = labels if self.query_labels is None else read_labels(self.query_labels, "query_labels")
-        return Names("queries", rows, ids, labels)
-
-    def item_names(self, rows: int, ids: list[str] | None = None, labels: list[str] | None = None) -> Names:
-        """The names of the items, with their images; see `query_names`."""
-        ids = ids if self.item_ids is None else read_ids(self.item_ids, "item_ids")
-        labels = labels if self.item_labels is None else read_labels(self.item_labels, "item_labels")
-        images = None if self.item_images is None else read_images(self.item_images, "item_images")
-        return Names("items", rows, ids, labels, images)
-
-    def positives(self, queries: Names, items: Names) -> Positives | None:
-        """The true pairs; None without a table."""
-        return None if self.truth is None else read_positives(self.truth, queries, items)
+    one = {"queries": "query", "items": "item"}[side]
+    files = {what: given.get(f"{one}_{what}") for what in ("ids", "labels", "images")}
+    ids = ids if files["ids"] is None else read_ids(files["ids"], f"{one}_ids")
+    labels = labels if files["labels"] is None else read_labels(files["labels"], f"{one}_labels")
+    images = None if files["images"] is None else read_images(files["images"], f"{one}_images")
+    return Names(side, rows, ids, labels, images)
 
 
 def read_positives(path: str, queries: Names, items: Names) -> Positives:

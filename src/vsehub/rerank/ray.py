@@ -12,7 +12,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from tempfile import TemporaryDirectory
 from types import ModuleType
@@ -213,6 +213,7 @@ class Sharded:
 
     tasks: Any
     shard_rows: int | None = None
+    told: dict[str, Any] = field(default_factory=dict)
     rounded: ClassVar[bool] = False
 
     @property
@@ -317,47 +318,31 @@ def require_sharded(criteria: Mapping[str, Criterion], reference_items: bool) ->
         )
 
 
-@dataclass(frozen=True)
-class Cluster:
-    """A Ray cluster, and the resources of a task.
+@contextmanager
+def cluster(
+    address: str | None = None, num_cpus: float = 1.0, num_gpus: float = 0.0, shard_rows: int | None = None
+) -> Iterator[Sharded]:
+    """The engine, while this process is connected to a Ray cluster.
 
     address: HOST:PORT of the cluster's head, or "auto" for a cluster that runs on this machine; None: a cluster is
     started, and stopped at the end. num_cpus, num_gpus: of one task; fractions are allowed. shard_rows: items of a
-    shard at most. Raises InputError if Ray is not installed and if nothing answers at the address.
+    shard at most. Raises InputError if Ray is not installed, nothing answers at the address or no worker can start.
     """
-
-    address: str | None = None
-    num_cpus: float = 1.0
-    num_gpus: float = 0.0
-    shard_rows: int | None = None
-
-    def __post_init__(self) -> None:
-        positive("num_cpus", self.num_cpus)
-        if self.shard_rows is not None:
-            whole("shard_rows", self.shard_rows)
-        require_packages("engine=ray", "ray", "ray")
-        if self.address not in (None, "auto"):  # Ray itself would keep trying for minutes
-            host, _, port = str(self.address).rpartition(":")
-            try:
-                socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
-            except (OSError, OverflowError, ValueError) as error:
-                raise InputError(f"ray_address: nothing answers at {self.address} ({error}); give HOST:PORT") from error
-
-    def require(self, criteria: Mapping[str, Criterion], sides: Sides) -> None:
-        """Raise InputError for a criterion that needs all items at once."""
-        require_sharded(criteria, sides.reference_items is not None)
-
-    @contextmanager
-    def started(self) -> Iterator[tuple[Sharded, dict[str, Any]]]:
-        """The engine, while this process is connected to the cluster, and its part of a record.
-
-        Raises InputError if no worker can start.
-        """
-        with _joined(self.address) as ray:
-            tasks = Tasks(ray, self.num_cpus, self.num_gpus)
-            tasks.check()
-            told = {"name": "ray", "version": ray.__version__, "address": self.address}
-            yield Sharded(tasks, self.shard_rows), told | {"num_cpus": self.num_cpus, "num_gpus": self.num_gpus}
+    positive("num_cpus", num_cpus)
+    if shard_rows is not None:
+        whole("shard_rows", shard_rows)
+    require_packages("engine=ray", "ray", "ray")
+    if address not in (None, "auto"):  # Ray itself would keep trying for minutes
+        host, _, port = str(address).rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+        except (OSError, OverflowError, ValueError) as error:
+            raise InputError(f"ray_address: nothing answers at {address} ({error}); give HOST:PORT") from error
+    with _joined(address) as ray:
+        tasks = Tasks(ray, num_cpus, num_gpus)
+        tasks.check()
+        told = {"name": "ray", "version": ray.__version__, "address": address}
+        yield Sharded(tasks, shard_rows, told | {"num_cpus": num_cpus, "num_gpus": num_gpus})
 
 
 def _versions(device: str) -> dict[str, str]:

@@ -13,12 +13,12 @@ from vsehub.criteria.base import Criterion
 from vsehub.data.vectors.embeddings import Norms, VectorFile
 from vsehub.neighbors.given import UnitVectors
 from vsehub.neighbors.vectors import VectorSource, drawn, row_digests
+from vsehub.rerank.gains import gained
 from vsehub.rerank.inputs import CheckedInputs, Inputs
 from vsehub.rerank.measure import Measured, Ranked
 from vsehub.rerank.names import Names
 from vsehub.rerank.scores import Range
-from vsehub.rerank.tally import reached
-from vsehub.rerank.verdict import verdict
+from vsehub.rerank.verdict import hub_level, verdict
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,6 @@ def record(
     inputs: Inputs, checked: CheckedInputs, measured: Measured, criteria: Mapping[str, Any], k: int, seed: int = 0
 ) -> dict[str, Any]:
     """The record of the inputs and of all measurements; see `figures`."""
-    inductive = inputs.sides.reference is not None
     sides = {name: _side(vectors, checked.norms[name]) for name, vectors in inputs.files.items()}
     return {
         "scores": sides.get("scores"),
@@ -40,9 +39,12 @@ def record(
         "items": sides.get("items", {"rows": len(inputs.sides.items)}),
         "reference": _reference(inputs, sides, checked, criteria),
         "reference_items": _reference_items(inputs, sides, criteria),
+        "inputs": dict(inputs.given),
         "k": k,
         "truth": _truth(inputs),
-        **values(measured, criteria, inductive, inputs.query_names, inputs.item_names, seed),
+        **values(measured, criteria, inputs, seed),
+        "index": None,
+        "calibration": None,
     }
 
 
@@ -91,21 +93,25 @@ def _truth(inputs: Inputs) -> dict[str, Any] | None:
         return None
     measured = int((truth.counts > 0).sum())
     return {
-        "path": inputs.truth_path,
+        "path": inputs.given.get("truth"),
         "pairs": len(truth.query),
         "measured_queries": measured,
         "queries_without": truth.queries - measured,
     }
 
 
-def health(inputs: Inputs, plain: Ranked) -> dict[str, Any]:
-    """The verdict on the plain ranking, see `rerank.verdict`. Logs a warning if items are copies of others."""
+def health(inputs: Inputs, measured: Measured) -> dict[str, Any]:
+    """The verdicts on the plain and on the last ranking, see `rerank.verdict`.
+
+    Logs a warning if items are copies of others.
+    """
     given = isinstance(inputs.sides.items, UnitVectors)  # given scores do not tell which items are copies
     rows, dim = inputs.sides.items.shape
     if not given and rows <= MOST_COMPARED and 4 * rows * dim <= MOST_HASHED:
         _tell_copies(inputs.sides.items)
-    k = reached(len(inputs.sides.items))[-1]
-    return verdict(plain.hubness, k, len(inputs.sides.queries), len(inputs.sides.items))
+    k, queries = measured.ks[-1], len(inputs.sides.queries)
+    verdicts = [verdict(one.hubness, k, queries, rows) for one in measured.rankings]
+    return {"verdict": verdicts[0], "verdict_corrected": verdicts[-1] if len(verdicts) > 1 else None}
 
 
 def _tell_copies(items: VectorSource) -> None:
@@ -120,16 +126,14 @@ def _tell_copies(items: VectorSource) -> None:
         )
 
 
-def values(
-    measured: Measured, criteria: Mapping[str, Criterion], inductive: bool, queries: Names, items: Names, seed: int = 0
-) -> dict[str, Any]:
+def values(measured: Measured, criteria: Mapping[str, Criterion], inputs: Inputs, seed: int = 0) -> dict[str, Any]:
     """The measured part of the record: "ks", "rankings", "hubs" and "antihubs".
 
     "hubs" are the EXAMPLES items with the largest N_k in the plain ranking, for the largest k of ks; among equal ones
     the lower row comes first. "antihubs" has the number of items with N_k = 0 under each ranking, and EXAMPLES of those
     of the plain ranking, drawn by `seed`.
     """
-    plain = measured.rankings[0].occurrences
+    plain, queries, items = measured.rankings[0].occurrences, inputs.query_names, inputs.item_names
     shown = {
         "hubs": _entries(measured, plain.largest(EXAMPLES), queries, items),
         "antihubs": _entries(measured, plain.absent_items(drawn(plain.absent, EXAMPLES, seed)), queries, items),
@@ -140,7 +144,7 @@ def values(
         log.warning("of the %d images of the page none is in %s: it has no pictures", len(entries), where)
     return {
         "ks": list(measured.ks),
-        "rankings": [_ranking(ranking, criteria.get(ranking.name), inductive) for ranking in measured.rankings],
+        "rankings": [_ranking(one, criteria.get(one.name), measured, inputs) for one in measured.rankings],
         "hubs": shown["hubs"],
         "antihubs": {
             "count": [ranking.occurrences.absent for ranking in measured.rankings],
@@ -149,16 +153,27 @@ def values(
     }
 
 
-def _ranking(ranking: Ranked, criterion: Criterion | None, inductive: bool) -> dict[str, Any]:
-    """The measurements of a ranking; criterion: None for the plain one."""
+def _ranking(ranking: Ranked, criterion: Criterion | None, measured: Measured, inputs: Inputs) -> dict[str, Any]:
+    """The measurements of a ranking; criterion: None for the plain one.
+
+    "gain": in R@1 over the plain ranking, None without truth. "hubs_made": the EXAMPLES largest hubs that are none in
+    the plain ranking.
+    """
+    plain, positives = measured.rankings[0], inputs.sides.positives
+    level = hub_level(measured.ks[-1], len(inputs.sides.queries), len(inputs.sides.items))
+    counts = {item: ranking.occurrences[item] for item in ranking.occurrences.largest(EXAMPLES).tolist()}
+    made = [item for item, count in counts.items() if count >= level > plain.occurrences[item]]
+    told = [inputs.item_names.of(item) | {"before": plain.occurrences[item], "after": counts[item]} for item in made]
     return {
         "criterion": ranking.name,
         "parameters": {} if criterion is None else criterion.parameters(),
-        "reference": reference_kind(criterion, inductive),
+        "reference": reference_kind(criterion, inputs.sides.inductive),
         "hubness": ranking.hubness,
         "histograms": ranking.histograms,
         "truth": ranking.truth,
         "changed": ranking.changed,
+        "gain": None if positives is None else gained(plain.positions, ranking.positions, positives),
+        "hubs_made": [{"item": item} | one for item, one in zip(made, told, strict=True)],
         **({} if ranking.rounding is None else {"rounding": ranking.rounding}),
     }
 

@@ -13,9 +13,7 @@ too, the mean of its k nearest scores; this is left out, since it costs a second
 better (experiments/no_match).
 """
 
-import json
 import logging
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -23,17 +21,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vsehub.checks import InputError, existing, require
+from vsehub.checks import require
 from vsehub.criteria.base import Correction, Terms, finite
 from vsehub.data.truth import connected
-from vsehub.data.vectors.embeddings import VectorFile
-from vsehub.io.records import CALIBRATION, read_record
 from vsehub.metrics.positives import Positives
 from vsehub.neighbors.vectors import VectorSource, as_vectors, row_digests
 
 log = logging.getLogger(__name__)
-
-_AGAIN = "Give the calibration.json that `vsehub calibrate` wrote"
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,53 +130,3 @@ class Calibration:
         count = int((self.best_scores > threshold).sum())
         interval = [float(end) for end in stats.binomtest(count, len(self)).proportion_ci(0.95, method="exact")]
         return {"false_accept": rate, "threshold": threshold, "accepted": count / len(self), "interval": interval}
-
-    def thresholds(self, rates: Sequence[float]) -> dict[str, Any]:
-        """The thresholds of some rates in plain values, as records and collections hold them."""
-        return {"queries": len(self), "thresholds": {repr(rate): self.threshold(rate) for rate in rates}}
-
-    def applied(self, p_values: Tensor, rates: Sequence[float], accept: float | None) -> dict[str, Any]:
-        """The record of a ranking whose queries have these p values. accept: the rate at which they are accepted."""
-        own = {"accept": accept, "threshold": None, "accepted": None}
-        if accept is not None:
-            own |= {"threshold": self.threshold(accept), "accepted": int((p_values <= accept).sum())}
-        return own | self.thresholds(sorted({*rates, *(() if accept is None else (accept,))}))
-
-    def record(self, rates: Sequence[float]) -> dict[str, Any]:
-        """The part of a record that holds the calibration, with the threshold of each rate."""
-        scores = {name: getattr(self, name).tolist() for name in ("null_scores", "best_scores")}
-        return {"calibration_queries": len(self), "rates": [self.accepted(rate) for rate in rates], **scores}
-
-
-def read_calibration(path: str) -> tuple[Calibration, dict[str, Any]]:
-    """The calibration in the file of `vsehub calibrate`, and its record, whose rates are numbers.
-
-    Raises InputError if the file is absent, damaged or of something else.
-    """
-    record = read_record(existing("calibration", path, _AGAIN), CALIBRATION, _AGAIN)
-    try:
-        scores = (torch.tensor(record[name], dtype=torch.float64) for name in ("null_scores", "best_scores"))
-        record["rates"] = [one["false_accept"] for one in record["rates"]]
-        return Calibration(*scores), record
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"calibration: {path}: {error}. {_AGAIN}") from error
-
-
-def require_same_ranking(
-    record: Mapping[str, Any],
-    criterion: str,
-    parameters: Mapping[str, Any],
-    files: Mapping[str, VectorFile],
-    normalize: bool | None,
-) -> None:
-    """Raise InputError unless these items are ranked by what was calibrated.
-
-    criterion, parameters: its name and settings. files: "items" and, where the criterion takes one, "reference".
-    """
-    here = {"criterion": criterion, "parameters": json.loads(json.dumps(dict(parameters))), "normalize": normalize}
-    there = {name: record[name] for name in here}
-    for side in ("items", "reference"):
-        here[side] = files[side].fingerprint(whole=True) if side in files else None
-        there[side] = (record[side] or {}).get("fingerprint")
-    other = [f"{name} ({there[name]!r} there, {here[name]!r} here)" for name in here if here[name] != there[name]]
-    require(not other, f"calibration holds for another ranking: {', '.join(other)}. Calibrate again")

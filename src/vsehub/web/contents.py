@@ -151,7 +151,7 @@ def of_split(model: DataModel, split: str, reference: str, images: str | None) -
     fitted_on = "the captions themselves" if seen is None else f"{len(seen):,} captions of the {reference} split"
     return Contents(
         title,
-        Inputs(sides, Names("queries", len(captions), labels=texts), item_names, {}, None),
+        Inputs(sides, Names("queries", len(captions), labels=texts), item_names),
         _pixels(loaded) if files is None else _files(item_names),
         [("criteria are fitted on", f"{fitted_on} ({'transductive' if seen is None else 'inductive'})")],
         asker,
@@ -213,7 +213,7 @@ def of_collection(place: Place, queries: Any | None, images: str | None, asker: 
 
     return Contents(
         f"{place.name}: {len(ids):,} items of {metadata.dim:,} dimensions",
-        Inputs(Sides.of(asked, vectors), names if itself else Names("queries", len(asked)), names, {}, None),
+        Inputs(Sides.of(asked, vectors), names if itself else Names("queries", len(asked)), names),
         _files(names),
         [("filled under", f"{metadata.criterion}{f' ({text})' if text else ''}, reference: {metadata.reference}")],
         asker,

@@ -56,7 +56,7 @@ def evidence(record: dict) -> list[tuple[str, str]]:
     if choice := record.get("choice"):
         facts += choice_text(choice)
     if calibration := record.get("calibration"):
-        facts.append(("calibration", calibration_text(calibration, record["queries"]["rows"])))
+        facts.append(("calibration", calibration_text(calibration)))
     rounded = [one for one in record["rankings"] if "rounding" in one]
     facts += [("precision", rounding_text(one["criterion"], one["rounding"])) for one in rounded]
     if verdict := record.get("verdict"):

@@ -1,0 +1,78 @@
+"""The folder that `vsehub rerank` writes, read again by the commands that go on from it."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import torch
+from torch import Tensor
+
+from vsehub.checks import existing, require
+from vsehub.criteria.base import ItemBias
+from vsehub.io.files import write_json
+from vsehub.io.outputs import Output
+from vsehub.io.records import EMBEDDINGS, read_record
+from vsehub.rerank.inputs import Inputs, open_inputs
+from vsehub.serving.estimator import named_criterion
+
+RESULT, PAGE, RANKING, BIASES = "result.json", "index.html", "ranking.parquet", "biases.parquet"
+KIND = "a reranking"
+
+
+class Result:
+    """A result of `vsehub rerank`, of a criterion that ranks by a·s - b(item). folder: where it lies.
+
+    record: its result.json. criterion: the last ranking's. inputs: the files that it was made from, opened again. bias:
+    b (M,), float64. Raises InputError for another criterion, and if a file is absent or not the one that was ranked.
+    """
+
+    def __init__(self, folder: str):
+        self.folder = Path(folder)
+        hint = "Give the folder that vsehub rerank wrote"
+        self.record = read_record(existing("result", self.folder / RESULT, hint), EMBEDDINGS, hint)
+        ranking = self.record["rankings"][-1]
+        self.name = str(ranking["criterion"])
+        require(self.record["scores"] is None, f"result: {folder} ranks given scores; give one that ranks vectors")
+        biases = self.folder / BIASES
+        require(
+            biases.exists(),
+            f"result: {folder} has no {BIASES}: {self.name} does not rank by the score minus a term of the item. Give "
+            "a result of another criterion, e.g. csls; criterion=auto criterion.indexable=true chooses among those",
+        )
+        criterion = named_criterion(self.name, ranking["parameters"])
+        assert isinstance(criterion, ItemBias)
+        self.criterion = criterion
+        given = {
+            name: one for name, one in self.record["inputs"].items() if isinstance(one, str) and name != "tune_queries"
+        }
+        self.inputs: Inputs = open_inputs(given, self.record["inputs"]["normalize"])
+        others = [
+            f"{file} ({self.record[side]['fingerprint']} there, {file.fingerprint()} here)"
+            for side, file in self.inputs.files.items()
+            if file.fingerprint() != self.record[side]["fingerprint"]
+        ]
+        require(not others, f"result: not the vectors that were ranked: {', '.join(others)}. Give vsehub rerank again")
+        self.bias: Tensor = torch.from_numpy(pq.read_table(biases)["bias"].to_numpy().copy())
+
+    @contextmanager
+    def extended(self, names: Iterable[str], overwrite: bool) -> Iterator[None]:
+        """Write files of these names into the folder, then the record and its page, within the block.
+
+        Raises InputError if one is there, unless it may be replaced.
+        """
+        from vsehub.report.pages.embeddings import write_embeddings_report
+
+        out = Output(self.folder, KIND, (), overwrite=True)
+        out.refuse_foreign(names)
+        there = [name for name in names if (self.folder / name).exists()]
+        require(
+            overwrite or not there,
+            f"result: {self.folder} holds {', '.join(there)} already; give overwrite=true to replace it",
+        )
+        with out.held():
+            yield
+            write_embeddings_report(self.record, self.folder)
+            write_json(self.folder / RESULT, self.record)
+            out.earlier = [*{*out.earlier, *names}]
+            out.finish()

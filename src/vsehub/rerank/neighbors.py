@@ -1,0 +1,82 @@
+"""The items of a diagnosis as a table that Embedding Atlas opens: vectors, names, hubness and nearest items."""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from vsehub.data.vectors.embeddings import VectorFile
+from vsehub.io.files import atomic
+from vsehub.metrics.positives import Positives
+from vsehub.neighbors.tiles import nearest_blocks
+from vsehub.rerank.compare import Comparison
+from vsehub.rerank.verdict import hub_level
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger(__name__)
+
+MOST_ITEMS = 20_000  # all pairs of which are compared
+
+
+def write_neighbors(path: Path, found: Comparison) -> bool:
+    """Write the items of a comparison, a row each; False for given scores and for more than `MOST_ITEMS` items.
+
+    Columns: `id`, `label` where there are labels, `n_k`, `hub` (whether N_k reaches `hub_level`) and, with truth,
+    `displaced` (in how many lists the item is wrong and above every right answer) of the plain lists, the same with the
+    name of each criterion at the end, `vector`, and `neighbors`: the k other items with the largest cosine, by their
+    rows, and their distances, 1 minus the cosine.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    vectors, names = found.inputs.files.get("items"), found.inputs.item_names
+    if vectors is None or len(vectors) > MOST_ITEMS:
+        log.info("%s is written for at most %d items, of vectors", path.name, MOST_ITEMS)
+        return False
+    columns: dict[str, Any] = {"id": range(len(vectors)) if names.ids is None else names.ids}
+    columns |= {} if names.labels is None else {"label": names.labels}
+    for number, ranking in enumerate(found.measured.rankings):
+        ending = f"_{ranking.name}" if number else ""
+        told = hubness(ranking.positions, len(vectors), found.inputs.sides.positives)
+        columns |= {f"{name}{ending}": one.numpy() for name, one in told.items()}
+    near = [torch.cat(parts) for parts in zip(*neighbors(vectors, found.record["k"]), strict=True)]
+    lists = pa.StructArray.from_arrays([_lists(one) for one in near], ["ids", "distances"])
+    table = pa.table({**columns, "vector": _lists(vectors.rows(0, len(vectors)).cpu()), "neighbors": lists})
+    with atomic(path) as handle:
+        pq.write_table(table, handle, compression="zstd")
+    return True
+
+
+def hubness(positions: Tensor, items: int, truth: Positives | None) -> dict[str, Tensor]:
+    """The measured columns, each (M,), of lists (Q, k), best first, of M items."""
+    counts = positions.flatten().bincount(minlength=items)
+    found = {"n_k": counts, "hub": counts >= hub_level(positions.shape[1], len(positions), items)}
+    if truth is None:
+        return found
+    ahead = (truth.hits(positions).cumsum(dim=1) == 0) & (truth.counts > 0)[:, None]
+    return found | {"displaced": positions[ahead].bincount(minlength=items)}
+
+
+def neighbors(vectors: VectorFile, k: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Positions and distances (b, n) of the n other items nearest by cosine, in blocks; n is at most k."""
+    rows, count = replace(vectors, normalize=True), min(k, len(vectors) - 1)
+    for first, [(cosines, positions)] in nearest_blocks(rows, rows, count + 1):
+        own = positions == torch.arange(first, first + len(positions))[:, None]
+        own[:, -1] |= ~own.any(dim=1)  # an item with many copies may not be in its own list
+        shape = len(positions), count
+        yield positions[~own].reshape(shape), (1 - cosines[~own]).clamp(min=0).reshape(shape).float()
+
+
+def _lists(rows: Tensor) -> "pa.Array":
+    """The rows (n, d) of a matrix as a column of lists."""
+    import pyarrow as pa
+
+    count, width = rows.shape
+    offsets = pa.array(range(0, count * width + 1, width) if width else [0] * (count + 1), pa.int32())
+    return pa.ListArray.from_arrays(offsets, pa.array(rows.flatten().numpy()))
