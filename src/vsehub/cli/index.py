@@ -10,6 +10,7 @@ from omegaconf import DictConfig
 from vsehub.checks import boolean, existing, one_of, require
 from vsehub.cli import app
 from vsehub.cli.overrides import with_result
+from vsehub.data.vectors.paths import require_vectors, split_path
 from vsehub.io.files import write_text
 
 if TYPE_CHECKING:
@@ -41,12 +42,15 @@ def index(cfg: DictConfig) -> None:
     if cfg.engine in ENGINES:
         uri = None if cfg.uri is None else str(cfg.uri)
         place = placed(cfg.engine, uri, str(cfg.collection), Path(str(cfg.result)))
+    changes = {name: str(cfg[name]) for name in ("queries", "items", "reference") if cfg[name] is not None}
+    for name, path in changes.items():
+        require_vectors(name, split_path(path)[0])
     if cfg.item_columns is not None:
         existing("item_columns", Path(str(cfg.item_columns)), "Give a table with the column id and those to store")
 
     from vsehub.cli.result import Result
 
-    began, result = time.perf_counter(), Result(str(cfg.result))
+    began, result = time.perf_counter(), Result(str(cfg.result), changes)
     files = [USAGE] if place else [INDEX, USAGE]
     with result.extended(files, cfg.overwrite):
         if place is None:

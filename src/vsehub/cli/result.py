@@ -1,6 +1,6 @@
 """The folder that `vsehub rerank` writes, read again by the commands that go on from it."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import existing, require
+from vsehub.cli.embeddings import TUNING
 from vsehub.criteria.base import ItemBias
 from vsehub.io.files import write_json
 from vsehub.io.outputs import Output
@@ -24,10 +25,12 @@ class Result:
     """A result of `vsehub rerank`, of a criterion that ranks by a·s - b(item). folder: where it lies.
 
     record: its result.json. criterion: the last ranking's. inputs: the files that it was made from, opened again. bias:
-    b (M,), float64. Raises InputError for another criterion, and if a file is absent or not the one that was ranked.
+    b (M,), float64. changes: setting -> file, of files that lie elsewhere now or whose address was not recorded, since
+    it holds a secret. new_queries: whether the changes are other queries, with all that belongs to them. Raises
+    InputError for another criterion, and if a file is absent or not the one that was ranked.
     """
 
-    def __init__(self, folder: str):
+    def __init__(self, folder: str, changes: Mapping[str, str | None], new_queries: bool = False):
         self.folder = Path(folder)
         hint = "Give the folder that vsehub rerank wrote"
         self.record = read_record(existing("result", self.folder / RESULT, hint), EMBEDDINGS, hint)
@@ -43,14 +46,14 @@ class Result:
         criterion = named_criterion(self.name, ranking["parameters"])
         assert isinstance(criterion, ItemBias)
         self.criterion = criterion
-        given = {
-            name: one for name, one in self.record["inputs"].items() if isinstance(one, str) and name != "tune_queries"
-        }
-        self.inputs: Inputs = open_inputs(given, self.record["inputs"]["normalize"])
+        inputs = self.record["inputs"]
+        given = inputs | {name: one for name, one in changes.items() if one is not None or new_queries}
+        files = {name: one for name, one in given.items() if isinstance(one, str) and name not in TUNING}
+        self.inputs: Inputs = open_inputs(files, inputs["normalize"])
         others = [
-            f"{file} ({self.record[side]['fingerprint']} there, {file.fingerprint()} here)"
+            f"{file} "
             for side, file in self.inputs.files.items()
-            if file.fingerprint() != self.record[side]["fingerprint"]
+            if not (side == "queries" and new_queries) and file.fingerprint() != (self.record[side] or {}).get("fingerprint")
         ]
         require(not others, f"result: not the vectors that were ranked: {', '.join(others)}. Give vsehub rerank again")
         self.bias: Tensor = torch.from_numpy(pq.read_table(biases)["bias"].to_numpy().copy())

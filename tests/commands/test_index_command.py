@@ -1,0 +1,204 @@
+"""`vsehub index` and `vsehub calibrate`: what goes on from a result of rerank, and the notes that they write."""
+
+import json
+import re
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+from own_vectors import DIM, ITEMS, write_vectors
+from rankings import read_ranking
+
+from vsehub import CorrectedSearch, extras
+from vsehub.serving import load_index
+
+ALL = ("queries=q.npy", "items=m.npy", "truth=rows.csv")
+NAMED = ("queries=q.npy", "items=m.npy", "truth=pairs.csv", "item_ids=ids.txt", "item_labels=captions.txt")
+RATE = 0.1
+
+
+@pytest.fixture
+def files(tmp_path, undrawn):
+    return write_vectors(tmp_path)
+
+
+@pytest.fixture
+def indexed(files, run_here):
+    """A function that ranks, then makes an index; its record and what the command printed."""
+
+    def run(ranked, *settings, out="there"):
+        run_here("rerank", *ranked, f"out={out}")
+        said = run_here("index", out, *settings)
+        return json.loads((files / out / "result.json").read_text())["index"], said
+
+    return run
+
+
+def note(folder):
+    return (folder / "USAGE.md").read_text().split("```")[1].removeprefix("python\n")
+
+
+def ran(folder, change=lambda code: code):
+    """What the lines of a note leave in their variables."""
+    found = {}
+    exec(change(note(folder)), found)
+    for name in ("client", "base"):
+        if hasattr(found.get(name), "close"):
+            found[name].close()
+    if find_spec("milvus_lite") is not None:
+        from milvus_lite.server_manager import server_manager_instance
+
+        server_manager_instance.release_all()
+    return found
+
+
+@pytest.mark.skipif(find_spec("faiss") is None, reason="FAISS is not installed")
+@pytest.mark.parametrize(
+    ("kind", "criterion"), [("flat", "sinkhorn"), ("flat", "dual_is"), ("ivf", "csls"), ("hnsw", "nns")]
+)
+def test_an_index_that_gives_the_ranking(files, run_here, indexed, kind, criterion):
+    told, said = indexed((*ALL, f"criterion={criterion}", "k=5"), f"engine={kind}")
+    assert told["bytes"] == (files / "there" / "index.faiss").stat().st_size
+    assert f"index ({kind}): it finds" in said
+    assert all(one > 0 for one in told["milliseconds"].values())
+    positions, scores = read_ranking(files / "there" / "ranking.parquet")
+    values, found = load_index(files / "there" / "index.faiss").search(np.load(files / "q.npy"), 5)
+    same = (found == positions.numpy()).mean()
+    recall = [told["recall"][one] for one in ("plain", "corrected")]
+    if kind == "flat":
+        assert min(recall) > 0.999  # another item of equal score is a miss
+        assert same == 1.0
+        np.testing.assert_allclose(values, scores, rtol=1e-4)
+    assert min(*recall, same) > 0.95
+    assert "index.faiss" in (files / "there" / "index.html").read_text()
+    before = (files / "there" / "index.faiss").read_bytes()
+    assert "give overwrite=true" in run_here("index", "there", f"engine={kind}", status=2)
+    run_here("index", "there", f"engine={kind}", "overwrite=true")
+    assert (files / "there" / "index.faiss").read_bytes() == before
+    run_here("rerank", *ALL, "criterion=nns", "out=there", "overwrite=true")
+    assert not (files / "there" / "index.faiss").exists(), "an index of before"
+
+
+@pytest.mark.parametrize("normalize", ["true", "false", "null"])
+@pytest.mark.parametrize("kind", ["flat", "ivfpq", "milvus", "lancedb"])
+def test_the_lines_of_a_note_from_where_a_person_stands(kind, normalize, tmp_path, indexed, monkeypatch):
+    """On the vectors as they were given, in the working folder and in that of the result; nothing else appears."""
+    pytest.importorskip({"milvus": "milvus_lite", "lancedb": "lancedb"}.get(kind, "faiss"))
+    generator = np.random.default_rng(1)
+    items, queries = (generator.normal(size=(rows, DIM)).astype("float32") for rows in (300, 50))
+    if normalize == "null":
+        items, queries = (side / np.linalg.norm(side, axis=1, keepdims=True) for side in (items, queries))
+    np.save(tmp_path / "items.npy", items)
+    np.save(tmp_path / "queries.npy", queries)
+    indexed(("queries=queries.npy", "items=items.npy", f"normalize={normalize}"), f"engine={kind}")
+    positions, scores = read_ranking(tmp_path / "there" / "ranking.parquet")
+    for folder in (tmp_path, tmp_path / "there", tmp_path / "elsewhere"):
+        folder.mkdir(exist_ok=True)
+        monkeypatch.chdir(folder)
+        np.save("queries.npy", queries)
+        before = {path.name for path in folder.iterdir()}
+        told = ran(tmp_path / "there")
+        found = told["positions"] if "positions" in told else np.array(told["ids"]).astype(int)
+        same = (found == positions.numpy()).mean()
+        assert same == 1 if kind != "ivfpq" else same > 0.2
+        if kind != "ivfpq":
+            np.testing.assert_allclose(told["scores"], scores, rtol=1e-3, atol=1e-3)
+        assert {path.name for path in folder.iterdir()} == before
+    if kind in ("milvus", "lancedb"):  # where the database has moved, none is made in its place
+        (folder := next((tmp_path / "there").glob(f"index.{kind}*"))).rename(tmp_path / "moved.db")
+        with pytest.raises(FileNotFoundError):
+            ran(tmp_path / "there")
+        assert not folder.exists()
+
+
+@pytest.mark.skipif(find_spec("lancedb") is None, reason="vsehub[lancedb] is not installed")
+def test_a_database_with_columns_of_items(files, run_here, indexed, monkeypatch):
+    """Given when it is filled and when items are added; the filter that the note names finds what it should."""
+    rows = "".join(f"photo {row:03d},{row}.0,thing {row % 3}\n" for row in range(ITEMS))
+    (files / "prices.csv").write_text("id,price,sort\n" + rows)
+    given = (*NAMED, "reference=train.npy", "k=5")
+    told, said = indexed(given, "engine=lancedb", "item_columns=prices.csv")
+    assert "index (LanceDB, exact): it finds 100.0% of the 5 best" in said
+    assert (told["items"], told["recall"]) == (ITEMS, {"k": 5, "plain": 1.0, "corrected": 1.0})
+    assert "item_columns" in run_here("index", "there", "engine=lancedb", "item_columns=rows.csv", "overwrite=true", status=2)
+    assert "USAGE.md already" in run_here("index", "there", "engine=lancedb", status=2)
+    monkeypatch.chdir(files)
+    np.save("queries.npy", np.load("q.npy"))
+    found = ran(files / "there", lambda code: code.replace("only = None", "only = '`price` <= 9.5'"))
+    assert {one for row in found["ids"] for one in row} <= {f"photo {row:03d}" for row in range(10)}
+    assert all(len(row) == 5 for row in found["ids"])
+    elsewhere = ("engine=lancedb", "uri=there/index.lancedb", "overwrite=true")
+    told = run_here("index", "there", *elsewhere, "collection=second", "approximate=true")
+    assert "LanceDB, approximate" in told
+
+
+def test_what_no_index_is_made_of(files, run_here, monkeypatch):
+    run_here("rerank", *ALL, "criterion=qb_norm", "out=qb")
+    run_here("rerank", *ALL, "out=csls")
+    run_here("diagnose", *ALL, "criteria=[csls]", "out=found")
+    before = sorted(files.rglob("*"))
+    for settings, named in (
+        ((), "result is not set"),
+        (("absent",), "result: .*absent"),
+        (("found",), "result: found"),
+        (("qb",), "qb_norm does not rank by the score minus a term"),
+        (("csls", "engine=chroma"), "engine is 'chroma'"),
+        (("csls", "uri=x", "item_columns=rows.csv"), "uri, item_columns: for databases"),
+        (("csls", "engine=lancedb", "item_columns=absent.csv"), "item_columns"),
+        (("csls", "engine=pgvector"), "Postgres"),
+        (("csls", "engine=lancedb", "approximate=perhaps"), "approximate is 'perhaps'"),
+        (("csls", "engine=lancedb", "only=items"), "only is 'items'"),
+        (("csls", "engine=ivfpq"), "ivfpq needs at least 256 items"),
+        (("csls", "items=raw.npy"), "norm|not the vectors that were ranked"),
+        (("csls", "reference=train.npy"), "reference"),
+    ):
+        said = run_here("index", *settings, status=2)
+        assert re.search(named, said), (settings, said)
+    assert sorted(files.rglob("*")) == before
+    secret = run_here("index", "csls", "engine=milvus", "uri=http://me:secret@127.0.0.1:1", status=2)
+    assert "http://***@127.0.0.1:1" in secret
+    assert "secret" not in secret
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    assert "pymilvus" in run_here("index", "csls", "engine=milvus", status=2)
+
+
+def test_thresholds(files, run_here, monkeypatch):
+    """Of the result's own queries and of others, as the estimator finds them; the note of an index applies them."""
+    known, wanted = np.load(files / "q.npy"), np.loadtxt(files / "rows.csv", delimiter=",", skiprows=1, dtype=int)
+    search = CorrectedSearch("csls").fit(np.load(files / "m.npy"), reference=np.load(files / "train.npy"))
+    search.calibrate(known, wanted)
+    calibration = search.calibration_
+    run_here("rerank", *ALL, "reference=train.npy", "out=own")
+    said = run_here("calibrate", "own", f"false_accept=[0.05,{RATE}]")
+    assert f"csls, {len(calibration)} calibration queries" in said
+    told = json.loads((files / "own" / "result.json").read_text())["calibration"]
+    assert [one["threshold"] for one in told["rates"]] == pytest.approx(
+        [calibration.threshold(rate) for rate in (0.05, RATE)], abs=1e-6
+    )
+    assert told["rates"][1]["accepted"] == calibration.accepted(RATE)["accepted"]
+    assert "calibration queries" in (files / "own" / "index.html").read_text()
+    if find_spec("faiss") is not None:
+        run_here("index", "own")
+        monkeypatch.chdir(files)
+        np.save("queries.npy", known)
+        accepted = ran(files / "own")["accepted"]
+        values = search.search(known, k=10)[0][:, 0]
+        assert accepted.tolist() == (values > told["rates"][1]["threshold"]).tolist()
+    run_here("rerank", "queries=train.npy", "items=m.npy", "reference=q.npy", "out=other")
+    for name in ("known", "moved"):
+        np.save(files / f"{name}.npy", np.load(files / "q.npy")[:2] if name == "known" else np.load(files / "m.npy"))
+    for settings, named in (
+        (("other",), "truth is not set"),
+        (("other", "queries=q.npy", "truth=rows.csv"), "reference: q.npy is the queries' own file"),
+        (("own", "false_accept=[0.001]"), "rate of 0.001"),
+        (("own", "false_accept=[2]"), "rate of 2"),
+        (("own", "queries=absent.npy", "truth=rows.csv"), "absent.npy"),
+    ):
+        assert named in run_here("calibrate", *settings, status=2), settings
+    run_here("rerank", *ALL, "out=transductive")
+    assert "fitted on the queries themselves" in run_here("calibrate", "transductive", status=2)
+    generator = np.random.default_rng(5)
+    asked = np.load(files / "m.npy") + 0.14 * generator.normal(size=(ITEMS, DIM))
+    np.save(files / "asked.npy", (asked / np.linalg.norm(asked, axis=1, keepdims=True)).astype(np.float32))
+    said = run_here("calibrate", "other", "queries=asked.npy", "truth=aligned", "items=moved.npy")
+    assert f"csls, {ITEMS} calibration queries" in said
