@@ -125,7 +125,7 @@ def test_every_key_is_read(config):
 def test_what_another_command_reads_does_not_count():
     found = {config: reads(config)[1] for config in COMMANDS}
     for key, commands in {
-        "index_approximate": "rerank",
+        "approximate": "index",
         "remove_ids": "add",
         "fail_on": "diagnose",
     }.items():

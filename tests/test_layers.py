@@ -267,7 +267,7 @@ def test_what_is_not_imported(code, absent):
 
 
 def test_correcting_embeddings_needs_no_training_stack(tmp_path):
-    """A missing file is reported without torch; measuring needs torch, and pandas and matplotlib are for the output."""
+    """A missing file is reported without torch; measuring needs torch, and matplotlib is for the output."""
     ask = f"""
 import os, sys
 import numpy as np
@@ -290,7 +290,7 @@ for command in ("rerank", "diagnose"):
 loaded("torch", "pyarrow", "faiss", {HEAVY})
 from vsehub.cli import diagnose, rerank
 from vsehub.rerank import compare
-compare.Comparison.require_unchanged = lambda found: loaded("torch", "faiss", "pandas", "matplotlib", {HEAVY})
+compare.Comparison.require_unchanged = lambda found: loaded("torch", "faiss", "matplotlib", {HEAVY})
 diagnose.finish = rerank.finish = lambda found, out: []
 run("diagnose", "queries=m.npy", "k=2")
 run("rerank", "queries=m.npy", "k=2")

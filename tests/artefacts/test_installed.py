@@ -107,8 +107,9 @@ def test_vectors_are_ranked(programs, folder):
         np.save(folder / f"{name}.npy", rows.astype(np.float32))
     (folder / "pairs.csv").write_text("query,item\n" + "".join(f"{row},{row}\n" for row in range(40)))
     sides = ("queries=queries.npy", "items=items.npy", "truth=pairs.csv")
-    settings = (*sides, "criterion=csls", "k=5", "index=flat")
+    settings = (*sides, "criterion=csls", "k=5")
     done = run(programs / "vsehub", "rerank", *settings, cwd=folder, env=clean(folder))
+    run(programs / "vsehub", "index", "rerank", cwd=folder, env=clean(folder))
     assert "Warning" not in done.err
     scores = queries @ items.T
     largest = np.sort(scores, axis=0)[-10:].mean(axis=0)

@@ -62,7 +62,8 @@ REFUSED = [
     ("encode checkpoint=x images=a.npy out=o", "images: no such file"),
     ("rerank queries=a.npy items=b.npy", "queries: no such file"),
     ("diagnose queries=a.npy items=b.npy", "queries: no such file"),
-    ("calibrate queries=a.npy items=b.npy truth=c.csv", "queries: no such file"),
+    ("calibrate absent queries=a.npy truth=c.csv", "queries: no such file"),
+    ("index absent items=a.npy", "items: no such file"),
     ("add index=milvus index_uri=x.db items=a.npy", "items: no such file"),
     # Commands without a package that is not installed.
     ("train logger=wandb", "logger=wandb needs wandb, not wholly installed here: pip install", "wandb"),

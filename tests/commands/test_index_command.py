@@ -80,7 +80,7 @@ def test_an_index_that_gives_the_ranking(files, run_here, indexed, kind, criteri
 
 
 @pytest.mark.parametrize("normalize", ["true", "false", "null"])
-@pytest.mark.parametrize("kind", ["flat", "ivfpq", "milvus", "lancedb"])
+@pytest.mark.parametrize("kind", ["flat", "milvus", "lancedb"])
 def test_the_lines_of_a_note_from_where_a_person_stands(kind, normalize, tmp_path, indexed, monkeypatch):
     """On the vectors as they were given, in the working folder and in that of the result; nothing else appears."""
     pytest.importorskip({"milvus": "milvus_lite", "lancedb": "lancedb"}.get(kind, "faiss"))
@@ -100,9 +100,8 @@ def test_the_lines_of_a_note_from_where_a_person_stands(kind, normalize, tmp_pat
         told = ran(tmp_path / "there")
         found = told["positions"] if "positions" in told else np.array(told["ids"]).astype(int)
         same = (found == positions.numpy()).mean()
-        assert same == 1 if kind != "ivfpq" else same > 0.2
-        if kind != "ivfpq":
-            np.testing.assert_allclose(told["scores"], scores, rtol=1e-3, atol=1e-3)
+        assert same == 1
+        np.testing.assert_allclose(told["scores"], scores, rtol=1e-3, atol=1e-3)
         assert {path.name for path in folder.iterdir()} == before
     if kind in ("milvus", "lancedb"):  # where the database has moved, none is made in its place
         (folder := next((tmp_path / "there").glob(f"index.{kind}*"))).rename(tmp_path / "moved.db")
@@ -120,7 +119,9 @@ def test_a_database_with_columns_of_items(files, run_here, indexed, monkeypatch)
     told, said = indexed(given, "engine=lancedb", "item_columns=prices.csv")
     assert "index (LanceDB, exact): it finds 100.0% of the 5 best" in said
     assert (told["items"], told["recall"]) == (ITEMS, {"k": 5, "plain": 1.0, "corrected": 1.0})
-    assert "item_columns" in run_here("index", "there", "engine=lancedb", "item_columns=rows.csv", "overwrite=true", status=2)
+    assert "item_columns" in run_here(
+        "index", "there", "engine=lancedb", "item_columns=rows.csv", "overwrite=true", status=2
+    )
     assert "USAGE.md already" in run_here("index", "there", "engine=lancedb", status=2)
     monkeypatch.chdir(files)
     np.save("queries.npy", np.load("q.npy"))
@@ -148,7 +149,6 @@ def test_what_no_index_is_made_of(files, run_here, monkeypatch):
         (("csls", "engine=pgvector"), "Postgres"),
         (("csls", "engine=lancedb", "approximate=perhaps"), "approximate is 'perhaps'"),
         (("csls", "engine=lancedb", "only=items"), "only is 'items'"),
-        (("csls", "engine=ivfpq"), "ivfpq needs at least 256 items"),
         (("csls", "items=raw.npy"), "norm|not the vectors that were ranked"),
         (("csls", "reference=train.npy"), "reference"),
     ):

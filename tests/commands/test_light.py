@@ -57,8 +57,8 @@ def test_the_commands_on_embeddings(run):
     (run.folder / "truth.csv").write_text(pairs)
     told = run(
         ("diagnose", *sides, "truth=truth.csv", "out=diagnose"),
-        ("rerank", *sides, "truth=truth.csv", "criterion=auto", "index=flat", "out=rerank"),
-        ("export", *sides, "format=embedding_atlas", "out=atlas"),
+        ("rerank", *sides, "truth=truth.csv", "criterion=auto", "criterion.indexable=true", "out=rerank"),
+        ("index", "rerank"),
     )
     assert [status for status, _ in told] == [0, 0, 0], told
     for name in ("diagnose/index.html", "rerank/index.faiss", "rerank/ranking.parquet"):

@@ -58,8 +58,8 @@ def test_with_known_answers(folder, vsehub):
     steps = advised(folder, said, "found")
     typed = json.loads((folder / "found" / "result.json").read_text())["command"]
     assert typed == "vsehub diagnose 'queries=my queries.npy' items=items.npy truth=truth.csv normalize=true out=found"
-    assert [words[1] for words in steps] == ["rerank", "serve"]
-    assert {"criterion=auto", "index=flat"} <= set(steps[0])
+    assert [words[1] for words in steps] == ["rerank", "index", "serve"]
+    assert {"criterion=auto", "criterion.indexable=true"} <= set(steps[0])
     for words in steps:
         run(vsehub, folder, words)
     again = vsehub("diagnose", *files, "out=found", "overwrite=true", cwd=folder).out
@@ -94,14 +94,6 @@ def test_without_answers_csls_is_advised_where_there_are_hubs(tmp_path, run_here
     assert min(largest, key=largest.get) == ("is" if criteria else "csls"), "the largest hub does not decide"
     words = [word for step in record["next"] for word in shlex.split(step["command"])]
     assert [word.partition("=")[2] for word in words if word.startswith("criterion=")] == criteria
-    assert [word for word in words if word in ("rerank", "serve")] == ["rerank"] * len(criteria) + ["serve"]
-
-
-def test_a_collection(folder, vsehub):
-    pytest.importorskip("lancedb", reason="lancedb is not installed")
-    pytest.importorskip("fastapi", reason="fastapi is not installed")
-    files = "queries=my queries.npy", "items=items.npy", "normalize=true"
-    vsehub("rerank", *files, "index=lancedb", "out=filled", cwd=folder)
-    place = "index=lancedb", "index_uri=filled/index.lancedb"
-    (words,) = advised(folder, vsehub("diagnose", *place, "out=of_base", cwd=folder).out, "of_base")
-    run(vsehub, folder, words)
+    assert [word for word in words if word in ("rerank", "index", "serve")] == ["rerank", "index"] * len(criteria) + [
+        "serve"
+    ]

@@ -130,19 +130,21 @@ def test_vectors_behind_an_address(run, served, tmp_path, form):
 
 def test_every_setting_of_a_command_that_fails(run, served):
     own = address(FORMS[0], served, "a.npy")
-    for setting in ("queries", "items", "truth", "reference", "item_ids", "index_uri", "nonsense", "k", "index"):
+    for setting in ("queries", "items", "truth", "reference", "item_ids", "nonsense", "k", "engine"):
         sides = [f"{name}={own}" for name in ("queries", "items") if name != setting]
         run("rerank", *sides, "criterion=csls", f"{setting}={own.replace('a.npy', 'absent.npy')}", status=2)
     postgres = f"postgresql://me:{IN_URI}@127.0.0.1:1/base?sslpassword={IN_URI}"
     keywords = f"host=127.0.0.1 port=1 user=me password='{CANARY}'"
     sides = (f"queries={own}", f"items={own}", "criterion=csls")
-    said = run("rerank", *sides, "index=pgvector", f"index_uri={postgres}", status=2)
+    run("rerank", *sides, "normalize=true", "out=ranked")
+    again = ("index", "ranked", *sides[:2])
+    said = run(*again, "engine=pgvector", f"uri={postgres}", status=2)
     assert f"postgresql://me:{MASK}@127.0.0.1:1/base?sslpassword={MASK}: OperationalError" in said
     assert f"host=127.0.0.1 port=1 user=me password={MASK}" in run(
-        "rerank", *sides, "index=pgvector", f"index_uri={keywords}", status=2
+        *again, "engine=pgvector", f"uri={keywords}", status=2
     )
     for engine in ("milvus", "qdrant", "lancedb"):
-        run("rerank", *sides, f"index={engine}", f"index_uri=http://joe:{IN_URI}@127.0.0.1:1", status=2)
+        run(*again, f"engine={engine}", f"uri=http://joe:{IN_URI}@127.0.0.1:1", status=2)
     run("rerank", own, status=2)
     run("rerank", f"--{own}", status=2)
     run(own, status=2)
@@ -153,10 +155,12 @@ def test_every_setting_of_a_command_that_fails(run, served):
 def test_an_index_and_its_notes(run, served, tmp_path):
     own = address(FORMS[2], served, "FILE")
     sides = [f"{side}={own.replace('FILE', file)}" for side, file in (("queries", "a.npy"), ("items", "b.npy"))]
-    sides += [f"reference={own.replace('FILE', 'c.npy')}", "criterion=csls", "k=5"]
-    for index in ("flat", "lancedb"):
-        run("rerank", *sides, f"index={index}", f"out={index}")
-        assert MASK in (tmp_path / index / "USAGE.md").read_text()
+    sides += [f"reference={own.replace('FILE', 'c.npy')}"]
+    run("rerank", *sides, "criterion=csls", "k=5", "out=ranked")
+    assert "queries=http" in run("index", "ranked", status=2), "no address in a record is opened"
+    for engine in ("flat", "lancedb"):
+        run("index", "ranked", *sides, f"engine={engine}", "overwrite=true")
+        assert MASK in (tmp_path / "ranked" / "USAGE.md").read_text()
 
 
 @pytest.mark.long
@@ -214,8 +218,8 @@ def test_a_configuration_of_ones_own(run, served, tmp_path):
 
 def test_a_quoted_connection_string_is_masked(run, served):
     own = address(FORMS[0], served, "a.npy")
-    keywords = f"index_uri='host=127.0.0.1 port=1 password={CANARY}'"
-    run("rerank", f"queries={own}", f"items={own}", "criterion=csls", "index=pgvector", keywords, status=2)
+    keywords = f"uri='host=127.0.0.1 port=1 password={CANARY}'"
+    run("index", "absent", f"queries={own}", f"items={own}", "engine=pgvector", keywords, status=2)
 
 
 def test_an_address():

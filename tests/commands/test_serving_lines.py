@@ -46,16 +46,13 @@ def test_the_page_followed_line_by_line(run_here, undrawn, tmp_path):
     np.save(tmp_path / "train_captions.npy", training)
     np.save(tmp_path / "queries.npy", captions)
     commands = [one for one in written("docs/serving.md") if not any("HOST" in part for part in one)]
-    wanted = ["rerank", "add", "add", "diagnose", "calibrate"]
-    assert sorted(command for command, *_ in commands) == sorted(wanted)
-    said = [run_here(*command) for command in commands[:4]]
+    assert [command for command, *_ in commands] == ["rerank", "index", "add", "add"]
+    said = [run_here(*command) for command in commands][1:]
     assert "index (Milvus, exact): it finds 100.0% of the 10 best, 100.0% of the plain ranking's; " in said[0]
     assert (
         "added 11 items, 1 of them in the place of earlier ones; vsehub at served/index.milvus.db holds 40" in said[1]
     )
     assert "removed 2 of 2 ids; vsehub at served/index.milvus.db holds 38 items; " in said[2]
-    told = json.loads((tmp_path / "health" / "result.json").read_text())
-    assert (told["items"]["rows"], told["items"]["path"]) == (38, "vsehub at served/index.milvus.db")
     told = json.loads((tmp_path / "served" / "result.json").read_text())
     chosen = told["rankings"][-1]
     assert chosen["criterion"] != "nns"
@@ -72,19 +69,7 @@ def test_the_page_followed_line_by_line(run_here, undrawn, tmp_path):
     _, positions = rule.search(*sides, 10)
     assert ran["ids"] == [[names[kept[item]] for item in row] for row in positions.tolist()]
 
-    known = [row for row in kept if row > 4]
-    write_parquet(tmp_path / "known.parquet", [f"known {row}" for row in known], near(generator, images[known], shared))
-    (tmp_path / "known.csv").write_text("\n".join(["query,item", *(f"known {row},image {row}" for row in known)]))
-    (calibrate,) = (one for one in commands if one[0] == "calibrate")
-    assert "35 calibration queries, one of each group that shares answers; stored with vsehub at" in run_here(
-        *calibrate
-    )
-
     uri = ("index=milvus", "index_uri=served/index.milvus.db")
-    run_here("diagnose", *uri, "out=own", "criteria=[csls]")  # its queries are the kept reference
-    told = json.loads((tmp_path / "own" / "result.json").read_text())
-    assert told["queries"]["path"] == "the reference beside vsehub at served/index.milvus.db"
-    assert told["queries"]["rows"] == 60
     for settings, message in (
         (("add", "items=new_images.parquet"), "index is None; choose one of"),
         (
@@ -100,11 +85,7 @@ def test_the_page_followed_line_by_line(run_here, undrawn, tmp_path):
         ),
         (
             ("add", "index=milvus", "index_uri=no.db", "remove_ids=gone.txt"),
-            "no.db does not exist; fill it with rerank",
-        ),
-        (
-            ("diagnose", *uri, "items=images.parquet"),
-            "index and items are given; the items of a database have their own",
+            "no.db does not exist; fill it with",
         ),
     ):
         assert message in run_here(*settings, status=2), settings

@@ -24,7 +24,7 @@ from vsehub.cli import main as command_line
 from vsehub.criteria import CSLS, DualBankSinkhorn, MutualProximity, QBNorm, Sinkhorn
 from vsehub.data.vectors.embeddings import open_vectors
 from vsehub.rerank import ray as module
-from vsehub.rerank.ray import Cluster, Shard, divide
+from vsehub.rerank.ray import Shard, cluster, divide
 
 K = 12
 CRITERIA = {
@@ -71,10 +71,10 @@ def equal_to_local():
     sides = np.load("q.npy"), items, CRITERIA, np.load("r.npy"), K
     bank = np.load("bank.npy")
     alone = measure(*sides, reference_items=bank)
-    with Cluster(shard_rows=37).started() as (engine, named):
+    with cluster(shard_rows=37) as engine:
         found = measure(*sides, reference_items=bank, engine=engine)
     return {
-        "named": named,
+        "named": engine.told,
         "criteria": {
             one.name: [
                 bool((one.positions == other.positions).all()),
@@ -103,7 +103,7 @@ def lost_worker():
         return number
 
     folder = str(Path("tries").absolute())
-    with Cluster().started() as (engine, _):
+    with cluster() as engine:
         done = list(engine.tasks.run(dies_once, list(enumerate(found))))
     return {"done": done, "tries": len(list(Path("tries").glob("2-*")))}
 
@@ -111,7 +111,7 @@ def lost_worker():
 def refused_by_worker():
     """What is said of a file that the workers cannot read."""
     shard = Shard(str(Path("absent.npy").absolute()), 3, 0, 3, 0, None)
-    with Cluster().started() as (engine, _):
+    with cluster() as engine:
         return refused(lambda: list(engine.tasks.run(Shard.open, [(shard,)])))[0]
 
 
@@ -120,7 +120,7 @@ def without_room():
     module.START_SECONDS = 1.0
     others = ray.remote(num_cpus=2)(lambda: time.sleep(600)).remote()
     time.sleep(1)
-    taken = refused(lambda: Cluster().started().__enter__())
+    taken = refused(lambda: cluster().__enter__())
     ray.cancel(others, force=True)
     return taken
 

@@ -12,7 +12,7 @@ from vsehub.criteria.auto import chosen
 from vsehub.criteria.choose import choose
 from vsehub.metrics.positives import Positives
 from vsehub.neighbors.vectors import as_vectors, row_digests
-from vsehub.rerank.choose import Tuning, halves
+from vsehub.rerank.choose import halves
 from vsehub.rerank.gains import gained
 
 
@@ -180,11 +180,9 @@ def test_what_cannot_be_chosen_is_refused_and_what_cannot_be_applied_left_out():
     ):
         with pytest.raises(InputError, match=message):
             Auto(among_names)
-    with pytest.raises(InputError, match=r"belong together.* tune_truth is missing"):
-        Tuning(queries="q.npy")
-    for share in (0, 1, 1.5, "half"):
-        with pytest.raises(InputError, match="tune_share is"):
-            Tuning(share=share)
+    for share in (0, 1, 1.5):
+        with pytest.raises(InputError, match="share is"):
+            Auto(share=share)
 
 
 def test_candidates_fit_the_reference_and_the_default_stands_among_them():
@@ -193,6 +191,6 @@ def test_candidates_fit_the_reference_and_the_default_stands_among_them():
         assert candidates[0][0] == "nns"
         assert all(one.parameters().get("k", 1) <= rows for _, one in candidates)
         assert any(name == "sinkhorn" and one.parameters() == Sinkhorn(0.02).parameters() for name, one in candidates)
-    assert {name for name, _ in Auto().indexable().candidates(9)} == {"nns", "sinkhorn", "csls", "is", "nnn", "dn"}
+    assert {name for name, _ in Auto(indexable=True).candidates(9)} == {"nns", "sinkhorn", "csls", "is", "nnn", "dn"}
     assert Auto(["is"]).untuned[0] == Auto(["is"]).standing(1000)[0] == "is"
     assert [Auto().standing(rows)[0] for rows in (1, 199, 200, 1000)] == ["csls", "csls", "sinkhorn", "sinkhorn"]

@@ -7,8 +7,14 @@ import pytest
 from measuring import measure
 
 from vsehub.criteria import CSLS, NearestNeighbor
+from vsehub.rerank.inputs import Inputs
 from vsehub.rerank.names import Names
 from vsehub.rerank.record import EXAMPLES, reference_kind, values
+from vsehub.rerank.sides import Sides
+
+
+def inputs(queries, items, **named):
+    return Inputs(Sides.of(queries, items), Names("queries", len(queries)), Names("items", len(items), **named))
 
 
 def told(queries=80, items=200, seed=0, **settings):
@@ -16,7 +22,7 @@ def told(queries=80, items=200, seed=0, **settings):
     asked, among = generator.normal(size=(queries, 5)), generator.normal(size=(items, 5)) + 0.8
     criteria = {"csls": CSLS(k=3)}
     measured = measure(asked, among, criteria, **settings)
-    return measured, values(measured, criteria, False, Names("queries", queries), Names("items", items), seed)
+    return measured, values(measured, criteria, inputs(asked, among), seed)
 
 
 def test_the_worst_hubs_and_some_antihubs():
@@ -52,17 +58,18 @@ def test_fewer_items_than_are_shown(queries, items):
 def test_images_of_which_none_is_shown(tmp_path, caplog):
     """The first ids have their images, the items on the page have none."""
     generator = np.random.default_rng(0)
-    measured = measure(generator.normal(size=(80, 5)), generator.normal(size=(200, 5)) + 0.8)
-    shown = values(measured, {}, False, Names("queries", 80), Names("items", 200))
+    sides = generator.normal(size=(80, 5)), generator.normal(size=(200, 5)) + 0.8
+    measured = measure(*sides)
+    shown = values(measured, {}, inputs(*sides))
     items = {entry["item"] for entry in [*shown["hubs"], *shown["antihubs"]["examples"]]}
     first = next(item for item in range(100) if item not in items)
     (tmp_path / f"{first}.png").touch()
     ids = [str(item) for item in range(200)]
-    values(measured, {}, False, Names("queries", 80), Names("items", 200, ids, images=tmp_path))
+    values(measured, {}, inputs(*sides, ids=ids, images=tmp_path))
     assert caplog.messages == [f"of the {len(items)} images of the page none is in {tmp_path}: it has no pictures"]
     caplog.clear()
     (tmp_path / f"{min(items)}.png").touch()
-    values(measured, {}, False, Names("queries", 80), Names("items", 200, ids, images=tmp_path))
+    values(measured, {}, inputs(*sides, ids=ids, images=tmp_path))
     assert not caplog.records
 
 

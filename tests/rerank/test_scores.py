@@ -17,8 +17,7 @@ from vsehub.neighbors import tiles
 from vsehub.neighbors.given import GivenScores, UnitVectors, moved
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.rerank import scores as module
-from vsehub.rerank.inputs import open_scores
-from vsehub.rerank.names import Annotations
+from vsehub.rerank.inputs import open_inputs
 from vsehub.rerank.scores import ScoreFile, look_through_scores
 
 DIM = 8
@@ -163,27 +162,23 @@ def test_scores_that_do_not_fit(tmp_path):
         ({"reference_scores": "s.npy"}, "is the file of the scores themselves. Leave reference_scores out"),
         (
             {"item_ids": "six.txt"},
-            r"6 rows \(queries\) and 4 columns \(items\): items has 4 rows, .* save scores.T",
+            r"items has 4 rows, .* is 6 x 4: .* save scores.T",
         ),
-        ({"query_ids": "three.txt"}, r"queries has 6 rows, but there are 3 ids; expected one per row$"),
+        ({"query_ids": "three.txt"}, r"queries has 6 rows, but there are 3 ids; expected one per row"),
         (
             {"truth": "turned.csv"},
-            r"item .* They fit the other way round: save",
+            r"item .* save scores.T",
         ),
-        ({"truth": "beyond.csv"}, r"beyond.csv: item .*'5'\)$"),
+        ({"truth": "beyond.csv"}, r"beyond.csv: item .*'5'\)"),
     ):
         files = {name: str(tmp_path / file) for name, file in settings.items()}
-        given = {"scores": str(tmp_path / "s.npy")}
-        if "reference_scores" in files:
-            given["reference_scores"] = files.pop("reference_scores")
-        annotations = Annotations(**files)
         with pytest.raises(InputError, match=message):
-            open_scores(given, annotations)
+            open_inputs({"scores": str(tmp_path / "s.npy"), **files})
 
 
 def test_ids_of_the_file_are_the_queries(tmp_path):
     np.savez(tmp_path / "s.npz", scores=np.eye(3, 2, dtype=np.float32), ids=np.array(["a", "b", "c"]))
-    inputs = open_scores({"scores": f"{tmp_path}/s.npz::scores"})
+    inputs = open_inputs({"scores": f"{tmp_path}/s.npz::scores"})
     assert (inputs.query_names.ids, inputs.item_names.ids) == (["a", "b", "c"], None)
     assert (len(inputs.sides.queries), len(inputs.sides.items), inputs.sides.reference) == (3, 2, None)
     assert inputs.check().norms["scores"].most == 1

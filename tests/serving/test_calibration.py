@@ -1,6 +1,5 @@
 """p values against plain loops, on ties, shared answers and nasty truth; and the promise that they make, by chance."""
 
-import json
 import logging
 import math
 
@@ -13,7 +12,7 @@ from test_estimator import INDUCTIVE, built, same, unit
 
 from vsehub import CorrectedSearch
 from vsehub.checks import InputError
-from vsehub.serving.calibration import Calibration, read_calibration
+from vsehub.serving.calibration import Calibration
 
 QUERIES, ITEMS, REFERENCE = unit(30, 1), unit(60, 2), unit(31, 3)
 OWN = torch.arange(30) * 2
@@ -211,24 +210,3 @@ def test_bad_input(tmp_path):
             Calibration(scores, scores)
     with pytest.raises(InputError, match="best_scores"):
         Calibration(torch.ones(3), torch.ones(2))
-
-
-def test_records_that_are_read(tmp_path):
-    path, found = tmp_path / "calibration.json", calibrated().calibration_
-    facts = {"criterion": "csls", "parameters": {}, "items": None, "reference": None, "normalize": None, "schema": 1}
-    record = facts | found.record([0.1, 0.5])
-    path.write_text(json.dumps(record))
-    read, told = read_calibration(str(path))
-    assert torch.equal(read.null_scores, found.null_scores)
-    assert (read.thresholds([0.5]), told["rates"]) == (found.thresholds([0.5]), [0.1, 0.5])
-    for change in (
-        {"null_scores": [0.1]},
-        {"null_scores": []},
-        {"null_scores": ["a"]},
-        {"best_scores": [math.nan] * 30},
-        {"rates": [3]},
-        {"schema": 2},
-    ):
-        path.write_text(json.dumps(record | change))
-        with pytest.raises(InputError, match=r"calibration\.json"):
-            read_calibration(str(path))

@@ -78,7 +78,9 @@ def test_the_criterion_is_one_of_all(extended):
         np.save(extended / f"{name}.npy", rows.astype(np.float32))
     (extended / "pairs.csv").write_text("query,item\n" + "\n".join(f"{n},{one}" for n, one in enumerate(answers)))
     given = "queries=queries.npy", "items=items.npy", "k=5"
-    done = run(extended, "vsehub", "rerank", *given, "criterion=quantile", "criterion.share=0.5", "index=flat")
+    done = run(extended, "vsehub", "rerank", *given, "criterion=quantile", "criterion.share=0.5")
+    assert done.returncode == 0, done.stderr
+    done = run(extended, "vsehub", "index", "rerank")
     assert done.returncode == 0, done.stderr
     assert "it finds 100.0% of the 5 best" in done.stdout
     query, item = (np.load(extended / f"{name}.npy") for name in ("queries", "items"))

@@ -1,4 +1,4 @@
-"""`rerank` and `add` on databases, killed at random moments, given again, and held against undisturbed ones.
+"""`index` and `add` on databases, killed at random moments, given again, and held against undisturbed ones.
 
 python tests/torture/database_kills.py [--engines milvus lancedb pgvector] [--cases 4] [--seed 0]
 
@@ -72,11 +72,12 @@ def held(engine: str, uri: str, cwd: Path) -> dict[str, Any]:
 
 def commands(engine: str, uri: str | None, files: Path) -> dict[str, list[str]]:
     """By name; uri: None for a folder in `out`."""
-    place = [f"index={engine}", *([] if uri is None else [f"index_uri={uri}"])]
-    own = place if uri else [*place, f"index_uri={world.OUT}/{FOLDERS[engine]}"]
+    place = [f"engine={engine}", *([] if uri is None else [f"uri={uri}"])]
+    own = [f"index={engine}", f"index_uri={uri or f'{world.OUT}/{FOLDERS[engine]}'}"]
     sides = [f"{name}={files / name}.npy" for name in ("queries", "items", "reference")]
     return {
-        "rerank": ["rerank", *sides, "normalize=true", "criterion=csls", *place, f"out={world.OUT}"],
+        "rerank": ["rerank", *sides, "normalize=true", "criterion=csls", f"out={world.OUT}"],
+        "index": ["index", world.OUT, *place],
         "add": ["add", f"items={files / 'new.npy'}", f"item_ids={files / 'new.txt'}", *own],
     }
 
@@ -85,10 +86,13 @@ def case(engine: str, name: str, uri: str | None, files: Path, base: Path, whole
     """One command, killed and given again. whole: its undisturbed collection and seconds."""
     cwd = Path(tempfile.mkdtemp(dir=base))
     arguments = commands(engine, uri, files)[name]
+    given = commands(engine, uri, files)
+    ended(given["rerank"], cwd)
     if name == "add":
-        ended(commands(engine, uri, files)["rerank"] + ["overwrite=true"], cwd)
-    elif uri is not None:
-        ended([*arguments[:-1], "out=before", "criterion=is", "overwrite=true"], cwd)  # something else to replace
+        ended([*given["index"], "overwrite=true"], cwd)
+    elif uri is not None:  # something else to replace
+        ended([*given["rerank"][:-1], "out=before", "criterion=is"], cwd)
+        ended(["index", "before", *arguments[2:], "overwrite=true"], cwd)
         arguments = [*arguments, "overwrite=true"]
     number, share = draw.choice(list(SIGNALS)), draw.uniform(0.3, 1.0)
     process = started(arguments, cwd)
@@ -103,13 +107,11 @@ def case(engine: str, name: str, uri: str | None, files: Path, base: Path, whole
         wrong.append(f"status {process.returncode}: {said[-600:]}")
     if answered > SLOW and landed:
         wrong.append(f"answered after {answered:.1f} seconds")
-    written = name == "rerank" and (cwd / world.OUT / "result.json").exists()  # killed after its last file
-    if (landed and not written) or name == "add":
-        finished = name == "rerank" and "overwrite=true" not in arguments  # it may have been killed after its last item
-        ended([*arguments, *(["overwrite=true"] if finished else [])], cwd)
+    if landed or name == "add":  # it may have been killed after its last item
+        ended([*arguments, *(["overwrite=true"] if name == "index" and "overwrite=true" not in arguments else [])], cwd)
     found = held(engine, uri or f"{world.OUT}/{FOLDERS[engine]}", cwd)
     wrong += [] if found == whole["held"] else [f"{found}, not {whole['held']}"]
-    if name == "rerank":
+    if name == "index":
         # The bytes of a folder include earlier versions of what is in it.
         wrong += [one for one in world.differences(cwd / world.OUT, whole["out"]) if "/index/bytes" not in one]
     told = {"engine": engine, "command": name, "kill": f"{number.name} at {share:.2f}", "landed": landed}
@@ -142,8 +144,9 @@ def run(engine: str, cases: int, seed: int, base: Path) -> list[dict[str, Any]]:
     for name, arguments in commands(engine, uri, files).items():
         seconds = ended(arguments, cwd)
         where = uri or f"{world.OUT}/{FOLDERS[engine]}"
-        made[name] = {"seconds": seconds, "held": held(engine, where, cwd), "out": cwd / world.OUT}
-    names = [("rerank", "add")[number % 2] for number in range(cases)]
+        if name != "rerank":
+            made[name] = {"seconds": seconds, "held": held(engine, where, cwd), "out": cwd / world.OUT}
+    names = [("index", "add")[number % 2] for number in range(cases)]
     return [case(engine, name, uri, files, base, made[name], draw) for name in names]
 
 

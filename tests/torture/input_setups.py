@@ -160,8 +160,8 @@ TRAINED = {
     "served": (
         ("embeddings",),
         [
-            "rerank queries=queries.npy items=items.npy reference=others.npy item_ids=item_ids.txt criterion=csls "
-            "index=lancedb out=served"
+            "rerank queries=queries.npy items=items.npy reference=others.npy item_ids=item_ids.txt out=served",
+            "index served engine=lancedb",
         ],
     ),
 }

@@ -114,7 +114,7 @@ def commands(base: Path) -> dict[str, Command]:
             ("extract", *scenes, f"image_encoder.weights={world / 'resnet18.pth'}", *pieces),
             same,
         ),
-        Command("rerank", ("rerank", *known, "criterion=csls", "index=flat"), same),
+        Command("rerank", ("rerank", *known, "criterion=csls"), same),
         Command("diagnose", ("diagnose", *vectors, f"truth={world / 'pairs.csv'}", "criteria=[csls,is]"), same),
         Command(
             "evaluate",

@@ -35,8 +35,6 @@ def contents(**changes):
             Sides.of(normalize(queries, dim=1), items, positives=positives),
             Names("queries", QUERIES, labels=[f"question {row} & <i>" for row in range(QUERIES)]),
             Names("items", ITEMS, ids, labels),
-            {},
-            None,
         ),
         "picture": lambda row: None if row == 5 else pixels[row],
     }

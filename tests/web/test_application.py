@@ -357,7 +357,7 @@ def test_many_at_once_get_what_one_gets(known):
 def test_few_items_and_few_queries(items, queries):
     random = torch.Generator().manual_seed(items)
     sides = Sides.of(torch.randn(queries, 4, generator=random), torch.randn(items, 4, generator=random))
-    inputs = Inputs(sides, Names("queries", queries), Names("items", items), {}, None)
+    inputs = Inputs(sides, Names("queries", queries), Names("items", items))
     client = asking(Catalogue(contents(inputs=inputs), {"is": InvertedSoftmax()}))
     for path in ("/", "/hubs", "/items/0", "/?item=0", "/api/collection", "/api/hubs"):
         assert client.get(path).status_code == 200, path

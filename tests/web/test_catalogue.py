@@ -79,7 +79,7 @@ def test_without_names_and_answers():
 
     known = contents()
     bare = Sides.of(known.inputs.sides.queries, known.inputs.sides.items)
-    nameless = catalogue(inputs=Inputs(bare, Names("queries", QUERIES), Names("items", ITEMS), {}, None))
+    nameless = catalogue(inputs=Inputs(bare, Names("queries", QUERIES), Names("items", ITEMS)))
     assert nameless.id_of(3) == "3"
     assert nameless.row_of["3"] == 3
     assert nameless.query_name(4) == "query 4"

@@ -11,6 +11,7 @@ from torch import Tensor
 from vsehub.checks import existing, require
 from vsehub.cli.embeddings import TUNING
 from vsehub.criteria.base import ItemBias
+from vsehub.io.address import is_uri
 from vsehub.io.files import write_json
 from vsehub.io.outputs import Output
 from vsehub.io.records import EMBEDDINGS, read_record
@@ -49,12 +50,12 @@ class Result:
         inputs = self.record["inputs"]
         given = inputs | {name: one for name, one in changes.items() if one is not None or new_queries}
         files = {name: one for name, one in given.items() if isinstance(one, str) and name not in TUNING}
+        remote = [f"{name}={one}" for name, one in files.items() if is_uri(one) and not changes.get(name)]
+        require(not remote, f"result: an address in a record is not opened; give {' '.join(remote)} yourself")
         self.inputs: Inputs = open_inputs(files, inputs["normalize"])
-        others = [
-            f"{file} "
-            for side, file in self.inputs.files.items()
-            if not (side == "queries" and new_queries) and file.fingerprint() != (self.record[side] or {}).get("fingerprint")
-        ]
+        checked = {side: one for side, one in self.inputs.files.items() if side != "queries" or not new_queries}
+        told = {side: (self.record[side] or {}).get("fingerprint") for side in checked}
+        others = [str(file) for side, file in checked.items() if file.fingerprint() != told[side]]
         require(not others, f"result: not the vectors that were ranked: {', '.join(others)}. Give vsehub rerank again")
         self.bias: Tensor = torch.from_numpy(pq.read_table(biases)["bias"].to_numpy().copy())
 
