@@ -14,7 +14,7 @@ CAPTIONS, IMAGES, DIM = 300, 100, 8
 PAGES = {
     "README.md": ["diagnose", "rerank", "index"],
     "docs/embeddings.md": ["diagnose"] * 3
-    + ["rerank", "index", "rerank", "rerank", "rerank", "rerank", "calibrate", "index"],
+    + ["rerank", "index", "rerank", "rerank", "rerank", "rerank", "calibrate", "index", "diagnose", "rerank", "rerank"],
     "conf/calibrate.yaml": ["rerank", "calibrate", "index"],
     "conf/diagnose.yaml": ["diagnose"] * 5,
     "conf/rerank.yaml": ["rerank"] * 3 + ["index"] + ["rerank"] * 3,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from vsehub.serving.databases.engines import Place
 
 INDEX, USAGE = "index.faiss", "USAGE.md"
+FAISS = ("flat", "ivf", "hnsw")
 APPROXIMATE_FROM = 100_000  # items of a database
 
 
@@ -30,10 +31,9 @@ def main() -> None:
 def index(cfg: DictConfig) -> None:
     """Store the items of `cfg.result` and their biases in `cfg.engine`."""
     from vsehub.serving.databases.engines import ENGINES, placed
-    from vsehub.serving.index import KINDS
 
     require(cfg.result is not None, "result is not set; give the folder that vsehub rerank wrote")
-    one_of("engine", cfg.engine, (*KINDS, *ENGINES))
+    one_of("engine", cfg.engine, (*FAISS, *ENGINES))
     one_of("only", cfg.only, (None, "bias"))
     boolean("approximate", cfg.approximate, or_none=True)
     own = [name for name in ("uri", "approximate", "item_columns", "only") if cfg[name] is not None]
