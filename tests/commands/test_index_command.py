@@ -202,3 +202,28 @@ def test_thresholds(files, run_here, monkeypatch):
     np.save(files / "asked.npy", (asked / np.linalg.norm(asked, axis=1, keepdims=True)).astype(np.float32))
     said = run_here("calibrate", "other", "queries=asked.npy", "truth=aligned", "items=moved.npy")
     assert f"csls, {ITEMS} calibration queries" in said
+
+
+@pytest.mark.skipif(find_spec("lancedb") is None, reason="vsehub[lancedb] is not installed")
+def test_biases_alone_in_a_collection_of_ones_own(files, run_here, monkeypatch):
+    """Nothing else of it changes, and the note's own lines rank as the criterion does."""
+    import lancedb
+
+    items, ids = np.load(files / "m.npy"), (files / "ids.txt").read_text().splitlines()
+    own = [{"id": name, "vector": row, "price": 1.5} for name, row in zip(ids, items.tolist(), strict=True)]
+    lancedb.connect(files / "mine").create_table("photos", own)
+    run_here("rerank", *NAMED, "reference=train.npy", "k=5", "out=there")
+    place = ("engine=lancedb", "uri=mine", "collection=photos")
+    said = run_here("index", "there", *place, "only=bias")
+    assert f"{ITEMS} items" in said
+    table = lancedb.connect(files / "mine").open_table("photos").to_arrow().to_pylist()
+    assert {row["id"]: (row["vector"], row["price"]) for row in table} == {
+        row["id"]: (np.array(row["vector"], np.float32).tolist(), 1.5) for row in own
+    }
+    assert " 0 items" in run_here("index", "there", *place, "only=missing", "overwrite=true")
+    monkeypatch.chdir(files)
+    np.save("queries.npy", np.load("q.npy"))
+    positions, scores = read_ranking(files / "there" / "ranking.parquet", item_ids=ids)
+    found = ran(files / "there")
+    assert found["ids"] == [[ids[item] for item in row] for row in positions.tolist()]
+    np.testing.assert_allclose(found["scores"], scores, rtol=1e-4)

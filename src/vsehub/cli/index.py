@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 INDEX, USAGE = "index.faiss", "USAGE.md"
 FAISS = ("flat", "ivf", "hnsw")
 APPROXIMATE_FROM = 100_000  # items of a database
+LEAST_RECALL = 0.95  # below which the setting that finds 99 % of the best is said
 
 
 def main() -> None:
@@ -34,7 +35,7 @@ def index(cfg: DictConfig) -> None:
 
     require(cfg.result is not None, "result is not set; give the folder that vsehub rerank wrote")
     one_of("engine", cfg.engine, (*FAISS, *ENGINES))
-    one_of("only", cfg.only, (None, "bias"))
+    one_of("only", cfg.only, (None, "bias", "missing"))
     boolean("approximate", cfg.approximate, or_none=True)
     own = [name for name in ("uri", "approximate", "item_columns", "only") if cfg[name] is not None]
     require(cfg.engine in ENGINES or not own, f"{', '.join(own)}: for databases; omit, or give another engine")
@@ -56,7 +57,9 @@ def index(cfg: DictConfig) -> None:
         if place is None:
             told, note = faiss_index(result, cfg)
         else:
-            told, note = bias_alone(result, place) if cfg.only else collection(result, place, cfg)
+            told, note = (
+                bias_alone(result, place, cfg.only == "missing") if cfg.only else collection(result, place, cfg)
+            )
         write_text(result.folder / USAGE, note)
         result.record["index"] = told
         result.record["seconds"]["index"] = time.perf_counter() - began
@@ -67,12 +70,17 @@ def index(cfg: DictConfig) -> None:
 def faiss_index(result: "Result", cfg: DictConfig) -> tuple[dict[str, Any], str]:
     """A FAISS index in the result's folder: its part of the record, and the note on searching it."""
     from vsehub.serving import build_index, usage_note
+    from vsehub.serving.index import effort_for
 
     record, path = result.record, result.folder / INDEX
-    built = build_index(result.inputs.sides.items, result.bias, result.criterion.scale, cfg.engine, cfg.seed)
+    given = result.inputs.sides.items, result.bias, result.criterion.scale
+    built = build_index(*given, cfg.engine, cfg.seed)
     told = {"kind": cfg.engine, "files": [INDEX], **measured(built, result, cfg.seed)}
+    if told["recall"]["corrected"] < LEAST_RECALL:
+        told["effort"] = effort_for(built, result.inputs.sides.queries, *given, record["k"], seed=cfg.seed)
     built.save(path)
     code = usage_note(built, str(path.absolute()), record["k"], record["inputs"]["normalize"])
+    code += accepted(record)
     rows = f"`positions` are rows of {record['items']['path']}, counted from 0"
     rows += ", in the order of the ids" if result.inputs.item_names.ids is not None else ""
     told["bytes"] = path.stat().st_size
@@ -114,18 +122,22 @@ def collection(result: "Result", place: "Place", cfg: DictConfig) -> tuple[dict[
         rows += ". Items that `vsehub add` adds are found by the same lines, those that it removes no longer.\n"
         rows += "To replace the collection while it is searched, fill another `collection` and switch your alias to it"
         needs = f"Searching needs only {title}'s client and numpy (pip install 'vsehub[{place.engine}]')"
-        note = usage(result, place.name, needs, usage_note(filled, columns, record["k"]), rows)
+        note = usage(result, place.name, needs, usage_note(filled, columns, record["k"]) + accepted(record), rows)
         filled.complete()
     return told, note
 
 
-def bias_alone(result: "Result", place: "Place") -> tuple[dict[str, Any], str]:
-    """The biases, written into a collection that is somebody's own: the part of the record, and the note."""
+def bias_alone(result: "Result", place: "Place", missing: bool) -> tuple[dict[str, Any], str]:
+    """The biases, written into a collection that is somebody's own: the part of the record, and the note.
+
+    missing: whether only items without one get theirs.
+    """
     from vsehub.serving.databases.biases import bias_note, write_biases
 
-    count = write_biases(place, item_ids(result), result.bias)
+    count = write_biases(place, item_ids(result), result.bias, missing)
     told = {"kind": f"biases in {place.engine}", "uri": place.address, "items": count}
-    code = bias_note(place, result.criterion.scale, result.record["k"])
+    normalize = result.record["inputs"]["normalize"]
+    code = bias_note(place, result.criterion.scale, result.record["k"], normalize=normalize)
     return told, usage(result, place.name, f"It now has the bias of {count:,} items", code, "Nothing else was changed")
 
 
@@ -148,10 +160,24 @@ def described(told: dict[str, Any]) -> str:
     """An index in words."""
     if "recall" not in told:
         return f"{told['kind']}: {told['items']:,} items at {told['uri']}"
-    recall, times = told["recall"], told["milliseconds"]
+    recall, times, effort = told["recall"], told["milliseconds"], told.get("effort")
+    more = "" if effort is None else f"; {effort[0]}={effort[1]} in USAGE.md finds {effort[2]:.1%}"
     return (
         f"index ({told['kind']}): it finds {recall['corrected']:.1%} of the {recall['k']} best, "
-        f"{recall['plain']:.1%} of the plain ranking's; {times['corrected']:.3g} ms a query, plain {times['plain']:.3g}"
+        f"{recall['plain']:.1%} of the plain ranking's; {times['corrected']:.3g} ms a query, plain "
+        f"{times['plain']:.3g}{more}"
+    )
+
+
+def accepted(record: dict[str, Any]) -> str:
+    """The lines of a note that apply the thresholds of `vsehub calibrate`; "" without any."""
+    if record["calibration"] is None:
+        return ""
+    rates = {one["false_accept"]: one["threshold"] for one in record["calibration"]["rates"]}
+    return (
+        f"thresholds = {rates}  # rate -> score; void once items have come or gone\n"
+        f"accepted = scores[:, 0] > thresholds[{max(rates)}]  # False: nothing here; of the queries without an answer "
+        "at most that rate is accepted\n"
     )
 
 
@@ -161,12 +187,5 @@ def usage(result: "Result", name: str, needs: str, code: str, rows: str) -> str:
     reference = {record[side]["set"] for side in ("reference", "reference_items") if record[side]} - {"none"}
     fitted = f", its reference {', '.join(sorted(reference))}" if reference else ""
     items = f"{record['items']['rows']:,} vectors of {record['items']['path']}"
-    if record["calibration"] is not None:
-        rates = {one["false_accept"]: one["threshold"] for one in record["calibration"]["rates"]}
-        code += (
-            f"thresholds = {rates}  # rate -> score; void once items have come or gone\n"
-            f"accepted = scores[:, 0] > thresholds[{max(rates)}]  # False: nothing here; of the queries without an "
-            "answer at most that rate is accepted\n"
-        )
     about = f"The {items}, ranked by {result.name}{fitted}. {needs}"
     return f"# Searching {name}\n\n{about}:\n\n```python\n{code}```\n\n{rows}.\n"
