@@ -161,7 +161,9 @@ def unguarded(tree):
     """What Windows lacks: modules outside `try ... except ImportError`, functions outside `if hasattr(os, ...)`."""
     guarded = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Try) and any("ImportError" in ast.unparse(one.type or node) for one in node.handlers):
+        if (
+            isinstance(node, ast.Try) and any("ImportError" in ast.unparse(one.type or node) for one in node.handlers)
+        ) or (isinstance(node, ast.With) and "suppress(ImportError)" in ast.unparse(node.items[0])):
             guarded |= {id(below) for statement in node.body for below in ast.walk(statement)}
         elif isinstance(node, ast.If | ast.IfExp) and "hasattr(os, " in ast.unparse(node.test):
             body = node.body if isinstance(node.body, list) else [node.body]

@@ -60,7 +60,8 @@ def embedding_record(queries=900, items=400, criteria=("csls",), truth=True, lab
     never = (found[0] == 0).nonzero().squeeze(1)[:20].tolist()
     facts = {"dim": 24, "dtype": "float32", "norms": {"least": 1.0, "most": 1.0, "unit_share": 1.0, "tolerance": 1e-3}}
     return {
-        "schema": 1,
+        "schema": 2,
+        "inputs": {},
         "kind": "diagnose",
         "vsehub": "0.1.0",
         "command": "vsehub diagnose queries=q.npy items=m.npy truth=pairs.csv",
