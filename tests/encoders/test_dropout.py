@@ -1,9 +1,7 @@
 """Dropout of features and words: nothing in evaluation, the given share in training, prefixes still shared."""
 
-import pytest
 import torch
 
-from vsehub.checks import InputError
 from vsehub.encoders import ImageFeatures, ImageRegions, TextFeatures, TextGRU
 from vsehub.encoders.texts import WordEmbedding
 
@@ -54,14 +52,3 @@ def test_features_are_dropped_after_they_are_normalised():
         assert torch.allclose(found[kept], (normal / 0.6)[kept])
         assert 0.5 < kept.float().mean() < 0.7
         assert torch.allclose(encoder.eval()(*given), normal, atol=1e-6)
-
-
-def test_a_share_outside_0_to_1_is_refused():
-    for make in (
-        lambda: ImageFeatures((3,), 2, dropout=1.0),
-        lambda: TextFeatures((3,), 2, dropout=-0.1),
-        lambda: ImageRegions((2, 3), 2, dropout=1.0),
-        lambda: TextGRU(5, 2, 2, word_dropout=2),
-    ):
-        with pytest.raises(InputError, match=r"dropout is .*; expected a number from 0 up to, but not including, 1"):
-            make()

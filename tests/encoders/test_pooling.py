@@ -92,7 +92,7 @@ def test_gpo_holds_mean_and_max():
     torch.nn.init.zeros_(pool.linear.weight)
     torch.testing.assert_close(pool(given, LENGTHS), pooling("mean")(given, LENGTHS))
     first = torch.zeros(len(LENGTHS), 6, 1, dtype=torch.float64).index_fill_(1, torch.tensor([0]), 1e3)
-    pool.weights = lambda sizes: first[: len(sizes), : int(sizes.max()), 0].softmax(dim=1)
+    pool.weights = lambda sizes, longest: first[: len(sizes), :longest, 0].softmax(dim=1)
     torch.testing.assert_close(pool(given, LENGTHS), pooling("max")(given, LENGTHS))
 
 
@@ -132,7 +132,5 @@ def test_none_gives_the_states_as_sets():
 
 
 def test_refuses_unknown_names():
-    with pytest.raises(InputError, match="pooling is 'sum'; choose one of 'last', 'mean', 'max', 'gpo', 'none'"):
+    with pytest.raises(InputError, match="pooling is 'sum'"):
         pooling_of("sum")
-    with pytest.raises(InputError, match="pooling is 'last'; choose one of 'mean', 'none'"):
-        pooling_of("last", ("mean", "none"))

@@ -7,7 +7,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from vsehub.checks import InputError
 from vsehub.encoders import TextGRU
-from vsehub.encoders.fast.prefix_gru import PrefixTree, reversal
+from vsehub.encoders.fast.prefix_gru import Forest, reversal
 from vsehub.sets import Sets
 
 
@@ -96,7 +96,7 @@ def test_bf16_products_stay_near_float32():
 def test_each_distinct_prefix_is_one_node():
     texts, lengths = captions(3)
     prefixes = {tuple(text[:end].tolist()) for text, n in zip(texts, lengths, strict=True) for end in range(1, n + 1)}
-    tree = PrefixTree.build(texts, lengths)
+    tree = Forest.build(texts, lengths)
     assert len(tree.words) == len(prefixes) < lengths.sum()
 
 
@@ -119,7 +119,7 @@ def test_bidirectional_runs_share_endings():
     texts, lengths = torch.tensor([[1, 4, 5, 2], [1, 7, 5, 2], [1, 5, 2, 0]]), torch.tensor([4, 4, 3])
     order = reversal(lengths)
     assert torch.equal(texts.gather(1, order)[:, :3], torch.tensor([[2, 5, 4], [2, 5, 7], [2, 5, 1]]))
-    tree = PrefixTree.build(texts.gather(1, order), lengths)
+    tree = Forest.build(texts.gather(1, order), lengths)
     assert len(tree.words) == 7  # 2; 2 5; 2 5 4, 2 5 7, 2 5 1; 2 5 4 1, 2 5 7 1
     assert encoder.gives == "sets"
 

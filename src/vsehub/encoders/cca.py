@@ -14,8 +14,8 @@ from scipy import linalg, sparse
 from torch import Tensor
 
 from vsehub.checks import require
-from vsehub.encoders.bag import TextBag
 from vsehub.encoders.features import ImageFeatures, TextFeatures
+from vsehub.encoders.texts import TextBag
 from vsehub.io.progress import bar
 
 _BLOCK = 4096  # rows that are computed with in float64 at a time

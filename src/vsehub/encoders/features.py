@@ -1,4 +1,4 @@
-"""Encoders of images and texts that are feature vectors: a linear map to the joint space."""
+"""Encoders of images and texts that are vectors: a linear map to the joint space, or a residual adapter."""
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -53,4 +53,67 @@ class TextFeatures(_Features):
 
     def forward(self, texts: Tensor, lengths: Tensor | None = None) -> Tensor:
         """(N, features) of any float type -> (N, D); `lengths` (N,) are those of captions and not used."""
+        return self.encoded(texts)
+
+
+class _Adapter(Encoder):
+    def __init__(self, side: str, shape: tuple[int, ...], hidden: int | None, ratio: float, dropout: float):
+        super().__init__()
+        require(
+            len(shape) == 1,
+            f"{side}_encoder=adapter takes one vector {'an image' if side == 'image' else 'a text'}, but the data's "
+            f"{side}s have shape {tuple(shape)}; choose another {side} encoder, or give vectors of a frozen model",
+        )
+        hidden = max(1, shape[0] // 4) if hidden is None else hidden
+        require(0 < ratio < 1, f"ratio is {ratio}; expected a number between 0 and 1")
+        self.dim = shape[0]
+        self.share = ratio / (1 - ratio)  # of the change, beside all of the frozen vector: the sum starts there exactly
+        last = nn.Linear(hidden or self.dim, self.dim)
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)
+        first = [nn.Linear(self.dim, hidden), nn.ReLU()] if hidden else []
+        self.change = nn.Sequential(*first, nn.Dropout(dropout), last)
+
+    def encoded(self, vectors: Tensor) -> Tensor:
+        """(N, D) of any float type -> (N, D), unit rows."""
+        frozen = F.normalize(vectors.float(), dim=1)
+        return F.normalize(frozen + self.share * self.change(frozen), dim=1)
+
+
+class ImageAdapter(_Adapter):
+    """A residual adapter of image vectors that a frozen model gave (CLIP-Adapter, Gao et al. 2021, arXiv 2110.04544).
+
+    With v the l2-normalised vector of an image, the result is (1 - ratio) v + ratio A(v), l2-normalised, of the same
+    dimension. A is W2 ReLU(W1 v + b1) + b2 with `hidden` units, or W v + b. Unlike the paper's, A has biases and no
+    ReLU at its end, and its last layer starts at 0 (as residual branches do in Goyal et al. 2017, arXiv 1706.02677), so
+    that training starts exactly at the frozen model.
+
+    image_shape: (D,) of one image, from the data. hidden: the bottleneck's units; None: a quarter of D, as in the
+    paper; 0: a linear map. ratio: α of the paper, which took 0.2; between 0 and 1. dropout: the probability with which
+    an input of the last layer is 0 in a training step. Raises InputError for data that are not vectors.
+    """
+
+    def __init__(
+        self, image_shape: tuple[int, ...], hidden: int | None = None, ratio: float = 0.2, dropout: float = 0.0
+    ):
+        super().__init__("image", image_shape, hidden, ratio, dropout)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(N, D) of any float type -> (N, D), unit rows."""
+        return self.encoded(images)
+
+
+class TextAdapter(_Adapter):
+    """A residual adapter of text vectors that a frozen model gave.
+
+    text_shape: (D,) of one text, from the data. Everything else is as in `ImageAdapter`.
+    """
+
+    def __init__(
+        self, text_shape: tuple[int, ...], hidden: int | None = None, ratio: float = 0.2, dropout: float = 0.0
+    ):
+        super().__init__("text", text_shape, hidden, ratio, dropout)
+
+    def forward(self, texts: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """(N, D) of any float type -> (N, D), unit rows; `lengths` (N,) are those of captions and not used."""
         return self.encoded(texts)

@@ -14,9 +14,9 @@ from vsehub.checks import fail, require, whole
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.data.text.tokens import TokenTable
 from vsehub.data.text.vocabulary import SPECIALS, Vocabulary
-from vsehub.encoders.bag import TextBag
 from vsehub.encoders.cca import Cca, LinearMap, tf_idf
 from vsehub.encoders.features import ImageFeatures, TextFeatures
+from vsehub.encoders.texts import TextBag
 from vsehub.evaluation.checkpoint import write_checkpoint
 from vsehub.evaluation.checkpoint_file import SUFFIX
 from vsehub.evaluation.encode import EncodedSplit, encode_images, encode_texts

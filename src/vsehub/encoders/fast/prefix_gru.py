@@ -16,53 +16,24 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from vsehub.encoders.fast.products import Product
+from vsehub.encoders.fast.products import fixed_product
 from vsehub.sets import Sets
 
 
-class PrefixTree(NamedTuple):
-    """Distinct prefixes as nodes, level by level.
-
-    words: (n,) the last word of each prefix. parents: for each level (c,), where in the level above each node's
-    parent lies (the first level's are not used). nodes: (N, L) the node that each caption has reached at each of its
-    words, 0 behind its last.
-    """
-
-    words: Tensor
-    parents: list[Tensor]
-    nodes: Tensor
-
-    @classmethod
-    def build(cls, texts: Tensor, lengths: Tensor) -> "PrefixTree":
-        """The tree of (N, L) word ids with (N,) lengths, both at least 1, on the CPU."""
-        ids, sizes = texts.numpy(), lengths.numpy()
-        base = int(ids.max()) + 1
-        words, parents = [], []
-        nodes = np.zeros((len(ids), int(sizes.max())), np.int64)
-        node = np.zeros(len(ids), np.int64)
-        first = 0
-        for step in range(nodes.shape[1]):
-            alive = np.flatnonzero(sizes > step)
-            keys, node[alive] = np.unique(node[alive] * base + ids[alive, step], return_inverse=True)
-            words.append(keys % base)
-            parents.append(torch.from_numpy(keys // base))
-            nodes[alive, step] = first + node[alive]
-            first += len(keys)
-        return cls(torch.from_numpy(np.concatenate(words)), parents, torch.from_numpy(nodes))
-
-
 class Forest(NamedTuple):
-    """Trees of the same depth, one for each direction of a GRU, whose nodes are numbered level by level together.
+    """Distinct prefixes as nodes, level by level; for a GRU of both directions a tree of each, forwards first.
 
-    words: (n,) the last word of each prefix. directions: (n,) the tree of each node. parents: for each level (c,), as a
-    tree has them. counts: for each level, the nodes of each tree. nodes: for each tree (N, L).
+    words: (n,) the last word of each prefix. directions: (n,) the tree of each node. parents: for each level (c,), the
+    row of each node's parent in the level above (the first level's are not used). counts: for each level, the nodes of
+    each tree. nodes: for each tree (N, L), the node that each caption has reached at each of its words, 0 behind its
+    last.
     """
 
     words: Tensor
     directions: Tensor
     parents: list[Tensor]
     counts: list[list[int]]
-    nodes: list[Tensor]
+    nodes: tuple[Tensor, ...]
 
     @property
     def sizes(self) -> list[int]:
@@ -76,32 +47,26 @@ class Forest(NamedTuple):
         return [views[first : first + directions] for first in range(0, len(views), directions)]
 
     @classmethod
-    def of(cls, trees: Sequence[PrefixTree]) -> "Forest":
-        """The trees, joined."""
-        sizes = np.array([[len(parents) for parents in tree.parents] for tree in trees])  # (directions, levels)
-        ends = sizes.T.flatten().cumsum().reshape(sizes.T.shape)
-        starts = ends - sizes.T
-        words = torch.empty(int(ends[-1, -1]), dtype=torch.int64)
-        directions = torch.empty_like(words)
-        nodes = []
-        for direction, tree in enumerate(trees):
-            own = sizes[direction]
-            moved = torch.from_numpy(np.arange(own.sum()) + np.repeat(starts[:, direction] - own.cumsum() + own, own))
-            words[moved], directions[moved] = tree.words, direction
-            nodes.append(moved[tree.nodes])
-        parents = [trees[0].parents[0].new_zeros(0)]
-        for level in range(1, sizes.shape[1]):
-            above = starts[level - 1] - starts[level - 1, 0]
-            parents.append(torch.cat([tree.parents[level] + int(n) for tree, n in zip(trees, above, strict=True)]))
-        return cls(words, directions, parents, sizes.T.tolist(), nodes)
-
-    @classmethod
-    def build(cls, texts: Tensor, lengths: Tensor, both_ways: bool) -> "Forest":
-        """The forest of captions (N, L) of lengths (N,), read forwards, or in both directions."""
-        trees = [PrefixTree.build(texts, lengths)]
+    def build(cls, texts: Tensor, lengths: Tensor, both_ways: bool = False) -> "Forest":
+        """The forest of captions (N, L) of lengths (N,), both at least 1, on the CPU; read in both directions if so."""
+        read = [texts[:, : int(lengths.max())]]
         if both_ways:
-            trees.append(PrefixTree.build(texts.gather(1, reversal(lengths)), lengths))
-        return cls.of(trees)
+            read.append(texts.gather(1, reversal(lengths)))
+        ids, sizes = torch.cat(read).numpy(), lengths.repeat(len(read)).numpy()
+        base, first = int(ids.max()) + 1, 0
+        words, parents, directions, counts = [], [], [np.arange(len(read))], []
+        nodes, node = np.zeros(ids.shape, np.int64), np.repeat(directions[0], len(texts))  # each tree has a root
+        for step in range(ids.shape[1]):
+            alive = np.flatnonzero(sizes > step)
+            keys, node[alive] = np.unique(node[alive] * base + ids[alive, step], return_inverse=True)
+            words.append(keys % base)
+            parents.append(torch.from_numpy(keys // base))
+            directions.append(directions[-1][keys // base])
+            counts.append(np.bincount(directions[-1], minlength=len(read)).tolist())
+            nodes[alive, step] = first + node[alive]
+            first += len(keys)
+        joined = (torch.from_numpy(np.concatenate(one)) for one in (words, directions[1:]))
+        return cls(*joined, parents, counts, torch.from_numpy(nodes).split(len(texts)))
 
 
 def fits(gru: nn.RNNBase, texts: Tensor) -> bool:
@@ -182,7 +147,8 @@ class ForestGRU(torch.autograd.Function):
         size = weights[0].shape[1]
         states, before, recurrent = inputs.new_empty(3, len(inputs), size).unbind()
         gates = inputs.new_empty(len(inputs), 3 * size)
-        products = [Product(weight.T, _product_type(inputs), repeated=True) for weight in weights]
+        product_type = _product_type(inputs)
+        products = [fixed_product(weight.T, product_type) for weight in weights]
         # Views of each level's rows, and within it of each direction's, are made at once: one by one they would take
         # longer than the short levels' arithmetic.
         levels = (inputs[:, 2 * size :], before, recurrent, *gates.chunk(3, dim=1), gates[:, : 2 * size], states)
@@ -197,7 +163,7 @@ class ForestGRU(torch.autograd.Function):
                     part.copy_(bias.expand_as(part))
             else:
                 torch.index_select(found[level - 1], 0, parents, out=befores[level])
-                left = befores[level].to(products[0].dtype).split(forest.counts[level])
+                left = befores[level].to(product_type).split(forest.counts[level])
                 for i, product in enumerate(products):
                     for_gates, for_new = product(left[i]).split((2 * size, size), dim=1)
                     torch.add(given_parts[level][i], for_gates, out=gate_parts[level][i])
@@ -206,7 +172,7 @@ class ForestGRU(torch.autograd.Function):
             torch.addcmul(given[level], resets[level], kept[level], out=news[level]).tanh_()
             torch.lerp(news[level], befores[level], updates[level], out=found[level])
         ctx.save_for_backward(before, gates, recurrent, *weights)
-        ctx.forest, ctx.product_type = forest, products[0].dtype
+        ctx.forest, ctx.product_type = forest, product_type
         return states
 
     @staticmethod
@@ -227,7 +193,7 @@ class ForestGRU(torch.autograd.Function):
         torch.sub(before, new, out=into_update).mul_(update)
         into_update.addcmul_(into_update, update, value=-1)
 
-        products = [Product(weight, ctx.product_type, repeated=True) for weight in weights]
+        products = [fixed_product(weight, ctx.product_type) for weight in weights]
         to_recurrent = torch.empty(factors.shape, dtype=ctx.product_type)
         flow = gradient.clone()
         flows, flows_wide, updates, wide, out = (

@@ -1,18 +1,21 @@
 """Stacked cross-attention between the words of a text and the regions of an image (Lee 2018, SCAN)."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
-from vsehub.checks import one_of, positive, require
+from vsehub.checks import one_of
 from vsehub.sets import Sets
-from vsehub.similarities.scan.candidates import candidate_cosines
-from vsehub.similarities.scan.tiles import AttendedCosines, Attention, Buffers, Unit, runs
+from vsehub.similarities.scan.tiles import AttendedCosines, Attention, Buffers, Unit, gram, runs
 from vsehub.similarities.scan.weights import NORMALISATIONS, POOLINGS
 from vsehub.types import Similarity
 
 # Raw scores per product, and how many of these panels training keeps instead of computing them twice.
 PANEL_ON_CPU, PANEL_ON_GPU = 1 << 24, 1 << 28
 KEPT_PANELS = 4
+# Numbers of the entries that are copied out and padded at a time: 1 GB of float32.
+COPIED = 1 << 28
 
 
 class CrossAttention(Similarity):
@@ -26,7 +29,7 @@ class CrossAttention(Similarity):
     All vectors are l2-normalised here; a zero vector has cosine 0 with all others and no gradient.
 
     Attended vectors are never built: the scores follow from one product of all regions with all words and from Gram
-    matrices, in panels of bounded memory. Raises InputError for an unknown choice and for encodings that are not sets.
+    matrices, in panels of bounded memory. Raises InputError for an unknown choice.
     """
 
     takes = "sets"
@@ -43,10 +46,8 @@ class CrossAttention(Similarity):
         one_of("direction", direction, ("t2i", "i2t"))
         one_of("normalisation", normalisation, tuple(NORMALISATIONS))
         one_of("pooling", pooling, tuple(POOLINGS))
-        positive("softmax_scale", softmax_scale)
-        positive("lse_scale", lse_scale)
-        self.direction, self.normalisation, self.pooling = direction, normalisation, pooling
-        self.softmax_scale, self.lse_scale = softmax_scale, lse_scale
+        self.direction, self.pooling, self.lse_scale = direction, pooling, lse_scale
+        self.attention = Attention(NORMALISATIONS[normalisation], softmax_scale)
 
     @property
     def largest(self) -> float | None:
@@ -55,7 +56,6 @@ class CrossAttention(Similarity):
 
     def forward(self, images: Sets, texts: Sets) -> Tensor:
         """Scores (I, T) of I images against T texts."""
-        _checked(images, texts)
         if self.direction == "t2i":
             return self._scores(images, texts)
         return self._scores(texts, images).T
@@ -70,7 +70,7 @@ class CrossAttention(Similarity):
     def candidates_at_once(self, queries: Sets, entries: Sets, chosen: Tensor, side: str) -> Tensor:
         """The same, of many queries at a time, padded: twice as slow on a CPU."""
         entries_attend = (self.direction == "t2i") == (side == "texts")
-        found = candidate_cosines(self._attention(), queries, entries, chosen, entries_attend)
+        found = candidate_cosines(self.attention, queries, entries, chosen, entries_attend)
         return torch.cat([self._pooled(cosines, inside) for cosines, inside in found])
 
     def _scores(self, sources: Sets, queries: Sets) -> Tensor:
@@ -87,22 +87,12 @@ class CrossAttention(Similarity):
         keep = len(parts) <= KEPT_PANELS and torch.is_grad_enabled()
         scores, buffers = [], Buffers(sources.vectors)
         for part, vectors in zip(parts, queries.vectors.split([sum(part) for part in parts]), strict=True):
-            cosines = AttendedCosines.apply(self._attention(), found, part, keep, buffers, sources.vectors, vectors)
+            cosines = AttendedCosines.apply(self.attention, found, part, keep, buffers, sources.vectors, vectors)
             scores.append(self._pooled(*_padded(cosines, part)))
         return torch.cat(scores, dim=1)[order.argsort()]
 
-    def _attention(self) -> Attention:
-        return Attention(NORMALISATIONS[self.normalisation], self.softmax_scale)
-
     def _pooled(self, cosines: Tensor, inside: Tensor) -> Tensor:
         return POOLINGS[self.pooling](cosines, inside, self.lse_scale)
-
-
-def _checked(images: Sets, texts: Sets) -> None:
-    for name, side in (("images", images), ("texts", texts)):
-        require(isinstance(side, Sets), f"{name} is a {type(side).__name__}; cross-attention compares Sets of vectors")
-    sizes = images.vectors.shape[1], texts.vectors.shape[1]
-    require(sizes[0] == sizes[1], f"images have {sizes[0]} dimensions and texts {sizes[1]}; expected as many")
 
 
 def _unit(sets: Sets) -> Sets:
@@ -129,3 +119,44 @@ def _padded(cosines: Tensor, lengths: list[int]) -> tuple[Tensor, Tensor]:
     inside = position < sizes[:, None]
     index = ((sizes.cumsum(0) - sizes)[:, None] + position).where(inside, 0)
     return cosines[:, index.flatten()].unflatten(1, index.shape), inside
+
+
+def candidate_cosines(
+    attention: Attention, queries: Sets, entries: Sets, chosen: Tensor, entries_attend: bool
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Cosines of attending vectors with what they attend, for some queries with their candidates after the other.
+
+    chosen: (Q, C) rows of the entries. entries_attend: whether the vectors of the entries attend those of the query,
+    else the reverse. Yields cosines (b, C, L) and the mask of the same shape of what is not padding.
+    """
+    count, buffers = chosen.shape[1], Buffers(queries.vectors)
+    for rows in _parts(queries, entries, chosen):
+        query, in_query = _padded_unit(queries[rows])  # (b, q, D), (b, q)
+        entry, in_entry = _padded_unit(entries[chosen[rows].flatten()])  # (b C, e, D), (b C, e)
+        raw = (entry.reshape(len(query), -1, entry.shape[2]) @ query.mT).reshape(len(entry), -1, query.shape[1])
+        grams = gram(query).repeat_interleave(count, dim=0) if entries_attend else gram(entry)
+        in_query = in_query.repeat_interleave(count, dim=0)
+        attending, attended = (in_entry, in_query) if entries_attend else (in_query, in_entry)
+        cosines = attention.cosines(
+            raw.mT.contiguous() if entries_attend else raw,
+            grams,
+            attending[:, :, None].to(raw),
+            buffers,
+            ~attended[:, :, None],
+        )
+        yield cosines.unflatten(0, (-1, count)), attending.unflatten(0, (-1, count))
+
+
+def _parts(queries: Sets, entries: Sets, chosen: Tensor) -> Iterator[slice]:
+    """Rows of the queries whose candidates are copied out together."""
+    each = chosen.shape[1] * int(entries.lengths.max()) * entries.vectors.shape[1]
+    height = max(1, COPIED // each)
+    for first in range(0, len(queries), height):
+        yield slice(first, min(first + height, len(queries)))
+
+
+def _padded_unit(sets: Sets) -> tuple[Tensor, Tensor]:
+    """Unit vectors (n, L, D), padded with zeros, and the mask (n, L) of the others."""
+    padded, inside = sets.padded()
+    norms = torch.linalg.vector_norm(padded, dim=2, keepdim=True)
+    return padded.mul_(norms.reciprocal_().masked_fill_(torch.isinf(norms), 0)), inside

@@ -2,8 +2,7 @@
 
 Shapes: raw scores are (n, s, q), n source sets of s vectors against q query vectors; member (q, c), or (n, q, c), says
 which of c query sets a query belongs to, so that `x @ member` sums over the queries of each set. `work` is memory of
-the scores' shape. Each normalisation has `forward`: changes x in place and returns what its `backward` needs, and
-`backward`: turns the gradient of the normalised scores into that of x, in place.
+the scores' shape.
 """
 
 from typing import NamedTuple
@@ -20,105 +19,60 @@ def spread(values: Tensor, member: Tensor, out: Tensor) -> Tensor:
     return torch.matmul(values, member.mT, out=out)
 
 
-class Softmax:
-    """e^x divided by its sum over the queries of a set; scores of unit vectors need no shift."""
-
-    @staticmethod
-    def forward(x: Tensor, member: Tensor, work: Tensor) -> tuple[Tensor, ...]:
-        """In place, see above."""
-        x.mul_(spread((x.exp_() @ member).reciprocal_(), member, work))
-        return ()
-
-    @staticmethod
-    def backward(gradient: Tensor, normalised: Tensor, member: Tensor, work: Tensor) -> None:
-        """In place, see above."""
-        along = torch.mul(gradient, normalised, out=work) @ member
-        gradient.sub_(spread(along, member, work)).mul_(normalised)
-
-
-class L2:
-    """x divided by its 2-norm over the queries of a set, + 1e-8; where that norm is 0, its subgradient is 0."""
-
-    @staticmethod
-    def forward(x: Tensor, member: Tensor, work: Tensor) -> tuple[Tensor, ...]:
-        """In place, see above."""
-        norm = (torch.mul(x, x, out=work) @ member).sqrt_()
-        inverse = (norm + EPSILON).reciprocal_()
-        x.mul_(spread(inverse, member, work))
-        return norm, inverse
-
-    @staticmethod
-    def backward(
-        gradient: Tensor, normalised: Tensor, member: Tensor, work: Tensor, norm: Tensor, inverse: Tensor
-    ) -> None:
-        """In place, see above."""
-        along = torch.mul(gradient, normalised, out=work) @ member
-        along = along.div_(norm * inverse).masked_fill_(norm == 0, 0)
-        gradient.addcmul_(spread(along, member, work), normalised, value=-1)
-        gradient.mul_(spread(inverse, member, work))
-
-
-class L1:
-    """x divided by its 1-norm over the queries of a set, + 1e-8."""
-
-    @staticmethod
-    def forward(x: Tensor, member: Tensor, work: Tensor) -> tuple[Tensor, ...]:
-        """In place, see above."""
-        inverse = (torch.abs(x, out=work) @ member).add_(EPSILON).reciprocal_()
-        x.mul_(spread(inverse, member, work))
-        return (inverse,)
-
-    @staticmethod
-    def backward(gradient: Tensor, normalised: Tensor, member: Tensor, work: Tensor, inverse: Tensor) -> None:
-        """In place, see above."""
-        along = torch.mul(gradient, normalised, out=work) @ member
-        gradient.addcmul_(spread(along, member, work), normalised.sign(), value=-1)
-        gradient.mul_(spread(inverse, member, work))
-
-
-class Identity:
-    """x unchanged."""
-
-    @staticmethod
-    def forward(x: Tensor, member: Tensor, work: Tensor) -> tuple[Tensor, ...]:
-        """In place, see above."""
-        return ()
-
-    @staticmethod
-    def backward(gradient: Tensor, normalised: Tensor, member: Tensor, work: Tensor) -> None:
-        """In place, see above."""
-
-
 class Normalisation(NamedTuple):
-    """The normalisation of raw scores before the softmax over the source; clipped: after a LeakyReLU (0.1)."""
+    """The normalisation of raw scores before the softmax over the source.
+
+    clipped: after a LeakyReLU (0.1). by: "softmax", e^x divided by its sum over the queries of a set; "l2" or "l1", x
+    divided by its norm there + 1e-8, where the subgradient of a 2-norm of 0 is 0; "none".
+    """
 
     clipped: bool
-    by: type[Softmax] | type[L2] | type[L1] | type[Identity]
+    by: str
 
     def forward(self, raw: Tensor, member: Tensor, out: Tensor, work: Tensor) -> tuple[Tensor, ...]:
-        """raw (n, s, q) -> the normalised scores in `out`, and what `backward` wants."""
+        """raw (n, s, q) -> the normalised scores in `out`, and what `backward` needs."""
         out.copy_(raw)
         if self.clipped:
             F.leaky_relu_(out, SLOPE)
-        return self.by.forward(out, member, work)
+        if self.by == "none":
+            return ()
+        if self.by == "softmax":  # scores of unit vectors need no shift
+            saved: tuple[Tensor, ...] = ((out.exp_() @ member).reciprocal_(),)
+        elif self.by == "l2":
+            norm = (torch.mul(out, out, out=work) @ member).sqrt_()
+            saved = (norm + EPSILON).reciprocal_(), norm
+        else:
+            saved = ((torch.abs(out, out=work) @ member).add_(EPSILON).reciprocal_(),)
+        out.mul_(spread(saved[0], member, work))
+        return saved
 
     def backward(
         self, gradient: Tensor, raw: Tensor, normalised: Tensor, member: Tensor, work: Tensor, *saved: Tensor
     ) -> None:
         """Gradient of the normalised scores -> of the raw ones, in place."""
-        self.by.backward(gradient, normalised, member, work, *saved)
+        if self.by != "none":
+            along = torch.mul(gradient, normalised, out=work) @ member
+            if self.by == "l2":
+                inverse, norm = saved
+                along = along.div_(norm * inverse).masked_fill_(norm == 0, 0)
+            if self.by == "softmax":
+                gradient.sub_(spread(along, member, work)).mul_(normalised)
+            else:
+                unit = normalised if self.by == "l2" else normalised.sign()
+                gradient.addcmul_(spread(along, member, work), unit, value=-1)
+                gradient.mul_(spread(saved[0], member, work))
         if self.clipped:
             gradient.mul_(torch.gt(raw, 0, out=work).clamp_(min=SLOPE))
 
 
 NORMALISATIONS = {
-    "softmax": Normalisation(False, Softmax),
-    "l2norm": Normalisation(False, L2),
-    "clipped_l2norm": Normalisation(True, L2),
-    "l1norm": Normalisation(False, L1),
-    "clipped_l1norm": Normalisation(True, L1),
-    "clipped": Normalisation(True, Identity),
-    "no_norm": Normalisation(False, Identity),
+    "softmax": Normalisation(False, "softmax"),
+    "l2norm": Normalisation(False, "l2"),
+    "clipped_l2norm": Normalisation(True, "l2"),
+    "l1norm": Normalisation(False, "l1"),
+    "clipped_l1norm": Normalisation(True, "l1"),
+    "clipped": Normalisation(True, "none"),
+    "no_norm": Normalisation(False, "none"),
 }
 
 
