@@ -8,7 +8,6 @@ import numpy as np
 from vsehub.checks import one_of, require
 from vsehub.components import Components, conf_folder
 from vsehub.criteria.base import Correction, Criterion, ItemBias
-from vsehub.criteria.csls import CSLS
 from vsehub.criteria.sinkhorn import Sinkhorn
 
 PLAIN = "nns"
@@ -21,10 +20,13 @@ def candidates() -> dict[str, Correction]:
     """The corrections of the yaml files that do not compare items with each other, by name, plain search first."""
     known = Components([conf_folder()])
     nodes = {name: known.node("criterion", name) for name in known.choices("criterion")}
-    made = {name: known.find("criterion", node) for name, node in nodes.items()}
-    classes = {name: one for name, one in made.items() if isinstance(one, type) and issubclass(one, Correction)}
-    names = [name for name, one in classes.items() if one.reference_items_as is None]
-    return {name: known.build("criterion", nodes[name]) for name in sorted(names, key=lambda one: (one != PLAIN, one))}
+    kinds = {name: known.find("criterion", node) for name, node in nodes.items()}
+    names = sorted(
+        name
+        for name, kind in kinds.items()
+        if isinstance(kind, type) and issubclass(kind, Correction) and kind.reference_items_as is None and name != PLAIN
+    )
+    return {name: known.build("criterion", nodes[name]) for name in (PLAIN, *names)}
 
 
 class Auto(Criterion):
@@ -54,9 +56,7 @@ class Auto(Criterion):
     @property
     def untuned(self) -> tuple[str, Correction]:
         """What is taken where no answers are known: CSLS with k = 10, or the first that it may choose, as it is."""
-        if "csls" in self.names:
-            return "csls", CSLS()
-        name = self.names[1]
+        name = "csls" if "csls" in self.names else self.names[1]
         return name, candidates()[name]
 
     def standing(self, rows: int) -> tuple[str, Correction]:
@@ -69,8 +69,12 @@ class Auto(Criterion):
 
     def candidates(self, rows: int) -> list[tuple[str, Correction]]:
         """All criteria with all settings of their grids, plain search first; no k beyond `rows`, the references."""
-        grids = [(name, own) for name in self.names for own in candidates()[name].grid() if own.get("k", 1) <= rows]
-        return [(name, candidates()[name].with_parameters(**own)) for name, own in grids]
+        grids = [(name, settings) for name in self.names for settings in candidates()[name].grid()]
+        return [
+            (name, candidates()[name].with_parameters(**settings))
+            for name, settings in grids
+            if settings.get("k", 1) <= rows
+        ]
 
     @property
     def correction(self) -> Correction:

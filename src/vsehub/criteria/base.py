@@ -173,7 +173,7 @@ class Correction(Criterion):
         """The terms of each part of the items; reference items as columns, if any, are the last part.
 
         The parts may lie on several machines: `each(step)` calls `step(columns)` with the `Columns` of each part, and
-        returns the results in order. `each(step, terms)` hands each part its own of the terms, after the columns.
+        returns the results in order. `each(step, terms)` calls `step(columns, *terms[i])` of part i.
         """
         return each(lambda columns: joined(map(self.item_terms, columns())))
 
@@ -233,9 +233,8 @@ class Correction(Criterion):
         values the lower position; numpy arrays where the queries are one, else tensors on their device. The ranking is
         that of `rescore` on the whole matrix. Values omit terms that shift or scale all scores of a query, since such
         terms do not change a ranking. Raises InputError where dimensions differ, a side is empty, k exceeds the items
-        or reference items are given that are not looked at, and where an item's or a query's terms, or values that are
-        found, are NaN or infinite. NaN and infinity stand first among the values, so that none is hidden by finite
-        ones.
+        or reference items are given that are not looked at, and where an item's or a query's terms, or the values
+        returned, are NaN or infinite. NaN and infinity stand first among the values, so that finite values hide none.
         """
         sides = as_sides(queries, items, reference)
         whole("k", k)
@@ -248,7 +247,7 @@ class Correction(Criterion):
     ) -> tuple[Tensor, Tensor]:
         """`search` of items whose terms are known, from `fit_all`: values and positions, both (Q, k).
 
-        Raises InputError where k exceeds the items and where a query's terms, or values that are found, are NaN or
+        Raises InputError where k exceeds the items and where a query's terms, or the values returned, are NaN or
         infinite.
         """
         correct = self.over(queries, items, item_terms)
@@ -313,16 +312,18 @@ def fit_all(
     """
     columns = ScoreColumns(reference, items)
     shared: dict[int, list[Terms]] = {
-        place: [] for place, one in enumerate(criteria) if one.columnwise and type(one).fit is Correction.fit
+        number: []
+        for number, criterion in enumerate(criteria)
+        if criterion.columnwise and type(criterion).fit is Correction.fit
     }
     for block in columns() if shared else ():
-        for place, parts in shared.items():
-            parts.append(criteria[place].item_terms(block))
+        for number, parts in shared.items():
+            parts.append(criteria[number].item_terms(block))
     return [
-        finite_terms(joined(shared[place]))
-        if place in shared
-        else one.fit(columns, _bank_columns(one, items, reference, reference_items))
-        for place, one in enumerate(criteria)
+        finite_terms(joined(shared[number]))
+        if number in shared
+        else criterion.fit(columns, _bank_columns(criterion, items, reference, reference_items))
+        for number, criterion in enumerate(criteria)
     ]
 
 
@@ -343,7 +344,7 @@ def each_of(sides: Sequence[Columns]) -> Each:
     """See `Correction.fit_parts`: the parts are in this process."""
 
     def each(step: Callable[..., Terms], terms: Sequence[Terms] | None = None) -> list[Terms]:
-        return [step(side, *own) for side, own in zip(sides, terms or [()] * len(sides), strict=True)]
+        return [step(side, *part) for side, part in zip(sides, terms or [()] * len(sides), strict=True)]
 
     return each
 

@@ -45,7 +45,7 @@ class Chain(Criterion):
     def with_parameters(self, **changes: Any) -> Self:
         """A chain like this one with some arguments of its steps changed."""
         changed = [{name: changes[name] for name in step.parameters() if name in changes} for step in self.steps]
-        return type(self)([step.with_parameters(**own) for step, own in zip(self.steps, changed, strict=True)])
+        return type(self)([step.with_parameters(**part) for step, part in zip(self.steps, changed, strict=True)])
 
     def match(self, scores: Tensor, k: int, *, reference_item_scores: Tensor | None = None) -> Tensor:
         """The matching's pairs (n, 2) on the corrected scores of (Q, M); see `Matching.match`."""

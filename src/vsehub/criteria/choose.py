@@ -89,8 +89,8 @@ def choose(
     sides = (queries, asked), (queries if reference is None else reference, seen)
     columns = places if isinstance(items, UnitVectors) else None  # a row of given scores has one for each item
     rows, reference_rows = (_taken(side, chosen_rows, columns) for side, chosen_rows in sides)
-    held = None if columns is not None else _taken(items, places)
-    scores, reference_scores = (one if held is None else one @ held.T for one in (rows, reference_rows))
+    item_rows = None if columns is not None else _taken(items, places)
+    scores, reference_scores = (side if item_rows is None else side @ item_rows.T for side in (rows, reference_rows))
     folds = [] if reference is None else _folds(random, rows, reference_rows)
     fitted_on = folds or [(torch.arange(len(asked)), torch.arange(len(seen)))]
 
@@ -98,20 +98,22 @@ def choose(
     candidates, default = _candidates(among, fewest)
     deepest = max((one.parameters()["k"] for _, one in candidates if one.nearest_alone), default=1)
     item_scores = None
-    if held is not None and any(one.reference_items_as == "rows" for _, one in candidates):
-        item_scores = held[_sample(random, len(held), max(1, MOST_SCORES // len(held)))] @ held.T
+    if item_rows is not None and any(one.reference_items_as == "rows" for _, one in candidates):
+        bank = _sample(random, len(item_rows), max(1, MOST_SCORES // len(item_rows)))
+        item_scores = item_rows[bank] @ item_rows.T
     ranks, refused = np.empty((len(candidates), len(asked))), set[int]()
     with bar("choosing the criterion", total=len(fitted_on) * len(candidates)) as steps:
         for asked_here, seen_here in fitted_on:
-            own, others, positive = scores[asked_here], reference_scores[seen_here], answers.of(asked_here)
-            nearest = top_k_of_blocks((others.T,), deepest)[0].T  # of each item's reference scores, largest first
+            fold, fold_reference = scores[asked_here], reference_scores[seen_here]
+            nearest = top_k_of_blocks((fold_reference.T,), deepest)[0].T  # of each item, largest first
             for number, (name, criterion) in enumerate(candidates):
                 steps.update()
-                fitted_by = nearest[: criterion.parameters()["k"]] if criterion.nearest_alone else others
+                fitted_by = nearest[: criterion.parameters()["k"]] if criterion.nearest_alone else fold_reference
                 further = item_scores if criterion.reference_items_as == "rows" else None
                 try:
-                    found = criterion.rescore(own, fitted_by, reference_item_scores=further).to(own.dtype)
-                    ranks[number, asked_here.numpy()] = rank_blocks([(0, found)], positive).ranks.cpu().numpy()
+                    corrected = criterion.rescore(fold, fitted_by, reference_item_scores=further).to(fold.dtype)
+                    ranking = rank_blocks([(0, corrected)], answers.of(asked_here))
+                    ranks[number, asked_here.numpy()] = ranking.ranks.cpu().numpy()
                 except InputError as error:  # for example scores out of the candidate's range
                     log.info("%s %s cannot be applied: %s", name, criterion.parameters(), error)
                     refused.add(number)
@@ -123,8 +125,8 @@ def choose(
     tried = [
         Tried(name, one.parameters(), None, None)
         if number in refused
-        else Tried(name, one.parameters(), (1 / own).mean().item(), 100 * (own == 1).mean().item())
-        for number, ((name, one), own) in enumerate(zip(candidates, ranks, strict=True))
+        else Tried(name, one.parameters(), (1 / row).mean().item(), 100 * (row == 1).mean().item())
+        for number, ((name, one), row) in enumerate(zip(candidates, ranks, strict=True))
     ]
     settings = [(tried[number].name, tried[number].parameters) for number in applied]
     standing = settings.index(default) if default in settings else 0
@@ -139,10 +141,10 @@ def _candidates(among: Auto | Correction, rows: int) -> tuple[list[tuple[str, Co
         name, standing = among.standing(rows)
         return among.candidates(rows), (name, standing.parameters())
     require(bool(among.GRID), f"{type(among).__name__} has no settings to tune; leave tune out")
-    others = [among.with_parameters(**own) for own in among.grid() if own.get("k", 1) <= rows]
-    others = [one for one in others if one.parameters() != among.parameters()]
+    others = [among.with_parameters(**settings) for settings in among.grid() if settings.get("k", 1) <= rows]
+    others = [criterion for criterion in others if criterion.parameters() != among.parameters()]
     name = type(among).__name__
-    return [(name, one) for one in (among, *others)], (name, among.parameters())
+    return [(name, criterion) for criterion in (among, *others)], (name, among.parameters())
 
 
 def _sample(random: np.random.Generator, count: int, most: int) -> Tensor:
@@ -166,15 +168,15 @@ def _items(
 
 def _taken(vectors: VectorSource, rows: Tensor, columns: Tensor | None = None) -> Tensor:
     """The rows (n,), rising, of vectors, read in blocks, on the CPU: (n, D), or only some columns."""
-    found = []
+    parts = []
     height = min(BLOCK, max(1, MOST_SCORES // vectors.shape[1]))
     for first in range(0, len(vectors), height):
         here = rows[(rows >= first) & (rows < first + height)]
         if len(here):
             block = vectors.rows(first, min(first + height, len(vectors)))
-            held = block[(here - first).to(block.device)].cpu()
-            found.append(held if columns is None else held[:, columns])
-    return torch.cat(found)
+            chosen_rows = block[(here - first).to(block.device)].cpu()
+            parts.append(chosen_rows if columns is None else chosen_rows[:, columns])
+    return torch.cat(parts)
 
 
 def _folds(random: np.random.Generator, asked: Tensor, seen: Tensor) -> list[tuple[Tensor, Tensor]]:

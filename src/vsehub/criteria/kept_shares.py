@@ -26,7 +26,7 @@ class KeptShares:
 
     def __init__(self, queries: Tensor, items: int):
         """queries: log u (R,), by which items are scaled. items: M."""
-        self._log_queries, self._items = queries.double().numpy(), items
+        self._log_queries = queries.double().numpy()
         self._room, self.full = min(MOST_KEPT / items, len(queries) / WORTH), False
         self._kept: list[csr_matrix] = []
         self._received, self._unscaled = np.zeros(len(queries)), np.zeros(len(queries))
@@ -41,32 +41,32 @@ class KeptShares:
         self._unscaled += unscaled
         if self.full:
             return
-        held, sums = shares.numpy(), mass.numpy()
-        few = held[:SAMPLED] / sums[:SAMPLED, None]
+        values, sums = shares.numpy(), mass.numpy()
+        few = values[:SAMPLED] / sums[:SAMPLED, None]
         least = LEAST
         if np.count_nonzero(few >= least) > self._room * len(few):
             least = float(
                 np.partition(few.ravel(), -math.ceil(self._room * len(few)))[-math.ceil(self._room * len(few))]
             )
             self.full = least > MOST_LEAST
-        kept = held >= (least * sums)[:, None]
-        ends = np.append(0, np.count_nonzero(kept, axis=1).cumsum())
-        values, query = held[kept] / np.repeat(sums, np.diff(ends)), np.flatnonzero(kept) % held.shape[1]
-        self._kept.append(csr_matrix((values, query.astype(np.int32), ends), shape=held.shape))
+        large = values >= (least * sums)[:, None]
+        ends = np.append(0, np.count_nonzero(large, axis=1).cumsum())
+        large_shares, query = values[large] / np.repeat(sums, np.diff(ends)), np.flatnonzero(large) % values.shape[1]
+        self._kept.append(csr_matrix((large_shares, query.astype(np.int32), ends), shape=values.shape))
 
     def rounds(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
         """log u (R,) after `count` rounds from the beginning, and by how much log v (M,) differs from what was added.
 
         The latter in the last of these rounds, and half a round later.
         """
-        held, self._kept = vstack(self._kept, "csr"), []
-        shape = held.shape
-        of_items = np.clip(1 - held @ np.ones(shape[1]), 0, None)
-        of_queries = np.clip(self._received - held.T @ np.ones(shape[0]), 0, None)
+        shares, self._kept = vstack(self._kept, "csr"), []
+        shape = shares.shape
+        of_items = np.clip(1 - shares @ np.ones(shape[1]), 0, None)
+        of_queries = np.clip(self._received - shares.T @ np.ones(shape[0]), 0, None)
         total = max(of_queries.sum(), np.finfo(np.float64).tiny)
 
         def next_items(queries: np.ndarray) -> np.ndarray:
-            return 1 / (held @ queries + of_items * (of_queries @ queries / total))
+            return 1 / (shares @ queries + of_items * (of_queries @ queries / total))
 
         assert self._level is not None
         log_first = self._log_queries - np.log(self._unscaled) - self._level - math.log(shape[1])
@@ -74,6 +74,6 @@ class KeptShares:
             queries = np.exp(log_first - self._log_queries)
             for _ in range(count):
                 items = next_items(queries)
-                queries = shape[0] / shape[1] / (held.T @ items + of_queries * (of_items @ items / total))
+                queries = shape[0] / shape[1] / (shares.T @ items + of_queries * (of_items @ items / total))
             log_queries = torch.from_numpy(self._log_queries + np.log(queries))
             return log_queries, torch.from_numpy(np.log(items)), torch.from_numpy(np.log(next_items(queries)))

@@ -49,11 +49,11 @@ def _of_block(block: Tensor) -> Terms:
     return mean, (block - mean).square().sum(dim=1, keepdim=True), torch.full_like(mean, block.shape[1])
 
 
-def _together(one: Terms, other: Terms) -> Terms:
+def _together(first: Terms, second: Terms) -> Terms:
     """The moments of two parts of each row as those of both (Chan 1979)."""
-    (mean, squares, count), (own, own_squares, width) = one, other
-    shift, share = own - mean, width / (count + width)
-    return mean + shift * share, squares + own_squares + shift**2 * (count * share), count + width
+    (mean, squares, count), (other_mean, other_squares, width) = first, second
+    shift, share = other_mean - mean, width / (count + width)
+    return mean + shift * share, squares + other_squares + shift**2 * (count * share), count + width
 
 
 def _normal(moments: Terms) -> Terms:

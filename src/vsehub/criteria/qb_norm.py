@@ -39,22 +39,22 @@ class QBNorm(Correction):
         parts = each(self._part)
         sizes = [len(bias) for bias, *_ in parts]
         starts = itertools.accumulate(sizes, initial=0)
-        places = torch.cat([own + first for first, (*_, own) in zip(starts, parts, strict=False)], dim=1)
+        places = torch.cat([part[-1] + first for first, part in zip(starts, parts, strict=False)], dim=1)
         nearest = top_k_of_blocks((values for _, values, _ in parts), self.k)[1]
         hubs = torch.zeros(sum(sizes), dtype=torch.bool, device=places.device)
         hubs[places.gather(1, nearest).flatten()] = True
-        return [(bias, own) for (bias, *_), own in zip(parts, hubs.split(sizes), strict=True)]
+        return [(part[0], hub) for part, hub in zip(parts, hubs.split(sizes), strict=True)]
 
     def _part(self, columns: Columns) -> Terms:
         """The bias (m,), and values and places (R, k) of the items that are the k nearest of each reference query."""
         biases: list[Tensor] = []
 
-        def noted() -> Iterator[Tensor]:
+        def collect_biases() -> Iterator[Tensor]:
             for block in columns():
                 biases.append((self.beta * block).logsumexp(dim=0) / self.beta)
                 yield block
 
-        values, places = top_k_of_blocks(noted(), self.k)
+        values, places = top_k_of_blocks(collect_biases(), self.k)
         return torch.cat(biases), values, places
 
     def query_terms(self, blocks: Iterable[Tensor], item_terms: Terms) -> Terms:

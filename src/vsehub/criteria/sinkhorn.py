@@ -16,7 +16,7 @@ from vsehub.neighbors.tiles import ScoreColumns
 CACHED = 2**18  # scores worked on at a time
 LEAST_MASS = 1e-20  # of an item, below which too many of its shares may have vanished
 # Rounds on the large shares save more than they cost from this many scores and rounds on. SAMPLE: the share of the
-# items from which the queries' scalings are told.
+# items that estimates the queries' scalings.
 MANY, LEAST_ROUNDS, SAMPLE = 2**28, 5, 1 / 25
 MOST_OFF = 2e-4  # root mean square, in units of similarity, of what they may leave to the last round
 
@@ -60,7 +60,7 @@ class Sinkhorn(ItemBias):
         """The results of `_round` for each part in the last round."""
         parts = each(self._first)
         for _ in range(count):
-            parts = each(partial(self._round, log_queries=_log_queries(parts)), [own for _, *own in parts])
+            parts = each(partial(self._round, log_queries=_log_queries(parts)), [scaled for _, *scaled in parts])
         return parts
 
     def _first(self, columns: Columns) -> Terms:
@@ -99,8 +99,8 @@ class Sinkhorn(ItemBias):
         log_queries, moved, expected = kept.rounds(self.rounds - 1)
         moves = moved.float().split([side.items for side in sides])
         last = [
-            self._round(side, own + move, log_queries=log_queries)[1]
-            for side, own, move in zip(sides, scaled, moves, strict=True)
+            self._round(side, log_mass + move, log_queries=log_queries)[1]
+            for side, log_mass, move in zip(sides, scaled, moves, strict=True)
         ]
         off = torch.cat(last).double() - torch.cat(scaled).double() - expected
         error = self.temperature * float(off.square().mean().sqrt())  # NaN where a query or an item has no large share
@@ -116,7 +116,7 @@ class Sinkhorn(ItemBias):
         """
         queries = queries.to(scores)
         least = math.log(torch.finfo(scores.dtype).tiny) + 12  # processors are slow with numbers that are smaller still
-        found, sums = scores.new_empty(len(scores)), torch.zeros_like(queries)
+        scaled, sums = scores.new_empty(len(scores)), torch.zeros_like(queries)
         height = len(scores) if scores.is_cuda else max(1, CACHED // len(queries))
         for first in range(0, len(scores), height):
             rows = slice(first, first + height)
@@ -127,21 +127,21 @@ class Sinkhorn(ItemBias):
                 logits = (self.scale * scores[rows]).add_(queries)
                 shift, mass = -logits.logsumexp(dim=1), torch.ones_like(mass)
                 shares = logits.add_(shift[:, None]).clamp_(min=least).exp_()
-            found[rows] = shift - mass.log()
+            scaled[rows] = shift - mass.log()
             if kept is not None:
-                kept.add(shares, mass, found[rows])
+                kept.add(shares, mass, scaled[rows])
             sums += mass.reciprocal() @ shares
-        return found, sums
+        return scaled, sums
 
 
 def _log_queries(parts: Sequence[Terms]) -> Tensor:
     """log u (R,) of the next round, from the results of `_first` or `_round` for each part of the items."""
     total = reduce(torch.logaddexp, [part[0] for part in parts])
-    items = sum(len(scaled) for _, *own in parts for scaled in own)
+    items = sum(len(scaled) for _, *rest in parts for scaled in rest)
     return math.log(max(1, items)) - math.log(len(total)) - total
 
 
 def _biases(scaled: Sequence[Tensor]) -> list[Terms]:
     """-log v (m,) of each part of the items, from their log M·v (m,)."""
     items = sum(map(len, scaled))
-    return [(math.log(items) - own,) for own in scaled]
+    return [(math.log(items) - part,) for part in scaled]

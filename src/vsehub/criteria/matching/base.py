@@ -67,9 +67,10 @@ class Matching(Criterion):
         size = max(1, BLOCK_ELEMENTS // items)
         counts = torch.bincount(pairs[:, 0], minlength=queries).split(size)
         index = torch.arange(queries).split(size)
-        for block, own in zip(index, pairs.split([int(one.sum()) for one in counts]), strict=True):
+        sizes = [int(count.sum()) for count in counts]
+        for block, accepted in zip(index, pairs.split(sizes), strict=True):
             scores = rows(block)
-            yield scores, self.lift(scores, own - own.new_tensor([int(block[0]), 0]))
+            yield scores, self.lift(scores, accepted - accepted.new_tensor([int(block[0]), 0]))
 
     def rescore(
         self,
@@ -141,7 +142,7 @@ class Matching(Criterion):
     def refuse_reference(self, *references: Any) -> None:
         """Raise InputError unless all references are None."""
         require(
-            all(one is None for one in references),
+            all(reference is None for reference in references),
             f"{type(self).__name__} matches the queries against each other, so it has no inductive form: "
             "leave the reference out, or take a criterion that corrects scores, e.g. csls",
         )
@@ -169,14 +170,14 @@ def rows_of(scores: Tensor) -> RowsOf:
 
 def product_rows(queries: VectorSource, items: VectorSource, correct: Callable[[Tensor], Tensor]) -> RowsOf:
     """The rows of the inner products of (Q, D) queries and (M, D) items, corrected: (b, M) -> (b, M)."""
-    held = queries.rows(0, len(queries))
+    vectors = queries.rows(0, len(queries))
 
     def rows(index: Tensor) -> Tensor:
-        asked = held[index.to(held.device)]
-        scores = torch.empty(len(asked), len(items), dtype=held.dtype, device=held.device)
+        asked = vectors[index.to(vectors.device)]
+        scores = asked.new_empty(len(asked), len(items))
         for start in range(0, len(items), ITEMS_AT_ONCE):
             stop = min(start + ITEMS_AT_ONCE, len(items))
-            scoring(items, start, stop, held)(asked, scores[:, start:stop])
+            scoring(items, start, stop, asked)(asked, scores[:, start:stop])
         return correct(scores)
 
     return rows

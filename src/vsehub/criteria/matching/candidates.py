@@ -34,7 +34,7 @@ class Candidates:
         self._at_once = max(FETCHED_ELEMENTS // items, LEAST_FETCHED)
         self._heap: list[Pair] = []
         self._ends: list[Pair] = []  # the last pair of each list that lacks items: they come behind it
-        self._own: list[list[int]] = [[] for _ in range(queries)]  # accepted items
+        self._accepted: list[list[int]] = [[] for _ in range(queries)]  # accepted items
         # The scores and items of a query's list, and where its rest begins and ends there. Lists share few objects:
         # Python's garbage collector takes its time with many.
         self._listed = [(memoryview(b""), memoryview(b""))] * queries
@@ -51,7 +51,7 @@ class Candidates:
             if free[item]:
                 free[item] -= 1
                 wishes[query] -= 1
-                self._own[query].append(item)
+                self._accepted[query].append(item)
                 yield query, item
             following = self._next(query) if wishes[query] else None
             if following is not None:
@@ -98,10 +98,10 @@ class Candidates:
 
     def _next(self, query: int) -> Pair | None:
         """The next pair of a query's list whose item has a place."""
-        (scores, items), free, own = self._listed[query], self._free, self._own[query]
+        (scores, items), free, accepted = self._listed[query], self._free, self._accepted[query]
         for at in range(self._begin[query], self._end[query]):
             item = items[at]
-            if free[item] and item not in own:
+            if free[item] and item not in accepted:
                 self._begin[query] = at + 1
                 return -scores[at], query, item
         self._begin[query] = self._end[query]
