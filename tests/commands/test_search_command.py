@@ -156,67 +156,47 @@ def test_a_second_search_encodes_nothing_until_something_changed(command, checkp
 
     def search(*more):
         encoded.clear()
-        return lists(command(f"checkpoint={checkpoint}", "a red circle", "criterion=csls", "k=32", *more))
+        found = lists(command(f"checkpoint={checkpoint}", "a red circle", "criterion=csls", "k=32", *more))
+        return found, sorted(encoded)
 
-    first = search()
-    assert sorted(encoded) == [1, 32, 480]
-    assert search() == first
-    assert encoded == [1]
+    first, counts = search()
+    assert counts == [1, 32, 480]
+    assert search() == (first, [1])
     kept = tmp_path / "best.encoded" / "test-images.safetensors"
     kept.write_bytes(kept.read_bytes()[:100])
-    assert search() == first
-    assert sorted(encoded) == [1, 32]
-    assert search("data.seed=5") != first
-    assert sorted(encoded) == [1, 32, 480]
+    assert search() == (first, [1, 32])
+    assert search("data.seed=5")[1] == [1, 32, 480]
     changed(checkpoint, checkpoint, lambda _, weights: weights["text_encoder.words.weight"].mul_(1.5))
-    search("data.seed=5")
-    assert sorted(encoded) == [1, 32, 480]
-    shutil.rmtree(tmp_path / "best.encoded")
-    (tmp_path / "best.encoded").write_text("where the folder would be")
-    assert "could not be stored; the next command encodes it again" in command(
-        f"checkpoint={checkpoint}", "a red circle", "k=2"
-    )
+    assert search("data.seed=5")[1] == [1, 32, 480]
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "there is nothing to search for; give a text"),
-        (["query=[]"], "there is nothing to search for"),
-        (["circle", "k=33"], "k is 33; expected at most 32, the number of images in the test split"),
-        (["image=0", "k=161"], "k is 161; expected at most 160, the number of texts in the test split"),
-        (["circle", "k=0"], "k is 0; expected a whole number above 0"),
-        (["circle", "split=dev"], "split is 'dev'; choose one of 'train', 'val', 'test'"),
-        (["circle", "reference=queries"], "reference is 'queries'; choose one of"),
-        (["circle", "data.rooot=x"], "data.rooot is not a setting of the checkpoint's data; choose among"),
-        (["image=scene-test-000123"], r"no image 'scene-test-000123' \(did you mean scene-test-0000.*row from 0 to 31"),
-        (["image=32"], "no image '32'.*row from 0 to 31"),
+        ([], "there is nothing to search for"),
+        (["circle", "k=33"], "k is 33; .* 32"),
+        (["circle", "k=0"], "k is 0"),
+        (["circle", "split=dev"], "split is 'dev'"),
+        (["circle", "reference=queries"], "reference is 'queries'"),
+        (["circle", "data.rooot=x"], "data.rooot"),
+        (["image=scene-test-000123"], r"'scene-test-000123' \(did you mean scene-test-0000.*from 0 to 31"),
         (["image='scene, with = signs'"], "no image 'scene, with = signs'"),
-        (["circle", "image=99"], "no image '99'"),
-        (["circle", "zxqv wvut"], "knows no word of the text 'zxqv wvut': zxqv, wvut"),
-        (["circel"], r"knows no word of the text 'circel': circel \(did you mean circle\?\)"),
+        (["circle", "zxqv wvut"], "knows no word of the text 'zxqv wvut'"),
         (["?!"], r"knows no word of the text '\?!'"),
-        (["circle", "images=absent"], "images: no such file or folder: absent. Give the folder of the image files"),
-        (["circle", "images=best.safetensors"], "images: best.safetensors is a file"),
+        (["circle", "images=absent"], "images: .* absent"),
+        (["circle", "criterion=rgm"], "RelaxedGreedyMatching matches many queries"),
+        (["circle", "criterion=csls+rgm"], "Chain matches many queries"),
+        (["circle", "checkpoint=null"], "checkpoint is not set"),
+        (["circle", "checkpoint=absent.safetensors"], "absent.safetensors"),
+        (["circle", "checkpoint=short.safetensors"], "cannot be read"),
     ],
 )
 def test_bad_input(command, checkpoint, tmp_path, arguments, message):
-    said = command(f"checkpoint={checkpoint}", *arguments, status=2)
+    (tmp_path / "short.safetensors").write_bytes(b"PK")
+    own = [] if "checkpoint=" in str(arguments) else [f"checkpoint={checkpoint}"]
+    said = command(*own, *arguments, status=2)
     assert re.search(message, said), said
     assert not (tmp_path / "search").exists()
-
-
-def test_checkpoints_that_are_none(command, tmp_path):
-    assert "checkpoint is not set; give checkpoint=" in command("circle", status=2)
-    assert "no such file or folder: absent.safetensors" in command("circle", "checkpoint=absent.safetensors", status=2)
-    (tmp_path / "short.safetensors").write_bytes(b"PK")
-    assert "cannot be read" in command("circle", "checkpoint=short.safetensors", status=2)
-
-
-@pytest.mark.parametrize(("name", "kind"), [("rgm", "RelaxedGreedyMatching"), ("csls+rgm", "Chain")])
-def test_a_criterion_that_matches_is_refused(command, checkpoint, name, kind):
-    said = command(f"checkpoint={checkpoint}", "circle", f"criterion={name}", status=2)
-    assert f"{kind} matches many queries with items at once, a single query cannot be matched" in said
 
 
 def read(arguments):
