@@ -1,8 +1,8 @@
-"""`rerank.measure.measure` of plain arrays, as tests call it."""
+"""`ranking.measure.measure` of plain arrays, as tests call it."""
 
-from vsehub.rerank.engines import Local
-from vsehub.rerank.measure import measure as measure_sides
-from vsehub.rerank.sides import Sides
+from vsehub.ranking.engines import Local
+from vsehub.ranking.inputs import Sides
+from vsehub.ranking.measure import measure as measure_sides
 
 
 def measure(

@@ -18,10 +18,10 @@ L2 = {
     "criteria": {"neighbors"},
     "data": set(),
     "evaluation": {"criteria", "data", "neighbors"},
-    "export": {"data", "evaluation", "neighbors", "rerank"},
+    "export": {"data", "evaluation", "neighbors"},
     "extraction": {"data"},
     "report": {"evaluation"},  # for types; that it loads no torch is tested below
-    "rerank": {"criteria", "data", "neighbors"},
+    "ranking": {"criteria", "data", "neighbors"},
     "serving": {"criteria", "data", "neighbors"},
 }
 ALLOWED = (
@@ -47,7 +47,7 @@ OUTSIDE = {
     "psycopg": {"serving/databases/pgvector.py"},
     "pgvector": {"serving/databases/pgvector.py"},
     "pgserver": set(),
-    "ray": {"rerank/ray.py"},
+    "ray": {"ranking/ray.py"},
     "matplotlib": {"report", "training/loggers/wandb.py"},
     "pandas": {"report"},
     "jinja2": {"report"},
@@ -248,7 +248,7 @@ def test_every_package_is_in_the_picture():
         (
             "from vsehub.losses import HAL\nfrom vsehub.criteria import CSLS\nfrom vsehub import load\n"
             "import vsehub.encoders.pretrained.texts, vsehub.data.text.vocabulary\n"
-            "import vsehub.serving.databases.collection, vsehub.rerank.ray",
+            "import vsehub.serving.databases.collection, vsehub.ranking.ray",
             (
                 *("pytorch_lightning", "hydra", "omegaconf", "faiss", "matplotlib", "pandas", "transformers"),
                 *("tokenizers", "pymilvus", "lancedb", "qdrant_client", "psycopg", "grpc", "ray"),
@@ -291,7 +291,7 @@ for command in ("rerank", "diagnose"):
         print(end.code)
 loaded("torch", "pyarrow", "faiss", {HEAVY})
 from vsehub.cli import diagnose, rerank
-from vsehub.rerank import compare
+from vsehub.ranking import compare
 compare.Comparison.require_unchanged = lambda found: loaded("torch", "faiss", "matplotlib", {HEAVY})
 diagnose.finish = rerank.finish = lambda found, out: []
 run("diagnose", "queries=m.npy", "k=2")

@@ -13,7 +13,7 @@ from vsehub.evaluation import EncodedSplit, Protocol
 from vsehub.evaluation.checkpoint import write_checkpoint
 from vsehub.evaluation.evaluate import evaluate
 from vsehub.metrics.positives import Positives
-from vsehub.rerank.choose import halves
+from vsehub.ranking.compare import halves
 from vsehub.similarities import Cosine
 
 DIM = 16

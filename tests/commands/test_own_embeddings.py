@@ -16,7 +16,7 @@ from vsehub.cli.main import main
 from vsehub.criteria import CSLS, DualBankSinkhorn, DualInvertedSoftmax
 from vsehub.io.outputs import MARK
 from vsehub.neighbors import rounded, tiles
-from vsehub.rerank import engines as search
+from vsehub.ranking import engines as search
 
 KEYS = {
     *("schema", "kind", "vsehub", "command", "versions", "git", "hardware", "engine", "started", "seconds"),

@@ -6,9 +6,7 @@ from torch.nn.functional import normalize
 
 from vsehub.criteria import CSLS, InvertedSoftmax
 from vsehub.metrics.positives import Positives
-from vsehub.rerank.inputs import Inputs
-from vsehub.rerank.names import Names
-from vsehub.rerank.sides import Sides
+from vsehub.ranking.inputs import Inputs, Names, Sides
 from vsehub.web.catalogue import Catalogue
 from vsehub.web.contents import Contents
 

@@ -12,9 +12,7 @@ from PIL import Image
 
 from vsehub.checks import InputError
 from vsehub.criteria import InvertedSoftmax
-from vsehub.rerank.inputs import Inputs
-from vsehub.rerank.names import Names
-from vsehub.rerank.sides import Sides
+from vsehub.ranking.inputs import Inputs, Names, Sides
 
 pytest.importorskip("fastapi", reason="fastapi is not installed: pip install 'vsehub[serve]'")
 from pydantic import ValidationError

@@ -6,7 +6,7 @@ from collections_served import CRITERIA, ITEMS, QUERIES, catalogue, contents
 
 from vsehub.checks import InputError
 from vsehub.criteria import DualSoftmax
-from vsehub.rerank.verdict import hub_level
+from vsehub.ranking.verdict import hub_level
 from vsehub.web.catalogue import PLAIN, Catalogue
 
 
@@ -73,9 +73,7 @@ def test_a_sample_of_the_queries_keeps_their_answers():
 
 
 def test_without_names_and_answers():
-    from vsehub.rerank.inputs import Inputs
-    from vsehub.rerank.names import Names
-    from vsehub.rerank.sides import Sides
+    from vsehub.ranking.inputs import Inputs, Names, Sides
 
     known = contents()
     bare = Sides.of(known.inputs.sides.queries, known.inputs.sides.items)

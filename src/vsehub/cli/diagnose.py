@@ -31,10 +31,10 @@ def diagnose(cfg: DictConfig) -> None:
     nodes = {name: OmegaConf.load(known.path("criterion", name)) for name in names}
 
     from vsehub.criteria import Auto, NearestNeighbor
+    from vsehub.ranking.compare import compared
+    from vsehub.ranking.neighbors import write_neighbors
+    from vsehub.ranking.verdict import LEVELS
     from vsehub.report.terminal import table
-    from vsehub.rerank.compare import compared
-    from vsehub.rerank.neighbors import write_neighbors
-    from vsehub.rerank.verdict import LEVELS
 
     # The plain ranking is measured in any case.
     criteria = {name: built(name, node) for name, node in nodes.items()}

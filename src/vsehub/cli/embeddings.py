@@ -16,9 +16,9 @@ from vsehub.io.outputs import Output
 from vsehub.io.progress import stage
 
 if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is reported before
-    from vsehub.rerank.compare import Comparison
-    from vsehub.rerank.engines import Local
-    from vsehub.rerank.inputs import Inputs
+    from vsehub.ranking.compare import Comparison
+    from vsehub.ranking.engines import Local
+    from vsehub.ranking.inputs import Inputs
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ def built(name: str, node: DictConfig | ListConfig) -> Any:
 
 def local(cfg: DictConfig, criteria: Mapping[str, Any], scored: bool) -> "Local":
     """The engine of this process, for these criteria. scored: whether scores are given."""
-    from vsehub.rerank.engines import Local
+    from vsehub.ranking.engines import Local
 
     return Local.of(device_named(str(cfg.device)), precision_word(cfg.precision), criteria, scored)
 
@@ -76,7 +76,7 @@ def opened(files: Mapping[str, str], normalize: bool | None, criteria: Mapping[s
     """The inputs, without a reference that no criterion reads."""
     stage(log, "loading torch and opening the vectors")
 
-    from vsehub.rerank.inputs import open_inputs
+    from vsehub.ranking.inputs import open_inputs
 
     reads = any(one.needs_reference or one.matching is not None for one in criteria.values())
     unread = [name for name in ("reference", "reference_scores") if name in files and not reads]

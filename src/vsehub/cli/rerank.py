@@ -13,7 +13,7 @@ from vsehub.cli.nodes import choice
 from vsehub.io.outputs import Output
 
 if TYPE_CHECKING:
-    from vsehub.rerank.engines import Engine
+    from vsehub.ranking.engines import Engine
 
 KIND, RANKING, BIASES = "a reranking", "ranking.parquet", "biases.parquet"
 
@@ -31,9 +31,9 @@ def rerank(cfg: DictConfig) -> None:
     require(not unread, f"{', '.join(unread)}: for criterion=auto; {name} is not chosen by anything")
 
     from vsehub.criteria import ItemBias, NearestNeighbor
+    from vsehub.ranking.compare import compared
+    from vsehub.ranking.table import write_biases, write_ranking
     from vsehub.report.terminal import table
-    from vsehub.rerank.compare import compared
-    from vsehub.rerank.table import write_biases, write_ranking
 
     criterion = built(name, cfg.criterion)
     # The plain ranking is measured in any case.
@@ -67,6 +67,6 @@ def engine(cfg: DictConfig, criteria: Mapping[str, Any], scored: bool) -> Abstra
         "engine=ray takes no scores, device or precision: workers hold vectors, in float32, on a GPU where num_gpus "
         "gives them one. Omit them, or use engine=local",
     )
-    from vsehub.rerank.ray import cluster
+    from vsehub.ranking.ray import cluster
 
     return cluster(**{name.removeprefix("ray_"): value for name, value in own.items()})

@@ -15,7 +15,7 @@ from vsehub.io.address import is_uri
 from vsehub.io.files import write_json
 from vsehub.io.outputs import Output
 from vsehub.io.records import EMBEDDINGS, read_record
-from vsehub.rerank.inputs import Inputs, open_inputs
+from vsehub.ranking.inputs import Inputs, open_inputs
 from vsehub.serving.estimator import named_criterion
 
 RESULT, PAGE, RANKING, BIASES = "result.json", "index.html", "ranking.parquet", "biases.parquet"

@@ -13,10 +13,10 @@ from vsehub.data.sources import SPLITS, CaptionedImages
 from vsehub.evaluation.trained import FOLDER, DataModel
 from vsehub.io.text import read_lines
 from vsehub.neighbors.vectors import as_vectors
+from vsehub.ranking.inputs import Names
 from vsehub.report.pages.gallery import Gallery, GalleryEntry
 from vsehub.report.pages.templates import Thumbnails
 from vsehub.report.tables import criterion_text
-from vsehub.rerank.names import Names
 from vsehub.serving.databases.collection import open_collection
 from vsehub.serving.databases.engines import placed
 

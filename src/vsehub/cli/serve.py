@@ -94,7 +94,7 @@ def opened(cfg: DictConfig) -> "Contents":
         queries = None if cfg.queries is None else open_vectors(str(cfg.queries), "queries", normalize=cfg.normalize)
         found = contents.of_collection(place, queries, images, asker(cfg, None))
         return with_asker(found)
-    from vsehub.rerank.inputs import open_inputs
+    from vsehub.ranking.inputs import open_inputs
 
     given = {name: str(cfg[name]) for name in (*FILES, "items", "reference") if cfg[name] is not None}
     itself, shown = "queries" not in given, {} if images is None else {"item_images": images}

@@ -9,9 +9,9 @@ import numpy as np
 from vsehub.checks import existing, require
 from vsehub.data.sources import CaptionedImages
 from vsehub.evaluation.trained import Hits
+from vsehub.ranking.inputs import Names
 from vsehub.report.pages.gallery import Gallery, GalleryEntry
 from vsehub.report.pages.templates import Thumbnails
-from vsehub.rerank.names import Names
 
 
 class Hit(NamedTuple):

@@ -19,7 +19,7 @@ from vsehub.metrics.occurrences import histogram, occurrence_metrics
 from vsehub.neighbors.screened import Affine, KeptItems
 from vsehub.neighbors.tiles import nearest
 from vsehub.neighbors.vectors import VectorSource, as_vectors, drawn, sampled
-from vsehub.rerank.verdict import hub_level, verdict
+from vsehub.ranking.verdict import hub_level, verdict
 from vsehub.web.contents import Contents
 
 log = logging.getLogger(__name__)

@@ -17,9 +17,7 @@ from vsehub.evaluation.words import word_notes
 from vsehub.io.pictures import open_picture
 from vsehub.metrics.positives import Positives
 from vsehub.neighbors.vectors import as_vectors
-from vsehub.rerank.inputs import Inputs
-from vsehub.rerank.names import Names
-from vsehub.rerank.sides import Sides
+from vsehub.ranking.inputs import Inputs, Names, Sides
 from vsehub.serving.databases.collection import open_collection
 from vsehub.serving.databases.engines import Place
 

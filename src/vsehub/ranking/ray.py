@@ -31,7 +31,7 @@ from vsehub.io.progress import bar
 from vsehub.metrics.topk import Best, merged
 from vsehub.neighbors.tiles import ScoreColumns, held_at_once, nearest, row_blocks
 from vsehub.neighbors.vectors import VectorSource, as_vectors, usable_device
-from vsehub.rerank.sides import Sides
+from vsehub.ranking.inputs import Sides
 
 log = logging.getLogger(__name__)
 

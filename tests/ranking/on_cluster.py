@@ -23,8 +23,8 @@ from vsehub.checks import InputError
 from vsehub.cli import main as command_line
 from vsehub.criteria import CSLS, DualBankSinkhorn, MutualProximity, QBNorm, Sinkhorn
 from vsehub.data.vectors.embeddings import open_vectors
-from vsehub.rerank import ray as module
-from vsehub.rerank.ray import Shard, cluster, divide
+from vsehub.ranking import ray as module
+from vsehub.ranking.ray import Shard, cluster, divide
 
 K = 12
 CRITERIA = {

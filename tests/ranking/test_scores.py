@@ -16,9 +16,8 @@ from vsehub.metrics import Positives
 from vsehub.neighbors import tiles
 from vsehub.neighbors.given import GivenScores, UnitVectors, moved
 from vsehub.neighbors.vectors import as_vectors
-from vsehub.rerank import scores as module
-from vsehub.rerank.inputs import open_inputs
-from vsehub.rerank.scores import ScoreFile, look_through_scores
+from vsehub.ranking import inputs as module
+from vsehub.ranking.inputs import ScoreFile, look_through_scores, open_inputs
 
 DIM = 8
 

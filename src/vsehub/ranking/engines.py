@@ -12,7 +12,7 @@ from vsehub.data.vectors.embeddings import Norms, VectorFile, look_through
 from vsehub.metrics.topk import Best
 from vsehub.neighbors.rounded import RoundedVectors, uses_bf16
 from vsehub.neighbors.tiles import TileCorrection, nearest_blocks
-from vsehub.rerank.sides import Sides
+from vsehub.ranking.inputs import Sides
 
 
 class Engine(Protocol):

@@ -13,8 +13,8 @@ from vsehub.data.vectors.embeddings import VectorFile
 from vsehub.io.files import atomic
 from vsehub.metrics.positives import Positives
 from vsehub.neighbors.tiles import nearest_blocks
-from vsehub.rerank.compare import Comparison
-from vsehub.rerank.verdict import hub_level
+from vsehub.ranking.compare import Comparison
+from vsehub.ranking.verdict import hub_level
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,8 +6,8 @@ import torch
 from rankings import read_ranking
 
 from vsehub.checks import InputError
-from vsehub.rerank import table as ranking
-from vsehub.rerank.table import write_ranking
+from vsehub.ranking import table as ranking
+from vsehub.ranking.table import write_ranking
 
 QUERY_IDS, ITEM_IDS = [f"q{row}" for row in range(5)], [f"é {row}" for row in range(9)]
 

@@ -7,10 +7,8 @@ import pytest
 from measuring import measure
 
 from vsehub.criteria import CSLS, NearestNeighbor
-from vsehub.rerank.inputs import Inputs
-from vsehub.rerank.names import Names
-from vsehub.rerank.record import EXAMPLES, reference_kind, values
-from vsehub.rerank.sides import Sides
+from vsehub.ranking.inputs import Inputs, Names, Sides
+from vsehub.ranking.record import EXAMPLES, reference_kind, values
 
 
 def inputs(queries, items, **named):

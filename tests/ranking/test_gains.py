@@ -7,7 +7,7 @@ from looped import looped
 from scipy.stats import binomtest
 
 from vsehub.metrics.positives import Positives
-from vsehub.rerank.gains import gained, paired_gain
+from vsehub.ranking.gains import gained, paired_gain
 
 
 def changed(up, down, queries):

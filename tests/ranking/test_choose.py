@@ -12,8 +12,8 @@ from vsehub.criteria.auto import chosen
 from vsehub.criteria.choose import choose
 from vsehub.metrics.positives import Positives
 from vsehub.neighbors.vectors import as_vectors, row_digests
-from vsehub.rerank.choose import halves
-from vsehub.rerank.gains import gained
+from vsehub.ranking.compare import halves
+from vsehub.ranking.gains import gained
 
 
 def unit(rows):

@@ -12,8 +12,9 @@ from vsehub.checks import InputError
 from vsehub.cli.nodes import components
 from vsehub.criteria import CSLS, Chain, DualInvertedSoftmax, QBNorm, RelaxedGreedyMatching
 from vsehub.data.vectors.embeddings import look_through, open_vectors
-from vsehub.rerank import ray, tally
-from vsehub.rerank.ray import Sharded, divide, require_sharded
+from vsehub.ranking import measure as measuring
+from vsehub.ranking import ray
+from vsehub.ranking.ray import Sharded, divide, require_sharded
 
 DIM, K = 8, 12
 # Of the files: fewer rows than K, as many as a shard, one row more than that, many.
@@ -100,7 +101,7 @@ def test_more_items_than_are_counted_each(sides, monkeypatch):
     queries, items, reference, _ = sides
     criteria = {"csls": CSLS(), "qb_norm": QBNorm(k=2)}
     expected = measure(queries, items, criteria, reference, K)
-    monkeypatch.setattr(tally, "COUNTED_EACH", 0)
+    monkeypatch.setattr(measuring, "COUNTED_EACH", 0)
     found = measure(queries, items, criteria, reference, K, engine=Sharded(InTurn(), 37))
     same(expected, found, criteria)
     for one, other in zip(expected.rankings, found.rankings, strict=True):

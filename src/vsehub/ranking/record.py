@@ -13,12 +13,10 @@ from vsehub.criteria.base import Criterion
 from vsehub.data.vectors.embeddings import Norms, VectorFile
 from vsehub.neighbors.given import UnitVectors
 from vsehub.neighbors.vectors import VectorSource, drawn, row_digests
-from vsehub.rerank.gains import gained
-from vsehub.rerank.inputs import CheckedInputs, Inputs
-from vsehub.rerank.measure import Measured, Ranked
-from vsehub.rerank.names import Names
-from vsehub.rerank.scores import Range
-from vsehub.rerank.verdict import hub_level, verdict
+from vsehub.ranking.gains import gained
+from vsehub.ranking.inputs import CheckedInputs, Inputs, Names, Range
+from vsehub.ranking.measure import Measured, Ranked
+from vsehub.ranking.verdict import hub_level, verdict
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +99,7 @@ def _truth(inputs: Inputs) -> dict[str, Any] | None:
 
 
 def health(inputs: Inputs, measured: Measured) -> dict[str, Any]:
-    """The verdicts on the plain and on the last ranking, see `rerank.verdict`.
+    """The verdicts on the plain and on the last ranking, see `ranking.verdict`.
 
     Logs a warning if items are copies of others.
     """

@@ -6,8 +6,7 @@ import pytest
 from vsehub.checks import InputError
 from vsehub.data import open_vectors
 from vsehub.io.rows import row_hashes
-from vsehub.rerank.inputs import refuse_shared, shared_rows
-from vsehub.rerank.names import Names, read_images
+from vsehub.ranking.inputs import Names, read_images, refuse_shared, shared_rows
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])

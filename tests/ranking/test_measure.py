@@ -24,7 +24,7 @@ from vsehub.criteria import (
 from vsehub.metrics import Positives
 from vsehub.neighbors import tiles
 from vsehub.neighbors.given import UnitVectors
-from vsehub.rerank import measure as engine
+from vsehub.ranking import measure as engine
 
 CRITERIA = {
     "csls": CSLS(k=3),
