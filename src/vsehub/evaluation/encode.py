@@ -78,33 +78,25 @@ def encode_split(
 @torch.no_grad()
 def encode_images(encoder: nn.Module, images: ArrayLike, rows: np.ndarray, batch_size: int = 256) -> Encoding:
     """The given rows of `images`, encoded: (rows, D) or sets."""
+    starts = range(0, len(rows), batch_size)
+    batches = (torch.from_numpy(np.ascontiguousarray(images[rows[i : i + batch_size]])) for i in starts)
     return _in_eval_mode(
-        encoder,
-        (torch.from_numpy(np.ascontiguousarray(images[rows[i : i + batch_size]])) for i in _starts(rows, batch_size)),
-        lambda batch, device: encoder(batch.to(device)),
-        "encoding images",
-        len(_starts(rows, batch_size)),
+        encoder, batches, lambda batch, device: encoder(batch.to(device)), "encoding images", len(starts)
     )
 
 
 @torch.no_grad()
 def encode_texts(encoder: nn.Module, table: TextTable, rows: np.ndarray, batch_size: int = 256) -> Encoding:
     """The given captions of `table`, encoded: (rows, D) or sets."""
-    order = np.argsort(table.lengths[rows], kind="stable")
+    order, starts = np.argsort(table.lengths[rows], kind="stable"), range(0, len(rows), batch_size)
     encoded = _in_eval_mode(
         encoder,
-        (table.batch(rows[order[i : i + batch_size]]) for i in _starts(rows, batch_size)),
+        (table.batch(rows[order[i : i + batch_size]]) for i in starts),
         lambda batch, device: encoder(batch[0].to(device), batch[1].to(device)),
         "encoding texts",
-        len(_starts(rows, batch_size)),
+        len(starts),
     )
-    back = torch.empty(len(order), dtype=torch.int64)
-    back[torch.from_numpy(order)] = torch.arange(len(order))
-    return encoded[back.to(encoded.device)]
-
-
-def _starts(rows: np.ndarray, batch_size: int) -> range:
-    return range(0, len(rows), batch_size)
+    return encoded[torch.from_numpy(np.argsort(order)).to(encoded.device)]
 
 
 def _in_eval_mode(

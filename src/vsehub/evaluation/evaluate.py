@@ -68,30 +68,10 @@ def corrected_blocks(
     def rows(index: Tensor | slice) -> Tensor:
         return correction.apply(scores.rows(index), terms)
 
-    pairs = criterion.matching.match_rows(rows, len(scores.queries), len(scores.items), min(k, len(scores.items)))
-    # Sorted by query, the pairs of a block are contiguous.
-    pairs = pairs[pairs[:, 0].argsort(stable=True)]
-    ends = torch.bincount(pairs[:, 0], minlength=len(scores.queries)).cumsum(0)
-    for first, block in scores.blocks():
-        start = ends[first - 1] if first else 0
-        # Queries are counted from the first one of the block.
-        own = pairs[start : ends[first + len(block) - 1]] - pairs.new_tensor([first, 0])
-        yield first, criterion.matching.lift(correction.apply(block, terms), own)
-
-
-def direction_metrics(rankings: dict[int, Ranking]) -> tuple[dict[str, float], dict[str, float]]:
-    """Recalls and ranks, and hubness, of one direction; metrics without a k come from the largest k."""
-    distinct = {id(ranking): ranking for ranking in rankings.values()}
-    measured = {key: rank_metrics(ranking) for key, ranking in distinct.items()}
-    recalls = measured[id(rankings[max(rankings)])] | {
-        f"r{k}": measured[id(one)][f"r{k}"] for k, one in rankings.items()
-    }
-    hubs = occurrence_metrics(
-        {k: one.occurrences[k] for k, one in rankings.items()},
-        {k: one.bad[k] for k, one in rankings.items()},
-        int(rankings[max(rankings)].measured.sum()),
-    )
-    return recalls, hubs
+    first, items = 0, len(scores.items)
+    for _, lifted in criterion.matching.lifted(rows, len(scores.queries), items, min(k, items)):
+        yield first, lifted
+        first += len(lifted)
 
 
 Fold = dict[str, DirectedScores]
@@ -158,7 +138,11 @@ def folds_of(
 @torch.no_grad()
 def measured(folds: list[Fold], criterion: Criterion, inductive: bool) -> Evaluation:
     """The metrics of folds under a criterion, as `evaluate`, from scores that several criteria may share."""
-    require(not inductive or criterion.inductive, transductive_only(type(criterion).__name__))
+    require(
+        not inductive or criterion.inductive,
+        f"{type(criterion).__name__} matches the queries that are ranked against each other, so it has no inductive "
+        "form; leave the reference out (reference=queries)",
+    )
     found, contributions = [], []
     counts: dict[str, dict[int, list[Tensor]]] = {side: {k: [] for k in KS} for side in DIRECTIONS}
     changes = {side: _changes([fold[side] for fold in folds]) for side in DIRECTIONS}
@@ -204,20 +188,16 @@ def add_sample(
 
 
 def fold_metrics(rankings: dict[str, dict[int, Ranking]]) -> dict[str, float]:
-    """All metrics of one fold from both directions' rankings."""
+    """All metrics of one fold from both directions' rankings; metrics without a k come from the largest k."""
     recalls: dict[str, float] = {}
     hubs: dict[str, float] = {}
-    for direction, ranking in rankings.items():
-        own, hubness = direction_metrics(ranking)
-        recalls |= {f"{direction}/{name}": value for name, value in own.items()}
+    for direction, by_k in rankings.items():
+        deepest = by_k[max(by_k)]
+        ranks = rank_metrics(deepest) | {f"r{k}": rank_metrics(ranking)[f"r{k}"] for k, ranking in by_k.items()}
+        occurrences = {k: ranking.occurrences[k] for k, ranking in by_k.items()}
+        bad = {k: ranking.bad[k] for k, ranking in by_k.items()}
+        hubness = occurrence_metrics(occurrences, bad, int(deepest.measured.sum()))
+        recalls |= {f"{direction}/{name}": value for name, value in ranks.items()}
         hubs |= {f"{direction}/{name}": value for name, value in hubness.items()}
     hubs["hs_sum"] = skew_sum(hubs)
     return recalls | {"rsum": rsum(recalls)} | {f"hubness/{name}": value for name, value in hubs.items()}
-
-
-def transductive_only(name: str) -> str:
-    """The message that a matching criterion takes no reference."""
-    return (
-        f"{name} matches the queries that are ranked against each other, so it has no inductive form; "
-        "leave the reference out (reference=queries)"
-    )

@@ -1,7 +1,8 @@
 """Scores of one direction of an encoded split, block by block, from one product for both directions."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property, partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,7 +39,7 @@ class SharedScores:
         """Whether the whole matrix may be held."""
         return self._size <= MATRIX_ELEMENTS
 
-    def vectors(self, encoded: Rows) -> Rows:
+    def vectors(self, encoded: Rows) -> Any:
         """The vectors of an encoding whose inner products are the scores; the encoding itself if there are none."""
         if not self._similarity.inner_product:
             return encoded
@@ -49,17 +50,14 @@ class SharedScores:
     def matrix(self) -> Tensor:
         """All scores, which must not be changed. Equal images are tied for every text, equal texts for every image."""
         if self._matrix is None:
-            self._matrix = self._scores()
+            images, texts = self.vectors(self._split.images), self.vectors(self._split.texts)
+            if not self._similarity.inner_product:
+                self._matrix = self._similarity(images, texts)
+                return self._matrix
+            score = rounded_products(texts) if self._bf16 else products(texts)
+            # `products` ties equal texts; the images, which are the items of the other direction, need as many rows.
+            self._matrix = score(at_least(NARROW, images), None)[: len(images)]
         return self._matrix
-
-    def _scores(self) -> Tensor:
-        images, texts = self._split.images, self._split.texts
-        if not self._similarity.inner_product:
-            return self._similarity(images, texts)
-        images, texts = _tensor(self.vectors(images)), _tensor(self.vectors(texts))
-        score = rounded_products(texts) if self._bf16 else products(texts)
-        # `products` ties equal texts; the images, which are the items of the other direction, need as many rows.
-        return score(at_least(NARROW, images), None)[: len(images)]
 
     def release(self) -> None:
         """Free the matrix, unless it is small or no inner product, and so expensive: the next criterion reads it."""
@@ -100,7 +98,7 @@ class DirectedScores:
         if self._shared.fits:
             return self._all_rows()[index]
         if self.rounded:
-            return self._rounded(_tensor(self.queries[index]), None)
+            return self._rounded(self.queries[index], None)
         return self._between(self.queries[index], self.items)
 
     def float32_rows(self, index: Tensor | slice) -> Tensor:
@@ -142,18 +140,20 @@ class DirectedScores:
 
     @cached_property
     def _rounded(self) -> Products:
-        return rounded_products(_tensor(self.items))
+        return rounded_products(self.items)
 
     @cached_property
-    def _bank(self) -> Rows:
+    def _bank(self) -> Any:
         """The reference items."""
         return self.items if self._own else self._shared.vectors(self._sides(self._reference_split)[1])
 
-    def _column_blocks(self, name: str, rows: Rows, columns: Rows) -> Iterator[Tensor]:
+    def _column_blocks(self, name: str, rows: Any, columns: Any) -> Iterator[Tensor]:
         """Scores (n, m) of `rows`, block by block over the columns; a single block is stored under `name`."""
         size = max(1, BLOCK_ELEMENTS // len(rows))
         if len(columns) <= size:
-            yield self._once(name, lambda: self._columns(rows, columns))
+            if name not in self._kept:
+                self._kept[name] = self._columns(rows, columns)
+            yield self._kept[name]
             return
         for first in range(0, len(columns), size):
             yield self._columns(rows, columns[first : first + size])
@@ -162,17 +162,12 @@ class DirectedScores:
         """All scores (Q, M), where they may be held."""
         return self._shared.matrix() if self.direction == "i2t" else self._shared.matrix().T
 
-    def _columns(self, rows: Rows, columns: Rows) -> Tensor:
-        return _products(columns, rows).T if self._inner else self._between(rows, columns)
+    def _columns(self, rows: Any, columns: Any) -> Tensor:
+        return products(rows)(columns, None).T if self._inner else self._between(rows, columns)
 
-    def _once(self, name: str, make: Callable[[], Tensor]) -> Tensor:
-        if name not in self._kept:
-            self._kept[name] = make()
-        return self._kept[name]
-
-    def _between(self, queries: Rows, items: Rows) -> Tensor:
+    def _between(self, queries: Any, items: Any) -> Tensor:
         if self._inner:
-            return _products(queries, items)
+            return products(items)(queries, None)
         return self.similarity(queries, items) if self.direction == "i2t" else self.similarity(items, queries).T
 
     def _sides(self, split: EncodedSplit) -> tuple[Rows, Rows]:
@@ -187,15 +182,6 @@ def require_item_scores(criterion: Criterion, similarity: Similarity) -> None:
         f"inner product of vectors gives; {type(similarity).__name__} is none. Choose a criterion that takes scores of "
         "queries alone, e.g. is",
     )
-
-
-def _products(queries: Rows, items: Rows) -> Tensor:
-    return products(_tensor(items))(_tensor(queries), None)
-
-
-def _tensor(vectors: Rows) -> Tensor:
-    assert isinstance(vectors, Tensor)  # as `Similarity.vectors` gives them
-    return vectors
 
 
 def _row_blocks(scores: Tensor) -> Iterator[tuple[int, Tensor]]:
