@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from vsehub.data import open_vectors
-from vsehub.io.address import MASK, Address, masked
+from vsehub.io.address import MASK, Address, masked, set_aside
 
 CANARY = "Zk9+q4canary7/Wv"  # as it stands in a URI, with percent signs where they are needed
 USER = "joecanary"
@@ -240,6 +240,10 @@ def test_an_address():
     first, second = Address("http://host/alike?id=1"), Address("http://host/alike?id=2")
     assert (first, second) == ("http://host/alike?id=***", "http://host/alike?id=***2")
     assert (first.opened("x")[-1], second.opened("x")[-1]) == ("1", "2")
+    for several in (False, True):
+        for argument in (f"index_uri=host=h password={CANARY}", f"index_uri='host=h password={CANARY}'"):
+            assert set_aside(argument, several) == f"index_uri=host=h password={MASK}"
+    assert masked(f"a log: {CANARY}, {IN_URI}") == f"a log: {MASK}, {MASK}"
     with pytest.raises(ValueError, match=r"items: http://nobody/a.npy.sig=... is masked.* Give the setting"):
         open_vectors("http://nobody/a.npy?sig=***", "items")
 

@@ -1,6 +1,5 @@
 import threading
 
-import pytest
 from looped import looped
 
 from vsehub.io.progress import ahead
@@ -27,14 +26,3 @@ def test_ahead_is_ahead_by_so_many_and_no_more():
     assert third.wait(10)
     source.close()
     assert made == [0, 1, 2]
-
-
-def test_an_error_comes_where_its_item_would():
-    def items():
-        yield 1
-        raise OSError("the disk is gone")
-
-    source = ahead(items())
-    assert next(source) == 1
-    with pytest.raises(OSError, match="the disk is gone"):
-        next(source)

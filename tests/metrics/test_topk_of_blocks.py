@@ -1,8 +1,7 @@
 import torch
 from looped import looped
 
-from vsehub.metrics import topk as running
-from vsehub.metrics.topk import top_k_of_blocks, with_block
+from vsehub.metrics.topk import top_k_of_blocks
 
 WIDTHS = [(4096, 4096, 4096), (2048, 2048, 100, 7), (5, 3000, 64), (1000, 1, 31, 33), (40, 40, 40)]
 
@@ -41,15 +40,3 @@ def test_a_nan_comes_first_wherever_it_lies():
         columns = top_k_of_blocks(whole.split(4096, dim=1), 10)[1]
         assert columns[1, 0] == column
         assert torch.equal(columns[0], whole[0].topk(10).indices)
-
-
-def test_a_late_block_is_not_searched_whole(monkeypatch):
-    whole = scores(50, 40 * 1024, "distinct")
-    sizes = []
-    real = running.top_k
-    monkeypatch.setattr(running, "top_k", lambda values, k: sizes.append(values.numel()) or real(values, k))
-    best = None
-    for first in range(0, whole.shape[1], 1024):
-        best = with_block(best, whole[:, first : first + 1024], first, 10)
-    assert torch.equal(best[1], whole.topk(10, dim=1).indices)
-    assert sum(sizes) < whole.numel() / 20

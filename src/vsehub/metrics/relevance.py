@@ -7,12 +7,11 @@ R is the number of the query's positives. R-Precision is the share of positives 
 import torch
 from torch import Tensor
 
-from vsehub.checks import fail, matrix, require, whole
+from vsehub.checks import matrix, require, whole
 from vsehub.metrics.positives import Positives
 from vsehub.metrics.topk import at_least, largest
 
 RECALLS = (1, 5, 10)
-BLOCK_ELEMENTS = 2**22  # entries of lists at a time
 
 
 def list_metrics(
@@ -29,22 +28,20 @@ def list_metrics(
     for k in ks:
         whole("k", k)
     matrix("positions", positions, rows=positives.queries)
-    _check_depth(positions.shape[1], positives, ks, relevance)
-    found = dict.fromkeys(ks, 0)
-    precision = torch.zeros(2, dtype=torch.float64, device=positives.query.device)
-    rows = max(1, BLOCK_ELEMENTS // max(1, positions.shape[1]))
-    for first in range(0, positives.queries, rows):
-        part = positions[first : first + rows].to(positives.query.device)
-        hits = positives.hits(part, first)
-        _check_repeats(part, first)
-        for k in ks:
-            found[k] += int(hits[:, :k].any(dim=1).sum())
-        if relevance:
-            precision += torch.stack(at_r(hits, positives.counts[first : first + rows])).sum(dim=1)
-    queries = int((positives.counts > 0).sum())
-    metrics = {f"r{k}": 100.0 * found[k] / queries for k in ks}
+    most = int(positives.counts.max()) if relevance else 0
+    needed = max(most, min(max(ks, default=0), positives.items))
+    require(
+        positions.shape[1] >= needed,
+        f"positions has {positions.shape[1]} items per query; expected {needed}, the largest k or, unless "
+        "relevance=False, the most positives of a query",
+    )
+    repeats = positions.sort(dim=1).values.diff(dim=1) == 0
+    require(not repeats.any(), "positions lists an item twice for a query; expected each item once")
+    hits, queries = positives.hits(positions.to(positives.query.device)), int((positives.counts > 0).sum())
+    metrics = {f"r{k}": 100.0 * int(hits[:, :k].any(dim=1).sum()) / queries for k in ks}
     if relevance:
-        metrics |= dict(zip(("map_r", "r_precision"), (100.0 * precision / queries).tolist(), strict=True))
+        precision = 100.0 * torch.stack(at_r(hits, positives.counts)).sum(dim=1) / queries
+        metrics |= dict(zip(("map_r", "r_precision"), precision.tolist(), strict=True))
     return metrics | {"queries": float(queries)}
 
 
@@ -104,24 +101,3 @@ def _at_r_of_sorted(scores: Tensor, nearest: Tensor, own: Tensor, counts: Tensor
 def _at_or_above(falling: Tensor, values: Tensor) -> Tensor:
     """How many entries of each descending row (b, D) are >= each of the row's values (b, n)."""
     return falling.shape[1] - torch.searchsorted(falling.flip(1), values.contiguous())
-
-
-def _check_depth(depth: int, positives: Positives, ks: tuple[int, ...], relevance: bool) -> None:
-    """Raise InputError unless lists of this depth suffice for the recalls and, if wanted, for the first R places."""
-    needed = min(max(ks, default=0), positives.items)
-    require(depth >= needed, f"positions has {depth} items per query; recall at {max(ks, default=0)} needs {needed}")
-    most = int(positives.counts.max())
-    require(
-        not relevance or depth >= most,
-        f"positions has {depth} items per query; mAP@R and R-Precision need {most}, the most positives of a query. "
-        f"Search {most} deep, or leave them out with relevance=False",
-    )
-
-
-def _check_repeats(positions: Tensor, first: int) -> None:
-    """Raise InputError if a list names an item twice: a positive would be found twice."""
-    ordered = positions.sort(dim=1).values
-    twice = (ordered[:, 1:] == ordered[:, :-1]).nonzero()
-    if len(twice):
-        row, place = twice[0].tolist()
-        fail(f"positions lists item {ordered[row, place]} twice for query {first + row}; expected each item once")
