@@ -150,7 +150,7 @@ def test_a_filled_collection(run_here, command, checkpoint, folder, tmp_path):
     assert "give the model whose vectors fill it" in said
     assert "k is 21; expected at most 20" in command(f"checkpoint={checkpoint}", *filled, "a red box", "k=21", status=2)
     said = command(f"checkpoint={checkpoint}", *filled, "a red box", "criterion=csls", status=2)
-    assert "a collection ranks by the criterion with which rerank filled it" in said
+    assert "a collection ranks by the criterion with which it was filled" in said
     said = command(f"checkpoint={checkpoint}", *filled[:2], "index_name=none", "a red box", status=2)
     assert "there is no collection none" in said
     assert "image finds captions" in command(f"checkpoint={checkpoint}", *filled, "image=3", "k=7", status=2)
@@ -167,7 +167,7 @@ def test_a_filled_collection(run_here, command, checkpoint, folder, tmp_path):
         (["folder=photos", "reference=absent.txt", "criterion=csls"], "reference: no such file or folder: absent.txt"),
         (["folder=photos", "reference=dev"], "reference is 'dev'; choose one of"),
         (["index_uri=somewhere"], "index_uri is given without index"),
-        (["folder=photos", "accept=0.1"], "accept is for a collection that vsehub calibrate has calibrated"),
+        (["folder=photos", "accept=0.1"], "accept is for a collection"),
         (["index=lancedb", "index_uri=absent"], "index_uri: absent does not exist"),
         (["model=hf:clip"], "checkpoint is given with model"),
         (["prompt='a {}'"], "prompt: of model="),

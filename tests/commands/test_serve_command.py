@@ -118,7 +118,7 @@ def test_a_search_without_a_model_names_the_command_that_looks_at_the_collection
     place = ("index=lancedb", "index_uri=a place", "index_name=things")
     vsehub("rerank", *sides, *place, "criterion=csls", "out=filled", cwd=tmp_path)
     said = vsehub("search", *place, "two dogs", cwd=tmp_path, status=2).err
-    assert "with the Python of the USAGE.md that rerank wrote" in said
+    assert "with the Python of the USAGE.md that index wrote" in said
     command = shlex.split(said.rpartition("in a browser: ")[2])
     assert command[:2] == ["vsehub", "serve"]
     served = Served(vsehub, tmp_path, *command[2:])

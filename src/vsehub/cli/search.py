@@ -60,7 +60,7 @@ def search(cfg: DictConfig) -> None:
         name, criterion = criterion.untuned
     require(
         cfg.index is None or not criterion.needs_reference,
-        f"criterion={name}: a collection ranks by the criterion with which rerank filled it; leave criterion out",
+        f"criterion={name}: a collection ranks by the criterion with which it was filled; leave criterion out",
     )
     model = searching_model(cfg)
     if model.vocabulary is None:
@@ -103,7 +103,7 @@ def refuse_early(cfg: DictConfig) -> None:
     )
     require(
         cfg.accept is None or cfg.index is not None,
-        "accept is for a collection that vsehub calibrate has calibrated; give index= and index_uri=, or omit accept",
+        "accept is for a collection that was filled with thresholds of vsehub calibrate; give index= and index_uri=",
     )
     one_of("split", cfg.split, SPLITS)
     if not str(cfg.reference).endswith(".txt"):
@@ -118,7 +118,7 @@ def without_model(cfg: DictConfig) -> str:
     """How to search a collection without the model of its vectors, as the end of a message."""
     place = [f"{name}={masked(str(cfg[name]))}" for name in ("index", "index_uri", "index_name")]
     return (
-        ". Without the model that made the vectors, search by vectors, with the Python of the USAGE.md that rerank "
+        ". Without the model that made the vectors, search by vectors, with the Python of the USAGE.md that index "
         f"wrote, or by items and vectors in a browser: {shlex.join(['vsehub', 'serve', *place])}"
     )
 

@@ -166,8 +166,8 @@ class Collection:
         require(
             accept is None or accept in thresholds,
             f"accept is {accept!r}; {self.place.address} is not calibrated for it, only for "
-            f"{', '.join(map(str, thresholds)) or 'no rate'}. Calibrate before filling; thresholds are void once items "
-            "come or go",
+            f"{', '.join(map(str, thresholds)) or 'no rate'}. Give vsehub calibrate before vsehub index; items that "
+            "come or go make its thresholds void",
         )
         least = -np.inf if accept is None else thresholds[accept]
         rows = queries.rows(0, len(queries)).float()
@@ -236,10 +236,6 @@ class Collection:
         for start in range(0, len(ids), _QUERIES):
             self.database.delete(ids[start : start + _QUERIES])
         return before - len(self)
-
-    def calibrate(self, thresholds: Mapping[str, float]) -> None:
-        """Store the thresholds, by their rates, of the items that are there."""
-        self._write(replace(self.metadata, thresholds=dict(thresholds)))
 
     def complete(self) -> None:
         """Mark the collection as complete, so that other commands open it."""
@@ -356,13 +352,13 @@ def fill(
 @contextmanager
 def open_collection(place: Place) -> Iterator[Collection]:
     """The collection within the block. Raises InputError if it is absent, unfinished or not vsehub's."""
-    require(place.exists, f"index_uri: {place.uri} does not exist; fill it with rerank index={place.engine}")
+    require(place.exists, f"index_uri: {place.uri} does not exist; fill it with vsehub index engine={place.engine}")
     with place.connect() as database:
         text = database.metadata()
         if text is None:
-            fail(f"index_uri: there is no collection {place.address}; fill it with rerank")
+            fail(f"index_uri: there is no collection {place.address}; fill it with vsehub index")
         metadata = Metadata.read(text, place.address)
-        require(metadata.complete, f"index_uri: {place.address} is unfinished; fill it again with rerank")
+        require(metadata.complete, f"index_uri: {place.address} is unfinished; fill it again with vsehub index")
         yield Collection(database, place, metadata)
 
 
