@@ -231,13 +231,3 @@ def test_whose_key_it_is(monkeypatch, tmp_path):
     assert is_offline("auto")
     with pytest.raises(InputError, match="wandb mode is 'sometimes'"):
         is_offline("sometimes")
-
-
-def test_views_want_their_package(monkeypatch):
-    from vsehub.training.loggers.wandb_view import comparison
-
-    monkeypatch.setitem(sys.modules, "wandb_workspaces", None)
-    monkeypatch.setitem(sys.modules, "wandb_workspaces.workspaces", None)
-    monkeypatch.setitem(sys.modules, "wandb_workspaces.reports.v2", None)
-    with pytest.raises(InputError, match=r"needs wandb_workspaces, not wholly installed here: .*vsehub\[wandb\]"):
-        comparison(None, "vsehub", None)

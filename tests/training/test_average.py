@@ -1,12 +1,10 @@
 """The moving average of the weights: against a loop, and what is measured, saved and resumed with it."""
 
-import pytest
 import pytorch_lightning as pl
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from vsehub.checks import InputError
 from vsehub.training.callbacks import WeightAverage
 
 
@@ -92,9 +90,3 @@ def test_batches_between_two_steps_of_the_optimizer_do_not_count(tmp_path):
     average = WeightAverage(0.9)
     trained(tmp_path, 2, average, accumulated=3)
     assert average.steps == 2
-
-
-def test_a_decay_outside_0_to_1_is_refused():
-    for decay in (1, -0.1, True, "0.9"):
-        with pytest.raises(InputError, match=r"decay is .*; expected a number from 0 up to, but not including, 1"):
-            WeightAverage(decay)

@@ -1,5 +1,6 @@
 """Which pairs are batched together, and what a batch leaves out: against loops."""
 
+import itertools
 from collections import Counter
 
 import numpy as np
@@ -29,28 +30,20 @@ def test_without_grouping_the_order_is_the_permutation_of_seed_and_epoch():
 
 
 def test_captions_of_an_image_follow_each_other_in_groups():
+    """As few groups of an image as there can be; two of them may happen to stand next to each other."""
     for together in (2, 3, 5, 100):
         sampler = EpochSampler(IMAGES, len(IMAGES), seed=0, together=together)
         (rows,) = epoch(sampler)
         assert sorted(rows) == list(range(len(IMAGES)))
-        groups, sizes = [], Counter()
-        for row in rows:
-            image = IMAGES[row]
-            if not groups or groups[-1][0] != image or groups[-1][1] == together:
-                groups.append([image, 0])
-            groups[-1][1] += 1
-        for image, size in groups:
-            sizes[image, size] += 1
-        for image in set(IMAGES.tolist()):
-            count = int((image == IMAGES).sum())
-            found = sorted(
-                (size for (of, size), times in sizes.items() for _ in range(times) if of == image), reverse=True
-            )
-            # Two groups of an image may happen to stand next to each other; a full group never hides a smaller one.
-            assert sum(found) == count
-            assert len(found) <= -(-count // together)
+        groups = Counter()
+        for image, run in itertools.groupby(IMAGES[rows].tolist()):
+            groups[image] += -(-len(list(run)) // together)
+        for image, count in Counter(IMAGES.tolist()).items():
+            assert groups[image] <= -(-count // together)
     assert not np.array_equal(epoch(sampler, 0)[0], epoch(sampler, 1)[0])
     assert np.array_equal(epoch(sampler, 1)[0], epoch(EpochSampler(IMAGES, len(IMAGES), 0, 100), 1)[0])
+    same = EpochSampler(IMAGES, 4, seed=0, same=True)
+    assert np.array_equal(np.concatenate(epoch(same, 0)), np.concatenate(epoch(same, 3)))
 
 
 def test_a_remainder_of_one_pair_is_left_out():
@@ -119,14 +112,7 @@ def test_a_batch_drops_the_same_in_a_resumed_run_and_other_things_in_another_epo
 
 
 def test_what_has_no_words_or_regions_drops_none():
-    vectors = np.ones((3, 4), np.float32)
-    table = VectorTable(np.ones((4, 2), np.float32))
-    data = split(vectors)
-    with pytest.raises(InputError, match=r"augmentation.drop_words is set but the data's texts are vectors"):
-        PairDataset(data, table, 0, Augmentation(drop_words=0.2))
-    with pytest.raises(InputError, match=r"augmentation.drop_regions is 0.2 but .* shape \(4,\), which is not regions"):
-        PairDataset(data, table, 0, Augmentation(drop_regions=0.2))
-    with pytest.raises(InputError, match=r"drop_words is 1; expected a number from 0 up to, but not including, 1"):
-        Augmentation(drop_words=1)
-    with pytest.raises(InputError, match="captions_per_image is 0; expected a whole number above 0"):
-        EpochSampler(IMAGES, 4, 0, 0)
+    data, table = split(np.ones((3, 4), np.float32)), VectorTable(np.ones((4, 2), np.float32))
+    for name in ("drop_words", "drop_regions"):
+        with pytest.raises(InputError, match=f"augmentation.{name} is"):
+            PairDataset(data, table, 0, Augmentation(**{name: 0.2}))

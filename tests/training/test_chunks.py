@@ -9,7 +9,6 @@ from vsehub.checks import InputError
 from vsehub.encoders import ImageCNN, ImageFeatures, ImageRegions, TextGRU, TextTransformer
 from vsehub.losses import HAL, InfoNCE, MaxMargin, NeighborRetr
 from vsehub.neighbors import MemoryBank
-from vsehub.recipes import decides
 from vsehub.similarities import Cosine, CrossAttention, Order
 from vsehub.training.chunks import encoded, require_rows_apart
 from vsehub.training.module import RetrievalModule
@@ -129,8 +128,3 @@ def test_an_encoder_that_mixes_rows_is_refused():
     require_rows_apart("image", ImageCNN((3, 32, 32), 8, norm="group"), "so")
     with pytest.raises(InputError, match=r"loader.chunk is 0; expected a whole number above 0"):
         module(VECTORS, Cosine, HAL, 0)
-
-
-def test_it_is_a_setting_of_the_machine():
-    assert not decides("loader.chunk")
-    assert decides("loader.batch_size")

@@ -45,7 +45,6 @@ def test_rows_go_there_and_their_gradients_back(results):
         torch.testing.assert_close(found["sets"][0], whole[[0, 1, 0, 1]])
         assert found["sets"][1].tolist() == [2, 2]
         assert found["numbers"].tolist() == [0, 7, 1, 7]
-        assert "has 2 rows" in found["refused"] if process == 0 else "has 3 rows" in found["refused"]
 
 
 def test_alone_nothing_happens():

@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 
-from vsehub.checks import InputError
 from vsehub.evaluation.encode import EncodedSplit
 from vsehub.evaluation.ensemble import MeanSimilarity, Several
 from vsehub.similarities import Cosine
@@ -100,9 +99,3 @@ def test_a_step_goes_towards_the_teacher(split, random):
         scores = (scores - 0.5 * gradient).detach().requires_grad_()
     for one, other in ((scores, wanted), (scores.T, wanted.T)):
         torch.testing.assert_close((one / 0.1).softmax(1), (other / 0.1).softmax(1), atol=0.02, rtol=0)
-
-
-@pytest.mark.parametrize("settings", [{"temperature": 0}, {"temperature": -1.0}, {"weight": 0}])
-def test_what_teaches_nothing_is_refused(split, settings):
-    with pytest.raises(InputError, match=r"distillation\.\w+ is .*expected a number above 0"):
-        Teacher(split, Cosine(), **settings)

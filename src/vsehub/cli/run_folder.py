@@ -1,7 +1,7 @@
 """The folder of a training run: new, or left by a killed start, and used by one process at a time."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
@@ -37,19 +37,6 @@ def require_means(cfg: DictConfig) -> None:
                 checkpoint_file(one)
             except InputError as error:
                 raise InputError(f"teacher: {error}") from error
-
-
-def require_read(cfg: DictConfig, typed: Sequence[str]) -> None:
-    """Raise InputError where a setting was given that nothing reads.
-
-    typed: the settings of the command line. What it turns off itself, such as teacher=null, may have settings.
-    """
-    given = {one.lstrip("+").partition("=")[0] for one in typed}
-    learning = sorted(one for one in given if one.startswith("distillation."))
-    require(
-        not learning or cfg.teacher is not None or "teacher" in given,
-        f"{', '.join(learning)}: there is no teacher to learn from; give teacher=FILE too, or omit it",
-    )
 
 
 def require_training(trained: str | None, name: str) -> None:

@@ -15,7 +15,7 @@ from vsehub.cli import app, launch
 from vsehub.cli.nodes import base_models, components, config_dirs, plain
 from vsehub.cli.overrides import MULTIRUN, quoted, text_of
 from vsehub.cli.resume import data_choice, last_checkpoint, require_same_data, resumed, run_record
-from vsehub.cli.run_folder import RunFolder, forget_start, require_means, require_read, require_training
+from vsehub.cli.run_folder import RunFolder, forget_start, require_means, require_training
 from vsehub.cli.sweep import swept
 from vsehub.components import TARGET, component_nodes
 from vsehub.extras import require_packages
@@ -106,8 +106,7 @@ def train(cfg: DictConfig) -> float:
     from vsehub.training.closed_form import solve_module
     from vsehub.training.loggers.log import log_final
     from vsehub.training.run_record import describe_run
-    from vsehub.training.teacher import Teacher, on_cpu
-    from vsehub.training.teachers import open_teachers, require_same_teachers, teacher_facts
+    from vsehub.training.teacher import Teacher, on_cpu, open_teachers, require_same_teachers, teacher_facts
     from vsehub.training.train import train_module
 
     checkpoint = None if before is None else last_checkpoint(folder)
@@ -192,7 +191,6 @@ def train(cfg: DictConfig) -> float:
 def refuse_early(cfg: DictConfig, own: bool) -> None:
     """Raise InputError for what can be refused without torch, whose import takes seconds: absent files, for example."""
     require_means(cfg)
-    require_read(cfg, list(HydraConfig.get().overrides.task))
     require_training(cfg.get("evaluates"), HydraConfig.get().runtime.choices["experiment"])
     one_of("final_split", cfg.final_split, ("val", "test"))
     whole_seed("seed", cfg.seed)

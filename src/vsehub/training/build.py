@@ -17,7 +17,6 @@ from vsehub.data.sources import describe_split
 from vsehub.data.text.vocabulary import restored, stored
 from vsehub.evaluation.checkpoint import fitting, image_sizes, text_sizes
 from vsehub.training.augmentation import Augmentation
-from vsehub.training.callbacks.progress import ProgressBar
 from vsehub.training.checkpoint import load_state, parameter_names, require_fitting
 from vsehub.training.chunks import require_rows_apart
 from vsehub.training.datamodule import RetrievalDataModule
@@ -181,8 +180,6 @@ def build_lightning(settings: Settings, components: Components) -> Lightning:
     callbacks = [components.build("callbacks", one) for one in component_nodes(settings["callbacks"])]
     if settings["bank"]:
         callbacks.append(components.build("bank", settings["bank"]))
-    if bar:
-        callbacks.append(ProgressBar())
     loggers = [] if rank_zero_only.rank else component_nodes(settings["logger"])
     made = [components.build("logger", one) for one in loggers]
     return Lightning(make_trainer, precision, callbacks, made, wanted.world_size)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vsehub.checks import fail, require, whole
+from vsehub.checks import fail, finite_number, require, whole
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.data.text.tokens import TokenTable
 from vsehub.data.text.vocabulary import SPECIALS, Vocabulary
@@ -84,21 +84,12 @@ class CcaSolver:
         dimensions: Sequence[int] = (32, 64, 96, 128, 192, 256),
         powers: Sequence[float] = (0.0, 0.5, 1.0),
     ):
-        for name, values in (("images", images), ("texts", texts), ("dimensions", dimensions), ("powers", powers)):
-            require(
-                isinstance(values, Sequence) and not isinstance(values, str) and len(values) > 0,
-                f"solver.{name} is {values!r}; expected a list of numbers, one or more",
-            )
-            for value in values:
-                require(
-                    isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf"),
-                    f"solver.{name} holds {value!r}; expected numbers from 0 up",
-                )
+        for name, values, least in (("images", images, 1e-12), ("texts", texts, 1e-12), ("powers", powers, 0)):
+            require(len(values) > 0, f"solver.{name} is empty")
+            for value in values:  # a regularisation of 0 would divide by the variance of directions that the data lack
+                finite_number(f"solver.{name}", value, least)
         for value in dimensions:
             whole("solver.dimensions", value)
-        # A regularisation of 0 would divide by the variance of directions that the data do not have.
-        for name, values in (("images", images), ("texts", texts)):
-            require(min(values) > 0, f"solver.{name} holds 0; expected numbers above 0, e.g. 0.01 for next to nothing")
         self.images, self.texts = tuple(map(float, images)), tuple(map(float, texts))
         self.dimensions, self.powers = tuple(sorted(dimensions)), tuple(map(float, powers))
 

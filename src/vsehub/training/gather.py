@@ -13,7 +13,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from vsehub.checks import require
 from vsehub.sets import Encoding, Sets
 from vsehub.training.processes import process, processes
 
@@ -37,9 +36,9 @@ def gathered(encoding: Encoding, counts: Sequence[int] | None = None) -> Encodin
         return encoding
     if isinstance(encoding, Sets):
         lengths = gathered_numbers(encoding.lengths, counts)
-        sizes = [int(own.sum()) for own in lengths.split(_counts(len(encoding), counts))]
+        sizes = [int(own.sum()) for own in lengths.split(counts or [len(encoding)] * processes())]
         return Sets(_rows(encoding.vectors, sizes), lengths)
-    return _rows(encoding, _counts(len(encoding), counts))
+    return _rows(encoding, (counts or [len(encoding)] * processes()))
 
 
 def gathered_numbers(numbers: Tensor, counts: Sequence[int] | None = None) -> Tensor:
@@ -47,7 +46,7 @@ def gathered_numbers(numbers: Tensor, counts: Sequence[int] | None = None) -> Te
     if processes() == 1:
         return numbers
     with torch.no_grad():
-        return _rows(numbers, _counts(len(numbers), counts))
+        return _rows(numbers, counts or [len(numbers)] * processes())
 
 
 def share_of(part: int, rows: int, parts: int) -> slice:
@@ -83,17 +82,7 @@ def encoded_together(
     return gathered(own, shares(len(rows), processes()))
 
 
-def _counts(rows: int, counts: Sequence[int] | None) -> list[int]:
-    found = [rows] * processes() if counts is None else list(counts)
-    require(
-        len(found) == processes() and found[process()] == rows,
-        f"process {process()} of {processes()} has {rows} rows, but counts are {found}; expected its own among "
-        "one for each process",
-    )
-    return found
-
-
-def _rows(rows: Tensor, counts: list[int]) -> Tensor:
+def _rows(rows: Tensor, counts: Sequence[int]) -> Tensor:
     """All rows, gathered padded to the largest count."""
     most = max(counts)
     padded = torch.cat([rows, rows.new_zeros(most - len(rows), *rows.shape[1:])]) if len(rows) < most else rows

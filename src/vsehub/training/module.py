@@ -80,7 +80,6 @@ class RetrievalModule(pl.LightningModule):
         self.bank: MemoryBank | None = None
         self.teacher: Teacher | None = None
         self.last_step: LastStep | None = None
-        self._all_used = False
         self._optimizer, self._scheduler = optimizer, scheduler
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
@@ -115,21 +114,6 @@ class RetrievalModule(pl.LightningModule):
     def on_train_batch_end(self, outputs, batch: Batch, batch_index: int) -> None:
         """Let go of the step, after the callbacks have looked at it."""
         self.last_step = None
-
-    def on_after_backward(self) -> None:
-        """With several processes, raise InputError naming parameters that the step left without gradient.
-
-        The processes wait for the gradients of all trainable parameters, and would fail in the second step.
-        """
-        if processes() == 1 or self._all_used:
-            return
-        unused = [name for name, one in self.named_parameters() if one.requires_grad and one.grad is None]
-        require(
-            not unused,
-            f"the loss does not depend on {', '.join(unused[:3])}{' and more' if len(unused) > 3 else ''}; several "
-            "processes train only what each step uses: give requires_grad=False to the rest, or train as one process",
-        )
-        self._all_used = True
 
     def on_train_epoch_start(self) -> None:
         """Tell the epoch to a loss that changes with it."""

@@ -9,8 +9,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vsehub.checks import require, whole
-from vsehub.losses.hinge import KNNMargin
-from vsehub.losses.sum_to_max import SumToMax
 from vsehub.sets import Encoding, Sets
 from vsehub.training.module import LastStep, loss_terms
 from vsehub.training.run_record import RunRecorder
@@ -21,6 +19,7 @@ log = logging.getLogger(__name__)
 # Chosen between trainings that collapsed and trainings that went on (docs/training.md).
 STANDARD_ERRORS = 2  # by which pairs must score above the negatives to stand out
 ONE_DIRECTION = 1e-3  # embedding variance
+ADVICE = "Lower optimizer.lr or raise callbacks.warmup.steps"
 NEAR, NARROW = 0.01, 0.05  # of the loss that equal scores give; the negatives' spread, of the margin
 
 
@@ -62,7 +61,7 @@ class CollapseDetector(pl.Callback):
         last = module.last_step
         variances = {"images": embedding_variance(last.images), "texts": embedding_variance(last.texts)}
         if step > self.after and step % self.every == 0:
-            self._judge(trainer, module.loss, signs(last, variances, module.loss))
+            self._judge(trainer, signs(last, variances, module.loss))
         module.log_dict({f"train/embedding_variance/{side}": value for side, value in variances.items()})
         module.log("train/collapsed", float(self.collapsed))
 
@@ -71,7 +70,7 @@ class CollapseDetector(pl.Callback):
         if self.stop and self.collapsed:
             trainer.should_stop = True
 
-    def _judge(self, trainer: pl.Trainer, loss: Loss, seen: list[str]) -> None:
+    def _judge(self, trainer: pl.Trainer, seen: list[str]) -> None:
         step = trainer.global_step
         if not seen:
             self.since, self.collapsed = None, False
@@ -80,7 +79,7 @@ class CollapseDetector(pl.Callback):
         if self.collapsed or step - self.since < self.patience:
             return
         self.collapsed = True
-        log.warning("training has collapsed: since step %d %s. %s", self.since, " and ".join(seen), advice(loss))
+        log.warning("training has collapsed: since step %d %s. %s", self.since, " and ".join(seen), ADVICE)
         if self.first is None:
             self.first = {"epoch": trainer.current_epoch, "step": self.since, "seen": seen}
             self._record(trainer)
@@ -129,16 +128,6 @@ def stand_out(paired: Tensor, negatives: Tensor) -> bool:
     """Whether the pairs' scores (N,) are higher than the negatives' (n,) on average, by more than chance explains."""
     gap = paired.double().mean() - negatives.double().mean()
     return gap.item() > STANDARD_ERRORS * negatives.double().std().item() / len(paired) ** 0.5
-
-
-def advice(loss: Loss) -> str:
-    """What to change."""
-    always = "Lower optimizer.lr or raise callbacks.warmup.steps"
-    if isinstance(loss, SumToMax):
-        return f"{always} or loss.warmup_epochs, or train with loss=hal"
-    if isinstance(loss, KNNMargin):
-        return f"{always}, begin with all negatives (loss=sum_to_max), or train with loss=hal"
-    return always
 
 
 def _recorders(trainer: Any) -> list[RunRecorder]:
