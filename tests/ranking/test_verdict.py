@@ -8,7 +8,7 @@ from scipy.stats import binom
 
 from vsehub.metrics.occurrences import occurrence_metrics
 from vsehub.ranking.verdict import CHECKS, verdict
-from vsehub.report.health import verdict_text
+from vsehub.report.comparison import verdict_text
 
 
 def test_the_verdict_is_the_worst_check():

@@ -90,7 +90,7 @@ def evaluate(cfg: DictConfig) -> float | None:
 def said(record: dict[str, Any]) -> str:
     """The metrics as a table, and what rounded scores change."""
     from vsehub.evaluation.measurement import table
-    from vsehub.report.health import rounding_text
+    from vsehub.report.comparison import rounding_text
 
     rounding = record.get("rounding") or {}
     return "\n".join([table(record), *(f"precision: {rounding_text(*one)}" for one in rounding.items())])

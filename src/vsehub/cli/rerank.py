@@ -33,7 +33,7 @@ def rerank(cfg: DictConfig) -> None:
     from vsehub.criteria import ItemBias, NearestNeighbor
     from vsehub.ranking.compare import compared
     from vsehub.ranking.table import write_biases, write_ranking
-    from vsehub.report.terminal import table
+    from vsehub.report.comparison import table
 
     criterion = built(name, cfg.criterion)
     # The plain ranking is measured in any case.

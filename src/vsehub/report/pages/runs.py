@@ -17,7 +17,6 @@ def run_notes(runs: Sequence[Run], frame: pd.DataFrame, recipes: dict[Series, di
     """The notes that are needed to read the report's values correctly; `frame` is `results` of the runs."""
     return [
         *unfinished(runs),
-        *stale(runs),
         *repeated_seeds(frame),
         *varied_parameters(frame),
         *code_versions(runs),
@@ -26,7 +25,7 @@ def run_notes(runs: Sequence[Run], frame: pd.DataFrame, recipes: dict[Series, di
 
 
 def unfinished(runs: Sequence[Run]) -> list[str]:
-    """One note per run that was not evaluated, or that was evaluated although its training did not finish."""
+    """Notes on runs that were not evaluated, did not finish, or have evaluations of other checkpoints than the best."""
     notes = []
     for run in runs:
         epochs = run.history["epoch"].dropna() if "epoch" in run.history else pd.Series(dtype=float)
@@ -36,17 +35,11 @@ def unfinished(runs: Sequence[Run]) -> list[str]:
             notes.append(f"{'not evaluated' if run.finished else 'unfinished'}, in no table: {about}")
         elif not run.finished:
             notes.append(f"unfinished, values of the part that ran: {about}")
+        if run.stale:
+            notes.append(
+                f"evaluations of other checkpoints than the best, in no table: {about}: {', '.join(run.stale)}"
+            )
     return notes
-
-
-def stale(runs: Sequence[Run]) -> list[str]:
-    """One note per run with evaluations of checkpoints other than its best."""
-    return [
-        f"stale evaluations left out, of other checkpoints than the best: {run.record['name']} ({run.path}): "
-        f"{', '.join(run.stale)}"
-        for run in runs
-        if run.stale
-    ]
 
 
 def repeated_seeds(frame: pd.DataFrame) -> list[str]:

@@ -1,0 +1,214 @@
+"""A comparison of rankings in words and tables, from its record: for the page and the terminal."""
+
+from typing import Any, NamedTuple
+
+from vsehub.report.tables import Cell, ReportTable
+
+REFERENCES = {
+    "transductive": "the corrections saw the very queries that they rank; give reference queries for queries that come "
+    "one at a time",
+    "inductive": "the corrections saw none of the queries that they rank",
+    "none": "no ranking here looks at other queries",
+}
+
+
+def table(record: dict[str, Any]) -> str:
+    """The comparison for the terminal: sizes, facts, the rankings and the seconds of each step."""
+    queries, items = record["queries"]["rows"], record["items"]["rows"]
+    head = f"{queries:,} queries, {items:,} items, a fair share is {fair_share(record):.3g} queries an item"
+    spent = ", ".join(f"{name.replace('_', ' ')} {value:.1f}" for name, value in record["seconds"].items())
+    full = rankings_table(record)
+    narrow = [place for place, name in enumerate(full.head) if name not in ("reference", "Robin Hood %")]
+    rows = [[row[place][0] for place in narrow] for row in full.rows]
+    rankings = ReportTable(["", *(full.head[place] for place in narrow[1:])], rows).terminal()
+    return "\n".join([head, *(f"{name}: {text}" for name, text in evidence(record)), rankings, f"seconds: {spent}"])
+
+
+def neighbourhood(record: dict) -> int:
+    """The largest k for which occurrences were counted: usually 10, less with fewer items."""
+    return max(int(k) for k in record["rankings"][0]["histograms"])
+
+
+def fair_share(record: dict) -> float:
+    """The number of queries that would find each item if all were found equally often."""
+    return neighbourhood(record) * record["queries"]["rows"] / record["items"]["rows"]
+
+
+def evidence(record: dict) -> list[tuple[str, str]]:
+    """The reference of the corrections, always named, the truth, the choice and the verdicts: (name, text)."""
+    reference, choice = record.get("reference") or {}, record.get("choice")
+    kind = reference.get("kind") or "none"
+    of = "" if kind == "none" else f", {reference.get('set') or 'not recorded'}"
+    rows = f" ({reference['rows']:,} rows)" if kind != "none" and reference.get("rows") else ""
+    facts = [("reference", f"{kind}{of}{rows}: {REFERENCES[kind]}")]
+    if kind != "none" and reference.get("queries_in_it"):
+        facts.append(("in the reference", f"{reference['queries_in_it']:,} of the queries are also in it"))
+    if bank := record.get("reference_items"):
+        facts.append(("reference items", f"{bank['set']} ({bank['rows']:,} rows)"))
+    if truth := record.get("truth"):
+        measured = (
+            f"{truth['pairs']:,} pairs in {truth.get('path') or 'memory'} for {truth['measured_queries']:,} queries"
+        )
+        facts.append(("truth", "; ".join([measured, *queries_left_out(truth, choice)])))
+    if choice:
+        facts += choice_text(choice)
+    for ranking in record["rankings"]:
+        if not choice and ranking is not record["rankings"][0] and ranking.get("gain"):
+            facts.append((f"gain of {ranking['criterion']} in R@1", gain_text(ranking["gain"])))
+        if "rounding" in ranking:
+            facts.append(("precision", rounding_text(ranking["criterion"], ranking["rounding"])))
+    if calibration := record.get("calibration"):
+        facts.append(("calibration", calibration_text(calibration)))
+    for name, key in (("verdict", "verdict"), ("verdict on the corrected ranking", "verdict_corrected")):
+        if verdict := record.get(key):
+            facts.append((name, verdict_text(verdict)))
+    return facts
+
+
+class Metric(NamedTuple):
+    """A metric of a ranking: part of the record and key, name, factor and decimals as it is shown, and meaning.
+
+    better: 1 if more is better, -1 if less is, 0 if neither.
+    """
+
+    part: str
+    key: str
+    name: str
+    scale: float
+    decimals: int
+    better: int
+    note: str
+
+    def of(self, ranking: dict) -> float | None:
+        """The value of a ranking as it is shown, None if it was not measured."""
+        value = (ranking.get(self.part) or {}).get(self.key)
+        return None if value is None else round(self.scale * value, self.decimals) + 0.0  # no negative zero
+
+    def text(self, value: float | None) -> str:
+        """The value as text."""
+        return "–" if value is None else f"{value:,.{self.decimals}f}".replace("-", "−")
+
+    def change(self, before: float | None, after: float | None) -> str:
+        """The difference of two values; "worse" if it is."""
+        if self.part == "changed" or before is None or after is None or before == after:
+            return ""
+        sign, more = ("+", 1) if after > before else ("−", -1)
+        return f"{sign}{self.text(abs(after - before))}{' worse' if more * self.better < 0 else ''}"
+
+
+METRICS = (
+    Metric("truth", "r1", "R@1", 1, 1, 1, "queries whose nearest item answers them"),
+    Metric("truth", "r5", "R@5", 1, 1, 1, "queries with an answer among the 5 nearest items"),
+    Metric("truth", "r10", "R@10", 1, 1, 1, "queries with an answer among the 10 nearest items"),
+    Metric("truth", "map_r", "mAP@R", 1, 1, 1, "mean average precision of the first R items, R being how many answer"),
+    Metric("truth", "r_precision", "R-Prec", 1, 1, 1, "share of a query's first R items that answer it"),
+    Metric("hubness", "largest_hub_{k}", "largest hub", 1, 0, -1, "how many lists the most found item is in"),
+    Metric("hubness", "skew_{k}", "skew N_{k}", 1, 2, -1, "skewness of how often items are found; high with hubs"),
+    Metric("hubness", "antihub_rate_{k}", "never %", 100, 1, -1, "items that are in no list"),
+    Metric("hubness", "robin_hood_{k}", "Robin Hood %", 100, 1, -1, "list places that would have to move to be fair"),
+    Metric("hubness", "gini_{k}", "Gini", 1, 3, -1, "inequality of how often items are found: 0 if all are equal"),
+    Metric("hubness", "bad_share_{k}", "wrong %", 100, 1, -1, "list places of items that do not answer the query"),
+    Metric("changed", "first", "1st moved %", 100, 1, 0, "queries whose first item differs from plain similarity's"),
+    Metric("changed", "overlap", "kept %", 100, 1, 0, "mean share of the plain list that stays in the list"),
+)
+
+
+def metrics(record: dict) -> list[Metric]:
+    """The metrics that some ranking has a value for."""
+    k, rankings = neighbourhood(record), record["rankings"]
+    known = [one._replace(key=one.key.format(k=k), name=one.name.format(k=k)) for one in METRICS]
+    parts = ("truth", "hubness", "changed") if len(rankings) > 1 else ("truth", "hubness")
+    return [one for one in known if one.part in parts and any(one.of(each) is not None for each in rankings)]
+
+
+def rankings_table(record: dict) -> ReportTable:
+    """The table of the rankings: each value, its difference from the plain ranking's, and whether that is worse."""
+    plain, shown = record["rankings"][0], metrics(record)
+    rows: list[list[Cell]] = []
+    for ranking in record["rankings"]:
+        row: list[Cell] = [(ranking["criterion"], parameters(ranking)), str(ranking.get("reference") or "none")]
+        for metric in shown:
+            itself = metric.part == "changed" and ranking is plain
+            value = None if itself else metric.of(ranking)
+            row.append((metric.text(value), metric.change(metric.of(plain), value)))
+        rows.append(row)
+    over = {
+        "truth": "Against the truth, %",
+        "hubness": f"Hubness at k = {neighbourhood(record)}",
+        "changed": f"Against {plain['criterion']}, %",
+    }
+    head = ["ranking", "reference", *(metric.name for metric in shown)]
+    return ReportTable(head, rows, words=2, over=["", "", *(over[metric.part] for metric in shown)])
+
+
+def parameters(ranking: dict) -> str:
+    """A criterion's parameters as text; empty if they are nested."""
+    given = (ranking.get("parameters") or {}).items()
+    return ", ".join(f"{name} {value}" for name, value in given if not isinstance(value, dict | list))
+
+
+def verdict_text(verdict: dict) -> str:
+    """The level, the skewness, and each check that is beyond a threshold, all with their levels by chance.
+
+    "warn: skewness of N_10 2.4, by chance 0.3 (warn above 1.4 beyond chance)".
+    """
+    told = []
+    for one in verdict["checks"]:
+        if one["level"] != "ok":
+            limit = f"{one['level']} above {one[one['level']]:g} beyond chance"
+            told.append(f"{one['meaning']} {one['value']:.2g}, by chance {one['chance']:.2g} ({limit})")
+        elif one["name"] == "skewness":
+            told.append(f"{one['meaning']} {one['value']:.2g}, by chance {one['chance']:.2g}")
+    return f"{verdict['level']}: {'; '.join(told)}"
+
+
+def choice_text(choice: dict) -> list[tuple[str, str]]:
+    """What `criterion=auto` chose, by which queries, and what it gains on others: (name, text)."""
+    settings = parameters(choice)
+    told = choice["criterion"] + (f" ({settings})" if settings else "")
+    if choice["queries"] == 0:
+        told += ": the default, since no answers are known to choose by"
+    else:
+        tried = len(choice["tried"])
+        told += f", of {tried} criteria and settings, by the mean reciprocal rank of {choice['queries']:,} queries"
+        told += f" in {choice['folds']} folds, since the reference holds them" if choice["folds"] else ""
+    facts = [("chosen", told)]
+    if gain := choice.get("gain"):
+        facts.append(("gain in R@1", gain_text(gain, "" if choice["queries"] == 0 else "other ")))
+    return facts
+
+
+def gain_text(gain: dict, others: str = "") -> str:
+    """A gain in R@1 over plain search, with its 95 % interval. others: before the word "queries"."""
+    grouped = f" of {gain['groups']:,} items" if gain["groups"] < gain["queries"] else ""
+    return (
+        f"{gain['r1']:+.1f} points [{gain['low']:+.1f}, {gain['high']:+.1f}] over {gain['queries']:,} {others}"
+        f"queries{grouped}, p {gain['p']:.2g}"
+    )
+
+
+def calibration_text(calibration: dict) -> str:
+    """The threshold of each rate of false accepts, and what it accepts of the queries whose answers are there."""
+    rates = [
+        f"above {one['threshold']:.4g} for {one['false_accept']:g} false accepts (of queries with answers "
+        f"{one['accepted']:.1%})"
+        for one in calibration["rates"]
+    ]
+    return f"first score {', '.join(rates)}; by {calibration['queries']:,} calibration queries"
+
+
+def rounding_text(name: str, rounding: dict) -> str:
+    """What bf16 changes in the ranking of that name, measured on a sample of its queries."""
+    recall = "" if rounding["recall"] is None else f"; R@1, R@5 and R@10 change by {rounding['recall']:.2f} at most"
+    return (
+        f"bf16, {name}: of {rounding['queries']:,} queries that float32 ranked too, {rounding['first']:.1%} have "
+        f"another first item; of their {rounding['k']} best, {1 - rounding['overlap']:.1%} are others{recall}"
+    )
+
+
+def queries_left_out(truth: dict, choice: dict | None) -> list[str]:
+    """The queries whose recalls are not measured: those that the criterion was chosen by, and those without a pair."""
+    aside = (choice or {}).get("set_aside") or 0
+    without = (truth.get("queries_without") or 0) - aside
+    told = [f"{aside:,} more were kept to choose the criterion by"] if aside else []
+    return told + ([f"{without:,} queries without a pair are left out of the recalls"] if without > 0 else [])
