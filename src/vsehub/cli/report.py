@@ -5,7 +5,6 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from vsehub.checks import require
 from vsehub.cli import app
 from vsehub.cli.overrides import with_texts
 from vsehub.extras import require_packages
@@ -20,11 +19,6 @@ def main() -> None:
 def report(cfg: DictConfig) -> None:
     """Build the report of `cfg.runs` in `cfg.out` and print its table."""
     require_packages("a report of runs", "train", "pandas")
-
-    from vsehub.report.runs import find_runs
-
-    require(len(cfg.runs) > 0, "no runs were named; give run folders or a folder of them, e.g. vsehub report runs/")
-    find_runs([Path(run) for run in cfg.runs])
 
     from vsehub.report.build import build_report
 
