@@ -104,14 +104,6 @@ def test_files_are_served_until_an_interrupt_and_nothing_is_written(files, vsehu
     assert [path.name for path in tmp_path.iterdir()] == ["output.txt"]
 
 
-def test_items_alone_ask_themselves(files, vsehub, tmp_path):
-    served = Served(vsehub, tmp_path, f"items={files}/items.npy", "criteria=csls")
-    assert served.json("/api/collection")["asked_by_items"] is True
-    assert served.json("/api/search?item=7&k=1")["plain"][0]["id"] == "7"
-    assert b"each finds itself" in served.get("/hubs")[1]
-    assert served.end(signal.SIGTERM) == 143
-
-
 def test_a_search_without_a_model_names_the_command_that_looks_at_the_collection(files, vsehub, tmp_path):
     pytest.importorskip("lancedb")
     sides = (f"items={files}/items.npy", f"queries={files}/queries.npy", f"item_ids={files}/ids.txt")

@@ -147,15 +147,6 @@ def test_what_the_record_lacks_is_left_out():
     said(bare | {"hubs": [], "antihubs": None})
 
 
-def test_truth_without_deep_lists_and_queries_without_a_pair(measured):
-    for ranking in measured["rankings"]:
-        ranking["truth"] |= {"map_r": None, "r_precision": None}
-    measured["truth"]["queries_without"] = 17
-    text = said(measured)
-    assert "17 queries without a pair" in text
-    assert "mAP@R" not in text
-
-
 def test_the_page_is_self_contained_and_escapes_what_it_is_given(tmp_path, measured, drawn):
     measured["hubs"][0] |= {"id": HOSTILE, "label": HOSTILE}
     measured["queries"]["path"] = measured["command"] = measured["versions"]["torch"] = HOSTILE

@@ -10,8 +10,8 @@ import pytest
 
 from vsehub.checks import InputError
 from vsehub.report.build import build_report
-from vsehub.report.recipes import recipes_by_series, series_of
-from vsehub.report.results import conclusion, intervals, paired, results
+from vsehub.report.recipes import series_of
+from vsehub.report.results import conclusion, intervals, results
 from vsehub.report.runs import read_runs
 from vsehub.report.statistics import COLUMNS, Pair, compare
 
@@ -258,19 +258,6 @@ def test_seeds_go_together_and_noise_apart(tmp_path, write_run, noisy):
         (0, "noise images 0.2"),
         (2, "noise captions 0.2 of index feedfacecafe"),
     }
-
-
-def test_nothing_is_claimed_across_noise(tmp_path, noisy):
-    for seed in (0, 1, 2):
-        noisy(seed)
-        noisy(seed, label="max", protocol="images")
-    runs = read_runs([tmp_path / "runs"])
-    series = series_of(runs)
-    assert paired(runs, results(runs, series), recipes_by_series(runs, series)).empty
-    text, _, _ = report(tmp_path)
-    assert "recipes differ in more than the loss (scenes · gru+image_cnn): noise" in text
-    assert "(ab12cd34ef56, noise of protocol images 0.2)" in text
-    assert "noisy0" not in text
 
 
 def test_a_run_killed_at_once_is_noted_not_dropped(tmp_path, write_run):

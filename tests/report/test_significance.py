@@ -31,15 +31,6 @@ def test_small_families_are_enumerated(images):
     assert sign_flip_p(differences, flips=1).tolist() == expected
 
 
-def test_equals_scipy():
-    """scipy's own test of paired samples, two-sided, exact."""
-    one, other = SMALL[:, 2], np.zeros(len(SMALL))
-    found = stats.permutation_test(
-        (one, other), lambda x, y, axis: np.mean(x - y, axis=axis), permutation_type="samples", vectorized=True
-    )
-    assert sign_flip_p(SMALL)[2] == pytest.approx(found.pvalue, abs=1e-12)
-
-
 def test_many_images_come_near_scipy_and_repeat():
     random = np.random.default_rng(3)
     differences = 20.0 * random.integers(-5, 6, size=(60, 2)) + [16.0, 0.0]
