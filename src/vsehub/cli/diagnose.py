@@ -31,17 +31,10 @@ def diagnose(cfg: DictConfig) -> None:
     nodes = {name: OmegaConf.load(known.path("criterion", name)) for name in names}
 
     from vsehub.criteria import Auto, NearestNeighbor
-<<<<<<< HEAD
     from vsehub.ranking.compare import compared
     from vsehub.ranking.neighbors import write_neighbors
     from vsehub.ranking.verdict import LEVELS
     from vsehub.report.comparison import table
-=======
-    from vsehub.report.comparison import table
-    from vsehub.rerank.compare import compared
-    from vsehub.rerank.neighbors import write_neighbors
-    from vsehub.rerank.verdict import LEVELS
->>>>>>> 9ac21e42 (One module says and shows a comparison of rankings, for the page and the terminal)
 
     # The plain ranking is measured in any case.
     criteria = {name: built(name, node) for name, node in nodes.items()}
