@@ -147,19 +147,17 @@ class Ensemble:
         weight is how often it was added, up to the best round (Caruana et al. 2004). Among equal values the first wins.
         """
         split, similarities = self.encode("val"), [member.similarity for member in self.members]
-        counts = [0] * len(self.members)
-        best, weights = -math.inf, counts
-        with bar("weighing", total=(rounds + 1) * len(counts)) as steps:
-            for _ in range(rounds + 1):
-                found = []
-                for number in range(len(counts)):
-                    tried = [count + (place == number) for place, count in enumerate(counts)]
-                    measured = evaluate(split, MeanSimilarity(similarities, tried), NearestNeighbor(), protocol)
-                    found.append((measured.metrics["rsum"], tried))
-                    steps.update()
-                rsum, counts = max(found, key=lambda one: one[0])
-                if rsum > best:
-                    best, weights = rsum, counts
+
+        def rsum(weights: list[int]) -> float:
+            mean = MeanSimilarity(similarities, weights)
+            return evaluate(split, mean, NearestNeighbor(), protocol).metrics["rsum"]
+
+        counts, steps = [0] * len(self.members), []
+        for _ in bar("weighing", range(rounds + 1)):
+            more = [[*counts[:number], counts[number] + 1, *counts[number + 1 :]] for number in range(len(counts))]
+            steps.append(max(((rsum(weights), weights) for weights in more), key=lambda step: step[0]))
+            counts = steps[-1][1]
+        _, weights = max(steps, key=lambda step: step[0])
         chosen = Ensemble(self.members, weights)
         log.info("shares of the models, chosen on val: %s", ", ".join(f"{one:.2f}" for one in chosen.similarity.shares))
         return chosen
