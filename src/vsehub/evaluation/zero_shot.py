@@ -57,7 +57,7 @@ class ZeroShot(DataModel):
         images, texts = ImageTower(**settings), TextTower(**settings)
         words = restored(TextTower.subwords_of(settings))
         assert words is not None  # every joint model has a tokenizer
-        preparation = images.description.plain()["takes"]
+        preparation = images.description["takes"]
         self.facts = {
             "model": model,
             "weights": weights if pretrained or weights else "random",
@@ -65,7 +65,7 @@ class ZeroShot(DataModel):
             "preprocessing": preparation,
             "prompt": prompt,
             "dtype": dtype,
-            "tokenizer": {"tokens": texts.description.plain()["takes"]["most"], "hash": words.fingerprint()},
+            "tokenizer": {"tokens": texts.description["takes"]["most"], "hash": words.fingerprint()},
         }
         digest = hashlib.sha256(json.dumps(self.facts, sort_keys=True).encode()).hexdigest()
         size = preparation["size"]

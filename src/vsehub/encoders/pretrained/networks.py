@@ -1,10 +1,10 @@
 """Networks trained elsewhere: those of torchvision and timm without their classifiers, and what all of them share."""
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -50,6 +50,36 @@ class PretrainedEncoder(Encoder):
         return torch.set_grad_enabled(self.is_tuned and torch.is_grad_enabled())
 
 
+class Network(nn.Module):
+    """A model of a library with the function of it and its inputs that gives the vectors (N, D)."""
+
+    def __init__(self, model: nn.Module, encode: Callable[..., Tensor]):
+        super().__init__()
+        self.model, self.encode = model, encode
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """Normalised pixels (N, 3, H, W), or ids (N, L) and lengths (N,) of at least 1 -> (N, D)."""
+        return self.encode(self.model, *inputs)
+
+
+def padded(takes: Mapping[str, Any], ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """The ids with a model's own padding, and which are no padding, both (N, L) or (N, most).
+
+    takes: `most` tokens at most, special ones counted; the token `pad` behind a text; `fixed`, whether each text is
+    padded to `most` tokens; `blank`, a token that is replaced by 0, or None.
+    """
+    longest, most = ids.shape[1], takes["most"]
+    require(
+        longest <= most,
+        f"a text of {longest} tokens, special ones counted, came; the model takes {most}: cut with "
+        f"loader.max_words={most - 2}",
+    )
+    place = torch.arange(most if takes["fixed"] else longest, device=ids.device)
+    inside = place < lengths[:, None]
+    found = ids.index_select(1, place.clamp(max=longest - 1)).masked_fill(~inside, takes["pad"])
+    return found if takes["blank"] is None else found.masked_fill(found == takes["blank"], 0), inside
+
+
 class Backbone(nn.Module):
     """Features of pictures, global or by region.
 
@@ -79,14 +109,13 @@ class Backbone(nn.Module):
         )
         one_of("library", library, tuple(_LIBRARIES))
         with torch.random.fork_rng(devices=[]):
-            found = _LIBRARIES[library](model, pretrained and weights is None)
+            network, head, *mean_std = _LIBRARIES[library](model, pretrained and weights is None)
         if weights is not None:
-            load_weights(found.network, weights, found.head)
-        self.library, self.model, self.mean_std = library, model, (found.mean, found.std)
-        self.network = found.network.eval().to(memory_format=torch.channels_last)
-        # Of the model, not of its weights: not part of a checkpoint.
-        self.register_buffer("mean", torch.tensor(found.mean)[:, None, None], persistent=False)
-        self.register_buffer("std", torch.tensor(found.std)[:, None, None], persistent=False)
+            load_weights(network, weights, head)
+        self.library, self.model, self.mean_std = library, model, mean_std
+        self.network = network.eval().to(memory_format=torch.channels_last)
+        for name, values in zip(("mean", "std"), mean_std, strict=True):  # of the model, not part of a checkpoint
+            self.register_buffer(name, torch.tensor(values)[:, None, None], persistent=False)
         with torch.no_grad():
             self.size = self(torch.zeros(1, *image_shape[-3:])).shape[1]
 
@@ -127,19 +156,12 @@ class Backbone(nn.Module):
         return seen[0]
 
 
-class _Vision(NamedTuple):
-    """A network without its classifier: pixels (N, 3, H, W), normalised -> features (N, F).
-
-    head: the names of the classifier's parameters, which a file of weights may hold. mean, std: of each channel.
-    """
-
-    network: nn.Module
-    head: frozenset[str]
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+# A network without its classifier, pixels (N, 3, H, W), normalised -> features (N, F); the names of the classifier's
+# parameters, which a file of weights may hold; mean and deviation of each channel.
+Vision = tuple[nn.Module, set[str], tuple[float, ...], tuple[float, ...]]
 
 
-def _torchvision(model: str, pretrained: bool) -> _Vision:
+def _torchvision(model: str, pretrained: bool) -> Vision:
     torchvision = package(f"the model {model}", "train", "torchvision")
     name, _, tag = model.partition(".")
     weights = torchvision.models.get_model_weights(name)[tag or "DEFAULT"]
@@ -155,17 +177,16 @@ def _torchvision(model: str, pretrained: bool) -> _Vision:
     layers = [name for name, part in network.named_modules() if isinstance(part, (nn.Linear, nn.Conv2d))]
     network.set_submodule([name for name in layers if f"{name}.".startswith(f"{head}.")][-1], nn.Identity())
     pictures = weights.transforms()
-    return _Vision(network, frozenset(before - set(network.state_dict())), tuple(pictures.mean), tuple(pictures.std))
+    return network, before - set(network.state_dict()), tuple(pictures.mean), tuple(pictures.std)
 
 
-def _timm(model: str, pretrained: bool) -> _Vision:
+def _timm(model: str, pretrained: bool) -> Vision:
     timm = package(f"the model {model}", "timm", "timm")
     network = timm.create_model(model, pretrained=pretrained)
     before = set(network.state_dict())
     network.reset_classifier(0)
     pictures = timm.data.resolve_model_data_config(network)
-    head = frozenset(before - set(network.state_dict()))
-    return _Vision(network, head, tuple(pictures["mean"]), tuple(pictures["std"]))
+    return network, before - set(network.state_dict()), tuple(pictures["mean"]), tuple(pictures["std"])
 
 
 _LIBRARIES = {"torchvision": _torchvision, "timm": _timm}

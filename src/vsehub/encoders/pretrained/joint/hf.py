@@ -1,36 +1,37 @@
 """Models of transformers with an image and a text encoder for one space: CLIP, SigLIP, Chinese-CLIP and their kind."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vsehub.checks import InputError, regular_members, require
 from vsehub.encoders.pretrained.configurations import JOINT, reduced, require_known
-from vsehub.encoders.pretrained.joint.description import Description, PictureInput, Side, TextNetwork, Texts
-from vsehub.encoders.pretrained.networks import load_weights, reason
+from vsehub.encoders.pretrained.networks import Network, load_weights, padded, reason
 from vsehub.extras import package
 
 _LOCAL = {"local_files_only": True, "trust_remote_code": False}
-_FIXED = ("siglip",)  # trained on texts that are padded to the longest, without a mask
 _FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # as Pillow numbers them
 
 
-def looked_up(model: str, side: Side) -> Description:
+def looked_up(model: str, side: str) -> dict[str, Any]:
     """The description of a model, by the name of a repository that is in the cache, or a folder.
 
-    Raises InputError for a model that is not there, for one that takes other pictures than squares, and if transformers
-    is missing.
+    Returns the library's own configuration, `architecture`, and what the side `takes`, in plain values. Raises
+    InputError for a model that is not there, for one that takes other pictures than squares, and if transformers is
+    missing.
     """
     settings = _read(model, "AutoConfig").to_dict()
     architecture = reduced(model, settings, JOINT)
     if side == "image":
-        return Description(architecture, _pictures(model))
+        return {"architecture": architecture, "takes": _pictures(model)}
     tokenizer = tokenizer_of(model)
-    most = _most(settings, tokenizer)
-    return Description(architecture, Texts(most, tokenizer.pad_token_id or 0, settings["model_type"] in _FIXED))
+    takes = {"most": _most(settings, tokenizer), "pad": tokenizer.pad_token_id or 0, "blank": None}
+    # SigLIP was trained on texts that are padded to the longest, without a mask.
+    return {"architecture": architecture, "takes": takes | {"fixed": settings["model_type"] == "siglip"}}
 
 
 def subwords(model: str) -> dict[str, Any]:
@@ -40,16 +41,17 @@ def subwords(model: str) -> dict[str, Any]:
     return {"subwords": tokenizer.backend_tokenizer.to_str(), "most": most}
 
 
-def network(model: str, side: Side, description: Description, pretrained: bool, weights: str | None) -> nn.Module:
+def network(
+    model: str, side: str, description: Mapping[str, Any], pretrained: bool, weights: str | None, checkpointing: bool
+) -> Network:
     """One side of the model, in float32; the other side is built too and let go.
 
-    pretrained: with the weights of that name. weights: a file of them instead. Returns a network of normalised pixels
-    (N, 3, H, W), or of ids and lengths as `TextNetwork`. Raises InputError if weights are missing, damaged or of
-    another model.
+    pretrained: with the weights of that name. weights: a file of them instead. checkpointing: compute activations again
+    in the backward pass. Raises InputError if weights are missing, damaged or of another model.
     """
-    library = package("the model", "transformers", "transformers")
-    require_known(model, description.architecture, reduced(model, description.architecture, JOINT))
-    settings = library.AutoConfig.for_model(**description.architecture)
+    library, architecture = package("the model", "transformers", "transformers"), description["architecture"]
+    require_known(model, architecture, reduced(model, architecture, JOINT))
+    settings = library.AutoConfig.for_model(**architecture)
     with torch.random.fork_rng(devices=[]):
         if pretrained and weights is None:
             built = _read(model, "AutoModel", config=settings, use_safetensors=True).float()
@@ -57,35 +59,23 @@ def network(model: str, side: Side, description: Description, pretrained: bool, 
             built = library.AutoModel.from_config(settings).float()
     if weights is not None:
         load_weights(built, weights)
+    if checkpointing:
+        built.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     left_out = ("text", "logit") if side == "image" else ("vision", "visual", "logit")
     for name in [*built._modules, *built._parameters]:
         if name.startswith(left_out):
             setattr(built, name, None)
-    return _HfImage(built) if side == "image" else _HfText(built, description.takes)
+    return Network(built, _image if side == "image" else partial(_text, description["takes"]))
 
 
-def checkpoint_activations(network: nn.Module) -> None:
-    """Compute activations again in the backward pass instead of keeping them."""
-    model: Any = network.model
-    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+def _image(model: Any, pixels: Tensor) -> Tensor:
+    return _vectors(model.get_image_features(pixel_values=pixels))
 
 
-class _HfImage(nn.Module):
-    def __init__(self, model: nn.Module):
-        super().__init__()
-        self.model = model
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        model: Any = self.model
-        return _vectors(model.get_image_features(pixel_values=pixels))
-
-
-class _HfText(TextNetwork):
-    def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        model: Any = self.model
-        found, inside = self.padded(ids, lengths)
-        mask = {} if self.takes.fixed else {"attention_mask": inside.long()}
-        return _vectors(model.get_text_features(input_ids=found, **mask))
+def _text(takes: Mapping[str, Any], model: Any, ids: Tensor, lengths: Tensor) -> Tensor:
+    found, inside = padded(takes, ids, lengths)
+    mask = {} if takes["fixed"] else {"attention_mask": inside.long()}
+    return _vectors(model.get_text_features(input_ids=found, **mask))
 
 
 def _vectors(found: Any) -> Tensor:
@@ -118,7 +108,7 @@ def _most(settings: dict[str, Any], tokenizer: Any) -> int:
     return min(settings["text_config"]["max_position_embeddings"], tokenizer.model_max_length)
 
 
-def _pictures(model: str) -> PictureInput:
+def _pictures(model: str) -> dict[str, Any]:
     found = _read(model, "AutoImageProcessor").to_dict()
     size = {key: side for key, side in found["size"].items() if side is not None}
     crop = (found.get("crop_size") or {}) if found.get("do_center_crop") else {}
@@ -133,6 +123,12 @@ def _pictures(model: str) -> PictureInput:
         f"model: {model} takes pictures of {size}, cropped to {crop}, or scales them in another way; choose a model of "
         "one size",
     )
-    filter_name = _FILTERS[int(found.get("resample", 3))]
-    mean, std = list(found["image_mean"]), list(found["image_std"])
-    return PictureInput(sides.pop(), next(iter(size.values())), mode, filter_name, 0, mean, std)
+    return {
+        "size": sides.pop(),
+        "resize": next(iter(size.values())),
+        "mode": mode,
+        "interpolation": _FILTERS[int(found.get("resample", 3))],
+        "fill": 0,
+        "mean": list(found["image_mean"]),
+        "std": list(found["image_std"]),
+    }

@@ -2,18 +2,18 @@
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vsehub.checks import InputError, existing, fail, nearest, regular_members, require
 from vsehub.encoders.pretrained.configurations import reduced_open_clip, require_known
-from vsehub.encoders.pretrained.joint.description import Description, PictureInput, Side, TextNetwork, Texts
 from vsehub.encoders.pretrained.joint.hf import tokenizer_of
-from vsehub.encoders.pretrained.networks import reason
+from vsehub.encoders.pretrained.networks import Network, padded, reason
 from vsehub.extras import package
 from vsehub.io.files import read_object
 from vsehub.io.quiet import quiet
@@ -23,8 +23,8 @@ _HUB, _FOLDER = "hf-hub:", "local-dir:"
 _WEIGHTS = ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors", "open_clip_pytorch_model.bin")
 
 
-def looked_up(model: str, side: Side) -> Description:
-    """The description of a model.
+def looked_up(model: str, side: str) -> dict[str, Any]:
+    """The description of a model: the library's own configuration, `architecture`, and what the side `takes`.
 
     model: NAME/WEIGHTS as open_clip lists them, such as ViT-B-32/laion2b_s34b_b79k; hf-hub:OWNER/NAME, from the cache;
     or a folder with open_clip_config.json. NAME alone will do without published weights. Raises InputError for an
@@ -37,9 +37,8 @@ def looked_up(model: str, side: Side) -> Description:
         f"model: {model} reads texts by {text.get('hf_model_name')} of transformers; choose another model, or one of "
         "image_encoder=hf",
     )
-    architecture = reduced_open_clip(model, found.architecture)
     takes = _pictures(found) if side == "image" else _texts(found)
-    return Description(architecture, takes)
+    return {"architecture": reduced_open_clip(model, found.architecture), "takes": takes}
 
 
 def subwords(model: str) -> dict[str, Any]:
@@ -53,22 +52,24 @@ def subwords(model: str) -> dict[str, Any]:
     return {"subwords": own, "most": most, "clean": options.get("clean", "whitespace")}
 
 
-def network(model: str, side: Side, description: Description, pretrained: bool, weights: str | None) -> nn.Module:
+def network(
+    model: str, side: str, description: Mapping[str, Any], pretrained: bool, weights: str | None, checkpointing: bool
+) -> Network:
     """One side of the model, in float32; the other side is built too and let go.
 
     pretrained: with the weights of that name. weights: a file of them instead, .safetensors, or as torch.save writes
-    state dicts. Returns a network of normalised pixels (N, 3, H, W), or of ids and lengths as `TextNetwork`. Raises
-    InputError if weights are missing, damaged or of another model.
+    state dicts. checkpointing: compute activations again in the backward pass. Raises InputError if weights are
+    missing, damaged or of another model.
     """
-    library = package("the model", "open_clip", "open_clip")
-    require_known(model, description.architecture, reduced_open_clip(model, description.architecture))
+    library, architecture = package("the model", "open_clip", "open_clip"), description["architecture"]
+    require_known(model, architecture, reduced_open_clip(model, architecture))
     path: Path | None = None
     if weights is not None:
         path = existing("weights", weights, "Give a file with the state dict of the whole model")
     elif pretrained:
         path = _located(model).weights()
     with TemporaryDirectory() as folder, quiet(), torch.random.fork_rng(devices=[]):
-        (Path(folder) / _CONFIG).write_text(json.dumps({"model_cfg": description.architecture}), encoding="utf-8")
+        (Path(folder) / _CONFIG).write_text(json.dumps({"model_cfg": architecture}), encoding="utf-8")
         built: Any = library.create_model(f"{_FOLDER}{folder}", load_weights=False)
         try:
             if path is not None:
@@ -77,40 +78,24 @@ def network(model: str, side: Side, description: Description, pretrained: bool, 
             raise InputError(
                 f"weights: {path} cannot be loaded into {model} ({reason(error)}); expected a state dict"
             ) from error
+    if checkpointing:
+        built.set_grad_checkpointing(True)
     if side == "image":
-        return _OpenClipImage(built.visual)
+        return Network(built.visual, _image)
     for part in ("visual", "text_decoder", "logit_scale", "logit_bias"):
         if hasattr(built, part):
             setattr(built, part, None)
-    return _OpenClipText(built, description.takes)
+    return Network(built, partial(_text, description["takes"]))
 
 
-def checkpoint_activations(network: nn.Module) -> None:
-    """Compute activations again in the backward pass instead of keeping them."""
-    model: Any = network.model
-    if isinstance(network, _OpenClipImage):
-        model.set_grad_checkpointing(True)
-    elif hasattr(model, "text"):
-        model.text.set_grad_checkpointing(True)
-    else:
-        model.transformer.grad_checkpointing = True
+def _image(model: Any, pixels: Tensor) -> Tensor:
+    found = model(pixels)
+    return found[0] if isinstance(found, tuple) else found  # CoCa gives the patches too
 
 
-class _OpenClipImage(nn.Module):
-    def __init__(self, model: nn.Module):
-        super().__init__()
-        self.model = model
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        found = self.model(pixels)
-        return found[0] if isinstance(found, tuple) else found  # CoCa gives the patches too
-
-
-class _OpenClipText(TextNetwork):
-    def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        model: Any = self.model
-        found = model.encode_text(self.padded(ids, lengths)[0])
-        return found[0] if isinstance(found, tuple) else found
+def _text(takes: Mapping[str, Any], model: Any, ids: Tensor, lengths: Tensor) -> Tensor:
+    found = model.encode_text(padded(takes, ids, lengths)[0])
+    return found[0] if isinstance(found, tuple) else found
 
 
 class _Located(NamedTuple):
@@ -178,26 +163,32 @@ def _snapshot(repository: str, file: str) -> Path:
         ) from error
 
 
-def _pictures(found: _Located) -> PictureInput:
+def _pictures(found: _Located) -> dict[str, Any]:
     from open_clip.transform import PreprocessCfg, merge_preprocess_dict
 
     size = found.architecture["vision_cfg"].get("image_size", 224)
     size = size if isinstance(size, list | tuple) else [size, size]
     require(size[0] == size[1], f"the model takes pictures of {size} pixels, not squares; choose another")
     own = merge_preprocess_dict(PreprocessCfg(), dict(found.preprocessing))
-    chosen = "bilinear" if own["interpolation"] == "bilinear" else "bicubic"  # as open_clip reads "random"
-    mean, std = ([one] * 3 if isinstance(one, int | float) else list(one) for one in (own["mean"], own["std"]))
-    return PictureInput(size[0], size[0], own["resize_mode"], chosen, own["fill_color"], mean, std)
+    return {
+        "size": size[0],
+        "resize": size[0],
+        "mode": own["resize_mode"],
+        "interpolation": "bilinear" if own["interpolation"] == "bilinear" else "bicubic",  # "random" is bicubic too
+        "fill": own["fill_color"],
+        **{key: [own[key]] * 3 if isinstance(own[key], int | float) else list(own[key]) for key in ("mean", "std")},
+    }
 
 
-def _texts(found: _Located) -> Texts:
+def _texts(found: _Located) -> dict[str, Any]:
     text = found.architecture["text_cfg"]
-    most = text.get("context_length", 77)
-    if not text.get("hf_tokenizer_name"):
-        return Texts(most, 0, True)
-    tokenizer = _tokenizer(found)
-    blank = tokenizer.sep_token_id if (text.get("tokenizer_kwargs") or {}).get("strip_sep_token") else None
-    return Texts(most, tokenizer.pad_token_id or 0, True, blank)
+    takes = {"most": text.get("context_length", 77), "pad": 0, "fixed": True, "blank": None}
+    if text.get("hf_tokenizer_name"):
+        tokenizer = _tokenizer(found)
+        takes["pad"] = tokenizer.pad_token_id or 0
+        if (text.get("tokenizer_kwargs") or {}).get("strip_sep_token"):
+            takes["blank"] = tokenizer.sep_token_id
+    return takes
 
 
 def _tokenizer(found: _Located) -> Any:

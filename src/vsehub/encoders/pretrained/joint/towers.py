@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from vsehub.checks import one_of, positive, probability, require, whole
 from vsehub.components import Component
 from vsehub.encoders.pretrained.configurations import require_repository
-from vsehub.encoders.pretrained.joint.description import Description, Side
 from vsehub.encoders.pretrained.networks import PretrainedEncoder, weights_hash
 from vsehub.extras import package
 from vsehub.types import Preparation
@@ -91,7 +90,7 @@ class Tower(PretrainedEncoder):
     """
 
     inner = "network"
-    side: Side
+    side: str
 
     def __init__(
         self,
@@ -111,9 +110,9 @@ class Tower(PretrainedEncoder):
         found = _library(library)
         self.library, self.model_name, self.tune, self.learning_rate = library, model, tune, learning_rate
         self.description = _described(self.side, library, model, config)
-        self.network = found.network(model, self.side, self.description, pretrained, weights).eval()
+        self.network = found.network(model, self.side, self.description, pretrained, weights, checkpointing).eval()
         self.network.requires_grad_(tune == "all")
-        self.rebuilt: Mapping[str, Any] = {"config": self.description.plain()}
+        self.rebuilt: Mapping[str, Any] = {"config": self.description}
         if tune == "lora" and (pretrained or weights is not None):
             # The state leaves the base out; its hash, as bytes, says which one belongs to it.
             digest = bytes.fromhex(weights_hash(self.network))
@@ -123,8 +122,6 @@ class Tower(PretrainedEncoder):
             hooks.register_load_state_dict_pre_hook(_with_base)
         else:
             self.rebuilt = {**self.rebuilt, "pretrained": False, "weights": None}
-        if checkpointing:
-            found.checkpoint_activations(self.network)
         if tune == "lora":
             (lora or LoRA()).adapt(self.network)
         self.linear: nn.Module = nn.Identity()
@@ -179,19 +176,20 @@ class ImageTower(Tower):
     The size is the model's own, to which pictures are brought as the model wants them (`preparation`).
     """
 
-    side: Side = "image"
+    side = "image"
     mean: Tensor
     std: Tensor
 
     @classmethod
     def preparation_of(cls, settings: Mapping[str, Any]) -> Preparation | None:
         """The model's own preprocessing, up to the pixels."""
-        found = _described(cls.side, settings.get("library"), str(settings.get("model")), settings.get("config"))
-        return found.takes.preparation
+        return _preparation(
+            _described(cls.side, settings.get("library"), str(settings.get("model")), settings.get("config"))
+        )
 
     def forward(self, images: Tensor) -> Tensor:
         """(N, 3, size, size) -> (N, D). Raises InputError for pictures of another size."""
-        size = self.description.takes.size
+        size = self.description["takes"]["size"]
         require(
             tuple(images.shape[1:]) == (3, size, size),
             f"{self.model_name} takes pictures of shape (3, {size}, {size}), but the data's images have shape "
@@ -204,18 +202,17 @@ class ImageTower(Tower):
         return self._through((pixels - self.mean) / self.std)
 
     def _look(self) -> int:
-        takes = self.description.takes
-        self.preparation = takes.preparation
-        for name, values in (("mean", takes.mean), ("std", takes.std)):
-            self.register_buffer(name, torch.tensor(values)[:, None, None], persistent=False)
+        self.preparation = _preparation(self.description)
+        for name in ("mean", "std"):
+            self.register_buffer(name, torch.tensor(self.description["takes"][name])[:, None, None], persistent=False)
         with torch.no_grad():
-            return self.network(torch.zeros(1, 3, takes.size, takes.size)).shape[1]
+            return self.network(torch.zeros(1, 3, self.preparation.size, self.preparation.size)).shape[1]
 
 
 class TextTower(Tower):
     """Token ids (N, L), lengths (N,) of at least 1, to (N, D); the tokens are those of the model's own tokenizer."""
 
-    side: Side = "text"
+    side = "text"
 
     @classmethod
     def subwords_of(cls, settings: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -237,11 +234,13 @@ def _library(name: Any) -> Any:
     return import_module(f"vsehub.encoders.pretrained.joint.{name}")
 
 
-def _described(side: Side, library: Any, model: str, config: Mapping[str, Any] | None) -> Description:
-    if config is not None:
-        return Description.of(side, config)
-    found: Description = _library(library).looked_up(model, side)
-    return found
+def _described(side: str, library: Any, model: str, config: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    return _library(library).looked_up(model, side) if config is None else config
+
+
+def _preparation(description: Mapping[str, Any]) -> Preparation:
+    """How pictures come to an image encoder's size."""
+    return Preparation(**{name: description["takes"][name] for name in Preparation._fields})
 
 
 def _without_base(module: nn.Module, state: dict[str, Any], prefix: str, metadata: Any) -> None:
