@@ -95,13 +95,7 @@ def write_shards(root, made, has_splits=True, each=2, **settings):
                     add(tar, one.name, one.content)
                     add(tar, one.name.rpartition(".")[0] + ".json", json.dumps({"captions": one.captions}).encode())
     given = {"splits": parts} if has_splits else {"shards": parts[None]}
-    return webdataset(**given, caption="captions", **settings)
-
-
-def webdataset(splits=None, **settings):
-    from vsehub.data import SplitFiles
-
-    return WebDataset(splits=None if splits is None else SplitFiles(**splits), **settings)
+    return WebDataset(**given, caption="captions", **settings)
 
 
 def dataset_of(made):

@@ -5,7 +5,7 @@ import pytest
 from looped import looped
 
 from vsehub.checks import InputError
-from vsehub.data import SplitDraw, SplitFiles
+from vsehub.data import SplitDraw
 from vsehub.data.pairs import Pairs, draw_pairs
 
 IMAGES, TEXTS, DIM = 9, 12, 5
@@ -35,7 +35,7 @@ def folder(tmp_path):
 
 
 def source(folder, *splits, **settings):
-    tables = {"splits": SplitFiles(**{split: folder / f"{split}.csv" for split in splits})}
+    tables = {"splits": {split: folder / f"{split}.csv" for split in splits}}
     return Pairs(**({side: folder / f"{side}.npy" for side in SIDES} | tables | settings))
 
 
@@ -183,12 +183,12 @@ def test_bad_tables(folder, pairs, message):
 
 
 def test_bad_settings(folder):
-    everything = {"splits": SplitFiles(folder / "train.csv", folder / "val.csv")}
+    everything = {"splits": {"train": folder / "train.csv", "val": folder / "val.csv", "test": None}}
     for settings, message in (
         ({}, "pairs nor splits"),
         (everything | {"pairs": folder / "train.csv"}, "both pairs and splits"),
-        ({"splits": SplitFiles(folder / "absent.csv")}, r"train: .*absent\.csv"),
-        ({"splits": SplitFiles(["a.csv", "b.csv"])}, r"train: .*a\.csv.*b\.csv"),
+        ({"splits": {"train": folder / "absent.csv"}}, r"train: .*absent\.csv"),
+        ({"splits": {"train": ["a.csv", "b.csv"]}}, r"train: .*a\.csv.*b\.csv"),
         (everything | {"images": folder / "absent.npy"}, r"images: .*absent\.npy"),
         (everything | {"text_ids": folder / "absent.txt"}, r"text_ids: .*absent\.txt"),
     ):

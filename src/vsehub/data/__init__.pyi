@@ -10,6 +10,5 @@ from .scenes.source import Scenes as Scenes
 from .sources import CaptionedImages as CaptionedImages
 from .sources import Source as Source
 from .splits import SplitDraw as SplitDraw
-from .splits import SplitFiles as SplitFiles
 from .truth import read_truth as read_truth
 from .vectors.embeddings import open_vectors as open_vectors

@@ -1,16 +1,18 @@
 """A source of any two modalities: two files of vectors, and tables of the rows that belong together."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from vsehub.checks import existing, one_of, require
 from vsehub.data.sources import SPLITS, CaptionedImages
-from vsehub.data.splits import SplitDraw, SplitFiles, files_or_all
+from vsehub.data.splits import SplitDraw, files_or_all
 from vsehub.data.tables import refuse_rows
 from vsehub.data.truth import connected, read_ids, read_pairs
 from vsehub.data.vectors.embeddings import VectorFile, open_vectors, row_norms
@@ -86,7 +88,7 @@ class Pairs:
         images: str | Path,
         texts: str | Path,
         pairs: str | Path | None = None,
-        splits: SplitFiles | None = None,
+        splits: Mapping[str, Any] | None = None,
         draw: SplitDraw | None = None,
         image_ids: str | Path | None = None,
         text_ids: str | Path | None = None,

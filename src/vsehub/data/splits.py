@@ -1,6 +1,6 @@
 """Splits of a data set: their names, the files that are given for each, and shares drawn by seed."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -24,28 +24,16 @@ def split_named(word: Hashable) -> str | None:
     return None if word is None else _SPLIT_OF.get(str(word).strip().lower(), str(word))
 
 
-@dataclass(frozen=True)
-class SplitFiles(Component):
-    """The files of each split: one or, where the source takes several, a list of them; None: there is no such split."""
-
-    train: str | list[str] | None = None
-    val: str | list[str] | None = None
-    test: str | list[str] | None = None
-
-    def given(self) -> dict[str, Any]:
-        """The files by split, without the splits that have none."""
-        return {split: getattr(self, split) for split in SPLITS if getattr(self, split) is not None}
-
-
-def files_or_all(setting: str, all_files: Any, splits: SplitFiles | None) -> dict[str, Any]:
+def files_or_all(setting: str, all_files: Any, splits: Mapping[str, Any] | None) -> dict[str, Any]:
     """The files by split or, if one setting gives the files of all splits, {setting: all_files}.
 
-    Raises InputError unless the files came in exactly one of these ways.
+    splits: "train", "val" or "test" -> its file or files; None: there is no such split. Raises InputError unless the
+    files came in exactly one of these ways.
     """
-    given = {} if splits is None else splits.given()
+    given = {split: files for split, files in (splits or {}).items() if files is not None}
     example = " ".join(f"data.splits.{split}=FILE" for split in SPLITS)
     require(
-        (all_files is None) != (not given),
+        (all_files is None) != (not given) and set(given) <= set(SPLITS),
         f"{f'neither {setting} nor splits' if all_files is None else f'both {setting} and splits'} came; expected the "
         f"files of each split, {example}, or those of all splits, data.{setting}=FILE",
     )

@@ -27,7 +27,7 @@ from photo_files import (
 from PIL import Image
 
 from vsehub.checks import InputError
-from vsehub.data import HuggingFace, Karpathy, PhotoColumns, PictureSettings, SplitDraw, SplitFiles, Table, WebDataset
+from vsehub.data import HuggingFace, Karpathy, PhotoColumns, PictureSettings, SplitDraw, Table, WebDataset
 from vsehub.data.overlap import warn_of_shared
 from vsehub.data.photos import source as sources
 from vsehub.data.photos.source import draw_splits
@@ -220,7 +220,7 @@ def test_only_training_is_augmented(tmp_path):
         (Table, {"table": __file__, "images": "none"}),
         (Table, {"table": __file__, "outside": "yes"}),
         (WebDataset, {"shards": None}),
-        (WebDataset, {"shards": ".", "splits": SplitFiles(".")}),
+        (WebDataset, {"shards": ".", "splits": {"train": "."}}),
     ],
 )
 def test_settings_that_are_refused(make, wrong):

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from vsehub.data.photos.pictures import THREADS
 from vsehub.data.photos.settings import PictureSettings
 from vsehub.data.photos.source import Listed, ListedPhotos
 from vsehub.data.photos.table import flat
-from vsehub.data.splits import SplitDraw, SplitFiles, files_or_all
+from vsehub.data.splits import SplitDraw, files_or_all
 from vsehub.io.arrays import readable
 from vsehub.io.files import cache_folder, read_object, write_text
 from vsehub.io.progress import bar
@@ -59,7 +59,7 @@ class WebDataset(ListedPhotos):
     def __init__(
         self,
         shards: str | list[str] | None = None,
-        splits: SplitFiles | None = None,
+        splits: Mapping[str, Any] | None = None,
         caption: str | list[str] | None = None,
         name: str | None = None,
         draw: SplitDraw | None = None,
