@@ -139,9 +139,9 @@ class Pairs:
 
     def _keys(self, path: Path) -> np.ndarray:
         """One number per pair, ascending by text, then image."""
-        sides = self._texts, self._images
-        texts, images = read_pairs(path, *map(len, sides), *(side.ids for side in sides))
-        return texts * len(self._images) + images
+        count = len(self._images)
+        texts, images = read_pairs(path, len(self._texts), count, self._texts.ids, self._images.ids)
+        return texts * count + images
 
     def _rows(self, keys: np.ndarray) -> np.ndarray:
         return np.stack([keys % len(self._images), keys // len(self._images)], axis=1)

@@ -79,7 +79,7 @@ def as_ids(path: Path, entries: Sequence[Any]) -> list[str]:
     return [unescaped(one) if path.suffix.lower() in _DELIMITED else str(one) for one in entries]
 
 
-def refuse_rows(path: Path, mask: Sequence[bool] | np.ndarray, what: str, entries: Sequence[Any]) -> NoReturn:
+def refuse_rows(path: Path, mask: np.ndarray, what: str, entries: Sequence[Any] | np.ndarray) -> NoReturn:
     """Raise InputError naming the rows where mask (n,) is true, and the first one's entry. what: what is wrong."""
     rows = np.flatnonzero(mask).tolist()
     first = str(entries[rows[0]])[:_SHOWN]

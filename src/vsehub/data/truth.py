@@ -58,7 +58,7 @@ def read_pairs(
     if len(table) > len(COLUMNS):
         with readable(path, TypeError):
             pairs = pairs[:, np.array([*table.values()][-1], float) > 0]
-    known: np.ndarray = (pairs >= 0).all(axis=0)
+    known: np.ndarray = np.all(pairs >= 0, axis=0)
     require(bool(known.any()), f"{path} has no pairs of these queries and items; {len(known)} have unknown ids")
     if not known.all():
         log.warning("%s: %d of %d pairs are skipped, since an id is unknown", path, (~known).sum(), len(known))
