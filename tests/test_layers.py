@@ -84,7 +84,6 @@ OUTSIDE = {
     "onnxruntime": {"export/onnx.py"},
     "onnx": set(),  # torch's exporter imports these two
     "onnxscript": set(),
-    "packaging": {"extras.py"},
     "lazy_loader": {"__init__.py"},
     "safetensors": {
         "data/vectors/readers.py",

@@ -66,8 +66,8 @@ REFUSED = [
     ("index absent items=a.npy", "items: no such file"),
     ("add index=milvus index_uri=x.db items=a.npy", "items: no such file"),
     # Commands without a package that is not installed.
-    ("train logger=wandb", "logger=wandb needs wandb, not wholly installed here: pip install", "wandb"),
-    ("train logger=tensorboard", "tensorboard needs tensorboard, not wholly installed here", "tensorboard"),
+    ("train logger=wandb", "logger=wandb needs wandb, not installed here: pip install", "wandb"),
+    ("train logger=tensorboard", "tensorboard needs tensorboard, not installed here", "tensorboard"),
 ]
 
 

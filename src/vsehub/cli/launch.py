@@ -22,6 +22,12 @@ def number() -> int:
     return next((int(os.environ[name]) for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID") if name in os.environ), 0)
 
 
+def started_together() -> bool:
+    """Whether torchrun or srun has started this process as one of several."""
+    tasks = os.environ.get("SLURM_NTASKS", "1") if "SLURM_STEP_ID" in os.environ else "1"
+    return int(os.environ.get("WORLD_SIZE", tasks)) > 1
+
+
 def continued_by() -> str | None:
     """The command that continues the run of this process; None if none has begun."""
     if of_run is None or not (of_run / "run.json").exists():

@@ -39,6 +39,10 @@ _OF_VECTORS = ("vsehub.data.Pairs",)  # whose class needs torch
 
 def main() -> None:
     """Run the command; with resume=FOLDER only that folder is written to."""
+    require(
+        not (MULTIRUN & set(sys.argv) and launch.started_together()),
+        "a sweep starts the processes of each of its runs itself; omit torchrun or srun and give trainer.devices=N",
+    )
     if launch.number() > 0:
         launch.silence()
     folder = next((text_of(argument) for argument in sys.argv if argument.startswith("resume=")), None)
