@@ -121,7 +121,9 @@ def test_a_filled_collection(run_here, command, checkpoint, folder, tmp_path):
     filled = "index=lancedb", f"index_uri={tmp_path / 'shop'}", "index_name=shop"
     files = [f"{name}={tmp_path / name}.npy" for name in ("items", "queries", "reference")]
     texts = f"item_ids={tmp_path / 'ids.txt'}", f"item_labels={tmp_path / 'labels.txt'}"
-    run_here("rerank", *files, *texts, "criterion=csls", *filled, "k=7", "out=ranked")
+    stored = "engine=lancedb", f"uri={tmp_path / 'shop'}", "collection=shop"
+    run_here("rerank", *files, *texts, "criterion=csls", "k=7", "out=ranked")
+    run_here("index", "ranked", *stored)
     import pyarrow.parquet as pq
 
     ranking = pq.read_table(tmp_path / "ranked" / "ranking.parquet").to_pydict()
@@ -136,9 +138,10 @@ def test_a_filled_collection(run_here, command, checkpoint, folder, tmp_path):
     assert "is not calibrated" in command(f"checkpoint={checkpoint}", *filled, "a red box", "accept=0.5", status=2)
     best = [one[0][1] for one in listed]
     (tmp_path / "known.csv").write_text(f"query,item\n{int(np.argmin(best))},{names()[0]}\n")
-    known = f"queries={tmp_path / 'queries.npy'}", f"truth={tmp_path / 'known.csv'}"
-    run_here("calibrate", *known, *filled, "false_accept=[0.5]", "out=known")
-    least = json.loads((tmp_path / "known" / "calibration.json").read_text())["rates"][0]["threshold"]
+    run_here("calibrate", "ranked", f"truth={tmp_path / 'known.csv'}", "false_accept=[0.5]")
+    run_here("index", "ranked", *stored, "overwrite=true")
+    record = json.loads((tmp_path / "ranked" / "result.json").read_text())
+    least = record["calibration"]["rates"][0]["threshold"]
     own = [f"checkpoint={checkpoint}", *filled, *TEXTS, "k=7", "accept=0.5", "out=accepted"]
     out = command(*own)
     assert out.count("Nothing here at accept=0.5.") == sum(score <= least + 1e-4 for score in best) > 0
