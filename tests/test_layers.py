@@ -78,7 +78,7 @@ OUTSIDE = {
         "encoders/pretrained/networks.py",  # which asks it once where timm would ask many times
         "evaluation/hub.py",
     },
-    "peft": {"encoders/pretrained/joint/lora.py"},
+    "peft": {"encoders/pretrained/joint/towers.py"},
     "torchvision": {"encoders/pretrained/networks.py"},
     "timm": {"encoders/pretrained/configurations.py", "encoders/pretrained/networks.py"},
     "onnxruntime": {"export/onnx.py"},
