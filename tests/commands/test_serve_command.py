@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import shlex
 import signal
 import socket
 import time
@@ -104,42 +103,18 @@ def test_files_are_served_until_an_interrupt_and_nothing_is_written(files, vsehu
     assert [path.name for path in tmp_path.iterdir()] == ["output.txt"]
 
 
-def test_a_search_without_a_model_names_the_command_that_looks_at_the_collection(files, vsehub, tmp_path):
-    pytest.importorskip("lancedb")
-    sides = (f"items={files}/items.npy", f"queries={files}/queries.npy", f"item_ids={files}/ids.txt")
-    place = ("index=lancedb", "index_uri=a place", "index_name=things")
-    vsehub("rerank", *sides, *place, "criterion=csls", "out=filled", cwd=tmp_path)
-    said = vsehub("search", *place, "two dogs", cwd=tmp_path, status=2).err
-    assert "with the Python of the USAGE.md that index wrote" in said
-    command = shlex.split(said.rpartition("in a browser: ")[2])
-    assert command[:2] == ["vsehub", "serve"]
-    served = Served(vsehub, tmp_path, *command[2:])
-    assert len(served.json("/api/search?item=m7&k=3")["corrected"]) == 3
-    for path in ("/", "/hubs", "/api/collection", "/openapi.json"):
-        assert b"a place" not in served.get(path)[1]
-    assert served.end() == 0
-    assert "browser" not in vsehub("search", "two dogs", cwd=tmp_path, status=2).err
-
-
 @pytest.mark.long
-def test_a_filled_collection_is_served_with_its_own_correction(files, vsehub, tmp_path):
-    pytest.importorskip("lancedb", reason="lancedb is not installed")
+def test_a_result_is_served_with_its_own_correction(files, vsehub, tmp_path):
     own = f"items={files}/items.npy", f"queries={files}/queries.npy", f"item_ids={files}/ids.txt"
-    vsehub("rerank", *own, "criterion=csls", "index=lancedb", "k=5", "out=filled", cwd=tmp_path)
-    place = ("index=lancedb", f"index_uri={tmp_path}/filled/index.lancedb")
-    served = Served(vsehub, tmp_path, *place, f"queries={files}/queries.npy", "criteria=is")
+    vsehub("rerank", *own, "criterion=csls", "k=5", "out=ranked", cwd=tmp_path)
+    served = Served(vsehub, tmp_path, "ranked", "criteria=is")
     assert served.json("/api/collection")["criteria"] == ["nns", "csls", "is"]
     import pyarrow.parquet as pq
 
-    ranking = pq.read_table(tmp_path / "filled" / "ranking.parquet").to_pylist()
+    ranking = pq.read_table(tmp_path / "ranked" / "ranking.parquet").to_pylist()
     for query in (0, 7, 50):
         corrected = served.json(f"/api/search?query={query}&k=5&criterion=csls")["corrected"]
         assert [one["id"] for one in corrected] == [row["item"] for row in ranking if row["query"] == query]
-    np.save(tmp_path / "more.npy", np.eye(8, dtype=np.float32)[:1])
-    (tmp_path / "more.txt").write_text("new\n")
-    vsehub("add", *place, "items=more.npy", "item_ids=more.txt", cwd=tmp_path)
-    served.wait_for_change()
-    assert b"has changed since it was opened" in served.get("/?query=0")[1]
     assert served.end() == 0
 
 

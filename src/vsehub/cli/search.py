@@ -12,7 +12,6 @@ from vsehub.cli import app
 from vsehub.cli.nodes import build, components, plain
 from vsehub.cli.overrides import bare_texts, with_texts
 from vsehub.cli.published import model_settings, require_checkpoint_alone, require_one_model
-from vsehub.io.address import masked
 from vsehub.io.command import typed_command
 
 if TYPE_CHECKING:
@@ -85,7 +84,8 @@ def refuse_early(cfg: DictConfig) -> None:
     """Raise InputError for what can be refused without torch."""
     from vsehub.data.sources import SPLITS
 
-    require_one_model(cfg.checkpoint, cfg.model, "" if cfg.index_uri is None else without_model(cfg))
+    alone = ". Without the model that made the vectors, search by vectors, with the Python of the index's USAGE.md"
+    require_one_model(cfg.checkpoint, cfg.model, "" if cfg.index_uri is None else alone)
     if cfg.checkpoint is not None:
         from vsehub.evaluation.checkpoint_file import checkpoint_file
 
@@ -112,15 +112,6 @@ def refuse_early(cfg: DictConfig) -> None:
         existing("reference", str(cfg.reference), "Give one text on each line, or a split")
     for name in ("k", "eval_batch_size"):
         whole(name, cfg[name])
-
-
-def without_model(cfg: DictConfig) -> str:
-    """How to search a collection without the model of its vectors, as the end of a message."""
-    place = [f"{name}={masked(str(cfg[name]))}" for name in ("index", "index_uri", "index_name")]
-    return (
-        ". Without the model that made the vectors, search by vectors, with the Python of the USAGE.md that index "
-        f"wrote, or by items and vectors in a browser: {shlex.join(['vsehub', 'serve', *place])}"
-    )
 
 
 def searching_model(cfg: DictConfig) -> "DataModel":

@@ -10,6 +10,7 @@ from vsehub.checks import require, whole
 from vsehub.cli import app
 from vsehub.cli.embeddings import built
 from vsehub.cli.nodes import components
+from vsehub.cli.overrides import with_result
 from vsehub.cli.published import model_settings, require_checkpoint_alone
 from vsehub.data.vectors.paths import require_vectors, split_path
 from vsehub.extras import require_packages
@@ -21,8 +22,9 @@ FILES = ("queries", "truth", "item_ids", "query_ids", "item_labels", "query_labe
 
 
 def main() -> None:
-    """Run the command; data.KEY=VALUE changes a setting of the checkpoint's data."""
-    sys.argv = [sys.argv[0], *(f"+{one}" if one.startswith("data.") else one for one in sys.argv[1:])]
+    """Run the command; data.KEY=VALUE changes a setting of the checkpoint's data, a bare argument is a result."""
+    words = (f"+{one}" if one.startswith("data.") else one for one in sys.argv[1:])
+    sys.argv = [sys.argv[0], *with_result(list(words))]
     app.run(serve, "serve")
 
 
@@ -53,14 +55,13 @@ def serve(cfg: DictConfig) -> None:
 def refuse_early(cfg: DictConfig) -> None:
     """Raise InputError for what would only be found after minutes of loading, or be ignored."""
     require_packages("serving pages", "serve", "fastapi", "uvicorn")
-    given = [name for name in ("items", "index", "checkpoint", "model") if cfg[name] is not None]
+    given = [name for name in ("result", "items", "checkpoint", "model") if cfg[name] is not None]
     require(
-        given in (["items"], ["index"], ["checkpoint"]) or (len(given) == 2 and given[1] in ("checkpoint", "model")),
+        given in (["result"], ["items"], ["checkpoint"]) or (len(given) == 2 and given[1] in ("checkpoint", "model")),
         f"{' and '.join(given) or 'nothing'} given; serve checkpoint=RUN_FOLDER/checkpoints/best.safetensors, or "
-        "items=FILE of vectors or index= of a collection that rerank filled, each perhaps with checkpoint= or model=",
+        "items=FILE of vectors or the folder of a reranking, each perhaps with checkpoint= or model=",
     )
-    unused = FILES if given[0] == "checkpoint" else ("reference", *FILES[1:]) if given[0] == "index" else ()
-    own = [name for name in unused if cfg[name] is not None]
+    own = [name for name in FILES if cfg[name] is not None and given[0] != "items"]
     require(not own, f"{', '.join(own)}: for items=FILE; omit them")
     require(
         cfg.truth is None or cfg.queries is not None, "truth is given without queries; give queries=FILE, or omit it"
@@ -71,7 +72,7 @@ def refuse_early(cfg: DictConfig) -> None:
         checkpoint_file(cfg.checkpoint)
         require_checkpoint_alone(model_settings(cfg))
     for name in ("items", "queries", "reference"):
-        if cfg[name] is not None and given[0] != "checkpoint":
+        if cfg[name] is not None and given[0] == "items":
             require_vectors(name, split_path(str(cfg[name]))[0])
     whole("sample", cfg.sample)
 
@@ -81,26 +82,30 @@ def opened(cfg: DictConfig) -> "Contents":
     from vsehub.web import contents
 
     images = None if cfg.images is None else str(cfg.images)
-    if cfg["items"] is None and cfg.index is None:
+    if cfg.result is not None:
+        from vsehub.cli.result import Result
+
+        result = Result(str(cfg.result), {} if images is None else {"item_images": images})
+        rates = (result.record["calibration"] or {"rates": []})["rates"]
+        found = contents.of_files(
+            result.inputs,
+            asker(cfg, result.inputs.given["normalize"]),
+            result.inputs.given["normalize"],
+            {result.name: (result.criterion.scale, result.bias.float())},
+            {one["false_accept"]: one["threshold"] for one in rates},
+        )
+        return with_asker(found)
+    if cfg["items"] is None:
         from vsehub.cli.search import searching_model
 
         return contents.of_split(searching_model(cfg), cfg.split, cfg.reference or "train", images)
-    if cfg.index is not None:
-        from vsehub.data.vectors.embeddings import open_vectors
-        from vsehub.serving.databases.engines import placed
-
-        uri = None if cfg.index_uri is None else str(cfg.index_uri)
-        place = placed(str(cfg.index), uri, str(cfg.index_name), None)
-        queries = None if cfg.queries is None else open_vectors(str(cfg.queries), "queries", normalize=cfg.normalize)
-        found = contents.of_collection(place, queries, images, asker(cfg, None))
-        return with_asker(found)
     from vsehub.ranking.inputs import open_inputs
 
     given = {name: str(cfg[name]) for name in (*FILES, "items", "reference") if cfg[name] is not None}
-    itself, shown = "queries" not in given, {} if images is None else {"item_images": images}
+    shown = {} if images is None else {"item_images": images}
     inputs = open_inputs({"queries": given["items"]} | given | shown, cfg.normalize)
     inputs.check()
-    return with_asker(contents.of_files(inputs, itself, asker(cfg, cfg.normalize), cfg.normalize))
+    return with_asker(contents.of_files(inputs, asker(cfg, cfg.normalize), cfg.normalize))
 
 
 def asker(cfg: DictConfig, normalize: bool | None) -> "Asker | None":

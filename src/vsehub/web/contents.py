@@ -4,7 +4,6 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,10 +15,7 @@ from vsehub.evaluation.trained import DataModel
 from vsehub.evaluation.words import word_notes
 from vsehub.io.pictures import open_picture
 from vsehub.metrics.positives import Positives
-from vsehub.neighbors.vectors import as_vectors
 from vsehub.ranking.inputs import Inputs, Names, Sides
-from vsehub.serving.databases.collection import open_collection
-from vsehub.serving.databases.engines import Place
 
 MOST_PIXELS = 64_000_000  # of an uploaded picture
 
@@ -106,7 +102,7 @@ class Contents:
 
     title: in words. inputs: queries, items, what criteria are fitted on, true pairs, and names.
     picture: of an item. asker: what encodes sentences and pictures; None if only vectors can be asked. normalize:
-    whether vectors that are asked are divided by their norms. stored: criterion -> (a, b) of an index that has its own
+    whether vectors that are asked are divided by their norms. stored: criterion -> (a, b) of a result that has its own
     correction. thresholds: rate -> the score of that criterion above which a first item is accepted at this rate of
     `vsehub calibrate`. changed: whether the files or the collection have changed since they were opened.
     """
@@ -168,8 +164,15 @@ def _files(names: Names) -> Pictured:
     return lambda row: None if (file := names.image(row)) is None else Path(file)
 
 
-def of_files(inputs: Inputs, itself: bool, asker: Asker | None, normalize: bool | None) -> Contents:
-    """Opened files of vectors. itself: whether the items are also the queries."""
+def of_files(
+    inputs: Inputs,
+    asker: Asker | None,
+    normalize: bool | None,
+    stored: Mapping[str, tuple[float, Tensor]] | None = None,
+    thresholds: Mapping[float, float] | None = None,
+) -> Contents:
+    """Opened files of vectors; the items are also the queries where these are one object. Others: see `Contents`."""
+    itself = inputs.given["queries"] == inputs.given["items"]
     items = inputs.item_names
     title = f"{len(inputs.sides.items):,} items of {inputs.sides.items.shape[1]:,} dimensions"
     title += "" if itself else f", {len(inputs.sides.queries):,} queries"
@@ -186,37 +189,7 @@ def of_files(inputs: Inputs, itself: bool, asker: Asker | None, normalize: bool 
         [("criteria are fitted on", reference)],
         asker,
         normalize,
-        changed=lambda: bool(inputs.changed()),
-    )
-
-
-def of_collection(place: Place, queries: Any | None, images: str | None, asker: Asker | None) -> Contents:
-    """A collection that vsehub filled, with its own correction. queries: (Q, D); None: those stored beside the
-    collection, or the items themselves.
-    """
-    with open_collection(place) as collection:
-        metadata, count = collection.metadata, len(collection)
-        vectors, bias, ids, labels = collection.items()
-        kept = collection.reference if metadata.reference_rows else None
-        thresholds = collection.thresholds
-    files = None if images is None else existing("images", images, "Give the folder of the pictures")
-    names = Names("items", len(ids), ids=ids, labels=labels if any(labels) else None, images=files)
-    itself = queries is None and kept is None
-    asked = as_vectors("queries", queries if queries is not None else vectors if kept is None else kept)
-    text = ", ".join(f"{key} {value}" for key, value in metadata.parameters.items())
-
-    def changed() -> bool:
-        with open_collection(place) as now:
-            return (len(now), now.metadata) != (count, metadata)
-
-    return Contents(
-        f"{place.name}: {len(ids):,} items of {metadata.dim:,} dimensions",
-        Inputs(Sides.of(asked, vectors), names if itself else Names("queries", len(asked)), names),
-        _files(names),
-        [("filled under", f"{metadata.criterion}{f' ({text})' if text else ''}, reference: {metadata.reference}")],
-        asker,
-        metadata.normalize,
-        {metadata.criterion: (metadata.scale, bias)},
-        thresholds,
-        changed,
+        stored or {},
+        thresholds or {},
+        lambda: bool(inputs.changed()),
     )
