@@ -1,6 +1,6 @@
 """Splits of a data set: their names, the files that are given for each, and shares drawn by seed."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -19,9 +19,9 @@ SPLIT_WORDS = ", ".join(_SPLIT_OF)
 
 
 @cache
-def split_named(word: Hashable) -> str | None:
+def split_named(word: str) -> str:
     """ "train", "val" or "test" for a word that a table or a folder uses for it ("validation"), else the word."""
-    return None if word is None else _SPLIT_OF.get(str(word).strip().lower(), str(word))
+    return _SPLIT_OF.get(word.strip().lower(), word)
 
 
 def files_or_all(setting: str, all_files: Any, splits: Mapping[str, Any] | None) -> dict[str, Any]:

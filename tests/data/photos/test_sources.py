@@ -316,7 +316,16 @@ class TestTable:
         assert len(Table(table, tmp_path / "photos", **SMALL).load("train").images) == 1
 
     @pytest.mark.parametrize(
-        "line", ['{"image": 7, "caption": "a"}', '{"image": " ", "caption": "a"}', "[1]", "{", "{}"]
+        "line",
+        [
+            '{"image": 7, "caption": "a"}',
+            '{"image": ["b.png"], "caption": "a"}',
+            '{"image": " ", "caption": "a"}',
+            '{"image": "b.png", "caption": "a", "split": ["train"]}',
+            "[1]",
+            "{",
+            "{}",
+        ],
     )
     def test_bad_rows(self, tmp_path, line):
         (tmp_path / "a.jsonl").write_text('{"image": "000.png", "caption": "a"}\n' + line + "\n")

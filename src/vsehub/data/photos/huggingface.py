@@ -77,7 +77,7 @@ class HuggingFace(ListedPhotos):
                 )
             whole = len(parts) == 1 or self._columns.split is None
             for part, rows in parts.items():
-                if whole or split_named(part) in SPLITS:
+                if whole or split_named(str(part)) in SPLITS:
                     yield from self._rows_of(None if whole else part, rows)
         except InputError:
             raise

@@ -118,7 +118,7 @@ class ListedPhotos(Component):
         """All pictures that have captions, with their splits."""
         merged: dict[PictureFile, Listed] = {}
         for row in self.read_listing():
-            entry, split = merged.get(row.file), split_named(row.split)
+            entry, split = merged.get(row.file), None if row.split is None else split_named(str(row.split))
             if entry is None:
                 merged[row.file] = row._replace(split=split)
             elif entry.split != split:

@@ -54,7 +54,7 @@ class Table(ListedPhotos):
 
         @cache
         def located(path: str) -> tuple[str, str]:
-            if not isinstance(path, str) or not path.strip():
+            if not path.strip():
                 fail(f"{self.place}: {path!r} is no path of a picture")
             name = os.path.normpath(path)
             file = os.path.join(self.images, name)
@@ -68,7 +68,7 @@ class Table(ListedPhotos):
 
         captions = zip(*(entries[name] for name in columns.captions), strict=True)
         for path, texts, word in zip(entries[columns.image], captions, words, strict=True):
-            yield Listed(*located(path), flat(texts), word)
+            yield Listed(*located(path if isinstance(path, str) else ""), flat(texts), word)
 
 
 def flat(entries: Iterable[Any]) -> list[Any]:
