@@ -5,6 +5,7 @@ import io
 import json
 import pickle
 import tarfile
+import zlib
 
 import numpy as np
 import pytest
@@ -190,9 +191,9 @@ def test_copies_are_warned_of(tmp_path, caplog):
 
 
 def test_splits_that_are_drawn():
-    splits, again, other = (draw_splits(103, SplitDraw(0.1, 0.25, seed), "mine") for seed in (3, 3, 4))
+    splits, other = (draw_splits(103, SplitDraw(0.1, 0.25, seed), "mine") for seed in (3, 4))
     assert [int((splits == split).sum()) for split in SPLITS] == [67, 10, 26]
-    assert (splits == again).all()
+    assert zlib.crc32(" ".join(splits).encode()) == 1328171112, "no version may draw others"
     assert (splits != other).any()
     assert set(draw_splits(5, SplitDraw(0.2, 0.0), "mine")) == {"train", "val"}
     for count, shares in ((4, (0.1, 0.5)), (2, (0.45, 0.45))):

@@ -37,14 +37,10 @@ def test_cut_captions_keep_the_special_tokens():
 
 def test_json_round_trip_and_fingerprint(model):
     subwords = Subwords.of_model(model)
-    subwords.encode("running dogs", 1)
-    again = Subwords.from_json(subwords.to_json())
-    assert again.to_json() == subwords.to_json()
+    again, other = Subwords.from_json(subwords.to_json()), tiny_tokenizer()
     assert again.encode("running dogs in") == subwords.encode("running dogs in")
-    assert again.fingerprint() == subwords.fingerprint()
-    other = tiny_tokenizer()
     other.add_tokens(["man's"])
-    assert Subwords(other).fingerprint() != subwords.fingerprint()
+    assert again.fingerprint() == subwords.fingerprint() != Subwords(other).fingerprint()
 
 
 def test_refusals(monkeypatch, tmp_path):
