@@ -33,22 +33,7 @@ def test_published_rows_are_joined_by_loss_and_criterion(tmp_path, write_run):
     assert "2.3 & measured &" in files["published.tex"].read_text()
 
 
-def test_published_rows_keep_to_the_measured_architecture_and_protocol(tmp_path, write_run, make_evaluation):
-    place = dict(dataset="coco", architecture="gru+resnet152")
-    write_run("hal", 0, evaluations=[make_evaluation(460.0, protocol="c2")], **place)
-    files = beside([tmp_path / "runs"], "aaai2020", "2", tmp_path / "beside")
-    joined = pd.read_csv(files["published.csv"], dtype={"line": str})
-    assert joined["line"].tolist() == ["2.11"] * 4 + ["2.23"]
-    text = files["published.md"].read_text()
-    assert "reproduction error" not in text
-    assert "without a measured counterpart (same loss, criterion and protocol): 2.23\n" in text
-
-
-def test_unknown_papers_and_tables_are_refused_with_the_choices(tmp_path, write_run):
-    write_run()
-    with pytest.raises(InputError, match="aaai2020"):
-        published_table("aaai2021", "2")
-    with pytest.raises(InputError, match="choose one of '1', '2'"):
-        published_table("aaai2020", "9")
-    with pytest.raises(InputError, match="aaai2020"):
-        beside([tmp_path / "runs"], "aaai2021", "2", tmp_path / "beside")
+def test_unknown_papers_and_tables_are_refused_with_the_choices():
+    for paper, table, named in (("aaai2021", "2", "aaai2020"), ("aaai2020", "9", "'1', '2'")):
+        with pytest.raises(InputError, match=named):
+            published_table(paper, table)

@@ -72,19 +72,6 @@ def test_a_sample_of_the_queries_keeps_their_answers():
         assert few.query_name(query) == everything.query_name(row)
 
 
-def test_without_names_and_answers():
-    from vsehub.ranking.inputs import Inputs, Names, Sides
-
-    known = contents()
-    bare = Sides.of(known.inputs.sides.queries, known.inputs.sides.items)
-    nameless = catalogue(inputs=Inputs(bare, Names("queries", QUERIES), Names("items", ITEMS)))
-    assert nameless.id_of(3) == "3"
-    assert nameless.row_of["3"] == 3
-    assert nameless.query_name(4) == "query 4"
-    assert nameless.finders(nameless.hubs[0], PLAIN)[0]["answer"] is None
-    assert nameless.rankings[PLAIN].recalls is None
-
-
 def test_what_is_no_term_of_the_item_is_refused():
     with pytest.raises(InputError, match="criteria: dual_softmax does not rank by the score minus a term of the item"):
         Catalogue(contents(), {"dual_softmax": DualSoftmax()})
