@@ -27,7 +27,6 @@ from vsehub.serving.databases.collection import (
     fill,
     item_table,
     open_collection,
-    require_free,
     usage_note,
 )
 from vsehub.serving.databases.columns import read_columns
@@ -87,7 +86,6 @@ def refused(name, *calls):
 
 def test_what_is_filled_is_searched(place):
     """Exactly as a flat index does, and near it through the approximate one."""
-    require_free(place, overwrite=False)
     with filled(place) as made:
         made.complete()
         assert place.bytes is None or place.bytes > 0
@@ -145,10 +143,9 @@ def test_only_a_finished_collection_is_opened_and_only_overwrite_replaces_it(pla
                 complete(place)
         refused("is unfinished", open_collection(place).__enter__)
     complete(place, 20)
-    refused("holds a finished", lambda: require_free(place, overwrite=False), filled(place).__enter__)
+    refused("holds a finished", filled(place).__enter__)
     with open_collection(place) as now:
         assert len(now) == 20
-    require_free(place, overwrite=True)
     with filled(place, name="nns", rule=NearestNeighbor(), bias=torch.zeros(ITEMS), overwrite=True) as made:
         made.complete()
         assert (len(made), collection._beside(made.database).count()) == (ITEMS, 0)  # the earlier reference is gone
@@ -293,9 +290,9 @@ def test_a_collection_of_somebody_else(place):
         with place.connect() as database:
             database.create(DIM + 1, text_of(change))
         refused(message, open_collection(place).__enter__)
-        refused("index_uri: ", lambda: require_free(place, overwrite=False), filled(place).__enter__)
+        refused("index_uri: ", filled(place).__enter__)
         if isinstance(change, str):
-            refused(message, lambda: require_free(place, overwrite=True), filled(place, overwrite=True).__enter__)
+            refused(message, filled(place, overwrite=True).__enter__)
     with filled(place, overwrite=True) as made:
         made.complete()
         collection._beside(made.database).create(DIM, "theirs")
@@ -413,7 +410,7 @@ def test_a_server_that_does_not_answer(answers, monkeypatch):
         def asked(engine, scheme):
             shown = "me:" if scheme == "postgresql" else ""  # elsewhere a token may stand in the place of the name
             with pytest.raises(InputError, match=rf"index_uri: items at {scheme}://{shown}\*\*\*@{host}") as said:
-                require_free(Place(engine, f"{scheme}://me:secret@{host}/base", "items"), overwrite=False)
+                open_collection(Place(engine, f"{scheme}://me:secret@{host}/base", "items")).__enter__()
             assert "secret" not in str(said.value)
 
         began = time.monotonic()
@@ -428,8 +425,8 @@ def test_a_folder_that_another_process_has_open(place):
         pass
     with open(f"{place.uri}/LOCK", "r+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        refused(rf"^index_uri: {place.address}: DataDirLocked", lambda: require_free(place, overwrite=False))
-    require_free(place, overwrite=False)
+        refused(rf"^index_uri: {place.address}: DataDirLocked", open_collection(place).__enter__)
+    refused("no collection", open_collection(place).__enter__)
 
 
 @pytest.mark.parametrize("place", ["lancedb"], indirect=True)

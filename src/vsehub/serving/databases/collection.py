@@ -289,13 +289,6 @@ def item_table(ids: Sequence[str], labels: Sequence[str] | None = None, fields: 
     return pa.table(columns | ({} if fields is None else dict(zip(fields.column_names, fields.columns, strict=True))))
 
 
-def require_free(place: Place, overwrite: bool) -> None:
-    """Raise InputError if the engine does not answer, or has a collection that must not be replaced."""
-    if place.exists:
-        with place.connect() as database:
-            _require_free(database, place, overwrite)
-
-
 @contextmanager
 def fill(
     place: Place,
@@ -381,6 +374,7 @@ def usage_note(collection: Collection, columns: pa.Table, k: int = 10, queries: 
 
 
 def _require_free(database: Database, place: Place, overwrite: bool) -> None:
+    """Raise InputError for a collection, or a reference beside it, that must not be replaced."""
     text, beside = database.metadata(), _beside(database)
     stored = {"complete": False} if text is None else read_object(text, place.address)
     require(
