@@ -72,15 +72,12 @@ OUTSIDE = {
     },
     "regex": {"data/text/vocabulary.py"},  # which comes with open_clip
     "huggingface_hub": {
-        "encoders/pretrained/joint/hf.py",
         "encoders/pretrained/joint/open_clip.py",
-        "encoders/pretrained/joint/towers.py",
-        "encoders/pretrained/networks.py",  # which asks it once where timm would ask many times
         "evaluation/hub.py",
     },
     "peft": {"encoders/pretrained/joint/towers.py"},
     "torchvision": {"encoders/pretrained/networks.py"},
-    "timm": {"encoders/pretrained/configurations.py", "encoders/pretrained/networks.py"},
+    "timm": {"encoders/pretrained/networks.py"},
     "onnxruntime": {"export/onnx.py"},
     "onnx": set(),  # torch's exporter imports these two
     "onnxscript": set(),

@@ -8,7 +8,6 @@ import pytest
 import torch
 from scipy import linalg, sparse
 
-from vsehub.checks import InputError
 from vsehub.encoders import ImageFeatures, TextBag, TextFeatures
 from vsehub.encoders.cca import Cca, tf_idf
 
@@ -52,13 +51,6 @@ def test_a_bag_is_a_linear_map_of_tf_idf():
     torch.nn.init.normal_(bag.bias)
     expected = torch.from_numpy(unit.toarray()).float() @ bag.words.weight[SPECIALS:] + bag.bias
     assert torch.allclose(bag(*padded(CAPTIONS)), expected, atol=1e-6)
-
-
-def test_a_bag_learns():
-    bag = TextBag(10, dim=3)
-    bag(*padded(CAPTIONS)).square().sum().backward()
-    assert bag.words.weight.grad[4:9].abs().sum(dim=1).gt(0).all()
-    assert not bag.words.weight.grad[:4].any()  # specials do not count
 
 
 @pytest.fixture
@@ -130,11 +122,3 @@ def test_images_that_are_all_alike_have_next_to_no_correlation(pairs_of):
     found = Cca(np.ones((40, 7), dtype=np.float32), texts, pairs).fit(1.0, 1.0)
     assert all(np.isfinite(one).all() for one in (found[0].directions, found[1].directions, found[2]))
     assert (found[2] < 0.05).all()  # rounding of float32
-
-
-def test_what_is_no_vector_is_refused(pairs_of):
-    images, texts, pairs = pairs_of
-    with pytest.raises(InputError, match="one vector an image"):
-        Cca(images[:, None], texts, pairs)
-    with pytest.raises(InputError, match="at least 2 pairs"):
-        Cca(images, texts, pairs[:1])

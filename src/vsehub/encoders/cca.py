@@ -13,7 +13,6 @@ import torch
 from scipy import linalg, sparse
 from torch import Tensor
 
-from vsehub.checks import require
 from vsehub.encoders.features import ImageFeatures, TextFeatures
 from vsehub.encoders.texts import TextBag
 from vsehub.io.progress import bar
@@ -63,12 +62,6 @@ class Cca:
     """
 
     def __init__(self, images: Any, texts: Any, pairs: np.ndarray):
-        require(len(pairs) > 1, f"CCA needs at least 2 pairs; there are {len(pairs)}")
-        require(
-            images.ndim == 2 and texts.ndim == 2,
-            f"CCA takes one vector an image and a text; the images have shape {tuple(images.shape[1:])}, the texts "
-            f"{tuple(texts.shape[1:])}",
-        )
         count, shape = len(pairs), (len(images), texts.shape[0])
         if not sparse.issparse(texts):
             texts = np.concatenate([block.astype(np.float32) for _, block in _blocks(texts, "texts")])

@@ -102,16 +102,12 @@ class ImageCNN(Encoder):
 
     def forward(self, images: Tensor) -> Encoding:
         """(N, 3, height, width) -> (N, D), or N `Sets` of regions."""
-        regions = self.regions(images)
-        if self.pool is None:
-            return regions
-        return self.pool(regions, torch.full((regions.shape[0],), regions.shape[1], device=regions.device))
-
-    def regions(self, images: Tensor) -> Tensor:
-        """The regions (N, R, D) before they are pooled; (N, D) for pooling="flat"."""
         weight = self.linear.weight
         pixels = images.to(weight.dtype, memory_format=torch.channels_last)
         if images.dtype == torch.uint8:
             pixels = pixels / 255
         features = self.features(pixels - 0.5)
-        return self.linear(features if self.pool is None else features.transpose(1, 2))
+        if self.pool is None:
+            return self.linear(features)
+        regions = self.linear(features.transpose(1, 2))
+        return self.pool(regions, torch.full((regions.shape[0],), regions.shape[1], device=regions.device))

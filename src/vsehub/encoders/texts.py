@@ -31,25 +31,21 @@ class WordEmbedding(nn.Embedding):
         words, where = ids.unique(return_inverse=True)
         return F.embedding(where, F.dropout(super().forward(words), self.dropout))
 
-    @torch.no_grad()
-    def start(self, rows: Tensor, vectors: Tensor) -> None:
-        """Let the words `rows` (n,) begin with `vectors` (n, word_dim); InputError for vectors of another size."""
-        require(
-            vectors.ndim == 2 and vectors.shape[1] == self.embedding_dim,
-            f"the word vectors have shape {tuple(vectors.shape)} but text_encoder.word_dim is {self.embedding_dim}; "
-            f"set text_encoder.word_dim={vectors.shape[-1]}",
-        )
-        self.weight[rows.to(self.weight.device)] = vectors.to(self.weight)
-
 
 class WordEncoder(Encoder):
     """A text encoder of word numbers, whose embeddings `words` can start from a file of word vectors."""
 
     words: WordEmbedding
 
+    @torch.no_grad()
     def start_words(self, rows: Tensor, vectors: Tensor) -> None:
-        """Let the words `rows` (n,) begin with `vectors` (n, word_dim)."""
-        self.words.start(rows, vectors)
+        """Let the words `rows` (n,) begin with `vectors` (n, word_dim); InputError for vectors of another size."""
+        require(
+            vectors.shape[1:] == (self.words.embedding_dim,),
+            f"the word vectors have shape {tuple(vectors.shape)} but text_encoder.word_dim is "
+            f"{self.words.embedding_dim}; set text_encoder.word_dim={vectors.shape[-1]}",
+        )
+        self.words.weight[rows.to(self.words.weight.device)] = vectors.to(self.words.weight)
 
 
 CELLS = {"gru": nn.GRU, "lstm": nn.LSTM}
@@ -151,10 +147,6 @@ class TextTransformer(WordEncoder):
 
     def forward(self, texts: Tensor, lengths: Tensor) -> Encoding:
         """texts (N, L) ids, lengths (N,) of at least 1 -> (N, D), or N `Sets` of words."""
-        return self.pool(self.states(texts, lengths), lengths)
-
-    def states(self, texts: Tensor, lengths: Tensor) -> Tensor:
-        """The words' states (N, L, D) before they are pooled."""
         longest = texts.shape[1]
         require(
             longest <= self.max_positions,
@@ -163,7 +155,7 @@ class TextTransformer(WordEncoder):
         )
         padding = torch.arange(longest, device=texts.device) >= lengths[:, None]
         states = self.dropout(self.words(texts) + self.positions.weight[:longest])
-        return self.linear(self.layers(states, src_key_padding_mask=padding))
+        return self.pool(self.linear(self.layers(states, src_key_padding_mask=padding)), lengths)
 
 
 class TextBag(WordEncoder):

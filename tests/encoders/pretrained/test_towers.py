@@ -244,33 +244,6 @@ def test_adapters_alone_are_kept_and_name_their_base(folders, tmp_path):
             restore(found, Components([conf_folder()], [place[1], str(tmp_path / f"other-{kind}")]))
 
 
-def test_a_checkpoint_opens_no_other_place(folders, tmp_path, monkeypatch):
-    """A base model lies in the cache under a repository's name, or where the user says."""
-    monkeypatch.chdir(tmp_path)
-    for kind in ("open_clip", "clip"):
-        place, words = folders[kind], subwords(folders[kind])
-        path = tmp_path / "best.safetensors"
-        written(path, described(place, tune="lora", linear=4), words)
-        own = Components([conf_folder()], [place[1]])
-        assert restore(read_checkpoint(path), own)
-        (tmp_path / "owner").mkdir(exist_ok=True)
-        (tmp_path / "owner" / "name").mkdir(exist_ok=True)
-        changes = [
-            {"model": place[1]},
-            {"model": f"local-dir:{place[1]}"},
-            {"model": "owner/name"},  # a folder of that name is here
-            {"model": "../x"},
-            {"model": "."},
-            {"pretrained": False, "weights": "w.bin"},
-            {"config": None},
-        ]
-        for change in changes:
-            found = read_checkpoint(path)
-            found.config["image_encoder"] |= change
-            with pytest.raises(InputError, match=r"give trust=|config is missing"):
-                restore(found, Components([conf_folder()]))
-
-
 def test_weights_from_a_file(folders, tmp_path):
     for kind, name in (("open_clip", WEIGHTS), ("clip", "model.safetensors")):
         library, folder = folders[kind]

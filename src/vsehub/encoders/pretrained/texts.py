@@ -2,16 +2,16 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from vsehub.checks import InputError, regular_members, require, whole
+from vsehub.checks import require, whole
 from vsehub.encoders.pooling import pooling_of
 from vsehub.encoders.pretrained.configurations import TEXTS, reduced, require_known, require_repository
-from vsehub.encoders.pretrained.networks import PretrainedEncoder, reason
+from vsehub.encoders.pretrained.joint.hf import read_auto
+from vsehub.encoders.pretrained.networks import PretrainedEncoder
 from vsehub.extras import package
 from vsehub.sets import Encoding
 
@@ -72,10 +72,6 @@ class TextPretrained(PretrainedEncoder):
 
     def forward(self, texts: Tensor, lengths: Tensor) -> Encoding:
         """texts (N, L) ids, lengths (N,) of at least 1 -> (N, D), or N `Sets` of subwords."""
-        return self.pool(self.states(texts, lengths), lengths)
-
-    def states(self, texts: Tensor, lengths: Tensor) -> Tensor:
-        """The subwords' states (N, L, D) before they are pooled."""
         longest, most = texts.shape[1], self.max_positions
         require(
             most is None or longest <= most,
@@ -86,31 +82,19 @@ class TextPretrained(PretrainedEncoder):
         ids = texts.masked_fill(~inside, self.backbone.config.pad_token_id or 0)
         with self.gradient():
             states = self.backbone(input_ids=ids, attention_mask=inside.long()).last_hidden_state
-        return self.linear(states)
+        return self.pool(self.linear(states), lengths)
 
 
 def _build(model: str, pretrained: bool, config: Mapping[str, Any] | None) -> "PreTrainedModel":
     """The model in float32, from its folder, or of a configuration with random weights."""
     library = package("text_encoder=text_pretrained", "transformers", "transformers")
-    regular_members(Path(model))
-    local = {"local_files_only": True, "trust_remote_code": False}
-    try:
-        if config is None:
-            kept = reduced(model, library.AutoConfig.from_pretrained(model, **local).to_dict(), TEXTS)
-        else:
-            kept = reduced(model, config, TEXTS)
-            require_known(model, config, kept)
-        settings = library.AutoConfig.for_model(**kept)
-        if config is not None or not pretrained:
-            return library.AutoModel.from_config(settings).float()
-        return library.AutoModel.from_pretrained(model, config=settings, use_safetensors=True, **local).float()
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(
-            f"text_encoder.model: {model!r} cannot be built ({reason(error)}). Give a folder with config.json and "
-            f"model.safetensors, or get it once with: hf download {model}"
-        ) from error
+    kept = reduced(model, read_auto(model, "AutoConfig").to_dict() if config is None else config, TEXTS)
+    if config is not None:
+        require_known(model, config, kept)
+    settings = library.AutoConfig.for_model(**kept)
+    if config is not None or not pretrained:
+        return library.AutoModel.from_config(settings).float()
+    return read_auto(model, "AutoModel", config=settings, use_safetensors=True).float()
 
 
 def _positions(backbone: "PreTrainedModel") -> int | None:

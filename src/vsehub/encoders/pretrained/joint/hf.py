@@ -24,7 +24,7 @@ def looked_up(model: str, side: str) -> dict[str, Any]:
     InputError for a model that is not there, for one that takes other pictures than squares, and if transformers is
     missing.
     """
-    settings = _read(model, "AutoConfig").to_dict()
+    settings = read_auto(model, "AutoConfig").to_dict()
     architecture = reduced(model, settings, JOINT)
     if side == "image":
         return {"architecture": architecture, "takes": _pictures(model)}
@@ -37,7 +37,7 @@ def looked_up(model: str, side: str) -> dict[str, Any]:
 def subwords(model: str) -> dict[str, Any]:
     """The model's tokenizer in the plain values that a checkpoint keeps."""
     tokenizer = tokenizer_of(model)
-    most = _most(_read(model, "AutoConfig").to_dict(), tokenizer)
+    most = _most(read_auto(model, "AutoConfig").to_dict(), tokenizer)
     return {"subwords": tokenizer.backend_tokenizer.to_str(), "most": most}
 
 
@@ -54,7 +54,7 @@ def network(
     settings = library.AutoConfig.for_model(**architecture)
     with torch.random.fork_rng(devices=[]):
         if pretrained and weights is None:
-            built = _read(model, "AutoModel", config=settings, use_safetensors=True).float()
+            built = read_auto(model, "AutoModel", config=settings, use_safetensors=True).float()
         else:
             built = library.AutoModel.from_config(settings).float()
     if weights is not None:
@@ -83,7 +83,7 @@ def _vectors(found: Any) -> Tensor:
     return found if isinstance(found, Tensor) else found.pooler_output
 
 
-def _read(model: str, kind: str, **settings: Any) -> Any:
+def read_auto(model: str, kind: str, **settings: Any) -> Any:
     """An object of one of the library's Auto classes, from a folder or the cache."""
     read: Callable[..., Any] = getattr(package("the model", "transformers", "transformers"), kind).from_pretrained
     regular_members(Path(model))
@@ -98,7 +98,7 @@ def _read(model: str, kind: str, **settings: Any) -> Any:
 
 def tokenizer_of(model: str) -> Any:
     """The fast tokenizer of a repository in the cache, or a folder. Raises InputError if there is none."""
-    found = _read(model, "AutoTokenizer")
+    found = read_auto(model, "AutoTokenizer")
     require(hasattr(found, "backend_tokenizer"), f"model: {model} has no fast tokenizer (tokenizer.json)")
     return found
 
@@ -109,7 +109,7 @@ def _most(settings: dict[str, Any], tokenizer: Any) -> int:
 
 
 def _pictures(model: str) -> dict[str, Any]:
-    found = _read(model, "AutoImageProcessor").to_dict()
+    found = read_auto(model, "AutoImageProcessor").to_dict()
     size = {key: side for key, side in found["size"].items() if side is not None}
     crop = (found.get("crop_size") or {}) if found.get("do_center_crop") else {}
     mode = "shortest" if "shortest_edge" in size else "squash"

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from vsehub.checks import one_of, positive, probability, require, whole
+from vsehub.checks import one_of, require, whole
 from vsehub.components import Component
 from vsehub.encoders.pretrained.configurations import require_repository
 from vsehub.encoders.pretrained.networks import PretrainedEncoder, weights_hash
@@ -27,18 +27,13 @@ class LoRA(Component):
 
     rank: of the adapters' product. alpha: the product is scaled by alpha / rank. dropout: of an adapter's input.
     layers: the last parts of the names of linear layers, such as q_proj; None: all linear layers of the network's
-    blocks. Raises InputError for settings out of range.
+    blocks.
     """
 
     rank: int = 8
     alpha: float = 16.0
     dropout: float = 0.0
     layers: Sequence[str] | None = None
-
-    def __post_init__(self) -> None:
-        whole("rank", self.rank)
-        positive("alpha", self.alpha)
-        probability("dropout", self.dropout)
 
     def adapt(self, network: nn.Module) -> None:
         """Put adapters on linear layers of `network`, in place; only they stay trainable.
