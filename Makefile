@@ -94,7 +94,7 @@ coverage: $(INSTALLED) ## run all tests, or TESTS=..., and write build/coverage/
 
 MINUTES ?= $(if $(HOURS),$(shell awk 'BEGIN {print 60 * $(HOURS)}'),10)
 torture: $(INSTALLED) ## malformed inputs, kills, numbers: ten minutes, or HOURS=8; SEED=0
-	OMP_NUM_THREADS=1 $(BIN)/python tests/torture/torture.py --minutes $(MINUTES) --seed $(or $(SEED),0) $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python tools/torture/torture.py --minutes $(MINUTES) --seed $(or $(SEED),0) $(ARGS)
 
 lint: $(INSTALLED) ## check style
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from filelock import FileLock
 from hydra._internal.hydra import Hydra
-from input_setups import SMALL  # in tests/torture
+from input_setups import SMALL  # in tools/torture
 from warm import Warm, leave_figures_undrawn, one_mode, parse_once
 
 from vsehub.cli.main import main

@@ -19,7 +19,7 @@ TABLE = Path(__file__).with_name("size.toml")
 def sizes():
     """Kind -> row -> size: statements and exports of a package below src/vsehub, settings of a command."""
     found = {"statements": Counter(), "names": Counter(), "settings": Counter()}
-    for folder in ("src/vsehub", "tests", "experiments"):
+    for folder in ("src/vsehub", "tests", "tools", "experiments"):
         for path in (ROOT / folder).rglob("*.py"):
             found["statements"][row(path)] += statements(ast.parse(path.read_bytes()))
     for path in (ROOT / "src/vsehub").rglob("__init__.pyi"):
@@ -30,7 +30,7 @@ def sizes():
 
 
 def row(path):
-    """The package of a file below src/vsehub, `vsehub` for a file directly in it, else `tests` or `experiments`."""
+    """The package of a file below src/vsehub, `vsehub` for a file directly in it, else the top folder."""
     parts = path.relative_to(ROOT).parts
     return parts[0] if parts[0] != "src" else parts[min(2, len(parts) - 2)]
 

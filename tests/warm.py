@@ -26,7 +26,7 @@ from types import SimpleNamespace
 from filelock import FileLock
 
 ROOT = Path(__file__).parents[1]
-TORTURE = ROOT / "tests" / "torture"
+TORTURE = ROOT / "tools" / "torture"
 STARTED = 240.0  # seconds in which the process must have imported everything
 STAY = b"stay\n"
 

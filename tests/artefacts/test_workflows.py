@@ -17,7 +17,7 @@ def steps(workflow):
 
 
 def test_the_workflows_are_these():
-    assert set(WORKFLOWS) == {"release", "test"}
+    assert set(WORKFLOWS) == {"nightly", "release", "test"}
 
 
 @pytest.mark.parametrize("name", WORKFLOWS)

@@ -20,7 +20,7 @@ OWN = "test_docs or test_layers or soft_margin or quantile"
 def extended(tmp_path_factory):
     """A copy of the project with the files of the page."""
     place = tmp_path_factory.mktemp("extended")
-    for name in ("src", "conf", "tests", "docs", "experiments"):
+    for name in ("src", "conf", "tests", "tools", "docs", "experiments"):
         left = shutil.ignore_patterns("__pycache__", "golden", "*.png", "*.svg")
         shutil.copytree(ROOT / name, place / name, ignore=left)
     for name in ("pyproject.toml", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "LICENSE"):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FOLDER = ROOT / "tests" / "torture"
+FOLDER = ROOT / "tools" / "torture"
 # Families whose set-ups are made in a moment, or with one short training.
 QUICK = "^(program|options|keys|choices|kinds|booleans|run folders|evaluate|rerank|tables|vectors|report|wandb)"
 

@@ -1,11 +1,11 @@
-"""A fixed sample of tests/torture: kills end well, and what differs after them is noticed."""
+"""A fixed sample of tools/torture: kills end well, and what differs after them is noticed."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-TORTURE = Path(__file__).parents[2] / "tests" / "torture"
+TORTURE = Path(__file__).parents[2] / "tools" / "torture"
 
 SAMPLE = """
 import json, multiprocessing, signal, sys

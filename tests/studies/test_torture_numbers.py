@@ -13,7 +13,7 @@ from vsehub.metrics import occurrences as hubness
 from vsehub.metrics import ranks
 
 ROOT = Path(__file__).parents[2]
-FOLDER = ROOT / "tests" / "torture"
+FOLDER = ROOT / "tools" / "torture"
 NAMES = ("drawing", "oracles", "criterion_cases", "metric_cases", "numeric")
 
 

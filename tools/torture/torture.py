@@ -1,6 +1,6 @@
 """`make torture`: malformed inputs, kills and numbers, each for its share of the time.
 
-    python tests/torture/torture.py [--minutes 10] [--seed 0] [--parts inputs kills numeric]
+    python tools/torture/torture.py [--minutes 10] [--seed 0] [--parts inputs kills numeric]
 
 What went wrong is printed with what repeats it. Exit status 1 where anything went wrong.
 """

@@ -5,7 +5,7 @@ it, in a folder of its own, through the entry point of the console script. A cas
 one, the message matches, an error is one line that begins with the command's name, no traceback is shown, and a refused
 input has left nothing behind.
 
-    python tests/torture/inputs.py [--only REGEX] [--cases N] [--seconds S] [--seed N] [--jobs N] [--show]
+    python tools/torture/inputs.py [--only REGEX] [--cases N] [--seconds S] [--seed N] [--jobs N] [--show]
 """
 
 import os

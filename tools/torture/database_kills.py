@@ -1,6 +1,6 @@
 """`index` and `add` on databases, killed at random moments, given again, and held against undisturbed ones.
 
-python tests/torture/database_kills.py [--engines milvus lancedb pgvector] [--cases 4] [--seed 0]
+python tools/torture/database_kills.py [--engines milvus lancedb pgvector] [--cases 4] [--seed 0]
 
 Each command is a process of its own, since the engines' clients have threads that a fork would not take along. Compared
 are the items of the collection and of what is kept beside it, and the files of the output folder.

@@ -1,6 +1,6 @@
 """Commands that are killed at random moments, given again, and held against unbroken ones, file for file.
 
-python tests/torture/kills.py --seconds 300 --seed 0 [--only train,rerank] [--case 17]
+python tools/torture/kills.py --seconds 300 --seed 0 [--only train,rerank] [--case 17]
 """
 
 import argparse
