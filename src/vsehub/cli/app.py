@@ -2,9 +2,11 @@
 
 import logging
 import os
+import re
 import signal
 import sys
 import tempfile
+import textwrap
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -21,8 +23,8 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from vsehub.checks import InputError, boolean, is_out_of_memory, require
-from vsehub.cli import help, launch  # noqa: F401 (`help` registers resolvers)
-from vsehub.cli.nodes import config_dirs, hide_secrets, leaves, plain
+from vsehub.cli import launch
+from vsehub.cli.nodes import components, config_dirs, hide_secrets, leaves, plain
 from vsehub.cli.overrides import explained, ordered
 from vsehub.cli.signals import INTERRUPTED, TERMINATED, Terminated, answered, forget_interrupt
 from vsehub.components import conf_folder
@@ -147,3 +149,22 @@ def end(message: str, status: int = BAD_INPUT) -> NoReturn:
     if number == 0 or status < INTERRUPTED:
         print(f"{sys.argv[0]}{f' (process {number})' if number else ''}: {message}", file=sys.stderr)
     raise SystemExit(status)
+
+
+def command_help(config: str) -> str:
+    """The settings of a command with their comments, and the choices of its groups, for Hydra's template of help."""
+    text = (conf_folder() / f"{config}.yaml").read_text(encoding="utf-8").partition("\nhydra:\n")[0]
+    groups = re.findall(r"^  - (?:optional )?(\w+): ", text, re.MULTILINE)
+    choices = "\n".join(f"  {group}={choices_of(group)}" for group in groups)
+    more = f"settings of the chosen parts, such as loss.KEY: vsehub {config.replace('_', '-')} --cfg job"
+    chosen = f"\n\nchoices (group=choice):\n{choices}\n\n{more}" if groups else ""
+    return f"settings (key=value) and the choices made by default:\n\n{text}{chosen}".replace("$", "$$")
+
+
+def choices_of(group: str) -> str:
+    """The choices of a group, without those in folders."""
+    return "\n      ".join(textwrap.wrap(", ".join(components().choices(group)), 100, break_on_hyphens=False))
+
+
+OmegaConf.register_new_resolver("command_help", command_help, replace=True)
+OmegaConf.register_new_resolver("choices_of", choices_of, replace=True)

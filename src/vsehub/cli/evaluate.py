@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 
 from vsehub.checks import existing, precision_word, require, whole
 from vsehub.cli import app
-from vsehub.cli.nodes import build_source, components, plain
+from vsehub.cli.nodes import components, plain
 from vsehub.cli.published import model_settings, require_checkpoint_alone, require_one_model
 from vsehub.cli.run_folder import require_measuring
 from vsehub.io.files import within
@@ -63,7 +63,9 @@ def evaluate(cfg: DictConfig) -> float | None:
             "data is not set; model= is measured on the data that you name, as in data=karpathy data.json=FILE "
             "data.images=FOLDER",
         )
-        source = build_source(data, known)
+        from vsehub.data.noise import clean_source
+
+        source = clean_source(data, known)
         out = Path(cfg.out or f"runs/zero_shot/{slug(cfg.model)}-{file_name(source.name)}")
         require_writable(out)
         model = ZeroShot(cfg.model, source, batch_size=batch_size, keep=out, **published)

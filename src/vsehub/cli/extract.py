@@ -8,7 +8,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from vsehub.checks import one_of, precision_word, require, whole
 from vsehub.cli import app
-from vsehub.cli.nodes import build, build_source, components, device_named, plain
+from vsehub.cli.nodes import build, components, device_named, plain
 from vsehub.io.command import typed_command
 from vsehub.io.outputs import Output
 
@@ -51,7 +51,9 @@ def extract(cfg: DictConfig) -> None:
         f"splits is {list(cfg.splits)}; name one or more of {', '.join(SPLITS)}, each once",
     )
     known = components(cfg.trust)
-    source = build_source(plain(cfg.data), known)
+    from vsehub.data.noise import clean_source
+
+    source = clean_source(plain(cfg.data), known)
 
     import torch
 

@@ -10,14 +10,11 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, flag_override
 from omegaconf.errors import OmegaConfBaseException
 
-from vsehub.checks import require
 from vsehub.components import Components, conf_folder
 from vsehub.io.address import without_secrets
 
 if TYPE_CHECKING:
     import torch
-
-    from vsehub.data.sources import Source
 
 
 def plain(node: Any, resolve: bool = True) -> Any:
@@ -91,17 +88,6 @@ def config_dirs() -> list[Path]:
 def build(group: str, node: Any, trust: str | Sequence[str] | None = None, **given: Any) -> Any:
     """The component of a node of the command line; see `Components.build`."""
     return components(trust, own=True).build(group, plain(node), **given)
-
-
-def build_source(node: Mapping[str, Any], known: Components) -> "Source":
-    """The data source of a node, for a command that does not train. Raises InputError if noise is set."""
-    from vsehub.components import make
-    from vsehub.data.noise import Noise
-
-    settings = dict(node)
-    noise = make("data.noise", Noise, settings.pop("noise", None) or {})
-    require(not noise.wanted, "data.noise is for training only; omit data.noise.rate and data.noise.index")
-    return known.build("data", settings)
 
 
 def choice(group: str) -> str:

@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from vsehub.checks import existing, fail, one_of, probability, require, whole_seed
+from vsehub.components import Components, make
 from vsehub.data.sources import CaptionedImages, Source
 from vsehub.io.arrays import load_archive, readable
 from vsehub.io.files import atomic
-from vsehub.io.versions import require_version
+from vsehub.io.records import require_version
 
 log = logging.getLogger(__name__)
 
@@ -250,3 +252,12 @@ class NoisySource:
             "with that; omit the seed, or start a new run",
         )
         return index
+
+
+def clean_source(settings: Mapping[str, Any], known: Components) -> Source:
+    """The data source of a node, for a command that does not train. Raises InputError if noise is set."""
+    own = dict(settings)
+    noise = make("data.noise", Noise, own.pop("noise", None) or {})
+    require(not noise.wanted, "data.noise is for training only; omit data.noise.rate and data.noise.index")
+    source: Source = known.build("data", own)
+    return source

@@ -20,7 +20,7 @@ from vsehub.data.text.vocabulary import Words, restored
 from vsehub.evaluation.checkpoint_file import SUFFIX, checkpoint_file
 from vsehub.io.arrays import readable, shortened
 from vsehub.io.files import atomic, read_object
-from vsehub.io.versions import require_version
+from vsehub.io.records import require_version
 from vsehub.types import Encoder, Similarity, require_part
 
 FORMAT, VERSION = "vsehub checkpoint", "2"

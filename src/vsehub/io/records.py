@@ -5,8 +5,8 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, NamedTuple
 
+from vsehub import __version__
 from vsehub.checks import InputError, regular, require
-from vsehub.io.versions import require_version
 
 
 class Kind(NamedTuple):
@@ -81,3 +81,15 @@ def checked_record(record: Any, kind: Kind, name: str, hint: str) -> dict[str, A
     wrong = [key for key, value in metrics.items() if type(value) not in (int, float, type(None))]
     require(not wrong, f"{name}: metrics: {', '.join(wrong)} is not a number. {hint}")
     return record
+
+
+def require_version(name: str, version: Any, reads: int | str, hint: str) -> None:
+    """Raise InputError unless a file's format has the version that this vsehub reads.
+
+    name: of the file, in the message. hint: a sentence that ends the message.
+    """
+    require(
+        type(version) is type(reads) and version == reads,
+        f"{name} is of version {str(version)[:40]} of its format, and vsehub {__version__} reads version {reads}. Use "
+        f"the vsehub that wrote it, or a later one. {hint}",
+    )

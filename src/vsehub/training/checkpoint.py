@@ -17,7 +17,7 @@ from vsehub.checks import InputError, existing, fail, require
 from vsehub.evaluation.checkpoint import write_checkpoint
 from vsehub.evaluation.checkpoint_file import SUFFIX
 from vsehub.io.files import atomic
-from vsehub.io.versions import require_version
+from vsehub.io.records import require_version
 
 VERSION = 2  # of last.ckpt, in its entry "vsehub"
 AGAIN = "Start a new run in another folder; best.safetensors, if it is there, is whole and can be evaluated"

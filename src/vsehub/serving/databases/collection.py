@@ -23,7 +23,7 @@ from vsehub.checks import InputError, fail, require
 from vsehub.criteria.base import ItemBias, fit_all
 from vsehub.data.truth import distinct_ids
 from vsehub.io.progress import bar
-from vsehub.io.versions import require_version
+from vsehub.io.records import require_version
 from vsehub.neighbors.vectors import VectorSource, as_vectors, given_back, sampled
 from vsehub.serving.databases.base import Database, Hits
 from vsehub.serving.databases.engines import Place, note_code
