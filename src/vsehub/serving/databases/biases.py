@@ -59,15 +59,15 @@ def bias_note(
     *,
     field: str = "bias",
     id_field: str | None = None,
-    vector: str = "vector",
+    vector: str | None = None,
     queries: str = "queries.npy",
     normalize: bool | None = None,
 ) -> str:
     """Python that ranks the items by `scale` times their inner product with a query minus the number in `field`.
 
     It gives `ids` and `scores` (Q, k), with the engine's client; items without a number are left out. scale: a of the
-    `ItemBias`. vector: the column or field of the vectors; in Qdrant "" for vectors without a name. Other arguments:
-    see `write_biases` and `usage_note`.
+    `ItemBias`. vector: the column or field of the vectors; None: `vector`, or in Qdrant those without a name. Other
+    arguments: see `write_biases` and `usage_note`.
     """
     positive("scale", scale)
     imports, search = place.module.bias_note(place.code, place.name, k, float(scale), field, id_field, vector)

@@ -142,14 +142,15 @@ def _among(column: str, ids: Sequence[str]) -> str:
 
 
 def bias_note(
-    address: str, name: str, k: int, scale: float, field: str, id_field: str | None, vector: str
+    address: str, name: str, k: int, scale: float, field: str, id_field: str | None, vector: str | None
 ) -> tuple[str, str]:
     """See `base`."""
+    column = vector or "vector"
     cloud, key = ', api_key=os.environ["LANCEDB_API_KEY"]' if "db://" in address else "", id_field or "id"
     return (
         "import lancedb\n",
         f'table = lancedb.connect({address}{cloud}).open_table("{name}")\n'
-        f'searches = [table.search(one, vector_column_name="{vector}").distance_type("dot") for one in queries]\n'
+        f'searches = [table.search(one, vector_column_name="{column}").distance_type("dot") for one in queries]\n'
         f'searches = [one.where("`{field}` IS NOT NULL", prefilter=True) for one in searches]\n'
         f"found = [one.limit({max(MANY, 4 * k)}).to_list() for one in searches]\n"
         f'rows = [[(hit["{key}"], 1 - hit["_distance"], hit["{field}"]) for hit in hits] for hits in found]\n'

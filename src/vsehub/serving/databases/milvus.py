@@ -177,7 +177,7 @@ def _primary(about: dict[str, Any]) -> str:
 
 
 def bias_note(
-    address: str, name: str, k: int, scale: float, field: str, id_field: str | None, vector: str
+    address: str, name: str, k: int, scale: float, field: str, id_field: str | None, vector: str | None
 ) -> tuple[str, str]:
     """See `base`."""
     token = ', token=os.environ.get("MILVUS_TOKEN", "")' if "://" in address or "environ" in address else ""
@@ -187,7 +187,7 @@ def bias_note(
         "from pymilvus import MilvusClient\n",
         f"client = MilvusClient({address}{token})\n"
         f'client.load_collection("{name}")\n'
-        f'options = {{"limit": {max(MANY, 4 * k)}, "output_fields": {fields}, "anns_field": "{vector}"}}\n'
+        f'options = {{"limit": {max(MANY, 4 * k)}, "output_fields": {fields}, "anns_field": "{vector or "vector"}"}}\n'
         f'found = client.search("{name}", queries, **options)\n'
         f'rows = [[({shown}, hit["distance"], hit["entity"].get("{field}")) for hit in hits] for hits in found]\n'
         f"{ranked(scale, k)}",

@@ -151,9 +151,10 @@ def put_biases(database: PGVector, biases: dict[str, float], field: str, id_fiel
 
 
 def bias_note(
-    address: str, name: str, k: int, scale: float, field: str, id_field: str | None, vector: str
+    address: str, name: str, k: int, scale: float, field: str, id_field: str | None, vector: str | None
 ) -> tuple[str, str]:
     """See `base`."""
+    vector = vector or "vector"
     score = f'{scale!r} * -("{vector}" <#> %(q)s) - "{field}"'
     return (
         "import psycopg\nfrom pgvector.psycopg import register_vector\n",

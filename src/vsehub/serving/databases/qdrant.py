@@ -117,7 +117,7 @@ def put_biases(database: Qdrant, biases: dict[Any, float], field: str, id_field:
 
 
 def bias_note(
-    address: str, name: str, k: int, scale: float, field: str, id_field: str | None, vector: str
+    address: str, name: str, k: int, scale: float, field: str, id_field: str | None, vector: str | None
 ) -> tuple[str, str]:
     """See `base`."""
     using = f", using={vector!r}" if vector else ""
