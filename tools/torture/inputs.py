@@ -18,7 +18,6 @@ import pkgutil
 import random
 import re
 import shlex
-import shutil
 import signal
 import sys
 import tempfile
@@ -47,10 +46,11 @@ IN_FUNCTIONS = (
     "matplotlib.pyplot",
     "faiss",
 )
-OPTIONS = ("says", "status", "files", "given", "env", "output", "user", "cwd", "process", "leaves", "owner", "name")
+OPTIONS = ("says", "status", "files", "given", "env", "output", "user", "process", "leaves", "owner", "name")
 # Beside the one line of an error: log lines, warnings and the line of code that Python shows below one, progress bars.
 ASIDE = re.compile(
     r"^\[\d{4}-\d\d-\d\d|\w*Warning: |^  \S|^\s*$|\d+%\||^\s*\d+ \w+ \[|^INFO |^wandb: |^GPU available|^TPU "
+    r"|^Error executing job "  # Hydra's, before the line of the first failed job of a sweep
 )
 
 
@@ -59,7 +59,7 @@ class Case:
     """One input. says: a regular expression that stdout and stderr together match. given: names of set-ups.
 
     files: what else lies in the folder, as `input_setups.write` takes it. output: where stdout goes, "closed" or a
-    device. user: "nobody", for what root may do and others may not. cwd: "gone": the working folder is removed.
+    device. user: "nobody", for what root may do and others may not.
     process: a Python of its own, for what it reads as it starts. leaves: files may be left although the input was
     refused.
     """
@@ -73,7 +73,6 @@ class Case:
     env: dict[str, str | None] = field(default_factory=dict)
     output: str | None = None
     user: str | None = None
-    cwd: str | None = None
     process: bool = False
     leaves: bool = False
     owner: str | None = None
@@ -224,8 +223,6 @@ class Harness:
         try:
             os.setsid()
             os.chdir(folder)
-            if case.cwd == "gone":
-                shutil.rmtree(folder)
             out = os.devnull if case.output == "closed" else case.output or outside / "out"
             files = os.open(out, os.O_WRONLY | os.O_CREAT), os.open(outside / "err", os.O_WRONLY | os.O_CREAT, 0o666)
             nothing = os.open(os.devnull, os.O_RDONLY)

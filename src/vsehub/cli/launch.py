@@ -14,6 +14,7 @@ from pathlib import Path
 import vsehub
 from vsehub.cli.overrides import override
 
+_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE")
 of_run: Path | None = None  # the folder of a single training, which can be continued
 
 
@@ -51,13 +52,13 @@ def silence() -> None:
 def launched_with(arguments: Sequence[str]) -> Iterator[None]:
     """Have Lightning start the other processes with these arguments of `vsehub train`.
 
-    The environment is restored, since the next job of a sweep would take Lightning's variables for its own.
+    Lightning's variables end with the block, since the next job of a sweep would take them for its own.
     """
-    command, environment = sys.argv, dict(os.environ)
+    command, own = sys.argv, [name for name in _VARIABLES if name not in os.environ]
     sys.argv = [str(Path(vsehub.__file__).with_name("__main__.py")), "train", *arguments]
     try:
         yield
     finally:
         sys.argv = command
-        os.environ.clear()
-        os.environ.update(environment)
+        for name in own:
+            os.environ.pop(name, None)

@@ -90,7 +90,6 @@ def main() -> None:
     from vsehub.cli.overrides import with_quoted_addresses
 
     with boundary():
-        require_working_folder()
         sys.argv[1:] = [with_quoted_addresses(one, several) for one in sys.argv[1:]]
         import_module(f"vsehub.cli.{command.replace('-', '_')}").main()
 
@@ -128,13 +127,3 @@ def open_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="replace")
-
-
-def require_working_folder() -> None:
-    """Raise InputError if the folder in which the command was started no longer exists."""
-    try:
-        os.getcwd()
-    except OSError as error:
-        from vsehub.checks import InputError
-
-        raise InputError("the working folder no longer exists; change to one that does") from error

@@ -117,12 +117,8 @@ def _require_changeable(cfg: DictConfig, name: str, value: Any) -> None:
     moved = name.startswith("data.") and not name.startswith("data.noise") and isinstance(value, str)
     if OmegaConf.is_config(node[last]) or not (moved or name == LONGER or not decides(name)):
         fail(
-            f"resume: {name}={value} would make the run's record false: {_shown(node[last])} until now. A resumed run "
-            f"can only change {LONGER}, the paths of its data and settings of the machine; else start a new run"
+            f"resume: {name}={value} would make the run's record false. A resumed run can only change {LONGER}, the "
+            "paths of its data and settings of the machine; else start a new run"
         )
     if name == LONGER and not isinstance(value, int):
         raise InputError(f"resume: {name} is {value!r}; expected a whole number of epochs")
-
-
-def _shown(value: Any) -> str:
-    return "it was another component" if OmegaConf.is_config(value) else f"it was {value}"
