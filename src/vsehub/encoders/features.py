@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsehub.checks import require
+from vsehub.checks import require, whole
 from vsehub.types import Encoder
 
 
@@ -15,7 +15,7 @@ class _Features(Encoder):
             f"{side}_features takes one feature vector {'an image' if side == 'image' else 'a text'}, but the data's "
             f"{side}s have shape {tuple(shape)}; choose another {side} encoder or other features",
         )
-        self.dim = dim
+        self.dim = whole("dim", dim)
         self.dropout = nn.Dropout(dropout)
         self.linear = nn.Linear(shape[0], dim)
         nn.init.xavier_uniform_(self.linear.weight)

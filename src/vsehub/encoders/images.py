@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsehub.checks import one_of, require
+from vsehub.checks import one_of, require, whole
 from vsehub.encoders.pooling import pooling_of
 from vsehub.sets import Encoding, Sets
 from vsehub.types import Encoder
@@ -30,7 +30,7 @@ class ImageRegions(Encoder):
             "image_regions takes regions times features an image, but the data's images have shape "
             f"{tuple(image_shape)}; choose another image encoder or other features",
         )
-        self.linear = nn.Linear(image_shape[1], dim)
+        self.linear = nn.Linear(image_shape[1], whole("dim", dim))
         self.pool = pooling_of(pooling, ("none", "mean", "max", "gpo"))
         self.gives = self.pool.gives
         nn.init.xavier_uniform_(self.linear.weight)
@@ -76,6 +76,8 @@ class ImageCNN(Encoder):
     ):
         super().__init__()
         one_of("norm", norm, ("batch", "group"))
+        whole("dim", dim)
+        whole("width", width)
         require(
             len(image_shape) == 3 and image_shape[0] == 3 and min(image_shape[1:]) >= 2 ** (stages + 1),
             f"image_cnn with {stages} stages takes pictures (3, height, width) of at least {2 ** (stages + 1)} pixels "

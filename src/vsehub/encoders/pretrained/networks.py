@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsehub.checks import InputError, existing, one_of, regular, require, whole
+from vsehub.checks import InputError, existing, one_of, positive, regular, require, whole
 from vsehub.extras import package
 from vsehub.types import Encoder
 
@@ -36,8 +36,11 @@ class PretrainedEncoder(Encoder):
 
     def own_rates(self) -> list[tuple[list[nn.Parameter], float]]:
         """The trained parameters of the network, if they have a learning rate of their own."""
+        if self.learning_rate is None:
+            return []
+        positive("learning_rate", self.learning_rate)  # which torch's optimizers check for all parameters only
         tuned = [one for one in self.get_submodule(self.inner).parameters() if one.requires_grad]
-        return [(tuned, self.learning_rate)] if tuned and self.learning_rate is not None else []
+        return [(tuned, self.learning_rate)] if tuned else []
 
     def train(self, mode: bool = True) -> "PretrainedEncoder":
         """Training mode, in which a frozen network stays in eval mode: no dropout, batch statistics as they are."""
