@@ -55,6 +55,7 @@ def with_hubs(queries, items, dim=24, seed=0, dtype=torch.float32):
 def small_parts(monkeypatch):
     """Every limit so low that lists are cut, run out and are asked for again, and blocks end anywhere."""
     monkeypatch.setattr(candidates, "LISTED", 1)
+    monkeypatch.setattr(candidates, "MOST_LISTED", 1)
     monkeypatch.setattr(candidates, "FETCHED_ELEMENTS", 1)
     monkeypatch.setattr(candidates, "LEAST_FETCHED", 5)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from vsehub.checks import one_of, positive, require, whole
 from vsehub.criteria.base import RowsOf
 from vsehub.criteria.matching.base import Matching
-from vsehub.criteria.matching.candidates import Candidates
+from vsehub.criteria.matching.candidates import accepted_pairs
 
 CAPACITIES = ("proportional", "paper")
 
@@ -40,8 +40,8 @@ class RelaxedGreedyMatching(Matching):
     def accepted(self, rows: RowsOf, queries: int, items: int, k: int) -> Tensor:
         """The pairs in the order of their scores; see `Matching.accepted`."""
         most = min(queries, items) * k if self.capacity == "paper" else queries * k
-        candidates = Candidates(rows, queries, items, k, self.places(queries, items, k))
-        return torch.tensor(list(itertools.islice(candidates.accepted(), most)), dtype=torch.int64).reshape(-1, 2)
+        pairs = accepted_pairs(rows, queries, items, k, self.places(queries, items, k))
+        return torch.tensor(list(itertools.islice(pairs, most)), dtype=torch.int64).reshape(-1, 2)
 
     def places(self, queries: int, items: int, k: int) -> int:
         """How many queries may have an item."""
