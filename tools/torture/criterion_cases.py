@@ -91,7 +91,7 @@ def _other(random: np.random.Generator, name: str, value: Any) -> Any:
         return str(random.choice(["proportional", "paper"]))
     if isinstance(value, int) and not isinstance(value, bool):
         return int(random.choice([1, 2, 3, value, 100000 if name == "k" else 4]))
-    if isinstance(value, float) and not name.endswith("seconds"):
+    if isinstance(value, float) and name != "share":  # of `Auto`, which is below 1
         return value * float(random.choice([0.1, 0.5, 1.0, 2.0, 7.0]))
     return value
 
