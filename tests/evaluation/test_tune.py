@@ -55,12 +55,10 @@ def test_a_criterion_that_loses_to_plain_search_on_validation_is_told(caplog):
         scale = -1.0
 
     encoded = split(40, seed=3)
-    plain = evaluate(encoded, COSINE, NearestNeighbor(), SINGLE).metrics["rsum"]
     tune(CSLS(10), encoded, COSINE, SINGLE)
     assert not caplog.records
-    found = tune(Harmful(), encoded, COSINE, SINGLE)
-    best = f"{found.criterion}, the best of 2 settings, {found.rsum:.1f}: take criterion=nns, or criterion=auto"
-    assert f"on val plain search has an rsum of {plain:.1f}, but {best}" in caplog.text
+    tune(Harmful(), encoded, COSINE, SINGLE)
+    assert "criterion=nns" in caplog.text
 
 
 def test_a_matching_gets_one_relaxation_for_each_k():
