@@ -23,11 +23,8 @@ class Hub(BaseHTTPRequestHandler):
     def answer(self, status, body=b"", **headers):
         body = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name.replace("_", "-"), value)
-        self.send_header(
-            "content-length", str(len(body)) if "content_length" not in headers else headers["content_length"]
-        )
+        for name, value in (headers | {"content_length": len(body)}).items():
+            self.send_header(name.replace("_", "-"), str(value))
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
@@ -40,83 +37,51 @@ class Hub(BaseHTTPRequestHandler):
         return self.headers.get("authorization", "").removeprefix("Bearer ")
 
     def do_POST(self):
-        content = self.rfile.read(int(self.headers.get("content-length", 0)))
+        content, address = self.rfile.read(int(self.headers.get("content-length", 0))), f"http://{self.headers['host']}"
+        path = self.path.partition("?")[0].split("/")
         if self.token not in WRITERS:
-            return self.answer(401, {"error": "Invalid username or password."})
-        if self.path == "/api/repos/create":
+            self.answer(401, {"error": "Invalid username or password."})
+        elif path[-1] == "create":
             asked = json.loads(content)
-            name = f"{asked['organization']}/{asked['name']}" if asked.get("organization") else asked["name"]
-            if name in REPOS:
-                return self.answer(
-                    409,
-                    {"error": "You already created this model repo", "url": f"http://{self.headers['host']}/{name}"},
-                )
-            REPOS[name] = {
-                "private": bool(asked.get("private")) or asked.get("visibility") == "private",
-                "commits": [("0" * 40, {})],
-            }
-            return self.answer(200, {"url": f"http://{self.headers['host']}/{name}", "name": name})
-        if self.path == "/api/validate-yaml":
-            return self.answer(200, {"errors": [], "warnings": []})
-        if found := re.fullmatch(r"/api/models/(.+)/preupload/main", self.path.partition("?")[0]):
-            files = [
-                {"path": one["path"], "uploadMode": "regular", "shouldIgnore": False}
-                for one in json.loads(content)["files"]
-            ]
-            return self.answer(200, {"files": files})
-        if found := re.fullmatch(r"/api/models/(.+)/commit/main", self.path.partition("?")[0]):
-            held = dict(REPOS[found[1]]["commits"][-1][1])
-            for line in content.decode().splitlines():
-                entry = json.loads(line)
-                if entry["key"] == "file":
-                    held[entry["value"]["path"]] = base64.b64decode(entry["value"]["content"])
-            number = len(REPOS[found[1]]["commits"])
-            oid = hashlib.sha1(f"{number}".encode() + content).hexdigest()
-            REPOS[found[1]]["commits"].append((oid, held))
-            url = f"http://{self.headers['host']}/{found[1]}/commit/{oid}"
-            return self.answer(200, {"success": True, "commitOid": oid, "commitUrl": url})
-        return self.answer(404, {"error": f"no such route: {self.path}"})
+            name = "/".join(filter(None, (asked.get("organization"), asked["name"])))
+            private = bool(asked.get("private")) or asked.get("visibility") == "private"
+            status = 409 if name in REPOS else 200
+            REPOS.setdefault(name, {"private": private, "commits": [("0" * 40, {})]})
+            self.answer(status, {"url": f"{address}/{name}", "name": name})
+        elif path[-1] == "validate-yaml":
+            self.answer(200, {"errors": [], "warnings": []})
+        elif path[-2] == "preupload":
+            names = [file["path"] for file in json.loads(content)["files"]]
+            files = [{"path": name, "uploadMode": "regular", "shouldIgnore": False} for name in names]
+            self.answer(200, {"files": files})
+        else:  # /api/models/USER/NAME/commit/main
+            name = "/".join(path[3:5])
+            commits = REPOS[name]["commits"]
+            entries = [entry["value"] for entry in map(json.loads, content.splitlines()) if entry["key"] == "file"]
+            files = {entry["path"]: base64.b64decode(entry["content"]) for entry in entries}
+            oid = hashlib.sha1(str(len(commits)).encode() + content).hexdigest()
+            commits.append((oid, commits[-1][1] | files))
+            self.answer(200, {"success": True, "commitOid": oid, "commitUrl": f"{address}/{name}/commit/{oid}"})
 
     def do_GET(self):
         path = self.path.partition("?")[0]
-        if found := re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/(tree|revision)/(.+))?", path):
-            if (files := self.files(found[1], "main")) is not None:
-                listed = [{"type": "file", "path": name, "size": len(files[name]), "oid": "0" * 40} for name in files]
-                if found[2] == "tree":
-                    return self.answer(200, listed)
-                siblings = [{"rfilename": name} for name in files]
-                return self.answer(
-                    200, {"id": found[1], "sha": REPOS[found[1]]["commits"][-1][0], "siblings": siblings}
-                )
-            return None
-        if found := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
-            files = self.files(found[1], found[2])
-            if files is None:
-                return None
-            if found[3] not in files:
-                return self.refuse(404, "EntryNotFound")
-            content = files[found[3]]
-            commits = REPOS[found[1]]["commits"]
-            oid = next(oid for oid, held in reversed(commits) if held is files)
-            etag = hashlib.sha256(content).hexdigest()
-            return self.answer(200, content, ETag=f'"{etag}"', X_Repo_Commit=oid)
-        return self.answer(404, {"error": f"no such route: {self.path}"})
-
-    do_HEAD = do_GET
-
-    def files(self, name, revision):
-        """The files of a version; None where the request was answered."""
+        is_file = re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path)
+        name, revision = is_file.group(1, 2) if is_file else ("/".join(path.split("/")[3:5]), "main")
         known = REPOS.get(name)
         if known is None or (known["private"] and self.token not in READERS):
-            self.refuse(401 if self.token not in READERS else 404, "RepoNotFound")
-            return None
-        if revision == "main":
-            return known["commits"][-1][1]
-        match = [held for oid, held in known["commits"] if oid.startswith(revision)]
-        if not match:
-            self.refuse(404, "RevisionNotFound")
-            return None
-        return match[-1]
+            return self.refuse(401 if self.token not in READERS else 404, "RepoNotFound")
+        commits = [one for one in known["commits"] if revision == "main" or one[0].startswith(revision)]
+        if not commits:
+            return self.refuse(404, "RevisionNotFound")
+        oid, files = commits[-1]
+        if is_file is None:
+            return self.answer(
+                200, [{"type": "file", "path": name, "size": len(files[name]), "oid": "0" * 40} for name in files]
+            )
+        content = files[is_file[3]]
+        return self.answer(200, content, ETag=f'"{hashlib.sha256(content).hexdigest()}"', X_Repo_Commit=oid)
+
+    do_HEAD = do_GET
 
 
 if __name__ == "__main__":
