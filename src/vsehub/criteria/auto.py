@@ -5,7 +5,7 @@ from functools import cache
 
 import numpy as np
 
-from vsehub.checks import one_of, require
+from vsehub.checks import is_finite, one_of, require
 from vsehub.components import Components, conf_folder
 from vsehub.criteria.base import Correction, Criterion, ItemBias
 from vsehub.criteria.sinkhorn import Sinkhorn
@@ -45,7 +45,7 @@ class Auto(Criterion):
 
     def __init__(self, among: Sequence[str] | None = None, indexable: bool = False, share: float = 0.5):
         known = tuple(name for name, one in candidates().items() if isinstance(one, ItemBias) or not indexable)
-        require(0 < share < 1, f"share is {share!r}; expected a share between 0 and 1, e.g. 0.5")
+        require(is_finite(share) and 0 < share < 1, f"share is {share!r}; expected a share between 0 and 1, e.g. 0.5")
         names = known if among is None else tuple(among)
         for name in names:
             one_of("among", name, known)
