@@ -245,8 +245,8 @@ class Sharded:
         taken: list[Any] = [*among, *([bank] if bank is not None and criterion.reference_items_as == "columns" else [])]
 
         def each(step: Callable[..., Terms], terms: Sequence[Terms] | None = None) -> list[Terms]:
-            own = [()] * len(taken) if terms is None else map(_arrays, terms)
-            jobs = [(side, step, arrays, seen, device) for side, arrays in zip(taken, own, strict=True)]
+            arrays: list[Arrays] = [()] * len(taken) if terms is None else [_arrays(part) for part in terms]
+            jobs = [(side, step, part, seen, device) for side, part in zip(taken, arrays, strict=True)]
             return [part for (part,) in self._merged(on_part, jobs, "terms")]
 
         return [finite_terms(joined(criterion.fit_parts(each)[: len(among)]))]
