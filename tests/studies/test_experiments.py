@@ -1,22 +1,18 @@
 """Every published row whose architecture is here: one file, with the paper's figures and settings, that trains."""
 
-import json
 import re
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from hydra import compose, initialize_config_dir
 from looped import looped
 from omegaconf import OmegaConf
 
-from vsehub.cli.nodes import build, components, plain
+from vsehub.cli.nodes import build
 from vsehub.cli.train import run_label
-from vsehub.training.build import DESCRIBED, build_data, build_module
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = ROOT / "conf" / "experiment"
@@ -97,11 +93,6 @@ def printed(name):
     return found[list(SETTINGS)].dropna().to_dict()
 
 
-def test_every_row_of_ours_has_its_file_and_no_file_is_without_a_row():
-    others = {"sm-lstm", "rrf-net", "conv-vse", "chain-vse", "uni-vse"}
-    assert sorted(name for name, row in ROWS.items() if row["architecture"] not in others) == FILES
-
-
 @looped("name", FILES)
 def test_the_comment_has_the_published_figures(name):
     lines = (EXPERIMENTS / f"{name}.yaml").read_text().splitlines()
@@ -167,86 +158,6 @@ def test_a_measuring_row_names_its_training(name):
     assert cfg.tune == (row["criterion"].endswith("rgm"))
     assert cfg.reference == "queries"
     assert written(name).keys() <= {"defaults", "evaluates", "tune"}
-
-
-@pytest.fixture(scope="session")
-def features(tmp_path_factory):
-    """A function that gives a folder of made-up features of an architecture's size: twelve images, 60 captions."""
-    generator = np.random.default_rng(0)
-    words = np.array(["a", "the", "dog", "cat", "bird", "runs", "sits", "sleeps", "here", "there"])
-    captions = "\n".join(" ".join(line) for line in words[generator.integers(0, len(words), (60, 6))])
-
-    @cache
-    def folder(kind):
-        path = tmp_path_factory.mktemp(kind)
-        for split in ("train", "dev", "test", "testall"):
-            np.save(path / f"{split}_ims.npy", generator.random((12, *FEATURES[kind]), dtype=np.float32))
-            (path / f"{split}_caps.txt").write_text(captions)
-        return path
-
-    return folder
-
-
-def one_of_each():
-    """A row of each set of classes that a model is made of: others differ in numbers, which are compared above."""
-    groups = ("image_encoder", "text_encoder", "similarity", "loss", "bank", "optimizer", "scheduler")
-    rows = {tuple(composed(name)[group].get("_target_") for group in groups): name for name in TRAINING}
-    assert len(rows) > 8
-    return rows.values()
-
-
-@pytest.mark.long
-@pytest.mark.filterwarnings("ignore:You are trying to `self.log")
-@looped("name", one_of_each)
-def test_a_training_row_takes_a_step(name, features):
-    cfg = OmegaConf.merge(composed(name), {"data": {"root": str(features(network(ROWS[name])))}, "embedding_dim": 16})
-    torch.manual_seed(0)
-    data = build_data(plain(cfg.data), plain(cfg.loader), cfg.seed, components())
-    data.setup()
-    settings = {key: plain(cfg[key]) for key in (*DESCRIBED, "embedding_dropout", "loss", "optimizer", "scheduler")}
-    module = build_module(settings, data, components())
-    if cfg.bank:
-        callback = build("bank", cfg.bank, fraction=1.0, k=5)  # the row's share and k are those of COCO's 566,435 pairs
-        around = SimpleNamespace(datamodule=data, current_epoch=callback.first_epoch)
-        callback.setup(around, module, "fit")
-        callback.refill(around, module)
-    optimizer = module.configure_optimizers()["optimizer"]
-    before = {key: value.clone() for key, value in module.state_dict().items()}
-
-    loss = module.training_step(next(iter(data.train_dataloader())), 0)
-    loss.backward()
-    optimizer.step()
-
-    assert loss.isfinite()
-    assert torch.equal(module.last_step.positives, torch.eye(60, dtype=torch.bool))
-    neighbors = module.last_step.neighbors
-    assert (None if neighbors is None else tuple(neighbors.image_to_text.shape)) == ((60, 5) if cfg.bank else None)
-    after = module.state_dict()
-    assert all(value.isfinite().all() for value in after.values())
-    for side in ("image_encoder", "text_encoder"):
-        assert any(not torch.equal(after[key], before[key]) for key in after if key.startswith(side))
-
-
-def test_rows_through_the_commands(run_here, features, tmp_path):
-    run = tmp_path / "run"
-    small = ("embedding_dim=16", "trainer.max_epochs=1", f"hydra.run.dir={run}")
-    printed_table = run_here("train", "experiment=emnlp2019-submission/1.3", f"data.root={features('vgg19')}", *small)
-    assert "rescaled_sum, seed 0" in printed_table
-    checkpoint = f"checkpoint={run / 'checkpoints' / 'best.safetensors'}"
-
-    run_here("evaluate", "experiment=emnlp2019-submission/4.3", checkpoint)
-    (path,) = (run / "evaluations").glob("test-single-rgm-*.json")
-    assert json.loads(path.read_text())["tuned"]["split"] == "val"
-
-    said = run_here("train", "experiment=emnlp2019-submission/4.3", status=2)
-    assert "`vsehub train experiment=emnlp2019-submission/1.3 data.root=FOLDER`" in said
-    assert "`vsehub evaluate experiment=emnlp2019-submission/4.3 checkpoint=" in said
-    assert len(said.splitlines()) == 1
-    for given in ("experiment=aaai2020/2.12", "experiment=aaai2020/2.24,aaai2020/2.12"):
-        said = run_here("evaluate", "-m", given, checkpoint, status=2)
-        assert "`vsehub train experiment=aaai2020/2.12`" in said
-        assert "protocol=c2`" in said
-        assert len(said.splitlines()) == 1
 
 
 def test_the_page_of_rows_is_as_its_command_writes_it(study, tmp_path):

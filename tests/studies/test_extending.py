@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -64,33 +62,3 @@ def test_no_file_needs_an_edit(extended):
     found = run(extended, "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-k", OWN, *CHECKED)
     assert found.returncode == 0, found.stdout[-3000:]
     assert re.search(r"\b[2-9]\d passed", found.stdout)
-
-
-@pytest.mark.long
-def test_the_criterion_is_one_of_all(extended):
-    """It ranks as its formula does, stands in an index, is measured beside others, and `auto` tries it."""
-    generator = np.random.default_rng(0)
-    items = generator.normal(size=(120, 16)) + 0.5
-    answers = generator.integers(0, 120, 300)
-    queries = items[answers] + 0.4 * generator.normal(size=(300, 16))
-    for name, rows in (("items", items), ("queries", queries)):
-        rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-        np.save(extended / f"{name}.npy", rows.astype(np.float32))
-    (extended / "pairs.csv").write_text("query,item\n" + "\n".join(f"{n},{one}" for n, one in enumerate(answers)))
-    given = "queries=queries.npy", "items=items.npy", "k=5"
-    done = run(extended, "vsehub", "rerank", *given, "criterion=quantile", "criterion.share=0.5")
-    assert done.returncode == 0, done.stderr
-    done = run(extended, "vsehub", "index", "rerank")
-    assert done.returncode == 0, done.stderr
-    assert "it finds 100.0% of the 5 best" in done.stdout
-    query, item = (np.load(extended / f"{name}.npy") for name in ("queries", "items"))
-    scores = query @ item.T
-    wanted = np.argsort(-(scores - np.quantile(scores, 0.5, axis=0)), axis=1, kind="stable")[:, :5]
-    found = pq.read_table(extended / "rerank" / "ranking.parquet")["item"].to_numpy().reshape(300, 5)
-    assert (found == wanted).mean() > 0.99
-    done = run(extended, "vsehub", "diagnose", *given, "criteria=[csls,quantile]")
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"^quantile ", done.stdout, re.MULTILINE)
-    done = run(extended, "vsehub", "rerank", *given, "criterion=auto", "truth=pairs.csv", "out=auto")
-    assert done.returncode == 0, done.stderr
-    assert '"quantile"' in (extended / "auto" / "result.json").read_text()

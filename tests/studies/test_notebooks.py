@@ -1,7 +1,6 @@
 """Every notebook runs from its first cell to its last on small data, and what it finds is what the data hold."""
 
 import ast
-import csv
 import json
 import os
 import statistics
@@ -59,21 +58,6 @@ def names(source):
     return {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_what_is_committed(path):
-    """No outputs, one cell of parameters, ids that stay, and the format that has them."""
-    notebook = nbformat.read(path, as_version=nbformat.NO_CONVERT)
-    nbformat.validate(notebook)
-    assert (notebook.nbformat, notebook.nbformat_minor) == (4, 5)
-    assert set(notebook.metadata) == {"kernelspec", "language_info"}
-    for cell in notebook.cells:
-        assert set(cell.metadata) <= {"tags"}
-        if cell.cell_type == "code":
-            assert cell.outputs == []
-            assert cell.execution_count is None
-    assert sum("parameters" in cell.metadata.get("tags", ()) for cell in notebook.cells) == 1
-
-
 def test_hubs_in_your_embeddings(executed):
     wanted = "[queries, items, reference, comparison.to_dict(), worst['found'].to_dict()]"
     (*files, comparison, worst), pictures = executed("hubs_in_your_embeddings", wanted, made_up_items=120)
@@ -97,28 +81,6 @@ def test_hubs_in_your_embeddings(executed):
     assert sorted(worst.values(), reverse=True) == sorted(found.tolist(), reverse=True)[:10]
     assert all(found[int(item)] == count for item, count in worst.items())
     assert pictures == 2
-
-
-def test_comparing_losses(executed):
-    """Of the study that it reads by default."""
-    by_loss = {}
-    with (ROOT / "experiments" / "flickr8k" / "results.csv").open() as file:
-        for row in csv.DictReader(file):
-            if (row["split"], row["criterion"]) == ("test", "nns"):
-                by_loss.setdefault(row["label"], {})[int(row["seed"])] = float(row["rsum"])
-    wanted = "[dict(zip(table['loss'], table['rsum'])), paired.T.to_dict()]"
-    (shown, paired), pictures = executed("comparing_losses", wanted)
-    spread = {loss: statistics.stdev(of.values()) if len(of) > 1 else None for loss, of in by_loss.items()}
-    for loss, of in by_loss.items():
-        deviation = f" ± {spread[loss]:.1f}" if len(of) > 1 else ""
-        assert shown[loss] == f"{statistics.mean(of.values()):.1f}{deviation}"
-    assert set(shown) == set(by_loss) == {*paired, "sum"}
-    for loss, row in paired.items():
-        leads = [figure - by_loss["sum"][seed] for seed, figure in by_loss[loss].items() if seed in by_loss["sum"]]
-        mean = statistics.mean(leads)
-        assert (row["seeds"], row["difference"]) == pytest.approx((len(leads), mean))
-        assert np.isnan(row["p"]) == (len(leads) < 3)
-    assert pictures == 3
 
 
 @pytest.mark.long

@@ -3,11 +3,10 @@
 import re
 
 import pandas as pd
-import pytest
 from looped import looped
 from scipy import stats
 
-from experiments.published import METRICS, order_notes, published_table, short_published_table
+from experiments.published import METRICS, order_notes, published_table
 from experiments.reproduced import occurrence_remarks, occurrence_table, reproduced
 
 TABLES = ("aaai2020/1", "aaai2020/2", "acl-srw2019/1", "acl-srw2019/2", "acl-srw2019/4", "emnlp2019-submission/1")
@@ -31,17 +30,6 @@ def test_published_figures_are_the_tables_own(name):
     assert set(frame["value"]) == {"published"}
     expected = source[["line", *METRICS]].reset_index(drop=True)
     pd.testing.assert_frame_equal(frame[["line", *METRICS]], expected, check_dtype=False)
-
-
-def test_fitted_settings_of_each_seed_are_told():
-    fitted = [
-        evaluation(seed, "csls+rgm", {"k": k, "relaxation": {"1": k, "5": 2.0, "10": 1.5}}, {"split": "val"}, rsum=400)
-        for seed, k in ((2, 5), (0, 10))
-    ]
-    frame = reproduced("emnlp2019-submission", "4", {"4.7": fitted}).set_index("value")
-    told = "csls+rgm (k 5, relaxation 5/2.0/1.5; k 10, relaxation 10/2.0/1.5; tuned on val)"
-    assert frame.loc["measured", ["criterion", "seeds"]].tolist() == [told, "2 (0, 2)"]
-    assert frame.loc["measured", "rsum"] == pytest.approx(400)
 
 
 def test_shares_are_also_those_of_items_that_are_there_five_times():
@@ -88,9 +76,3 @@ def test_on_other_data_the_order_is_compared_and_no_points():
     own = own_data(values, "coco")
     assert "difference" in set(own["value"])
     assert order_notes(own) == []
-
-
-def test_the_terminals_table_has_a_line_a_row():
-    text = short_published_table(own_data([100.0, 250.0])).terminal()
-    assert max(map(len, text.splitlines())) <= 100
-    assert re.search(r"^2\.1 .* 100\.0$", text, re.M)

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from experiments import __main__ as commands
-from experiments.study import Study, Trainings, headings, joined
+from experiments.study import Study, Trainings, joined
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,36 +58,6 @@ def test_trains_seed_by_seed_what_is_not_finished(study, monkeypatch, capsys, tm
     assert len(told) == 3
 
 
-def test_cases_seeds_parts_and_scenes_are_chosen(study, monkeypatch, capsys, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    train = ("train", tmp_path, "--dry-run")
-    said = run(monkeypatch, capsys, study, *train, "--cases", "vec*", "--seeds", "7,8", "--settings", "a=1")
-    assert [line.rpartition("=")[2] for line in said.splitlines()[1:]] == [
-        f"runs/toy/runs/vectors/hal+mb-{seed}" for seed in (7, 8)
-    ]
-    assert said.count(" a=1 ") == 2
-    said = run(monkeypatch, capsys, study, *train, "--part", "more")
-    assert said.splitlines()[1].endswith("hydra.run.dir=runs/toy-more/runs/one-5")
-    said = run(monkeypatch, capsys, study, "train", "scenes", "--dry-run")
-    assert "experiment=demo study=toy loss=sum seed=0" in said.splitlines()[1]
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("train", "nowhere"), "nowhere, which is no folder"),
-        (("train", "scenes", "--part", "more"), "not trained on scenes"),
-        (("train", ROOT, "--cases", "sum"), "no case sum; there are plain, small, vectors/hal"),
-        (("collect", "--out", "nowhere"), "no finished run of toy"),
-    ],
-)
-def test_what_cannot_be_run_is_refused(study, words, message, monkeypatch, capsys):
-    with pytest.raises(SystemExit) as caught:
-        run(monkeypatch, capsys, study, *words)
-    assert caught.value.code == 2
-    assert message in capsys.readouterr().err
-
-
 def test_evaluates_and_collects_finished_runs(study, monkeypatch, capsys, tmp_path):
     runs = tmp_path / "out" / "runs"
     finished(runs / "plain+small-0", 0, 300.0)
@@ -119,25 +89,3 @@ def test_new_runs_replace_their_rows_alone():
     new = pd.DataFrame([["defaults", 0, 3.0], ["none", 1, 4.0]], columns=columns)
     found = joined(old, new, "case", ["none", "defaults"]).to_numpy().tolist()
     assert found == [["none", 0, 1.0], ["none", 1, 4.0], ["defaults", 0, 3.0]]
-
-
-def test_every_study_has_a_title_and_verbs_that_say_what_they_do(study):
-    names = dict(headings(ROOT / "experiments"))
-    assert names.keys() >= {"losses", "grid", "demo"}
-    for name in names:
-        verbs = commands.import_module(f"experiments.{name}.study").STUDY.all_verbs()
-        assert "render" in verbs, name
-        assert all(verb.about.partition("\n")[0].endswith((".", ";")) for verb in verbs.values()), name
-        commands.parser(name).format_help()
-
-
-def test_a_study_whose_packages_are_not_installed(monkeypatch, capsys):
-    def absent(name):
-        raise ModuleNotFoundError("No module named 'pandas'", name="pandas")
-
-    monkeypatch.setattr(commands, "import_module", absent)
-    with pytest.raises(SystemExit) as ended:
-        commands.main(["losses", "render"])
-    assert ended.value.code == 2
-    said = capsys.readouterr().err
-    assert "losses needs pandas, which is not installed: `pip install '.[train,cpu]'` in the clone" in said
