@@ -1,7 +1,9 @@
 """`vsehub index` and `vsehub calibrate`: what goes on from a result of rerank, and the notes that they write."""
 
 import json
+import os
 import re
+import signal
 from importlib.util import find_spec
 
 import numpy as np
@@ -56,7 +58,7 @@ def ran(folder, change=lambda code: code):
 @pytest.mark.parametrize(
     ("kind", "criterion"), [("flat", "sinkhorn"), ("flat", "dual_is"), ("ivf", "csls"), ("hnsw", "nns")]
 )
-def test_an_index_that_gives_the_ranking(files, run_here, indexed, kind, criterion):
+def test_an_index_that_gives_the_ranking(files, run_here, indexed, monkeypatch, kind, criterion):
     told, said = indexed((*ALL, f"criterion={criterion}", "k=5"), f"engine={kind}")
     assert told["bytes"] == (files / "there" / "index.faiss").stat().st_size
     assert f"index ({kind}): it finds" in said
@@ -72,6 +74,9 @@ def test_an_index_that_gives_the_ranking(files, run_here, indexed, kind, criteri
     assert min(*recall, same) > 0.95
     assert "index.faiss" in (files / "there" / "index.html").read_text()
     before = (files / "there" / "index.faiss").read_bytes()
+    with monkeypatch.context() as killed:
+        killed.setattr("vsehub.cli.index.write_text", lambda *given: os.kill(os.getpid(), signal.SIGINT))
+        run_here("index", "there", f"engine={kind}", "overwrite=true", status=130)
     assert "give overwrite=true" in run_here("index", "there", f"engine={kind}", status=2)
     run_here("index", "there", f"engine={kind}", "overwrite=true")
     assert (files / "there" / "index.faiss").read_bytes() == before

@@ -75,8 +75,8 @@ class Result:
             f"result: {self.folder} holds {', '.join(there)} already; give overwrite=true to replace it",
         )
         with out.held():
+            out.earlier = [*{*out.earlier, *names}]
+            out.finish()  # from here on they are vsehub's, also where the command is killed
             yield
             write_embeddings_report(self.record, self.folder)
             write_json(self.folder / RESULT, self.record)
-            out.earlier = [*{*out.earlier, *names}]
-            out.finish()
