@@ -64,7 +64,7 @@ REFUSED = [
     ("diagnose queries=a.npy items=b.npy", "queries: no such file"),
     ("calibrate absent queries=a.npy truth=c.csv", "queries: no such file"),
     ("index absent items=a.npy", "items: no such file"),
-    ("add index=milvus index_uri=x.db items=a.npy", "items: no such file"),
+    ("add engine=milvus uri=x.db items=a.npy", "items: no such file"),
     # Commands without a package that is not installed.
     ("train logger=wandb", "logger=wandb needs wandb, not installed here: pip install", "wandb"),
     ("train logger=tensorboard", "tensorboard needs tensorboard, not installed here", "tensorboard"),

@@ -118,7 +118,7 @@ def test_a_filled_collection(run_here, command, checkpoint, folder, tmp_path):
         np.save(tmp_path / f"{name}.npy", vectors.detach().numpy())
     (tmp_path / "ids.txt").write_text("\n".join(names()) + "\n")
     (tmp_path / "labels.txt").write_text("\n".join(f"label {name}" for name in names()) + "\n")
-    filled = "index=lancedb", f"index_uri={tmp_path / 'shop'}", "index_name=shop"
+    filled = "engine=lancedb", f"uri={tmp_path / 'shop'}", "collection=shop"
     files = [f"{name}={tmp_path / name}.npy" for name in ("items", "queries", "reference")]
     texts = f"item_ids={tmp_path / 'ids.txt'}", f"item_labels={tmp_path / 'labels.txt'}"
     stored = "engine=lancedb", f"uri={tmp_path / 'shop'}", "collection=shop"
@@ -154,7 +154,7 @@ def test_a_filled_collection(run_here, command, checkpoint, folder, tmp_path):
     assert "k is 21; expected at most 20" in command(f"checkpoint={checkpoint}", *filled, "a red box", "k=21", status=2)
     said = command(f"checkpoint={checkpoint}", *filled, "a red box", "criterion=csls", status=2)
     assert "a collection ranks by the criterion with which it was filled" in said
-    said = command(f"checkpoint={checkpoint}", *filled[:2], "index_name=none", "a red box", status=2)
+    said = command(f"checkpoint={checkpoint}", *filled[:2], "collection=none", "a red box", status=2)
     assert "there is no collection none" in said
     assert "image finds captions" in command(f"checkpoint={checkpoint}", *filled, "image=3", "k=7", status=2)
 
@@ -165,13 +165,13 @@ def test_a_filled_collection(run_here, command, checkpoint, folder, tmp_path):
         (["folder=absent"], "folder: no such file or folder: absent"),
         (["folder=best.safetensors"], "folder: best.safetensors"),
         (["folder=empty"], "folder: empty holds no pictures"),
-        (["folder=photos", "index=lancedb", "index_uri=x"], "folder and index are given"),
+        (["folder=photos", "engine=lancedb", "uri=x"], "folder and index are given"),
         (["folder=photos", "image=a/1.png"], "image finds captions, and a folder has none"),
         (["folder=photos", "reference=absent.txt", "criterion=csls"], "reference: no such file or folder: absent.txt"),
         (["folder=photos", "reference=dev"], "reference is 'dev'; choose one of"),
-        (["index_uri=somewhere"], "index_uri is given without index"),
+        (["uri=somewhere"], "uri is given without engine"),
         (["folder=photos", "accept=0.1"], "accept is for a collection"),
-        (["index=lancedb", "index_uri=absent"], "index_uri: absent does not exist"),
+        (["engine=lancedb", "uri=absent"], "uri: absent does not exist"),
         (["model=hf:clip"], "checkpoint is given with model"),
         (["prompt='a {}'"], "prompt: of model="),
     ],

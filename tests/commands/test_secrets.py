@@ -241,8 +241,8 @@ def test_an_address():
     assert (first, second) == ("http://host/alike?id=***", "http://host/alike?id=***2")
     assert (first.opened("x")[-1], second.opened("x")[-1]) == ("1", "2")
     for several in (False, True):
-        for argument in (f"index_uri=host=h password={CANARY}", f"index_uri='host=h password={CANARY}'"):
-            assert set_aside(argument, several) == f"index_uri=host=h password={MASK}"
+        for argument in (f"uri=host=h password={CANARY}", f"uri='host=h password={CANARY}'"):
+            assert set_aside(argument, several) == f"uri=host=h password={MASK}"
     assert masked(f"a log: {CANARY}, {IN_URI}") == f"a log: {MASK}, {MASK}"
     with pytest.raises(ValueError, match=r"items: http://nobody/a.npy.sig=... is masked.* Give the setting"):
         open_vectors("http://nobody/a.npy?sig=***", "items")

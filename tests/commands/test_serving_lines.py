@@ -69,22 +69,22 @@ def test_the_page_followed_line_by_line(run_here, undrawn, tmp_path):
     _, positions = rule.search(*sides, 10)
     assert ran["ids"] == [[names[kept[item]] for item in row] for row in positions.tolist()]
 
-    uri = ("index=milvus", "index_uri=served/index.milvus.db")
+    uri = ("engine=milvus", "uri=served/index.milvus.db")
     for settings, message in (
-        (("add", "items=new_images.parquet"), "index is None; choose one of"),
+        (("add", "items=new_images.parquet"), "engine is None; choose one of"),
         (
-            ("add", "index=milvus", "items=new_images.parquet"),
-            "index_uri is not set; give the server or folder of Milvus",
+            ("add", "engine=milvus", "items=new_images.parquet"),
+            "uri is not set; give the server or folder of Milvus",
         ),
         (("add", *uri), "give items=FILE to add, or remove_ids=FILE"),
         (("add", *uri, "items=queries.npy"), "items has no ids, by which they are found again; give item_ids=FILE"),
         (("add", *uri, "items=absent.npy"), "absent.npy"),
         (
-            ("add", *uri, "index_name=other", "remove_ids=gone.txt"),
+            ("add", *uri, "collection=other", "remove_ids=gone.txt"),
             "there is no collection other at served/index.milvus",
         ),
         (
-            ("add", "index=milvus", "index_uri=no.db", "remove_ids=gone.txt"),
+            ("add", "engine=milvus", "uri=no.db", "remove_ids=gone.txt"),
             "no.db does not exist; fill it with",
         ),
     ):

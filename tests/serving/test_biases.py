@@ -118,5 +118,5 @@ def test_collections_of_milvus_whose_items_cannot_be_changed(settings, place):
         schema.add_field("id", DataType.INT64, is_primary=True)
         schema.add_field("vector", DataType.FLOAT_VECTOR, dim=DIM)
         database.client.create_collection(place.name, schema=schema)
-    with pytest.raises(InputError, match="index_uri"):
+    with pytest.raises(InputError, match="uri"):
         write_biases(place, IDS, BIASES)

@@ -290,7 +290,7 @@ def test_a_collection_of_somebody_else(place):
         with place.connect() as database:
             database.create(DIM + 1, text_of(change))
         refused(message, open_collection(place).__enter__)
-        refused("index_uri: ", filled(place).__enter__)
+        refused("uri: ", filled(place).__enter__)
         if isinstance(change, str):
             refused(message, filled(place, overwrite=True).__enter__)
     with filled(place, overwrite=True) as made:
@@ -376,23 +376,23 @@ def test_columns_of_a_table(tmp_path):
 def test_what_cannot_be_a_place(tmp_path, monkeypatch):
     """Qdrant's folders hold pickles: however its path is written, none is opened."""
     for arguments, message in (
-        (("chroma", None, "items"), "index is 'chroma'; .*'milvus', 'lancedb', 'qdrant', 'pgvector'"),
-        (("pgvector", None, "items"), "index_uri is not set"),
-        (("pgvector", "folder", "items"), "index_uri is folder"),
+        (("chroma", None, "items"), "engine is 'chroma'; .*'milvus', 'lancedb', 'qdrant', 'pgvector'"),
+        (("pgvector", None, "items"), "uri is not set"),
+        (("pgvector", "folder", "items"), "uri is folder"),
         (("qdrant", "ftp://me:secret@host", "items"), r"is ftp://\*\*\*@host; "),
-        (("qdrant", None, "items"), "index_uri is not set"),
-        *((("qdrant", spelled, "items"), "index_uri is") for spelled in ("f", "./f/", "file://f", ":memory:", "~/f")),
-        (("lancedb", None, "a; drop"), "index_name"),
-        (("lancedb", None, "x" * 51), "index_name"),
-        (("lancedb", None, "7"), "index_name"),
+        (("qdrant", None, "items"), "uri is not set"),
+        *((("qdrant", spelled, "items"), "uri is") for spelled in ("f", "./f/", "file://f", ":memory:", "~/f")),
+        (("lancedb", None, "a; drop"), "collection"),
+        (("lancedb", None, "x" * 51), "collection"),
+        (("lancedb", None, "7"), "collection"),
     ):
         refused(message, lambda arguments=arguments: placed(*arguments, tmp_path))
     folder = placed("milvus", str(tmp_path / "folder"), "items", None)
-    refused("index_uri: .*folder", folder.connect().__enter__)
+    refused("uri: .*folder", folder.connect().__enter__)
     assert not list(tmp_path.iterdir())
     monkeypatch.setattr(extras, "find_spec", lambda name: None)
     for engine in ENGINES:
-        refused(rf"index={engine} .*\[{engine}", lambda engine=engine: Place(engine, "http://host", "items"))
+        refused(rf"engine={engine} .*\[{engine}", lambda engine=engine: Place(engine, "http://host", "items"))
 
 
 @pytest.mark.parametrize("answers", [False, True], ids=["closed", "silent"])
@@ -409,7 +409,7 @@ def test_a_server_that_does_not_answer(answers, monkeypatch):
 
         def asked(engine, scheme):
             shown = "me:" if scheme == "postgresql" else ""  # elsewhere a token may stand in the place of the name
-            with pytest.raises(InputError, match=rf"index_uri: items at {scheme}://{shown}\*\*\*@{host}") as said:
+            with pytest.raises(InputError, match=rf"uri: items at {scheme}://{shown}\*\*\*@{host}") as said:
                 open_collection(Place(engine, f"{scheme}://me:secret@{host}/base", "items")).__enter__()
             assert "secret" not in str(said.value)
 
@@ -425,7 +425,7 @@ def test_a_folder_that_another_process_has_open(place):
         pass
     with open(f"{place.uri}/LOCK", "r+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        refused(rf"^index_uri: {place.address}: DataDirLocked", open_collection(place).__enter__)
+        refused(rf"^uri: {place.address}: DataDirLocked", open_collection(place).__enter__)
     refused("no collection", open_collection(place).__enter__)
 
 

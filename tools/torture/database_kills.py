@@ -73,7 +73,7 @@ def held(engine: str, uri: str, cwd: Path) -> dict[str, Any]:
 def commands(engine: str, uri: str | None, files: Path) -> dict[str, list[str]]:
     """By name; uri: None for a folder in `out`."""
     place = [f"engine={engine}", *([] if uri is None else [f"uri={uri}"])]
-    own = [f"index={engine}", f"index_uri={uri or f'{world.OUT}/{FOLDERS[engine]}'}"]
+    own = [f"engine={engine}", f"uri={uri or f'{world.OUT}/{FOLDERS[engine]}'}"]
     sides = [f"{name}={files / name}.npy" for name in ("queries", "items", "reference")]
     return {
         "rerank": ["rerank", *sides, "normalize=true", "criterion=csls", f"out={world.OUT}"],

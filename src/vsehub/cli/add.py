@@ -25,7 +25,7 @@ def add(cfg: DictConfig) -> None:
     """Remove the items of `cfg.remove_ids` from a collection, then add `cfg.items`."""
     from vsehub.serving.databases.engines import placed
 
-    place = placed(cfg.index, None if cfg.index_uri is None else str(cfg.index_uri), str(cfg.index_name), None)
+    place = placed(cfg.engine, None if cfg.uri is None else str(cfg.uri), str(cfg.collection), None)
     given = cfg["items"] is not None
     require(given or cfg.remove_ids is not None, "give items=FILE to add, or remove_ids=FILE")
     if given:

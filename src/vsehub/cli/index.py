@@ -70,14 +70,10 @@ def index(cfg: DictConfig) -> None:
 def faiss_index(result: "Result", cfg: DictConfig) -> tuple[dict[str, Any], str]:
     """A FAISS index in the result's folder: its part of the record, and the note on searching it."""
     from vsehub.serving import build_index, usage_note
-    from vsehub.serving.index import effort_for
 
     record, path = result.record, result.folder / INDEX
-    given = result.inputs.sides.items, result.bias, result.criterion.scale
-    built = build_index(*given, cfg.engine, cfg.seed)
+    built = build_index(result.inputs.sides.items, result.bias, result.criterion.scale, cfg.engine, cfg.seed)
     told = {"kind": cfg.engine, "files": [INDEX], **measured(built, result, cfg.seed)}
-    if told["recall"]["corrected"] < LEAST_RECALL:
-        told["effort"] = effort_for(built, result.inputs.sides.queries, *given, record["k"], seed=cfg.seed)
     built.save(path)
     code = usage_note(built, str(path.absolute()), record["k"], record["inputs"]["normalize"])
     code += accepted(record)
@@ -142,12 +138,18 @@ def bias_alone(result: "Result", place: "Place", missing: bool) -> tuple[dict[st
 
 
 def measured(index: Any, result: "Result", seed: int) -> dict[str, Any]:
-    """Recall of an index against exact search, and its time for a query, of both rankings."""
-    from vsehub.serving import measured_recall, measured_time
+    """Recall of an index against exact search, and its time for a query, of both rankings.
 
-    queries, items, k = result.inputs.sides.queries, result.inputs.sides.items, result.record["k"]
-    recall = measured_recall(index, queries, items, result.bias, result.criterion.scale, k, seed=seed)
-    return {"recall": {"k": k} | recall, "milliseconds": measured_time(index, queries, k, seed=seed)}
+    Where the recall is low, "effort" is the setting that finds 99 %, its value and the recall; None for no such value.
+    """
+    from vsehub.serving import measured_recall, measured_time
+    from vsehub.serving.index import effort_for
+
+    sides, k = result.inputs.sides, result.record["k"]
+    given = index, sides.queries, sides.items, result.bias, result.criterion.scale, k
+    recall = measured_recall(*given, seed=seed)
+    found = {"recall": {"k": k} | recall, "milliseconds": measured_time(index, sides.queries, k, seed=seed)}
+    return found if recall["corrected"] >= LEAST_RECALL else found | {"effort": effort_for(*given, seed=seed)}
 
 
 def item_ids(result: "Result") -> list[str]:

@@ -58,7 +58,7 @@ def search(cfg: DictConfig) -> None:
     if isinstance(criterion, Auto):
         name, criterion = criterion.untuned
     require(
-        cfg.index is None or not criterion.needs_reference,
+        cfg.engine is None or not criterion.needs_reference,
         f"criterion={name}: a collection ranks by the criterion with which it was filled; leave criterion out",
     )
     model = searching_model(cfg)
@@ -69,7 +69,7 @@ def search(cfg: DictConfig) -> None:
         )
     texts = [str(text) for text in texts]
     notes = [word_notes(text, model.vocabulary, model.max_words) for text in texts]
-    if cfg.index is None:
+    if cfg.engine is None:
         found = search_split(cfg, model, criterion, name, texts, notes)
     else:
         found = search_collection(cfg, model, texts, notes)
@@ -85,25 +85,25 @@ def refuse_early(cfg: DictConfig) -> None:
     from vsehub.data.sources import SPLITS
 
     alone = ". Without the model that made the vectors, search by vectors, with the Python of the index's USAGE.md"
-    require_one_model(cfg.checkpoint, cfg.model, "" if cfg.index_uri is None else alone)
+    require_one_model(cfg.checkpoint, cfg.model, "" if cfg.uri is None else alone)
     if cfg.checkpoint is not None:
         from vsehub.evaluation.checkpoint_file import checkpoint_file
 
         checkpoint_file(cfg.checkpoint)
         require_checkpoint_alone(model_settings(cfg))
-    places = [name for name in ("folder", "index") if cfg[name] is not None]
+    places = [name for name in ("folder", "engine") if cfg[name] is not None]
     require(len(places) < 2, "folder and index are given; search one of them")
     require(
         cfg.model is None or bool(places),
-        "model: a published model has no data of its own to search; give folder=PICTURES, or index= with index_uri=",
+        "model: a published model has no data of its own to search; give folder=PICTURES, or engine= with uri=",
     )
     require(
-        cfg.index is not None or cfg.index_uri is None,
-        "index_uri is given without index; give index=milvus, lancedb, qdrant or pgvector, too",
+        cfg.engine is not None or cfg.uri is None,
+        "uri is given without engine; give engine=milvus, lancedb, qdrant or pgvector, too",
     )
     require(
-        cfg.accept is None or cfg.index is not None,
-        "accept is for a collection that was filled with thresholds of vsehub calibrate; give index= and index_uri=",
+        cfg.accept is None or cfg.engine is not None,
+        "accept is for a collection that was filled with thresholds of vsehub calibrate; give engine= and uri=",
     )
     one_of("split", cfg.split, SPLITS)
     if not str(cfg.reference).endswith(".txt"):

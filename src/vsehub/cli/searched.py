@@ -97,7 +97,7 @@ def search_collection(cfg: DictConfig, model: DataModel, texts: Sequence[str], n
         model.similarity.inner_product,
         f"{model.name} was trained with a similarity that is no inner product; a database needs one",
     )
-    place = placed(cfg.index, None if cfg.index_uri is None else str(cfg.index_uri), str(cfg.index_name), None)
+    place = placed(cfg.engine, None if cfg.uri is None else str(cfg.uri), str(cfg.collection), None)
     folder = None if cfg.images is None else existing("images", cfg.images, "Give the folder of the pictures")
     with open_collection(place) as collection:
         metadata, count = collection.metadata, len(collection)

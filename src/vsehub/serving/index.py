@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 KINDS = ("flat", "ivf", "hnsw")
 BLOCK = 16384  # vectors passed to FAISS at a time: the memory needed besides the index
 TIMED = 50  # queries searched one by one to measure the time of one
-FAISS_FOR = ("an index", "rank without one (`Criterion.search`, index=null)")
+FAISS_FOR = ("an index", "rank without one (`Criterion.search`)")
 FORMAT = "vsehub index 5"
 # Lists: 4 a square root of the items; k-means wants at least 39 vectors per list, and more than 64 change little.
 LISTS_A_ROOT, LEAST_A_LIST, TRAINED_A_LIST = 4, 39, 64

@@ -40,7 +40,7 @@ def write_biases(
     bias_of = dict(zip(ids, values.tolist(), strict=True))
     with place.connect() as database:
         if database.metadata() is None:
-            fail(f"index_uri: there is no collection {place.address}")
+            fail(f"uri: there is no collection {place.address}")
         stored = []
         for start in range(0, len(ids), _BATCH):
             stored += place.module.read_biases(database, ids[start : start + _BATCH], field, id_field)

@@ -77,11 +77,11 @@ class Metadata:
         """The metadata of a text. Raises InputError, with the collection's address, if vsehub did not write it."""
         values = read_object(text, address)
         hint = "Or fill it again with overwrite=true"
-        require_version(f"index_uri: {address}", values.pop("schema"), SCHEMA, hint)
+        require_version(f"uri: {address}", values.pop("schema"), SCHEMA, hint)
         try:
             return cls(**values)
         except TypeError as error:
-            raise InputError(f"index_uri: the metadata of {address} is damaged: {error}. {hint}") from error
+            raise InputError(f"uri: the metadata of {address} is damaged: {error}. {hint}") from error
 
 
 def read_object(text: str, address: str) -> dict[str, Any]:
@@ -89,10 +89,10 @@ def read_object(text: str, address: str) -> dict[str, Any]:
     values = _parsed(text)
     require(
         "schema" in values,
-        f"index_uri: {address} was not made by vsehub: it has no metadata on its correction. Give another index_name",
+        f"uri: {address} was not made by vsehub: it has no metadata on its correction. Give another collection",
     )
     name = str(values.get("beside"))[:50]
-    require("beside" not in values, f"index_uri: {address} is the reference of the collection {name!r}; give that one")
+    require("beside" not in values, f"uri: {address} is the reference of the collection {name!r}; give that one")
     return values
 
 
@@ -129,7 +129,7 @@ class Collection:
         """The criterion that the metadata names. Raises InputError if the metadata contradicts itself."""
         criterion = named_criterion(self.metadata.criterion, self.metadata.parameters)
         if not isinstance(criterion, ItemBias) or criterion.scale != self.metadata.scale:
-            fail(f"index_uri: the metadata of {self.place.address} contradicts itself; fill it anew")
+            fail(f"uri: the metadata of {self.place.address} contradicts itself; fill it anew")
         return criterion
 
     @cached_property
@@ -140,7 +140,7 @@ class Collection:
         rows = {name: row for row, name in enumerate(ids)}
         require(
             len(rows) == count > 0 and rows.keys() == set(map(str, range(len(rows)))),
-            f"index_uri: of the {count} reference queries beside {self.place.address} some are lost or damaged; fill "
+            f"uri: of the {count} reference queries beside {self.place.address} some are lost or damaged; fill "
             "it anew with overwrite=true",
         )
         return vectors[[rows[str(row)] for row in range(count)]]
@@ -338,20 +338,20 @@ def fill(
         collection = Collection(database, place, metadata, columns.column("id").to_pylist())
         collection._store(items, bias, columns)
         count = len(collection)
-        require(count == len(items), f"index_uri: {place.address} holds {count} items after filling, not {len(items)}")
+        require(count == len(items), f"uri: {place.address} holds {count} items after filling, not {len(items)}")
         yield collection
 
 
 @contextmanager
 def open_collection(place: Place) -> Iterator[Collection]:
     """The collection within the block. Raises InputError if it is absent, unfinished or not vsehub's."""
-    require(place.exists, f"index_uri: {place.uri} does not exist; fill it with vsehub index engine={place.engine}")
+    require(place.exists, f"uri: {place.uri} does not exist; fill it with vsehub index engine={place.engine}")
     with place.connect() as database:
         text = database.metadata()
         if text is None:
-            fail(f"index_uri: there is no collection {place.address}; fill it with vsehub index")
+            fail(f"uri: there is no collection {place.address}; fill it with vsehub index")
         metadata = Metadata.read(text, place.address)
-        require(metadata.complete, f"index_uri: {place.address} is unfinished; fill it again with vsehub index")
+        require(metadata.complete, f"uri: {place.address} is unfinished; fill it again with vsehub index")
         yield Collection(database, place, metadata)
 
 
@@ -379,13 +379,13 @@ def _require_free(database: Database, place: Place, overwrite: bool) -> None:
     stored = {"complete": False} if text is None else read_object(text, place.address)
     require(
         overwrite or stored.get("complete") is False,
-        f"index_uri: {place.address} holds a finished collection. Give another index_name or index_uri, or "
+        f"uri: {place.address} holds a finished collection. Give another collection or uri, or "
         "overwrite=true to replace it",
     )
     text = beside.metadata()
     require(
         text is None or _parsed(text).get("beside") == place.name,
-        f"index_uri: {beside.name} at {place.uri} is not the reference of {place.name}; give another index_name",
+        f"uri: {beside.name} at {place.uri} is not the reference of {place.name}; give another collection",
     )
 
 

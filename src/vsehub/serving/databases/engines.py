@@ -51,18 +51,18 @@ class Place:
     name: str
 
     def __post_init__(self) -> None:
-        one_of("index", self.engine, tuple(ENGINES))
+        one_of("engine", self.engine, tuple(ENGINES))
         engine = ENGINES[self.engine]
-        require_packages(f"index={self.engine}", self.engine, *engine.packages)
+        require_packages(f"engine={self.engine}", self.engine, *engine.packages)
         object.__setattr__(self, "uri", Address(self.uri))
         require(
             _NAME.fullmatch(self.name) is not None,
-            f"index_name is {self.name!r}; expected at most 50 letters, digits and underscores, no digit first",
+            f"collection is {self.name!r}; expected at most 50 letters, digits and underscores, no digit first",
         )
         schemes = ", ".join(f"{scheme}://" for scheme in engine.schemes)
         require(
             self.uri.partition("://")[0].lower() in engine.schemes if self.served else engine.folder is not None,
-            f"index_uri is {self.uri}; {engine.title} takes {schemes}{' or a folder' if engine.folder else ''}",
+            f"uri is {self.uri}; {engine.title} takes {schemes}{' or a folder' if engine.folder else ''}",
         )
 
     @property
@@ -106,14 +106,14 @@ class Place:
         if not self.served:
             Path(self.uri).parent.mkdir(parents=True, exist_ok=True)
         try:
-            with self.module.connect(Address(self.uri).opened("index_uri"), self.name) as database:
+            with self.module.connect(Address(self.uri).opened("uri"), self.name) as database:
                 yield database
         except Exception as error:
             raisers = {frame.f_globals["__name__"].partition(".")[0] for frame, _ in walk_tb(error.__traceback__)}
             if isinstance(error, InputError) or raisers.isdisjoint(ENGINES[self.engine].packages):
                 raise
             said = masked(" ".join(str(error).split()))[:500]
-            raise InputError(f"index_uri: {self.address}: {type(error).__name__}: {said}") from error
+            raise InputError(f"uri: {self.address}: {type(error).__name__}: {said}") from error
 
 
 def note_code(imports: str, queries: str, dim: int | str, search: str) -> str:
@@ -121,7 +121,7 @@ def note_code(imports: str, queries: str, dim: int | str, search: str) -> str:
     standard = (
         "import os\n\n" if "os.environ" in search else "from pathlib import Path\n\n" if "Path(" in search else ""
     )
-    secret = "# The address holds a secret, which is not written here: set INDEX_URI to what index_uri= was.\n"
+    secret = "# The address holds a secret, which is not written here: set INDEX_URI to what uri= was.\n"
     return (
         f"{standard}import numpy as np\n{imports}\n{secret if 'INDEX_URI' in search else ''}"
         f'queries = np.load({queries!r}).astype("float32")  # (Q, {dim})\n{search}'
@@ -130,10 +130,10 @@ def note_code(imports: str, queries: str, dim: int | str, search: str) -> str:
 
 def placed(engine: str, uri: str | None, name: str, folder: Path | None) -> Place:
     """The place of a collection. uri: None for a folder in `folder`. Raises InputError as `Place`, or without both."""
-    one_of("index", engine, tuple(ENGINES))
+    one_of("engine", engine, tuple(ENGINES))
     in_folder = ENGINES[engine].folder
     if uri is None and folder is not None and in_folder is not None:
         uri = str(folder / in_folder)
     if uri is None:
-        fail(f"index_uri is not set; give the server{' or folder' if in_folder else ''} of {ENGINES[engine].title}")
+        fail(f"uri is not set; give the server{' or folder' if in_folder else ''} of {ENGINES[engine].title}")
     return Place(engine, uri, name)

@@ -152,7 +152,7 @@ def read_biases(database: Milvus, ids: list[str], field: str, id_field: str | No
     known = {one["name"]: one for one in about["fields"]}
     require(
         not about.get("auto_id") and (about["enable_dynamic_field"] or field in known),
-        f"index_uri: {database.name}: Milvus changes a field of an item only if its key is not automatic (auto_id) and "
+        f"uri: {database.name}: Milvus changes a field of an item only if its key is not automatic (auto_id) and "
         f"the collection has dynamic fields or the field {field}, which add_collection_field adds on a server",
     )
     primary = _primary(about)
