@@ -244,6 +244,23 @@ def test_adapters_alone_are_kept_and_name_their_base(folders, tmp_path):
             restore(found, Components([conf_folder()], [place[1], str(tmp_path / f"other-{kind}")]))
 
 
+def test_a_checkpoint_opens_no_other_place(folders, tmp_path, monkeypatch):
+    """A base model lies in the cache under a repository's name, or where the user says."""
+    monkeypatch.chdir(tmp_path)
+    for kind in ("open_clip", "clip"):
+        place, words = folders[kind], subwords(folders[kind])
+        path = tmp_path / "best.safetensors"
+        written(path, described(place, tune="lora", linear=4), words)
+        assert restore(read_checkpoint(path), Components([conf_folder()], [place[1]]))
+        (tmp_path / "owner" / "name").mkdir(parents=True, exist_ok=True)
+        changes = [{"model": one} for one in (place[1], f"local-dir:{place[1]}", "owner/name", "../x", ".")]
+        for change in [*changes, {"pretrained": False, "weights": "w.bin"}, {"config": None}]:
+            found = read_checkpoint(path)
+            found.config["image_encoder"] |= change
+            with pytest.raises(InputError, match=r"trust=|config is missing"):
+                restore(found, Components([conf_folder()]))
+
+
 def test_weights_from_a_file(folders, tmp_path):
     for kind, name in (("open_clip", WEIGHTS), ("clip", "model.safetensors")):
         library, folder = folders[kind]
