@@ -1,6 +1,7 @@
 """A sample of tools/torture is as it should be, and each harness sees what is not."""
 
-import inputs  # in tools/torture
+import forked  # in tools/torture
+import inputs
 import numeric
 import pytest
 import world
@@ -44,7 +45,7 @@ REFUSAL = "vsehub rerank: k is 0; expected a number\n"
     ("status", "err", "left", "wrong"),
     [
         (2, "[2026-01-01 00:00:00,000] a line of a log\n" + REFUSAL, [], None),
-        (2, "Traceback (most recent call last)\n" + REFUSAL, [], "a traceback"),
+        (2, "Traceback (most recent call last)\n" + REFUSAL, [], "Traceback"),
         (0, "", [], "status 2"),
         (2, "vsehub rerank: k is 7", [], "a message like"),
         (2, "k is 0", [], "one line that begins"),
@@ -55,7 +56,7 @@ REFUSAL = "vsehub rerank: k is 0; expected a number\n"
 )
 def test_a_refusal_that_is_none_is_noticed(status, err, left, wrong):
     case = inputs.Case("a case", ("rerank", "k=0"), says="k is 0")
-    found = inputs.judged(case, inputs.Came(status, "", err, left, 0.1))
+    found = inputs.judged(case, forked.Ended(status, "", err, 0.1), left)
     assert (found == []) if wrong is None else any(wrong in one for one in found), found
 
 

@@ -1,6 +1,5 @@
-"""Faults at the n-th call of a function of `os`: a signal just before or after it, or an error instead of it."""
+"""A signal just before or after the n-th call of a function of `os`, and how many calls there are."""
 
-import errno
 import json
 import os
 import signal
@@ -8,68 +7,44 @@ from collections.abc import Callable
 from pathlib import Path
 
 CALLS = ("replace", "fsync", "unlink", "mkdir")
-WHEN = ("before", "after")
-VARIABLE = "VSEHUB_TORTURE"  # JSON: {"call": "fsync", "number": 3, "when": "before", "signal": 9} or {"count": FILE}
 
 
-def install() -> None:
-    """Do in this process what the environment's variable asks for, if it asks for anything."""
-    asked = json.loads(os.environ.get(VARIABLE, "{}"))
-    if "count" in asked:
-        counted(Path(asked["count"]))
-    elif asked:
-        kill_at(asked["call"], asked["number"], asked["when"], asked["signal"])
+def wrap(name: str, around: Callable) -> None:
+    """Let os.`name` be called within `around(call)`."""
+    real = getattr(os, name)
+    setattr(os, name, lambda *given, **named: around(lambda: real(*given, **named)))
 
 
-def counted(file: Path) -> None:
+def count(file: Path) -> None:
     """Write after each call how often each function has been called so far."""
     numbers = dict.fromkeys(CALLS, 0)
-    write = os.write
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
 
-    def wrapped(name: str) -> Callable:
-        real = getattr(os, name)
-
-        def call(*given, **named):
+    def counted(name: str) -> Callable:
+        def around(call: Callable) -> object:
             numbers[name] += 1
-            os.lseek(descriptor, 0, os.SEEK_SET)
-            write(descriptor, json.dumps(numbers).encode())
-            return real(*given, **named)
+            os.pwrite(descriptor, json.dumps(numbers).encode(), 0)
+            return call()
 
-        return call
+        return around
 
     for name in CALLS:
-        setattr(os, name, wrapped(name))
+        wrap(name, counted(name))
 
 
-def kill_at(name: str, number: int, when: str, signum: int) -> None:
-    """Send this process a signal at the `number`-th call (from 1) of os.`name`."""
-    real, seen = getattr(os, name), 0
+def kill_at(name: str, number: int, when: str, signum: signal.Signals) -> None:
+    """Send this process a signal before or after the `number`-th call (from 1) of os.`name`."""
+    seen = 0
 
-    def call(*given, **named):
+    def around(call: Callable) -> object:
         nonlocal seen
         seen += 1
-        mine = seen == number
-        if mine and when == "before":
-            os.kill(os.getpid(), signal.Signals(signum))
+        if seen == number and when == "before":
+            os.kill(os.getpid(), signum)
         try:
-            return real(*given, **named)
+            return call()
         finally:
-            if mine and when == "after":
-                os.kill(os.getpid(), signal.Signals(signum))
+            if seen == number and when == "after":
+                os.kill(os.getpid(), signum)
 
-    setattr(os, name, call)
-
-
-def refuse(name: str, number: int, code: int = errno.EDQUOT) -> None:
-    """Let os.`name` fail from its `number`-th call on."""
-    real, seen = getattr(os, name), 0
-
-    def call(*given, **named):
-        nonlocal seen
-        seen += 1
-        if seen >= number:
-            raise OSError(code, os.strerror(code))
-        return real(*given, **named)
-
-    setattr(os, name, call)
+    wrap(name, around)

@@ -61,21 +61,15 @@ class Tested:
 
 def discover(folder: Path = CRITERIA) -> list[list[Tested]]:
     """Of each criterion in the folder some instances: the settings of its file, and others."""
-    random = np.random.default_rng(0)
-    found = []
+    random, found = np.random.default_rng(0), []
     for path in sorted(folder.glob("*.yaml")):
         criterion = instantiate(OmegaConf.load(path), _convert_="all")
         variants = [criterion]
         for _ in range(9 if criterion.parameters() else 0):
             changes = {name: _other(random, name, value) for name, value in criterion.parameters().items()}
             variants.append(criterion.with_parameters(**changes))
-        found.append([_tested(path.stem, one) for one in variants])
+        found.append([Tested(path.stem, one, tuple(map(_step, getattr(one, "steps", (one,))))) for one in variants])
     return found
-
-
-def _tested(name: str, criterion: Any) -> Tested:
-    steps = getattr(criterion, "steps", (criterion,))
-    return Tested(name, criterion, tuple(_step(one) for one in steps))
 
 
 def _step(step: Any) -> tuple[str, dict[str, Any]]:

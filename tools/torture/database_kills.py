@@ -3,160 +3,116 @@
 python tools/torture/database_kills.py [--engines milvus lancedb pgvector] [--cases 4] [--seed 0]
 
 Each command is a process of its own, since the engines' clients have threads that a fork would not take along. Compared
-are the items of the collection and of what is kept beside it, and the files of the output folder.
+are the items of the collection and what is kept beside it, and the files of the output folder.
 """
 
 import argparse
-import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-import warnings
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import world
+from world import OUT
 
-SOURCES = Path(__file__).resolve().parents[2] / "src"
-SIGNALS = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}
+STATUS = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}
 SLOW = 15  # seconds within which a signal is to be answered
-FOLDERS = {"milvus": "index.milvus.db", "lancedb": "index.lancedb"}
-ITEMS, QUERIES, DIM = 12_000, 400, 32
+FOLDERS = {"milvus": f"{OUT}/index.milvus.db", "lancedb": f"{OUT}/index.lancedb"}
 DUMP = """
-import hashlib, json, sys
+import hashlib, sys
 from vsehub.serving.databases.collection import open_collection
 from vsehub.serving.databases.engines import Place
 
 with open_collection(Place(sys.argv[1], sys.argv[2], "vsehub")) as collection:
     vectors, bias, ids, labels = collection.items()
     rows = sorted(zip(ids, labels, vectors.tolist(), bias.tolist()))
-    print(json.dumps({
-        "rows": len(rows),
-        "count": len(collection),
-        "items": hashlib.sha256(repr(rows).encode()).hexdigest(),
-        "reference": hashlib.sha256(collection.reference.numpy().tobytes()).hexdigest(),
-    }))
+    digest = hashlib.sha256(repr(rows).encode()).hexdigest()
+    print(len(rows), len(collection), digest, collection.reference.sum().item())
 """
 
 
-def started(arguments: list[str], cwd: Path) -> subprocess.Popen:
-    """A command of vsehub."""
-    environment = os.environ | {"PYTHONPATH": str(SOURCES), "TQDM_DISABLE": "1", "OMP_NUM_THREADS": "1"}
-    line = [sys.executable, "-m", "vsehub", *arguments]
-    return subprocess.Popen(
-        line,
-        cwd=cwd,
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        # Jobs in the background of some shells ignore SIGINT.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
+def started(cwd: Path, *arguments: str) -> subprocess.Popen:
+    """A Python with these arguments."""
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "src"), "TQDM_DISABLE": "1"}
+    # Jobs in the background of some shells ignore SIGINT.
+    heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.default_int_handler), "text": True}
+    line = [sys.executable, *arguments]
+    return subprocess.Popen(line, cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **heard)
 
 
-def held(engine: str, uri: str, cwd: Path) -> dict[str, Any]:
-    """What is in a collection: numbers of rows, digests, and whether it is complete."""
-    environment = os.environ | {"PYTHONPATH": str(SOURCES)}
-    told = subprocess.run(
-        [sys.executable, "-c", DUMP, engine, uri], cwd=cwd, env=environment, capture_output=True, text=True, check=True
-    )
-    return json.loads(told.stdout.splitlines()[-1])
+def ended(cwd: Path, *arguments: str) -> str:
+    """What a Python prints, which must end well."""
+    process = started(cwd, *arguments)
+    out, err = process.communicate(timeout=600)
+    assert process.returncode == 0, f"{arguments} ends with {process.returncode}: {err[-1500:]}"
+    return out
 
 
 def commands(engine: str, uri: str | None, files: Path) -> dict[str, list[str]]:
     """By name; uri: None for a folder in `out`."""
-    place = [f"engine={engine}", *([] if uri is None else [f"uri={uri}"])]
-    own = [f"engine={engine}", f"uri={uri or f'{world.OUT}/{FOLDERS[engine]}'}"]
     sides = [f"{name}={files / name}.npy" for name in ("queries", "items", "reference")]
-    return {
-        "rerank": ["rerank", *sides, "normalize=true", "criterion=csls", f"out={world.OUT}"],
-        "index": ["index", world.OUT, *place],
-        "add": ["add", f"items={files / 'new.npy'}", f"item_ids={files / 'new.txt'}", *own],
+    new = ["add", f"items={files / 'new.npy'}", f"item_ids={files / 'new.txt'}"]
+    own = {
+        "rerank": ["rerank", *sides, "normalize=true", "criterion=csls", f"out={OUT}"],
+        "index": ["index", OUT, f"engine={engine}", "overwrite=true", *([f"uri={uri}"] if uri else [])],
+        "add": [*new, f"engine={engine}", f"uri={uri or FOLDERS[engine]}"],
     }
+    return {name: ["-m", "vsehub", *words] for name, words in own.items()}
 
 
-def case(engine: str, name: str, uri: str | None, files: Path, base: Path, whole: dict, draw: random.Random) -> dict:
-    """One command, killed and given again. whole: its undisturbed collection and seconds."""
+def case(name: str, given: dict, dump: list[str], whole: dict, base: Path, draw: random.Random) -> list[str]:
+    """What is wrong after one command was killed and given again. whole: undisturbed, its seconds and what it left."""
     cwd = Path(tempfile.mkdtemp(dir=base))
-    arguments = commands(engine, uri, files)[name]
-    given = commands(engine, uri, files)
-    ended(given["rerank"], cwd)
-    if name == "add":
-        ended([*given["index"], "overwrite=true"], cwd)
-    elif uri is not None:  # something else to replace
-        ended([*given["rerank"][:-1], "out=before", "criterion=is"], cwd)
-        ended(["index", "before", *arguments[2:], "overwrite=true"], cwd)
-        arguments = [*arguments, "overwrite=true"]
-    number, share = draw.choice(list(SIGNALS)), draw.uniform(0.3, 1.0)
-    process = started(arguments, cwd)
+    for one in ("rerank", "index")[: 1 + (name == "add")]:
+        ended(cwd, *given[one])
+    number, share = draw.choice(list(STATUS)), draw.uniform(0.3, 1.0)
+    process = started(cwd, *given[name])
     time.sleep(share * whole["seconds"])
     process.send_signal(number)
     sent = time.monotonic()
     _, said = process.communicate(timeout=120)
-    answered, wrong = time.monotonic() - sent, []
-    landed = process.returncode != 0
-    silent = process.returncode == -number and not said  # while it exits, or before it has begun
-    if landed and process.returncode != SIGNALS[number] and not silent:
+    wrong = [] if time.monotonic() - sent < SLOW else [f"answered after {time.monotonic() - sent:.1f} seconds"]
+    # 0: it was done; without a word: it exited, or had not begun.
+    if process.returncode not in (0, STATUS[number], *([] if said else [-number])):
         wrong.append(f"status {process.returncode}: {said[-600:]}")
-    if answered > SLOW and landed:
-        wrong.append(f"answered after {answered:.1f} seconds")
-    if landed or name == "add":  # it may have been killed after its last item
-        ended([*arguments, *(["overwrite=true"] if name == "index" and "overwrite=true" not in arguments else [])], cwd)
-    found = held(engine, uri or f"{world.OUT}/{FOLDERS[engine]}", cwd)
-    wrong += [] if found == whole["held"] else [f"{found}, not {whole['held']}"]
-    if name == "index":
-        # The bytes of a folder include earlier versions of what is in it.
-        wrong += [one for one in world.differences(cwd / world.OUT, whole["out"]) if "/index/bytes" not in one]
-    told = {"engine": engine, "command": name, "kill": f"{number.name} at {share:.2f}", "landed": landed}
-    if not wrong:
-        shutil.rmtree(cwd)
-    return told | {"answered": round(answered, 1), "wrong": wrong}
+    ended(cwd, *given[name])
+    found = ended(cwd, *dump)
+    wrong += [] if found == whole["items"] else [f"{found}, not {whole['items']}"]
+    # The bytes of a folder include earlier versions of what is in it.
+    wrong += [one for one in world.differences(cwd / OUT, whole["out"]) if name == "index" and "/bytes" not in one]
+    return [f"{name}, {number.name} at {share:.2f}, in {cwd}: {one}" for one in wrong]
 
 
-def ended(arguments: list[str], cwd: Path) -> float:
-    """Run a command, which must end well; the seconds that it took."""
-    began = time.monotonic()
-    process = started(arguments, cwd)
-    _, said = process.communicate(timeout=600)
-    assert process.returncode == 0, f"{arguments[0]} ends with {process.returncode}: {said[-1500:]}"
-    return time.monotonic() - began
-
-
-def run(engine: str, cases: int, seed: int, base: Path) -> list[dict[str, Any]]:
-    """The cases of one engine, half of each command."""
-    files, draw = base / "files", random.Random(f"{seed} {engine}")
-    random_numbers = np.random.default_rng(0)
-    files.mkdir(exist_ok=True)
-    for name, rows in (("queries", QUERIES), ("items", ITEMS), ("reference", 500), ("new", 300)):
-        np.save(files / f"{name}.npy", random_numbers.standard_normal((rows, DIM), np.float32))
-    (files / "new.txt").write_text("".join(f"new {row}\n" for row in range(300)))
+def run(engine: str, cases: int, seed: int, base: Path) -> list[str]:
+    """What is wrong with the cases of one engine, half of each command."""
+    draw, numbers, cwd, whole = random.Random(f"{seed} {engine}"), np.random.default_rng(0), base / engine, {}
+    cwd.mkdir()
+    for name, rows in (("queries", 400), ("items", 12_000), ("reference", 500), ("new", 300)):
+        np.save(base / f"{name}.npy", numbers.standard_normal((rows, 32), np.float32))
+    (base / "new.txt").write_text("".join(f"new {row}\n" for row in range(300)))
     uri = postgres() if engine == "pgvector" else None
-    cwd = base / "undisturbed" / engine
-    cwd.mkdir(parents=True)
-    made = {}
-    for name, arguments in commands(engine, uri, files).items():
-        seconds = ended(arguments, cwd)
-        where = uri or f"{world.OUT}/{FOLDERS[engine]}"
-        if name != "rerank":
-            made[name] = {"seconds": seconds, "held": held(engine, where, cwd), "out": cwd / world.OUT}
-    names = [("index", "add")[number % 2] for number in range(cases)]
-    return [case(engine, name, uri, files, base, made[name], draw) for name in names]
+    given, dump = commands(engine, uri, base), ["-c", DUMP, engine, uri or FOLDERS[engine]]
+    for name in given:
+        began = time.monotonic()
+        ended(cwd, *given[name])
+        whole[name] = {"seconds": time.monotonic() - began, "out": cwd / OUT}
+        whole[name]["items"] = ended(cwd, *dump) if name != "rerank" else ""
+    wrong = []
+    for name in ("index", "add") * (cases // 2):
+        wrong += case(name, given, dump, whole[name], base, draw)
+    return wrong
 
 
 def postgres() -> str:
     """The URI of a Postgres from the wheel pgserver, which ends with this process."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import pgserver
+    import pgserver
 
-        return pgserver.get_server(tempfile.mkdtemp(), cleanup_mode="delete").get_uri()
+    return pgserver.get_server(tempfile.mkdtemp(), cleanup_mode="delete").get_uri()
 
 
 def main() -> None:
@@ -167,12 +123,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     base = Path(tempfile.mkdtemp(prefix="vsehub-database-kills-"))
-    done = [one for engine in given.engines for one in run(engine, given.cases, given.seed, base)]
-    print(json.dumps(done, indent=1))
-    wrong = any(one["wrong"] for one in done)
-    if not wrong:
-        shutil.rmtree(base)
-    raise SystemExit(int(wrong))
+    wrong = [text for engine in given.engines for text in run(engine, given.cases, given.seed, base)]
+    print(*wrong, f"{len(wrong)} wrong", sep="\n")
+    sys.exit(bool(wrong))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Commands in forked children of one warm process, that can be killed, starved and watched.
+"""Commands in forked children of one warm process, that can be killed and watched.
 
 A child calls `vsehub.cli.main.main`, which is what the console script calls, in a session of its own.
 """
@@ -41,12 +41,6 @@ class Ended:
     err: str
     seconds: float
     hit: bool = False
-    pid: int = 0
-
-    @property
-    def said(self) -> list[str]:
-        """The lines of stderr that are the command's own last word."""
-        return [line for line in self.err.splitlines() if line.startswith("vsehub")]
 
     @property
     def broke(self) -> list[str]:
@@ -58,28 +52,41 @@ class Ended:
 class Running:
     """A command that has been started in a forked child.
 
-    arguments: those after `vsehub`. cwd: where it runs. before: called in the child before the command begins.
-    log: the name of the files for its output, or their paths: (stdout, stderr). main: what runs; None: `vsehub`.
+    arguments: those after `vsehub`. cwd: where it runs. before: called in the child before the command begins. log: the
+    files for its output (stdout, stderr); None: command.out and command.err in cwd. main: what runs; None: `vsehub`.
     """
 
     def __init__(
         self,
         arguments: Sequence[str],
         cwd: Path,
-        before: Callable[[], None] | None = None,
+        before: Callable[[], None] = lambda: None,
         environment: dict[str, str] | None = None,
-        log: str | tuple[Path, Path] = "command",
+        log: tuple[Path, Path] | None = None,
         main: Callable[[], None] | None = None,
     ):
-        self.out, self.err = (cwd / f"{log}.out", cwd / f"{log}.err") if isinstance(log, str) else log
-        for file in (self.out, self.err):
-            file.unlink(missing_ok=True)
+        self.logs = log or (cwd / "command.out", cwd / "command.err")
         ready, tell = os.pipe()
         sys.stdout.flush()
         sys.stderr.flush()
         self.pid = os.fork()
         if self.pid == 0:
-            _child(arguments, cwd, (self.out, self.err), before, environment or {}, main, tell)
+            status = 1
+            try:
+                _enter(cwd, self.logs)
+                os.environ.update(ENVIRONMENT | (environment or {}))
+                sys.argv = ["vsehub", *map(str, arguments)]
+                before()
+                os.write(tell, b".")
+                os.close(tell)
+                status = called(main)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                with contextlib.suppress(BaseException):
+                    sys.stdout.flush()
+                    sys.stderr.flush()
+                os._exit(status)
         os.close(tell)
         os.read(ready, 1)  # the child stands before its command, or has ended
         os.close(ready)
@@ -102,15 +109,14 @@ class Running:
         os.killpg(self.pid, number)
         return True
 
-    def wait(self, until: float | None = None, limit: float = ENDS) -> bool:
+    def wait(self, until: float = float("inf"), limit: float = ENDS) -> bool:
         """Wait for the end, or for the moment `until` seconds after the start; whether it has ended."""
         while not self.poll():
             now = time.monotonic() - self.began
-            if until is not None and now >= until:
+            if now >= until:
                 return False
             if now > limit:
                 os.killpg(self.pid, signal.SIGABRT)
-                os.waitpid(self.pid, 0)
                 raise TimeoutError(f"the command hangs: it had not ended after {limit:.0f} seconds")
             time.sleep(0.002)
         return True
@@ -119,71 +125,39 @@ class Running:
         """Wait for the end; how it ended."""
         self.wait()
         code = os.waitstatus_to_exitcode(self._status)
-        texts = [file.read_text(errors="replace") if file.is_file() else "" for file in (self.out, self.err)]
-        return Ended(code if code >= 0 else 128 - code, *texts, self.ended - self.began, hit, self.pid)
+        texts = [file.read_text(errors="replace") if file.is_file() else "" for file in self.logs]
+        return Ended(code if code >= 0 else 128 - code, *texts, self.ended - self.began, hit)
 
 
 def run(
     arguments: Sequence[str],
     cwd: Path,
-    before: Callable[[], None] | None = None,
+    before: Callable[[], None] = lambda: None,
     environment: dict[str, str] | None = None,
-    kill: tuple[int, float] | None = None,
+    kill: tuple[int, float] = (0, float("inf")),
 ) -> Ended:
     """Run a command to its end; kill: a signal, and after how many seconds it is sent."""
     running = Running(arguments, cwd, before, environment)
-    if kill is None or running.wait(until=kill[1]) or not running.send(kill[0]):
+    if running.wait(until=kill[1]) or not running.send(kill[0]):
         return running.result()
     sent = time.monotonic()
-    ended = running.result(hit=True)
+    ended = running.result()
     # A process that is being taken down still takes signals; one that runs on after a signal has lost it.
-    too_late = ended.status == 0 and running.ended - sent < TAKEN_DOWN
-    return replace(ended, hit=not too_late)
+    return replace(ended, hit=ended.status != 0 or running.ended - sent >= TAKEN_DOWN)
 
 
-def _child(
-    arguments: Sequence[str],
-    cwd: Path,
-    streams: tuple[Path, Path],
-    before: Callable[[], None] | None,
-    environment: dict[str, str],
-    main: Callable[[], None] | None,
-    tell: int,
-) -> None:
-    """Never returns."""
-    status = 1
-    try:
-        os.setsid()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.chdir(cwd)
-        for number, file in zip((1, 2), streams, strict=True):
-            opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
-            os.dup2(opened, number)
-            os.close(opened)
-        null = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(null, 0)
-        sys.stdout = open(1, "w", buffering=8192, encoding="utf-8", closefd=False)  # noqa: SIM115
-        sys.stderr = open(2, "w", buffering=1, encoding="utf-8", closefd=False)  # noqa: SIM115
-        os.environ.update(ENVIRONMENT | environment)
-        forget_ends()
-        sys.argv = ["vsehub", *map(str, arguments)]
-        if before is not None:
-            before()
-        os.write(tell, b".")
-        os.close(tell)
-        status = called(main)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        with contextlib.suppress(BaseException):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(status)
-
-
-def forget_ends() -> None:
-    """What libraries registered for the end of the parent, as removing temporary folders, is the parent's to do."""
+def _enter(cwd: Path, logs: tuple[Path, Path]) -> None:
+    """Make the child a session of its own in `cwd`, with streams and signals as a shell gives them."""
+    os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.chdir(cwd)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    for number, file in enumerate(logs, 1):
+        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644), number)
+    sys.stdout = open(1, "w", buffering=8192, encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", 1, "utf-8", "backslashreplace", closefd=False)  # noqa: SIM115
+    # What libraries registered for the end of the parent, as removing temporary folders, is the parent's to do.
     for finalizer in list(weakref.finalize._registry):
         finalizer.detach()
     atexit._clear()
@@ -203,12 +177,9 @@ def called(main: Callable[[], None] | None) -> int:
         status = error.code if isinstance(error.code, int) else int(error.code is not None)
         if isinstance(error.code, str):
             print(error.code, file=sys.stderr)
-    except KeyboardInterrupt:
+    except BaseException as error:
         traceback.print_exc()
-        status = 130
-    except BaseException:
-        traceback.print_exc()
-        status = 1
+        status = 130 if isinstance(error, KeyboardInterrupt) else 1
     threading._shutdown()
     atexit._run_exitfuncs()
     return status

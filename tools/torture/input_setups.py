@@ -1,6 +1,5 @@
 """What the cases of inputs.yaml find in their folder: named set-ups, and files that a case describes."""
 
-import contextlib
 import csv
 import io
 import json
@@ -115,27 +114,8 @@ def member(tar: tarfile.TarFile, name: str, content: bytes) -> None:
     tar.addfile(info, io.BytesIO(content))
 
 
-def make_saved(folder: Path) -> None:
-    """saved/: a Hugging Face dataset as save_to_disk writes it, with the splits train, validation and test."""
-    import datasets
-
-    make_photos(folder)
-    told = json.loads((folder / "photos.json").read_text())["images"]
-    features = datasets.Features({"image": datasets.Image(), "caption": datasets.Value("string")})
-    splits = {}
-    for name, split in (("train", "train"), ("validation", "val"), ("test", "test")):
-        own = [one for one in told if one["split"] == split]
-        columns = {
-            "image": [{"path": None, "bytes": (folder / "photos" / one["filename"]).read_bytes()} for one in own],
-            "caption": [one["sentences"][0]["raw"] for one in own],
-        }
-        splits[name] = datasets.Dataset.from_dict(columns, features)
-    datasets.DatasetDict(splits).save_to_disk(folder / "saved")
-
-
 MADE = {
     "shards": make_shards,
-    "saved": make_saved,
     "embeddings": make_embeddings,
     "features": make_features,
     "photos": make_photos,
@@ -144,8 +124,7 @@ MADE = {
 }
 # Set-ups that commands of vsehub make, in an empty folder: what is given before, the commands.
 TRAINED = {
-    "run": ((), [["train", *SHORT, "hydra.run.dir=run"]]),
-    "other": ((), [["train", *SHORT, "hydra.run.dir=other", "data.seed=1"]]),
+    "run": ((), [f"train {' '.join(SHORT)} hydra.run.dir=run"]),
     "vector_run": (
         ("pairs",),
         [
@@ -169,15 +148,13 @@ TRAINED = {
 
 def place(name: str, shared: Path, folder: Path) -> None:
     """Copy what a set-up made once, in `shared`, into a case's folder. "broken": a run that was killed."""
-    source = "run" if name == "broken" else name
-    shutil.copytree(shared / source, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("outputs"))
-    for record in [folder / run / "run.json" for run in ("run", "other", "vector_run")]:
+    source = shared / ("run" if name == "broken" else name)
+    shutil.copytree(source, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("outputs"))
+    for record in [folder / run / "run.json" for run in ("run", "vector_run")]:
         if record.is_file():  # a run goes on only where it was started
             told = json.loads(record.read_text())
-            told["config"]["run_folder"] = str(record.parent)
-            told["config"]["logger"]["save_dir"] = str(record.parent)
-            if name == "broken":
-                told["status"] = "running"
+            told["config"]["run_folder"] = told["config"]["logger"]["save_dir"] = str(record.parent)
+            told["status"] = "running" if name == "broken" else told["status"]
             record.write_text(json.dumps(told, indent=2))
 
 
@@ -187,12 +164,12 @@ def write(path: Path, content: Any, folder: Path) -> None:
     if isinstance(content, str):
         path.write_bytes(content.encode())
         return
-    (kind,) = content.keys() & KINDS.keys()
-    value = content[kind]
-    if kind in ("copy", "cut", "swap", "resealed", "state"):
-        source = folder / (value if isinstance(value, str) else value[0])
-        value = [source, *(value[1:] if isinstance(value, list) else [])]
-    KINDS[kind](path, value)
+    ((kind, value),) = content.items()
+    if kind in ("cut", "swap", "resealed"):
+        changed = CHANGES[kind]((folder / value[0]).read_bytes(), *value[1:])
+        path.write_bytes(changed)
+    else:
+        KINDS[kind](path, folder / value if kind == "copy" else value)
 
 
 def _array(path: Path, told: dict) -> None:
@@ -207,19 +184,6 @@ def _array(path: Path, told: dict) -> None:
         np.save(path, found)
 
 
-def _cut(path: Path, told: list) -> None:
-    whole = told[0].read_bytes()
-    path.write_bytes(whole[: int(len(whole) * told[1])])
-
-
-def _swap(path: Path, told: list) -> None:
-    text = told[0].read_bytes()
-    old, new = told[1].encode(), told[2].encode()
-    if old not in text:
-        raise ValueError(f"{told[0]} does not hold {told[1]!r}")
-    path.write_bytes(text.replace(old, new))
-
-
 def _safetensors(path: Path, metadata: dict) -> None:
     import torch
     from safetensors.torch import save
@@ -230,16 +194,11 @@ def _safetensors(path: Path, metadata: dict) -> None:
     path.write_bytes(sealed(stored) if metadata else stored)
 
 
-def _resealed(path: Path, told: list) -> None:
-    """A checkpoint whose header holds another text, and the digest that fits it."""
-    from vsehub.evaluation.checkpoint import sealed
-
-    whole = told[0].read_bytes()
-    size = int.from_bytes(whole[:8], "little")
-    header = whole[8 : 8 + size].replace(told[1].encode(), told[2].encode())
-    if header == whole[8 : 8 + size]:
-        raise ValueError(f"{told[0]} does not hold {told[1]!r}")
-    path.write_bytes(sealed(len(header).to_bytes(8, "little") + header + whole[8 + size :]))
+def _header(path: Path, told: str | list) -> None:
+    """A .npy file whose header is the text, or [before, text, times, after]: the text repeated between two others."""
+    text = told if isinstance(told, str) else told[0] + told[1] * told[2] + told[3]
+    length = len(text.encode())
+    path.write_bytes(b"\x93NUMPY\x02\x00" + length.to_bytes(4, "little") + text.encode() + bytes(4096))
 
 
 def _pickled(path: Path, told: Any) -> None:
@@ -248,71 +207,35 @@ def _pickled(path: Path, told: Any) -> None:
     torch.save(told, path)
 
 
-def _state(path: Path, told: list) -> None:
-    """A state of a training with another value at a place, as in [FILE, [optimizer_states, 0, state], VALUE].
-
-    {zeros: SHAPE} is a tensor, {reversed: true} the list there in the reverse order, {removed: true} nothing. The last
-    name of a place may be "first": the first key there.
-    """
-    import torch
-
-    state = torch.load(told[0], weights_only=True)
-    node, (*above, last) = state, told[1]
-    for key in above:
-        node = node[next(iter(node)) if key == "first" else key]
-    value = told[2]
-    if value == {"removed": True}:
-        del node[last]
-    elif value == {"reversed": True}:
-        node[last] = node[last][::-1]
-    else:
-        node[last] = torch.zeros(value["zeros"]) if isinstance(value, dict) and "zeros" in value else value
-    torch.save(state, path)
+def swapped(whole: bytes, old: str, new: str) -> bytes:
+    """Bytes in which another text stands in the place of one that they hold."""
+    if old.encode() not in whole:
+        raise ValueError(f"{old!r} is not there")
+    return whole.replace(old.encode(), new.encode())
 
 
-def _removed(path: Path, _: Any) -> None:
-    shutil.rmtree(path) if path.is_dir() else path.unlink()
+def resealed(whole: bytes, old: str, new: str) -> bytes:
+    """A checkpoint whose header holds another text, and the digest that fits it."""
+    from vsehub.evaluation.checkpoint import sealed
+
+    size = int.from_bytes(whole[:8], "little")
+    header = swapped(whole[8 : 8 + size], old, new)
+    return sealed(len(header).to_bytes(8, "little") + header + whole[8 + size :])
 
 
-def _pipe(path: Path, _: Any) -> None:
-    path.unlink(missing_ok=True)
-    os.mkfifo(path)
-
-
-def _header(path: Path, told: str | list) -> None:
-    """A .npy file whose header is the text, or [before, text, times, after]: the text repeated between two others."""
-    text = told if isinstance(told, str) else told[0] + told[1] * told[2] + told[3]
-    length = len(text.encode())
-    path.write_bytes(b"\x93NUMPY\x02\x00" + length.to_bytes(4, "little") + text.encode() + bytes(4096))
-
-
-def _immutable(path: Path, _: Any) -> None:
-    path.mkdir()
-    path.chmod(0o555)
-
-
-KINDS: dict[str, Callable[[Path, Any], None]] = {
+CHANGES = {"cut": lambda whole, share: whole[: int(len(whole) * share)], "swap": swapped, "resealed": resealed}
+KINDS: dict[str, Callable[[Path, Any], Any]] = {
     "hex": lambda path, value: path.write_bytes(bytes.fromhex(value)),
     "json": lambda path, value: path.write_text(json.dumps(value)),
     "folder": lambda path, value: path.mkdir(exist_ok=True),
     "array": _array,
-    "copy": lambda path, value: shutil.copyfile(value[0], path),
-    "cut": _cut,
-    "swap": _swap,
-    "resealed": _resealed,
-    "state": _state,
+    "copy": lambda path, value: shutil.copyfile(value, path),
     "link": lambda path, value: path.symlink_to(value),
     "repeat": lambda path, value: path.write_text(value[0] * value[1]),
     "safetensors": _safetensors,
     "pickled": _pickled,
-    "removed": _removed,
-    "pipe": _pipe,
+    "removed": lambda path, value: shutil.rmtree(path) if path.is_dir() else path.unlink(),
+    "pipe": lambda path, value: (path.unlink(missing_ok=True), os.mkfifo(path)),
     "header": _header,
-    "read_only": _immutable,
+    "read_only": lambda path, value: path.mkdir(0o555),
 }
-
-
-def tidy(folder: Path) -> None:
-    """Remove a case's folder."""
-    with contextlib.suppress(OSError):
-        shutil.rmtree(folder, ignore_errors=True)

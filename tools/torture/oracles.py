@@ -278,11 +278,6 @@ def best_total(s):
 # Metrics
 
 
-def nearest_first(values):
-    """As `order`, NaN above all numbers."""
-    return sorted(range(len(values)), key=lambda m: (0, 0.0) if values[m] != values[m] else (1, -values[m]))
-
-
 def occurrences(lists, items, k):
     counts = [0] * items
     for one in lists:

@@ -5,7 +5,8 @@ import io
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,8 @@ TIMES = {
 TEMPORARY = (".part",)  # endings of temporary files
 LOCKED = ".lock"  # of the empty file beside a temporary one; a killed process leaves it until the file is written again
 ENCODED = ".encoded"  # of folders beside a checkpoint, in which `evaluate` keeps what it encodes
-# Hydra's own, the log, the empty file of the lock, the folders of databases, whose names of files are random.
-NOT_COMPARED = {".hydra", "train.log", "multirun.yaml", ".lock", "index.milvus.db", "index.lancedb"}
+# Hydra's own, the log, Lightning's (a resumed training begins a new version), the empty file of the lock, databases.
+NOT_COMPARED = {"csv", ".hydra", "train.log", "multirun.yaml", ".lock", "index.milvus.db", "index.lancedb"}
 _CLOCK = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00|git [0-9a-f]{8}|"
     r"milliseconds</dt><dd>plain [\d.]+, corrected [\d.]+|[\d.,]+(?: ms| s| seconds| min| minutes| MB| GB)\b"
@@ -57,9 +58,9 @@ class Command:
         return self.arguments[0] == "train"
 
     @property
-    def workers(self) -> int:
-        """How many processes it starts that train."""
-        return 2 if "trainer.devices=2" in self.arguments else 0
+    def workers(self) -> bool:
+        """Whether it starts processes that train."""
+        return "trainer.devices=2" in self.arguments
 
     @property
     def sweeps(self) -> bool:
@@ -106,7 +107,6 @@ def commands(base: Path) -> dict[str, Command]:
         Command("train", RUN, resume),
         Command("train-bank", (*RUN, "bank=memory", "bank.fraction=0.5"), resume),
         Command("train-noise", (*RUN, *noise), resume),
-        Command("train-csv", (*RUN, "logger=csv", "trainer.log_every_n_steps=1"), resume),
         Command("train-two", (*RUN, "image_encoder.norm=group", "trainer.devices=2"), resume),
         Command("sweep", ("train", "-m", *TRAIN[1:], "loss=sum,max", f"hydra.sweep.dir={OUT}"), same),
         Command(
@@ -126,7 +126,9 @@ def commands(base: Path) -> dict[str, Command]:
     return {command.name: command for command in made}
 
 
-NEEDS = {"evaluate": "train", "report": "train"}
+def environment(base: Path) -> dict[str, str]:
+    """The variables of a command that works below `base`."""
+    return {"XDG_CACHE_HOME": str(base / "cache"), "TMPDIR": str(base)}
 
 
 def unbroken(base: Path, names: list[str]) -> dict[str, Command]:
@@ -134,48 +136,36 @@ def unbroken(base: Path, names: list[str]) -> dict[str, Command]:
 
     Raises AssertionError where a command fails, or its second run differs from its first.
     """
-    known = commands(base)
-    wanted = [name for name in known if name in {*names, *(NEEDS[one] for one in names if one in NEEDS)}]
+    needed = {"train"} if {"evaluate", "report"} & set(names) else set()
     make_files(base)
     made = {}
-    for name in wanted:
-        command, cwd, twice = known[name], base / "unbroken" / name, base / "twice" / name
-        for folder in (cwd, twice):
-            folder.mkdir(parents=True)
-        environment = {"XDG_CACHE_HOME": str(base / "cache"), "TMPDIR": str(base)}
-        first = forked.run(
-            command.arguments,
-            cwd,
-            lambda: forked.leave_modules(base / "modules.json"),
-            environment,
-        )
-        assert (first.status, first.broke) == (0, []), f"{name}: {first}"
-        forked.warm(json.loads((base / "modules.json").read_text()))
-        count = {calls.VARIABLE: json.dumps({"count": str(base / "calls.json")})}
-        second = forked.run(command.arguments, twice, calls.install, environment | count)
-        assert (second.status, second.broke) == (0, []), f"{name}: {second}"
-        differ = differences(twice / OUT, cwd / OUT)
+    for name, command in commands(base).items():
+        if name not in {*names, *needed}:
+            continue
+        begins = {"unbroken": partial(forked.leave_modules, base / "modules.json")}
+        begins["twice"] = partial(calls.count, base / "calls.json")
+        for folder, before in begins.items():
+            (base / folder / name).mkdir(parents=True)
+            ended = forked.run(command.arguments, base / folder / name, before, environment(base))
+            assert (ended.status, ended.broke) == (0, []), f"{name}: {ended}"
+            forked.warm(json.loads((base / "modules.json").read_text()))
+        differ = differences(base / "twice" / name / OUT, base / "unbroken" / name / OUT)
         assert not differ, f"{name}: two unbroken runs differ: {differ}"
-        numbers = json.loads((base / "calls.json").read_text())
-        made[name] = Command(name, command.arguments, command.again, second.seconds, numbers)
-    return {name: made[name] for name in wanted if name in names}
+        made[name] = replace(command, seconds=ended.seconds, calls=json.loads((base / "calls.json").read_text()))
+    return {name: command for name, command in made.items() if name in names}
 
 
 def differences(ours: Path, theirs: Path) -> list[str]:
     """How the files of one command's folder differ from those of another's, beyond `TIMES` and `NOT_COMPARED`."""
-    found = []
     mine, other = (_files(folder) for folder in (ours, theirs))
-    found += [f"{name} is left over" for name in sorted(mine.keys() - other.keys())]
+    found = [f"{name} is left over" for name in sorted(mine.keys() - other.keys())]
     found += [f"{name} is missing" for name in sorted(other.keys() - mine.keys())]
     for name in sorted(mine.keys() & other.keys()):
         try:
-            left, right = (content(path, folder) for path, folder in ((mine[name], ours), (other[name], theirs)))
+            place = _unlike(content(mine[name], ours), content(other[name], theirs))
         except Exception as error:
-            found.append(f"{name} cannot be read: {type(error).__name__}: {error}")
-            continue
-        place = _unlike(left, right)
-        if place is not None:
-            found.append(f"{name} differs{place}")
+            place = f": {type(error).__name__}: {error}"
+        found += [] if place is None else [f"{name} differs{place}"]
     return found
 
 
@@ -218,32 +208,28 @@ def _scrubbed(value: Any, place: str) -> Any:
 
 def _unlike(left: Any, right: Any, at: str = "") -> str | None:
     """Where two values differ, None where they do not; NaN is NaN."""
+    if isinstance(left, list) and isinstance(right, list):
+        left, right = dict(enumerate(left)), dict(enumerate(right))
     if isinstance(left, dict) and isinstance(right, dict):
         if left.keys() != right.keys():
             return f"{at}: keys {sorted(map(str, left.keys() ^ right.keys()))}"
         return next(filter(None, (_unlike(left[key], right[key], f"{at}/{key}") for key in left)), None)
-    if isinstance(left, list) and isinstance(right, list):
-        if len(left) != len(right):
-            return f"{at}: {len(left)} entries, not {len(right)}"
-        pairs = enumerate(zip(left, right, strict=True))
-        return next(filter(None, (_unlike(one, other, f"{at}/{n}") for n, (one, other) in pairs)), None)
     if hasattr(left, "dtype") and hasattr(right, "dtype"):
         same = left.dtype == right.dtype and left.shape == right.shape
         return None if same and left.numpy().tobytes() == right.numpy().tobytes() else f"{at}: other numbers"
     if left == right or (left != left and right != right):
         return None
-    if isinstance(left, str) and isinstance(right, str):
-        both = zip(left, right, strict=False)
-        start = next((n for n, (one, other) in enumerate(both) if one != other), min(len(left), len(right)))
-        return f"{at}: {left[max(0, start - 30) : start + 60]!r}, not {right[max(0, start - 30) : start + 60]!r}"
-    return f"{at}: {len(left)} bytes" if isinstance(left, bytes) else f"{at}: {left!r}, not {right!r}"
+    if isinstance(left, str | bytes) and isinstance(right, type(left)):
+        start = next((n for n, (one, other) in enumerate(zip(left, right, strict=False)) if one != other), 0)
+        left, right = (one[max(0, start - 30) : start + 60] for one in (left, right))
+    return f"{at}: {left!r}, not {right!r}"
 
 
 def damaged(folder: Path) -> list[str]:
     """Files under their own names that cannot be read: whatever stops a command, there must be none."""
     found = []
     for name, path in _files(folder).items() if folder.is_dir() else ():
-        if path.suffix in TEMPORARY or "csv" in Path(name).parts:  # not under its own name; a logger's
+        if path.suffix in TEMPORARY:  # not under its own name
             continue
         try:
             content(path, folder)
