@@ -17,7 +17,7 @@ from PIL import Image
 
 from vsehub.checks import InputError
 from vsehub.cli.overrides import with_texts
-from vsehub.cli.shown import Hit, Shown
+from vsehub.cli.searched import Pictures
 from vsehub.components import Components, conf_folder
 from vsehub.criteria import CSLS, DualInvertedSoftmax
 from vsehub.data import CaptionedImages, Scenes
@@ -70,15 +70,6 @@ class Oracle:
         table = TokenTable.build(self.vocabulary, texts)
         encoded = encode_texts(self.model.text_encoder, table, np.arange(len(texts)))
         return self.model.similarity(self.test.images, encoded).T.detach()
-
-
-def test_words_without_quotes(command, checkpoint):
-    """They are texts of their own; the line that is printed says how they are one."""
-    out = command(f"checkpoint={checkpoint}", "a", "red", "circle", "k=3")
-    assert len(lists(out)) == 3
-    one = re.search(r"3 texts of one word each were searched; one text of them: vsehub search \.\.\. (.*)", out)[1]
-    assert len(lists(command(f"checkpoint={checkpoint}", *shlex.split(one), "k=3"))) == 1
-    assert "texts of one word" not in command(f"checkpoint={checkpoint}", "a red circle", "blue", "k=3")
 
 
 def test_texts_find_what_a_dense_ranking_finds(command, checkpoint, vsehub, tmp_path):
@@ -227,20 +218,13 @@ def test_which_arguments_are_texts():
 
 
 def test_pictures_from_a_folder_by_the_names_of_the_data(tmp_path):
-    features = np.ones((4, 6), np.float32)
-    captions, index = [f"caption {n}" for n in range(8)], np.arange(8) // 2
+    features, captions, index = np.ones((4, 6), np.float32), [f"caption {n}" for n in range(8)], np.arange(8) // 2
     split = CaptionedImages(features, captions, index, ["a.png", "b", "c.jpg", "d.jpg"])
     for name in ("a.png", "b.png"):
         Image.new("RGB", (9, 9)).save(tmp_path / name)
     (tmp_path / "c.jpg").write_text("no picture")
-    shown = Shown(split, str(tmp_path), plain=True)
-    hits = [Hit(row, 1.0 - row, 0.5) for row in range(4)]
-    gallery = shown.of_text("words", [], hits)
-    assert [bool(one.thumbnail) for one in gallery.found] == [True, True, False, False]
-    assert shown.thumbnails.missing == ["c.jpg", "d.jpg"]
-    assert [one.caption for one in gallery.found] == ["caption 0", "caption 2", "caption 4", "caption 6"]
-    bare = Shown(CaptionedImages(features, captions, index), None, plain=True)
-    assert not bare.pictured
-    assert [one.name for one in bare.of_text("words", [], hits).found] == ["row 0", "row 1", "row 2", "row 3"]
-    with pytest.raises(InputError, match="the data names no image files"):
-        Shown(bare.split, str(tmp_path), plain=True)
+    pictures = Pictures(split, str(tmp_path))
+    assert [bool(pictures.thumbnail(row)) for row in range(4)] == [True, True, False, False]
+    assert pictures.thumbnails.missing == ["c.jpg", "d.jpg"]
+    with pytest.raises(InputError, match="found by ids, which images does not have"):
+        Pictures(CaptionedImages(features, captions, index), str(tmp_path))

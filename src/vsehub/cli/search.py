@@ -1,16 +1,15 @@
 """`vsehub search TEXT...`: the images that a text finds, as a list and as a page of thumbnails."""
 
-import shlex
 import shutil
 import sys
 from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
 
-from vsehub.checks import existing, fail, one_of, require, whole
+from vsehub.checks import existing, one_of, require, whole
 from vsehub.cli import app
 from vsehub.cli.nodes import build, components, plain
-from vsehub.cli.overrides import bare_texts, with_texts
+from vsehub.cli.overrides import with_texts
 from vsehub.cli.published import model_settings, require_checkpoint_alone, require_one_model
 from vsehub.io.command import typed_command
 
@@ -21,17 +20,9 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Run the command; bare arguments are texts, data.KEY=VALUE changes a setting of the checkpoint's data."""
-    words = bare_texts(sys.argv[1:])
     arguments = with_texts(sys.argv[1:], "query")
     sys.argv = [sys.argv[0], *(f"+{argument}" if argument.startswith("data.") else argument for argument in arguments)]
-
-    def task(cfg: DictConfig) -> None:
-        search(cfg)
-        if len(words) > 1 and all(word.isalpha() for word in words):
-            one = shlex.quote(" ".join(words))
-            print(f"\n{len(words)} texts of one word each were searched; one text of them: vsehub search ... {one}")
-
-    app.run(task, "search")
+    app.run(search, "search")
 
 
 def search(cfg: DictConfig) -> None:
@@ -62,19 +53,14 @@ def search(cfg: DictConfig) -> None:
         f"criterion={name}: a collection ranks by the criterion with which it was filled; leave criterion out",
     )
     model = searching_model(cfg)
-    if model.vocabulary is None:
-        fail(
-            f"checkpoint: {cfg.checkpoint} was trained on texts that are vectors, so it cannot read words; search "
-            "needs one that was trained on captions. To search with vectors, use vsehub rerank"
-        )
     texts = [str(text) for text in texts]
     notes = [word_notes(text, model.vocabulary, model.max_words) for text in texts]
     if cfg.engine is None:
         found = search_split(cfg, model, criterion, name, texts, notes)
     else:
         found = search_collection(cfg, model, texts, notes)
-    named = ("checkpoint", cfg.checkpoint) if cfg.model is None else ("model", cfg.model)
-    origin = [(named[0], str(named[1])), ("command", typed_command())]
+    named = "checkpoint" if cfg.model is None else "model"
+    origin = [(named, str(cfg[named])), ("command", typed_command())]
     missing = len(set(found.thumbnails.missing))
     path = write_gallery(cfg.out, found.title, found.summary, found.galleries, origin, missing, cfg.overwrite)
     print("\n\n".join([found.summary, *map(listed, found.galleries), f"gallery: {path}"]))
@@ -97,14 +83,8 @@ def refuse_early(cfg: DictConfig) -> None:
         cfg.model is None or bool(places),
         "model: a published model has no data of its own to search; give folder=PICTURES, or engine= with uri=",
     )
-    require(
-        cfg.engine is not None or cfg.uri is None,
-        "uri is given without engine; give engine=milvus, lancedb, qdrant or pgvector, too",
-    )
-    require(
-        cfg.accept is None or cfg.engine is not None,
-        "accept is for a collection that was filled with thresholds of vsehub calibrate; give engine= and uri=",
-    )
+    own = [name for name in ("uri", "accept") if cfg[name] is not None and cfg.engine is None]
+    require(not own, f"{', '.join(own)}: of a collection that vsehub index filled; give engine= too, or omit it")
     one_of("split", cfg.split, SPLITS)
     if not str(cfg.reference).endswith(".txt"):
         one_of("reference", cfg.reference, (*SPLITS, "FILE.txt"))

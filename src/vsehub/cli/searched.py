@@ -1,16 +1,16 @@
 """What `vsehub search` finds: in a split, in a folder of pictures, or in a collection of a database."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 from omegaconf import DictConfig
 
 from vsehub.checks import existing, fail, nearest, require
-from vsehub.cli.shown import Shown, hits_of
 from vsehub.criteria.base import Criterion
 from vsehub.data.sources import SPLITS, CaptionedImages
-from vsehub.evaluation.trained import FOLDER, DataModel
+from vsehub.evaluation.trained import FOLDER, DataModel, Hits
 from vsehub.io.text import read_lines
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.ranking.inputs import Names
@@ -30,6 +30,31 @@ class Found(NamedTuple):
     thumbnails: Thumbnails
 
 
+class Pictures:
+    """A split's images by name and thumbnail. folder: of the image files; None: the split's own pixels, if it has any.
+
+    Raises InputError if there is a folder and the split does not name its files.
+    """
+
+    def __init__(self, split: CaptionedImages, folder: str | None):
+        path = None if folder is None else existing("images", folder, "Give the folder of the image files, or omit it")
+        self.split, self.files = split, Names("images", len(split.images), ids=split.names, images=path)
+        self.shown = folder is not None or (split.images.ndim == 4 and split.images.shape[1] == 3)
+        self.thumbnails = Thumbnails()
+
+    def name(self, row: int) -> str:
+        """The image's file name, or "row ROW" if it has none."""
+        return f"row {row}" if self.split.names is None else self.split.names[row]
+
+    def thumbnail(self, row: int) -> str | None:
+        """The image as a data URL; None if it cannot be shown."""
+        if not self.shown:
+            return None
+        if self.files.images is None:
+            return self.thumbnails(np.asarray(self.split.images[row]), self.name(row))
+        return self.thumbnails(self.files.image(row) or Path(self.name(row)), self.name(row))
+
+
 def search_split(
     cfg: DictConfig, model: DataModel, criterion: Criterion, name: str, texts: Sequence[str], notes: Sequence[list[str]]
 ) -> Found:
@@ -37,37 +62,64 @@ def search_split(
 
     name: of the criterion, which is fitted on the split `cfg.reference` or on the texts of a file. notes: on each text.
     """
-    k, split, reference = cfg.k, cfg.split, str(cfg.reference)
+    k, split, reference, plain = cfg.k, cfg.split, str(cfg.reference), not criterion.needs_reference
     if cfg.folder is not None:
         require(cfg.image is None, "image finds captions, and a folder has none; give a text")
         split, k = FOLDER, min(k, len(model.use_folder(cfg.folder).images))
     images = model.split(split)
-    shown = Shown(images, cfg.images, plain=not criterion.needs_reference)
+    pictures = Pictures(images, cfg.images)
     lines = None
-    if criterion.needs_reference and reference not in SPLITS:
+    if not plain and reference not in SPLITS:
         lines = read_lines(existing("reference", reference, "Give one text on each line, or a split"), "text")
         model.use_reference(reference, lines)
     galleries = []
     if texts:
         said = _said(model, criterion, name, reference, lines, "captions")
-        found = hits_of(model.search(texts, k, criterion, split, reference))
-        galleries += [
-            shown.of_text(text, [*own, said], hits) for text, own, hits in zip(texts, notes, found, strict=True)
-        ]
+        hits = results(model.search(texts, k, criterion, split, reference), plain)
+        for text, own, rows in zip(texts, notes, hits, strict=True):
+            entries = [
+                GalleryEntry(rank, *scores, pictures.name(row), first_caption(images, row), pictures.thumbnail(row))
+                for rank, row, *scores in rows
+            ]
+            galleries.append(Gallery(f"“{text}”", [*own, said], entries, pictures.shown))
     if cfg.image is not None:
-        row = image_row(str(cfg.image), images)
+        asked = image_row(str(cfg.image), images)
         require(
             lines is None, f"reference: {reference} holds texts, and an image is asked; give a split, whose images fit"
         )
-        asked = images.images[row : row + 1]
-        found = hits_of(model.search(None, k, criterion, split, reference, images=asked))
-        galleries.append(shown.of_image(row, [_said(model, criterion, name, reference, lines, "images")], found[0]))
-    count = f"{len(images.images):,} images"
+        pixels, captions = images.images[asked : asked + 1], set(images.captions_of(asked))
+        (rows,) = results(model.search(None, k, criterion, split, reference, images=pixels), plain)
+        entries = [
+            GalleryEntry(rank, *scores, None, images.text_of(row), own=row in captions) for rank, row, *scores in rows
+        ]
+        own = sum(one.own for one in entries)
+        count = f"{own} of its {len(captions)} own captions are among the {len(entries)} nearest."
+        said = _said(model, criterion, name, reference, lines, "images")
+        asked_as = pictures.name(asked), pictures.thumbnail(asked)
+        galleries.append(Gallery(f"Captions of {asked_as[0]}", [count, said], entries, False, *asked_as))
+    size = f"{len(images.images):,} images"
     if split == FOLDER:
-        return Found("Found in the folder", f"The folder: {count}.", galleries, shown.thumbnails)
+        return Found("Found in the folder", f"The folder: {size}.", galleries, pictures.thumbnails)
     source = model.source.name
-    summary = f"The {split} split of {source}: {count} with {len(images.captions):,} captions."
-    return Found(f"Found in {source}", summary, galleries, shown.thumbnails)
+    summary = f"The {split} split of {source}: {size} with {len(images.captions):,} captions."
+    return Found(f"Found in {source}", summary, galleries, pictures.thumbnails)
+
+
+def results(found: Hits, plain: bool) -> Iterator[list[tuple[int, int, str, str | None]]]:
+    """Rank, row, score and similarity of each query's hits, best first.
+
+    plain: the scores are the similarities, which are then None.
+    """
+    for query in zip(*(field.tolist() for field in found), strict=True):
+        yield [
+            (rank, row, f"{score:.4f}", None if plain else f"{similarity:.4f}")
+            for rank, (row, score, similarity) in enumerate(zip(*query, strict=True), 1)
+        ]
+
+
+def first_caption(split: CaptionedImages, row: int) -> str:
+    """The first caption of an image; "" if it has none."""
+    return next((split.text_of(text) for text in split.captions_of(row)), "")
 
 
 def _said(
@@ -113,15 +165,10 @@ def search_collection(cfg: DictConfig, model: DataModel, texts: Sequence[str], n
     said = f"Criterion {criterion_text(metadata.criterion, parameters)}, as the collection was filled."
     thumbnails, galleries = Thumbnails(), []
     for text, own, hits in zip(texts, notes, lists, strict=True):
-        names = Names("items", len(hits), ids=[hit.id for hit in hits], images=folder)
-        pictures = [
-            None if folder is None else thumbnails(names.image(row) or Path(hit.id), hit.id)
-            for row, hit in enumerate(hits)
-        ]
-        entries = [
-            GalleryEntry(row + 1, f"{hit.score:.4f}", None, hit.id, hit.label, picture)
-            for row, (hit, picture) in enumerate(zip(hits, pictures, strict=True))
-        ]
+        names, entries = Names("items", len(hits), ids=[hit.id for hit in hits], images=folder), []
+        for row, hit in enumerate(hits):
+            picture = None if folder is None else thumbnails(names.image(row) or Path(hit.id), hit.id)
+            entries.append(GalleryEntry(row + 1, f"{hit.score:.4f}", None, hit.id, hit.label, picture))
         nothing = [] if hits or cfg.accept is None else [f"Nothing here at accept={cfg.accept:g}."]
         galleries.append(Gallery(f"“{text}”", [*own, *nothing, said], entries, folder is not None))
     return Found(f"Found in {place.address}", f"{place.address}: {count:,} items.", galleries, thumbnails)
