@@ -46,7 +46,7 @@ REFUSED = [
     ("train data=webdataset data.shards=absent", "data.shards: no such file"),
     ("train data=huggingface data.folder=absent", "data.folder: no such file"),
     ("train experiment=strong", "teacher is an empty list; give teacher="),
-    ("train teacher=absent", "teacher: checkpoint: no such file or folder: absent"),
+    ("train teacher=absent", "checkpoint: no such file or folder: absent"),
     ("train experiment=cca teacher=a", "solver and teacher are both given"),
     ("train data=precomp data.root=absent", "data.root: no such file"),
     ("train data=precomp", "data.root is not set"),

@@ -107,7 +107,7 @@ def test_a_teacher_that_saw_the_test_split_is_refused(place, vsehub):
 
 def test_teachers_that_cannot_read_the_data_are_refused(place, vsehub):
     said = vsehub("train", "teacher=nowhere.safetensors", cwd=place, small=True, status=2).err
-    assert "teacher: checkpoint: no such file" in said
+    assert "checkpoint: no such file" in said
     said = vsehub("train", "teacher=[]", cwd=place, small=True, status=2).err
     assert "teacher is an empty list" in said
     random = np.random.default_rng(0)

@@ -11,7 +11,6 @@ from vsehub.checks import existing, precision_word, require, whole
 from vsehub.cli import app
 from vsehub.cli.nodes import components, plain
 from vsehub.cli.published import model_settings, require_checkpoint_alone, require_one_model
-from vsehub.cli.run_folder import require_measuring
 from vsehub.io.files import within
 from vsehub.io.outputs import require_writable
 from vsehub.io.records import EVALUATION, RUN, read_record
@@ -24,7 +23,6 @@ _TWICE = "checkpoint is an empty list, or a file is given twice; the models of a
 
 def main() -> None:
     """Run the command; with a checkpoint data.KEY=VALUE changes a setting of its data, which no yaml can list."""
-    require_measuring(sys.argv[1:])
     if not any(argument.startswith("data=") for argument in sys.argv):
         sys.argv = [f"+{argument}" if argument.startswith("data.") else argument for argument in sys.argv]
     app.run(evaluate, "evaluate")

@@ -14,13 +14,20 @@ from vsehub.checks import fail, one_of, require, whole_seed
 from vsehub.cli import app, launch
 from vsehub.cli.nodes import base_models, components, config_dirs, plain
 from vsehub.cli.overrides import MULTIRUN, quoted, text_of
-from vsehub.cli.resume import data_choice, last_checkpoint, require_same_data, resumed, run_record
-from vsehub.cli.run_folder import RunFolder, forget_start, require_means, require_training
+from vsehub.cli.run_folder import (
+    RunFolder,
+    data_choice,
+    forget_start,
+    last_checkpoint,
+    read_run,
+    require_same_data,
+    resumed,
+)
 from vsehub.cli.sweep import swept
 from vsehub.components import TARGET, component_nodes
+from vsehub.evaluation.checkpoint_file import checkpoint_file
 from vsehub.extras import require_packages
 from vsehub.io.progress import stage
-from vsehub.io.records import RUN, read_record
 
 log = logging.getLogger(__name__)
 
@@ -49,35 +56,23 @@ def main() -> None:
     if folder:
         changes = [one for one in sys.argv[1:] if not one.startswith("resume=")]
         require(not MULTIRUN & set(changes), "resume continues one run; omit -m")
-        moved = [one for one in changes if one.startswith(("hydra.run.dir=", "hydra.output_subdir="))]
-        require(not moved, f"resume continues in the run's own folder; omit {' '.join(moved)}")
-        if launch.number() == 0 and finished(Path(folder), changes):
+        record = read_run(Path(folder))
+        if launch.number() == 0 and record["status"] == "finished":
+            require(
+                not changes,
+                f"resume: the run in {folder} is finished, so its record can no longer change; start a new run for "
+                f"{' '.join(changes)}",
+            )
+            print(f"{folder} is finished after {record['epochs']} epochs; nothing to do")
             return
         sys.argv += [f"hydra.run.dir={quoted(folder)}", "hydra.output_subdir=null"]
-        data = data_choice(read_record(run_record(Path(folder)), RUN, ""))
+        data = data_choice(record)
         if data is not None and not any(one.startswith("data=") for one in changes):
             sys.argv.append(f"data={data}")
     try:
         app.run(swept(train), "train")
     finally:
         RunFolder.release()
-
-
-def finished(folder: Path, changes: list[str]) -> bool:
-    """Whether the run in `folder` is finished; if so, prints it. Called before Hydra writes anything.
-
-    Raises InputError if there is no run, or if `changes` are given for a finished run.
-    """
-    record = read_record(run_record(folder), RUN, "Start a new run in another folder")
-    if record["status"] != "finished":
-        return False
-    require(
-        not changes,
-        f"resume: the run in {folder} is finished, so its record can no longer change; start a new run for "
-        f"{' '.join(changes)}",
-    )
-    print(f"{folder} is finished after {record['epochs']} epochs; nothing to do")
-    return True
 
 
 def train(cfg: DictConfig) -> float:
@@ -149,9 +144,7 @@ def train(cfg: DictConfig) -> float:
         require_divisible(module, synchronised=settings["trainer"].get("sync_batchnorm", False))
     teachers = None
     if cfg.teacher is not None:
-        given = settings["teacher"]
-        paths = [str(one) for one in (given if isinstance(given, list) else [given])]
-        teachers = open_teachers(paths, components(cfg.trust, base_models(cfg)), data, described)
+        teachers = open_teachers(teacher_files(cfg), components(cfg.trust, base_models(cfg)), data, described)
     if before is not None:
         require_same_teachers(before, teachers)
     record = describe_run(plain(cfg), data.source, described, how.precision) | {"teacher": teacher_facts(teachers)}
@@ -194,8 +187,18 @@ def train(cfg: DictConfig) -> float:
 
 def refuse_early(cfg: DictConfig, own: bool) -> None:
     """Raise InputError for what can be refused without torch, whose import takes seconds: absent files, for example."""
-    require_means(cfg)
-    require_training(cfg.get("evaluates"), HydraConfig.get().runtime.choices["experiment"])
+    require_packages("training", "train", "pytorch_lightning")
+    name, trained = HydraConfig.get().runtime.choices["experiment"], cfg.get("evaluates")
+    require(
+        trained is None,
+        f"experiment={name} trains nothing; it measures the checkpoint that {trained} trains: run `vsehub train "
+        f"experiment={trained} data.root=FOLDER`, then `vsehub evaluate experiment={name} checkpoint=RUN_FOLDER/"
+        "checkpoints/best.safetensors`",
+    )
+    teachers = teacher_files(cfg)
+    require(not (cfg.solver and teachers), "solver and teacher are both given; what is solved has no teacher: omit one")
+    for path in teachers:
+        checkpoint_file(path)
     one_of("final_split", cfg.final_split, ("val", "test"))
     whole_seed("seed", cfg.seed)
     for node in component_nodes(plain(cfg.logger)):
@@ -204,6 +207,13 @@ def refuse_early(cfg: DictConfig, own: bool) -> None:
     data = {name: value for name, value in plain(cfg.data).items() if name != "noise"}
     if data["_target_"] not in _OF_VECTORS:
         components(cfg.trust, own=own).build("data", data)  # its files are looked for, and nothing is read
+
+
+def teacher_files(cfg: DictConfig) -> list[str]:
+    """The checkpoints of the teachers. Raises InputError for an empty list."""
+    given = plain(cfg.teacher)
+    require(given != [], "teacher is an empty list; give teacher=FILE or teacher=[FILE,FILE]")
+    return [str(one) for one in (given if isinstance(given, list) else [given]) if one is not None]
 
 
 def begun(cfg: DictConfig) -> tuple[DictConfig, Path, dict[str, Any] | None]:
