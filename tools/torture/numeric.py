@@ -6,7 +6,7 @@ be the oracle's, to rounding, or an InputError that the input deserves. Anything
 exception, an InputError about good input, more than SECONDS_A_CASE.
 
 Criteria are those of conf/criterion: a new one is tortured without a line here. Where `oracles.FORMULAS` lacks its
-formula, its search is held against its own dense form only, and the command says so.
+formula, only errors, NaN and lists that are none are noticed, and the command says so.
 
     python tools/torture/numeric.py --cases 100000 --seed 0
     python tools/torture/numeric.py --seed 0 --only 4711      one case of a report again, its error raised
