@@ -10,9 +10,8 @@ from measuring import measure
 
 from vsehub.checks import InputError
 from vsehub.cli.nodes import components
-from vsehub.criteria import CSLS, Chain, DualInvertedSoftmax, QBNorm, RelaxedGreedyMatching
+from vsehub.criteria import CSLS, Chain, DualInvertedSoftmax, RelaxedGreedyMatching
 from vsehub.data.vectors.embeddings import look_through, open_vectors
-from vsehub.ranking import measure as measuring
 from vsehub.ranking import ray
 from vsehub.ranking.ray import Sharded, divide, require_sharded
 
@@ -94,18 +93,6 @@ def test_shards_give_what_one_machine_gives(sides):
             own = {"reference_items": bank, "engine": Sharded(workers, rows)}
             same(alone, measure(queries, items, criteria, seen, K, **own), criteria)
             assert workers.asked.count("lists") == sum(-(-n // (rows or 16_384)) for n in FILES)
-
-
-def test_more_items_than_are_counted_each(sides, monkeypatch):
-    """Counts are held for the listed items only."""
-    queries, items, reference, _ = sides
-    criteria = {"csls": CSLS(), "qb_norm": QBNorm(k=2)}
-    expected = measure(queries, items, criteria, reference, K)
-    monkeypatch.setattr(measuring, "COUNTED_EACH", 0)
-    found = measure(queries, items, criteria, reference, K, engine=Sharded(InTurn(), 37))
-    same(expected, found, criteria)
-    for one, other in zip(expected.rankings, found.rankings, strict=True):
-        assert one.occurrences.dense().tolist() == other.occurrences.dense().tolist()
 
 
 def test_norms_are_those_of_the_whole(tmp_path):

@@ -42,19 +42,16 @@ def k_occurrences(scores: Tensor, ks: tuple[int, ...] = KS) -> dict[int, Tensor]
 
     Raises InputError if scores is not a matrix, is empty or holds NaN, or a k is not positive.
     """
-    return _counted(scores, ks).counts
+    return {k: counts.dense() for k, counts in _counted(scores, ks).counts.items()}
 
 
 def _counted(scores: Tensor, ks: tuple[int, ...], positives: Positives | None = None) -> "Occurrences":
     matrix("scores", scores)
     require(scores.numel() > 0, f"scores has shape {tuple(scores.shape)}; expected at least one query and one item")
-    found = Occurrences(scores.shape[1], ks, scores.device)
+    found = Occurrences(scores.shape[1], ks)
     largest, nearest = top_k(scores, min(max(ks, default=1), scores.shape[1]))
     require(not largest[:, 0].isnan().any(), "scores hold NaN; look for NaN or infinite embeddings")
-    if positives is None:
-        found.add(nearest)
-    else:
-        found.add_judged(nearest, positives)
+    found.add(nearest, positives)
     return found
 
 
@@ -71,25 +68,15 @@ class ItemCounts:
     amounts: Tensor
 
     @classmethod
-    def of(cls, counts: Tensor) -> Self:
-        """Those of dense counts (M,)."""
-        positions = counts.nonzero().flatten()
-        return cls(len(counts), positions, counts[positions])
-
-    @classmethod
     def listed(cls, items: int, positions: Tensor) -> Self:
-        """Those of M items whose positions (n,) occur in lists, once for each time."""
+        """Those of M items whose positions occur in lists of any shape, once for each time."""
         return cls(items, *positions.unique(return_counts=True))
 
     def __len__(self) -> int:
         return self.items
 
     def __getitem__(self, item: int) -> int:
-        if not 0 <= item < self.items:
-            raise IndexError(f"item {item} of {self.items}")
-        place = int(torch.searchsorted(self.positions, item))
-        found = place < len(self.positions) and int(self.positions[place]) == item
-        return int(self.amounts[place]) if found else 0
+        return int(self.amounts[self.positions == item].sum())
 
     @property
     def absent(self) -> int:
@@ -207,7 +194,6 @@ def skew_sum(metrics: dict[str, float]) -> float:
 def _distribution(counts: Tensor | ItemCounts) -> Distribution:
     """Distinct counts and how many items have each. Raises InputError if they are none."""
     if isinstance(counts, ItemCounts):
-        require(counts.items > 0, "there are no items; expected at least one")
         n, items = counts.amounts.double().unique(return_counts=True)
         if counts.absent:
             n = torch.cat([n.new_zeros(1), n])
@@ -232,97 +218,49 @@ def histogram(counts: Tensor | ItemCounts) -> dict[str, list[int]]:
 class Occurrences:
     """N_k of M items for several k, and how many of them are wrong (Radovanović 2010: N_k = GN_k + BN_k).
 
-    items: M. ks: neighbourhood sizes. counts: for each k the (M,) N_k of the queries added so far. bad: for each k the
-    (M,) BN_k, the number of judged queries that have the item among their k nearest although it is not a positive of
-    theirs. judged: the number of judged queries. Raises InputError if items or a k is not positive.
+    items: M. ks: neighbourhood sizes. judged: the number of judged queries so far. The lists are stored, so that the
+    memory does not depend on M. Raises InputError if items or a k is not positive.
     """
 
-    def __init__(self, items: int, ks: tuple[int, ...] = KS, device: torch.device | str = "cpu"):
+    def __init__(self, items: int, ks: tuple[int, ...] = KS):
         whole("items", items)
         for k in ks:
             whole("k", k)
-        self.items = items
-        self.counts, self.bad = (
-            {k: torch.zeros(items, dtype=torch.int64, device=device) for k in ks} for _ in range(2)
-        )
-        self.judged = 0
+        self.items, self.ks, self.judged = items, ks, 0
         self._depth = min(max(ks, default=0), items)
-        self._device = device
+        self._lists = [torch.zeros(0, self._depth, dtype=torch.int64)]
+        self._wrong = [torch.zeros(0, self._depth, dtype=torch.bool)]
 
-    def add(self, nearest: Tensor, wrong: Tensor | None = None) -> None:
-        """Count the lists of some queries.
+    def add(self, nearest: Tensor, positives: Positives | None = None, first: int = 0) -> None:
+        """Count the lists of the queries `first`, `first` + 1, ..., judged by their positives if these are known.
 
-        nearest: (b, K) positions of each query's nearest items, nearest first. wrong: (b, K) boolean, True where the
-        item is not a positive of the query; None if unknown. Raises InputError if the lists are shorter than the
-        smaller of the largest k and M, hold a position outside of 0 to M - 1, or if wrong has another shape.
+        nearest: (b, K) positions of each query's nearest items, nearest first. Queries without a positive are counted,
+        but not judged. Raises InputError if the lists are shorter than the smaller of the largest k and M, hold a
+        position outside of 0 to M - 1, and as `Positives.hits`.
         """
         matrix("nearest", nearest)
         require(
             nearest.shape[1] >= self._depth,
             f"nearest lists {nearest.shape[1]} items per query; expected at least {self._depth}, the largest k",
         )
-        if wrong is not None:
-            require(
-                wrong.dtype == torch.bool and wrong.shape == nearest.shape,
-                f"wrong is {wrong.dtype} {tuple(wrong.shape)}; expected a boolean matrix {tuple(nearest.shape)}",
-            )
-        nearest = checked_positions("nearest", nearest[:, : self._depth], self.items).to(self._device)
-        wrong = None if wrong is None else wrong[:, : self._depth].to(self._device)
-        self.judged += 0 if wrong is None else len(nearest)
-        self._count(nearest, wrong)
+        nearest = checked_positions("nearest", nearest[:, : self._depth], self.items)
+        wrong = torch.zeros_like(nearest, dtype=torch.bool)
+        if positives is not None:
+            hits = positives.hits(nearest.to(positives.query.device), first)
+            known = positives.counts[first : first + len(nearest)] > 0
+            wrong = ~hits & known[:, None]
+            self.judged += int(known.sum())
+        self._lists.append(nearest.cpu())
+        self._wrong.append(wrong.cpu())
 
-    def _count(self, nearest: Tensor, wrong: Tensor | None) -> None:
-        _add(self.counts, nearest, torch.ones_like(nearest))
-        if wrong is not None:
-            _add(self.bad, nearest, wrong.to(torch.int64))
+    @property
+    def counts(self) -> dict[int, ItemCounts]:
+        """N_k for each k."""
+        lists = torch.cat(self._lists)
+        return {k: ItemCounts.listed(self.items, lists[:, :k]) for k in self.ks}
 
-    def item_counts(self, k: int) -> ItemCounts:
-        """N_k."""
-        return ItemCounts.of(self.counts[k].cpu())
-
-    def bad_counts(self, k: int) -> ItemCounts:
-        """BN_k."""
-        return ItemCounts.of(self.bad[k].cpu())
-
-    def add_judged(self, nearest: Tensor, positives: Positives, first: int = 0) -> None:
-        """Count the lists (b, K) of queries `first`, `first` + 1, ..., judged by their positives.
-
-        Queries without a positive are counted, but not judged. Raises what `add` and `Positives.hits` raise.
-        """
-        nearest = nearest.to(positives.query.device)
-        wrong = ~positives.hits(nearest, first)
-        known = positives.counts[first : first + len(nearest)] > 0
-        if known.all():
-            self.add(nearest, wrong)
-        else:
-            self.add(nearest[known], wrong[known])
-            self.add(nearest[~known])
-
-
-def _add(counts: dict[int, Tensor], nearest: Tensor, amounts: Tensor) -> None:
-    """Add the amounts (b, K) of each list's first k entries to the items' counts, in time independent of M."""
-    for k, count in counts.items():
-        count.index_add_(0, nearest[:, :k].flatten(), amounts[:, :k].flatten())
-
-
-class ListedOccurrences(Occurrences):
-    """`Occurrences` of so many items that lists are held instead of a count of each item."""
-
-    def __init__(self, items: int, ks: tuple[int, ...] = KS):
-        super().__init__(items, ks, torch.device("meta"))  # the counts take no memory
-        self._device = torch.device("cpu")
-        self._lists: list[Tensor] = []
-        self._wrong: list[Tensor] = []
-
-    def _count(self, nearest: Tensor, wrong: Tensor | None) -> None:
-        self._lists.append(nearest)
-        self._wrong.append(torch.zeros_like(nearest, dtype=torch.bool) if wrong is None else wrong)
-
-    def item_counts(self, k: int) -> ItemCounts:
-        """N_k."""
-        return ItemCounts.listed(self.items, torch.cat([one[:, :k].flatten() for one in self._lists]))
-
-    def bad_counts(self, k: int) -> ItemCounts:
-        """BN_k."""
-        sides = zip(self._lists, self._wrong, strict=True)
-        return ItemCounts.listed(self.items, torch.cat([one[:, :k][wrong[:, :k]] for one, wrong in sides]))
+    @property
+    def bad(self) -> dict[int, ItemCounts]:
+        """BN_k for each k: how many judged queries list the item, not a positive of theirs, among their k nearest."""
+        lists, wrong = torch.cat(self._lists), torch.cat(self._wrong)
+        return {k: ItemCounts.listed(self.items, lists[:, :k][wrong[:, :k]]) for k in self.ks}

@@ -46,7 +46,7 @@ def rank_blocks(blocks: Iterable[tuple[int, Tensor]], positives: Positives, ks: 
     device = positives.query.device
     ranks = torch.zeros(positives.queries, dtype=torch.int64, device=device)
     precision = torch.zeros(2, positives.queries, dtype=torch.float64, device=device)
-    occurrences = Occurrences(positives.items, ks, device)
+    occurrences = Occurrences(positives.items, ks)
     several = bool((positives.counts > 1).any())
     deepest = min(max(ks, default=1), positives.items)
     last = 0
@@ -71,11 +71,12 @@ def rank_blocks(blocks: Iterable[tuple[int, Tensor]], positives: Positives, ks: 
                 precision[:, first:last] = torch.stack(at_r_of_scores(scores, largest, row, hits, counts))
             lists.append(nearest)
         if ks:
-            occurrences.add_judged(torch.cat(lists), positives, last - len(block))
+            occurrences.add(torch.cat(lists), positives, last - len(block))
     require(last == positives.queries, f"scores end at query {last}; expected {positives.queries} queries")
     if not several:  # only the first place counts: both are R@1
         precision[:] = ranks == 1
-    return Ranking(ranks, precision[0], precision[1], occurrences.counts, occurrences.bad)
+    both = ({k: one.dense() for k, one in counts.items()} for counts in (occurrences.counts, occurrences.bad))
+    return Ranking(ranks, precision[0], precision[1], *both)
 
 
 def _ranks(scores: Tensor, row: Tensor, hits: Tensor) -> Tensor:

@@ -64,17 +64,9 @@ def with_block(best: Best | None, block: Tensor, first: int, k: int) -> Best:
     if found is None:
         values, columns = top_k(block, min(k, block.shape[1]))
         return merged(best, (values, columns + first), k)
-    rows, values, columns = found
-    return with_entries(best, len(block), (rows, values, columns + first), k)
-
-
-def with_entries(best: Best | None, height: int, entries: Entries, k: int) -> Best:
-    """The best so far of `height` rows, merged with some entries of later columns; of a first block all rows have some.
-
-    entries: in the order of rows, then of columns.
-    """
-    rows, values, columns = _lines(*entries)
-    if best is None or len(rows) == height:
+    rows, values, columns = _lines(*found)
+    columns += first
+    if best is None or len(rows) == len(block):  # of a first block all rows have some
         return merged(best, (values, columns), k)
     if len(rows) == 0:
         return best
@@ -103,37 +95,27 @@ def _entering(block: Tensor, k: int, kept: Tensor | None) -> Entries | None:
         return None
     if kept is None:  # k groups reach the k-th largest maximum; a NaN is above all numbers
         maxima = _group_maxima(block[:, : groups * GROUP], groups)
-        return entries_from(block, _topk(maxima, k)[0][:, -1:])
-    return entries_from(block, kept[:, -1:], above=True)  # an equal entry has a higher column and loses
+        return _entries_from(block, _topk(maxima, k)[0][:, -1:])
+    return _entries_from(block, kept[:, -1:], above=True)  # an equal entry has a higher column and loses
 
 
-def entries_from(block: Tensor, least: Tensor, above: bool = False) -> Entries | None:
+def _entries_from(block: Tensor, least: Tensor, above: bool = False) -> Entries | None:
     """The entries of a block (b, m) that are >= their row's `least` (b, 1), or NaN; None if they are most of the block.
 
     above: those that are > it, or NaN. m: a multiple of `GROUP`.
     """
     if not _in_numpy(block):
         return _entries_by_groups(block, least, above)
-    is_below, values, limits = np.less_equal if above else np.less, block.numpy(), least.detach().numpy()
-
-    found = is_below(values, limits)
-    places = places_of(np.logical_not(found, out=found), MOST_ENTERED)  # a NaN is below nothing
-    if places is None:
+    is_below = np.less_equal if above else np.less
+    entered = ~is_below(block.numpy(), least.detach().numpy())  # a NaN is below nothing
+    if np.count_nonzero(entered) > MOST_ENTERED * entered.size:
         return None
-    rows, columns = map(torch.from_numpy, places)
+    rows, columns = map(torch.from_numpy, np.divmod(np.flatnonzero(entered), entered.shape[1]))
     return rows, block[rows, columns], columns
 
 
-def places_of(found: np.ndarray, most: float) -> tuple[np.ndarray, np.ndarray] | None:
-    """The rows and columns (e,) of the true entries of booleans (b, m), in order; None where more than a share is."""
-    if np.count_nonzero(found) > most * found.size:
-        return None
-    rows, columns = np.divmod(np.flatnonzero(found), found.shape[1])
-    return rows, columns
-
-
 def _entries_by_groups(block: Tensor, least: Tensor, above: bool) -> Entries | None:
-    """`entries_from`, by the largest value of each group of columns."""
+    """`_entries_from`, by the largest value of each group of columns."""
     below, groups = torch.le if above else torch.lt, block.unflatten(1, (-1, GROUP))
     maxima = groups.amax(dim=2)
     rows, group = below(maxima, least).logical_not_().nonzero(as_tuple=True)
@@ -200,13 +182,9 @@ def at_least(scores: Tensor, least: Tensor) -> Tensor:
     """How many entries of each row (b, M) are >= the row's `least` (b,)."""
     if _in_numpy(scores):
         values, limits = scores.numpy(), least.detach().numpy()[:, None]
-        return torch.from_numpy(_true_in_rows(np.greater_equal(values, limits)))
+        reached = np.greater_equal(values, limits)  # row by row numpy counts several booleans at once
+        return torch.from_numpy(np.fromiter(map(np.count_nonzero, reached), np.int64, len(reached)))
     # Floating-point ones are summed several times as fast as booleans, and exactly while the sum fits the mantissa.
     ones = torch.float32 if scores.shape[1] < 2**24 else torch.float64
-    reached = torch.empty(scores.shape, dtype=ones, device=scores.device)
-    return torch.ge(scores, least[:, None], out=reached).sum(dim=1).long()
-
-
-def _true_in_rows(reached: np.ndarray) -> np.ndarray:
-    """How many entries of each row of booleans are true: row by row, in which numpy counts several at once."""
-    return np.fromiter(map(np.count_nonzero, reached), np.int64, len(reached))
+    entries = torch.empty(scores.shape, dtype=ones, device=scores.device)
+    return torch.ge(scores, least[:, None], out=entries).sum(dim=1).long()

@@ -28,7 +28,6 @@ from vsehub.metrics.changes import Changes, RoundingChanges
 from vsehub.metrics.occurrences import (
     KS,
     ItemCounts,
-    ListedOccurrences,
     Occurrences,
     histogram,
     occurrence_metrics,
@@ -40,8 +39,6 @@ from vsehub.neighbors.vectors import as_vectors, sampled
 from vsehub.ranking.engines import Engine, Local
 from vsehub.ranking.inputs import Sides
 
-# A counter for each item takes 16 bytes for each k; beyond this many items, lists are stored instead.
-COUNTED_EACH = 2**24
 # (k) -> positions (b, k) of some queries, best first
 Positions = Callable[[int], Tensor]
 
@@ -57,18 +54,14 @@ class Tally:
         self.items, self.positives, self.relevance = items, positives, relevance
         self.ks = reached(items)
         # One counter per k: a matching's list for k = 5 is not the beginning of its list for k = 10.
-        counter = Occurrences if items <= COUNTED_EACH else ListedOccurrences
-        self._counted = {k: counter(items, (k,)) for k in self.ks}
+        self._counted = {k: Occurrences(items, (k,)) for k in self.ks}
         self._found = dict.fromkeys(RECALLS, 0)
         self._precision = torch.zeros(2, dtype=torch.float64)
 
     def add(self, first: int, lists: Positions) -> None:
         """Count the lists of the queries `first`, `first` + 1, ..."""
         for k, counted in self._counted.items():
-            if self.positives is None:
-                counted.add(lists(k))
-            else:
-                counted.add_judged(lists(k), self.positives, first)
+            counted.add(lists(k), self.positives, first)
         if self.positives is None:
             return
         for k in RECALLS:
@@ -80,18 +73,18 @@ class Tally:
 
     def occurrences(self, k: int) -> ItemCounts:
         """N_k."""
-        return self._counted[k].item_counts(k)
+        return self._counted[k].counts[k]
 
     def wrong(self, k: int) -> ItemCounts | None:
         """BN_k: how often an item is a wrong answer; None if positives are not known."""
-        return None if self.positives is None else self._counted[k].bad_counts(k)
+        return None if self.positives is None else self._counted[k].bad[k]
 
     def hubness(self) -> dict[str, float]:
         """The metrics of `occurrence_metrics`, with those of bad hubs where positives are known."""
         counts = {k: self.occurrences(k) for k in self.ks}
         if self.positives is None:
             return occurrence_metrics(counts)
-        bad = {k: counted.bad_counts(k) for k, counted in self._counted.items()}
+        bad = {k: counted.bad[k] for k, counted in self._counted.items()}
         return occurrence_metrics(counts, bad, self._counted[self.ks[0]].judged)
 
     def histograms(self) -> dict[str, dict[str, list[int]]]:
