@@ -70,7 +70,8 @@ demo: $(INSTALLED) ## train four losses on the embedded scenes and draw the comp
 demo-embeddings: $(or $(wildcard $(INSTALLED)),$(LIGHT)) ## measure and correct the hubness of made-up embeddings (seconds)
 	$(BIN)/python -m experiments embeddings runs/embeddings
 	$(BIN)/vsehub diagnose $(EMBEDDINGS) out=runs/embeddings/diagnose
-	$(BIN)/vsehub rerank $(EMBEDDINGS) criterion=auto index=flat out=runs/embeddings/rerank
+	$(BIN)/vsehub rerank $(EMBEDDINGS) criterion=auto criterion.indexable=true out=runs/embeddings/rerank
+	$(BIN)/vsehub index runs/embeddings/rerank overwrite=true
 
 demo-page: $(INSTALLED) ## train on the embedded scenes (a minute) and show the result in a browser until Ctrl-C; ARGS="port=8001"
 	test -f runs/demo-page/checkpoints/best.safetensors || $(BIN)/vsehub train experiment=demo loss=hal bank=memory hydra.run.dir=runs/demo-page

@@ -25,24 +25,11 @@ def extended(tmp_path_factory):
         shutil.copy(ROOT / name, place / name)
     page = (ROOT / "docs" / "extending.md").read_text()
     files = re.findall(r"`((?:src|conf|tests)/[\w/.]+)`[^`]*?:\n\n```\w+\n(.*?)```", page, re.DOTALL)
-    assert [name for name, _ in files] == [
-        "src/vsehub/losses/soft_margin.py",
-        "conf/loss/soft_margin.yaml",
-        "tests/losses/test_soft_margin.py",
-        "src/vsehub/criteria/quantile.py",
-        "conf/criterion/quantile.yaml",
-    ]
+    assert len(files) == 5
     for name, text in files:
         assert not (place / name).exists()
         (place / name).write_text(text)
     return place
-
-
-def run(place, *command):
-    own = os.environ | {"PYTHONPATH": str(place / "src")}
-    return subprocess.run(
-        [sys.executable, "-m", *command], cwd=place, env=own, capture_output=True, text=True, check=False
-    )
 
 
 @pytest.mark.long
@@ -59,6 +46,8 @@ def test_the_loop_prints_what_the_page_shows(tmp_path):
 
 @pytest.mark.long
 def test_no_file_needs_an_edit(extended):
-    found = run(extended, "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-k", OWN, *CHECKED)
+    command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-k", OWN, *CHECKED]
+    own = os.environ | {"PYTHONPATH": str(extended / "src")}
+    found = subprocess.run(command, cwd=extended, env=own, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stdout[-3000:]
     assert re.search(r"\b[2-9]\d passed", found.stdout)
