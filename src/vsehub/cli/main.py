@@ -59,8 +59,7 @@ def main() -> None:
     let_interrupts_end()
     from vsehub.checks import nearest
     from vsehub.cli.signals import end_with_starter
-    from vsehub.io.address import mask_output, masked, set_aside
-    from vsehub.io.command import keep_typed
+    from vsehub.io.address import keep_typed, mask_output, masked, set_aside
 
     end_with_starter()
     os.environ["PYTHONSAFEPATH"] = "1"

@@ -11,7 +11,7 @@ from vsehub.cli import app
 from vsehub.cli.nodes import build, components, plain
 from vsehub.cli.overrides import with_texts
 from vsehub.cli.published import model_settings, require_checkpoint_alone, require_one_model
-from vsehub.io.command import typed_command
+from vsehub.io.address import typed_command
 
 if TYPE_CHECKING:
     from vsehub.evaluation.trained import DataModel

@@ -12,8 +12,7 @@ import numpy as np
 from vsehub.checks import fail, regular, require
 from vsehub.io.arrays import readable
 from vsehub.io.rows import listed
-from vsehub.io.spreadsheet import unescaped
-from vsehub.io.text import long_fields
+from vsehub.io.text import long_fields, unescaped
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from vsehub.export.described import preprocessing, scoring, tokens
 from vsehub.extras import require_packages
 from vsehub.io.files import write_json
 from vsehub.io.outputs import Output
-from vsehub.io.quiet import quiet
+from vsehub.io.progress import quiet
 from vsehub.types import Encoder
 
 FORMAT, VERSION = "vsehub export", 1

@@ -24,7 +24,7 @@ from vsehub.checks import require
 from vsehub.data.sources import CaptionedImages
 from vsehub.extraction.chunks import join
 from vsehub.io.files import write_text
-from vsehub.io.spreadsheet import csv_text
+from vsehub.io.text import csv_text
 
 PREFIXES = {"train": "train", "val": "dev", "test": "test"}
 SIDES = {"images": "img_emb", "texts": "text_emb"}

@@ -9,10 +9,11 @@ import json
 import logging
 import os
 import re
+import shlex
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from typing import Any
@@ -53,6 +54,7 @@ IN_WORD = re.compile(
 _ESCAPED = re.compile(r"\\(?=[\\()\[\]{}:=, '\"])")  # a backslash before characters that Hydra's grammar would misread
 _SHORTEST = 4  # letters of a secret; shorter ones are not masked in other texts
 _LONG = 8  # letters from which on a secret is also masked within words
+_typed: list[str] = []
 
 
 class Address(str):
@@ -168,6 +170,17 @@ def without_secrets(value: str, several: bool = False) -> str:
 def _set_aside(found: re.Match[str]) -> str:
     quotes = found["quote"] or ""
     return f"{quotes}{Address(_ESCAPED.sub('', found['quoted'] or found[0]))}{quotes}"
+
+
+def keep_typed(arguments: Sequence[str]) -> None:
+    """Keep the program and its arguments, without secrets, before they are made readable for Hydra."""
+    _typed[:] = arguments
+
+
+def typed_command() -> str:
+    """The command, quoted so that a shell reads it as it was typed; addresses without their secrets."""
+    program, *arguments = _typed or sys.argv
+    return f"{program} {shlex.join(arguments)}".rstrip()
 
 
 @cache

@@ -1,15 +1,21 @@
-"""Arrays in files, and errors of readers of damaged files as InputErrors that name the file."""
+"""Arrays and pictures in files, and errors of readers of damaged files as InputErrors that name the file."""
 
 import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
 from vsehub.checks import InputError, regular
 
+if TYPE_CHECKING:
+    from PIL import Image
+
+# Formats of pictures that start no program (as EPS does) and decode within bounds.
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 # Exceptions of readers for damaged files. RecursionError and NotImplementedError are RuntimeErrors, UnicodeError is a
 # ValueError.
 DAMAGE: tuple[type[Exception], ...] = (
@@ -27,6 +33,13 @@ def load_archive(path: Path) -> dict[str, np.ndarray]:
     """All arrays of a .npz, by name, in memory. Raises almost anything where the file is damaged."""
     with np.load(regular(path), allow_pickle=False) as archive:
         return dict(archive)
+
+
+def open_picture(file: Path | BinaryIO) -> "Image.Image":
+    """The picture of a file, not decoded yet. Raises UnidentifiedImageError for a format outside `FORMATS`."""
+    from PIL import Image
+
+    return Image.open(file, formats=FORMATS)
 
 
 @contextmanager

@@ -1,7 +1,8 @@
-"""Progress bars, lines about the stages of a command, and iteration ahead of time in a thread."""
+"""Progress bars, lines about the stages of a command, silence, and iteration ahead of time in a thread."""
 
 import logging
 import sys
+import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -58,3 +59,16 @@ def stage(log: logging.Logger, text: str) -> None:
     """Log the stage that begins, if the output is no terminal and so shows no bar."""
     if not sys.stderr.isatty():
         log.info(text)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence the warnings and log messages of a library within the block, where these do not concern the user."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

@@ -16,7 +16,7 @@ from vsehub.criteria.auto import Auto
 from vsehub.criteria.choose import LEAST, Choice, choose
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.data.vectors.embeddings import look_through
-from vsehub.io.command import typed_command
+from vsehub.io.address import typed_command
 from vsehub.io.progress import stage
 from vsehub.io.provenance import code_version, hardware, versions
 from vsehub.io.records import EMBEDDINGS

@@ -10,7 +10,7 @@ import pandas as pd
 from vsehub.checks import existing, fail, regular, require
 from vsehub.io.files import require_no_way_out
 from vsehub.io.records import EVALUATION, RUN, read_record
-from vsehub.io.spreadsheet import unescaped
+from vsehub.io.text import unescaped
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from tabulate import tabulate
 
-from vsehub.io.spreadsheet import csv_text
+from vsehub.io.text import csv_text
 
 if TYPE_CHECKING:
     import pandas as pd

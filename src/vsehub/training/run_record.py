@@ -16,11 +16,11 @@ from vsehub import __version__
 from vsehub.checks import require
 from vsehub.data.noise import NoisySource
 from vsehub.data.sources import Source
-from vsehub.io.command import typed_command
+from vsehub.io.address import typed_command
 from vsehub.io.files import write_json, write_text
 from vsehub.io.provenance import code_version, hardware, peak_memory, versions
 from vsehub.io.records import RUN
-from vsehub.io.spreadsheet import csv_text
+from vsehub.io.text import csv_text
 from vsehub.training.processes import is_lost, process
 
 log = logging.getLogger(__name__)

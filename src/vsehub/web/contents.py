@@ -13,7 +13,7 @@ from vsehub.checks import existing, require
 from vsehub.data.sources import CaptionedImages
 from vsehub.evaluation.trained import DataModel
 from vsehub.evaluation.words import word_notes
-from vsehub.io.pictures import open_picture
+from vsehub.io.arrays import open_picture
 from vsehub.metrics.positives import Positives
 from vsehub.ranking.inputs import Inputs, Names, Sides
 

@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from vsehub.checks import InputError, one_of, regular, require
-from vsehub.io.pictures import open_picture
+from vsehub.io.arrays import open_picture
 
 if TYPE_CHECKING:
     from vsehub.data.sources import CaptionedImages

@@ -11,7 +11,7 @@ import jinja2
 import numpy as np
 from PIL import Image, ImageOps
 
-from vsehub.io.pictures import open_picture
+from vsehub.io.arrays import open_picture
 from vsehub.report.plots import Picture
 from vsehub.report.tables import Cell
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from vsehub.checks import InputError, require
 from vsehub.data.tables import as_ids, read_table
 from vsehub.io.rows import listed
-from vsehub.io.spreadsheet import unescaped
+from vsehub.io.text import unescaped
 
 _ID = "id"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,49}")

@@ -16,7 +16,7 @@ from vsehub.encoders.pretrained.joint.hf import tokenizer_of
 from vsehub.encoders.pretrained.networks import Network, padded, reason
 from vsehub.extras import package
 from vsehub.io.files import read_object
-from vsehub.io.quiet import quiet
+from vsehub.io.progress import quiet
 
 _CONFIG = "open_clip_config.json"
 _HUB, _FOLDER = "hf-hub:", "local-dir:"

@@ -1,4 +1,4 @@
-"""Tables for spreadsheet programs."""
+"""Texts in files."""
 
 import csv
 import io
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vsehub.data.truth import read_truth
-from vsehub.io.spreadsheet import csv_text, escaped, unescaped
+from vsehub.io.text import csv_text, escaped, unescaped
 from vsehub.report.tables import frame_csv
 
 ODD = st.text(st.sampled_from("'=+-@\t\r\n\"＝\0x1,; "), max_size=6)
