@@ -1,5 +1,6 @@
 """The figures at the top of README.md, measured again on the vectors that they are of."""
 
+import json
 import re
 from pathlib import Path
 
@@ -21,13 +22,11 @@ def test_the_figures_of_the_readme(vsehub, tmp_path):
     given += [f"truth={tmp_path / 'pairs.csv'}", "normalize=true"]
     names = {"nns": "none (nearest neighbour)", "is": "inverted softmax", "csls": "CSLS", "sinkhorn": "Sinkhorn"}
     for criterion in ("is", "csls", "sinkhorn"):
-        said = vsehub(
-            "rerank", *given, f"criterion={criterion}", f"out={tmp_path / criterion}", cwd=tmp_path, UNDRAWN="1"
-        ).out
-        for name in ("nns", criterion):
-            cells = re.search(rf"^{name} +(.*)$", said, re.MULTILINE)[1].split()
-            r1, _, r10, _, _, skewness, _, _, hub, *_ = cells
-            assert f"| {names[name]} | {r1} | {r10} | {hub} | {skewness} |" in README
+        vsehub("rerank", *given, f"criterion={criterion}", f"out={tmp_path / criterion}", cwd=tmp_path, UNDRAWN="1")
+        for ranking in json.loads((tmp_path / criterion / "result.json").read_text())["rankings"]:
+            recalls = [f"{ranking['truth'][name]:.1f}" for name in ("r1", "r10")]
+            hubness = [f"{ranking['hubness']['largest_hub_10']:.0f}", f"{ranking['hubness']['skew_10']:.2f}"]
+            assert f"| {' | '.join([names[ranking['criterion']], *recalls, *hubness])} |" in README
     said = vsehub("rerank", *given, "criterion=auto", f"out={tmp_path / 'auto'}", cwd=tmp_path, UNDRAWN="1").out
     gain, low, high = re.search(r"gain in R@1: \+([\d.]+) points \[\+([\d.]+), \+([\d.]+)\]", said).groups()
     assert f"it chose Sinkhorn, which gained {gain} points of R@1 [{low}, {high}] on the other half" in README
