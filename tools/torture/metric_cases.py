@@ -155,7 +155,9 @@ def case_of_lists(random: np.random.Generator) -> None:
         close(found, wanted | {"queries": len(measured)}, described)
     counted, error = refused(lambda: Occurrences(items, ks))
     _, error = refused(lambda: counted.add(given, pairs))
-    if over(not known or depth < min(max(ks, default=0), items), error, described):
+    needed = lists[:, : min(max(ks, default=0), items)]  # further positions are not looked at
+    good = ((needed >= 0) & (needed < items)).all() and depth >= min(max(ks, default=0), items)
+    if over(not good, error, described):
         return
     if spoil > 0.1:
         for k in ks:
