@@ -39,7 +39,7 @@ def precision_word(value: Any) -> str:
 
 
 def is_finite(value: Any) -> bool:
-    """Whether `value` is a finite number; True and False are none."""
+    """Return True if `value` is a finite number; booleans are rejected."""
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
@@ -146,7 +146,7 @@ _OUT_OF_MEMORY = (
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error means that memory could not be allocated; torch raises a RuntimeError."""
+    """Return True if an error means that memory could not be allocated; torch raises a RuntimeError."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     said = str(error).lower()

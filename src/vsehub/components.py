@@ -131,11 +131,11 @@ class Components:
     def node(self, group: str, choice: str) -> Mapping[str, Any]:
         """The content of a choice's yaml file, which `build` takes: the class and its settings.
 
-        Raises InputError with the most similar name if there is no such choice, and if the file does not name a class.
+        Raises InputError with the most similar name for an unknown choice, and if the file does not name a class.
         """
         path = self.path(group, choice)
         node = _content(path, group)
-        require(isinstance(node, dict) and TARGET in node, f"{path} is no component; expected {TARGET}: CLASS")
+        require(isinstance(node, dict) and TARGET in node, f"{path} is not a component; expected {TARGET}: CLASS")
         return types.MappingProxyType(node)
 
     def _inner(self, group: str, value: Any, restored: bool) -> Any:
@@ -152,7 +152,7 @@ class Components:
 
 
 def _content(path: Path, group: str) -> Any:
-    """What a yaml file says of its group, which is one key among others in a file of the package _global_."""
+    """The settings of a group in a yaml file; in a file of the package _global_ the group is one key among others."""
     content = _parsed(path, path.stat().st_mtime_ns)
     return content.get(group, content) if isinstance(content, dict) else content
 

@@ -1,4 +1,4 @@
-"""Which settings belong to a run's recipe, and which distinguish two runs.
+"""The settings that belong to a run's recipe, and those that distinguish two runs.
 
 Classes are compared by name, without their path, so that moving a file changes no recipe.
 """
@@ -21,12 +21,12 @@ _ADDED = "architecture"  # follows from other settings; written to run.json only
 
 
 def in_recipe(key: str) -> bool:
-    """Whether a setting ("optimizer.lr") belongs to the recipe; runs of one recipe differ only in their seed."""
+    """Return True if a setting ("optimizer.lr") belongs to the recipe; runs of one recipe differ only in their seed."""
     return not NOT_RECIPE.search(key)
 
 
 def decides(key: str) -> bool:
-    """Whether a setting, or one nested in it, affects a run's results; output folders and machine settings do not."""
+    """Return True if a setting, or one nested in it, affects a run's results, unlike output folders."""
     return key != _ADDED and bool(COUNTS.search(key) or in_recipe(key))
 
 

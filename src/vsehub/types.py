@@ -1,4 +1,4 @@
-"""What the parts hand to each other, and what each part declares about itself.
+"""The values that the parts exchange, and the attributes that each part declares.
 
 Shape legend, used in every docstring: N pairs in a batch, I images, T texts, L words, D embedding dimensions, M bank
 pairs, Q queries, K neighbours. Scores have images as rows and texts as columns, higher is closer; in criteria and
@@ -52,7 +52,7 @@ class NeighborStats(NamedTuple):
 
 
 class Preparation(NamedTuple):
-    """How a picture comes to the size that an encoder takes.
+    """The resizing of a picture for an encoder.
 
     size: the side of the square in pixels. resize: of the picture's "shortest" or "longest" side, or, with "squash", of
     both sides, whatever their ratio; the middle size x size pixels are then taken, and what is missing has the grey
@@ -75,9 +75,8 @@ class Loss(nn.Module):
 
     takes_neighbors: whether `neighbors` is used; only such a loss is trained with a memory bank. neighbors_k: how many
     of the bank's neighbours are used, None for all. takes_centrality: whether the bank is to give the centralities too.
-    needs_above: the score that a pair has to exceed before the loss
-    rewards it, None where there is no such score. margin: by how much a pair is to outscore its negatives, 0 for losses
-    without a margin.
+    needs_above: the score that a pair must exceed before the loss rewards it, None for losses without such a score.
+    margin: the margin between a pair and its negatives, 0 for losses without one.
     """
 
     takes_neighbors: bool = False
@@ -118,7 +117,7 @@ class Similarity(nn.Module):
 
     def vectors(self, encoding: Any) -> Tensor:
         """Vectors (N, D) whose inner products are the scores, of encodings (N, D); written where `inner_product`."""
-        raise NotImplementedError(f"{type(self).__name__} is no inner product, or lacks `vectors`")
+        raise NotImplementedError(f"{type(self).__name__} is not an inner product, or lacks `vectors`")
 
     def candidates(self, queries: Any, entries: Any, chosen: Tensor, side: str) -> Tensor:
         """Scores (Q, C) of Q encoded queries, each with its own entries, whose rows are `chosen` (Q, C).

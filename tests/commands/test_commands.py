@@ -149,7 +149,7 @@ def test_a_bank_of_rounded_vectors(run_here, small, tmp_path, caplog):
     assert re.search(r"bank: of the \d+ nearest in bf16, \d+\.\d\d % are others than in float32", said)
     assert "the bank's backend faiss multiplies float32" in run_here(*settings, "bank.backend=faiss", status=2)
     order = ("similarity=order", "similarity.shift=1")
-    assert "precision is bf16, but Order is no inner product" in run_here(*settings, *order, status=2)
+    assert "precision is bf16, but Order is not an inner product" in run_here(*settings, *order, status=2)
 
 
 @pytest.fixture

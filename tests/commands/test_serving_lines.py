@@ -77,7 +77,7 @@ def test_the_page_followed_line_by_line(run_here, undrawn, tmp_path):
             "uri is not set; give the server or folder of Milvus",
         ),
         (("add", *uri), "give items=FILE to add, or remove_ids=FILE"),
-        (("add", *uri, "items=queries.npy"), "items has no ids, by which they are found again; give item_ids=FILE"),
+        (("add", *uri, "items=queries.npy"), "items has no ids; give item_ids=FILE"),
         (("add", *uri, "items=absent.npy"), "absent.npy"),
         (
             ("add", *uri, "collection=other", "remove_ids=gone.txt"),

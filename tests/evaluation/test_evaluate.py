@@ -137,7 +137,7 @@ def test_equal_items_are_tied_and_ranks_are_those_of_plain_loops(images, dim, bl
 
 
 def test_items_that_cannot_be_scored_with_items(blocks):
-    """A similarity that is no inner product has scores of images with texts only, which is all that DBSN takes."""
+    """A similarity that is not an inner product has scores of images with texts only, which is all that DBSN takes."""
     encoded, reference = split(9), split(5, seed=5)
     encoded, reference = (
         EncodedSplit(one.images.abs(), one.texts.abs(), one.image_index) for one in (encoded, reference)
@@ -224,7 +224,7 @@ def test_a_sample_of_each_fold_is_compared(monkeypatch):
 
 def test_what_cannot_be_rounded():
     for similarity, criterion, message in (
-        (Order(), CSLS(4), "bf16: Order is no inner product of vectors"),
+        (Order(), CSLS(4), "bf16: Order is not an inner product of vectors"),
         (COSINE, RelaxedGreedyMatching(), "bf16: RelaxedGreedyMatching matches queries and items with each other"),
     ):
         with pytest.raises(InputError, match=message):

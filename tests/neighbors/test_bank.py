@@ -162,7 +162,7 @@ def test_rounded_scores_by_exact_search(monkeypatch):
     exact = MemoryBank(5, "exact")
     exact.fill(images, texts, ids, ids)
     assert exact.rounding_share() is None
-    with pytest.raises(InputError, match="precision is bf16, but Order is no inner product"):
+    with pytest.raises(InputError, match="precision is bf16, but Order is not an inner product"):
         bank.fill(images, texts, ids, ids, Order())
     by_choice = MemoryBank(5, precision="auto")
     by_choice.fill(images, texts, ids, ids, Order())

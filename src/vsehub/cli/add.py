@@ -62,6 +62,6 @@ def new_items(cfg: DictConfig, collection: "Collection") -> "tuple[VectorFile, p
     ids = vectors.ids if cfg.item_ids is None else read_ids(str(cfg.item_ids), "item_ids")
     labels = vectors.labels if cfg.item_labels is None else read_labels(str(cfg.item_labels), "item_labels")
     if ids is None:
-        fail("items has no ids, by which they are found again; give item_ids=FILE with one id per line")
+        fail("items has no ids; give item_ids=FILE with one id per line")
     fields = None if cfg.item_columns is None else read_columns(str(cfg.item_columns), ids)
     return vectors, item_table(ids, labels, fields)

@@ -1,4 +1,4 @@
-"""What all commands share: running a task with its configuration, and the boundary where errors become one line."""
+"""Code that all commands share: running a task with its configuration, and turning errors into one line."""
 
 import logging
 import os
@@ -79,7 +79,7 @@ def hide_notes() -> None:
 
 
 def is_multirun() -> bool:
-    """Whether the current job belongs to a sweep."""
+    """Return True if the current job belongs to a sweep."""
     return HydraConfig.get().mode == RunMode.MULTIRUN
 
 

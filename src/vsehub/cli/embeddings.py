@@ -1,4 +1,4 @@
-"""What `rerank` and `diagnose` share: their files, checked before torch is loaded, and the end of a comparison."""
+"""Code shared by `rerank` and `diagnose`: their files, checked before torch is loaded, and the end of a comparison."""
 
 import logging
 import time

@@ -24,7 +24,7 @@ def number() -> int:
 
 
 def started_together() -> bool:
-    """Whether torchrun or srun has started this process as one of several."""
+    """Return True if torchrun or srun has started this process as one of several."""
     tasks = os.environ.get("SLURM_NTASKS", "1") if "SLURM_STEP_ID" in os.environ else "1"
     return int(os.environ.get("WORLD_SIZE", tasks)) > 1
 

@@ -1,4 +1,4 @@
-"""What to try after a diagnosis, as commands that can be run as they stand."""
+"""Commands to try after a diagnosis, ready to run."""
 
 import shlex
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 
 from vsehub.cli.overrides import override
 
-CHOSEN_FROM = 50  # queries with answers, by which criterion=auto chooses
+CHOSEN_FROM = 50  # least queries with answers for criterion=auto
 
 
 def next_steps(files: Mapping[str, str], cfg: DictConfig, record: dict[str, Any]) -> list[dict[str, str]]:
@@ -27,7 +27,7 @@ def next_steps(files: Mapping[str, str], cfg: DictConfig, record: dict[str, Any]
         if not scored:
             words = {"result": own["out"], "engine": "flat"}
             found.append(_step("index", words, "writes an index whose ordinary search returns that ranking"))
-    if scored:  # of which the pages of files know nothing
+    if scored:  # `serve` cannot show scores without vectors
         return found
     if "item_images" in shown:
         shown["images"] = shown.pop("item_images")

@@ -1,4 +1,4 @@
-"""What `evaluate` and `search` share of `model=`, a published model as it is, and of `checkpoint=`."""
+"""Code shared by `evaluate` and `search`: opening `model=`, a published model as it is, or `checkpoint=`."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -53,7 +53,7 @@ def rerank(cfg: DictConfig) -> None:
 
 
 def engine(cfg: DictConfig, criteria: Mapping[str, Any], scored: bool) -> AbstractContextManager["Engine"]:
-    """What computes: this process or a cluster. scored: whether scores are given.
+    """The engine that computes: this process or a cluster. scored: whether the inputs are precomputed scores.
 
     Raises InputError for settings that do not fit.
     """

@@ -1,4 +1,4 @@
-"""What `vsehub search` finds: in a split, in a folder of pictures, or in a collection of a database."""
+"""The search of `vsehub search`: in a split, in a folder of pictures, or in a collection of a database."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -147,7 +147,7 @@ def search_collection(cfg: DictConfig, model: DataModel, texts: Sequence[str], n
     require(cfg.image is None, "image finds captions of a split; a collection is searched by texts")
     require(
         model.similarity.inner_product,
-        f"{model.name} was trained with a similarity that is no inner product; a database needs one",
+        f"{model.name} was trained with a similarity that is not an inner product; a database needs one",
     )
     place = placed(cfg.engine, None if cfg.uri is None else str(cfg.uri), str(cfg.collection), None)
     folder = None if cfg.images is None else existing("images", cfg.images, "Give the folder of the pictures")

@@ -78,7 +78,7 @@ def refuse_early(cfg: DictConfig) -> None:
 
 
 def opened(cfg: DictConfig) -> "Contents":
-    """What the configuration names. Raises InputError for what cannot be opened."""
+    """Open the contents that the configuration names. Raises InputError if they cannot be opened."""
     from vsehub.web import contents
 
     images = None if cfg.images is None else str(cfg.images)
@@ -109,7 +109,7 @@ def opened(cfg: DictConfig) -> "Contents":
 
 
 def asker(cfg: DictConfig, normalize: bool | None) -> "Asker | None":
-    """What encodes sentences and pictures, if a model is given."""
+    """The encoder of sentences and pictures; None without a model."""
     if cfg.checkpoint is None and cfg.model is None:
         return None
     from vsehub.cli.search import searching_model

@@ -1,4 +1,4 @@
-"""Choosing among criteria: the candidates, the default, and the rule by which another takes its place."""
+"""Choosing among criteria: the candidates, the default, and the rule for choosing another."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -33,9 +33,9 @@ class Auto(Criterion):
     """The criterion that suits the data: chosen where queries with known answers allow it, else CSLS with k = 10.
 
     among: names of the criteria to choose among; None: all `candidates`. Plain search is always among them. Without
-    a choice the criterion is `untuned`. indexable: whether to leave out those that no index can hold. share: of the
-    queries with known answers, by which it is chosen where there are no others. Raises InputError for other names. The
-    defaults are those of the study experiments/pretrained.
+    a choice the criterion is `untuned`. indexable: whether to omit criteria that no index can store. share: share of
+    the queries with known answers that are used for choosing, unless separate queries are given. Raises InputError for
+    unknown names. The defaults are those of the study experiments/pretrained.
 
     >>> import numpy as np
     >>> queries, items = np.eye(3)[[0, 0, 1, 2]], np.eye(3)
@@ -55,15 +55,15 @@ class Auto(Criterion):
 
     @property
     def untuned(self) -> tuple[str, Correction]:
-        """What is taken where no answers are known: CSLS with k = 10, or the first that it may choose, as it is."""
+        """The criterion used without known answers: CSLS with k = 10 or, if that is excluded, the first allowed one."""
         name = "csls" if "csls" in self.names else self.names[1]
         return name, candidates()[name]
 
     def standing(self, rows: int) -> tuple[str, Correction]:
         """The criterion that others have to beat: Sinkhorn with τ = 0.02.
 
-        `untuned` with fewer than 200 `rows`, the references, of which Sinkhorn needs more than CSLS does, and where
-        Sinkhorn may not be chosen.
+        With fewer than 200 reference queries (`rows`), or if Sinkhorn is not allowed, it is `untuned`: Sinkhorn needs
+        more reference queries than CSLS.
         """
         return ("sinkhorn", Sinkhorn(temperature=0.02)) if rows >= MANY and "sinkhorn" in self.names else self.untuned
 
@@ -86,8 +86,8 @@ def chosen(values: np.ndarray, standing: int, plain: int) -> int:
     """The row of (C, n) that is chosen: one value for each of C criteria and n queries, larger being better.
 
     The row `standing` keeps its place unless another's mean is larger by more than one standard error of their paired
-    difference; of several such rows the one with the largest mean takes it. If that row is no better than `plain` on
-    the mean, plain search is chosen. In experiments/pretrained, whose sets the rule was written with, it gained 0.1 to
+    difference; among several such rows the one with the largest mean wins. If its mean is not larger than that of
+    `plain`, plain search is chosen. In experiments/pretrained, whose sets the rule was written with, it gained 0.1 to
     0.8 points of R@1 more on other queries than taking the best row did. It does not protect from luck: where no row is
     truly better, the luckiest of many usually is by more than one standard error.
 

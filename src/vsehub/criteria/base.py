@@ -37,7 +37,7 @@ NOT_FINITE = (
 
 
 class Criterion(ABC):
-    """What corrects a ranking: a `Correction`, a `Matching`, or a `Chain` of both.
+    """A correction of a ranking: a `Correction`, a `Matching`, or a `Chain` of both.
 
     needs_reference: whether it uses the scores of reference queries. inductive: whether the reference may differ from
     the ranked queries. GRID: setting -> the values among which validation chooses.
@@ -102,12 +102,12 @@ class Criterion(ABC):
 
     @property
     def tunable(self) -> bool:
-        """Whether the criterion, or a step of it, has settings that validation can choose."""
+        """True if the criterion, or a step of it, has settings that validation can choose."""
         return bool(self.correction.GRID or (self.matching is not None and self.matching.GRID))
 
     @property
     def takes_reference_items(self) -> bool:
-        """Whether it uses reference items besides the reference queries; see `Correction`."""
+        """True if it uses reference items besides the reference queries; see `Correction`."""
         return self.correction.reference_items_as is not None
 
 
@@ -138,7 +138,7 @@ class Correction(Criterion):
 
     @property
     def independent(self) -> bool:
-        """Whether an item's terms depend on the reference queries alone, whatever the other items are."""
+        """True if an item's terms depend on the item and the reference queries only, not on other items."""
         return self.columnwise and self.reference_items_as is None
 
     @abstractmethod

@@ -25,7 +25,7 @@ class KeptShares:
     """
 
     def __init__(self, queries: Tensor, items: int):
-        """queries: log u (R,), by which items are scaled. items: M."""
+        """queries: log u (R,), the scaling of the queries. items: M."""
         self._log_queries = queries.double().numpy()
         self._room, self.full = min(MOST_KEPT / items, len(queries) / WORTH), False
         self._kept: list[csr_matrix] = []
@@ -70,7 +70,7 @@ class KeptShares:
 
         assert self._level is not None
         log_first = self._log_queries - np.log(self._unscaled) - self._level - math.log(shape[1])
-        with np.errstate(all="ignore"):  # what has no large share at all is no longer a number, which is then said
+        with np.errstate(all="ignore"):  # rows without a large share become NaN, which is reported later
             queries = np.exp(log_first - self._log_queries)
             for _ in range(count):
                 items = next_items(queries)

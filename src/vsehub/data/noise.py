@@ -58,7 +58,7 @@ class Noise:
 
     @property
     def wanted(self) -> bool:
-        """Whether there is any noise; a protocol with rate 0 has none."""
+        """True if any captions are moved; a protocol with rate 0 moves none."""
         return bool(self.rate) or self.index is not None
 
 
@@ -166,7 +166,7 @@ def _require_permutation(path: Path, index: NoiseIndex, clean: CaptionedImages) 
     before = clean.image_index if index.protocol == "captions" else np.arange(images)
     require(
         numbers.shape == before.shape and np.array_equal(np.sort(numbers), np.sort(before)),
-        f"data.noise.index: {path} is no permutation of protocol {index.protocol} over {images} images (numbered "
+        f"data.noise.index: {path} is not a permutation of protocol {index.protocol} over {images} images (numbered "
         f"from 0) and {len(clean.captions)} captions; give the file of this data, whole",
     )
 

@@ -59,7 +59,7 @@ def row_keys(rows: list[str] | ArrayLike) -> tuple[Any, Any]:
 
 
 def in_common(a: tuple[Any, Any], b: tuple[Any, Any]) -> np.ndarray:
-    """Which rows of `b` are also in `a`, by the keys of `row_keys`: (n,)."""
+    """Mask (n,) of the rows of `b` that are also in `a`, compared by the keys of `row_keys`."""
     (kind, theirs), (own_kind, own) = a, b
     if kind != own_kind:
         return np.zeros(len(own), bool)

@@ -103,7 +103,7 @@ class Pairs:
     def load(self, split: str) -> CaptionedImages:
         """The split "train", "val" or "test"; the rows of its pairs are read once, in bounded memory.
 
-        Raises InputError if there is no such split, if a table is damaged or names rows or ids that do not exist, if a
+        Raises InputError for an unknown split, if a table is damaged or names rows or ids that do not exist, if a
         pair is in two tables, or if rows hold NaN, infinite values or only zeros.
         """
         one_of("split", split, SPLITS)

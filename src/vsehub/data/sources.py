@@ -57,7 +57,7 @@ class CaptionedImages:
 
     @property
     def written(self) -> bool:
-        """Whether the captions are strings, not vectors."""
+        """True if the captions are strings, not vectors."""
         return isinstance(self.captions, list)
 
     def name_of(self, row: int) -> str:

@@ -27,7 +27,7 @@ def split_named(word: str) -> str:
 def files_or_all(setting: str, all_files: Any, splits: Mapping[str, Any] | None) -> dict[str, Any]:
     """The files by split or, if one setting gives the files of all splits, {setting: all_files}.
 
-    splits: "train", "val" or "test" -> its file or files; None: there is no such split. Raises InputError unless the
+    splits: "train", "val" or "test" -> its file or files; None: the split is absent. Raises InputError unless the
     files came in exactly one of these ways.
     """
     given = {split: files for split, files in (splits or {}).items() if files is not None}

@@ -42,7 +42,7 @@ def run(network: nn.Module, rows: Tensor, lengths: Tensor) -> tuple[Tensor, Tens
 
 
 class Pooling(nn.Module):
-    """(N, L, D) states, of which the first lengths[n] (N,), at least 1, are row n's -> (N, D), or N `Sets`.
+    """Pool (N, L, D) states, the first lengths[n] >= 1 of each row n, to (N, D) vectors or N `Sets`.
 
     gives: "vectors" or "sets". States beyond lengths[n], even infinite or NaN, have no effect.
     """

@@ -11,7 +11,7 @@ SUFFIX = ".safetensors"
 def checkpoint_file(path: str | Path) -> Path:
     """The path of a checkpoint; for hf://USER/NAME the path of its local copy.
 
-    Raises InputError if there is no file, or if its name is not that of a checkpoint.
+    Raises InputError for a missing file, or one whose name is not that of a checkpoint.
     """
     require(isinstance(path, str | Path), f"checkpoint is {path}; expected one file")
     if is_on_hub(path):

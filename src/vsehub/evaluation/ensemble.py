@@ -128,7 +128,7 @@ class Ensemble:
 
     @property
     def description(self) -> dict[str, Any]:
-        """What a record says of the models beside their `digests`: their shares in the order of `members`."""
+        """The entry of a record for the models, besides their `digests`: their shares in the order of `members`."""
         return {"shares": list(self.similarity.shares)}
 
     def split(self, name: str) -> CaptionedImages:

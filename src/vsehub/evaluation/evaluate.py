@@ -117,7 +117,7 @@ def evaluate(
 def float32_only(similarity: Similarity, criterion: Criterion) -> str | None:
     """The reason against scores of rounded vectors; None if they are possible."""
     if not similarity.inner_product:
-        return f"{type(similarity).__name__} is no inner product of vectors, which alone is rounded"
+        return f"{type(similarity).__name__} is not an inner product of vectors, and only those are rounded"
     if criterion.matching is not None:
         return f"{type(criterion).__name__} matches queries and items with each other, in float32 only"
     return None

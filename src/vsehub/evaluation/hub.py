@@ -48,19 +48,21 @@ _METRICS = ("rsum", *(f"{side}/r{k}" for side in ("i2t", "t2i") for k in (1, 5, 
 
 
 def is_on_hub(path: str | Path) -> bool:
-    """Whether a text is an address of the hub."""
+    """Return True if a text is an address of the hub."""
     return str(path).startswith(SCHEME)
 
 
 def fetched(address: str, setting: str = "checkpoint") -> Path:
     """The local copy of the model behind hf://USER/NAME or hf://USER/NAME@REVISION, in the hub's own cache.
 
-    If the hub does not answer, the cached copy is taken. Raises InputError if there is no such model, if the token does
+    If the hub does not answer, the cached copy is taken. Raises InputError for an unknown model, if the token does
     not allow it, and if neither hub nor cache has it. setting: for messages.
     """
     found = _ADDRESS.fullmatch(address)
     if found is None or ".." in address:
-        fail(f"{setting}: {address!r} is no address of a model; expected hf://USER/NAME or hf://USER/NAME@REVISION")
+        fail(
+            f"{setting}: {address!r} is not the address of a model; expected hf://USER/NAME or hf://USER/NAME@REVISION"
+        )
     hub = package(setting, "hub", "huggingface_hub")
     with _answered(f"{setting}: {address}"):
         path = hub.hf_hub_download(

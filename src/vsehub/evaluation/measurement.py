@@ -59,17 +59,17 @@ class Measurement:
 
     @property
     def chooses(self) -> bool:
-        """Whether settings or the criterion itself are chosen on the validation split."""
+        """True if settings or the criterion itself are chosen on the validation split."""
         return self.tuned or isinstance(self.criterion, Auto)
 
     @property
     def inductive(self) -> bool:
-        """Whether the criterion takes training queries as its reference."""
+        """True if the criterion takes training queries as its reference."""
         return self.reference == "train" and self.criterion.needs_reference
 
     @property
     def seen(self) -> tuple[str, str]:
-        """What the criterion is fitted on: "transductive", "inductive" or "none", and a description."""
+        """The reference of the criterion: "transductive", "inductive" or "none", and a description."""
         asked = self.criterion.needs_reference or self.criterion.matching is not None
         key = "train" if self.inductive else "queries"
         kind, words = REFERENCES[key] if asked else ("none", "none")

@@ -23,7 +23,7 @@ MATRIX_ELEMENTS = 2**27  # 512 MB: COCO's 5,000 images with 25,000 texts
 
 
 class SharedScores:
-    """What both directions of a split read: its vectors, and all its scores (I, T), each computed once when needed.
+    """The vectors and all scores (I, T) of a split, shared by both directions and computed once, when needed.
 
     bf16: the scores are the products of vectors rounded to bfloat16.
     """
@@ -36,7 +36,7 @@ class SharedScores:
 
     @property
     def fits(self) -> bool:
-        """Whether the whole matrix may be held."""
+        """True if the whole matrix may be in memory."""
         return self._size <= MATRIX_ELEMENTS
 
     def vectors(self, encoded: Rows) -> Any:
@@ -175,7 +175,7 @@ class DirectedScores:
 
 
 def require_item_scores(criterion: Criterion, similarity: Similarity) -> None:
-    """Raise InputError where a criterion takes scores of items with items and the similarity is no inner product."""
+    """Raise InputError if a criterion needs item-item scores and the similarity is not an inner product."""
     require(
         criterion.correction.reference_items_as != "rows" or similarity.inner_product,
         f"criterion: {type(criterion.correction).__name__} takes the similarity of items with items, which only an "

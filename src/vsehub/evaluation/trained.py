@@ -116,7 +116,7 @@ class DataModel:
 
     @property
     def takes_pictures(self) -> bool:
-        """Whether images are pictures, not vectors of features."""
+        """True if images are pictures, not vectors of features."""
         shape = self.model.image_shape
         return len(shape) > 2 and shape[-3] == 3
 

@@ -1,4 +1,4 @@
-"""What stands beside exported encoders: how pictures and texts come to them, and how their vectors are scored."""
+"""The description beside exported encoders: preprocessing of pictures and texts, and scoring of vectors."""
 
 import json
 from typing import Any
@@ -13,7 +13,7 @@ VOCABULARY, TOKENIZER = "vocabulary.json", "tokenizer.json"
 
 
 def preprocessing(model: TrainedModel) -> dict[str, Any]:
-    """How pictures come to the image encoder; for vectors just their shape. Pixels are normalised in the encoder."""
+    """The preprocessing of pictures; for vectors only their shape. The encoder normalises the pixels itself."""
     shape = model.model.image_shape
     if len(shape) < 3:
         return {"kind": "vectors", "shape": list(shape)}
@@ -33,7 +33,7 @@ def preprocessing(model: TrainedModel) -> dict[str, Any]:
 
 
 def tokens(model: TrainedModel) -> tuple[dict[str, Any], dict[str, str]]:
-    """How texts become the numbers that the text encoder takes, and the files with its words, name -> content."""
+    """The tokenisation of texts, and the files of the vocabulary, name -> content."""
     words = model.vocabulary
     if words is None:
         return {"kind": "vectors", "shape": list(model.model.text_shape or ())}, {}
@@ -51,7 +51,7 @@ def tokens(model: TrainedModel) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def scoring(similarity: Similarity) -> dict[str, Any]:
-    """How vectors of images and texts are compared, which the exported encoders leave to their user."""
+    """The scoring of image and text vectors, which the exported encoders do not include."""
     told: dict[str, Any] = {"name": type(similarity).__name__, "inner_product": similarity.inner_product}
     if type(similarity) is Cosine:
         return told | {"how": "divide each vector by its norm; the score is the inner product"}

@@ -101,7 +101,7 @@ class Address(str):
 
     @property
     def is_masked(self) -> bool:
-        """Whether the text does not show the whole address."""
+        """True if the text hides a part of the address."""
         return MASK in self
 
     def _whole(self) -> str | None:
@@ -114,12 +114,12 @@ class Address(str):
 
 
 def is_uri(path: str) -> bool:
-    """Whether a text begins with a scheme, such as `s3://`. A single letter is a drive of Windows."""
+    """Return True if a text begins with a scheme, such as `s3://`. A single letter is a drive of Windows."""
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", path) is not None
 
 
 def is_address(text: str) -> bool:
-    """Whether a text as a whole is a URI or a connection string of Postgres."""
+    """Return True if the whole text is a URI or a connection string of Postgres."""
     return re.match(_START, text) is not None or _KEYWORDS.fullmatch(text) is not None
 
 

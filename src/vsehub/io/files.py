@@ -119,7 +119,7 @@ def causes(error: BaseException | None) -> list[BaseException]:
 
 
 def is_full_disk(error: BaseException | None) -> bool:
-    """Whether a full disk caused the error; torch.save wraps it in a RuntimeError."""
+    """Return True if a full disk caused the error; torch.save wraps it in a RuntimeError."""
     return any(isinstance(one, OSError) and one.errno in (errno.ENOSPC, errno.EDQUOT) for one in causes(error))
 
 

@@ -33,7 +33,7 @@ def bar(label: str, over: Iterable[T] | None = None, total: int | None = None, *
     Shown within `shown()`, on a terminal, once the work has taken `SECONDS`. style: further arguments of tqdm, such as
     unit.
     """
-    hidden = None if _SHOWN.get() else True  # None: hidden where there is no terminal
+    hidden = None if _SHOWN.get() else True  # None: hidden without a terminal
     return tqdm(over, label, total, leave=False, disable=hidden, delay=SECONDS, **style)
 
 
@@ -56,7 +56,7 @@ def ahead(items: Iterable[T], count: int = 1) -> Iterator[T]:
 
 
 def stage(log: logging.Logger, text: str) -> None:
-    """Log the stage that begins, if the output is no terminal and so shows no bar."""
+    """Log the stage that begins, if the output is not a terminal and so shows no bar."""
     if not sys.stderr.isatty():
         log.info(text)
 

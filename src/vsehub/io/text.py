@@ -52,7 +52,7 @@ def long_fields() -> Iterator[None]:
 
 
 def stays_inside(name: str) -> bool:
-    """Whether a path taken from a data file stays inside the folder that it is joined to.
+    """Return True if a path taken from a data file stays inside the folder that it is joined to.
 
     Absolute paths, paths with a drive and paths with `..` do not. A symbolic link inside the folder may point
     elsewhere, since the owner of the folder put it there.

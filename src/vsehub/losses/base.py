@@ -1,4 +1,4 @@
-"""What the losses share: the check of their arguments, masks, and means of the k largest entries."""
+"""Code that the losses share: the check of their arguments, masks, and means of the k largest entries."""
 
 import torch
 import torch.nn.functional as F
@@ -37,7 +37,7 @@ def fill_positives(values: Tensor, positives: Tensor) -> Tensor:
 def cross_entropies(logits: Tensor, paired: Tensor, positives: Tensor) -> tuple[Tensor, Tensor]:
     """-log softmax of each pair among its row's and its column's negatives: both (N,).
 
-    logits: (N, N), of which the negatives count. paired: (N,) the pairs' own. positives: (N, N) boolean.
+    logits: (N, N), only the negatives count. paired: (N,), the logits of the pairs. positives: (N, N) boolean.
     """
     rows, columns = log_sums(logits, positives)
     # torch's own threshold of 20 leaves an error of e^-20, above float64's.

@@ -1,4 +1,4 @@
-"""How far two rankings of the same queries differ."""
+"""Differences between two rankings of the same queries."""
 
 import torch
 from torch import Tensor
@@ -28,7 +28,7 @@ class Changes:
 
 
 class RoundingChanges:
-    """What rounded scores change in the rankings of a sample of queries; k: the length of the compared lists."""
+    """The changes by rounding in the rankings of a sample of queries; k: the length of the compared lists."""
 
     def __init__(self, k: int):
         self.k, self._changes = k, Changes()

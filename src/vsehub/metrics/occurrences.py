@@ -57,10 +57,10 @@ def _counted(scores: Tensor, ks: tuple[int, ...], positives: Positives | None = 
 
 @dataclass(frozen=True, eq=False)
 class ItemCounts:
-    """How often each of M items was counted, held only for those that were.
+    """The counts of M items, stored sparsely: only for items that were counted.
 
-    items: M. positions: (n,) the counted items, ascending. amounts: (n,) int64 above 0. A billion items of which ten
-    thousand queries find ten each take less than two megabytes.
+    items: M. positions: (n,) the counted items, ascending. amounts: (n,) int64 above 0. For a billion items and ten
+    thousand queries that find ten each, this takes less than two megabytes.
     """
 
     items: int

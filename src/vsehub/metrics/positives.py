@@ -1,4 +1,4 @@
-"""Which items answer which query."""
+"""The items that answer each query."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +11,7 @@ from vsehub.checks import matrix, require
 
 @dataclass(frozen=True)
 class Positives:
-    """Which items answer which query, as P pairs sorted by query, then by item, each once.
+    """The items that answer each query, as P pairs sorted by query, then by item, each once.
 
     query, item: (P,) int64. queries, items: how many of each there are. A query may have any number of
     items and an item any number of queries. Metrics omit queries without a positive.
@@ -63,11 +63,11 @@ class Positives:
 
     @cached_property
     def counts(self) -> Tensor:
-        """How many positives each query has, (Q,): the R of R-Precision."""
+        """The number of positives of each query, (Q,): the R of R-Precision."""
         return torch.bincount(self.query, minlength=self.queries)
 
     def hits(self, positions: Tensor, first: int = 0) -> Tensor:
-        """Which entries of lists of items are positives: positions (b, K) -> boolean (b, K).
+        """Mask (b, K) of the positives in lists of items, from positions (b, K).
 
         Row i is the list of query `first` + i. Raises InputError for rows beyond the last query and for positions that
         are not items.

@@ -33,7 +33,7 @@ class Ranking:
 
     @property
     def measured(self) -> Tensor:
-        """Which queries have a positive, (Q,) boolean."""
+        """Boolean mask (Q,) of the queries with a positive."""
         return self.ranks > 0
 
 
@@ -87,5 +87,5 @@ def _ranks(scores: Tensor, row: Tensor, hits: Tensor) -> Tensor:
 
 
 def _rows(block: Tensor) -> int:
-    """How many rows to take at a time: on a CPU as many as fit its cache, since each row is read several times."""
+    """The number of rows to process at a time: on a CPU as many as fit its cache, since each is read several times."""
     return max(1, CACHED_ELEMENTS // max(1, block.shape[1])) if block.device.type == "cpu" else max(1, len(block))

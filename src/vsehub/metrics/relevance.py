@@ -99,5 +99,5 @@ def _at_r_of_sorted(scores: Tensor, nearest: Tensor, own: Tensor, counts: Tensor
 
 
 def _at_or_above(falling: Tensor, values: Tensor) -> Tensor:
-    """How many entries of each descending row (b, D) are >= each of the row's values (b, n)."""
+    """The number of entries of each descending row (b, D) are >= each of the row's values (b, n)."""
     return falling.shape[1] - torch.searchsorted(falling.flip(1), values.contiguous())

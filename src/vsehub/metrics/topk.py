@@ -166,7 +166,7 @@ def _topk(scores: Tensor, count: int) -> Best:
 
 
 def _in_numpy(scores: Tensor) -> bool:
-    """Whether numpy takes a matrix as it is; on a CPU it compares, partitions and sorts several times as fast."""
+    """Return True if numpy can read a matrix without a copy; it partitions and sorts several times as fast on a CPU."""
     return scores.device.type == "cpu" and scores.dtype in (torch.float32, torch.float64) and not scores.requires_grad
 
 
@@ -179,7 +179,7 @@ def _group_maxima(scores: Tensor, groups: int) -> Tensor:
 
 
 def at_least(scores: Tensor, least: Tensor) -> Tensor:
-    """How many entries of each row (b, M) are >= the row's `least` (b,)."""
+    """The number of entries of each row (b, M) are >= the row's `least` (b,)."""
     if _in_numpy(scores):
         values, limits = scores.numpy(), least.detach().numpy()[:, None]
         reached = np.greater_equal(values, limits)  # row by row numpy counts several booleans at once

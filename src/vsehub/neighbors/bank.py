@@ -29,7 +29,7 @@ SAMPLE = 1000
 
 
 class Relation:
-    """Which images and texts belong together: pairs, any number each way.
+    """The pairs of images and texts that belong together, any number each way.
 
     pairs: (P, 2) int64, image and text; a pair given twice counts once. images, texts: how many of each there are.
     Raises InputError if a pair lies outside of them.
@@ -48,7 +48,7 @@ class Relation:
         self.pairs = torch.stack((self._keys // texts, self._keys % texts), dim=1)
 
     def related(self, images: Tensor, texts: Tensor) -> Tensor:
-        """Whether image and text belong together, for rows of any broadcastable shapes: boolean of their shape."""
+        """Mask of the pairs that belong together, for image and text rows of broadcastable shapes."""
         keys = self._on(images.device)
         asked = images * self.texts + texts
         place = torch.searchsorted(keys, asked.contiguous()).clamp(max=len(keys) - 1)
@@ -139,7 +139,7 @@ class MemoryBank:
         self.running_backend = running_backend(self._images, self.shortlist)
 
     def uses_bf16(self, similarity: Similarity | None, device: torch.device) -> bool:
-        """Whether scores are those of rounded vectors; arguments as `fill`'s.
+        """Return True if scores are computed from rounded vectors; arguments as for `fill`.
 
         Raises InputError if precision is "bf16" and the backend or the similarity does not allow it.
         """
@@ -147,7 +147,7 @@ class MemoryBank:
         if self.backend == "faiss":
             obstacle = "the bank's backend faiss multiplies float32 numbers; choose backend exact or auto"
         elif similarity is not None and not similarity.inner_product:
-            obstacle = f"{type(similarity).__name__} is no inner product of vectors, which alone is rounded"
+            obstacle = f"{type(similarity).__name__} is not an inner product of vectors, and only those are rounded"
         return uses_bf16(self.precision, device.type, obstacle)
 
     def plan(self, image_ids: Tensor, caption_ids: Tensor, relation: Relation | None = None) -> None:
@@ -181,8 +181,8 @@ class MemoryBank:
 
         images, texts: N, of the same kind as for `fill`. image_ids, caption_ids: (N,). centrality: also return the mean
         similarities to all entries, including those that belong to the query; a similarity that is not an inner product
-        scores the whole bank for it. batch_captions: the captions of the batch of which these pairs are a part; None:
-        these. Raises InputError if the bank is empty, dimensions differ or exclusion leaves
+        scores the whole bank for it. batch_captions: the captions of the whole batch if these pairs are a part of it;
+        None: these are the whole batch. Raises InputError if the bank is empty, dimensions differ or exclusion leaves
         fewer than k entries.
         """
         if self._images is None or self._texts is None:
@@ -253,7 +253,7 @@ class MemoryBank:
 
     @property
     def _deepest(self) -> int:
-        """How many neighbours a query searches, as far as that is known before the batch is."""
+        """The number of neighbours that a query searches, before the batch is known."""
         return self.k + self._most_lost
 
     def _index_type(self, device: torch.device, depth: int, size: int) -> type[ExactIndex] | type[FaissIndex]:

@@ -84,7 +84,7 @@ class ScoredIndex:
 
 
 class ShortlistIndex:
-    """M encoded sets, of which those with the nearest mean vectors are scored exactly.
+    """An index of M encoded sets: finds those with the nearest mean vectors, and scores these exactly.
 
     shortlist: how many entries are scored per neighbour. make_index: unit vectors (M, D) -> their index.
     """

@@ -44,12 +44,12 @@ def required_faiss(what: str, instead: str) -> ModuleType:
 
 
 def on_gpu(faiss: ModuleType) -> bool:
-    """Whether this build of FAISS has GPU indexes and sees a GPU."""
+    """Return True if this build of FAISS has GPU indexes and sees a GPU."""
     return hasattr(faiss, "StandardGpuResources") and faiss.get_num_gpus() > 0
 
 
 def gpu_resources(faiss: ModuleType, device: int) -> Any:
-    """What FAISS works with on a GPU: made once for each, its memory bounded before the first use."""
+    """The FAISS resources of a GPU, created once with bounded memory."""
     if device not in _RESOURCES:
         made = faiss.StandardGpuResources()
         made.setTempMemory(GPU_SCRATCH)

@@ -96,7 +96,7 @@ def _onednn_in_bf16() -> Iterator[None]:
 
 
 def uses_bf16(precision: str, device: str, obstacle: str | None = None) -> bool:
-    """Whether to compute in bfloat16: precision "bf16", or "auto" on a type of device that multiplies it itself.
+    """Return True for bfloat16: precision "bf16", or "auto" on a type of device that multiplies it natively.
 
     obstacle: why it is impossible here, if it is: "auto" then gives False, and "bf16" raises InputError.
     """
@@ -105,7 +105,7 @@ def uses_bf16(precision: str, device: str, obstacle: str | None = None) -> bool:
 
 
 def has_bf16(device: str) -> bool:
-    """Whether a "cuda" or "cpu" multiplies bfloat16 itself; emulated products are slower than those of float32.
+    """Return True if "cuda" or "cpu" multiplies bfloat16 natively; emulated products are slower than those of float32.
 
     Of CPUs these are the ones with AMX tiles or AVX-512 bfloat16.
     """
@@ -115,6 +115,6 @@ def has_bf16(device: str) -> bool:
 
 
 def cpu_has(*capabilities: str) -> bool:
-    """Whether the processor has one of these, by torch's names; False where torch cannot tell."""
+    """Return True if the processor has one of these, by torch's names; False where torch cannot tell."""
     found = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
     return any(found.get(one) for one in capabilities)

@@ -28,9 +28,9 @@ INT8 = hasattr(torch, "_int_mm") and cpu_has("avx512_vnni", "avx_vnni", "amx_int
 MANY_QUERIES = 256  # from which rounding the items pays
 DIMENSIONS = range(2, 2**16 + 1)  # torch multiplies one wrongly (2.14), and sums over more could exceed int32
 TILE_QUERIES, TILE_ITEMS = 1024, 4096
-FEW_QUERIES, FEW_SCORES = 8, 2**17  # all of whose scores are dot products, as fast as memory is read
+FEW_QUERIES, FEW_SCORES = 8, 2**17  # up to these sizes all scores are dot products, as fast as memory is read
 MOST_LISTED = 0.25  # of the items; for more, all scores are dot products too
-GROUP = 32  # items of the first tile, at most, of which only the best counts for the first threshold
+GROUP = 32  # most items of the first tile in a group; only the best of a group counts for the first threshold
 MOST_HITS = 0.02  # of the scores of a tile; for more, the float32 product is faster
 WAITING = 0.5  # entries for each of the k best that are collected before they are merged
 PAIR_NUMBERS = 2**16  # numbers of vectors that are copied at a time
@@ -71,7 +71,7 @@ def tiles_of(queries: int, items: int) -> list[slice]:
 
 
 def applies(queries: Tensor, items: VectorSource, k: int) -> bool:
-    """Whether `search` finds the k best of these items: vectors of float32 on a CPU, and k within a tile."""
+    """Return True if `search` supports these inputs: vectors of float32 on a CPU, and k within a tile."""
     float32 = queries.is_cpu and queries.dtype == torch.float32 and not isinstance(items, UnitVectors | RoundedVectors)
     return float32 and k <= tiles_of(len(queries), len(items))[0].stop
 

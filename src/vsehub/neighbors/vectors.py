@@ -10,7 +10,7 @@ from vsehub.checks import InputError, fail, require
 from vsehub.io.rows import row_hashes
 
 BLOCK = 65536
-PERMUTED = 10_000_000  # numbers of which some are drawn by a permutation of all
+PERMUTED = 10_000_000  # up to this size, samples are drawn by a permutation of all numbers
 _HASHED_BYTES = 16 << 20
 
 

@@ -1,4 +1,4 @@
-"""What computes item terms and lists: this process (`Local`) or tasks of a Ray cluster (`ray.Sharded`)."""
+"""The engines that compute item terms and lists: this process (`Local`) or tasks of a Ray cluster (`ray.Sharded`)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ from vsehub.ranking.inputs import Sides
 
 
 class Engine(Protocol):
-    """What computes a comparison.
+    """The interface of an engine, which computes a comparison.
 
-    device: where it computes. rounded: whether lists are those of vectors rounded to bfloat16. told: its part of a
-    record.
+    device: where it computes. rounded: whether lists are those of vectors rounded to bfloat16. told: its part of
+    a record.
     """
 
     told: dict[str, Any]
@@ -73,7 +73,7 @@ class Local:
         require(not self.rounded or obstacle is None, f"bf16: {obstacle}")
 
     def look_through(self, vectors: VectorFile) -> Norms:
-        """See `Engine`."""
+        """Return the norms of all rows."""
         return look_through(vectors)
 
     def item_terms(self, criteria: Sequence[Correction], sides: Sides) -> list[Terms]:
@@ -82,7 +82,7 @@ class Local:
         return fit_all(criteria, here.items, here.seen, here.reference_items)
 
     def matched(self, criterion: Criterion, sides: Sides, k: int) -> Best:
-        """See `Engine`."""
+        """Return values and positions (Q, k) of the matching."""
         here = sides.on(self.device)
         bank = here.reference_items if criterion.takes_reference_items else None
         values, positions = criterion.search(here.queries, here.items, k=k, reference_items=bank)
@@ -91,7 +91,7 @@ class Local:
     def list_blocks(
         self, sides: Sides, depth: int, criteria: Sequence[Correction], terms: Sequence[Terms]
     ) -> Iterator[tuple[int, list[Best]]]:
-        """See `Engine`."""
+        """Yield the lists of the plain ranking and of each criterion, for one block of queries at a time."""
         here = sides.on(self.device)
         device = here.queries.rows(0, 1).device
         items = RoundedVectors(here.items) if self.rounded else here.items

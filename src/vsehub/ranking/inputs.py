@@ -1,4 +1,4 @@
-"""What is compared: vectors or scores, the names of their rows, and the true pairs, opened from files."""
+"""The inputs of a comparison: vectors or scores, the names of their rows, and the true pairs, opened from files."""
 
 import logging
 import os
@@ -231,12 +231,12 @@ class Sides:
 
     @property
     def inductive(self) -> bool:
-        """Whether criteria are fitted from queries other than the ranked ones."""
+        """True if criteria are fitted on queries other than the ranked ones."""
         return self.reference is not None
 
     @property
     def given(self) -> bool:
-        """Whether scores are given instead of vectors."""
+        """True if the inputs are precomputed scores instead of vectors."""
         return isinstance(self.items, UnitVectors)
 
     @property
@@ -273,11 +273,11 @@ class CheckedInputs:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What is compared, the names of its rows, and the files of vectors that it was opened from.
+    """The inputs of a comparison: both sides, the names of their rows, and the files that they come from.
 
     files: "queries", "items" and, if given, "reference", "reference_items"; of given scores "scores" and, if given,
-    "reference_scores". given: the settings that `open_inputs` opens again. tuning: queries with their answers, by which
-    `criterion=auto` chooses; None: a share of the ranked queries.
+    "reference_scores". given: the settings that `open_inputs` opens again. tuning: queries with their answers that
+    `criterion=auto` chooses by; None: a share of the ranked queries.
     """
 
     sides: Sides

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MOST_ITEMS = 20_000  # all pairs of which are compared
+MOST_ITEMS = 20_000  # all pairs of them are compared
 
 
 def write_neighbors(path: Path, found: Comparison) -> bool:

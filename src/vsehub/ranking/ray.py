@@ -82,7 +82,7 @@ def _open(address: str, normalize: bool | None) -> VectorFile:
 
 
 def divide(items: VectorSource, rows: int | None = None) -> list[Shard]:
-    """The items in shards of at most `rows` rows, none of which lies in two files.
+    """The items in shards of at most `rows` rows; no shard lies in two files.
 
     Raises InputError for vectors that lie in no file, which another process could not open.
     """
@@ -200,7 +200,7 @@ class Tasks:
         answers = [self._task.remote(function, *arguments) for arguments in jobs]
         try:
             while answers:
-                yield self._ray.get(answers.pop(0))  # Ray's store frees a result that is no longer referred to
+                yield self._ray.get(answers.pop(0))  # Ray's store frees a result without references
         except self._ray.exceptions.RayTaskError as error:
             raise error.cause or error from error
         except self._ray.exceptions.RayError as error:
@@ -233,7 +233,7 @@ class Sharded:
         return Norms(min(one.least for one in norms), max(one.most for one in norms), share, norms[0].tolerance)
 
     def item_terms(self, criteria: Sequence[Correction], sides: Sides) -> list[Terms]:
-        """See `Engine`."""
+        """Return the terms of all items, for each criterion."""
         among, device = divide(sides.items, self.shard_rows), self.tasks.device
         seen = self.tasks.share(_array(sides.seen))
         bank = None if sides.reference_items is None else self.tasks.share(_array(sides.reference_items))
@@ -258,7 +258,7 @@ class Sharded:
     def list_blocks(
         self, sides: Sides, depth: int, criteria: Sequence[Correction], terms: Sequence[Terms]
     ) -> Iterator[tuple[int, list[Best]]]:
-        """See `Engine`."""
+        """Yield the lists of the plain ranking and of each criterion, for one block of queries at a time."""
         queries, among, device = sides.queries, divide(sides.items, self.shard_rows), self.tasks.device
         height, ranking = held_at_once(queries), [one for one in criteria if one.query_terms_rank]
         own = [

@@ -29,7 +29,7 @@ QUERIES = 3  # of a hub's queries
 def record(
     inputs: Inputs, checked: CheckedInputs, measured: Measured, criteria: Mapping[str, Any], k: int, seed: int = 0
 ) -> dict[str, Any]:
-    """The record of the inputs and of all measurements; see `figures`."""
+    """The record of the inputs and of all measurements."""
     sides = {name: _side(vectors, checked.norms[name]) for name, vectors in inputs.files.items()}
     return {
         "scores": sides.get("scores"),
@@ -177,7 +177,7 @@ def _ranking(ranking: Ranked, criterion: Criterion | None, measured: Measured, i
 
 
 def reference_kind(criterion: Criterion | None, inductive: bool) -> str:
-    """What a criterion is fitted on: "none", "inductive" or "transductive". A matching is fitted on the queries."""
+    """The kind of a criterion's reference: "none", "inductive" or "transductive". Matchings use the queries."""
     if criterion is None or not (criterion.needs_reference or criterion.matching is not None):
         return "none"
     return "inductive" if inductive else "transductive"

@@ -1,4 +1,4 @@
-"""Whether the plain ranking is healthy: ok, warn or fail, for people and for pipelines."""
+"""The verdict on the plain ranking, ok, warn or fail, for people and for pipelines."""
 
 import math
 from typing import Any

@@ -163,7 +163,7 @@ def verdict_text(verdict: dict) -> str:
 
 
 def choice_text(choice: dict) -> list[tuple[str, str]]:
-    """What `criterion=auto` chose, by which queries, and what it gains on others: (name, text)."""
+    """The choice of `criterion=auto`, the queries used for it, and its gain on other queries: (name, text)."""
     settings = parameters(choice)
     told = choice["criterion"] + (f" ({settings})" if settings else "")
     if choice["queries"] == 0:
@@ -198,7 +198,7 @@ def calibration_text(calibration: dict) -> str:
 
 
 def rounding_text(name: str, rounding: dict) -> str:
-    """What bf16 changes in the ranking of that name, measured on a sample of its queries."""
+    """The changes that bf16 causes in the ranking of that name, measured on a sample of its queries."""
     recall = "" if rounding["recall"] is None else f"; R@1, R@5 and R@10 change by {rounding['recall']:.2f} at most"
     return (
         f"bf16, {name}: of {rounding['queries']:,} queries that float32 ranked too, {rounding['first']:.1%} have "

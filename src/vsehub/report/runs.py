@@ -30,7 +30,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether training has finished."""
+        """True if training has finished."""
         return self.record["status"] == "finished"
 
 

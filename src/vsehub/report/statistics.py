@@ -83,7 +83,7 @@ def seeds_p(differences: Sequence[float], step: float) -> float:
 
     Args:
         differences: one value per seed, (S,).
-        step: the smallest amount by which the metric can change, a lower bound of the sample standard deviation:
+        step: the smallest possible change of the metric, a lower bound of the sample standard deviation:
             seeds that agree by chance must not give p = 0. rsum changes in steps of 100 / number of queries;
             `compare` passes 100 / I, since there are fewer images than texts.
     """

@@ -59,7 +59,7 @@ class ReportTable(NamedTuple):
         notes: the number of columns on the right that hold words.
         over: a heading above each column, "" for none; equal adjacent headings are merged. Only shown by pages.
         starts: whether each row begins a group of rows. Only shown by pages.
-        shades: a value from 0 to 1 by which each cell is coloured, or None. Only shown by pages.
+        shades: a value from 0 to 1 that colours each cell, or None. Only shown by pages.
         wrap: whether pages break long words.
     """
 
@@ -80,7 +80,7 @@ class ReportTable(NamedTuple):
 
     @property
     def numeric(self) -> list[bool]:
-        """Whether each column holds numbers."""
+        """True for each column of numbers."""
         return [self.words <= place < len(self.head) - self.notes for place in range(len(self.head))]
 
     @property

@@ -1,4 +1,4 @@
-"""Which search results to believe: split-conformal p values of a query's best score (Vovk et al. 2005, chapter 2).
+"""Thresholds for search results: split-conformal p values of a query's best score (Vovk et al. 2005, chapter 2).
 
 A calibration query is asked against the items without its own answers, so that its best score is a *null score*: what a
 query finds that nothing answers. Of a new query with the best score s, p = (1 + #{S_i >= s}) / (n + 1) over n null

@@ -97,7 +97,7 @@ class CorrectedSearch:
         vars(self).update(state, _changing=threading.RLock())
 
     def __sklearn_is_fitted__(self) -> bool:
-        """Whether `fit` was called; for scikit-learn."""
+        """Return True if `fit` was called; for scikit-learn."""
         return self._fitted is not None
 
     def __sklearn_tags__(self) -> Any:

@@ -88,7 +88,7 @@ def hold(items: VectorSource) -> VectorSource:
 def known_answers(
     truth: Any, queries: int, items: int, query_ids: Sequence[str] | None, item_ids: Sequence[str] | None
 ) -> Positives:
-    """Which items answer which queries.
+    """The items that answer each query.
 
     truth: the position of each query's item (Q,), pairs of positions of queries and items (P, 2), a boolean matrix
     (Q, M), or the path of a table with the columns query and item. Raises InputError if it does not fit.
@@ -112,7 +112,7 @@ def known_answers(
 
 @dataclass(frozen=True)
 class Fitted:
-    """What a `CorrectedSearch` ranks with. It never changes: a change of the search puts another in its place.
+    """The fitted state of a `CorrectedSearch`. It is immutable: a change of the search replaces it.
 
     `criterion_`: the `Criterion`, after `tune` with the settings chosen. `items_` (M, D), `reference_` (R, D): read in
     blocks; None without a reference. `item_terms_`: the criterion's terms (M,) of the items; None if they are

@@ -165,7 +165,7 @@ def measured_recall(
 ) -> dict[str, float]:
     """{"plain", "corrected"}: mean share of the k best items of exact search that the index finds.
 
-    index: a `ServedIndex`, or a collection in a database. queries: (Q, D), of which `sample` are drawn by seed. items,
+    index: a `ServedIndex`, or a collection in a database. queries: (Q, D); `sample` of them are drawn by seed. items,
     bias, scale: the arguments of `build_index`. Finding another item of equal score counts as a miss. Raises InputError
     if dimensions differ or k exceeds the items.
     """

@@ -87,7 +87,7 @@ def _tensor(vectors: Any) -> Tensor:
 
 
 def _is_cosine(queries: Tensor, documents: Tensor, similarity_fn: Callable[[Any, Any], Any]) -> bool:
-    """Whether the model's similarity is the cosine; False for the inner product. Raises InputError for others."""
+    """Return True if the model's similarity is the cosine, False for the inner product. Raises InputError otherwise."""
     some = queries[:COMPARED], documents[:COMPARED]
     wanted = torch.as_tensor(similarity_fn(*some)).float().cpu()
     deviations = []

@@ -91,7 +91,7 @@ class PairDataset(Dataset):
         )
 
     def _positives(self, images: Tensor, captions: Tensor) -> Tensor | None:
-        """Which image and text of the batch belong together; None: those with the same image id."""
+        """Mask of the pairs of the batch that belong together; None: those with the same image id."""
         return None if self.relation is None else self.relation.related(images[:, None], captions[None, :])
 
     def _images(self, rows: np.ndarray, captions: np.ndarray, epoch: int) -> np.ndarray:
@@ -102,7 +102,7 @@ class PairDataset(Dataset):
 
 
 def relation_of(split: CaptionedImages) -> Relation | None:
-    """Which images and texts belong together, where texts may belong to several images; else None: image ids decide."""
+    """The pairs that belong together if texts may belong to several images; else None, and image ids decide."""
     if split.pairs is None:
         return None
     return Relation(torch.from_numpy(split.pairs), len(split.images), len(split.captions))

@@ -70,7 +70,7 @@ def build_data(
 
 
 def asked_for(components: Components, side: str, node: Settings, what: str) -> Any:
-    """What an encoder asks of the data before it is built: its "preparation" or "subwords"; None if nothing."""
+    """An encoder's requirement on the data, its "preparation" or "subwords"; None if it has none."""
     made = components.find(side, node)
     if not (isinstance(made, type) and issubclass(made, Encoder)):
         return None
@@ -156,9 +156,9 @@ def require_divisible(module: RetrievalModule, synchronised: bool) -> None:
 
 
 def build_lightning(settings: Settings, components: Components) -> Lightning:
-    """How a run trains: Lightning's Trainer, the callbacks and the logger.
+    """Lightning's Trainer, the callbacks and the logger of a run.
 
-    settings: of trainer, optimizer, scheduler, callbacks, bank and logger, as the configuration has them. Raises
+    settings: those of trainer, optimizer, scheduler, callbacks, bank and logger, as the configuration has them. Raises
     InputError for bad settings before any data are read.
     """
     trainer = settings["trainer"]

@@ -72,8 +72,8 @@ class FittedCca:
 class CcaSolver:
     """Trains by regularised CCA instead of gradient steps: `solver=cca`, with every combination of the settings.
 
-    images, texts: what is added to each side's variances, in units of their mean. dimensions: how many directions
-    are taken, fewer where there are no more. powers: of the correlations, by which the directions are scaled. Raises
+    images, texts: what is added to each side's variances, in units of their mean. dimensions: numbers of
+    directions, at most those available. powers: powers of the correlations that scale the directions. Raises
     InputError for an empty list, dimensions that are not whole numbers from 1 up, or other numbers below 0.
     """
 

@@ -18,7 +18,7 @@ from vsehub.training.processes import process, processes
 
 
 def shares(rows: int, parts: int) -> list[int]:
-    """How many of the rows each part has: as equal as can be, the first ones one more where they are not.
+    """The number of rows of each part, as equal as possible; the first parts have one more if needed.
 
     >>> shares(10, 4)
     [3, 3, 2, 2]
@@ -50,7 +50,7 @@ def gathered_numbers(numbers: Tensor, counts: Sequence[int] | None = None) -> Te
 
 
 def share_of(part: int, rows: int, parts: int) -> slice:
-    """Which of the rows are a part's.
+    """The rows of a part.
 
     >>> share_of(1, 10, 4)
     slice(3, 6, None)
@@ -60,7 +60,7 @@ def share_of(part: int, rows: int, parts: int) -> slice:
 
 
 def own_share(rows: int) -> slice:
-    """Which of the rows are this process's."""
+    """The rows of this process."""
     return share_of(process(), rows, processes())
 
 

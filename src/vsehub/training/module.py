@@ -22,7 +22,7 @@ POSITIVES = ("image", "pair")
 
 
 class LastStep(NamedTuple):
-    """What a training step computed, without gradient, for the callbacks that look at it.
+    """The results of a training step, without gradient, for the callbacks.
 
     images, texts: N encodings each. scores, positives: (N, N). neighbors: as the loss got them. loss: scalar.
     """

@@ -6,7 +6,7 @@ import torch.distributed as dist
 
 
 def processes() -> int:
-    """How many processes train together; 1 where torch.distributed is not in use."""
+    """The number of processes that train together; 1 if torch.distributed is not in use."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
@@ -28,6 +28,6 @@ def started_place() -> dict[str, int]:
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether an error says that another process cannot be reached."""
+    """Return True if an error says that another process cannot be reached."""
     words = ("gloo", "Gloo", "NCCL", "Connection closed", "Connection reset", "Broken pipe")
     return processes() > 1 and (isinstance(error, dist.DistError) or any(word in str(error) for word in words))

@@ -55,7 +55,7 @@ def _says_enough(record: logging.LogRecord) -> bool:
 
 
 class Lightning(NamedTuple):
-    """How Lightning trains.
+    """The Lightning parts of a training.
 
     trainer: makes the Trainer from callbacks, logger and plugins. precision: the Trainer's. callbacks: in their order.
     loggers: [] on other processes than the first. processes: how many train together.
@@ -69,7 +69,7 @@ class Lightning(NamedTuple):
 
 
 class Training(NamedTuple):
-    """What a training leaves: its recorder, its loggers, and the best epoch's checkpoint, None where no epoch ended."""
+    """The results of a training: recorder, loggers, and the checkpoint of the best epoch, None if no epoch ended."""
 
     recorder: RunRecorder
     loggers: Sequence[Logger]

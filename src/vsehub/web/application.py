@@ -79,7 +79,7 @@ class Service:
         self._changed, self._looked = False, 0.0
 
     def changed(self) -> bool:
-        """Whether what was opened has changed since; looked at every few seconds at most."""
+        """True if the opened files or collection have changed since; checked every few seconds at most."""
         if not self._changed and time.monotonic() - self._looked > 5:
             self._looked = time.monotonic()
             try:
@@ -215,12 +215,12 @@ def application(catalogue: Catalogue, hosts: frozenset[str]) -> Guard:
 
     @app.get("/health")
     def health() -> dict[str, Any]:
-        """Whether the service answers, and whether the opened files or collection have changed since."""
+        """The status of the service, and whether the opened files or collection have changed since."""
         return {"status": "ok", "items": len(catalogue), "changed": service.changed()}
 
     @app.get("/api/collection")
     def collection() -> dict[str, Any]:
-        """What is served, its criteria, and the hubness under each."""
+        """The served contents, their criteria, and the hubness under each."""
         return service.collection()
 
     @app.get("/api/search")

@@ -55,7 +55,7 @@ class Catalogue:
     criteria: name -> criterion, each a term of the item. sample: the most known queries; of more, a sample is drawn by
     `seed`. contents: of the catalogue. vectors: the items (M, D), float32, in memory; items: the same, as they are
     searched. normalizes: whether query vectors are divided by their norms; by default if all items have norm 1. k: of
-    N_k. rows: of the sampled queries (n,). Raises InputError for a criterion that is no term of the item.
+    N_k. rows: of the sampled queries (n,). Raises InputError for a criterion that is not a bias of each item.
     """
 
     @torch.no_grad()
@@ -219,7 +219,7 @@ class Catalogue:
 
 
 def terms_of_items(criteria: Mapping[str, Criterion]) -> dict[str, ItemBias]:
-    """The criteria. Raises InputError for one that is no term of the item."""
+    """The criteria. Raises InputError for one that is not a bias of each item."""
     found = {}
     for name, one in criteria.items():
         if not isinstance(one, ItemBias):

@@ -54,12 +54,12 @@ class Asker:
 
     @property
     def reads(self) -> bool:
-        """Whether the model encodes sentences."""
+        """True if the model encodes sentences."""
         return self._model.vocabulary is not None
 
     @property
     def sees(self) -> bool:
-        """Whether the model encodes pictures."""
+        """True if the model encodes pictures."""
         return self._model.takes_pictures
 
     def notes(self, text: str) -> list[str]:
@@ -119,7 +119,7 @@ class Contents:
 
     @property
     def asked_by_items(self) -> bool:
-        """Whether the queries are the items themselves, because no others were given."""
+        """True if the items are also the queries, because no others were given."""
         return self.inputs.query_names is self.inputs.item_names
 
 
@@ -171,7 +171,7 @@ def of_files(
     stored: Mapping[str, tuple[float, Tensor]] | None = None,
     thresholds: Mapping[float, float] | None = None,
 ) -> Contents:
-    """Opened files of vectors; the items are also the queries where these are one object. Others: see `Contents`."""
+    """Opened vector files; the items are also the queries if both are the same object. Others: see `Contents`."""
     itself = inputs.given["queries"] == inputs.given["items"]
     items = inputs.item_names
     title = f"{len(inputs.sides.items):,} items of {inputs.sides.items.shape[1]:,} dimensions"

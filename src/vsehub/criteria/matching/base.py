@@ -55,7 +55,7 @@ class Matching(Criterion):
     def match(self, scores: Tensor, k: int) -> Tensor:
         """The matching of scores (Q, M): (query, item) pairs (n, 2), int64 on the CPU, in the order accepted.
 
-        k: how many items a query is to get, at least 1. Raises InputError where scores is no matrix of floating-point
+        k: the number of items for each query, at least 1. Raises InputError if scores is not a matrix of floating-point
         numbers, is empty, or holds NaN or inf.
         """
         return self.match_rows(rows_of(scores), *scores.shape, k)
@@ -82,7 +82,7 @@ class Matching(Criterion):
     ) -> Tensor:
         """Scores (Q, M) whose order is that of the ranking: the items of `match`, then the others; see `lift`.
 
-        reference_scores and reference_item_scores have to be None: there is no inductive form.
+        reference_scores and reference_item_scores must be None, since matching has no inductive form.
         """
         self.refuse_reference(reference_scores, reference_item_scores)
         return torch.cat([lifted for _, lifted in self.lifted(rows_of(scores), *scores.shape, k)])
@@ -149,7 +149,7 @@ class Matching(Criterion):
 
 
 def _out_of_place(row: Tensor, item: Tensor, values: Tensor, others: Tensor) -> Tensor:
-    """Which accepted items are not above all others of their row, or not below the accepted one before them."""
+    """Mask of accepted items that are not above all others of their row, or not below the accepted one before them."""
     wrong = values <= others[row]
     later = (values[1:] < values[:-1]) | ((values[1:] == values[:-1]) & (item[1:] > item[:-1]))
     wrong[1:] |= (row[1:] == row[:-1]) & ~later
@@ -162,7 +162,7 @@ def widened(scores: Tensor) -> Tensor:
 
 
 def rows_of(scores: Tensor) -> RowsOf:
-    """The rows of scores (Q, M). Raises InputError where it is no such matrix."""
+    """The rows of scores (Q, M). Raises InputError for anything else."""
     matrix("scores", scores)
     require(scores.is_floating_point(), f"scores holds {scores.dtype} numbers; expected floating-point scores")
     return lambda index: widened(scores[index.to(scores.device)])

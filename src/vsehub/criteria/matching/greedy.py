@@ -44,7 +44,7 @@ class RelaxedGreedyMatching(Matching):
         return torch.tensor(list(itertools.islice(pairs, most)), dtype=torch.int64).reshape(-1, 2)
 
     def places(self, queries: int, items: int, k: int) -> int:
-        """How many queries may have an item."""
+        """The number of queries that may have an item."""
         relaxation = self.relaxation
         if isinstance(relaxation, Mapping):
             require(k in relaxation, f"relaxation has no value for k = {k}, only for k = {[*relaxation]}")

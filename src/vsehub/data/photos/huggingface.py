@@ -61,7 +61,7 @@ class HuggingFace(ListedPhotos):
         super().__init__(place.resolve().name if name is None else name, place, pictures, draw)
 
     def read_listing(self) -> Iterator[Listed]:
-        """See `ListedPhotos`."""
+        """Yield the rows of the dataset on disk."""
         datasets = package("data=huggingface", "datasets", "datasets")
         datasets.disable_progress_bars()
         try:

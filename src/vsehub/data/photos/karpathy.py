@@ -38,7 +38,7 @@ class Karpathy(ListedPhotos):
         self._restval = restval
 
     def read_listing(self) -> Iterator[Listed]:
-        """See `ListedPhotos`."""
+        """Yield the pictures of the json file."""
         with readable(self.place, KeyError, TypeError, AttributeError):
             images = reader.loads(self.place.read_bytes())["images"]
             there = {name: (self.images / name).is_dir() for name in {image.get("filepath", "") for image in images}}

@@ -147,7 +147,7 @@ class ListedPhotos(Component):
             texts = [" ".join(text.split()) for text in row.captions if text is not None]
             "".join([row.name, *texts]).encode()  # json can escape half of a surrogate pair
         except (AttributeError, UnicodeEncodeError) as error:
-            raise InputError(f"{self.place}: {row.name!r}: a name or caption is no text: {error}") from error
+            raise InputError(f"{self.place}: {row.name!r}: a name or caption is not text: {error}") from error
         require("\n" not in row.name and "\r" not in row.name, f"{self.place}: the name {row.name!r} has a line break")
         return [text for text in texts if text]
 
@@ -174,7 +174,7 @@ def draw_splits(count: int, draw: SplitDraw, name: str) -> np.ndarray:
     splits = np.full(count, "train", dtype="<U5")
     for split, share in (("val", draw.val), ("test", draw.test)):
         number = round(share * count)
-        require(share == 0 or number > 0, f"{name}: data.draw.{split} is {share}, which is no picture of {count}")
+        require(share == 0 or number > 0, f"{name}: data.draw.{split} is {share}: it selects none of {count} pictures")
         splits[order[filled : filled + number]] = split
         filled += number
     require(filled < count, f"{name}: data.draw leaves none of {count} pictures for train")

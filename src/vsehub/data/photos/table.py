@@ -43,7 +43,7 @@ class Table(ListedPhotos):
         self._outside, self._columns = outside == "allow", columns or PhotoColumns()
 
     def read_listing(self) -> Iterator[Listed]:
-        """See `ListedPhotos`."""
+        """Yield the rows of the table."""
         columns = self._columns
         wanted = [columns.image, *columns.captions, *([] if columns.split is None else [columns.split])]
         default = PhotoColumns.split  # a name that the table need not have
@@ -55,7 +55,7 @@ class Table(ListedPhotos):
         @cache
         def located(path: str) -> tuple[str, str]:
             if not path.strip():
-                fail(f"{self.place}: {path!r} is no path of a picture")
+                fail(f"{self.place}: {path!r} is not the path of a picture")
             name = os.path.normpath(path)
             file = os.path.join(self.images, name)
             require(

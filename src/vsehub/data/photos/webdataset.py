@@ -76,7 +76,7 @@ class WebDataset(ListedPhotos):
         super().__init__(place.resolve().name if name is None else name, place, pictures, draw)
 
     def read_listing(self) -> Iterator[Listed]:
-        """See `ListedPhotos`."""
+        """Yield the samples of all shards."""
         with ThreadPoolExecutor(THREADS) as pool:
             indexes = pool.map(lambda shard: index(shard[0], self._keys), self._shards)
             for (path, split), members in zip(

@@ -27,7 +27,7 @@ _CHUNK = 4096  # captions at a time: enough for the threads of tokenizers, with 
 
 @cache
 def word_pattern() -> re.Pattern[str]:
-    """What a word is: letters, digits and the marks within words of scripts such as Devanagari, which `\\w` omits."""
+    """The pattern of a word: letters, digits and marks within words in scripts like Devanagari, which `\\w` omits."""
     marks = "".join(chr(code) for code in range(0x300, 0x20000) if unicodedata.category(chr(code))[0] == "M")
     word = rf"\w+(?:[{marks}]+\w*)*"
     return re.compile(rf"{word}(?:'{word})*")

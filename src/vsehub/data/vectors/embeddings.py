@@ -28,9 +28,9 @@ UNIT = 1e-3  # a norm is 1 within this
 class Origin:
     """The origin of vectors.
 
-    path: the file, folder or URI, with `::key` if it was given; None for an array. stamps: of the files, taken before
-    they were opened. files: (address, rows) of each file that the rows lie in, in order, any of which `open_vectors`
-    opens; None for an array.
+    path: the file, folder or URI, with `::key` if it was given; None for an array. stamps: stamps of the
+    files, taken before they were opened. files: (address, rows) of each file that holds the rows, in order,
+    each to be opened by `open_vectors`; None for an array.
     """
 
     path: str | None = None
@@ -121,7 +121,7 @@ def open_vectors(
     """Vectors from a file, a folder of shards, a URI, a numpy array or a torch tensor: (n, D) floats, int8 or uint8.
 
     path: a .npy, .npz, .safetensors, .parquet, .csv, .tsv, .jsonl, .pt or .pth file; a folder of .npy or .parquet
-    shards, which are read in the natural order of their names; a folder in clip-retrieval's layout, of which
+    shards, which are read in the natural order of their names; a folder in clip-retrieval's layout, where
     `folder::img_emb` names a side; or the URI of one of these, which is fetched once. `file.npz::key` names one of
     several arrays, or in a .parquet or .jsonl one of several columns of lists. Ids come from the array `ids` of a .npz,
     the column `id` of a .parquet, .csv, .tsv or .jsonl, or from clip-retrieval's metadata, whose captions become

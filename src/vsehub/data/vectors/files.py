@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 METADATA = "metadata"  # the folder of the ids and captions in clip-retrieval's layout
 _CHUNK_BYTES = 8 << 20
-_VERSIONS = {"ETag", "Content-MD5", "Digest", "Last-Modified"}  # of a file on a web server, some of which report none
+_VERSIONS = {"ETag", "Content-MD5", "Digest", "Last-Modified"}  # headers of a web server that change with a file
 
 
 def fetch(name: str, uri: str) -> Path:

@@ -49,7 +49,7 @@ def natural(name: str) -> tuple[list[int | str], str]:
 
 
 def stamps(files: Iterable[Path]) -> Stamps:
-    """Size, modification time and inode of each file, by which changes are noticed; None for an absent file."""
+    """Size, modification time and inode of each file, to detect changes; None for an absent file."""
     found = {file: file.stat() if file.exists() else None for file in files}
     return {
         file: None if stat is None else (stat.st_size, stat.st_mtime_ns, stat.st_ino) for file, stat in found.items()

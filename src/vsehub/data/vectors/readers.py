@@ -121,7 +121,7 @@ def _read_delimited(path: Path, key: str | None) -> Read:
         path,
         read_options=csv.ReadOptions(column_names=names if bare else None, block_size=_BLOCK_BYTES),
         parse_options=csv.ParseOptions(delimiter=delimiter),
-        # Without words for null: an empty cell is no number.
+        # Without words for null: an empty cell is not a number.
         convert_options=csv.ConvertOptions(column_types=kinds, null_values=[]),
     )
     return _of_columns(path, table)

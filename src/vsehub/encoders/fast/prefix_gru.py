@@ -70,7 +70,7 @@ class Forest(NamedTuple):
 
 
 def fits(gru: nn.RNNBase, texts: Tensor) -> bool:
-    """Whether the texts are on the CPU and each state depends only on the words before it, or only on those after."""
+    """Return True for texts on the CPU if each state depends only on the words before it, or only on those after."""
     return texts.device.type == "cpu" and isinstance(gru, nn.GRU) and not (gru.bidirectional and gru.num_layers > 1)
 
 

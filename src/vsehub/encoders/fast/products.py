@@ -28,7 +28,7 @@ def fixed_product(right: Tensor, dtype: torch.dtype) -> Callable[[Tensor], Tenso
 
 @cache
 def lays_out(dtype: torch.dtype) -> bool:
-    """Whether torch has the private operators for numbers of this type, and they give what the public product gives."""
+    """Return True if torch's private operators exist for this type and agree with the public product."""
     if dtype not in (torch.float32, torch.bfloat16) or not torch.backends.mkldnn.is_available():
         return False
     generator = torch.Generator().manual_seed(0)

@@ -89,7 +89,7 @@ def _known(model: str, config: Mapping[str, Any], defaults: Mapping[str, Any]) -
 
 
 def _is_plain(value: Any, default: Any) -> bool:
-    """Whether a value is a number or a word, a list of these, or a mapping with no other keys than the default's."""
+    """Return True for a number or a word, a list of these, or a mapping with no other keys than the default's."""
     if isinstance(value, Mapping):
         known = default if isinstance(default, Mapping) else {}
         return all(key in known and _is_plain(one, known[key]) for key, one in value.items())

@@ -58,6 +58,6 @@ class ImageBackbone(PretrainedEncoder):
         return self.head(self.features(images))
 
     def features(self, images: Tensor) -> Tensor:
-        """What the head takes: (N, F), or (N, r * r, C) of regions; without gradient where the backbone is frozen."""
+        """The input of the head: (N, F), or (N, r * r, C) of regions; without gradient where the backbone is frozen."""
         with self.gradient():
             return self.backbone(images) if self.side is None else self.backbone.regions(images, self.side)

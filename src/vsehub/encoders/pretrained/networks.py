@@ -31,7 +31,7 @@ class PretrainedEncoder(Encoder):
 
     @property
     def is_tuned(self) -> bool:
-        """Whether the network, or adapters in it, are trained."""
+        """True if the network, or adapters in it, are trained."""
         return self.tune not in (False, "none")
 
     def own_rates(self) -> list[tuple[list[nn.Parameter], float]]:
@@ -226,7 +226,7 @@ def load_weights(network: nn.Module, path: str | Path, ignored: Collection[str] 
 
 
 def reason(error: Exception) -> str:
-    """What an error says, shortened; of torch.load its advice, which would run a file's code, is left out."""
+    """The message of an error, shortened, without torch.load's advice that would run code from a file."""
     said = " ".join(str(error).split())[:300]
     return type(error).__name__ if "weights_only" in said else f"{type(error).__name__}: {said}"
 

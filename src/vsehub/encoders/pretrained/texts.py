@@ -28,7 +28,7 @@ class TextPretrained(PretrainedEncoder):
     always trained. learning_rate: of the tuned model (None: the optimizer's). pooling: "last", "mean", "max",
     "gpo" or "none", the subwords' states as `Sets`; special tokens count as subwords. config: the model's configuration
     with its model_type, as checkpoints hold it: the model is built from it with random weights, and `model` is not
-    read. Raises InputError where transformers or the model is missing, for one that is no text encoder and, when it
+    read. Raises InputError where transformers or the model is missing, for a model without a text encoder and, when it
     runs, for captions longer than the model's positions.
     """
 

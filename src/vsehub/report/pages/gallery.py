@@ -14,7 +14,7 @@ PAGE = "index.html"
 class GalleryEntry(NamedTuple):
     """One result of a search.
 
-    score: the score by which it is ranked. similarity: the plain similarity if it differs, else None. name: its image's
+    score: the score that ranks it. similarity: the plain similarity if it differs, else None. name: its image's
     name, or None. caption: its caption. thumbnail: a data URL, or None. own: whether it is the query image's caption.
     """
 

@@ -27,7 +27,7 @@ def render_page(template: str, **values: object) -> str:
 
 @cache
 def page_environment(*packages: str) -> jinja2.Environment:
-    """What renders the templates beside this file, and those in the folder `templates` of other packages."""
+    """The environment for the templates beside this file, and those in the folder `templates` of other packages."""
     loaders = [jinja2.PackageLoader(package, "templates") for package in packages]
     environment = jinja2.Environment(
         loader=jinja2.ChoiceLoader([*loaders, jinja2.PackageLoader("vsehub.report.pages", "")]),

@@ -38,7 +38,7 @@ class Database(Protocol):
     name: str
 
     def metadata(self, new: str | None = None) -> str | None:
-        """The text stored with the collection, "" for none; None if there is no collection. new: stored first."""
+        """The text stored with the collection, "" for none; None without a collection. new: stored first."""
 
     def create(self, dimensions: int, metadata: str) -> None:
         """Create the collection with its text, empty, and remove any earlier one of that name."""

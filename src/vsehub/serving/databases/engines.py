@@ -67,7 +67,7 @@ class Place:
 
     @property
     def served(self) -> bool:
-        """Whether the collection is behind a URI, not in a folder of this machine."""
+        """True if the collection is behind a URI, not in a folder of this machine."""
         return _SCHEME.match(self.uri) is not None
 
     @property
@@ -77,7 +77,7 @@ class Place:
 
     @property
     def exists(self) -> bool:
-        """Whether there may be a collection: False for a missing folder."""
+        """True if there may be a collection: False for a missing folder."""
         return self.served or Path(self.uri).exists()
 
     @property

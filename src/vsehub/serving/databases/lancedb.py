@@ -36,7 +36,7 @@ class LanceDB:
         self.base, self.name = base, name
 
     def metadata(self, new: str | None = None) -> str | None:
-        """See `Database`."""
+        """Return the stored text, after storing `new` if it is given."""
         try:
             table = self._table()
         except (ValueError, RuntimeError) as error:
@@ -49,14 +49,14 @@ class LanceDB:
         return str((stored or {}).get(_KEY.encode(), b""), "utf-8", "replace")
 
     def create(self, dimensions: int, metadata: str) -> None:
-        """See `Database`."""
+        """Create the collection, empty, and remove any earlier one of that name."""
         vector = pa.field("vector", pa.list_(pa.float32(), dimensions), metadata={_KEY: metadata})
         schema = pa.schema([pa.field("id", pa.string()), pa.field("label", pa.string()), vector])
         self.base.drop_table(self.name, ignore_missing=True)
         self.base.create_table(self.name, schema=schema)
 
     def upsert(self, vectors: np.ndarray, columns: pa.Table) -> None:
-        """See `Database`."""
+        """Store items; an item whose id is stored already is updated."""
         table = self._table()
         missing = [column for column in columns.schema if column.name not in table.schema.names]
         if missing:
@@ -69,18 +69,18 @@ class LanceDB:
         table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows)
 
     def index(self, approximate: bool) -> None:
-        """See `Database`."""
+        """Make all stored items searchable."""
         table = self._table()
         if approximate and not table.list_indices():
             table.create_index("vector", config=IvfFlat(distance_type="dot"))
         table.optimize()
 
     def count(self) -> int:
-        """See `Database`."""
+        """Return the number of items."""
         return int(self._table().count_rows())
 
     def search(self, vectors: np.ndarray, k: int) -> list[Hits]:
-        """See `Database`."""
+        """Return the k best items of each row of vectors."""
         search = self._table().search(vectors, vector_column_name="vector").distance_type("dot").nprobes(self.nprobe)
         lists: list[Hits] = [[] for _ in vectors]
         for hit in search.limit(k).select(["id", "label", "_distance"]).to_list():
@@ -88,11 +88,11 @@ class LanceDB:
         return lists
 
     def delete(self, ids: Sequence[str]) -> None:
-        """See `Database`."""
+        """Remove items; unknown ids are ignored."""
         self._table().delete(_among("id", ids))
 
     def scan(self) -> Iterator[Rows]:
-        """See `Database`."""
+        """Yield all items in batches."""
         for batch in self._table().search().select(["id", "label", "vector"]).to_batches(_BATCH):
             vectors = batch["vector"].flatten().to_numpy(zero_copy_only=False).reshape(len(batch), -1)
             yield batch["id"].to_pylist(), batch["label"].to_pylist(), vectors
@@ -102,7 +102,7 @@ class LanceDB:
 
 
 def note(address: str, name: str, k: int, example: tuple[str, Any]) -> tuple[str, str]:
-    """See `base`."""
+    """Return the import and the search of a usage note."""
     key = ', api_key=os.environ["LANCEDB_API_KEY"]' if "db://" in address else ""
     return (
         "import lancedb\nfrom datetime import timedelta\n",
@@ -118,7 +118,7 @@ def note(address: str, name: str, k: int, example: tuple[str, Any]) -> tuple[str
 
 
 def read_biases(database: LanceDB, ids: list[str], field: str, id_field: str | None) -> list[tuple[str, Any, Any]]:
-    """See `base`."""
+    """Return (id, key, number in the field or None) of each item with one of the ids."""
     table, key = database._table(), id_field or "id"
     names = [name for name in (key, field) if name in table.schema.names]
     rows = table.search().where(_among(f"CAST(`{key}` AS STRING)", ids)).select(names).to_list()
@@ -126,7 +126,7 @@ def read_biases(database: LanceDB, ids: list[str], field: str, id_field: str | N
 
 
 def put_biases(database: LanceDB, biases: dict[Any, float], field: str, id_field: str | None) -> None:
-    """See `base`."""
+    """Write {key: number} and change nothing else."""
     table, key = database._table(), id_field or "id"
     if field not in table.schema.names:
         table.add_columns([pa.field(field, pa.float64())])
@@ -144,7 +144,7 @@ def _among(column: str, ids: Sequence[str]) -> str:
 def bias_note(
     address: str, name: str, k: int, scale: float, field: str, id_field: str | None, vector: str | None
 ) -> tuple[str, str]:
-    """See `base`."""
+    """Return the imports and the search of a note that ranks by the stored biases."""
     column = vector or "vector"
     cloud, key = ', api_key=os.environ["LANCEDB_API_KEY"]' if "db://" in address else "", id_field or "id"
     return (

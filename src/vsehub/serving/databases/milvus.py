@@ -29,7 +29,7 @@ _UNHURRIED = {"grpc.keepalive_time_ms": 2**31 - 1}
 @contextmanager
 def connect(uri: str, name: str) -> Iterator["Milvus"]:
     """See `base`. The token or user:password of a server: in its URI, or MILVUS_TOKEN."""
-    # Whatever these log as an error is also raised, or is no error.
+    # Whatever these log as an error is also raised, or harmless.
     for library in ("pymilvus", "milvus_lite", "faiss", "grpc"):
         logging.getLogger(library).setLevel(logging.CRITICAL)
     folder = "://" not in uri
@@ -57,7 +57,7 @@ class Milvus:
         self.client, self.name = client, name
 
     def metadata(self, new: str | None = None) -> str | None:
-        """See `Database`."""
+        """Return the stored text, after storing `new` if it is given."""
         if not self.client.has_collection(self.name):
             return None
         if new is not None:
@@ -68,7 +68,7 @@ class Milvus:
         return str(text)
 
     def create(self, dimensions: int, metadata: str) -> None:
-        """See `Database`."""
+        """Create the collection, empty, and remove any earlier one of that name."""
         self.client.drop_collection(self.name)
         schema = self.client.create_schema(auto_id=False, enable_dynamic_field=True)
         schema.add_field("key", DataType.VARCHAR, is_primary=True, max_length=36)
@@ -79,7 +79,7 @@ class Milvus:
         self.client.create_collection(self.name, schema=schema, index_params=index, properties={_KEY: metadata})
 
     def upsert(self, vectors: np.ndarray, columns: pa.Table) -> None:
-        """See `Database`."""
+        """Store items; an item whose id is stored already is updated."""
         for start in range(0, len(vectors), _BATCH):
             rows = columns.slice(start, _BATCH).to_pylist()
             for row, vector in zip(rows, vectors[start : start + _BATCH], strict=True):
@@ -87,7 +87,7 @@ class Milvus:
             self.client.upsert(self.name, rows, partial_update=True)
 
     def index(self, approximate: bool) -> None:
-        """See `Database`."""
+        """Make all stored items searchable."""
         self.client.flush(self.name)
         if approximate and self.client.describe_index(self.name, "vector")["index_type"] != "HNSW":
             self.client.release_collection(self.name)
@@ -101,7 +101,7 @@ class Milvus:
         return int(rows[0]["count(*)"])
 
     def search(self, vectors: np.ndarray, k: int) -> list[Hits]:
-        """See `Database`."""
+        """Return the k best items of each row of vectors."""
         lists = self.client.search(
             self.name,
             vectors,
@@ -113,11 +113,11 @@ class Milvus:
         return [[(hit["entity"]["id"], hit["entity"]["label"], hit["distance"]) for hit in hits] for hits in lists]
 
     def delete(self, ids: Sequence[str]) -> None:
-        """See `Database`."""
+        """Remove items; unknown ids are ignored."""
         self.client.delete(self.name, ids=[key_of(name) for name in ids])
 
     def scan(self) -> Iterator[Rows]:
-        """See `Database`."""
+        """Yield all items in batches."""
         columns = ["id", "label", "vector"]
         batches = self.client.query_iterator(self.name, _BATCH, output_fields=columns, consistency_level="Strong")
         while rows := batches.next():
@@ -131,7 +131,7 @@ class Milvus:
 
 
 def note(address: str, name: str, k: int, example: tuple[str, Any]) -> tuple[str, str]:
-    """See `base`."""
+    """Return the import and the search of a usage note."""
     token = ', token=os.environ.get("MILVUS_TOKEN", "")' if "://" in address or "environ" in address else ""
     return (
         "from pymilvus import MilvusClient\n",
@@ -166,7 +166,7 @@ def read_biases(database: Milvus, ids: list[str], field: str, id_field: str | No
 
 
 def put_biases(database: Milvus, biases: dict[Any, float], field: str, id_field: str | None) -> None:
-    """See `base`."""
+    """Write {key: number} and change nothing else."""
     primary = _primary(database.client.describe_collection(database.name))
     rows = [{primary: key, field: bias} for key, bias in biases.items()]
     database.client.upsert(database.name, rows, partial_update=True)
@@ -179,7 +179,7 @@ def _primary(about: dict[str, Any]) -> str:
 def bias_note(
     address: str, name: str, k: int, scale: float, field: str, id_field: str | None, vector: str | None
 ) -> tuple[str, str]:
-    """See `base`."""
+    """Return the imports and the search of a note that ranks by the stored biases."""
     token = ', token=os.environ.get("MILVUS_TOKEN", "")' if "://" in address or "environ" in address else ""
     shown = 'hit["id"]' if id_field is None else f'hit["entity"]["{id_field}"]'
     fields = [field] if id_field is None else [id_field, field]

@@ -43,7 +43,7 @@ class PGVector:
         return None if there is None else text or ""
 
     def create(self, dimensions: int, metadata: str) -> None:
-        """See `Database`."""
+        """Create the collection, empty, and remove any earlier one of that name."""
         with self.base.transaction():
             self._do("DROP TABLE IF EXISTS {table}")
             self._do(
@@ -54,7 +54,7 @@ class PGVector:
             self.metadata(metadata)
 
     def upsert(self, vectors: np.ndarray, columns: pa.Table) -> None:
-        """See `Database`."""
+        """Store items; an item whose id is stored already is updated."""
         names = [*columns.column_names, "vector"]
         entries = [*(column.to_pylist() for column in columns.columns), [Vector(vector) for vector in vectors]]
         with self.base.transaction(), self.base.cursor() as cursor:
@@ -74,7 +74,7 @@ class PGVector:
             cursor.executemany(insert, list(zip(*entries, strict=True)))
 
     def index(self, approximate: bool) -> None:
-        """See `Database`."""
+        """Make all stored items searchable."""
         if approximate:
             self._do(
                 "CREATE INDEX IF NOT EXISTS {name} ON {table} USING hnsw (vector vector_ip_ops) "
@@ -84,21 +84,21 @@ class PGVector:
         self._do("ANALYZE {table}")
 
     def count(self) -> int:
-        """See `Database`."""
+        """Return the number of items."""
         return int(self._do("SELECT count(*) FROM {table}").fetchone()[0])
 
     def search(self, vectors: np.ndarray, k: int) -> list[Hits]:
-        """See `Database`."""
+        """Return the k best items of each row of vectors."""
         self._do("SET hnsw.ef_search = {ef}", ef=Literal(min(max(self.ef_search, k), 1000)))
         ask = "SELECT id, label, -(vector <#> %(query)s) FROM {table} ORDER BY vector <#> %(query)s LIMIT %(k)s"
         return [self._do(ask, query=Vector(vector), k=k).fetchall() for vector in vectors]
 
     def delete(self, ids: Sequence[str]) -> None:
-        """See `Database`."""
+        """Remove items; unknown ids are ignored."""
         self._do("DELETE FROM {table} WHERE id = ANY(%(ids)s)", ids=list(ids))
 
     def scan(self) -> Iterator[Rows]:
-        """See `Database`."""
+        """Yield all items in batches."""
         with self.base.transaction(), self.base.cursor("items") as cursor:
             cursor.execute(SQL("SELECT id, label, vector FROM {}").format(Identifier(self.name)))
             while rows := cursor.fetchmany(_BATCH):
@@ -113,7 +113,7 @@ class PGVector:
 
 
 def note(address: str, name: str, k: int, example: tuple[str, Any]) -> tuple[str, str]:
-    """See `base`."""
+    """Return the import and the search of a usage note."""
     chosen = condition(example, quote='"')
     return (
         "import psycopg\nfrom pgvector.psycopg import register_vector\n",
@@ -130,7 +130,7 @@ def note(address: str, name: str, k: int, example: tuple[str, Any]) -> tuple[str
 
 
 def read_biases(database: PGVector, ids: list[str], field: str, id_field: str | None) -> list[tuple[str, Any, Any]]:
-    """See `base`."""
+    """Return (id, key, number in the field or None) of each item with one of the ids."""
     asked = "SELECT FROM pg_attribute WHERE attrelid = to_regclass(%(it)s) AND attname = %(field)s AND NOT attisdropped"
     table = Identifier(database.name).as_string(database.base)
     known = database._do(asked, it=table, field=field).fetchone() is not None
@@ -140,7 +140,7 @@ def read_biases(database: PGVector, ids: list[str], field: str, id_field: str | 
 
 
 def put_biases(database: PGVector, biases: dict[str, float], field: str, id_field: str | None) -> None:
-    """See `base`."""
+    """Write {key: number} and change nothing else."""
     names = {"key": Identifier(id_field or "id"), "field": Identifier(field)}
     database._do("ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {field} double precision", field=names["field"])
     text = (
@@ -153,7 +153,7 @@ def put_biases(database: PGVector, biases: dict[str, float], field: str, id_fiel
 def bias_note(
     address: str, name: str, k: int, scale: float, field: str, id_field: str | None, vector: str | None
 ) -> tuple[str, str]:
-    """See `base`."""
+    """Return the imports and the search of a note that ranks by the stored biases."""
     vector = vector or "vector"
     score = f'{scale!r} * -("{vector}" <#> %(q)s) - "{field}"'
     return (

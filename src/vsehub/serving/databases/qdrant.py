@@ -37,7 +37,7 @@ class Qdrant:
         self.client, self.name = client, name
 
     def metadata(self, new: str | None = None) -> str | None:
-        """See `Database`."""
+        """Return the stored text, after storing `new` if it is given."""
         if not self.client.collection_exists(self.name):
             return None
         if new is not None:
@@ -45,7 +45,7 @@ class Qdrant:
         return str((self.client.get_collection(self.name).config.metadata or {}).get(_KEY, ""))
 
     def create(self, dimensions: int, metadata: str) -> None:
-        """See `Database`."""
+        """Create the collection, empty, and remove any earlier one of that name."""
         self.client.delete_collection(self.name)
         vectors = models.VectorParams(size=dimensions, distance=models.Distance.DOT)
         # Filling is faster without a graph; `index` adds one.
@@ -66,22 +66,22 @@ class Qdrant:
             self.client.update_collection(self.name, hnsw_config=models.HnswConfigDiff(m=_LINKS))
 
     def count(self) -> int:
-        """See `Database`."""
+        """Return the number of items."""
         return int(self.client.count(self.name, exact=True).count)
 
     def search(self, vectors: np.ndarray, k: int) -> list[Hits]:
-        """See `Database`."""
+        """Return the k best items of each row of vectors."""
         options = {"limit": k, "with_payload": ["id", "label"], "params": models.SearchParams(hnsw_ef=self.ef_search)}
         requests = [models.QueryRequest(query=query, **options) for query in vectors.tolist()]
         answers = self.client.query_batch_points(self.name, requests)
         return [[(hit.payload["id"], hit.payload.get("label"), hit.score) for hit in one.points] for one in answers]
 
     def delete(self, ids: Sequence[str]) -> None:
-        """See `Database`."""
+        """Remove items; unknown ids are ignored."""
         self.client.delete(self.name, [key_of(name) for name in ids], wait=True)
 
     def scan(self) -> Iterator[Rows]:
-        """See `Database`."""
+        """Yield all items in batches."""
         for points in self.pages(with_vectors=True):
             payloads = [point.payload for point in points]
             labels = [payload.get("label") for payload in payloads]
@@ -110,7 +110,7 @@ def read_biases(database: Qdrant, ids: list[str], field: str, id_field: str | No
 
 
 def put_biases(database: Qdrant, biases: dict[Any, float], field: str, id_field: str | None) -> None:
-    """See `base`."""
+    """Write {key: number} and change nothing else."""
     payloads = [models.SetPayload(payload={field: bias}, points=[key]) for key, bias in biases.items()]
     changes = [models.SetPayloadOperation(set_payload=payload) for payload in payloads]
     database.client.batch_update_points(database.name, changes, wait=True)
@@ -119,7 +119,7 @@ def put_biases(database: Qdrant, biases: dict[Any, float], field: str, id_field:
 def bias_note(
     address: str, name: str, k: int, scale: float, field: str, id_field: str | None, vector: str | None
 ) -> tuple[str, str]:
-    """See `base`."""
+    """Return the imports and the search of a note that ranks by the stored biases."""
     using = f", using={vector!r}" if vector else ""
     shown = "hit.id" if id_field is None else f"hit.payload[{id_field!r}]"
     return (
@@ -136,7 +136,7 @@ def bias_note(
 
 
 def note(address: str, name: str, k: int, example: tuple[str, Any]) -> tuple[str, str]:
-    """See `base`."""
+    """Return the import and the search of a usage note."""
     column, value = example
     match = f"match=models.MatchValue(value={value!r})"
     match = match if isinstance(value, str | bool) else f"range=models.Range(lte={value!r})"

@@ -70,7 +70,7 @@ class Buffers:
 
 
 class Attention(NamedTuple):
-    """How raw scores become weights: `normalisation` over the queries, then softmax of `scale` times it."""
+    """The conversion of raw scores to weights: `normalisation` over the queries, then softmax of `scale` times it."""
 
     normalisation: Normalisation
     scale: float

@@ -17,7 +17,7 @@ from vsehub.types import Loss
 log = logging.getLogger(__name__)
 
 # Chosen between trainings that collapsed and trainings that went on (docs/training.md).
-STANDARD_ERRORS = 2  # by which pairs must score above the negatives to stand out
+STANDARD_ERRORS = 2  # pairs stand out if they score above the negatives by more than this
 ONE_DIRECTION = 1e-3  # embedding variance
 ADVICE = "Lower optimizer.lr or raise callbacks.warmup.steps"
 NEAR, NARROW = 0.01, 0.05  # of the loss that equal scores give; the negatives' spread, of the margin
@@ -42,7 +42,7 @@ class CollapseDetector(pl.Callback):
         self.first: dict | None = None
 
     def state_dict(self) -> dict:
-        """What it has seen so far."""
+        """The state of the detector."""
         return {"since": self.since, "collapsed": self.collapsed, "first": self.first}
 
     def load_state_dict(self, state: dict) -> None:
@@ -125,7 +125,7 @@ def signs(step: LastStep, variances: dict[str, float], loss: Loss) -> list[str]:
 
 
 def stand_out(paired: Tensor, negatives: Tensor) -> bool:
-    """Whether the pairs' scores (N,) are higher than the negatives' (n,) on average, by more than chance explains."""
+    """Return True if the pairs' scores (N,) exceed the negatives' (n,) on average by more than chance explains."""
     gap = paired.double().mean() - negatives.double().mean()
     return gap.item() > STANDARD_ERRORS * negatives.double().std().item() / len(paired) ** 0.5
 

@@ -1,4 +1,4 @@
-"""What loggers get beside metrics: the run's configuration, the distribution of N_k, and the final evaluation."""
+"""The data that loggers get besides metrics: the configuration, the distribution of N_k, and the final evaluation."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -20,13 +20,13 @@ MODES = ("auto", "online", "offline")
 
 
 def is_offline(mode: str) -> bool:
-    """Whether nothing is sent: "auto" is online where an account is set up. Raises InputError for another mode."""
+    """Return True if nothing is sent: "auto" is online if an account is set up. Raises InputError for another mode."""
     one_of("wandb mode", mode, MODES)
     return mode == "offline" or (mode == "auto" and not has_account())
 
 
 def has_account() -> bool:
-    """Whether a wandb key is set up on this machine; WANDB_MODE wins where it is set."""
+    """Return True if a wandb key is set up on this machine; WANDB_MODE wins where it is set."""
     mode = os.environ.get("WANDB_MODE")
     if mode is not None:
         one_of("WANDB_MODE", mode, ("online", "offline", "disabled", "dryrun", "run", "shared"))
@@ -34,7 +34,7 @@ def has_account() -> bool:
 
 
 def has_key() -> bool:
-    """Whether a wandb key is in the environment or, for the server in use, in the netrc file."""
+    """Return True if a wandb key is in the environment or, for the server in use, in the netrc file."""
     if os.environ.get("WANDB_API_KEY"):
         return True
     file = Path(os.environ.get("NETRC", Path.home() / ".netrc"))
@@ -46,7 +46,7 @@ def has_key() -> bool:
 
 
 def sign_in():
-    """wandb's API, its key tried out. Raises InputError: there is no key, it is refused, or no server answers in time.
+    """wandb's API, with a valid key. Raises InputError if the key is missing or refused, or no server answers in time.
 
     wandb itself would ask for a key, or try for a minute and a half.
     """
@@ -85,7 +85,7 @@ def require_id(run_id: Any, where: str) -> str:
 
 
 def occurrence_figure(histograms: dict) -> Figure:
-    """How many items have each N_10, log-log, one panel a direction."""
+    """The number of items with each N_10, log-log, one panel a direction."""
     figure = Figure(figsize=(8, 3.4), layout="constrained")
     for axes, (direction, by_k) in zip(figure.subplots(1, 2), histograms.items(), strict=True):
         points = [(n, items) for n, items in zip(by_k["10"]["occurrences"], by_k["10"]["items"], strict=True) if n]

@@ -70,7 +70,7 @@ def hubness():
 
 
 def settings():
-    """What a sweep changes beside what it reaches; settings are chosen by the validation metrics."""
+    """A panel of swept settings beside the metrics that they reach; settings are chosen by the validation metrics."""
     _, wr = libraries()
     axes = [wr.ParallelCoordinatesPlotColumn(wr.Config(name), sign) for name, sign in SWEPT.items()]
     reached = {"best/val/rsum": "rsum, validation", "test/rsum": "rsum, test", "test/hubness/hs_sum": "hs_sum, test"}
@@ -98,7 +98,7 @@ def bars(names: list[str], title: str):
 
 
 def sent(view) -> dict:
-    """What saving the view sends, but for the names that the saving gives it."""
+    """The content that saving the view sends, without the names that are generated then."""
     model = view._to_model()  # the only door to it: save() calls the same
     spec = json.loads(model.spec.model_dump_json(by_alias=True, exclude_none=True))
     return {

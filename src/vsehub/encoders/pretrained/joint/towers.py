@@ -78,7 +78,7 @@ class Tower(PretrainedEncoder):
     weights instead. tune: "none" freezes the model, "lora" trains adapters on it, "all" trains it. linear: D of the
     linear map, None for the model's own vectors. learning_rate: of what `tune` trains (None: the optimizer's).
     checkpointing: compute activations again in the backward pass, which saves memory. lora: settings of the
-    adapters; None: the defaults. config: the description from a checkpoint, of which the model is built.
+    adapters; None: the defaults. config: the description from a checkpoint, to build the model from.
 
     With adapters the state holds the adapters and the hash of the base weights, and is refused on other base weights.
     Without adapters the state holds all weights.
@@ -234,7 +234,7 @@ def _described(side: str, library: Any, model: str, config: Mapping[str, Any] | 
 
 
 def _preparation(description: Mapping[str, Any]) -> Preparation:
-    """How pictures come to an image encoder's size."""
+    """The preprocessing of pictures for an image encoder."""
     return Preparation(**{name: description["takes"][name] for name in Preparation._fields})
 
 
