@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from vsehub.report.pages.sections import Section, sections_markdown
+from vsehub.report.pages.sections import Section
 from vsehub.report.pages.templates import render_page
 from vsehub.report.tables import ReportTable, shades
 
@@ -23,7 +23,7 @@ def test_page_and_markdown_have_the_same_cells():
     assert cells == ["", "x", "loss", "is", HOSTILE, "hal", "1.0 k 3", "3.0", HOSTILE, "∅", "2.0 ± 0.1"]
     assert re.findall(r"--heat: ([\d.]+)", page) == ["0.000", "1.000", "0.500"]
     assert "<b>" not in page
-    lines = [re.sub(" +", " ", line) for line in sections_markdown([section]).splitlines() if line.startswith("|")]
+    lines = [re.sub(" +", " ", line) for line in section.markdown().splitlines() if line.startswith("|")]
     assert [lines[0], *lines[2:]] == [
         '| loss | is | a&lt;b&gt; \\| "c" &amp; d |',
         "| hal | 1.0 k 3 | 3.0 |",

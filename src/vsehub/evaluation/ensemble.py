@@ -4,6 +4,7 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -80,10 +81,9 @@ class MeanSimilarity(Similarity):
         models = zip(self.similarities, self.shares, images.parts, texts.parts, strict=True)
         mean: Tensor | None = None
         for similarity, share, own_images, own_texts in models:
-            if share and mean is None:
-                mean = similarity(own_images, own_texts) * share
-            elif share and mean is not None:
-                mean.add_(similarity(own_images, own_texts), alpha=share)
+            if share:
+                scored = partial(similarity, own_images, own_texts)
+                mean = scored() * share if mean is None else mean.add_(scored(), alpha=share)
         assert mean is not None  # the shares add up to 1
         return mean
 

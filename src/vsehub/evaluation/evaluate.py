@@ -1,6 +1,6 @@
 """Recalls, ranks and hubness of an encoded split under a criterion and a protocol, in blocks of bounded memory."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -145,7 +145,11 @@ def measured(folds: list[Fold], criterion: Criterion, inductive: bool) -> Evalua
     )
     found, contributions = [], []
     counts: dict[str, dict[int, list[Tensor]]] = {side: {k: [] for k in KS} for side in DIRECTIONS}
-    changes = {side: _changes([fold[side] for fold in folds]) for side in DIRECTIONS}
+    changes = {
+        side: RoundingChanges(min(max(RECALLS), *(len(fold[side].items) for fold in folds)))
+        for side in DIRECTIONS
+        if folds[0][side].rounded
+    }
     for fold in folds:
         terms = {side: scores.fit(criterion) for side, scores in fold.items()}
         rankings = {side: rank(scores, criterion, terms[side]) for side, scores in fold.items()}
@@ -154,23 +158,15 @@ def measured(folds: list[Fold], criterion: Criterion, inductive: bool) -> Evalua
         for side, scores in fold.items():
             for k, ranking in rankings[side].items():
                 counts[side][k].append(ranking.occurrences[k])
-            if (seen := changes[side]) is not None:
-                add_sample(seen, scores, criterion.correction, terms[side], max(1, SAMPLE // len(folds)))
-        for scores in fold.values():
-            scores.release()
+            if scores.rounded:
+                add_sample(changes[side], scores, criterion.correction, terms[side], max(1, SAMPLE // len(folds)))
+        fold["i2t"].shared.release()
     metrics = {name: sum(fold[name] for fold in found) / len(found) for name in found[0]}
     histograms = {
         side: {str(k): histogram(torch.cat(of_folds)) for k, of_folds in by_k.items()} for side, by_k in counts.items()
     }
-    rounding = {side: seen.metrics() for side, seen in changes.items() if seen is not None}
+    rounding = {side: seen.metrics() for side, seen in changes.items()}
     return Evaluation(metrics, histograms, torch.cat(contributions).tolist(), rounding or None)
-
-
-def _changes(folds: Sequence[DirectedScores]) -> RoundingChanges | None:
-    """Counts of what rounding changes in one direction; None for scores that are not rounded."""
-    if not any(scores.rounded for scores in folds):
-        return None
-    return RoundingChanges(min(max(RECALLS), *(len(scores.items) for scores in folds)))
 
 
 def add_sample(

@@ -42,15 +42,13 @@ class Protocol:
 
     def slices(self, images: int) -> list[slice]:
         """The folds of a split with this number of images. Raises InputError if they are too few."""
-        if self.fold_images is None:
-            return [slice(0, images)]
-        needed = self.fold_images * self.folds
+        size, needed = self.fold_images or images, self.images(images)
         require(
             images >= needed,
-            f"protocol {self.name} needs {needed} images ({self.folds} x {self.fold_images}) but the split has "
+            f"protocol {self.name} needs {needed} images ({self.folds} x {size}) but the split has "
             f"{images}; use protocol=single to rank the whole split at once",
         )
-        return [slice(fold * self.fold_images, (fold + 1) * self.fold_images) for fold in range(self.folds)]
+        return [slice(fold * size, (fold + 1) * size) for fold in range(self.folds)]
 
 
 def _words(images: int | None, folds: int) -> str:

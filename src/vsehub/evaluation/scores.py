@@ -51,12 +51,12 @@ class SharedScores:
         """All scores, which must not be changed. Equal images are tied for every text, equal texts for every image."""
         if self._matrix is None:
             images, texts = self.vectors(self._split.images), self.vectors(self._split.texts)
-            if not self._similarity.inner_product:
+            if self._similarity.inner_product:
+                score = rounded_products(texts) if self._bf16 else products(texts)
+                # `products` ties equal texts; the images, the items of the other direction, need as many rows.
+                self._matrix = score(at_least(NARROW, images), None)[: len(images)]
+            else:
                 self._matrix = self._similarity(images, texts)
-                return self._matrix
-            score = rounded_products(texts) if self._bf16 else products(texts)
-            # `products` ties equal texts; the images, which are the items of the other direction, need as many rows.
-            self._matrix = score(at_least(NARROW, images), None)[: len(images)]
         return self._matrix
 
     def release(self) -> None:
@@ -85,17 +85,17 @@ class DirectedScores:
         bf16: bool = False,
     ):
         self.direction, self.similarity = direction, similarity
-        self._shared = SharedScores(split, similarity, bf16) if shared is None else shared
+        self.shared = SharedScores(split, similarity, bf16) if shared is None else shared
         self._inner, self._own, self._reference_split = similarity.inner_product, reference is split, reference
-        self.queries, self.items = (self._shared.vectors(side) for side in self._sides(split))
-        self.reference = self.queries if self._own else self._shared.vectors(self._sides(reference)[0])
+        self.queries, self.items = (self.shared.vectors(side) for side in self._sides(split))
+        self.reference = self.queries if self._own else self.shared.vectors(self._sides(reference)[0])
         self._kept: dict[str, Tensor] = {}
         self.rounded = bf16
         self.positives = _positives(split, direction)
 
     def rows(self, index: Tensor | slice) -> Tensor:
         """The scores (b, M) of some queries with all items."""
-        if self._shared.fits:
+        if self.shared.fits:
             return self._all_rows()[index]
         if self.rounded:
             return self._rounded(self.queries[index], None)
@@ -107,7 +107,7 @@ class DirectedScores:
 
     def blocks(self) -> Iterator[tuple[int, Tensor]]:
         """(first query, scores (b, M) with all items) over all queries in order; a row is contiguous in memory."""
-        if self._shared.fits:
+        if self.shared.fits:
             yield from _row_blocks(self._all_rows())
             return
         size = max(1, BLOCK_ELEMENTS // len(self.items))
@@ -116,14 +116,10 @@ class DirectedScores:
 
     def columns(self) -> Iterator[Tensor]:
         """Blocks (R, m) of the reference queries' scores over all items in order; columns are contiguous."""
-        if self._shared.fits and self._own and not self.rounded:
+        if self.shared.fits and self._own and not self.rounded:
             yield from (block.T for _, block in _row_blocks(self._all_rows().T))
             return
         yield from self._column_blocks("columns", self.reference, self.items)
-
-    def release(self) -> None:
-        """Free the scores that both directions share, unless the next criterion reads them."""
-        self._shared.release()
 
     def fit(self, criterion: Criterion) -> Terms:
         """The item terms of the criterion's correction.
@@ -145,7 +141,7 @@ class DirectedScores:
     @cached_property
     def _bank(self) -> Any:
         """The reference items."""
-        return self.items if self._own else self._shared.vectors(self._sides(self._reference_split)[1])
+        return self.items if self._own else self.shared.vectors(self._sides(self._reference_split)[1])
 
     def _column_blocks(self, name: str, rows: Any, columns: Any) -> Iterator[Tensor]:
         """Scores (n, m) of `rows`, block by block over the columns; a single block is stored under `name`."""
@@ -160,7 +156,7 @@ class DirectedScores:
 
     def _all_rows(self) -> Tensor:
         """All scores (Q, M), where they may be held."""
-        return self._shared.matrix() if self.direction == "i2t" else self._shared.matrix().T
+        return self.shared.matrix() if self.direction == "i2t" else self.shared.matrix().T
 
     def _columns(self, rows: Any, columns: Any) -> Tensor:
         return products(rows)(columns, None).T if self._inner else self._between(rows, columns)

@@ -99,18 +99,13 @@ class Address(str):
             )
         return whole
 
-    @property
-    def is_masked(self) -> bool:
-        """True if the text hides a part of the address."""
-        return MASK in self
-
     def _whole(self) -> str | None:
         for shown, whole in sorted(_kept().items(), reverse=True):  # "***2" before "***"
             shown, whole = shown.rstrip("/"), whole.rstrip("/")
             inner = self.removeprefix(shown)  # a file of a folder, or the name of an array
             if len(inner) < len(self) and (not inner or inner.startswith(("/", "::"))):
                 return whole + inner
-        return None if self.is_masked else str(self)
+        return None if MASK in self else str(self)
 
 
 def is_uri(path: str) -> bool:

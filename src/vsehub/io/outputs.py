@@ -2,11 +2,11 @@
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from vsehub.checks import boolean, require
+from vsehub.checks import require
 from vsehub.io.address import is_uri
 from vsehub.io.files import alone, is_full_disk, read_object, remove_abandoned, within, write_json
 
@@ -23,27 +23,6 @@ def require_writable(folder: str | Path) -> None:
         tempfile.TemporaryFile(dir=near).close()
     except OSError as error:
         require(is_full_disk(error), f"out: nothing can be written to {near} ({error.strerror}); give another folder")
-
-
-def require_new_file(path: str | Path, written: str, suffixes: Sequence[str], overwrite: bool) -> Path:
-    """The path of a file to write. Raises InputError if its suffix names something else, or if something is there.
-
-    written: what the file will hold, for example "a FAISS index". suffixes: those it may have, beside none, the usual
-    first. overwrite: whether a file that is there may be replaced, whoever wrote it.
-    """
-    require(isinstance(path, str | Path), f"the path is {path!r}; expected the name of a file for {written}")
-    path = Path(path)
-    boolean("overwrite", overwrite)
-    require(
-        path.suffix.lower() in ("", *suffixes),
-        f"{path} ends in {path.suffix}, and {written} would be written; give a name that ends in {suffixes[0]}",
-    )
-    require(not path.is_dir(), f"{path} is a folder; give the name of a file, such as {path / f'name{suffixes[0]}'}")
-    require(
-        overwrite or not os.path.lexists(path),
-        f"{path} is there already; give another name, or overwrite=True to replace it",
-    )
-    return path
 
 
 class Output:

@@ -8,7 +8,7 @@ import pandas as pd
 from vsehub.io.files import atomic, write_text
 from vsehub.io.outputs import Output
 from vsehub.report.pages.runs import origin, page_table, run_notes, setting_facts
-from vsehub.report.pages.sections import Section, bullets, sections_markdown
+from vsehub.report.pages.sections import Section, bullets
 from vsehub.report.pages.templates import render_page
 from vsehub.report.plots import Picture
 from vsehub.report.recipes import name_test_sets, recipes_by_series, series_of
@@ -150,7 +150,7 @@ def _markdown(
         own = _of(setting, tests)
         tables = [results_table(rows), *([paired_table(own)] if len(own) else [])]
         sections.append(section._replace(tables=tables))
-    parts = [f"# {markdown_text(title)}", sections_markdown([*sections, *swept]).strip() or NOTHING]
+    parts = [f"# {markdown_text(title)}", "\n\n".join(section.markdown() for section in [*sections, *swept]) or NOTHING]
     parts += ["## Notes", bullets(notes)] if notes else []
     return "\n\n".join(parts) + "\n"
 

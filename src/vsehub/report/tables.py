@@ -1,10 +1,10 @@
 """One table of text, written to the terminal, as Markdown, CSV and LaTeX, and by the pages' templates as HTML.
 
-Only `ReportTable.frame` and the writers that use it need pandas: a command can print a table without importing it.
+Only `ReportTable.latex` and `frame_csv` need pandas: a command can print a table without importing it.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from tabulate import tabulate
@@ -100,25 +100,21 @@ class ReportTable(NamedTuple):
 
     def terminal(self) -> str:
         """The table for a terminal, its caption above."""
-        text = tabulate(self.texts(), self.head, "simple", disable_numparse=True, colalign=self._alignment())
+        text = self._tabulated("simple", str)
         return f"{self.caption}\n{text}" if self.caption else text
-
-    def frame(self) -> "pd.DataFrame":
-        """The table as a frame of text."""
-        import pandas as pd
-
-        return pd.DataFrame(self.texts(), columns=list(self.head), dtype=str)
 
     def markdown(self) -> str:
         """The table as GitHub's Markdown, its caption above; no cell can break the table or hold HTML."""
-        frame = self.frame().map(markdown_text).rename(columns=markdown_text)
-        text = frame.to_markdown(index=False, tablefmt="pipe", disable_numparse=True, colalign=self._alignment())
+        text = self._tabulated("pipe", markdown_text)
         return f"{markdown_text(self.caption)}\n\n{text}" if self.caption else text
 
     def latex(self) -> str:
         """A `table*` with the caption; needs \\usepackage{booktabs}. What stands in a cell stays text."""
+        import pandas as pd
+
         # Styler's own escaping lacks Greek letters, and "[" or "*" at a line's start is an argument of the line before.
-        frame = self.frame().map(latex_text).rename(columns=latex_text)
+        rows = [list(map(latex_text, row)) for row in self.texts()]
+        frame = pd.DataFrame(rows, columns=list(map(latex_text, self.head)), dtype=str)
         text = frame.style.hide(axis="index").to_latex(
             environment="table*",
             position_float="centering",
@@ -128,8 +124,10 @@ class ReportTable(NamedTuple):
         )
         return text.replace("\\centering", "\\centering\\scriptsize\\setlength{\\tabcolsep}{2pt}", 1)
 
-    def _alignment(self) -> list[str] | None:
-        return ["right" if numeric else "left" for numeric in self.numeric] if self.rows else None
+    def _tabulated(self, style: str, text: Callable[[object], str]) -> str:
+        sides = ["right" if numeric else "left" for numeric in self.numeric] if self.rows else None
+        rows = [list(map(text, row)) for row in self.texts()]
+        return tabulate(rows, list(map(text, self.head)), style, disable_numparse=True, colalign=sides)
 
 
 def latex_text(text: object) -> str:

@@ -1,6 +1,7 @@
 """Corrected search as an estimator in the manner of scikit-learn: fit, tune, calibrate, search, add, save."""
 
 import inspect
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,12 +11,11 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from vsehub.checks import fail, require, whole
+from vsehub.checks import boolean, fail, require, whole
 from vsehub.components import Components, conf_folder
 from vsehub.criteria.auto import Auto
 from vsehub.criteria.base import Correction, Criterion, ItemBias, joined
 from vsehub.criteria.choose import choose
-from vsehub.io.outputs import require_new_file
 from vsehub.neighbors.vectors import VectorSource, given_back
 from vsehub.serving.calibration import Calibration
 from vsehub.serving.fitted import (
@@ -303,12 +303,16 @@ class CorrectedSearch:
         """Write the fitted search to one safetensors file with a JSON header, atomically and without pickles.
 
         The file holds the items and the reference as they are searched, float32 or float64, and is made in memory.
-        path: a name that ends in .safetensors or has no suffix. overwrite: replace a file of that name. Raises
-        InputError if this is not fitted, if the name has another suffix or is taken, or if the criterion is not one of
-        vsehub's own.
+        overwrite: replace a file of that name. Raises InputError if this is not fitted, if there is such a file, or if
+        the criterion is not one of vsehub's own.
         """
         now = self._require_fitted()
-        write_fitted(require_new_file(path, "a fitted search", (".safetensors",), overwrite), now, int(self.k))
+        boolean("overwrite", overwrite)
+        require(
+            overwrite or not os.path.lexists(path),
+            f"{path} is there already; give another name, or overwrite=True to replace it",
+        )
+        write_fitted(Path(path), now, int(self.k))
 
     @classmethod
     def load(cls, path: str | Path, device: str | torch.device | None = None) -> Self:

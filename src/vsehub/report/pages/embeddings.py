@@ -43,11 +43,6 @@ def origin(record: dict) -> list[tuple[str, str]]:
     return [(name, str(text)) for name, text in facts if text]
 
 
-def index_facts(record: dict) -> list[tuple[str, str]]:
-    """The facts of the search index: (name, text); empty if none was built."""
-    return [(name, _fact(name, value)) for name, value in (record.get("index") or {}).items() if value is not None]
-
-
 def _fact(name: str, value: object) -> str:
     if name == "bytes" and isinstance(value, int):
         return f"{value / 1e6:,.1f} MB"
@@ -143,7 +138,7 @@ def embeddings_page(record: dict) -> str:
         "pictured": pictured,
         "missing": len(thumbnails.missing),
         "origin": origin(record),
-        "index": index_facts(record),
+        "index": [(name, _fact(name, fact)) for name, fact in (record.get("index") or {}).items() if fact is not None],
         "next": record.get("next") or [],
         "command": record.get("command"),
     }

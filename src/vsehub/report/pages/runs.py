@@ -15,17 +15,6 @@ LOSS_KEYS = ("loss", "bank")  # settings that are expected to differ between los
 
 def run_notes(runs: Sequence[Run], frame: pd.DataFrame, recipes: dict[Series, dict[str, str]]) -> list[str]:
     """The notes that are needed to read the report's values correctly; `frame` is `results` of the runs."""
-    return [
-        *unfinished(runs),
-        *repeated_seeds(frame),
-        *varied_parameters(frame),
-        *code_versions(runs),
-        *different_recipes(recipes),
-    ]
-
-
-def unfinished(runs: Sequence[Run]) -> list[str]:
-    """Notes on runs that were not evaluated, did not finish, or have evaluations of other checkpoints than the best."""
     notes = []
     for run in runs:
         epochs = run.history["epoch"].dropna() if "epoch" in run.history else pd.Series(dtype=float)
@@ -39,12 +28,7 @@ def unfinished(runs: Sequence[Run]) -> list[str]:
             notes.append(
                 f"evaluations of other checkpoints than the best, in no table: {about}: {', '.join(run.stale)}"
             )
-    return notes
-
-
-def repeated_seeds(frame: pd.DataFrame) -> list[str]:
-    """Notes on rows that count a seed twice: their standard deviation is not over seeds only."""
-    notes = []
+    # A repeated seed: the standard deviation is not over seeds only.
     for _, group in by_parameters(frame).groupby(KEYS, sort=False):
         twice = sorted(set(group["seed"][group["seed"].duplicated()]))
         if twice:
@@ -53,32 +37,16 @@ def repeated_seeds(frame: pd.DataFrame) -> list[str]:
                 f"seed {', '.join(map(str, twice))} counted more than once, ± is not over seeds only, not tested: "
                 f"{place} ({', '.join(sorted(set(group['run'])))})"
             )
-    return notes
-
-
-def varied_parameters(frame: pd.DataFrame) -> list[str]:
-    """Notes on criteria whose parameters differ between the runs of one row or comparison."""
-    notes = []
     for key, group in frame.groupby(["dataset", "criterion", *Setting._fields[1:], "reference"], sort=False):
         texts = sorted(set(group.apply(parameters_text, axis=1)))
         if len(texts) > 1 and not group.duplicated("run").any():
             notes.append(f"parameters of {key[1]} differ between runs on {key[0]}: {'; '.join(texts)}")
-    return notes
-
-
-def code_versions(runs: Sequence[Run]) -> list[str]:
-    """Notes on runs from several versions of the code, or with uncommitted changes."""
     versions = sorted({code_text(run.record) for run in runs})
-    notes = [f"{len(versions)} versions of the code: {'; '.join(versions)}"] if len(versions) > 1 else []
+    if len(versions) > 1:
+        notes.append(f"{len(versions)} versions of the code: {'; '.join(versions)}")
     dirty = [run.record["name"] for run in runs if (run.record.get("git") or {}).get("dirty")]
     if dirty:
         notes.append(f"uncommitted changes in the code of {len(dirty)} of {len(runs)} runs: {', '.join(dirty)}")
-    return notes
-
-
-def different_recipes(recipes: dict[Series, dict[str, str]]) -> list[str]:
-    """One note per data set and architecture on settings, other than the loss, that differ between the losses."""
-    notes = []
     for place in dict.fromkeys(series[:2] for series in recipes):
         keys = differing(settings for series, settings in recipes.items() if series[:2] == place)
         others = [key for key in keys if key.partition(".")[0] not in LOSS_KEYS]

@@ -37,8 +37,3 @@ class Section(NamedTuple):
 def bullets(texts: Sequence[str]) -> str:
     """A list in Markdown."""
     return "\n".join(f"- {markdown_text(text)}" for text in texts)
-
-
-def sections_markdown(sections: Sequence[Section]) -> str:
-    """The same sections in Markdown, without the plots."""
-    return "\n\n".join(section.markdown() for section in sections) + "\n"

@@ -11,7 +11,7 @@ from typing import Any
 
 from vsehub.checks import InputError, fail, one_of, require
 from vsehub.extras import require_packages
-from vsehub.io.address import Address, masked
+from vsehub.io.address import MASK, Address, masked
 from vsehub.serving.databases.base import Database
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,49}")
@@ -90,7 +90,7 @@ class Place:
     @property
     def code(self) -> str:
         """The URI as a Python expression: a folder that must be there, or a variable in the place of a secret."""
-        if Address(self.uri).is_masked:
+        if MASK in Address(self.uri):
             return 'os.environ["INDEX_URI"]'
         folder = f"str(Path({str(Path(self.uri).absolute())!r}).resolve(strict=True))"
         return repr(str(self.uri)) if self.served else folder
