@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from vsehub.checks import existing, require
 from vsehub.cli.embeddings import TUNING
 from vsehub.criteria.base import ItemBias
 from vsehub.io.address import is_uri
+from vsehub.io.arrays import readable
 from vsehub.io.files import write_json
 from vsehub.io.outputs import Output
 from vsehub.io.records import EMBEDDINGS, read_record
@@ -57,7 +59,8 @@ class Result:
         told = {side: (self.record[side] or {}).get("fingerprint") for side in checked}
         others = [str(file) for side, file in checked.items() if file.fingerprint() != told[side]]
         require(not others, f"result: not the vectors that were ranked: {', '.join(others)}. Give vsehub rerank again")
-        self.bias: Tensor = torch.from_numpy(pq.read_table(biases)["bias"].to_numpy().copy())
+        with readable(biases, pa.ArrowException):
+            self.bias: Tensor = torch.from_numpy(pq.read_table(biases)["bias"].to_numpy().copy())
 
     @contextmanager
     def extended(self, names: Iterable[str], overwrite: bool) -> Iterator[None]:

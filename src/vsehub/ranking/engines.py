@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, Protocol, Self
 
 import torch
 
@@ -22,7 +22,8 @@ class Engine(Protocol):
     a record.
     """
 
-    told: dict[str, Any]
+    @property
+    def told(self) -> dict[str, Any]: ...
 
     @property
     def device(self) -> torch.device | None: ...
@@ -57,7 +58,6 @@ class Local:
 
     device: torch.device | None = None
     rounded: bool = False
-    told: ClassVar[dict[str, Any]] = {"name": "local"}
 
     @classmethod
     def of(cls, device: torch.device, precision: str, criteria: Mapping[str, Criterion], given: bool) -> Self:
@@ -66,6 +66,11 @@ class Local:
         Raises InputError for bf16 where scores cannot be rounded.
         """
         return cls(device, uses_bf16(precision, device.type, float32_only(criteria, given)))
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """Its part of a record."""
+        return {"name": "local"}
 
     def require(self, criteria: Mapping[str, Criterion], sides: Sides) -> None:
         """Raise InputError if a criterion does not allow rounded scores."""

@@ -198,8 +198,8 @@ class Service:
 def application(catalogue: Catalogue, hosts: frozenset[str]) -> Guard:
     """The ASGI application. hosts: the host names that requests may use."""
     service = Service(catalogue)
-    about = {"title": "vsehub serve", "version": __version__, "description": catalogue.contents.title}
-    app = FastAPI(**about, docs_url=None, redoc_url=None)
+    title, about = "vsehub serve", catalogue.contents.title
+    app = FastAPI(title=title, version=__version__, description=about, docs_url=None, redoc_url=None)
     script = resources.files("vsehub.web").joinpath("static/page.js").read_text("utf-8")
     kept = {"cache-control": "max-age=600"}
 

@@ -74,7 +74,7 @@ class Catalogue:
         fitted = {name: one for name, one in known.items() if name not in contents.stored}
         seen = self.queries if sides.reference is None else sides.reference
         terms = fit_all(list(fitted.values()), self.items, seen, sides.reference_items) if fitted else []
-        corrections: dict[str, Affine | None] = {PLAIN: None} | dict.fromkeys(known)
+        corrections: dict[str, Affine | None] = {name: None for name in (PLAIN, *known)}
         for name, (scale, bias) in contents.stored.items():
             corrections[name] = Affine(scale, bias.float().cpu())
         for (name, one), own in zip(fitted.items(), terms, strict=True):

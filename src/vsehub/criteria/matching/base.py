@@ -58,7 +58,8 @@ class Matching(Criterion):
         k: the number of items for each query, at least 1. Raises InputError if scores is not a matrix of floating-point
         numbers, is empty, or holds NaN or inf.
         """
-        return self.match_rows(rows_of(scores), *scores.shape, k)
+        rows = rows_of(scores)
+        return self.match_rows(rows, len(scores), scores.shape[1], k)
 
     def lifted(self, rows: RowsOf, queries: int, items: int, k: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Scores (b, M) of some queries at a time, all in order, and the same after `lift`; arguments: `match_rows`."""
@@ -85,7 +86,8 @@ class Matching(Criterion):
         reference_scores and reference_item_scores must be None, since matching has no inductive form.
         """
         self.refuse_reference(reference_scores, reference_item_scores)
-        return torch.cat([lifted for _, lifted in self.lifted(rows_of(scores), *scores.shape, k)])
+        rows = rows_of(scores)
+        return torch.cat([lifted for _, lifted in self.lifted(rows, len(scores), scores.shape[1], k)])
 
     def lift(self, scores: Tensor, pairs: Tensor) -> Tensor:
         """Scores (b, M) in which each row's accepted items stand above all others, in the order accepted.

@@ -65,8 +65,8 @@ class Forest(NamedTuple):
             counts.append(np.bincount(directions[-1], minlength=len(read)).tolist())
             nodes[alive, step] = first + node[alive]
             first += len(keys)
-        joined = (torch.from_numpy(np.concatenate(one)) for one in (words, directions[1:]))
-        return cls(*joined, parents, counts, torch.from_numpy(nodes).split(len(texts)))
+        of_words, of_directions = (torch.from_numpy(np.concatenate(one)) for one in (words, directions[1:]))
+        return cls(of_words, of_directions, parents, counts, torch.from_numpy(nodes).split(len(texts)))
 
 
 def fits(gru: nn.RNNBase, texts: Tensor) -> bool:

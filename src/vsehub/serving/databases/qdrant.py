@@ -70,9 +70,12 @@ class Qdrant:
         return int(self.client.count(self.name, exact=True).count)
 
     def search(self, vectors: np.ndarray, k: int) -> list[Hits]:
-        """Return the k best items of each row of vectors."""
-        options = {"limit": k, "with_payload": ["id", "label"], "params": models.SearchParams(hnsw_ef=self.ef_search)}
-        requests = [models.QueryRequest(query=query, **options) for query in vectors.tolist()]
+        """See `Database`."""
+        options = models.SearchParams(hnsw_ef=self.ef_search)
+        requests = [
+            models.QueryRequest(query=query, limit=k, with_payload=["id", "label"], params=options)
+            for query in vectors.tolist()
+        ]
         answers = self.client.query_batch_points(self.name, requests)
         return [[(hit.payload["id"], hit.payload.get("label"), hit.score) for hit in one.points] for one in answers]
 
