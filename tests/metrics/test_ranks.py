@@ -69,19 +69,6 @@ def test_top_k_takes_the_lower_column_of_equals(retrieval, k):
     assert torch.equal(values, scores.gather(1, columns))
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.integers(0, 6), min_size=1, max_size=15), st.lists(st.integers(0, 8), max_size=15))
-def test_positives_from_ids_are_those_of_the_mask(query_ids, more):
-    item_ids = torch.tensor([*more, *query_ids])
-    query_ids = torch.tensor(query_ids)
-    ours, theirs = Positives.from_ids(query_ids, item_ids), Positives.from_mask(query_ids[:, None] == item_ids[None, :])
-    assert torch.equal(ours.query, theirs.query)
-    assert (ours.queries, ours.items) == (theirs.queries, theirs.items)
-    assert sorted(zip(ours.query.tolist(), ours.item.tolist(), strict=True)) == sorted(
-        zip(theirs.query.tolist(), theirs.item.tolist(), strict=True)
-    )
-
-
 def test_a_collapsed_model_finds_nothing():
     """All scores equal: a rank that counts ties in favour would call it perfect."""
     positives = torch.eye(4, dtype=torch.bool).repeat_interleave(5, dim=1)
@@ -148,7 +135,6 @@ def test_nan_is_refused(place):
             lambda: Positives.from_mask(EYE & torch.tensor([True, False, True])),
             r"1 of 3 queries have no .* query \[1\]",
         ),
-        (lambda: Positives.from_ids(torch.tensor([4, 5]), torch.tensor([5, 5])), r"1 of 2 queries .* query \[0\]"),
         (lambda: Positives.from_mask(EYE.float()), r"positives is torch.float32 \(3, 3\); expected a boolean matrix"),
         (lambda: rank_blocks([(0, torch.rand(3, 4))], Positives.from_mask(EYE)), "have 4 columns; expected 3 queries"),
         (lambda: rank_blocks([(1, torch.rand(2, 3))], Positives.from_mask(EYE)), "queries 1 to 3 .* query 0 first"),

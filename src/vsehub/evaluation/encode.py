@@ -46,19 +46,23 @@ class EncodedSplit:
         pairs = None if split.pairs is None else torch.from_numpy(split.pairs).to(images.device)
         return cls(images, texts, index, pairs)
 
+    @property
+    def all_pairs(self) -> Tensor:
+        """(P, 2) image and text of all pairs."""
+        texts = torch.arange(len(self.image_index), device=self.image_index.device)
+        return torch.stack([self.image_index, texts], dim=1) if self.pairs is None else self.pairs
+
     def fold(self, images: slice) -> "EncodedSplit":
         """The images of a slice and the texts that describe them."""
         first, last, _ = images.indices(len(self.images))
         if (first, last) == (0, len(self.images)) and self.pairs is None:
             return self  # without a copy
-        if self.pairs is not None:
-            pairs = self.pairs[(self.pairs[:, 0] >= first) & (self.pairs[:, 0] < last)]
-            texts, within = pairs[:, 1].unique(return_inverse=True)
-            inside = torch.stack([pairs[:, 0] - first, within], dim=1)
-            index = texts.new_zeros(len(texts)).scatter_(0, inside[:, 1].flip(0), inside[:, 0].flip(0))
-            return EncodedSplit(self.images[images], self.texts[texts], index, inside)
-        texts = ((self.image_index >= first) & (self.image_index < last)).nonzero().squeeze(1)
-        return EncodedSplit(self.images[images], self.texts[texts], self.image_index[texts] - first)
+        pairs = self.all_pairs
+        pairs = pairs[(pairs[:, 0] >= first) & (pairs[:, 0] < last)]
+        texts, within = pairs[:, 1].unique(return_inverse=True)
+        inside = torch.stack([pairs[:, 0] - first, within], dim=1)
+        index = texts.new_zeros(len(texts)).scatter_(0, inside[:, 1].flip(0), inside[:, 0].flip(0))
+        return EncodedSplit(self.images[images], self.texts[texts], index, inside)
 
 
 @torch.no_grad()

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from functools import cached_property, partial
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from vsehub.checks import require
@@ -91,7 +90,8 @@ class DirectedScores:
         self.reference = self.queries if self._own else self.shared.vectors(self._sides(reference)[0])
         self._kept: dict[str, Tensor] = {}
         self.rounded = bf16
-        self.positives = _positives(split, direction)
+        query, item = split.all_pairs.T if direction == "i2t" else split.all_pairs.T.flip(0)
+        self.positives = Positives.from_pairs(query, item, len(self.queries), len(self.items))
 
     def rows(self, index: Tensor | slice) -> Tensor:
         """The scores (b, M) of some queries with all items."""
@@ -205,12 +205,3 @@ def both_directions(
     """The "i2t" and "t2i" scores of a split, from one product for both where it may be held."""
     shared = SharedScores(split, similarity, bf16)
     return {side: DirectedScores(split, side, similarity, reference, shared, bf16) for side in DIRECTIONS}
-
-
-def _positives(split: EncodedSplit, direction: str) -> Positives:
-    sizes = len(split.images), len(split.texts)
-    if split.pairs is not None:
-        query, item = (0, 1) if direction == "i2t" else (1, 0)
-        return Positives.from_pairs(split.pairs[:, query], split.pairs[:, item], sizes[query], sizes[item])
-    ids = torch.arange(sizes[0], device=split.image_index.device), split.image_index
-    return Positives.from_ids(*(ids if direction == "i2t" else ids[::-1]))

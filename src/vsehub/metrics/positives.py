@@ -34,16 +34,6 @@ class Positives:
         return cls(query, item, *mask.shape)._complete()
 
     @classmethod
-    def from_ids(cls, query_ids: Tensor, item_ids: Tensor) -> "Positives":
-        """Pairs whose ids are equal: query_ids (Q,), item_ids (M,). Raises InputError if a query has none."""
-        sorted_ids, order = item_ids.sort(stable=True)
-        first = torch.searchsorted(sorted_ids, query_ids)
-        counts = torch.searchsorted(sorted_ids, query_ids, right=True) - first
-        query = torch.repeat_interleave(torch.arange(len(query_ids), device=query_ids.device), counts)
-        within = torch.arange(len(query), device=query.device) - (counts.cumsum(0) - counts)[query]
-        return cls(query, order[first[query] + within], len(query_ids), len(item_ids))._complete()
-
-    @classmethod
     def from_pairs(cls, query: Tensor, item: Tensor, queries: int, items: int, complete: bool = True) -> "Positives":
         """From pairs (P,), (P,) of positions in any order; a pair given twice counts once.
 

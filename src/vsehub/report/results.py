@@ -64,11 +64,7 @@ def results(runs: Sequence[Run], series: dict[str, Series]) -> pd.DataFrame:
         for run in runs
         for name, evaluation in run.evaluations.items()
     ]
-    if not lines:
-        return pd.DataFrame(
-            columns=[*KEYS, "seed", "run", "evaluation", "wall_seconds", *(column.key for column in COLUMNS)]
-        )
-    frame = pd.DataFrame(lines)
+    frame = pd.DataFrame(lines, columns=None if lines else [*KEYS, "seed", "run", "evaluation"])
     for key in ("wall_seconds", *(column.key for column in COLUMNS)):
         frame[key] = pd.to_numeric(frame[key]) if key in frame else float("nan")
     return frame
