@@ -3,13 +3,12 @@
 import logging
 import os
 import re
-import signal
 import sys
 import tempfile
 import textwrap
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from functools import wraps
 from pathlib import Path
 from typing import NoReturn
@@ -92,7 +91,7 @@ def boundary() -> Iterator[None]:
     """
     logging.raiseExceptions = False  # a log that cannot be written fails again as output
     try:
-        with answered(_stop_late):
+        with answered():
             yield
             sys.stdout.flush()
     except BaseException as error:
@@ -102,14 +101,6 @@ def boundary() -> Iterator[None]:
             raise
         forget_interrupt()
         end(*reported(error))
-
-
-def _stop_late(number: int) -> None:
-    """End the process in whatever it does; a SIGKILL would leave the same files."""
-    message, status = reported(Terminated() if number == signal.SIGTERM else KeyboardInterrupt())
-    with suppress(OSError, ValueError):
-        os.write(sys.stderr.fileno(), f"{sys.argv[0]}: {message}\n".encode())
-    os._exit(status)
 
 
 def reported(error: BaseException) -> tuple[str, int]:
