@@ -97,7 +97,7 @@ def reads(config):
     with initialize_config_dir(str(CONF), version_base="1.3"):
         cfg = OmegaConf.to_container(compose(config, return_hydra_config=True), resolve=False)
     callbacks = [one["_target_"].split(".") for one in cfg["hydra"]["callbacks"].values()]
-    todo = [(config, "main"), *((file, name) for *_, file, name in callbacks)]
+    todo = [(config, config), *((file, name) for *_, file, name in callbacks)]
     found, seen = set(re.findall(r"\$\{(?:oc\.select:)?(\w+)", OmegaConf.to_yaml(cfg))), set()
     while todo:
         module, name = todo.pop()

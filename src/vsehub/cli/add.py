@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 from omegaconf import DictConfig
 
 from vsehub.checks import fail, require
-from vsehub.cli import app
 from vsehub.data.vectors.paths import require_vectors, split_path
 
 if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is reported before
@@ -14,11 +13,6 @@ if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is 
 
     from vsehub.data.vectors.embeddings import VectorFile
     from vsehub.serving.databases.collection import Collection
-
-
-def main() -> None:
-    """Run the command."""
-    app.run(add, "add")
 
 
 def add(cfg: DictConfig) -> None:

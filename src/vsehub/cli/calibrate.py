@@ -1,20 +1,10 @@
 """`vsehub calibrate`: learn from queries with known answers which scores of a reranking mean that nothing is there."""
 
-import sys
-
 from omegaconf import DictConfig
 
 from vsehub.checks import fail, require, whole_seed
-from vsehub.cli import app
 from vsehub.cli.nodes import device_named, plain
-from vsehub.cli.overrides import with_result
 from vsehub.data.vectors.paths import require_vectors, split_path
-
-
-def main() -> None:
-    """Run the command; a bare argument is the folder of a result."""
-    sys.argv = [sys.argv[0], *with_result(sys.argv[1:])]
-    app.run(calibrate, "calibrate")
 
 
 def calibrate(cfg: DictConfig) -> None:

@@ -5,7 +5,6 @@ import sys
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from vsehub.checks import require
-from vsehub.cli import app
 from vsehub.cli.embeddings import PAGE, RESULT, built, finish, local, named_files, opened
 from vsehub.cli.next_steps import next_steps
 from vsehub.cli.nodes import components
@@ -13,11 +12,6 @@ from vsehub.io.outputs import Output
 
 UNHEALTHY = 3  # the exit status where fail_on is reached
 NEIGHBORS = "neighbors.parquet"
-
-
-def main() -> None:
-    """Run the command."""
-    app.run(diagnose, "diagnose")
 
 
 def diagnose(cfg: DictConfig) -> None:

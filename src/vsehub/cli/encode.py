@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 from omegaconf import DictConfig, OmegaConf
 
 from vsehub.checks import require, whole
-from vsehub.cli import app
 from vsehub.data.vectors.paths import require_vectors, split_path
 from vsehub.io.outputs import Output
 
@@ -16,11 +15,6 @@ if TYPE_CHECKING:
 
 SIDES = ("images", "texts")
 KIND = "encoded vectors"
-
-
-def main() -> None:
-    """Run the command."""
-    app.run(encode, "encode")
 
 
 def encode(cfg: DictConfig) -> None:

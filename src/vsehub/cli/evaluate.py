@@ -1,6 +1,5 @@
 """`vsehub evaluate`: measure a checkpoint, or a published model as it is, on a split."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 
 from vsehub.checks import existing, precision_word, require, whole
-from vsehub.cli import app
 from vsehub.cli.nodes import components, plain
 from vsehub.cli.published import model_settings, require_checkpoint_alone, require_one_model
 from vsehub.io.files import within
@@ -19,13 +17,6 @@ if TYPE_CHECKING:
     from vsehub.evaluation.trained import DataModel
 
 _TWICE = "checkpoint is an empty list, or a file is given twice; the models of an ensemble must differ"
-
-
-def main() -> None:
-    """Run the command; with a checkpoint data.KEY=VALUE changes a setting of its data, which no yaml can list."""
-    if not any(argument.startswith("data=") for argument in sys.argv):
-        sys.argv = [f"+{argument}" if argument.startswith("data.") else argument for argument in sys.argv]
-    app.run(evaluate, "evaluate")
 
 
 def evaluate(cfg: DictConfig) -> float | None:

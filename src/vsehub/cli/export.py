@@ -3,17 +3,11 @@
 from omegaconf import DictConfig
 
 from vsehub.checks import require
-from vsehub.cli import app
 from vsehub.cli.nodes import build, components
 from vsehub.evaluation.checkpoint_file import checkpoint_file
 from vsehub.io.outputs import Output
 
 DESCRIPTION = "export.json"
-
-
-def main() -> None:
-    """Run the command."""
-    app.run(export, "export")
 
 
 def export(cfg: DictConfig) -> None:

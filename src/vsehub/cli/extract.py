@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from omegaconf import DictConfig, OmegaConf
 
 from vsehub.checks import one_of, precision_word, require, whole
-from vsehub.cli import app
 from vsehub.cli.nodes import build, components, device_named, plain
 from vsehub.io.address import typed_command
 from vsehub.io.outputs import Output
@@ -19,11 +18,6 @@ if TYPE_CHECKING:
     from vsehub.extraction.chunks import Work
 
 KIND, MANIFEST, CHUNKS = "an extraction", "manifest.json", ".chunks"
-
-
-def main() -> None:
-    """Run the command."""
-    app.run(extract, "extract")
 
 
 class Plan(NamedTuple):

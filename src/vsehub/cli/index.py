@@ -1,6 +1,5 @@
 """`vsehub index`: an index of a reranking: a FAISS file or a collection in a database, with a note on searching it."""
 
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 
 from vsehub.checks import boolean, existing, one_of, require
-from vsehub.cli import app
-from vsehub.cli.overrides import with_result
 from vsehub.data.vectors.paths import require_vectors, split_path
 from vsehub.io.files import write_text
 
@@ -21,12 +18,6 @@ INDEX, USAGE = "index.faiss", "USAGE.md"
 FAISS = ("flat", "ivf", "hnsw")
 APPROXIMATE_FROM = 100_000  # items of a database
 LEAST_RECALL = 0.95  # below which the setting that finds 99 % of the best is said
-
-
-def main() -> None:
-    """Run the command; a bare argument is the folder of a result."""
-    sys.argv = [sys.argv[0], *with_result(sys.argv[1:])]
-    app.run(index, "index")
 
 
 def index(cfg: DictConfig) -> None:

@@ -1,6 +1,5 @@
 """Entry point `vsehub COMMAND ...`: lists the commands and starts one, importing nothing heavy before that."""
 
-import codecs
 import os
 import signal
 import sys
@@ -66,14 +65,13 @@ def main() -> None:
     # Threads of OpenMP wait for each other without spinning: where another program takes a core, a training that spins
     # takes many times as long, and where none does, it gains nothing. To be set before torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    read_utf8()
     open_streams()
     arguments = sys.argv[1:]
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        show(USAGE)
+        print(USAGE)
         return
     if arguments[0] in ("-V", "--version"):
-        show(__version__)
+        print(__version__)
         return
     command = arguments[0]
     if command not in COMMANDS:
@@ -85,12 +83,17 @@ def main() -> None:
     several = bool({"-m", "--multirun"} & set(arguments))
     sys.argv = [f"vsehub {command}", *(set_aside(one, several) for one in arguments[1:])]
     keep_typed(sys.argv)
-    from vsehub.cli.app import boundary
-    from vsehub.cli.overrides import with_quoted_addresses
+    from vsehub.cli.app import boundary, run
+    from vsehub.cli.overrides import with_keys, with_quoted_addresses
 
     with boundary():
-        sys.argv[1:] = [with_quoted_addresses(one, several) for one in sys.argv[1:]]
-        import_module(f"vsehub.cli.{command.replace('-', '_')}").main()
+        sys.argv[1:] = with_keys(command, [with_quoted_addresses(one, several) for one in sys.argv[1:]])
+        name = command.replace("-", "_")
+        module = import_module(f"vsehub.cli.{name}")
+        if command == "train":
+            module.main()
+        else:
+            run(getattr(module, name), name)
 
 
 def let_interrupts_end() -> None:
@@ -101,23 +104,6 @@ def let_interrupts_end() -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def show(text: str) -> None:
-    """Print `text`; exit with 1 and a message if the reader has ended or the disk is full."""
-    try:
-        print(text, flush=True)
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        print(f"vsehub: the output cannot be written: {error.strerror}", file=sys.stderr)
-        raise SystemExit(1) from None
-
-
-def read_utf8() -> None:
-    """Restart in Python's UTF-8 mode if the locale has another encoding: file names may be in any language."""
-    if codecs.lookup(sys.getfilesystemencoding()).name != "utf-8":
-        os.environ["PYTHONUTF8"] = "1"
-        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
 
 
 def open_streams() -> None:

@@ -10,6 +10,9 @@ from omegaconf import OmegaConf
 
 from vsehub.io.address import IN_WORD, is_address
 
+_TEXTS = {"search": "query", "report": "runs"}  # commands whose bare arguments are a list
+_OF_RESULT = ("index", "calibrate", "serve")  # commands whose bare argument is the folder of a result
+_OF_CHECKPOINT = ("evaluate", "search", "serve")
 MULTIRUN = {"-m", "--multirun"}
 _SETTING = re.compile(r"[+~]{0,2}[\w./@:-]+=|~[\w./@:-]+$")
 _PLAIN = re.compile(r"[A-Za-z./][\w./:-]*", re.ASCII)  # Hydra reads it as the text that it is
@@ -67,10 +70,19 @@ def with_texts(arguments: Sequence[str], key: str) -> list[str]:
     return [*(one for one in arguments if one not in taken), *([f"{key}=[{texts}]"] if taken else [])]
 
 
-def with_result(arguments: Sequence[str]) -> list[str]:
-    """The arguments, with a bare text as `result=TEXT`."""
-    bare = bare_texts(arguments)
-    return [override("result", one) if one in bare else one for one in arguments]
+def with_keys(command: str, arguments: Sequence[str]) -> list[str]:
+    """The arguments of a command in Hydra's grammar: bare texts get the key that the command reads them by.
+
+    data.KEY=VALUE changes the data of a checkpoint, whose settings no yaml of these commands lists: it gets a plus.
+    """
+    if command in _TEXTS:
+        arguments = with_texts(arguments, _TEXTS[command])
+    elif command in _OF_RESULT:
+        bare = bare_texts(arguments)
+        arguments = [override("result", one) if one in bare else one for one in arguments]
+    if command in _OF_CHECKPOINT and not any(one.startswith("data=") for one in arguments):
+        arguments = [f"+{one}" if one.startswith("data.") else one for one in arguments]
+    return list(arguments)
 
 
 def explained(error: BaseException) -> str:

@@ -1,19 +1,10 @@
 """`vsehub report RUNS...`: compare many runs in one table and one page."""
 
-import sys
 from pathlib import Path
 
 from omegaconf import DictConfig
 
-from vsehub.cli import app
-from vsehub.cli.overrides import with_texts
 from vsehub.extras import require_packages
-
-
-def main() -> None:
-    """Run the command; bare arguments are run folders."""
-    sys.argv = [sys.argv[0], *with_texts(sys.argv[1:], "runs")]
-    app.run(report, "report")
 
 
 def report(cfg: DictConfig) -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 
 from vsehub.checks import one_of, require
-from vsehub.cli import app
 from vsehub.cli.embeddings import PAGE, RESULT, TUNING, built, finish, local, named_files, opened
 from vsehub.cli.nodes import choice
 from vsehub.io.outputs import Output
@@ -16,11 +15,6 @@ if TYPE_CHECKING:
     from vsehub.ranking.engines import Engine
 
 KIND, RANKING, BIASES = "a reranking", "ranking.parquet", "biases.parquet"
-
-
-def main() -> None:
-    """Run the command."""
-    app.run(rerank, "rerank")
 
 
 def rerank(cfg: DictConfig) -> None:

@@ -1,28 +1,18 @@
 """`vsehub search TEXT...`: the images that a text finds, as a list and as a page of thumbnails."""
 
 import shutil
-import sys
 from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
 
 from vsehub.checks import existing, one_of, require, whole
-from vsehub.cli import app
 from vsehub.cli.nodes import build, components, plain
-from vsehub.cli.overrides import with_texts
 from vsehub.cli.published import model_settings, require_checkpoint_alone, require_one_model
 from vsehub.io.address import typed_command
 
 if TYPE_CHECKING:
     from vsehub.evaluation.trained import DataModel
     from vsehub.report.pages.gallery import Gallery
-
-
-def main() -> None:
-    """Run the command; bare arguments are texts, data.KEY=VALUE changes a setting of the checkpoint's data."""
-    arguments = with_texts(sys.argv[1:], "query")
-    sys.argv = [sys.argv[0], *(f"+{argument}" if argument.startswith("data.") else argument for argument in arguments)]
-    app.run(search, "search")
 
 
 def search(cfg: DictConfig) -> None:

@@ -1,31 +1,21 @@
 """`vsehub serve`: look at a collection in a browser: plain and corrected search side by side, and its hubs."""
 
-import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from vsehub.checks import require, whole
-from vsehub.cli import app
 from vsehub.cli.embeddings import built
 from vsehub.cli.nodes import components
-from vsehub.cli.overrides import with_result
 from vsehub.cli.published import model_settings, require_checkpoint_alone
 from vsehub.data.vectors.paths import require_vectors, split_path
 from vsehub.extras import require_packages
 
 if TYPE_CHECKING:
-    from vsehub.web.contents import Asker, Contents
+    from vsehub.web.contents import Contents
 
 FILES = ("queries", "truth", "item_ids", "query_ids", "item_labels", "query_labels")
-
-
-def main() -> None:
-    """Run the command; data.KEY=VALUE changes a setting of the checkpoint's data, a bare argument is a result."""
-    words = (f"+{one}" if one.startswith("data.") else one for one in sys.argv[1:])
-    sys.argv = [sys.argv[0], *with_result(list(words))]
-    app.run(serve, "serve")
 
 
 def serve(cfg: DictConfig) -> None:
@@ -78,51 +68,37 @@ def refuse_early(cfg: DictConfig) -> None:
 
 
 def opened(cfg: DictConfig) -> "Contents":
-    """Open the contents that the configuration names. Raises InputError if they cannot be opened."""
+    """What the configuration names. Raises InputError for what cannot be opened."""
+    from vsehub.cli.search import searching_model
     from vsehub.web import contents
 
     images = None if cfg.images is None else str(cfg.images)
+    shown = {} if images is None else {"item_images": images}
+    normalize = cfg.normalize
+    stored: dict[str, Any] = {}
+    thresholds: dict[float, float] = {}
     if cfg.result is not None:
         from vsehub.cli.result import Result
 
-        result = Result(str(cfg.result), {} if images is None else {"item_images": images})
+        result = Result(str(cfg.result), shown)
+        inputs, normalize = result.inputs, result.inputs.given["normalize"]
+        stored = {result.name: (result.criterion.scale, result.bias.float())}
         rates = (result.record["calibration"] or {"rates": []})["rates"]
-        found = contents.of_files(
-            result.inputs,
-            asker(cfg, result.inputs.given["normalize"]),
-            result.inputs.given["normalize"],
-            {result.name: (result.criterion.scale, result.bias.float())},
-            {one["false_accept"]: one["threshold"] for one in rates},
-        )
-        return with_asker(found)
-    if cfg["items"] is None:
-        from vsehub.cli.search import searching_model
-
+        thresholds = {one["false_accept"]: one["threshold"] for one in rates}
+    elif cfg["items"] is None:
         return contents.of_split(searching_model(cfg), cfg.split, cfg.reference or "train", images)
-    from vsehub.ranking.inputs import open_inputs
+    else:
+        from vsehub.ranking.inputs import open_inputs
 
-    given = {name: str(cfg[name]) for name in (*FILES, "items", "reference") if cfg[name] is not None}
-    shown = {} if images is None else {"item_images": images}
-    inputs = open_inputs({"queries": given["items"]} | given | shown, cfg.normalize)
-    inputs.check()
-    return with_asker(contents.of_files(inputs, asker(cfg, cfg.normalize), cfg.normalize))
-
-
-def asker(cfg: DictConfig, normalize: bool | None) -> "Asker | None":
-    """The encoder of sentences and pictures; None without a model."""
-    if cfg.checkpoint is None and cfg.model is None:
-        return None
-    from vsehub.cli.search import searching_model
-    from vsehub.web.contents import Asker
-
-    return Asker(searching_model(cfg), normalize)
-
-
-def with_asker(found: "Contents") -> "Contents":
-    """The contents. Raises InputError if the model gives vectors of another dimension."""
-    dim = found.inputs.sides.items.shape[1]
-    if found.asker is not None and found.asker.reads:
-        own = found.asker.texts(["a"]).shape[1]
+        given = {name: str(cfg[name]) for name in (*FILES, "items", "reference") if cfg[name] is not None}
+        inputs = open_inputs({"queries": given["items"]} | given | shown, normalize)
+        inputs.check()
+    asker = None
+    if cfg.checkpoint is not None or cfg.model is not None:
+        asker = contents.Asker(searching_model(cfg), normalize)
+    found = contents.of_files(inputs, asker, normalize, stored, thresholds)
+    if asker is not None and asker.reads:
+        own, dim = asker.texts(["a"]).shape[1], found.inputs.sides.items.shape[1]
         require(
             own == dim,
             f"the model gives vectors of {own} dimensions, and the items have {dim}; give the model that made them",

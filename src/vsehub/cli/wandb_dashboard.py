@@ -6,18 +6,12 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from vsehub.checks import existing, require
-from vsehub.cli import app
 from vsehub.io.outputs import require_writable
 
 SCHEMA = 1
 
 
-def main() -> None:
-    """Run the command."""
-    app.run(dashboard, "wandb_dashboard")
-
-
-def dashboard(cfg: DictConfig) -> None:
+def wandb_dashboard(cfg: DictConfig) -> None:
     """Save the view in the project, or, offline, only write it to `cfg.out`; print where it is."""
     from vsehub.io.files import write_json
     from vsehub.training.loggers.wandb import is_offline
