@@ -123,13 +123,13 @@ def record(folder):
     return json.loads((folder / "run.json").read_text())
 
 
-@looped("wrong", ["../../elsewhere", "a b:c", " a", "", 3, "a" * 129, "a\nb", None])
+@looped("wrong", ["../../elsewhere", "a b:c", " a", "", 3, "a" * 129, "a\nb"])
 def test_an_id_that_is_none_is_refused(wrong):
     """run.json is a file like others: what stands there for wandb's run must be able to be one."""
     from vsehub.training.loggers.wandb import require_id
 
     with pytest.raises(InputError, match=r"run\.json names the wandb run .* which is not a wandb id"):
-        require_id(wrong, "run.json")
+        require_id(wrong)
 
 
 def test_the_view_shows_what_runs_log(synced):

@@ -107,7 +107,7 @@ def resumed(folder: Path, overrides: list[str]) -> tuple[DictConfig, dict[str, A
         f"resume: the run in {folder} was started in {place} and can only continue there; move it back",
     )
     # A record must not decide where files are written, nor which classes are trusted.
-    cfg.logger, cfg.trust = _loggers(cfg, folder), None
+    cfg.logger, cfg.trust = _loggers(cfg, folder, record.get("wandb")), None
     own = (f"data={data_choice(record)}", "resume=")
     changed = OmegaConf.from_dotlist([one for one in overrides if not one.startswith(own)])
     given, before = (dict(leaves(plain(one, resolve=False))) for one in (changed, cfg))
@@ -120,8 +120,8 @@ def resumed(folder: Path, overrides: list[str]) -> tuple[DictConfig, dict[str, A
     return merged, record
 
 
-def _loggers(cfg: DictConfig, folder: Path) -> Any:
-    """The settings of a recorded run's loggers, which write into its folder."""
+def _loggers(cfg: DictConfig, folder: Path, wandb: Any) -> Any:
+    """The settings of a recorded run's loggers, which write into its folder. wandb: the run of wandb to continue."""
     loggers = plain(cfg.get("logger"), resolve=False)
     for node in component_nodes(loggers):
         if node.get("save_dir") is not None:
@@ -133,6 +133,8 @@ def _loggers(cfg: DictConfig, folder: Path) -> Any:
                 f"resume: logger.{name} is {value!r} in {folder / 'run.json'}, which leads out of the run's folder; "
                 "start a new run",
             )
+        if wandb and str(node[TARGET]).endswith("wandb_logger"):
+            node["id"] = wandb["id"]
     return loggers
 
 

@@ -159,16 +159,14 @@ def train(cfg: DictConfig) -> float:
         recorder, loggers, best = solve_module(module, fitted, folder, record, time.perf_counter() - began)
     else:
         with launch.launched_with(own_arguments(folder, before)):
-            recorder, loggers, best = train_module(
-                module, data, folder, record, how, cfg.seed, checkpoint, goes_on=before is not None
-            )
+            recorder, loggers, best = train_module(module, data, folder, record, how, cfg.seed, checkpoint)
 
     if launch.number() > 0:
         return recorder.best["val/rsum"]
     if settings["trainer"].get("fast_dev_run"):
         print("fast_dev_run: all went well; Lightning keeps no checkpoint, and so nothing is measured")
         return recorder.best["val/rsum"]
-    with recorder.ending():
+    try:
         if best is None:
             fail("training ended before the first epoch was complete; raise trainer.max_time or trainer.max_steps")
         device = "cpu" if settings["trainer"].get("accelerator") == "cpu" else None
@@ -178,6 +176,9 @@ def train(cfg: DictConfig) -> float:
         write_json(asked.file(model, folder / "evaluations"), evaluation)
         metrics = {f"{final}/{name}": value for name, value in evaluation["metrics"].items()}
         recorder.finish(metrics, model.sha256)
+    except BaseException as error:
+        recorder.end(error)
+        raise
     reached = recorder.record["best"]
     log_final(loggers, metrics, reached)
     print(f"\n{cfg.label}, seed {cfg.seed}, best epoch {reached['epoch']}\n{table(evaluation)}")

@@ -1,6 +1,5 @@
 """The files that training writes: last.ckpt, the state from which a run continues, and the best epoch's model."""
 
-import os
 import pickle
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,31 +22,7 @@ VERSION = 2  # of last.ckpt, in its entry "vsehub"
 AGAIN = "Start a new run in another folder; best.safetensors, if it is there, is whole and can be evaluated"
 
 
-PATHS = ("best_model_path", "kth_best_model_path", "last_model_path")
-
-
-class LastState(ModelCheckpoint):
-    """Keeps the state after the last epoch. Its own state names files without their folder, which is the run's."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Scores, and names of files."""
-        state = super().state_dict()
-        del state["dirpath"]
-        kept = {Path(path).name: score for path, score in state["best_k_models"].items()}
-        return state | {name: Path(state[name]).name for name in PATHS} | {"best_k_models": kept}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take up the state of the run that is resumed, its last score as well, which Lightning forgets."""
-        kept = {self._own(name): score for name, score in state_dict["best_k_models"].items()}
-        paths = {name: self._own(state_dict[name]) for name in PATHS}
-        super().load_state_dict(state_dict | paths | {"best_k_models": kept, "dirpath": self.dirpath})
-        self.current_score = state_dict["current_score"]
-
-    def _own(self, name: str) -> str:
-        return os.path.join(str(self.dirpath), Path(name).name) if name else ""
-
-
-class BestModel(LastState):
+class BestModel(ModelCheckpoint):
     """Keeps the model of the best epoch, as `evaluation.checkpoint` writes it."""
 
     FILE_EXTENSION = SUFFIX
@@ -105,13 +80,6 @@ def load_state(path: str | Path) -> dict[str, Any]:
     if not (isinstance(own, dict) and "version" in own):
         fail(f"resume: {path} was not written by `vsehub train`. {AGAIN}")
     require_version(f"resume: {path}", own["version"], VERSION, "The run's run.json names it; or start a new run")
-    sound = isinstance(own.get("description"), dict) and isinstance(state.get("state_dict"), dict)
-    try:
-        rows = state["callbacks"]["RunRecorder"]["rows"]
-        sound = sound and type(state["global_step"]) is int and all("val/rsum" in row for row in rows) and len(rows) > 0
-    except (KeyError, TypeError):
-        sound = False
-    require(sound, f"resume: {path} is damaged: it lacks weights, description or history. {AGAIN}")
     return state
 
 

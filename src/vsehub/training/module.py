@@ -173,12 +173,11 @@ def loss_terms(loss: Loss, *arguments: Any) -> dict[str, Tensor]:
 
 def check_together(image_encoder: Encoder, text_encoder: Encoder, similarity: Similarity, loss: Loss) -> None:
     """Raise InputError, with the reason, where these parts cannot be trained together."""
-    require_part("image encoder", image_encoder, Encoder)
-    require_part("text encoder", text_encoder, Encoder)
     require_part("similarity", similarity, Similarity)
     require_part("loss", loss, Loss)
     name, takes = type(similarity).__name__, similarity.takes
     for side, encoder in (("image", image_encoder), ("text", text_encoder)):
+        require_part(f"{side} encoder", encoder, Encoder)
         advice = {
             "sets": "choose encoders of regions and words, e.g. image_encoder=image_regions text_encoder=text_scan",
             "vectors": "pool them (pooling=mean or gpo), or choose similarity=scan_t2i",

@@ -2,8 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -117,15 +116,6 @@ class RunRecorder(pl.Callback):
         """Training was broken off; one that was refused before it began has no record."""
         if "started" in self.record:
             self.end(exception)
-
-    @contextmanager
-    def ending(self) -> Iterator[None]:
-        """Record how the run ended if the block, which follows the training, raises an error."""
-        try:
-            yield
-        except BaseException as error:
-            self.end(error)
-            raise
 
     def end(self, error: BaseException) -> None:
         """Record that the run ended without its final metrics: failed, or stopped by a signal and resumable."""

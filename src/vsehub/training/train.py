@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
 import torch.distributed as dist
+from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from vsehub.checks import InputError
-from vsehub.training.checkpoint import BestModel, CheckpointFiles, LastState
+from vsehub.training.checkpoint import BestModel, CheckpointFiles
 from vsehub.training.datamodule import RetrievalDataModule
-from vsehub.training.loggers.log import continue_wandb, log_facts
+from vsehub.training.loggers.log import log_facts
 from vsehub.training.module import RetrievalModule
 from vsehub.training.processes import is_lost, process
 from vsehub.training.run_record import RunRecorder
@@ -84,13 +85,11 @@ def train_module(
     how: Lightning,
     seed: int,
     checkpoint: Path | None = None,
-    goes_on: bool = False,
 ) -> Training:
     """Train `module` on `data`, starting from `checkpoint` where one is given.
 
     folder: where checkpoints/best.safetensors (the model with the largest val/rsum), checkpoints/last.ckpt (everything,
     written each epoch), run.json and metrics.csv go. record: the facts for run.json. seed: of what an epoch draws.
-    goes_on: the run in `folder` was broken off, perhaps before its first checkpoint; a wandb run is continued.
     """
     recorder = RunRecorder(folder, record)
     best = BestModel(
@@ -102,7 +101,7 @@ def train_module(
         enable_version_counter=False,
         save_on_train_epoch_end=True,
     )
-    last = LastState(
+    last = ModelCheckpoint(
         folder / "checkpoints", filename="last", enable_version_counter=False, save_on_train_epoch_end=True
     )
     # The recorder comes after those that log, and before the checkpoints, which carry its rows.
@@ -113,8 +112,6 @@ def train_module(
         default_root_dir=folder,
         use_distributed_sampler=False,
     )
-    if goes_on:
-        continue_wandb(lightning.loggers, folder)
     recorder.record |= log_facts(lightning.loggers, record)
     interrupt = signal.getsignal(signal.SIGINT)
     try:

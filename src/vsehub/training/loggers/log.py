@@ -1,26 +1,10 @@
 """The data that loggers get besides metrics: the configuration, the distribution of N_k, and the final evaluation."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from pytorch_lightning.loggers import Logger, TensorBoardLogger, WandbLogger
 
-from vsehub.io.records import RUN, read_record
-from vsehub.training.loggers.wandb import occurrence_figure, picture, require_id
-
-
-def continue_wandb(loggers: Sequence[Logger], folder: Path) -> None:
-    """Make a wandb logger continue the run that run.json in `folder` names.
-
-    wandb appends to it, so that steps after the checkpoint appear twice. Raises InputError for an invalid id.
-    """
-    file = folder / "run.json"
-    known = read_record(file, RUN, "Start a new run in another folder").get("wandb")
-    for logger in loggers if known is not None else ():
-        if isinstance(logger, WandbLogger):
-            run_id = require_id(known.get("id") if isinstance(known, dict) else known, str(file))
-            logger._wandb_init |= {"id": run_id, "resume": "allow" if logger._offline else "must"}
-            logger._id = run_id
+from vsehub.training.loggers.wandb import occurrence_figure, picture
 
 
 def log_facts(loggers: Sequence[Logger], record: dict) -> dict:

@@ -73,15 +73,14 @@ LONGEST = 128
 RESERVED = re.compile(r"[:;,#?/'\\]")  # wandb's own rule, and the backslash: an id is part of a folder's name
 
 
-def require_id(run_id: Any, where: str) -> str:
-    """The id of a wandb run, read from a file; InputError unless it can be one."""
+def require_id(run_id: Any) -> None:
+    """Raise InputError unless the id of a wandb run, which run.json names, can be one."""
     valid = isinstance(run_id, str) and 0 < len(run_id) <= LONGEST and run_id.isprintable()
     require(
         valid and run_id == run_id.strip() and not RESERVED.search(run_id),
-        f"{where} names the wandb run {run_id!r}, which is not a wandb id: text of up to {LONGEST} characters without "
+        f"run.json names the wandb run {run_id!r}, which is not a wandb id: text of up to {LONGEST} characters without "
         f'any of : ; , # ? / \' \\. Restore the file, or remove its "wandb" entry to log to a new wandb run',
     )
-    return run_id
 
 
 def occurrence_figure(histograms: dict) -> Figure:
@@ -109,14 +108,18 @@ def wandb_logger(
     group: str | None = None,
     tags: Sequence[str] = (),
     mode: str = "auto",
+    id: str | None = None,
 ) -> WandbLogger:
     """A wandb run in `save_dir`, its own even where an earlier job of this process left one open.
 
     mode: "online", "offline" (send it later with `wandb sync`), or "auto": online where an account is set up on this
-    machine, else offline. Raises InputError for another mode, and online where the account is refused.
+    machine, else offline. id: a run to continue; steps after its last checkpoint appear twice. Raises InputError for
+    another mode or an invalid id, and online where the account is refused.
     """
     import wandb as library
 
+    if id is not None:
+        require_id(id)
     offline = is_offline(mode)
     if not offline:
         sign_in()
@@ -130,5 +133,6 @@ def wandb_logger(
         group=group,
         tags=list(tags),
         offline=offline,
+        id=id,
         log_model=False,
     )
