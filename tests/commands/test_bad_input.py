@@ -16,9 +16,7 @@ from safetensors.torch import save_file
 import vsehub
 from vsehub.checks import InputError
 from vsehub.io.files import claimed
-from vsehub.neighbors import MemoryBank
 from vsehub.training.checkpoint import load_state, require_fitting
-from vsehub.training.datamodule import RetrievalDataModule
 
 
 @pytest.fixture
@@ -294,10 +292,3 @@ def test_a_state_that_does_not_fit(trained, change):
         optimizer["state"][name]["exp_avg"] = optimizer["state"][name]["exp_avg"][:-1]
     with pytest.raises(InputError, match={"words": "vocabulary", "order": "order"}.get(change, name)):
         require_fitting(state, *own)
-
-
-def test_parts():
-    with pytest.raises(InputError, match="batch_size is 1; expected at least 2"):
-        RetrievalDataModule(None, batch_size=1)
-    with pytest.raises(InputError, match=r"leaves 9 neighbours .* k is 10. Give the bank a larger share"):
-        MemoryBank(10, "exact").fill(torch.eye(10), torch.eye(10), torch.arange(10), torch.arange(10))

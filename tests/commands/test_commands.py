@@ -5,14 +5,11 @@ import json
 import re
 import shutil
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from run_files import rows
-
-FLICKR8K = Path(__file__).parents[3] / "shared" / "data" / "flickr8k" / "global"
 
 
 def record(run):
@@ -183,13 +180,3 @@ def test_extracted_features_and_data_that_moved(features, vsehub, tmp_path):
     (written,) = (tmp_path / "again").iterdir()
     again = json.loads(written.read_text())
     assert again["metrics"] == figures(tmp_path / "run")["metrics"]
-
-
-@pytest.mark.skipif(not FLICKR8K.is_dir(), reason="the real features are not here: ../shared/data/flickr8k/global")
-def test_real_data(vsehub, tmp_path):
-    settings = ["data=precomp", f"data.root={FLICKR8K}", "embedding_dim=32", "text_encoder.word_dim=16"]
-    more = ["trainer.limit_train_batches=3", "trainer.max_epochs=1", "protocol=single", "hydra.run.dir=run"]
-    vsehub("train", *settings, *more, cwd=tmp_path)
-    measured = figures(tmp_path / "run")
-    assert (measured["images"], measured["texts"]) == (500, 2500)
-    assert 0 < measured["metrics"]["rsum"] < 300

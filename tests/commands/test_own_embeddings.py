@@ -169,13 +169,6 @@ def test_neighbors_of_a_diagnosis(files, here):
     assert table["neighbors"][3]["ids"][0] == 7
 
 
-def test_names_that_are_quoted_for_hydra(files, here):
-    name = "vectors (v=2), 5 {x}.npy"
-    (files / name).write_bytes((files / "q.npy").read_bytes())
-    here("diagnose", f"queries='{name}'", "items=m.npy", "criteria=[dn]", "out=there")
-    assert record(files / "there")["queries"]["path"] == name
-
-
 def test_the_plain_ranking_alone(files, here):
     said = here("rerank", *ALL, "criterion=nns", "reference=train.npy", "out=there", "normalize=true")
     assert "reference is not read" in said
@@ -227,25 +220,6 @@ def test_biases_rank_as_the_criterion_does(files, here):
         np.testing.assert_allclose(-np.sort(-corrected, axis=1)[:, :5], values, rtol=1e-3, atol=1e-3)
     here("rerank", *sides, "criterion=dual_softmax", "out=no")
     assert names_in(files / "no") == RERANKED - {"biases.parquet"}
-
-
-def test_a_reference_of_another_domain_is_told(files, here):
-    assert "another domain" not in here("rerank", *ALL, "reference=train.npy", "out=near")
-    turned = np.load(files / "train.npy")[:, ::-1] * np.where(np.arange(DIM) % 2, -1, 1)
-    np.save(files / "turned.npy", turned.astype(np.float32))
-    said = here("rerank", *ALL, "reference=turned.npy", "out=far")
-    assert "reference: it looks like queries of another domain" in said
-
-
-def test_copies_among_the_items_are_told(files, here):
-    items = np.load(files / "m.npy")
-    np.save(files / "twice.npy", np.concatenate([items, items[[7, 3]]]))
-    said = here("diagnose", "queries=q.npy", "items=twice.npy", "criteria=[csls]", "out=twice")
-    assert (
-        "2 of the 122 items are copies of others, number for number (item 120 of item 7, for example, counted from 0)"
-        in said
-    )
-    assert "copies of others" not in here("diagnose", *ALL[:2], "criteria=[csls]", "out=once")
 
 
 def test_a_matching(files, here):
@@ -396,23 +370,6 @@ def test_settings_of_one_command(files, here):
         ("diagnose", ("fail_on=ok",), "fail_on is 'ok'"),
     ):
         assert re.search(named, here(command, *sides, *settings, status=2)), settings
-
-
-def test_a_few_shared_rows_are_warned_about(files, here):
-    queries, _, reference, _ = vectors()
-    np.save(files / "nearly.npy", np.concatenate((reference, queries[:3])))
-    said = here("rerank", *ALL, "reference=nearly.npy", "out=there")
-    assert "3 of 300 queries (1.0%) are in reference (nearly.npy) bit for bit" in said
-    assert record(files / "there")["reference"]["queries_in_it"] == 3
-
-
-@pytest.mark.parametrize("command", ["rerank", "diagnose"])
-def test_help(here, command):
-    said = here(command, "--help")
-    assert f"vsehub {command} queries=" in said
-    assert "csls" in said
-    assert "item_images: null" in said
-    assert "experiment" not in said
 
 
 def test_a_chosen_criterion(files, here):

@@ -3,10 +3,8 @@
 import csv
 import json
 
-import numpy as np
 import pytest
 import torch
-import torchvision
 from photo_files import add
 from PIL import Image
 
@@ -110,34 +108,3 @@ def test_train_resume_evaluate_and_search(run_here, vsehub, tmp_path):
     own = {caption for name, caption, _ in rows if name == "test-03.png"}
     assert f"{len(own)} of its {len(own)} own captions are among" in said
     assert "test-" in run_here("search", "checkpoint=saved/checkpoints/best.safetensors", "a red square", "k=2")
-
-
-def test_extract(run_here, tmp_path):
-    rows = written(tmp_path)
-    torch.manual_seed(0)
-    torch.save(torchvision.models.resnet18().state_dict(), tmp_path / "weights.pth")
-    size = ("data.pictures.size=32", "data.pictures.resize=32")
-    given = ("data=table", "data.table=captions.csv", "data.images=photos", *size)
-    encoder = ("image_encoder=torchvision", "image_encoder.model=resnet18", "image_encoder.weights=weights.pth")
-    run_here("extract", *given, *encoder, "splits=[test]", "out=features")
-    assert np.load(tmp_path / "features" / "test_ims.npy").shape[0] == 8
-    names = [f"test-{n:02d}.png" for n in range(8)]
-    assert (tmp_path / "features" / "test_ids.txt").read_text().split() == names
-    captions = (tmp_path / "features" / "test_caps.txt").read_text().splitlines()
-    each = len(captions) // 8
-    assert each == min(5, *(len({caption for one, caption, _ in rows if one == name}) for name in names))
-    for number, name in enumerate(names):
-        own = {" ".join(caption.split()) for one, caption, _ in rows if one == name}
-        assert set(captions[number * each : (number + 1) * each]) <= own
-
-
-def test_bad_input_is_refused_in_one_line(run_here, tmp_path):
-    written(tmp_path)
-    given = ("data=table", "data.table=captions.csv", "data.images=photos", *TINY)
-    for changed, message in (
-        ("data.columns.caption=captoin", "captoin"),
-        ("data.columns.captoin=x", "data.columns.captoin"),
-        ("data.outside=yes", "data.outside is"),
-        ("data.table=none.csv", "data.table: no such file or folder: none.csv"),
-    ):
-        assert message in run_here("train", *given, changed, status=2), changed

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,8 +19,6 @@ from run_files import rows
 from vsehub.checks import InputError
 from vsehub.cli.overrides import override, text_of
 from vsehub.data import Scenes
-from vsehub.encoders import ImageCNN
-from vsehub.training.build import require_divisible
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.processes import started_place
 
@@ -255,6 +252,12 @@ def test_what_the_command_refuses_before_it_starts_others(run_here):
         assert said in run_here("train", *SMALL, *SETTINGS, setting, status=2)
 
 
+def test_batch_normalisation_is_refused(run_here):
+    """A share of a batch has other statistics."""
+    said = run_here("train", *SMALL, *SETTINGS, "image_encoder.norm=batch", "trainer.devices=2", status=2)
+    assert "several processes share a batch, but the image encoder ImageCNN normalises" in said
+
+
 def test_a_batch_divides_and_each_process_has_a_pair(monkeypatch):
     monkeypatch.setattr("vsehub.training.datamodule.processes", lambda: 3)
     pairs = len(RetrievalDataModule(Scenes("tiny"), 12).train_dataloader().dataset)
@@ -276,10 +279,3 @@ def test_the_devices_are_those_that_were_started(monkeypatch):
     assert started_place() == {"devices": 2, "num_nodes": 3}
     monkeypatch.setenv("SLURM_NTASKS", "1")
     assert started_place() == {}
-
-
-def test_batch_normalisation_is_refused_and_synchronised_is_not():
-    module = SimpleNamespace(image_encoder=ImageCNN((3, 32, 32), 8), text_encoder=torch.nn.Linear(1, 1))
-    with pytest.raises(InputError, match="several processes share a batch, but the image encoder ImageCNN normalises"):
-        require_divisible(module, synchronised=False)
-    require_divisible(module, synchronised=True)

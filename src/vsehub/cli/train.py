@@ -100,7 +100,6 @@ def train(cfg: DictConfig) -> float:
         build_module,
         load_splits,
         prepare_module,
-        require_divisible,
     )
     from vsehub.training.closed_form import solve_module
     from vsehub.training.loggers.log import log_final
@@ -139,9 +138,8 @@ def train(cfg: DictConfig) -> float:
         settings = fitted.sized(settings)
     module = build_module(settings, data, parts, resumed=checkpoint is not None)
     require_item_scores(criterion, module.similarity)
-    prepare_module(module, data, checkpoint)
-    if how.processes > 1:
-        require_divisible(module, synchronised=settings["trainer"].get("sync_batchnorm", False))
+    shared = how.processes > 1 and not settings["trainer"].get("sync_batchnorm", False)
+    prepare_module(module, data, checkpoint, shared)
     teachers = None
     if cfg.teacher is not None:
         teachers = open_teachers(teacher_files(cfg), components(cfg.trust, base_models(cfg)), data, described)

@@ -9,7 +9,7 @@ from typing import Any
 
 from pytorch_lightning.utilities import rank_zero_only
 
-from vsehub.checks import InputError, require
+from vsehub.checks import require
 from vsehub.components import MISSING, TARGET, Components, component_nodes, make
 from vsehub.data.noise import INDEX_FILE, Noise, NoisySource
 from vsehub.data.overlap import warn_of_shared
@@ -74,12 +74,8 @@ def asked_for(components: Components, side: str, node: Settings, what: str) -> A
     made = components.find(side, node)
     if not (isinstance(made, type) and issubclass(made, Encoder)):
         return None
-    try:
-        return getattr(made, f"{what}_of")({key: value for key, value in node.items() if key != TARGET})
-    except InputError as error:
-        first, _, rest = str(error).partition(" ")
-        named = first.rstrip(":") in node  # in full, as on the command line
-        raise InputError(f"{side}.{first} {rest}" if named else str(error)) from error
+    asks = getattr(made, f"{what}_of")
+    return make(side, lambda **own: asks(own), {key: value for key, value in node.items() if key != TARGET})
 
 
 def build_module(
@@ -134,8 +130,15 @@ def load_splits(data: RetrievalDataModule, final_split: str) -> dict[str, dict[s
     return {name: describe_split(split) for name, split in data.splits.items()}
 
 
-def prepare_module(module: RetrievalModule, data: RetrievalDataModule, checkpoint: Path | None) -> None:
-    """Set the text encoder's initial word vectors. Raises InputError if module, data and checkpoint do not fit."""
+def prepare_module(module: RetrievalModule, data: RetrievalDataModule, checkpoint: Path | None, shared: bool) -> None:
+    """Set the text encoder's initial word vectors. Raises InputError if module, data and checkpoint do not fit.
+
+    shared: several processes share a batch, and not the statistics of batch normalisation; an encoder that has any is
+    refused, since it would compute something else on a share than on the whole.
+    """
+    for side, encoder in (("image", module.image_encoder), ("text", module.text_encoder)):
+        if shared:
+            require_rows_apart(side, encoder, "several processes share a batch")
     for name, split in data.splits.items():
         fitting(name, split, module.image_shape, module.text_shape)
     if checkpoint is None:
@@ -143,16 +146,6 @@ def prepare_module(module: RetrievalModule, data: RetrievalDataModule, checkpoin
     else:
         trained = list(parameter_names(module.configure_optimizers()["optimizer"], module).values())
         require_fitting(load_state(checkpoint), module.description, module.state_dict(), trained, checkpoint)
-
-
-def require_divisible(module: RetrievalModule, synchronised: bool) -> None:
-    """Raise InputError where an encoder would compute something else on a share of a batch than on the whole.
-
-    synchronised: the processes share the statistics of batch normalisation.
-    """
-    if not synchronised:
-        for side, encoder in (("image", module.image_encoder), ("text", module.text_encoder)):
-            require_rows_apart(side, encoder, "several processes share a batch")
 
 
 def build_lightning(settings: Settings, components: Components) -> Lightning:
