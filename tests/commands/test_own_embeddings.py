@@ -222,6 +222,22 @@ def test_biases_rank_as_the_criterion_does(files, here):
     assert names_in(files / "no") == RERANKED - {"biases.parquet"}
 
 
+def test_a_reference_of_another_domain_is_told(files, here):
+    assert "another domain" not in here("rerank", *ALL, "reference=train.npy", "out=near")
+    turned = np.load(files / "train.npy")[:, ::-1] * np.where(np.arange(DIM) % 2, -1, 1)
+    np.save(files / "turned.npy", turned.astype(np.float32))
+    said = here("rerank", *ALL, "reference=turned.npy", "out=far")
+    assert "reference: it looks like queries of another domain" in said
+
+
+def test_copies_among_the_items_are_told(files, here):
+    items = np.load(files / "m.npy")
+    np.save(files / "twice.npy", np.concatenate([items, items[[7, 3]]]))
+    said = here("diagnose", "queries=q.npy", "items=twice.npy", "criteria=[csls]", "out=twice")
+    assert re.search("2 of the 122 items are copies .*item 120 of item 7", said)
+    assert "copies of others" not in here("diagnose", *ALL[:2], "criteria=[csls]", "out=once")
+
+
 def test_a_matching(files, here):
     here("rerank", *ALL, "criterion=csls+rgm", "out=there")
     told = record(files / "there")
