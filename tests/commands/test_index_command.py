@@ -144,7 +144,7 @@ def test_what_no_index_is_made_of(files, run_here, monkeypatch):
     run_here("diagnose", *ALL, "criteria=[csls]", "out=found")
     before = sorted(files.rglob("*"))
     for settings, named in (
-        ((), "result is not set"),
+        ((), "result: "),
         (("absent",), "result: .*absent"),
         (("found",), "result: found"),
         (("qb",), "qb_norm does not rank by the score minus a term"),

@@ -382,7 +382,6 @@ def test_settings_of_one_command(files, here):
         ("rerank", ("engine=ray", "device=cpu"), "engine=ray takes no scores, device"),
         ("diagnose", ("criteria=[csls,clsl]",), r"criterion is 'clsl' \(did you mean csls\?\)"),
         ("diagnose", ("criteria=[csls,auto]",), "auto chooses one criterion"),
-        ("diagnose", ("criteria=[is,is]",), "criteria names a criterion twice: is, is"),
         ("diagnose", ("fail_on=ok",), "fail_on is 'ok'"),
     ):
         assert re.search(named, here(command, *sides, *settings, status=2)), settings

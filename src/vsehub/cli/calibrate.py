@@ -9,7 +9,6 @@ from vsehub.data.vectors.paths import require_vectors, split_path
 
 def calibrate(cfg: DictConfig) -> None:
     """Find the thresholds of `cfg.false_accept` for the ranking of `cfg.result`, and write them to its record."""
-    require(cfg.result is not None, "result is not set; give the folder that vsehub rerank wrote")
     whole_seed("seed", cfg.seed)
     given = {name: None if cfg[name] is None else str(cfg[name]) for name in ("queries", "query_ids", "truth")}
     changes = given | {name: str(cfg[name]) for name in ("items", "reference") if cfg[name] is not None}

@@ -20,7 +20,6 @@ def diagnose(cfg: DictConfig) -> None:
     require(fail_on in (None, "warn", "fail"), f"fail_on is {fail_on!r}; choose warn or fail, or null for neither")
     out = Output(str(cfg.out), "a diagnosis", (RESULT, PAGE), cfg.overwrite)
     names = [str(name) for name in (cfg.criteria if isinstance(cfg.criteria, ListConfig) else [cfg.criteria])]
-    require(len(set(names)) == len(names), f"criteria names a criterion twice: {', '.join(names)}")
     known = components()
     nodes = {name: OmegaConf.load(known.path("criterion", name)) for name in names}
 

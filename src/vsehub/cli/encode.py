@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from vsehub.checks import require, whole
 from vsehub.data.vectors.paths import require_vectors, split_path
+from vsehub.evaluation.checkpoint_file import checkpoint_file
 from vsehub.io.outputs import Output
 
 if TYPE_CHECKING:
@@ -19,8 +20,7 @@ KIND = "encoded vectors"
 
 def encode(cfg: DictConfig) -> None:
     """Encode `cfg.images` and `cfg.texts` with a checkpoint, and write unit vectors to the folder `cfg.out`."""
-    for name in ("checkpoint", "out"):
-        require(not OmegaConf.is_missing(cfg, name), f"{name} is not set; give {name}={name.upper()}")
+    checkpoint = checkpoint_file(cfg.checkpoint)
     given = {side: str(cfg[side]) for side in SIDES if cfg[side] is not None}
     require(bool(given), "there is nothing to encode; give images=FILE, texts=FILE or both")
     whole("eval_batch_size", cfg.eval_batch_size)
@@ -33,7 +33,7 @@ def encode(cfg: DictConfig) -> None:
     from vsehub.evaluation.trained import TrainedModel
     from vsehub.io.files import write_text
 
-    model = TrainedModel(cfg.checkpoint, components(cfg.trust), batch_size=cfg.eval_batch_size)
+    model = TrainedModel(checkpoint, components(cfg.trust), batch_size=cfg.eval_batch_size)
     files = {side: open_vectors(path, side, normalize=False) for side, path in given.items()}
     require(
         model.similarity.inner_product,

@@ -47,11 +47,6 @@ def evaluate(cfg: DictConfig) -> float | None:
     model: DataModel | Ensemble
     if cfg.model is not None:
         library_and_name(cfg.model)
-        require(
-            "_target_" in data,
-            "data is not set; model= is measured on the data that you name, as in data=karpathy data.json=FILE "
-            "data.images=FOLDER",
-        )
         from vsehub.data.noise import clean_source
 
         source = clean_source(data, known)

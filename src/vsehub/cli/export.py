@@ -2,7 +2,6 @@
 
 from omegaconf import DictConfig
 
-from vsehub.checks import require
 from vsehub.cli.nodes import build, components
 from vsehub.evaluation.checkpoint_file import checkpoint_file
 from vsehub.io.outputs import Output
@@ -12,8 +11,6 @@ DESCRIPTION = "export.json"
 
 def export(cfg: DictConfig) -> None:
     """Write both encoders of `cfg.checkpoint` in the chosen format."""
-    given = cfg.checkpoint is not None
-    require(given, "checkpoint is not set; give checkpoint=RUN_FOLDER/checkpoints/best.safetensors")
     path = checkpoint_file(cfg.checkpoint)
     out = Output(cfg.out, "an exported model", (DESCRIPTION,), cfg.overwrite)
 

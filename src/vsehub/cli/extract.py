@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from vsehub.checks import one_of, precision_word, require, whole
 from vsehub.cli.nodes import build, components, device_named, plain
@@ -34,7 +34,6 @@ def extract(cfg: DictConfig) -> None:
     """Compute the chunks that are missing in the folder `out`, and put all of them together."""
     from vsehub.data.sources import SPLITS
 
-    require(not OmegaConf.is_missing(cfg, "out"), "out is not set; give out=FOLDER")
     one_of("dtype", cfg.dtype, ("float16", "float32"))
     precision = precision_word(cfg.precision)
     whole("batch_size", cfg.batch_size)

@@ -24,7 +24,6 @@ def index(cfg: DictConfig) -> None:
     """Store the items of `cfg.result` and their biases in `cfg.engine`."""
     from vsehub.serving.databases.engines import ENGINES, placed
 
-    require(cfg.result is not None, "result is not set; give the folder that vsehub rerank wrote")
     one_of("engine", cfg.engine, (*FAISS, *ENGINES))
     one_of("only", cfg.only, (None, "bias", "missing"))
     boolean("approximate", cfg.approximate, or_none=True)

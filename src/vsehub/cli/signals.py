@@ -1,4 +1,4 @@
-"""How this process ends: on SIGINT and SIGTERM, and together with the process that started it."""
+"""The end of this process: on SIGINT and SIGTERM, and together with the process that started it."""
 
 import os
 import signal
