@@ -59,7 +59,7 @@ REFUSED = [
     ("search checkpoint=absent dog", "checkpoint: no such file"),
     ("report absent", "run folder: no such file"),
     ("extract data=karpathy data.json=a data.images=b out=o", "data.json: no such file"),
-    ("encode checkpoint=x images=a.npy out=o", "images: no such file"),
+    ("encode checkpoint=absent images=a.npy out=o", "checkpoint: no such file"),
     ("rerank queries=a.npy items=b.npy", "queries: no such file"),
     ("diagnose queries=a.npy items=b.npy", "queries: no such file"),
     ("calibrate absent queries=a.npy truth=c.csv", "queries: no such file"),

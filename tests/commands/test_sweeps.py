@@ -14,8 +14,7 @@ from looped import looped
 from omegaconf import OmegaConf
 
 from vsehub.checks import InputError
-from vsehub.cli.digest import digest
-from vsehub.cli.sweep import finished_rsum
+from vsehub.cli.sweep import digest, finished_rsum
 from vsehub.io.records import RUN
 from vsehub.recipes import decides
 

@@ -1,23 +1,26 @@
 """Sweeps (`-m`): finished runs are skipped and unfinished ones continue; Hydra's sweepers and launchers do the rest."""
 
+import hashlib
+import json
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import InterpolationResolutionError, MissingMandatoryValue
 
 from vsehub.checks import InputError, require
 from vsehub.cli.app import is_multirun
-from vsehub.cli.digest import digest, digest_of
-from vsehub.cli.nodes import literal
+from vsehub.cli.nodes import literal, plain
 from vsehub.io.files import LOCK
 from vsehub.io.records import RUN, read_record
-from vsehub.recipes import decides
+from vsehub.recipes import class_name, decides, named_classes
 
 log = logging.getLogger(__name__)
 
@@ -67,5 +70,40 @@ def name(study: str | None, sweep: str | None, arguments: Sequence[str]) -> str:
     return re.sub(r"[^\w.-]+", "_", str(text)).strip("._") or "one"
 
 
+def digest(cfg: DictConfig) -> str:
+    """Eight letters for a run's settings. 30 equals 30.0, and null equals an absent setting."""
+    return digest_of(dict(_settings(cfg)))
+
+
+def digest_of(settings: Any) -> str:
+    """Eight letters for plain values."""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()[:8]
+
+
+def _settings(node: DictConfig, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key in map(str, node):
+        name = f"{prefix}{key}"
+        value = _value(node, key) if decides(name) else None
+        if isinstance(value, DictConfig):
+            yield from _settings(value, f"{name}.")
+        elif value is not None:
+            yield name, class_name(value) if key == "_target_" else _alike(named_classes(plain(value)))
+
+
+def _value(node: DictConfig, key: str) -> Any:
+    """The value, unresolved if it cannot be resolved: training reports what is missing."""
+    try:
+        return node[key]
+    except (MissingMandatoryValue, InterpolationResolutionError):
+        return plain(node, resolve=False)[key]
+
+
+def _alike(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_alike(one) for one in value]
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+OmegaConf.register_new_resolver("settings_digest", lambda *, _root_: digest(_root_), replace=True)
 # Cached, since a job must not compute it anew from its own settings.
 OmegaConf.register_new_resolver("sweep_name", name, use_cache=True, replace=True)

@@ -101,7 +101,6 @@ def train(cfg: DictConfig) -> float:
         load_splits,
         prepare_module,
     )
-    from vsehub.training.closed_form import solve_module
     from vsehub.training.loggers.log import log_final
     from vsehub.training.run_record import describe_run
     from vsehub.training.teacher import Teacher, on_cpu, open_teachers, require_same_teachers, teacher_facts
@@ -154,7 +153,7 @@ def train(cfg: DictConfig) -> float:
     if teachers is not None:
         module.teacher = Teacher(on_cpu(teachers.encode("train")), teachers.similarity, **settings["distillation"])
     if fitted is not None:
-        recorder, loggers, best = solve_module(module, fitted, folder, record, time.perf_counter() - began)
+        recorder, loggers, best = fitted.train(module, folder, record, time.perf_counter() - began)
     else:
         with launch.launched_with(own_arguments(folder, before)):
             recorder, loggers, best = train_module(module, data, folder, record, how, cfg.seed, checkpoint)
@@ -218,7 +217,7 @@ def teacher_files(cfg: DictConfig) -> list[str]:
 def begun(cfg: DictConfig) -> tuple[DictConfig, Path, dict[str, Any] | None]:
     """The run's configuration, its folder, and the record of an earlier start if the run continues.
 
-    Raises InputError if the chosen row trains nothing, or if the run cannot continue.
+    Raises InputError if the run cannot continue.
     """
     hydra_config = HydraConfig.get()
     choices = hydra_config.runtime.choices

@@ -68,6 +68,20 @@ class FittedCca:
         if isinstance(text_encoder, TextBag) and self.weights is not None:
             text_encoder.weights.copy_(self.weights)
 
+    def train(self, module: RetrievalModule, folder: Path, record: dict[str, Any], seconds: float) -> Training:
+        """Make the module's encoders compute the maps, and leave in `folder` what a training does.
+
+        record: the facts for run.json. seconds: the time that the fit took.
+        """
+        self.put_into(module.image_encoder, module.text_encoder)
+        recorder = RunRecorder(folder, record | {"solved": self.chosen})
+        recorder.add_row({"epoch": 0, "step": 0, "seconds": seconds, "val/rsum": self.rsum})
+        best = folder / "checkpoints" / f"best{SUFFIX}"
+        best.parent.mkdir(parents=True, exist_ok=True)
+        write_checkpoint(best, module.state_dict(), module.description)
+        recorder.write()
+        return Training(recorder, (), best)
+
 
 class CcaSolver:
     """Trains by regularised CCA instead of gradient steps: `solver=cca`, with every combination of the settings.
@@ -148,20 +162,3 @@ def _encoded(data: RetrievalDataModule, fitted: FittedCca) -> tuple[Tensor, Tens
     assert isinstance(images, Tensor)
     assert isinstance(encoded, Tensor)
     return images, encoded
-
-
-def solve_module(
-    module: RetrievalModule, fitted: FittedCca, folder: Path, record: dict[str, Any], seconds: float
-) -> Training:
-    """Make the module's encoders compute `fitted`, and leave in `folder` what a training does.
-
-    record: the facts for run.json. seconds: how long the fit took.
-    """
-    fitted.put_into(module.image_encoder, module.text_encoder)
-    recorder = RunRecorder(folder, record | {"solved": fitted.chosen})
-    recorder.add_row({"epoch": 0, "step": 0, "seconds": seconds, "val/rsum": fitted.rsum})
-    best = folder / "checkpoints" / f"best{SUFFIX}"
-    best.parent.mkdir(parents=True, exist_ok=True)
-    write_checkpoint(best, module.state_dict(), module.description)
-    recorder.write()
-    return Training(recorder, (), best)
