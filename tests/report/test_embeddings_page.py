@@ -1,7 +1,6 @@
 """The page of embeddings: what it says is what the record holds, whatever the record lacks or is called."""
 
 import copy
-import random
 import re
 
 import pytest
@@ -10,7 +9,7 @@ from html_links import Links, assert_self_contained
 from PIL import Image
 
 from vsehub.report.pages.embeddings import embeddings_page, tiles, write_embeddings_report
-from vsehub.report.plots import Picture, at_least
+from vsehub.report.plots import Picture
 
 HOSTILE = "<script>alert(1)</script>|$\\frac{\"&'{{ 7 * 7 }}"
 
@@ -174,13 +173,3 @@ def test_pictures_and_what_is_missing(tmp_path):
     links = assert_self_contained(embeddings_page(record))
     assert links.tags.count("img") == 1 + len(shown) - 3
     assert "3 pictures could not be shown" in links.text
-
-
-def test_shares_of_items_found_so_often_at_least():
-    counts = random.Random(0).choices([0, 0, 1, 2, 3, 8, 40], k=300)
-    distinct = sorted(set(counts))
-    histogram = {"occurrences": distinct, "items": [counts.count(value) for value in distinct]}
-    occurrences, shares, never = at_least(histogram)
-    assert occurrences.tolist() == distinct[1:]
-    assert shares.tolist() == [sum(count >= value for count in counts) / 300 for value in distinct[1:]]
-    assert never == counts.count(0) / 300

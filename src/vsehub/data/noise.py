@@ -14,7 +14,7 @@ import numpy as np
 from vsehub.checks import existing, fail, one_of, probability, require, whole_seed
 from vsehub.components import Components, make
 from vsehub.data.sources import CaptionedImages, Source
-from vsehub.io.arrays import load_archive, readable
+from vsehub.io.arrays import readable
 from vsehub.io.files import atomic
 from vsehub.io.records import require_version
 
@@ -105,7 +105,7 @@ def read_index(path: str | Path, clean: CaptionedImages, protocol: str | None = 
     fingerprint = clean.fingerprint()
     with readable(path, Exception):  # numpy parses the header as Python: damage raises almost anything
         own = zipfile.is_zipfile(path)
-        stored = load_archive(path) if own else {"numbers": np.load(path, allow_pickle=False)}
+        stored = dict(np.load(path, allow_pickle=False)) if own else {"numbers": np.load(path, allow_pickle=False)}
         numbers = stored["numbers"].astype(np.int64, casting="same_kind")
         if own:
             facts = json.loads(str(stored["facts"]))

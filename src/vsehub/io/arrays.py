@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-import numpy as np
-
 from vsehub.checks import InputError, regular
 
 if TYPE_CHECKING:
@@ -27,12 +25,6 @@ DAMAGE: tuple[type[Exception], ...] = (
 def shortened(error: Exception | str) -> str:
     """The message of an error on one line, shortened, since a message may repeat many of the file's bytes."""
     return " ".join(str(error).split())[:300]
-
-
-def load_archive(path: Path) -> dict[str, np.ndarray]:
-    """All arrays of a .npz, by name, in memory. Raises almost anything where the file is damaged."""
-    with np.load(regular(path), allow_pickle=False) as archive:
-        return dict(archive)
 
 
 def open_picture(file: Path | BinaryIO) -> "Image.Image":
