@@ -5,7 +5,7 @@ import pytest
 
 from vsehub.checks import InputError
 from vsehub.data import open_vectors
-from vsehub.io.rows import row_hashes
+from vsehub.io.arrays import row_hashes
 from vsehub.ranking.inputs import Names, read_images, refuse_shared, shared_rows
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from vsehub.data.contents import row_blocks
 from vsehub.data.photos.pictures import Pictures
 from vsehub.data.sources import SPLITS, ArrayLike, CaptionedImages
-from vsehub.io.rows import row_hashes
+from vsehub.io.arrays import row_hashes
 
 log = logging.getLogger(__name__)
 

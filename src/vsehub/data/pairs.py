@@ -16,7 +16,7 @@ from vsehub.data.splits import SplitDraw, files_or_all
 from vsehub.data.tables import refuse_rows
 from vsehub.data.truth import connected, read_ids, read_pairs
 from vsehub.data.vectors.embeddings import VectorFile, open_vectors, row_norms
-from vsehub.io.rows import UnusableRows
+from vsehub.io.arrays import UnusableRows
 
 log = logging.getLogger(__name__)
 

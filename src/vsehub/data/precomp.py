@@ -6,9 +6,8 @@ import numpy as np
 
 from vsehub.checks import existing, one_of, regular, require
 from vsehub.data.sources import SPLITS, CaptionedImages
-from vsehub.io.arrays import readable
+from vsehub.io.arrays import RowErrors, UnusableRows, readable
 from vsehub.io.progress import byte_bar
-from vsehub.io.rows import RowErrors, UnusableRows
 from vsehub.io.text import read_lines
 
 REPEAT = 5  # VSE++ writes an image's row once for each of its five captions

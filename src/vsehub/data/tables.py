@@ -10,8 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from vsehub.checks import fail, regular, require
-from vsehub.io.arrays import readable
-from vsehub.io.rows import listed
+from vsehub.io.arrays import listed, readable
 from vsehub.io.text import long_fields, unescaped
 
 log = logging.getLogger(__name__)

@@ -11,8 +11,7 @@ import numpy as np
 
 from vsehub.checks import InputError, existing, require
 from vsehub.data.tables import as_ids, read_table, refuse_rows
-from vsehub.io.arrays import readable
-from vsehub.io.rows import listed
+from vsehub.io.arrays import listed, readable
 from vsehub.io.text import read_lines
 
 if TYPE_CHECKING:

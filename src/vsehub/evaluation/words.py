@@ -2,7 +2,7 @@
 
 from vsehub.checks import nearest, require
 from vsehub.data.text.vocabulary import UNKNOWN, Vocabulary, Words, tokenize
-from vsehub.io.rows import listed
+from vsehub.io.arrays import listed
 
 _LETTERS = 40  # of a word in a note
 

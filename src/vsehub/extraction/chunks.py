@@ -12,9 +12,9 @@ from torch import Tensor
 
 from vsehub.checks import require
 from vsehub.encoders.precision import without_tf32
+from vsehub.io.arrays import listed
 from vsehub.io.files import atomic, read_object, write_json
 from vsehub.io.progress import ahead, bar
-from vsehub.io.rows import listed
 
 SETTINGS = "settings.json"
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import InputError, fail, require
-from vsehub.io.rows import row_hashes
+from vsehub.io.arrays import row_hashes
 
 BLOCK = 65536
 PERMUTED = 10_000_000  # up to this size, samples are drawn by a permutation of all numbers

@@ -17,8 +17,8 @@ from vsehub.criteria.base import as_sides
 from vsehub.data.truth import read_ids, read_labels, read_truth
 from vsehub.data.vectors.embeddings import Norms, VectorFile, look_through, open_vectors, same_space
 from vsehub.data.vectors.paths import stamps
+from vsehub.io.arrays import UnusableRows
 from vsehub.io.progress import byte_bar
-from vsehub.io.rows import UnusableRows
 from vsehub.io.text import read_lines, stays_inside
 from vsehub.metrics.positives import Positives
 from vsehub.neighbors.given import UnitVectors, moved

@@ -21,9 +21,9 @@ from vsehub.data.photos.pictures import THREADS, PictureFile, Pictures, inspect
 from vsehub.data.photos.settings import PictureSettings
 from vsehub.data.sources import SPLITS, CaptionedImages
 from vsehub.data.splits import SPLIT_WORDS, SplitDraw, split_named
+from vsehub.io.arrays import listed
 from vsehub.io.files import cache_folder, read_object, write_text
 from vsehub.io.progress import bar
-from vsehub.io.rows import listed
 
 log = logging.getLogger(__name__)
 

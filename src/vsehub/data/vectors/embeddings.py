@@ -15,8 +15,8 @@ from vsehub.data.vectors.files import fetch, shards
 from vsehub.data.vectors.paths import Stamps, require_vectors, split_path, stamps, suffix_of
 from vsehub.data.vectors.readers import Shards, matrix_dtype, read_file, read_metadata
 from vsehub.io.address import Address, is_uri
+from vsehub.io.arrays import RowErrors, UnusableRows
 from vsehub.io.progress import byte_bar
-from vsehub.io.rows import RowErrors, UnusableRows
 
 _BLOCK_BYTES = 16 << 20
 # Norms between these are exact in float32: their squares neither overflow nor underflow.

@@ -11,9 +11,8 @@ from typing import Any
 from vsehub.checks import InputError, require
 from vsehub.data.vectors.paths import file_name, natural, suffix_of
 from vsehub.io.address import Address, is_uri, masked
-from vsehub.io.arrays import shortened
+from vsehub.io.arrays import listed, shortened
 from vsehub.io.files import atomic, cache_folder
-from vsehub.io.rows import listed
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from vsehub.checks import require
 from vsehub.data.tables import header
-from vsehub.io.arrays import readable
-from vsehub.io.rows import listed
+from vsehub.io.arrays import listed, readable
 
 if TYPE_CHECKING:
     import pyarrow as pa

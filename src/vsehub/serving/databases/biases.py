@@ -7,7 +7,7 @@ import numpy as np
 
 from vsehub.checks import fail, positive, require
 from vsehub.data.truth import distinct_ids
-from vsehub.io.rows import listed
+from vsehub.io.arrays import listed
 from vsehub.serving.databases.engines import Place, note_code
 from vsehub.serving.index import unit_rows
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from vsehub.checks import InputError, require
 from vsehub.data.tables import as_ids, read_table
-from vsehub.io.rows import listed
+from vsehub.io.arrays import listed
 from vsehub.io.text import unescaped
 
 _ID = "id"
