@@ -11,7 +11,7 @@ from pathlib import Path
 
 from experiments.published import beside_published, published_beside_table, short_published_table
 from experiments.study import RUNS, Given, option, verb
-from vsehub.io.outputs import Output
+from vsehub.io.files import Output
 from vsehub.report.build import write_all
 from vsehub.report.pages.sections import bullets
 from vsehub.report.recipes import series_of

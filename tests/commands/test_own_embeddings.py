@@ -14,7 +14,7 @@ from rankings import read_ranking
 
 from vsehub.cli.main import main
 from vsehub.criteria import CSLS, DualBankSinkhorn, DualInvertedSoftmax
-from vsehub.io.outputs import MARK
+from vsehub.io.files import MARK
 from vsehub.neighbors import rounded, tiles
 from vsehub.ranking import engines as search
 

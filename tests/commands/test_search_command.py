@@ -17,7 +17,7 @@ from PIL import Image
 
 from vsehub.checks import InputError
 from vsehub.cli.overrides import with_texts
-from vsehub.cli.searched import Pictures
+from vsehub.cli.searched import ResultPictures
 from vsehub.components import Components, conf_folder
 from vsehub.criteria import CSLS, DualInvertedSoftmax
 from vsehub.data import CaptionedImages, Scenes
@@ -223,8 +223,8 @@ def test_pictures_from_a_folder_by_the_names_of_the_data(tmp_path):
     for name in ("a.png", "b.png"):
         Image.new("RGB", (9, 9)).save(tmp_path / name)
     (tmp_path / "c.jpg").write_text("no picture")
-    pictures = Pictures(split, str(tmp_path))
+    pictures = ResultPictures(split, str(tmp_path))
     assert [bool(pictures.thumbnail(row)) for row in range(4)] == [True, True, False, False]
     assert pictures.thumbnails.missing == ["c.jpg", "d.jpg"]
     with pytest.raises(InputError, match="found by ids, which images does not have"):
-        Pictures(CaptionedImages(features, captions, index), str(tmp_path))
+        ResultPictures(CaptionedImages(features, captions, index), str(tmp_path))

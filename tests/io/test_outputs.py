@@ -5,7 +5,7 @@ import json
 import pytest
 
 from vsehub.checks import InputError
-from vsehub.io.outputs import MARK, Output
+from vsehub.io.files import MARK, Output
 
 NAMES = ("index.html", "result.json")
 

@@ -8,7 +8,7 @@ from vsehub.checks import require
 from vsehub.cli.embeddings import PAGE, RESULT, built, finish, local, named_files, opened
 from vsehub.cli.next_steps import next_steps
 from vsehub.cli.nodes import components
-from vsehub.io.outputs import Output
+from vsehub.io.files import Output
 
 UNHEALTHY = 3  # the exit status where fail_on is reached
 NEIGHBORS = "neighbors.parquet"

@@ -11,8 +11,7 @@ from omegaconf import DictConfig, ListConfig
 from vsehub.checks import InputError, existing, precision_word, require, whole_seed
 from vsehub.cli.nodes import build, device_named
 from vsehub.data.vectors.paths import require_vectors, split_path
-from vsehub.io.files import write_json
-from vsehub.io.outputs import Output
+from vsehub.io.files import Output, write_json
 from vsehub.io.progress import stage
 
 if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is reported before

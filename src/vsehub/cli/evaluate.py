@@ -9,8 +9,7 @@ from omegaconf import DictConfig
 from vsehub.checks import existing, precision_word, require, whole
 from vsehub.cli.nodes import components, plain
 from vsehub.cli.published import model_settings, require_checkpoint_alone, require_one_model
-from vsehub.io.files import within
-from vsehub.io.outputs import require_writable
+from vsehub.io.files import require_writable, within
 from vsehub.io.records import EVALUATION, RUN, read_record
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from omegaconf import DictConfig
 
 from vsehub.cli.nodes import build, components
 from vsehub.evaluation.checkpoint_file import checkpoint_file
-from vsehub.io.outputs import Output
+from vsehub.io.files import Output
 
 DESCRIPTION = "export.json"
 

@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 from vsehub.checks import one_of, precision_word, require, whole
 from vsehub.cli.nodes import build, components, device_named, plain
 from vsehub.io.address import typed_command
-from vsehub.io.outputs import Output
+from vsehub.io.files import Output
 
 if TYPE_CHECKING:
     import torch

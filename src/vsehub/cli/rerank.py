@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 from vsehub.checks import one_of, require
 from vsehub.cli.embeddings import PAGE, RESULT, TUNING, built, finish, local, named_files, opened
 from vsehub.cli.nodes import choice
-from vsehub.io.outputs import Output
+from vsehub.io.files import Output
 
 if TYPE_CHECKING:
     from vsehub.ranking.engines import Engine

@@ -14,8 +14,7 @@ from vsehub.cli.embeddings import TUNING
 from vsehub.criteria.base import ItemBias
 from vsehub.io.address import is_uri
 from vsehub.io.arrays import readable
-from vsehub.io.files import write_json
-from vsehub.io.outputs import Output
+from vsehub.io.files import Output, write_json
 from vsehub.io.records import EMBEDDINGS, read_record
 from vsehub.ranking.inputs import Inputs, open_inputs
 from vsehub.serving.estimator import named_criterion

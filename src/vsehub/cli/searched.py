@@ -30,7 +30,7 @@ class Found(NamedTuple):
     thumbnails: Thumbnails
 
 
-class Pictures:
+class ResultPictures:
     """A split's images by name and thumbnail. folder: of the image files; None: the split's own pixels, if it has any.
 
     Raises InputError if there is a folder and the split does not name its files.
@@ -67,7 +67,7 @@ def search_split(
         require(cfg.image is None, "image finds captions, and a folder has none; give a text")
         split, k = FOLDER, min(k, len(model.use_folder(cfg.folder).images))
     images = model.split(split)
-    pictures = Pictures(images, cfg.images)
+    pictures = ResultPictures(images, cfg.images)
     lines = None
     if not plain and reference not in SPLITS:
         lines = read_lines(existing("reference", reference, "Give one text on each line, or a split"), "text")

@@ -6,7 +6,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from vsehub.checks import existing, require
-from vsehub.io.outputs import require_writable
+from vsehub.io.files import require_writable
 
 SCHEMA = 1
 

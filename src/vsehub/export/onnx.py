@@ -18,8 +18,7 @@ from vsehub.evaluation.encode import text_table
 from vsehub.evaluation.trained import TrainedModel
 from vsehub.export.described import preprocessing, scoring, tokens
 from vsehub.extras import require_packages
-from vsehub.io.files import write_json
-from vsehub.io.outputs import Output
+from vsehub.io.files import Output, write_json
 from vsehub.io.progress import quiet
 from vsehub.types import Encoder
 

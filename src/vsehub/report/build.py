@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from vsehub.io.files import atomic, write_text
-from vsehub.io.outputs import Output
+from vsehub.io.files import Output, atomic, write_text
 from vsehub.report.pages.runs import origin, page_table, run_notes, setting_facts
 from vsehub.report.pages.sections import Section, bullets
 from vsehub.report.pages.templates import render_page

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from vsehub.io.files import write_text
-from vsehub.io.outputs import Output
+from vsehub.io.files import Output, write_text
 from vsehub.report.pages.templates import render_page
 
 PAGE = "index.html"
