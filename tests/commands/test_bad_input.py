@@ -65,7 +65,7 @@ def test_help_lists_settings_and_choices(run_here, capsys):
         run_here("train", "loss=infonce", "--help")
     said = capsys.readouterr().out
     assert "vsehub train resume=RUN_FOLDER" in said
-    assert "seed: 0 # of the initial weights" in said
+    assert "seed: 0 # seed of the initial weights" in said
     assert "  loss=hal, hard_neg_nce, infonce" in said
     assert "run_folder: ${hydra:runtime.output_dir}" in said
     assert "app_name" not in said
