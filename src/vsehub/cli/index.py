@@ -114,9 +114,9 @@ def collection(result: "Result", place: "Place", cfg: DictConfig) -> tuple[dict[
 
 
 def bias_alone(result: "Result", place: "Place", missing: bool) -> tuple[dict[str, Any], str]:
-    """The biases, written into a collection that is somebody's own: the part of the record, and the note.
+    """Write the biases into the user's collection; returns the part of the record, and the note.
 
-    missing: whether only items without one get theirs.
+    missing: whether only items without a bias get theirs.
     """
     from vsehub.serving.databases.biases import bias_note, write_biases
 

@@ -13,7 +13,7 @@ CHOSEN_FROM = 50  # least queries with answers for criterion=auto
 
 
 def next_steps(files: Mapping[str, str], cfg: DictConfig, record: dict[str, Any]) -> list[dict[str, str]]:
-    """{"command", "why"} of what to try next with the files of a diagnosis, from the folder where it was run."""
+    """{"command", "why"} of each next step with the files of a diagnosis, from the folder where it was run."""
     given = dict(files) if cfg.normalize is None else {**files, "normalize": str(cfg.normalize).lower()}
     shown = {name: value for name, value in given.items() if name != "reference_items"}
     found, scored = [], "scores" in files

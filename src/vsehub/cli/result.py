@@ -1,4 +1,4 @@
-"""The folder that `vsehub rerank` writes, read again by the commands that go on from it."""
+"""The folder that `vsehub rerank` writes, read again by the commands that use it."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager

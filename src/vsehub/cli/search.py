@@ -57,7 +57,7 @@ def search(cfg: DictConfig) -> None:
 
 
 def refuse_early(cfg: DictConfig) -> None:
-    """Raise InputError for what can be refused without torch."""
+    """Raise InputError for settings that can be refused without torch."""
     from vsehub.data.sources import SPLITS
 
     alone = ". Without the model that made the vectors, search by vectors, with the Python of the index's USAGE.md"

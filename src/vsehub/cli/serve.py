@@ -43,7 +43,7 @@ def serve(cfg: DictConfig) -> None:
 
 
 def refuse_early(cfg: DictConfig) -> None:
-    """Raise InputError for what would only be found after minutes of loading, or be ignored."""
+    """Raise InputError for settings that would only fail after minutes of loading, or be ignored."""
     require_packages("serving pages", "serve", "fastapi", "uvicorn")
     given = [name for name in ("result", "items", "checkpoint", "model") if cfg[name] is not None]
     require(
@@ -68,7 +68,7 @@ def refuse_early(cfg: DictConfig) -> None:
 
 
 def opened(cfg: DictConfig) -> "Contents":
-    """What the configuration names. Raises InputError for what cannot be opened."""
+    """Open the contents that the configuration names. Raises InputError if they cannot be opened."""
     from vsehub.cli.search import searching_model
     from vsehub.web import contents
 

@@ -188,8 +188,8 @@ class Correction(Criterion):
 
         reference_scores: (R, M) scores of the reference queries against the same items; None takes the queries
         themselves (transductive). reference_item_scores: (G, M) or (R, G), as `reference_items_as` says. Raises
-        InputError where sizes do not fit, a side is empty or no matrix of floating-point numbers, scores of reference
-        items are needed or not looked at, and where scores, given or corrected, are NaN or infinite.
+        InputError if sizes do not fit, if a side is empty or not a matrix of floating-point numbers, if scores of
+        reference items are missing or not used, and if original or corrected scores are NaN or infinite.
         """
         seen = scores = checked("scores", scores)
         if reference_scores is not None:
@@ -355,14 +355,14 @@ def joined(parts: Iterable[Terms]) -> Terms:
 
 
 def as_sides(queries: Any, items: Any, reference: Any = None) -> tuple[VectorSource, VectorSource, VectorSource]:
-    """The three sides of a search as `VectorSource` of one dimension; InputError where they do not fit each other."""
+    """The three sides of a search as `VectorSource` of one dimension; InputError if they do not fit each other."""
     asked = as_vectors("queries", queries)
     sides = asked, as_vectors("items", items, columns=asked.shape[1])
     return *sides, asked if reference is None else as_vectors("reference", reference, columns=asked.shape[1])
 
 
 def as_reference_items(criterion: Correction, reference_items: Any, items: VectorSource) -> VectorSource | None:
-    """Reference items as `VectorSource`; InputError where they do not fit the items or are not looked at."""
+    """Reference items as `VectorSource`; InputError if they do not fit the items or are not used."""
     if reference_items is None:
         return None
     criterion.require_reference_items()

@@ -42,7 +42,7 @@ class Choice:
     """The chosen criterion, and the data of the choice.
 
     name, criterion: the chosen one. queries: the number of queries to choose by. folds: the number of parts of a
-    reference that contains these queries; 0: it does not, or all queries are the reference. items, reference: the
+    reference that contains these queries; 0 otherwise, and if all queries are the reference. items, reference: the
     numbers used. tried: all candidates. set_aside: the number of ranked queries that were used for choosing instead.
     """
 

@@ -13,7 +13,7 @@ from vsehub.metrics.topk import top_k_of_blocks
 class CSLS(ItemBias):
     """2s - mean of the query's k nearest items - mean of the item's k nearest reference queries.
 
-    k: neighbours on either side, at most what there are. Raises InputError for a k that is not positive.
+    k: number of neighbours on either side, at most all. Raises InputError for a k that is not positive.
 
     >>> import torch
     >>> images, captions = torch.eye(3), torch.eye(3)[[0, 0, 1, 2]]

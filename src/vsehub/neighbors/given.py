@@ -1,7 +1,8 @@
-"""Scores that are given instead of vectors: from a cross-encoder, SCAN, or any other model that compares pairs.
+"""Precomputed scores instead of vectors: from a cross-encoder, SCAN, or any other model that compares pairs.
 
 A row of scores takes the place of a query, and `UnitVectors` take that of the items: the inner product of a row with
-the m-th unit vector is its m-th score. Every search among vectors thus accepts given scores, and computes no product.
+the m-th unit vector is its m-th score. Every search among vectors thus accepts precomputed scores, and computes no
+product.
 """
 
 from typing import Protocol, runtime_checkable

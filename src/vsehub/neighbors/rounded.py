@@ -84,7 +84,7 @@ def _of_rounded(items: Tensor) -> Products:
 
 @contextmanager
 def _onednn_in_bf16() -> Iterator[None]:
-    """Lets a CPU multiply float32 numbers as bfloat16, exactly where they are rounded; small matrices it does not."""
+    """Makes a CPU multiply larger float32 matrices as bfloat16, which is exact for rounded numbers."""
     onednn: Any = torch.backends.mkldnn
     settings = onednn.matmul
     before = settings.fp32_precision

@@ -125,7 +125,7 @@ def compared(
 ) -> Comparison:
     """The measured plain ranking and those under `criteria`, or under what an `Auto` chooses. All checks come first.
 
-    command: the name of what asks, for the record. k: the depth of the lists.
+    command: the name of the command, for the record. k: the depth of the lists.
     """
     began, started = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
     auto = next((one for one in criteria.values() if isinstance(one, Auto)), None)

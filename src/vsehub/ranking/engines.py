@@ -61,9 +61,9 @@ class Local:
 
     @classmethod
     def of(cls, device: torch.device, precision: str, criteria: Mapping[str, Criterion], given: bool) -> Self:
-        """The engine on a device, with a precision of `uses_bf16`. given: whether scores are given.
+        """The engine on a device, with a precision of `uses_bf16`. given: whether the inputs are precomputed scores.
 
-        Raises InputError for bf16 where scores cannot be rounded.
+        Raises InputError for bf16 if scores cannot be rounded.
         """
         return cls(device, uses_bf16(precision, device.type, float32_only(criteria, given)))
 
@@ -82,7 +82,7 @@ class Local:
         return look_through(vectors)
 
     def item_terms(self, criteria: Sequence[Correction], sides: Sides) -> list[Terms]:
-        """See `Engine`. Terms are float32 where scores are rounded, too."""
+        """Return the terms of all items, for each criterion; float32 even if scores are rounded."""
         here = sides.on(self.device)
         return fit_all(criteria, here.items, here.seen, here.reference_items)
 

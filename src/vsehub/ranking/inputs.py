@@ -117,7 +117,7 @@ def read_images(path: str | Path, name: str = "images") -> Path | list[str]:
 def read_names(
     side: str, rows: int, given: Mapping[str, Any], ids: list[str] | None = None, labels: list[str] | None = None
 ) -> Names:
-    """The names of a side's rows. given: setting -> file, such as "item_ids"; what it lacks is as in `ids`, `labels`.
+    """The names of a side's rows. given: setting -> file, such as "item_ids"; others are as in `ids`, `labels`.
 
     side: "queries" or "items". Raises InputError for a file that cannot be read.
     """
@@ -264,7 +264,7 @@ ALLOWED = 0.01  # share of queries in the reference: two people may write the sa
 class CheckedInputs:
     """Results of reading all rows.
 
-    norms: of each side; of given scores their range. shared: the number of queries that are in the reference.
+    norms: of each side; of precomputed scores their range. shared: the number of queries that are in the reference.
     """
 
     norms: Mapping[str, Norms | Range]

@@ -165,9 +165,9 @@ def measure(
     """Rank by plain inner product and under each criterion, and measure each ranking.
 
     criteria: name -> criterion. k: the depth of the lists. Metrics against `sides.positives` omit queries without one.
-    engine: what computes; None: `Local()`. seed: of the `SAMPLE` queries that are also ranked in float32 where the
-    engine rounds vectors to bfloat16, to measure the effect of rounding. Item terms are float32 in any case, so that
-    the two rankings differ only by the rounding of their own scores.
+    engine: the engine that computes; None: `Local()`. seed: of the `SAMPLE` queries that are also ranked in float32
+    where the engine rounds vectors to bfloat16, to measure the effect of rounding. Item terms are float32 in any case,
+    so that the two rankings differ only by the rounding of their own scores.
 
     One product of queries and items serves the plain and all corrected rankings, and one product of reference and items
     all criteria that work column by column. A matching computes its own product for each measured k. Raises InputError

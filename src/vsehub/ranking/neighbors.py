@@ -25,7 +25,7 @@ MOST_ITEMS = 20_000  # all pairs of them are compared
 
 
 def write_neighbors(path: Path, found: Comparison) -> bool:
-    """Write the items of a comparison, a row each; False for given scores and for more than `MOST_ITEMS` items.
+    """Write the items of a comparison, a row each; False for precomputed scores and for more than `MOST_ITEMS` items.
 
     Columns: `id`, `label` where there are labels, `n_k`, `hub` (whether N_k reaches `hub_level`) and, with truth,
     `displaced` (in how many lists the item is wrong and above every right answer) of the plain lists, the same with the

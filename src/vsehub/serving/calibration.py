@@ -1,10 +1,10 @@
 """Thresholds for search results: split-conformal p values of a query's best score (Vovk et al. 2005, chapter 2).
 
-A calibration query is asked against the items without its own answers, so that its best score is a *null score*: what a
-query finds that nothing answers. Of a new query with the best score s, p = (1 + #{S_i >= s}) / (n + 1) over n null
-scores S_i. Accepting results with p <= rate accepts a query without an answer with at most that probability, whatever
-the distribution of the scores, if such a query is like a calibration query without its answers (exchangeable with it).
-That is not guaranteed for queries of another kind. Answers that the truth misses make the null scores larger, and the
+A calibration query is searched among the items without its answers, so that its best score is a *null score*: that of a
+query without an answer. For a new query with the best score s, p = (1 + #{S_i >= s}) / (n + 1) over n null scores S_i.
+Accepting results with p <= rate accepts a query without an answer with at most that probability, whatever the
+distribution of the scores, if such a query is like a calibration query without its answers (exchangeable with it). That
+is not guaranteed for queries of another kind. Answers that the truth misses make the null scores larger, and the
 threshold only stricter. A new query is also asked against the answers of the calibration queries: where its best item
 is one that a calibration query was not asked against, p may be too small by 1 / (n + 1).
 
@@ -35,7 +35,8 @@ class Calibration:
     """The scores from which p values follow.
 
     null_scores: (n,) float64, the best score of each calibration query among the items that do not answer it.
-    best_scores: (n,) float64, its best score among all items. Raises InputError if there are none or one is not finite.
+    best_scores: (n,) float64, its best score among all items. Raises InputError without scores, or if one is not
+    finite.
 
     >>> found = Calibration(torch.tensor([0.1, 0.4, 0.2, 0.3]), torch.tensor([0.5, 0.4, 0.9, 0.3]))
     >>> found.p_values(torch.tensor([0.5, 0.3])).tolist()
@@ -72,7 +73,7 @@ class Calibration:
     ) -> Self:
         """The calibration by queries (Q, D) with known answers among the items (M, D) with their terms.
 
-        Queries without a known answer are left out: nothing says that they have none. Of queries that share answers,
+        Queries without a known answer are omitted: they may have an unknown answer. Of queries that share answers,
         directly or through others, one is drawn by seed, so that the scores are independent. reference: (R, D), from
         which the terms were estimated; a query in it, bit for bit, is left out with all that share its answers, since a
         correction that has seen a query lowers its scores. Raises InputError if no query is left, if all items answer a

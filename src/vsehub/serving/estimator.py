@@ -93,7 +93,7 @@ class CorrectedSearch:
         return {name: value for name, value in vars(self).items() if name != "_changing"}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        """Take over the state of another search, with a lock of its own."""
+        """Restore the state of a copy, with a new lock."""
         vars(self).update(state, _changing=threading.RLock())
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -185,7 +185,7 @@ class CorrectedSearch:
 
     @torch.no_grad()
     def calibrate(self, queries: Any, truth: Any, seed: int = 0) -> Self:
-        """Learn from queries (Q, D) with known answers what a search finds that has no answer among the items.
+        """Calibrate the best scores of queries without an answer, from queries (Q, D) with known answers.
 
         `search` can then give p values and accept results at a rate of false accepts; see `serving.calibration` for
         what is guaranteed. Give other queries than to `tune`. Of queries that share answers one is drawn by seed, and

@@ -171,7 +171,7 @@ def of_files(
     stored: Mapping[str, tuple[float, Tensor]] | None = None,
     thresholds: Mapping[float, float] | None = None,
 ) -> Contents:
-    """Opened vector files; the items are also the queries if both are the same object. Others: see `Contents`."""
+    """Opened vector files; the items are also the queries if both are the same object. Others: as in `Contents`."""
     itself = inputs.given["queries"] == inputs.given["items"]
     items = inputs.item_names
     title = f"{len(inputs.sides.items):,} items of {inputs.sides.items.shape[1]:,} dimensions"

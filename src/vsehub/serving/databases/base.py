@@ -44,7 +44,7 @@ class Database(Protocol):
         """Create the collection with its text, empty, and remove any earlier one of that name."""
 
     def upsert(self, vectors: np.ndarray, columns: pa.Table) -> None:
-        """Store items. An item whose id is there gets this vector and these columns, and keeps its other columns.
+        """Store items. An item with an existing id gets this vector and these columns, and keeps its other columns.
 
         vectors: (n, D + 1), float32. columns: n rows with `id`, maybe `label`, and others of text, int64, double or
         bool, in which cells may be null.

@@ -1,4 +1,4 @@
-"""The item bias as one number in a collection of somebody else, which keeps its vectors: its note ranks by a·s - b."""
+"""The item bias as one field in an existing collection, whose vectors stay: a note ranks by a·s - b."""
 
 from collections.abc import Sequence
 from typing import Any

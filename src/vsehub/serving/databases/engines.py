@@ -89,7 +89,7 @@ class Place:
 
     @property
     def code(self) -> str:
-        """The URI as a Python expression: a folder that must be there, or a variable in the place of a secret."""
+        """The URI as a Python expression: a folder that must exist, or a variable instead of a secret."""
         if MASK in Address(self.uri):
             return 'os.environ["INDEX_URI"]'
         folder = f"str(Path({str(Path(self.uri).absolute())!r}).resolve(strict=True))"

@@ -19,7 +19,7 @@ _KEY = "vsehub"  # of the text, in the metadata of the column of vectors: it cha
 
 @contextmanager
 def connect(uri: str, name: str) -> Iterator["LanceDB"]:
-    """See `base`. Credentials: LANCEDB_API_KEY for db://, those of the object store in its own variables."""
+    """Open the collection. Credentials: LANCEDB_API_KEY for db://, those of the object store in its own variables."""
     settings: dict[str, Any] = {}
     if uri.startswith("db://"):
         patience = {"connect_timeout": timedelta(seconds=TIMEOUT)}
@@ -28,7 +28,7 @@ def connect(uri: str, name: str) -> Iterator["LanceDB"]:
 
 
 class LanceDB:
-    """See `Database`. nprobe: lists that a query searches in the approximate index."""
+    """A LanceDB table. nprobe: number of lists that a query searches in the approximate index."""
 
     nprobe, effort = 20, ("nprobe", 2**15)
 

@@ -28,7 +28,7 @@ _UNHURRIED = {"grpc.keepalive_time_ms": 2**31 - 1}
 
 @contextmanager
 def connect(uri: str, name: str) -> Iterator["Milvus"]:
-    """See `base`. The token or user:password of a server: in its URI, or MILVUS_TOKEN."""
+    """Open the collection. Credentials of a server: token or user:password in its URI, or MILVUS_TOKEN."""
     # Whatever these log as an error is also raised, or harmless.
     for library in ("pymilvus", "milvus_lite", "faiss", "grpc"):
         logging.getLogger(library).setLevel(logging.CRITICAL)
@@ -49,7 +49,7 @@ def connect(uri: str, name: str) -> Iterator["Milvus"]:
 
 
 class Milvus:
-    """See `Database`. ef_search: candidates of a query in the approximate index."""
+    """A Milvus collection. ef_search: number of candidates of a query in the approximate index."""
 
     ef_search, effort = 128, ("ef_search", 2**15)
 
@@ -96,7 +96,7 @@ class Milvus:
             self.client.load_collection(self.name)
 
     def count(self) -> int:
-        """See `Database`; the statistics of a server count flushed rows only, and replaced ones twice."""
+        """Return the number of items; a server's statistics count flushed rows only, and replaced rows twice."""
         rows = self.client.query(self.name, output_fields=["count(*)"], consistency_level="Strong")
         return int(rows[0]["count(*)"])
 

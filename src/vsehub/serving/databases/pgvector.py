@@ -19,7 +19,7 @@ _TYPES = {"string": "text", "int64": "bigint", "double": "double precision", "bo
 
 @contextmanager
 def connect(uri: str, name: str) -> Iterator["PGVector"]:
-    """See `base`. Passwords: PGPASSWORD, ~/.pgpass, or any other way of libpq."""
+    """Open the collection. Passwords: PGPASSWORD, ~/.pgpass, or any other method of libpq."""
     with psycopg.connect(uri, autocommit=True, connect_timeout=TIMEOUT) as base:
         base.execute("CREATE EXTENSION IF NOT EXISTS vector")
         register_vector(base)
@@ -27,7 +27,7 @@ def connect(uri: str, name: str) -> Iterator["PGVector"]:
 
 
 class PGVector:
-    """See `Database`. ef_search: candidates of a query in the approximate index, where k is not larger."""
+    """A Postgres table. ef_search: number of candidates of a query in the approximate index, k if that is larger."""
 
     ef_search, effort = 128, ("ef_search", 1000)
 
@@ -35,7 +35,7 @@ class PGVector:
         self.base, self.name = base, name
 
     def metadata(self, new: str | None = None) -> str | None:
-        """See `Database`; the comment of the table."""
+        """Return the text stored as the table's comment, after storing `new` if it is given."""
         if new is not None:
             self._do("COMMENT ON TABLE {table} IS {new}", new=Literal(new))
         table = Identifier(self.name).as_string(self.base)

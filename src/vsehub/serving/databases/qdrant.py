@@ -20,7 +20,7 @@ _LINKS = 32  # of an item in the graph of a server; 0: no graph, every vector is
 
 @contextmanager
 def connect(uri: str, name: str) -> Iterator["Qdrant"]:
-    """See `base`. The key of a server: QDRANT_API_KEY."""
+    """Open the collection. The API key of a server: QDRANT_API_KEY."""
     settings: dict[str, Any] = {"url": uri, "api_key": os.environ.get("QDRANT_API_KEY"), "check_compatibility": False}
     with closing(qdrant_client.QdrantClient(timeout=TIMEOUT, **settings)) as client:
         client.get_collections()
@@ -29,7 +29,7 @@ def connect(uri: str, name: str) -> Iterator["Qdrant"]:
 
 
 class Qdrant:
-    """See `Database`. ef_search: candidates of a query in the graph."""
+    """A Qdrant collection. ef_search: number of candidates of a query in the graph."""
 
     ef_search, effort = 128, ("ef_search", 2**15)
 
@@ -53,7 +53,7 @@ class Qdrant:
         self.client.create_collection(self.name, vectors, hnsw_config=unlinked, metadata={_KEY: metadata})
 
     def upsert(self, vectors: np.ndarray, columns: pa.Table) -> None:
-        """See `Database`; Qdrant replaces whole payloads, so that earlier ones are read."""
+        """Store items; Qdrant replaces whole payloads, so earlier payloads are read first."""
         payloads = columns.to_pylist()
         keys = [key_of(row["id"]) for row in payloads]
         earlier = {str(point.id): point.payload or {} for point in self.client.retrieve(self.name, keys)}
@@ -61,7 +61,7 @@ class Qdrant:
         self.client.upload_collection(self.name, vectors, payloads, keys, batch_size=_BATCH, wait=True)
 
     def index(self, approximate: bool) -> None:
-        """See `Database`; a server builds its graph in the background."""
+        """Make all stored items searchable; a server builds its graph in the background."""
         if approximate:
             self.client.update_collection(self.name, hnsw_config=models.HnswConfigDiff(m=_LINKS))
 
@@ -70,7 +70,7 @@ class Qdrant:
         return int(self.client.count(self.name, exact=True).count)
 
     def search(self, vectors: np.ndarray, k: int) -> list[Hits]:
-        """See `Database`."""
+        """Return the k best items of each row of vectors."""
         options = models.SearchParams(hnsw_ef=self.ef_search)
         requests = [
             models.QueryRequest(query=query, limit=k, with_payload=["id", "label"], params=options)
