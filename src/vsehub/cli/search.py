@@ -44,7 +44,7 @@ def search(cfg: DictConfig) -> None:
     )
     model = searching_model(cfg)
     texts = [str(text) for text in texts]
-    notes = [word_notes(text, model.vocabulary, model.max_words) for text in texts]
+    notes = [word_notes(text, model.vocabulary, model.max_words) for text in texts]  # type: ignore[arg-type]
     if cfg.engine is None:
         found = search_split(cfg, model, criterion, name, texts, notes)
     else:

@@ -78,8 +78,10 @@ def search_split(
         hits = results(model.search(texts, k, criterion, split, reference), plain)
         for text, own, rows in zip(texts, notes, hits, strict=True):
             entries = [
-                GalleryEntry(rank, *scores, pictures.name(row), first_caption(images, row), pictures.thumbnail(row))
-                for rank, row, *scores in rows
+                GalleryEntry(
+                    *(rank, score, similarity, pictures.name(row)), first_caption(images, row), pictures.thumbnail(row)
+                )
+                for rank, row, score, similarity in rows
             ]
             galleries.append(Gallery(f"“{text}”", [*own, said], entries, pictures.shown))
     if cfg.image is not None:
@@ -90,10 +92,11 @@ def search_split(
         pixels, captions = images.images[asked : asked + 1], set(images.captions_of(asked))
         (rows,) = results(model.search(None, k, criterion, split, reference, images=pixels), plain)
         entries = [
-            GalleryEntry(rank, *scores, None, images.text_of(row), own=row in captions) for rank, row, *scores in rows
+            GalleryEntry(rank, score, similarity, None, images.text_of(row), own=row in captions)
+            for rank, row, score, similarity in rows
         ]
-        own = sum(one.own for one in entries)
-        count = f"{own} of its {len(captions)} own captions are among the {len(entries)} nearest."
+        mine = sum(one.own for one in entries)
+        count = f"{mine} of its {len(captions)} own captions are among the {len(entries)} nearest."
         said = _said(model, criterion, name, reference, lines, "images")
         asked_as = pictures.name(asked), pictures.thumbnail(asked)
         galleries.append(Gallery(f"Captions of {asked_as[0]}", [count, said], entries, False, *asked_as))

@@ -156,7 +156,7 @@ def restore(checkpoint: Checkpoint, components: Components) -> Model:
     }
     try:
         parts = [components.build(part, config[part], restored=True, **given.get(part, {})) for part in PARTS]
-        model = Model(*parts, *shapes)
+        model = Model(*parts, *shapes)  # type: ignore[call-arg]
         model.load_state_dict(checkpoint.weights)
     except InputError as error:
         raise InputError(f"checkpoint: {path}: {error}") from error

@@ -218,7 +218,7 @@ class DataModel:
         size = len(loaded.images if found == "images" else loaded.captions)
         require(whole("k", k) <= size, f"k is {k}; expected at most {size}, the number of {found} in the {split} split")
         vectors = self.similarity.vectors
-        queries = vectors(self.encode_texts(texts) if texts is not None else self.encode_images(images))
+        queries = vectors(self.encode_images(images) if images is not None else self.encode_texts(texts or []))
         items = vectors(self._side(split, found))
         others = vectors(self._side(reference, asked)) if criterion.needs_reference else None
         # A reference of texts only has no items: the items themselves are the reference items then.

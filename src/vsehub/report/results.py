@@ -193,7 +193,7 @@ def with_cases(runs: Sequence[Run], frame: pd.DataFrame) -> pd.DataFrame:
     evaluations = {run.path: run.evaluations for run in runs}
     frame = by_parameters(frame)
     series = [Series(*row).title for row in frame[list(Series._fields)].itertuples(index=False)]
-    cases = map(criterion_text, frame["criterion"], frame["parameters"])
+    cases = list(map(criterion_text, frame["criterion"], frame["parameters"]))
     cases = [
         case if seen == "none" else f"{case}, {seen}" for case, seen in zip(cases, frame["reference"], strict=True)
     ]
@@ -213,7 +213,7 @@ def intervals(runs: Sequence[Run], frame: pd.DataFrame) -> pd.DataFrame:
     keys, rows = [*Setting._fields, "series", "case"], []
     for key, group in with_cases(runs, frame).groupby(keys, sort=False):
         sums, parts = group["rsum"], group["parts"]
-        low = high = [math.nan]
+        low = high = np.array([math.nan])
         if parts.notna().all() and parts.map(len).nunique() == 1:
             low, high = bootstrap_interval(np.mean(parts.tolist(), axis=0)[:, None])
         rows.append((*key, len(sums), sums.mean(), low[0], high[0], sums.min(), sums.max()))

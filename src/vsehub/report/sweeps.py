@@ -6,7 +6,7 @@ A sweep consists of the finished runs of one loss whose recipes differ only in n
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
@@ -23,7 +23,10 @@ from vsehub.report.tables import ReportTable, seeds_text, spread_text
 
 SPLITS = {"val": "validation", "test": "test"}
 WIDE_RANGE = 20  # ratio of the largest to the smallest value from which an axis is logarithmic
-STYLES = {"val": {"color": "#0072B2", "marker": "o"}, "test": {"color": "#E69F00", "marker": "s"}}
+STYLES: dict[str, dict[str, Any]] = {
+    "val": {"color": "#0072B2", "marker": "o"},
+    "test": {"color": "#E69F00", "marker": "s"},
+}
 MOST_SETTINGS = 4  # that vary in one sweep; runs that differ in more settings are not one sweep
 FEWEST_POINTS = 5  # of a search whose trials share no values
 

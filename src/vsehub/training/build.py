@@ -159,7 +159,7 @@ def build_lightning(settings: Settings, components: Components) -> Lightning:
     precision = resolve_precision(trainer.get("precision", "auto"), trainer.get("accelerator", "auto"))
     bar = trainer.get("enable_progress_bar", True) and sys.stderr.isatty()  # a log file has one line per epoch instead
     place = started_place()
-    own = {"precision": precision, "enable_progress_bar": bar, **place}
+    own: dict[str, Any] = {"precision": precision, "enable_progress_bar": bar, **place}
     if trainer.get("overfit_batches"):  # the first batches of the first epoch, again and again; see EpochSampler
         own["limit_train_batches"] = trainer["overfit_batches"]
     chosen = {key: value for key, value in trainer.items() if key != "overfit_batches"}
@@ -173,6 +173,7 @@ def build_lightning(settings: Settings, components: Components) -> Lightning:
     callbacks = [components.build("callbacks", one) for one in component_nodes(settings["callbacks"])]
     if settings["bank"]:
         callbacks.append(components.build("bank", settings["bank"]))
-    loggers = [] if rank_zero_only.rank else component_nodes(settings["logger"])
+    first = not rank_zero_only.rank  # type: ignore[attr-defined]
+    loggers = component_nodes(settings["logger"]) if first else []
     made = [components.build("logger", one) for one in loggers]
     return Lightning(make_trainer, precision, callbacks, made, wanted.world_size)

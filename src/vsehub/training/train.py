@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
 import torch.distributed as dist
+from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.loggers import Logger
-from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from vsehub.checks import InputError
 from vsehub.training.checkpoint import BestModel, CheckpointFiles

@@ -34,7 +34,7 @@ def origin(record: dict) -> list[tuple[str, str]]:
     seconds = record.get("seconds") or {}
     spent = [f"{name.replace('_', ' ')} {value:.1f} s" for name, value in seconds.items() if value is not None]
     facts += [
-        ("started", record.get("started")),
+        ("started", record.get("started") or ""),
         ("time", ", ".join(spent)),
         ("hardware", hardware_text(record.get("hardware"))),
         ("code", code_text(record)),

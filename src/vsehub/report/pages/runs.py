@@ -47,11 +47,11 @@ def run_notes(runs: Sequence[Run], frame: pd.DataFrame, recipes: dict[Series, di
     dirty = [run.record["name"] for run in runs if (run.record.get("git") or {}).get("dirty")]
     if dirty:
         notes.append(f"uncommitted changes in the code of {len(dirty)} of {len(runs)} runs: {', '.join(dirty)}")
-    for place in dict.fromkeys(series[:2] for series in recipes):
-        keys = differing(settings for series, settings in recipes.items() if series[:2] == place)
+    for pair in dict.fromkeys(series[:2] for series in recipes):
+        keys = differing(settings for series, settings in recipes.items() if series[:2] == pair)
         others = [key for key in keys if key.partition(".")[0] not in LOSS_KEYS]
         if others:
-            notes.append(f"recipes differ in more than the loss ({' · '.join(place)}): {', '.join(others)}")
+            notes.append(f"recipes differ in more than the loss ({' · '.join(pair)}): {', '.join(others)}")
     return notes
 
 
