@@ -38,7 +38,7 @@ class Result:
         self.record = read_record(existing("result", self.folder / RESULT, hint), EMBEDDINGS, hint)
         ranking = self.record["rankings"][-1]
         self.name = str(ranking["criterion"])
-        require(self.record["scores"] is None, f"result: {folder} ranks given scores; give one that ranks vectors")
+        require(self.record["scores"] is None, f"result: {folder} ranks precomputed scores; give one of vectors")
         biases = self.folder / BIASES
         require(
             biases.exists(),

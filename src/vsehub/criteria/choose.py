@@ -87,7 +87,7 @@ def choose(
     most = max(1, MOST_SCORES // (len(asked) + len(seen)))
     places, answers = _items(random, positives, asked, len(items), most)
     sides = (queries, asked), (queries if reference is None else reference, seen)
-    columns = places if isinstance(items, UnitVectors) else None  # a row of given scores has one for each item
+    columns = places if isinstance(items, UnitVectors) else None  # a row of precomputed scores has one for each item
     rows, reference_rows = (_taken(side, chosen_rows, columns) for side, chosen_rows in sides)
     item_rows = None if columns is not None else _taken(items, places)
     scores, reference_scores = (side if item_rows is None else side @ item_rows.T for side in (rows, reference_rows))

@@ -26,7 +26,7 @@ class GivenScores(VectorSource, Protocol):
 
 
 class UnitVectors:
-    """The M items of given scores: item m is the m-th unit vector (M,)."""
+    """The M items of precomputed scores: item m is the m-th unit vector (M,)."""
 
     def __init__(self, items: int):
         self.shape = (items, items)
@@ -40,7 +40,7 @@ class UnitVectors:
 
 
 class MovedScores(Moved):
-    """Given scores whose blocks are on another device."""
+    """Precomputed scores whose blocks are on another device."""
 
     def __init__(self, scores: GivenScores, device: torch.device):
         super().__init__(scores, device)
@@ -52,14 +52,14 @@ class MovedScores(Moved):
 
 
 def moved(vectors: VectorSource, device: torch.device) -> VectorSource:
-    """Vectors, or given scores, whose blocks are on the device."""
+    """Vectors, or precomputed scores, whose blocks are on the device."""
     return MovedScores(vectors, device) if isinstance(vectors, GivenScores) else Moved(vectors, device)
 
 
 def scoring(items: VectorSource, start: int, stop: int, like: Tensor) -> Products:
     """(queries (b, D), memory or None) -> their scores (b, m) with items `start` to `stop` - 1, which are read once.
 
-    like: of the type and on the device of the queries. Given scores are only copied.
+    like: of the type and on the device of the queries. Precomputed scores are only copied.
     """
     if isinstance(items, UnitVectors):
         return lambda rows, out: rows[:, start:stop].contiguous() if out is None else out.copy_(rows[:, start:stop])

@@ -275,7 +275,7 @@ class CheckedInputs:
 class Inputs:
     """The inputs of a comparison: both sides, the names of their rows, and the files that they come from.
 
-    files: "queries", "items" and, if given, "reference", "reference_items"; of given scores "scores" and, if given,
+    files: "queries", "items", perhaps "reference" and "reference_items"; of precomputed scores "scores" and, if given,
     "reference_scores". given: the settings that `open_inputs` opens again. tuning: queries with their answers that
     `criterion=auto` chooses by; None: a share of the ranked queries.
     """

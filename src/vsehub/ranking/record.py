@@ -47,7 +47,7 @@ def record(
 
 
 def _side(vectors: VectorFile, norms: Norms | Range) -> dict[str, Any]:
-    """The facts of a file; given scores have "columns" and a "range" instead of "dim" and "norms"."""
+    """The metadata of a file; precomputed scores have "columns" and a "range" instead of "dim" and "norms"."""
     columns, spread = ("dim", "norms") if isinstance(norms, Norms) else ("columns", "range")
     return {
         "path": vectors.origin.path,
@@ -103,7 +103,7 @@ def health(inputs: Inputs, measured: Measured) -> dict[str, Any]:
 
     Logs a warning if items are copies of others.
     """
-    given = isinstance(inputs.sides.items, UnitVectors)  # given scores do not tell which items are copies
+    given = isinstance(inputs.sides.items, UnitVectors)  # precomputed scores do not tell which items are copies
     rows, dim = inputs.sides.items.shape
     if not given and rows <= MOST_COMPARED and 4 * rows * dim <= MOST_HASHED:
         _tell_copies(inputs.sides.items)
