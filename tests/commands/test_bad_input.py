@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from checkpoint_files import changed
-from omegaconf import OmegaConf
 from safetensors.torch import save_file
 
 import vsehub
@@ -49,15 +48,6 @@ def test_what_hydra_refuses_is_one_line(refused, arguments, named):
     assert re.search(named, said), said
     assert said.startswith(f"vsehub {arguments.split()[0]}: ")
     assert len(said.splitlines()) == 1
-
-
-def test_what_hydra_takes(run_here):
-    given = ["~loss.gamma", "+loss@extra=max", "--cfg", "job", "+data.new=[1,2]", "++seed=${loader.chunk}"]
-    settings = OmegaConf.create(run_here("train", *given, "loader.chunk=3"))
-    assert "gamma" not in settings.loss
-    assert settings.extra._target_.endswith("MaxMargin")
-    assert (settings.data.new, settings.seed) == ([1, 2], 3)
-    assert "hydra.sweep.dir=x" in run_here("train", "hydra/launcher=basic", "hydra.sweep.dir=x", "--cfg", "hydra")
 
 
 def test_help_lists_settings_and_choices(run_here, capsys):

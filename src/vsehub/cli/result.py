@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import existing, require
-from vsehub.cli.embeddings import TUNING
+from vsehub.cli.embeddings import RESULT, TUNING
+from vsehub.cli.rerank import BIASES, KIND
 from vsehub.criteria.base import ItemBias
 from vsehub.io.address import is_uri
 from vsehub.io.arrays import readable
@@ -18,9 +19,6 @@ from vsehub.io.files import Output, write_json
 from vsehub.io.records import EMBEDDINGS, read_record
 from vsehub.ranking.inputs import Inputs, open_inputs
 from vsehub.serving.estimator import named_criterion
-
-RESULT, PAGE, RANKING, BIASES = "result.json", "index.html", "ranking.parquet", "biases.parquet"
-KIND = "a reranking"
 
 
 class Result:

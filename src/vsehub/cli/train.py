@@ -103,7 +103,7 @@ def train(cfg: DictConfig) -> float:
     )
     from vsehub.training.loggers.log import log_final
     from vsehub.training.run_record import describe_run
-    from vsehub.training.teacher import Teacher, on_cpu, open_teachers, require_same_teachers, teacher_facts
+    from vsehub.training.teacher import open_teacher
     from vsehub.training.train import train_module
 
     checkpoint = None if before is None else last_checkpoint(folder)
@@ -139,19 +139,16 @@ def train(cfg: DictConfig) -> float:
     require_item_scores(criterion, module.similarity)
     shared = how.processes > 1 and not settings["trainer"].get("sync_batchnorm", False)
     prepare_module(module, data, checkpoint, shared)
-    teachers = None
-    if cfg.teacher is not None:
-        teachers = open_teachers(teacher_files(cfg), components(cfg.trust, base_models(cfg)), data, described)
-    if before is not None:
-        require_same_teachers(before, teachers)
-    record = describe_run(plain(cfg), data.source, described, how.precision) | {"teacher": teacher_facts(teachers)}
+    known = components(cfg.trust, base_models(cfg))  # a teacher names no class of the command line's own
+    module.teacher, teachers = open_teacher(
+        teacher_files(cfg), known, data, described, before, settings["distillation"]
+    )
+    record = describe_run(plain(cfg), data.source, described, how.precision) | {"teacher": teachers}
     if before is not None and before.get("command"):  # the one that chose the settings
         record["command"] = before["command"]
     if isinstance(data.source, NoisySource) and launch.number() == 0:
         assert data.source.index is not None  # the training split is loaded
         data.source.index.write(folder / INDEX_FILE)
-    if teachers is not None:
-        module.teacher = Teacher(on_cpu(teachers.encode("train")), teachers.similarity, **settings["distillation"])
     if fitted is not None:
         recorder, loggers, best = fitted.train(module, folder, record, time.perf_counter() - began)
     else:

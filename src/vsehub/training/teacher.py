@@ -81,16 +81,19 @@ class Teacher:
         return self._similarity(images, texts).to(like.dtype)
 
 
-def open_teachers(
+def open_teacher(
     paths: Sequence[str],
     components: Components,
     data: RetrievalDataModule,
     described: Mapping[str, Mapping[str, Any]],
-) -> Ensemble:
-    """The models of the checkpoints `paths`, with a training's data.
+    before: Mapping[str, Any] | None,
+    settings: Mapping[str, Any],
+) -> tuple[Teacher | None, list[dict[str, str]] | None]:
+    """The teacher of a training, of the checkpoints `paths`, and {"checkpoint", "sha256"} of each; None without any.
 
-    described: the facts of the training's splits. Raises InputError for a teacher that cannot encode the data, and for
-    one whose run trained or chose its epoch on what is measured here.
+    described: the facts of the training's splits. before: the record of the run that continues. settings: of `Teacher`.
+    Raises InputError for a checkpoint that cannot encode the data, for one whose run trained or chose its epoch on what
+    is measured here, and if the run that continues had other teachers.
     """
     members = []
     for path in paths:
@@ -102,25 +105,19 @@ def open_teachers(
             raise InputError(f"teacher: {error}") from error
         _require_unseen(member.path, described)
         members.append(member)
-    return Ensemble(members)
-
-
-def teacher_facts(teachers: Ensemble | None) -> list[dict[str, str]] | None:
-    """{"checkpoint", "sha256"} of each teacher, for the run's record."""
-    if teachers is None:
-        return None
-    return [{"checkpoint": str(one.path.resolve()), "sha256": one.sha256} for one in teachers.members]
-
-
-def require_same_teachers(record: Mapping[str, Any], teachers: Ensemble | None) -> None:
-    """Raise InputError if a run that continues had other teachers when it began."""
-    before = [one["sha256"] for one in record.get("teacher") or ()]
-    now = [one["sha256"] for one in teacher_facts(teachers) or ()]
+    facts = [{"checkpoint": str(one.path.resolve()), "sha256": one.sha256} for one in members]
+    earlier = facts if before is None else before.get("teacher") or []
     require(
-        before == now,
-        f"resume: the run began with {len(before)} teachers, and the {len(now)} files of teacher are others now; put "
-        "the same checkpoints back, or start a new run",
+        [one["sha256"] for one in earlier] == [one["sha256"] for one in facts],
+        f"resume: the run began with {len(earlier)} teachers, and the {len(facts)} files of teacher are others now; "
+        "put the same checkpoints back, or start a new run",
     )
+    if not members:
+        return None, None
+    teachers = Ensemble(members)
+    split = teachers.encode("train")
+    split = EncodedSplit(split.images.to("cpu"), split.texts.to("cpu"), split.image_index.cpu())
+    return Teacher(split, teachers.similarity, **settings), facts
 
 
 def _require_unseen(checkpoint: Path, described: Mapping[str, Mapping[str, Any]]) -> None:
@@ -140,8 +137,3 @@ def _require_unseen(checkpoint: Path, described: Mapping[str, Mapping[str, Any]]
             used not in seen or seen[used] != here.get(measured),
             f"teacher: {checkpoint} {what} of this training, whose results would be too good; give another",
         )
-
-
-def on_cpu(split: EncodedSplit) -> EncodedSplit:
-    """The encoded split in the memory of the CPU."""
-    return EncodedSplit(split.images.to("cpu"), split.texts.to("cpu"), split.image_index.cpu())

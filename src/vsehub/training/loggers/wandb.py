@@ -20,17 +20,14 @@ MODES = ("auto", "online", "offline")
 
 
 def is_offline(mode: str) -> bool:
-    """Return True if nothing is sent: "auto" is online if an account is set up. Raises InputError for another mode."""
+    """Return True if nothing is sent: "auto" is WANDB_MODE if it is set, or else online where there is a key.
+
+    Raises InputError for another mode.
+    """
     one_of("wandb mode", mode, MODES)
-    return mode == "offline" or (mode == "auto" and not has_account())
-
-
-def has_account() -> bool:
-    """Return True if a wandb key is set up on this machine; WANDB_MODE wins where it is set."""
-    mode = os.environ.get("WANDB_MODE")
-    if mode is not None:
-        one_of("WANDB_MODE", mode, ("online", "offline", "disabled", "dryrun", "run", "shared"))
-    return has_key() if mode is None else mode == "online"
+    if mode == "auto":
+        mode = os.environ.get("WANDB_MODE") or ("online" if has_key() else "offline")
+    return mode != "online"
 
 
 def has_key() -> bool:
