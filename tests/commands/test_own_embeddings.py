@@ -371,7 +371,7 @@ def test_what_is_refused_leaves_nothing(files, scores, here, settings, named):
 def test_settings_of_one_command(files, here):
     sides = ("queries=q.npy", "items=m.npy")
     for command, settings, named in (
-        ("rerank", ("criterion.k=0",), "criterion csls: criterion.k is 0"),
+        ("rerank", ("criterion.k=0",), "criterion.k is 0"),
         ("rerank", ("criterion=rgm", "reference=train.npy"), "rgm matches the queries themselves"),
         ("rerank", ("criterion=gm", "tune_queries=train.npy", "tune_truth=rows.csv"), "for criterion=auto"),
         ("rerank", ("criterion=auto", "tune_queries=train.npy"), "tune_queries and tune_truth belong together"),

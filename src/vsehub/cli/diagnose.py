@@ -5,9 +5,9 @@ import sys
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from vsehub.checks import require
-from vsehub.cli.embeddings import PAGE, RESULT, built, finish, local, named_files, opened
+from vsehub.cli.embeddings import PAGE, RESULT, finish, local, named_files, opened
 from vsehub.cli.next_steps import next_steps
-from vsehub.cli.nodes import components
+from vsehub.cli.nodes import build, components
 from vsehub.io.files import Output
 
 UNHEALTHY = 3  # the exit status where fail_on is reached
@@ -30,7 +30,7 @@ def diagnose(cfg: DictConfig) -> None:
     from vsehub.report.comparison import table
 
     # The plain ranking is measured in any case.
-    criteria = {name: built(name, node) for name, node in nodes.items()}
+    criteria = {name: build("criterion", node) for name, node in nodes.items()}
     criteria = {name: one for name, one in criteria.items() if not isinstance(one, NearestNeighbor)}
     require(
         not any(isinstance(one, Auto) for one in criteria.values()),

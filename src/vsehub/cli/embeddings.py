@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig, ListConfig
+from omegaconf import DictConfig
 
 from vsehub.checks import InputError, existing, precision_word, require, whole_seed
-from vsehub.cli.nodes import build, device_named
+from vsehub.cli.nodes import device_named
 from vsehub.data.vectors.paths import require_vectors, split_path
 from vsehub.io.files import Output, write_json
 from vsehub.io.progress import stage
@@ -54,14 +54,6 @@ def named_files(cfg: DictConfig) -> dict[str, str]:
     alone = [name for name in TUNING if name in files]
     require(len(alone) != 1, f"{', '.join(alone)}: tune_queries and tune_truth belong together; give both")
     return files
-
-
-def built(name: str, node: DictConfig | ListConfig) -> Any:
-    """The criterion of a configuration node; `name` begins the message of whatever its constructor refuses."""
-    try:
-        return build("criterion", node)
-    except InputError as error:
-        raise InputError(f"criterion {name}: {error}") from error
 
 
 def local(cfg: DictConfig, criteria: Mapping[str, Any], scored: bool) -> "Local":

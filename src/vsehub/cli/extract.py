@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
@@ -17,17 +17,10 @@ if TYPE_CHECKING:
     from vsehub.data.sources import CaptionedImages, Source
     from vsehub.extraction.chunks import Work
 
+    # The rows to compute, by name, what they depend on, the function that writes the files of their chunks, and a hint.
+    Plan = tuple[Mapping[str, CaptionedImages], Mapping[str, Work], dict[str, Any], Callable[..., None], str]
+
 KIND, MANIFEST, CHUNKS = "an extraction", "manifest.json", ".chunks"
-
-
-class Plan(NamedTuple):
-    """The rows to compute, by name, what they depend on, and the function that writes the files of their chunks."""
-
-    splits: "Mapping[str, CaptionedImages]"
-    work: "Mapping[str, Work]"
-    model: dict[str, Any]
-    write: Callable[..., None]
-    hint: str
 
 
 def extract(cfg: DictConfig) -> None:
@@ -63,26 +56,24 @@ def extract(cfg: DictConfig) -> None:
     bf16, dtype = uses_bf16(precision, device.type), getattr(torch, cfg.dtype)
     torch.manual_seed(0)  # of random weights, so that a killed command continues with the same
     with output.held():
-        plan = (plan_vectors if is_joint else plan_features)(cfg, source, device)
-        data = {split: loaded.fingerprint() for split, loaded in plan.splits.items()}
-        settings = {"model": plan.model, "data": data, "dtype": cfg.dtype, "bf16": bf16, "batch_size": cfg.batch_size}
+        splits, work, model, write, hint = (plan_vectors if is_joint else plan_features)(cfg, source, device)
+        data = {split: loaded.fingerprint() for split, loaded in splits.items()}
+        settings = {"model": model, "data": data, "dtype": cfg.dtype, "bf16": bf16, "batch_size": cfg.batch_size}
         begin(output / CHUNKS, settings, cfg.overwrite)
         with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
-            chunks = {
-                name: compute(output / CHUNKS, name, work, cfg.batch_size, dtype) for name, work in plan.work.items()
-            }
+            chunks = {name: compute(output / CHUNKS, name, rows, cfg.batch_size, dtype) for name, rows in work.items()}
         output.begin(names)
-        plan.write(output.folder, plan.splits, chunks)
+        write(output.folder, splits, chunks)
         record = {"settings": settings, "image_encoder": plain(cfg.image_encoder), "data": plain(cfg.data)}
         origin = {"command": typed_command(), "versions": versions(), "git": code_version(), "hardware": hardware()}
         write_json(output / MANIFEST, record | origin)
         output.finish()
         shutil.rmtree(output / CHUNKS)
-    counts = ", ".join(f"{len(loaded.images):,} images of {split}" for split, loaded in plan.splits.items())
-    print(f"written to {cfg.out}: {counts}\n{plan.hint}")
+    counts = ", ".join(f"{len(loaded.images):,} images of {split}" for split, loaded in splits.items())
+    print(f"written to {cfg.out}: {counts}\n{hint}")
 
 
-def plan_features(cfg: DictConfig, source: "Source", device: "torch.device") -> Plan:
+def plan_features(cfg: DictConfig, source: "Source", device: "torch.device") -> "Plan":
     """Features of pictures for data=precomp, by a network that was trained on labels."""
     import torch
 
@@ -106,7 +97,7 @@ def plan_features(cfg: DictConfig, source: "Source", device: "torch.device") -> 
     each, backbone = captions_each(loaded, cfg.captions), encoder.backbone
     splits = {split: first_captions(part, each) for split, part in loaded.items()}
     model = {"library": backbone.library, "model": backbone.model, "weights": weights_hash(backbone.network)}
-    return Plan(
+    return (
         splits,
         {
             split: Work(part.images, lambda rows: encoder.features(torch.tensor(rows, device=device)), part.name_of)
@@ -118,7 +109,7 @@ def plan_features(cfg: DictConfig, source: "Source", device: "torch.device") -> 
     )
 
 
-def plan_vectors(cfg: DictConfig, source: "Source", device: "torch.device") -> Plan:
+def plan_vectors(cfg: DictConfig, source: "Source", device: "torch.device") -> "Plan":
     """Vectors of pictures and captions in the space of a joint model, in clip-retrieval's layout."""
     from vsehub.evaluation.zero_shot import ZeroShot
     from vsehub.extraction.chunks import Work
@@ -140,7 +131,7 @@ def plan_vectors(cfg: DictConfig, source: "Source", device: "torch.device") -> P
         work[f"{split}-texts"] = Work(
             loaded.captions, lambda rows: model.similarity.vectors(model.encode_texts(rows)), loaded.text_of
         )
-    return Plan(
+    return (
         splits,
         work,
         model.facts,

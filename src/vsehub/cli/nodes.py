@@ -90,11 +90,6 @@ def build(group: str, node: Any, trust: str | Sequence[str] | None = None, **giv
     return components(trust, own=True).build(group, plain(node), **given)
 
 
-def choice(group: str) -> str:
-    """The name of the chosen component of a group, as on the command line."""
-    return str(HydraConfig.get().runtime.choices[group])
-
-
 def device_named(name: str) -> "torch.device":
     """The device; "auto" is the GPU if there is one. Raises InputError if it is not available on this machine."""
     import torch

@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from vsehub.checks import one_of, require
-from vsehub.cli.embeddings import PAGE, RESULT, TUNING, built, finish, local, named_files, opened
-from vsehub.cli.nodes import choice
+from vsehub.cli.embeddings import PAGE, RESULT, TUNING, finish, local, named_files, opened
+from vsehub.cli.nodes import build
 from vsehub.io.files import Output
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ KIND, RANKING, BIASES = "a reranking", "ranking.parquet", "biases.parquet"
 
 def rerank(cfg: DictConfig) -> None:
     """Rank `cfg.items` for `cfg.queries` under `cfg.criterion`; write the ranking, its biases, record and page."""
-    name, files = choice("criterion"), named_files(cfg)
+    name, files = str(HydraConfig.get().runtime.choices["criterion"]), named_files(cfg)
     out = Output(str(cfg.out), KIND, (RESULT, PAGE, RANKING, BIASES), cfg.overwrite)
     unread = [one for one in TUNING if one in files and name != "auto"]
     require(not unread, f"{', '.join(unread)}: for criterion=auto; {name} is not chosen by anything")
@@ -29,7 +30,7 @@ def rerank(cfg: DictConfig) -> None:
     from vsehub.ranking.table import write_biases, write_ranking
     from vsehub.report.comparison import table
 
-    criterion = built(name, cfg.criterion)
+    criterion = build("criterion", cfg.criterion)
     # The plain ranking is measured in any case.
     criteria = {} if isinstance(criterion, NearestNeighbor) else {name: criterion}
     inputs = opened(files, cfg.normalize, criteria)

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from vsehub.checks import require, whole
-from vsehub.cli.embeddings import built
-from vsehub.cli.nodes import components
+from vsehub.cli.nodes import build, components
 from vsehub.cli.published import model_settings, require_checkpoint_alone
 from vsehub.data.vectors.paths import require_vectors, split_path
 from vsehub.extras import require_packages
@@ -30,12 +29,12 @@ def serve(cfg: DictConfig) -> None:
     from vsehub.web.application import application
     from vsehub.web.catalogue import Catalogue, terms_of_items
 
-    criteria = {name: built(name, OmegaConf.load(path)) for name, path in files.items()}
+    criteria = {name: build("criterion", OmegaConf.load(path)) for name, path in files.items()}
     terms_of_items(criteria)
     contents = opened(cfg)
     for name in contents.stored:
         if name not in criteria:
-            criteria = {name: built(name, OmegaConf.load(components().path("criterion", name))), **criteria}
+            criteria = {name: build("criterion", OmegaConf.load(components().path("criterion", name))), **criteria}
     served = application(Catalogue(contents, criteria, cfg.sample, cfg.seed), hosts_of(str(cfg.host)))
     print(f"{contents.title}\n{address(taken)}  (Ctrl-C ends it)", flush=True)
     with suppress(KeyboardInterrupt):

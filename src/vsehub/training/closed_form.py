@@ -56,13 +56,11 @@ class FittedCca:
 
     def put_into(self, image_encoder: torch.nn.Module, text_encoder: torch.nn.Module) -> None:
         """Make encoders of `dim` dimensions compute the maps. Raises InputError for encoders of another kind."""
-        require(
-            isinstance(image_encoder, ImageFeatures) and isinstance(text_encoder, TextBag | TextFeatures),
-            "CCA gives linear encoders; choose image_encoder=image_features, and text_encoder=text_bag for captions or "
-            "text_features for vectors",
-        )
-        assert isinstance(image_encoder, ImageFeatures)
-        assert isinstance(text_encoder, TextBag | TextFeatures)
+        if not (isinstance(image_encoder, ImageFeatures) and isinstance(text_encoder, TextBag | TextFeatures)):
+            fail(
+                "CCA gives linear encoders; choose image_encoder=image_features, and text_encoder=text_bag for "
+                "captions or text_features for vectors"
+            )
         self.images.put_into(image_encoder)
         self.texts.put_into(text_encoder)
         if isinstance(text_encoder, TextBag) and self.weights is not None:
