@@ -79,7 +79,7 @@ def test_the_commands_of_the_strongest_recipe(features, tmp_path, vsehub):
         own = GRID if "experiment=cca" in words else small
         vsehub(*words, *own, cwd=tmp_path)
         assert program == "vsehub"
-    (other,) = re.findall(r"leaves out: `(.*?)`", page)
+    (other,) = re.findall(r"`(text_encoder=\S+ ~text_encoder\.\S+)`", " ".join(page.split()))
     vsehub(*words, *own, *other.split(), cwd=tmp_path)
     records = [json.loads(one.read_text()) for one in tmp_path.rglob("run.json") if "strong" in one.read_text()]
     assert [record["status"] for record in records] == ["finished", "finished"]

@@ -76,6 +76,8 @@ class ItemCounts:
         return self.items
 
     def __getitem__(self, item: int) -> int:
+        if not 0 <= item < self.items:  # which ends a loop over all
+            raise IndexError(item)
         return int(self.amounts[self.positions == item].sum())
 
     @property
