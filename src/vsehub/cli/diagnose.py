@@ -18,7 +18,7 @@ def diagnose(cfg: DictConfig) -> None:
     """Measure the plain ranking of `cfg.items` for `cfg.queries`, and the ranking under each of `cfg.criteria`."""
     fail_on, files = cfg.fail_on, named_files(cfg)
     require(fail_on in (None, "warn", "fail"), f"fail_on is {fail_on!r}; choose warn or fail, or null for neither")
-    out = Output(str(cfg.out), "a diagnosis", (RESULT, PAGE), cfg.overwrite)
+    out = Output(str(cfg.out), "a diagnosis", (RESULT, PAGE, NEIGHBORS), cfg.overwrite)
     names = [str(name) for name in (cfg.criteria if isinstance(cfg.criteria, ListConfig) else [cfg.criteria])]
     known = components()
     nodes = {name: OmegaConf.load(known.path("criterion", name)) for name in names}

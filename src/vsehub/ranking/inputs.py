@@ -25,6 +25,12 @@ from vsehub.neighbors.given import UnitVectors, moved
 from vsehub.neighbors.tiles import nearest
 from vsehub.neighbors.vectors import VectorSource, as_vectors, row_digests, sampled
 
+log = logging.getLogger(__name__)
+
+VECTORS = ("queries", "items", "reference", "reference_items")
+OTHER_DOMAIN = 0.75  # of `farther`
+SAMPLE, MOST_COMPARED = 500, 20_000  # queries and reference queries that are compared
+ALLOWED = 0.01  # share of queries in the reference: two people may write the same caption
 _LOOKED = 100  # ids whose images must exist at the start
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp")
 
@@ -250,14 +256,6 @@ class Sides:
             return self
         reference = None if self.reference is None else moved(self.reference, device)
         return replace(self, queries=moved(self.queries, device), reference=reference)
-
-
-log = logging.getLogger(__name__)
-
-VECTORS = ("queries", "items", "reference", "reference_items")
-OTHER_DOMAIN = 0.75  # of `farther`
-SAMPLE, MOST_COMPARED = 500, 20_000  # queries and reference queries that are compared
-ALLOWED = 0.01  # share of queries in the reference: two people may write the same caption
 
 
 @dataclass(frozen=True)
