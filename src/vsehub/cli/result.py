@@ -9,8 +9,9 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from vsehub.checks import existing, require
+from vsehub.checks import existing, fail, require
 from vsehub.cli.embeddings import RESULT, TUNING
+from vsehub.cli.nodes import components
 from vsehub.cli.rerank import BIASES, KIND
 from vsehub.criteria.base import ItemBias
 from vsehub.io.address import is_uri
@@ -18,7 +19,6 @@ from vsehub.io.arrays import readable
 from vsehub.io.files import Output, write_json
 from vsehub.io.records import EMBEDDINGS, read_record
 from vsehub.ranking.inputs import Inputs, open_inputs
-from vsehub.serving.estimator import named_criterion
 
 
 class Result:
@@ -37,14 +37,14 @@ class Result:
         ranking = self.record["rankings"][-1]
         self.name = str(ranking["criterion"])
         require(self.record["scores"] is None, f"result: {folder} ranks precomputed scores; give one of vectors")
-        biases = self.folder / BIASES
-        require(
-            biases.exists(),
-            f"result: {folder} has no {BIASES}: {self.name} does not rank by the score minus a term of the item. Give "
-            "a result of another criterion, e.g. csls; criterion=auto criterion.indexable=true chooses among those",
-        )
-        criterion = named_criterion(self.name, ranking["parameters"])
-        assert isinstance(criterion, ItemBias)
+        biases, known = self.folder / BIASES, components()
+        criterion = known.build("criterion", {**known.node("criterion", self.name), **ranking["parameters"]})
+        if not isinstance(criterion, ItemBias) or not biases.exists():
+            fail(
+                f"result: {folder} has no {BIASES}: {self.name} does not rank by the score minus a term of the item. "
+                "Give a result of another criterion, e.g. csls; criterion=auto criterion.indexable=true chooses among "
+                "those"
+            )
         self.criterion = criterion
         inputs = self.record["inputs"]
         given = inputs | {name: one for name, one in changes.items() if one is not None or new_queries}
