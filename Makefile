@@ -159,21 +159,12 @@ grid: $(INSTALLED) ## losses x criteria x seeds, measured and tested, on one pag
 benchmark: $(INSTALLED) ## time the hot paths against plain baselines (about 20 minutes on two cores)
 	$(BIN)/python -m experiments.benchmarks.throughput $(ROOT)
 	$(BIN)/python -m experiments.benchmarks.bank $(ROOT)
-	$(BIN)/python -m experiments.benchmarks.bank_precision
 	$(BIN)/python -m experiments.benchmarks.hal
-	$(BIN)/python -m experiments.benchmarks.chunk --rounds 2
-	$(BIN)/python -m experiments.benchmarks.towers
-	$(BIN)/python -m experiments.benchmarks.devices $(ROOT)
-	$(BIN)/python -m experiments.benchmarks.attention
 	$(BIN)/python -m experiments.benchmarks.evaluation
 
-benchmark-search: $(INSTALLED) ## matching, search of a million items, databases (about three quarters of an hour on two cores)
-	$(BIN)/python -m experiments.benchmarks.matching --rounds 1
+benchmark-search: $(INSTALLED) ## search of a million items, databases (about three quarters of an hour on two cores)
 	$(BIN)/python -m experiments.benchmarks.million
 	$(BIN)/python -m experiments.benchmarks.engines
-
-rehearsal: $(INSTALLED) ## one shortened epoch at COCO's size on made-up data (about 5 minutes on two cores)
-	$(BIN)/python -m experiments.benchmarks.rehearsal $(ARGS)
 
 gpu-check: $(INSTALLED) ## what only a GPU can show; skips politely without one
 	$(BIN)/python -m experiments.benchmarks.gpu_check $(ARGS)
@@ -190,4 +181,4 @@ test-dist: dist ## build both, install each into an empty environment outside of
 clean: ## remove what was built, never runs
 	rm -rf build docs/api .pytest_cache .ruff_cache .mypy_cache .hypothesis
 
-.PHONY: help setup demo demo-embeddings demo-page test test-layers test-long test-lowest coverage torture lint types docs reproduce-table1 reproduce-table2 reproduce-acl-table1 reproduce-acl-table2 reproduce-acl-table5 reproduce-emnlp-table1 reproduce-emnlp-table2 reproduce-inference reproduce-figures grid benchmark benchmark-search rehearsal gpu-check dist test-dist clean
+.PHONY: help setup demo demo-embeddings demo-page test test-layers test-long test-lowest coverage torture lint types docs reproduce-table1 reproduce-table2 reproduce-acl-table1 reproduce-acl-table2 reproduce-acl-table5 reproduce-emnlp-table1 reproduce-emnlp-table2 reproduce-inference reproduce-figures grid benchmark benchmark-search gpu-check dist test-dist clean

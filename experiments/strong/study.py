@@ -17,12 +17,14 @@ from typing import Any
 import pandas as pd
 
 from experiments.evidence import renew
-from experiments.regularisation.study import EVALUATIONS, SHORT, over_seeds, row
 from experiments.running import run_all, status
 from experiments.study import DRY_RUN, FEATURES, OUT, TO, Given, Study, Trainings, finish, verb
 from vsehub.io.files import write_text
-from vsehub.report.tables import ReportTable
+from vsehub.report.tables import ReportTable, spread_text
 
+SHORT = ("embedding_dim=512", "trainer.max_epochs=13")
+EVALUATIONS = ((), *((f"criterion={one}", "reference=train", "tune=true") for one in ("is", "sinkhorn")))
+SHOWN = {"val_rsum": "val", "test_nns": "test, plain", "test_is": "test, is", "test_sinkhorn": "test, sinkhorn"}
 BEST = "{out}/runs/%s/checkpoints/best.safetensors"
 TEACHERS = "teacher=[" + ",".join(BEST % one for one in ("hal-0", "hal-1", "cca-0")) + "]"
 # The search was for HAL. A teacher's weight is relative to the loss: larger for InfoNCE and kNN-margin.
@@ -136,20 +138,37 @@ def tried(frame: pd.DataFrame) -> ReportTable:
     return ReportTable(["epochs", "val", "settings"], rows, words=3)
 
 
-def timed_row(run: Path) -> dict[str, Any] | None:
-    """A finished run's rsum, and the minutes that its training took, beside whatever else ran."""
-    found = row(run)
-    if found is None:
+def row(run: Path) -> dict[str, Any] | None:
+    """A finished run's best epoch by validation rsum, its rsum on test where measured, and its minutes."""
+    if status(run) != "finished":
         return None
-    return found | {"minutes": round(json.loads((run / "run.json").read_text())["wall_seconds"] / 60, 1)}
+    record = json.loads((run / "run.json").read_text())
+    best = record["best"]
+    found = {"seed": record["seed"], "best_epoch": best["epoch"], "val_rsum": best["val/rsum"]}
+    measured = [json.loads(path.read_text()) for path in sorted((run / "evaluations").glob("test-*.json"))]
+    rsums = {f"test_{one['criterion']}": one["metrics"]["rsum"] for one in measured}
+    return (
+        found
+        | {name: rsums.get(name) for name in SHOWN if name != "val_rsum"}
+        | {"minutes": round(record["wall_seconds"] / 60, 1)}
+    )
+
+
+def over_seeds(frame: pd.DataFrame) -> ReportTable:
+    """A row for each case of `CASES` that has runs: mean ± standard deviation over the seeds."""
+    rows = [
+        [case, str(len(own)), *(spread_text(own[column].mean(), own[column].std(), 1) for column in SHOWN)]
+        for case in CASES
+        if len(own := frame[frame["case"] == case])
+    ]
+    return ReportTable(["model", "seeds", *SHOWN.values()], rows)
 
 
 def render(folder: Path) -> None:
     """Write the README's tables from trials.csv, models.csv, ensembles.csv, and earlier.csv, of another training."""
     for name in ("models", "earlier"):
         frame = pd.read_csv(folder / f"{name}.csv")
-        singles = over_seeds({case: frame[frame["case"] == case] for case in CASES}, "model", 1)
-        renew(folder / "README.md", singles.markdown(), name)
+        renew(folder / "README.md", over_seeds(frame).markdown(), name)
     rows = [
         [one["ensemble"], *(f"{one[key]:.1f}" for key in COLUMNS)]
         for _, one in pd.read_csv(folder / "ensembles.csv").iterrows()
@@ -160,9 +179,7 @@ def render(folder: Path) -> None:
 
 STUDY = Study(
     __file__,
-    trainings={
-        "models": Trainings(CASES, FEATURES, (0, 1), {"hal": range(5), **ONCE, **OFTEN}, EVALUATIONS, timed_row)
-    },
+    trainings={"models": Trainings(CASES, FEATURES, (0, 1), {"hal": range(5), **ONCE, **OFTEN}, EVALUATIONS, row)},
     render=render,
     verbs={"ensembles": ensembles},
 )

@@ -17,7 +17,7 @@ from vsehub.checks import InputError
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 STUDIES = sorted(path.parent.name for path in EXPERIMENTS.glob("*/results.csv"))
-WITHOUT_CLAIMS = ("demo", "diagnosis", "no_match", "pretrained", "regularisation", "strong")
+WITHOUT_CLAIMS = ("demo", "pretrained", "strong")
 
 
 def results(**cases):

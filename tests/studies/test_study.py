@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 def run(monkeypatch, capsys, study, *words):
     """What a command of a study prints, as `python -m experiments` runs it."""
     monkeypatch.setattr(commands, "import_module", lambda name: type("module", (), {"STUDY": study}))
-    commands.main(["losses", *map(str, words)])  # under the name of a study that there is
+    commands.main(["bank", *map(str, words)])  # under the name of a study that there is
     return capsys.readouterr().out
 
 

@@ -10,7 +10,7 @@ is one that a calibration query was not asked against, p may be too small by 1 /
 
 The calibrated score is the value that a search returns, a·s - b(item) under an `ItemBias`. CSLS has a term of the query
 too, the mean of its k nearest scores; this is left out, since it costs a second search in an index and separates no
-better (experiments/no_match).
+better (docs/findings.md).
 """
 
 import logging
