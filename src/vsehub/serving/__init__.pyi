@@ -5,4 +5,3 @@ from .index import load_index as load_index
 from .index import measured_recall as measured_recall
 from .index import measured_time as measured_time
 from .index import usage_note as usage_note
-from .mteb_backend import MTEBBackend as MTEBBackend
