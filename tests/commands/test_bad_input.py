@@ -65,7 +65,7 @@ def test_help_lists_settings_and_choices(run_here, capsys):
 def test_booleans_are_true_or_false_everywhere(refused):
     """Every other word with one setting, and one with every setting: one function reads them all."""
     words = ("no", "off", "maybe", "yes", "1", "[true]")
-    writing = ("evaluate", "rerank", "diagnose", "report", "search", "extract", "wandb-dashboard")
+    writing = ("evaluate", "rerank", "diagnose", "report", "extract", "wandb-dashboard")
     settings = ("callbacks.collapse.stop", "optimizer.fused", "text_encoder.bidirectional")
     asked = [("evaluate", "tune", word) for word in words]
     asked += [(command, "overwrite", "off") for command in writing] + [("train", key, "off") for key in settings]

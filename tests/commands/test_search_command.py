@@ -1,10 +1,10 @@
-"""`vsehub search`: what it finds is what a dense ranking finds, its cache changes nothing, bad input is told."""
+"""`vsehub search` over a split, a folder and a collection: it finds what a dense ranking finds, and caches soundly."""
 
-import html
+import json
 import re
-import shlex
 import shutil
 from functools import partial
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -14,19 +14,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from PIL import Image
+from tiny_towers import tiny_hf
 
-from vsehub.checks import InputError
 from vsehub.cli.overrides import with_texts
-from vsehub.cli.searched import ResultPictures
 from vsehub.components import Components, conf_folder
 from vsehub.criteria import CSLS, DualInvertedSoftmax
-from vsehub.data import CaptionedImages, Scenes
-from vsehub.data.text.tokens import TokenTable
 from vsehub.evaluation import trained as evaluation_trained
-from vsehub.evaluation.checkpoint import read_checkpoint, restore
-from vsehub.evaluation.encode import encode_split, encode_texts
+from vsehub.evaluation.trained import TrainedModel
+from vsehub.evaluation.zero_shot import ZeroShot
 
 NASTY = 'a "red" circle, it\'s = ${big} [blue]\\'
+TEXTS = ["a red circle", "two blue squares"]
+NAMES = sorted([f"a/{row}.png" for row in range(1, 20, 2)] + [f"b/c/{row}.png" for row in range(0, 20, 2)])
 
 
 @pytest.fixture
@@ -36,102 +35,71 @@ def checkpoint(trained, tmp_path):
 
 
 @pytest.fixture
-def command(run_here):
-    """A function that runs `vsehub search` in this process, in a folder of its own, and returns what it prints."""
-    return partial(run_here, "search", "out=search", "overwrite=true")
+def model(checkpoint):
+    return TrainedModel(checkpoint, Components([conf_folder()]))
+
+
+@pytest.fixture
+def command(run_here, checkpoint):
+    """A function that runs `vsehub search` with the checkpoint and returns what it prints."""
+    return partial(run_here, "search", f"checkpoint={checkpoint}")
+
+
+@pytest.fixture
+def folder(tmp_path, model):
+    """Pictures of the test split as files, some in folders below, beside what is no picture."""
+    place = tmp_path / "photos"
+    for row, pixels in enumerate(model.split("test").images[:20]):
+        below = place / ("a" if row % 2 else "b/c")
+        below.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0))).save(below / f"{row}.png")
+    (place / "notes.txt").write_text("no picture")
+    (place / ".hidden.png").write_bytes(b"")
+    return place
 
 
 def lists(out):
-    """The rows of each list that was printed: (rank, score, ...) as texts."""
+    """The names and scores of each printed list."""
     found = []
     for line in out.splitlines():
-        if line.startswith("rank"):
+        cells = line.split()
+        if cells[:1] == ["rank"]:
             found.append([])
-        elif re.match(r" +\d+  ", line):
-            found[-1].append(line.split(maxsplit=4))
+        elif re.match(r" +\d+ ", line):
+            assert int(cells[0]) == len(found[-1]) + 1
+            found[-1].append((cells[2], float(cells[1])))
     return found
 
 
-class Oracle:
-    """The whole ranking of the tiny scenes, dense."""
-
-    def __init__(self, checkpoint):
-        read = read_checkpoint(checkpoint)
-        self.model, self.vocabulary = restore(read, Components([conf_folder()])), read.vocabulary
-        self.source = Scenes(size="tiny")
-        self.test = self.encoded("test")
-
-    def encoded(self, split):
-        loaded = self.source.load(split)
-        table = TokenTable.build(self.vocabulary, loaded.captions)
-        return encode_split(self.model.image_encoder, self.model.text_encoder, loaded, table)
-
-    def texts(self, texts):
-        table = TokenTable.build(self.vocabulary, texts)
-        encoded = encode_texts(self.model.text_encoder, table, np.arange(len(texts)))
-        return self.model.similarity(self.test.images, encoded).T.detach()
-
-
-def test_texts_find_what_a_dense_ranking_finds(command, checkpoint, vsehub, tmp_path):
-    oracle = Oracle(checkpoint)
-    names = oracle.source.load("test").names
-    texts = ["a red circle", NASTY, "ein big blue square"]
-    scores = oracle.texts(texts)
-    out = vsehub("search", f"checkpoint={checkpoint}", *texts, "k=32", cwd=tmp_path).out
-    assert "Not known to the checkpoint: ein" in out
+def assert_ranked(out, scores, names, k, corrected=False):
+    """The printed lists are the k best of the scores (Q, M). corrected: printed scores lack the query's own term."""
+    assert len(lists(out)) == len(scores)
     for rows, row in zip(lists(out), scores, strict=True):
-        order = row.argsort(descending=True, stable=True).tolist()
-        assert [(int(one[0]), one[2]) for one in rows] == [(n + 1, names[item]) for n, item in enumerate(order)]
-        assert [float(one[1]) for one in rows] == pytest.approx([row[item].item() for item in order], abs=1e-4)
-    train = oracle.encoded("train")
-    reference = oracle.model.similarity(oracle.test.images, train.texts).T.detach()
+        order = row.argsort(descending=True, stable=True)[:k].tolist()
+        assert [name for name, _ in rows] == [names[item] for item in order]
+        assert corrected or [score for _, score in rows] == pytest.approx(
+            [row[item].item() for item in order], abs=1e-4
+        )
+
+
+def test_texts_find_what_a_dense_ranking_finds(command, model):
+    test, train = model.encode("test"), model.encode("train")
+    names, texts = model.split("test").names, ["a red circle", NASTY, "ein big blue square"]
+    scores = model.similarity(test.images, model.encode_texts(texts)).T.detach()
+    out = command(*texts, "k=32")
+    assert "Not known to the checkpoint: ein" in out
+    assert_ranked(out, scores, names, 32)
+    reference = model.similarity(test.images, train.texts).T.detach()
     corrected = CSLS(k=10).rescore(scores, reference)
     assert (corrected.argsort() != scores.argsort()).any()
-    out = command(f"checkpoint={checkpoint}", *texts, "k=5", "criterion=csls", "out=page")
-    assert out.count("Criterion csls (k 10), inductive: its reference is the 480 captions of the train split.") == 3
-    for rows, row, plain in zip(lists(out), corrected, scores, strict=True):
-        order = row.argsort(descending=True, stable=True)[:5].tolist()
-        assert [one[3] for one in rows] == [names[item] for item in order]
-        assert [float(one[2]) for one in rows] == pytest.approx([plain[item].item() for item in order], abs=1e-4)
-    chosen = command(f"checkpoint={checkpoint}", *texts, "k=5", "criterion=auto", "out=auto")
-    assert lists(chosen) == lists(out)  # nothing is known to choose by: csls, as the note says
-    assert chosen.count("Criterion csls (k 10), inductive") == 3
-    out_items = command(f"checkpoint={checkpoint}", *texts, "k=5", "criterion=dual_is", "out=items")
-    assert "its reference is the 480 captions of the train split with its 96 images." in out_items
-    vectors = oracle.model.similarity.vectors
-    bank = (vectors(train.images) @ vectors(oracle.test.images).T).detach()
+    out = command(*texts, "k=5", "criterion=csls")
+    assert "inductive: its reference is train" in out
+    assert_ranked(out, corrected, names, 5, True)
+    assert lists(command(*texts, "k=5", "criterion=auto")) == lists(out)  # nothing is known to choose by
+    assert lists(command(f"query={NASTY}", "k=5", "criterion=csls"))[0] == lists(out)[1], "ranked by its company"
+    bank = model.similarity(test.images, train.images).T.detach()
     corrected = DualInvertedSoftmax().rescore(scores, reference, reference_item_scores=bank)
-    for rows, row in zip(lists(out_items), corrected, strict=True):
-        order = row.argsort(descending=True, stable=True)[:5].tolist()
-        assert [one[3] for one in rows] == [names[item] for item in order]
-    alone = command(f"checkpoint={checkpoint}", f"query={NASTY}", "k=5", "criterion=csls")
-    assert lists(alone)[0] == lists(out)[1], "a text's ranking depends on its company"
-    page = (tmp_path / "page" / "index.html").read_text()
-    assert page.count('<img class="thumb" src="data:image/jpeg;base64,') == 15
-    assert "it&#39;s = ${big} [blue]\\”</h2>" in page
-    assert "<script" not in page
-    typed = re.search(r"vsehub search out=search .*?(?=</dd>)", page)[0]
-    given = [f"checkpoint={checkpoint}", *texts, "k=5", "criterion=csls", "out=page"]
-    assert shlex.split(html.unescape(typed))[4:] == given, "the page's command is not the one that was typed"
-
-
-def test_an_image_finds_captions(command, checkpoint, tmp_path):
-    oracle = Oracle(checkpoint)
-    test = oracle.source.load("test")
-    scores = oracle.model.similarity(oracle.test.images[7:8], oracle.test.texts)[0].detach()
-    out = command(f"checkpoint={checkpoint}", "image=scene-test-000007", "k=160")
-    order = scores.argsort(descending=True, stable=True).tolist()
-    rows = [line.split(maxsplit=2)[2] for line in out.splitlines() if re.match(r" +\d+  ", line)]
-    wanted = [("* " if test.image_index[item] == 7 else "") + test.captions[item] for item in order]
-    assert rows == wanted
-    assert sum(row.startswith("* ") for row in rows) == 5
-    assert "5 of its 5 own captions are among the 160 nearest." in out
-    assert (tmp_path / "search" / "index.html").read_text().count("its own</em>") == 5
-    again = command(f"checkpoint={checkpoint}", "image=7", "k=160")
-    assert [line for line in again.splitlines() if not line.startswith("encodings of ")] == out.splitlines()
-    both = command(f"checkpoint={checkpoint}", "image=7", "a red circle", "k=3", "criterion=csls")
-    assert "its reference is the 96 images of the train split" in both
-    assert len(lists(both)) == 2
+    assert_ranked(command(*texts, "k=5", "criterion=dual_is"), corrected, names, 5, True)
 
 
 def test_a_second_search_encodes_nothing_until_something_changed(command, checkpoint, tmp_path, monkeypatch):
@@ -147,8 +115,7 @@ def test_a_second_search_encodes_nothing_until_something_changed(command, checkp
 
     def search(*more):
         encoded.clear()
-        found = lists(command(f"checkpoint={checkpoint}", "a red circle", "criterion=csls", "k=32", *more))
-        return found, sorted(encoded)
+        return lists(command("a red circle", "criterion=csls", "k=32", *more)), sorted(encoded)
 
     first, counts = search()
     assert counts == [1, 32, 480]
@@ -161,33 +128,95 @@ def test_a_second_search_encodes_nothing_until_something_changed(command, checkp
     assert search("data.seed=5")[1] == [1, 32, 480]
 
 
+def test_a_folder_is_ranked_as_its_pictures_are(command, model, folder):
+    rows = np.array([int(name.split("/")[-1].split(".")[0]) for name in NAMES])
+    images, texts = model.encode_images(model.split("test").images[rows]), model.encode_texts(TEXTS)
+    scores = model.similarity(images, texts).T.detach()
+    assert_ranked(command(f"folder={folder}", *TEXTS, "k=50"), scores, NAMES, 20)
+    seen = model.similarity(images, model.encode("train").texts).T.detach()
+    out = command(f"folder={folder}", *TEXTS, "k=20", "criterion=csls")
+    assert_ranked(out, CSLS(k=10).rescore(scores, seen), NAMES, 20, True)
+
+
+def test_a_published_model_and_a_reference_of_texts(run_here, folder, tmp_path):
+    own = ZeroShot(f"hf:{tiny_hf(tmp_path / 'clip')}", None)
+    own.use_folder(folder)
+    texts = ["a big red box", "the blue circle", "two green", "a box in the circle", "with two red"]
+    (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n")
+    vectors = own.similarity.vectors
+    images, asked, seen = map(
+        vectors, (own._side("folder", "images"), own.encode_texts(["a red circle"]), own.encode_texts(texts))
+    )
+    ask = ("search", f"model=hf:{tmp_path / 'clip'}", f"folder={folder}", "a red circle", "k=20")
+    assert_ranked(run_here(*ask), asked @ images.T, NAMES, 20)
+    out = run_here(*ask, "criterion=csls", "criterion.k=2", f"reference={tmp_path / 'texts.txt'}")
+    assert_ranked(out, CSLS(k=2).rescore(asked @ images.T, seen @ images.T), NAMES, 20, True)
+    assert "reference" in run_here(*ask, "criterion=csls", status=2)
+
+
+@pytest.mark.skipif(find_spec("lancedb") is None, reason="vsehub[lancedb] is not installed")
+@pytest.mark.long
+def test_a_filled_collection(run_here, command, model, tmp_path):
+    """The texts of a tower search what `rerank` filled with its vectors, and rank as rerank does."""
+    unit = model.similarity.vectors
+    for name, vectors in (
+        ("items", unit(model.encode("test").images[:20])),
+        ("queries", unit(model.encode_texts(TEXTS))),
+        ("reference", unit(model.encode("train").texts)),
+    ):
+        np.save(tmp_path / f"{name}.npy", vectors.detach().numpy())
+    (tmp_path / "ids.txt").write_text("\n".join(NAMES) + "\n")
+    files = [f"{name}={tmp_path / name}.npy" for name in ("items", "queries", "reference")]
+    stored = "engine=lancedb", f"uri={tmp_path / 'shop'}", "collection=shop"
+    run_here("rerank", *files, f"item_ids={tmp_path / 'ids.txt'}", "criterion=csls", "k=7", "out=ranked")
+    run_here("index", "ranked", *stored)
+    import pyarrow.parquet as pq
+
+    ranking = pq.read_table(tmp_path / "ranked" / "ranking.parquet").to_pydict()
+    listed = lists(command(*stored, *TEXTS, "k=7"))
+    assert [name for one in listed for name, _ in one] == ranking["item"]
+    assert [score for one in listed for _, score in one] == pytest.approx(ranking["score"], abs=1e-3)
+    best = [one[0][1] for one in listed]
+    (tmp_path / "known.csv").write_text(f"query,item\n{int(np.argmin(best))},{listed[int(np.argmin(best))][-1][0]}\n")
+    run_here("calibrate", "ranked", f"truth={tmp_path / 'known.csv'}", "false_accept=[0.5]")
+    run_here("index", "ranked", *stored, "overwrite=true")
+    record = json.loads((tmp_path / "ranked" / "result.json").read_text())
+    least = record["calibration"]["rates"][0]["threshold"]
+    out = command(*stored, *TEXTS, "k=7", "accept=0.5")
+    assert out.count("Nothing here") == sum(score <= least + 1e-4 for score in best) > 0
+    assert lists(out)[0] == listed[int(np.argmax(best))]
+    assert "accept" in command(*stored, "a red box", "accept=0.1", status=2)
+    other = ("search", f"model=hf:{tiny_hf(tmp_path / 'clip')}", *stored, "a red box")
+    assert "queries" in run_here(*other, status=2)
+    assert "criterion=csls" in command(*stored, "a red box", "criterion=csls", status=2)
+
+
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "named"),
     [
-        ([], "there is nothing to search for"),
+        ([], "query is"),
         (["circle", "k=33"], "k is 33; .* 32"),
         (["circle", "k=0"], "k is 0"),
         (["circle", "split=dev"], "split is 'dev'"),
-        (["circle", "reference=queries"], "reference is 'queries'"),
+        (["circle", "reference=dev", "criterion=csls"], "'dev'"),
         (["circle", "data.rooot=x"], "data.rooot"),
-        (["image=scene-test-000123"], r"'scene-test-000123' \(did you mean scene-test-0000.*from 0 to 31"),
-        (["image='scene, with = signs'"], "no image 'scene, with = signs'"),
-        (["circle", "zxqv wvut"], "knows no word of the text 'zxqv wvut'"),
-        (["?!"], r"knows no word of the text '\?!'"),
-        (["circle", "images=absent"], "images: .* absent"),
-        (["circle", "criterion=rgm"], "RelaxedGreedyMatching matches many queries"),
-        (["circle", "criterion=csls+rgm"], "Chain matches many queries"),
+        (["circle", "zxqv wvut"], "'zxqv wvut'"),
+        (["circle", "criterion=csls+rgm"], "matches many queries"),
         (["circle", "checkpoint=null"], "checkpoint is not set"),
-        (["circle", "checkpoint=absent.safetensors"], "absent.safetensors"),
-        (["circle", "checkpoint=short.safetensors"], "cannot be read"),
+        (["circle", "checkpoint=null", "model=hf:clip"], "model given"),
+        (["circle", "model=hf:clip"], "checkpoint is given with model"),
+        (["circle", "prompt='a {}'"], "prompt"),
+        (["circle", "folder=absent"], "folder: no such file or folder: absent"),
+        (["circle", "folder=empty"], "folder: empty"),
+        (["circle", "folder=photos", "engine=lancedb"], "folder and engine"),
+        (["circle", "engine=lancedb", "uri=absent"], "uri: absent"),
+        (["circle", "reference=absent.txt", "criterion=csls"], "absent.txt"),
     ],
 )
-def test_bad_input(command, checkpoint, tmp_path, arguments, message):
-    (tmp_path / "short.safetensors").write_bytes(b"PK")
-    own = [] if "checkpoint=" in str(arguments) else [f"checkpoint={checkpoint}"]
-    said = command(*own, *arguments, status=2)
-    assert re.search(message, said), said
-    assert not (tmp_path / "search").exists()
+def test_bad_input(command, tmp_path, arguments, named):
+    (tmp_path / "empty").mkdir()
+    said = command(*arguments, status=2)
+    assert re.search(named, said), said
 
 
 def read(arguments):
@@ -208,23 +237,8 @@ def test_a_text_reaches_the_command_as_it_was_typed(texts):
 
 
 def test_which_arguments_are_texts():
-    given = ["two dogs, running", "k=5", "x + y=3 more", "--cfg", "job", "+data.root=a b", "~image", "-m", "query=k=5"]
-    rest, texts = (
-        ["k=5", "--cfg", "job", "+data.root=a b", "~image", "-m"],
-        ["two dogs, running", "x + y=3 more", "k=5"],
-    )
+    given = ["two dogs, running", "k=5", "x + y=3 more", "--cfg", "job", "+data.root=a b", "~folder", "-m", "query=k=5"]
+    rest = ["k=5", "--cfg", "job", "+data.root=a b", "~folder", "-m"]
+    texts = ["two dogs, running", "x + y=3 more", "k=5"]
     assert with_texts(given, "query") == [*rest, "query=[" + ",".join(f"'{text}'" for text in texts) + "]"]
     assert with_texts(["query=[a,'b c']", "k=5"], "query") == ["query=[a,'b c']", "k=5"]
-
-
-def test_pictures_from_a_folder_by_the_names_of_the_data(tmp_path):
-    features, captions, index = np.ones((4, 6), np.float32), [f"caption {n}" for n in range(8)], np.arange(8) // 2
-    split = CaptionedImages(features, captions, index, ["a.png", "b", "c.jpg", "d.jpg"])
-    for name in ("a.png", "b.png"):
-        Image.new("RGB", (9, 9)).save(tmp_path / name)
-    (tmp_path / "c.jpg").write_text("no picture")
-    pictures = ResultPictures(split, str(tmp_path))
-    assert [bool(pictures.thumbnail(row)) for row in range(4)] == [True, True, False, False]
-    assert pictures.thumbnails.missing == ["c.jpg", "d.jpg"]
-    with pytest.raises(InputError, match="found by ids, which images does not have"):
-        ResultPictures(CaptionedImages(features, captions, index), str(tmp_path))

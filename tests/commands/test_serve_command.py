@@ -127,7 +127,7 @@ def test_a_checkpoint_with_its_scenes(vsehub, tmp_path):
     assert collection["takes"] == {"text": True, "picture": True}
     assert collection["facts"]["criteria are fitted on"].endswith("of the train split (inductive)")
     found = served.json("/api/search?text=a+red+circle&k=3")
-    said = vsehub("search", checkpoint, "a red circle", "k=3", "out=found", cwd=tmp_path).out
+    said = vsehub("search", checkpoint, "a red circle", "k=3", cwd=tmp_path).out
     assert all(one["id"] in said for one in found["plain"])
     status, jpeg = served.get(found["plain"][0]["picture"])
     assert (status, jpeg[:3]) == (200, b"\xff\xd8\xff")

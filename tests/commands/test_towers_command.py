@@ -71,7 +71,7 @@ def test_both_halves_of_open_clip(data, tmp_path, run_here):
     run_here("train", *data, *encoders, *heads, *SMALL, f"hydra.run.dir={run}")
     (tmp_path / "clip").rename(tmp_path / "gone")
     best = run / "checkpoints" / "best.safetensors"
-    run_here("search", f"checkpoint={best}", "a red box", "k=2", f"out={tmp_path / 'page'}")
+    run_here("search", f"checkpoint={best}", "a red box", "k=2")
     record = json.loads((run / "run.json").read_text())
     assert record["config"]["image_encoder"]["library"] == "open_clip"
 

@@ -133,11 +133,11 @@ def test_commands_take_the_address_and_a_hub_that_is_away(run, hub, tmp_path, vs
     )
     own = {name: hub[name] for name in ("HF_ENDPOINT", "HF_HOME")}
     ask = "search", "checkpoint=hf://me/scenes", "a red circle", "k=3"
-    found = vsehub(*ask, "out=found", cwd=tmp_path, console=True, **own).out
-    local = vsehub("search", f"checkpoint={checkpoint}", "a red circle", "k=3", "out=local", cwd=tmp_path).out
+    found = vsehub(*ask, cwd=tmp_path, console=True, **own).out
+    local = vsehub("search", f"checkpoint={checkpoint}", "a red circle", "k=3", cwd=tmp_path).out
     listed = [[line for line in out.splitlines() if "scene-" in line] for out in (found, local)]
     assert listed[0] == listed[1]
     away = own | {"HF_ENDPOINT": "http://127.0.0.1:9"}
-    vsehub(*ask, "out=kept", cwd=tmp_path, console=True, **away)
-    said = vsehub("search", "checkpoint=hf://me/other", "a", "out=x", cwd=tmp_path, console=True, status=2, **away).err
+    vsehub(*ask, cwd=tmp_path, console=True, **away)
+    said = vsehub("search", "checkpoint=hf://me/other", "a", cwd=tmp_path, console=True, status=2, **away).err
     assert "hf://me/other: LocalEntryNotFoundError" in said

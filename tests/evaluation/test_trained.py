@@ -33,12 +33,12 @@ def test_it_measures_and_searches_as_the_commands_do(model, trained, run_here):
 
     texts = ["a red circle", "a big blue square on green"]
     names = model.split("test").names
-    out = run_here("search", f"checkpoint={model.path}", *texts, "k=7", "criterion=csls", "out=page")
-    printed = [line.split(maxsplit=4)[1:4] for line in out.splitlines() if re.match(r" +\d+  ", line)]
+    out = run_here("search", f"checkpoint={model.path}", *texts, "k=7", "criterion=csls")
+    printed = [line.split(maxsplit=3)[1:3] for line in out.splitlines() if re.match(r" +\d+  ", line)]
     found = model.search(texts, 7, CSLS(k=10))
     assert [tuple(field.shape) for field in found] == [(2, 7)] * 3
-    rows = zip(*(field.flatten().tolist() for field in (found.scores, found.similarities, found.rows)), strict=True)
-    assert printed == [[f"{score:.4f}", f"{similarity:.4f}", names[row]] for score, similarity, row in rows]
+    rows = zip(*(field.flatten().tolist() for field in (found.scores, found.rows)), strict=True)
+    assert printed == [[f"{score:.4f}", names[row]] for score, row in rows]
     assert model.source.name == "scenes"
     own = model.search(images=model.split("test").images[3:4], k=160)
     scores = model.similarity(model.encode("test").images[3:4], model.encode("test").texts)[0]

@@ -1,6 +1,5 @@
 """The pages in a browser, narrow and wide, light, dark and printed: nothing broken, cut off, fetched or illegible."""
 
-import numpy as np
 import pytest
 from browser import CHROMIUM, Browser
 from embedding_records import embedding_record
@@ -8,8 +7,6 @@ from PIL import Image
 
 from vsehub.report.build import build_report
 from vsehub.report.pages.embeddings import write_embeddings_report
-from vsehub.report.pages.gallery import Gallery, GalleryEntry, write_gallery
-from vsehub.report.pages.templates import Thumbnails
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: install it to have the pages opened"),
@@ -77,17 +74,12 @@ def page(request, tmp_path, write_run, make_evaluation):
                 )
         files = build_report([tmp_path / "runs"], tmp_path / "out")
         return files["index.html"]
-    if request.param == "embeddings":
-        files = [str(tmp_path / f"{item}.png") for item in range(400)]
-        for item in range(0, 400, 2):
-            Image.new("RGB", (90, 60), (item % 256, 80, 0)).save(files[item])
-        record = embedding_record(criteria=("csls", "is"), images=files)
-        record["rankings"][1]["hubness"]["largest_hub_10"] = 123_456.0  # worse than plain similarity: a warning
-        return write_embeddings_report(record, tmp_path / "out")
-    thumbnail = Thumbnails()(np.full((3, 40, 64), 99, np.uint8), "thumbnail")
-    found = [GalleryEntry(n + 1, "0.1234", "0.5678", "x" * 60, "a dog runs", thumbnail, n == 1) for n in range(7)]
-    galleries = [Gallery(f"“{kind}”", ["a note"], found, kind == "pictures") for kind in ("pictures", "texts")]
-    return write_gallery(tmp_path / "out", "GalleryEntry", "What was searched", galleries, [("checkpoint", "y" * 90)])
+    files = [str(tmp_path / f"{item}.png") for item in range(400)]
+    for item in range(0, 400, 2):
+        Image.new("RGB", (90, 60), (item % 256, 80, 0)).save(files[item])
+    record = embedding_record(criteria=("csls", "is"), images=files)
+    record["rankings"][1]["hubness"]["largest_hub_10"] = 123_456.0  # worse than plain similarity: a warning
+    return write_embeddings_report(record, tmp_path / "out")
 
 
 def assert_quiet(browser, page):
@@ -100,7 +92,7 @@ def assert_quiet(browser, page):
         assert not browser.told(event), (event, browser.told(event))
 
 
-@pytest.mark.parametrize("page", ["report", "embeddings", "gallery"], indirect=True)
+@pytest.mark.parametrize("page", ["report", "embeddings"], indirect=True)
 def test_a_page_as_it_is_seen_and_printed(browser, page):
     for width, dark in ((360, False), (360, True), (1280, False), (1280, True)):
         browser.open(page, width, dark=dark)

@@ -1,87 +1,56 @@
-"""`vsehub search TEXT...`: the images that a text finds, as a list and as a page of thumbnails."""
+"""`vsehub search TEXT...`: ranked lists of the pictures of a split, a folder or a collection that texts find."""
 
-import shutil
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from vsehub.checks import existing, one_of, require, whole
+from vsehub.checks import existing, require
 from vsehub.cli.nodes import build, components, plain
 from vsehub.cli.published import model_settings, require_checkpoint_alone, require_one_model
-from vsehub.io.address import typed_command
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is reported before
     from vsehub.evaluation.trained import DataModel
-    from vsehub.report.pages.gallery import Gallery
+
+HEAD = ["rank", "score", "image", "caption"]
 
 
 def search(cfg: DictConfig) -> None:
-    """Search with `cfg.query` and `cfg.image`, print the results and write their gallery to `cfg.out`."""
+    """Print what the texts of `cfg.query` find."""
     texts = plain(cfg)["query"]
     require(
-        isinstance(texts, list) and not any(isinstance(text, list | dict) for text in texts),
-        f"query is {texts!r}; expected a list of texts in brackets, or each text as a separate argument",
+        isinstance(texts, list) and len(texts) > 0 and not any(isinstance(text, list | dict) for text in texts),
+        f'query is {texts!r}; give each text as an argument, e.g. vsehub search checkpoint=... "two dogs on a beach"',
     )
+    require_one_model(cfg.checkpoint, cfg.model)
+    require_model_file(cfg)
+    places = [name for name in ("folder", "engine") if cfg[name] is not None]
     require(
-        bool(texts) or cfg.image is not None,
-        'there is nothing to search for; give a text, e.g. vsehub search checkpoint=... "two dogs on a beach", '
-        "or image=NAME to find captions",
+        len(places) == 1 or (not places and cfg.model is None),
+        f"{' and '.join(places) or 'model'} given; a published model has no data of its own to search: give "
+        "folder=PICTURES, or engine= with uri=",
     )
-    refuse_early(cfg)
 
-    from vsehub.cli.searched import search_collection, search_split
-    from vsehub.criteria.auto import Auto
     from vsehub.evaluation.words import word_notes
-    from vsehub.report.pages.gallery import gallery_output, write_gallery
+    from vsehub.report.tables import ReportTable
 
-    gallery_output(cfg.out, cfg.overwrite)  # refused before anything is encoded
-    name, criterion = str(cfg.criterion_name), build("criterion", cfg.criterion, cfg.trust)
-    if isinstance(criterion, Auto):
-        name, criterion = criterion.untuned
-    require(
-        cfg.engine is None or not criterion.needs_reference,
-        f"criterion={name}: a collection ranks by the criterion with which it was filled; leave criterion out",
-    )
-    model = searching_model(cfg)
-    texts = [str(text) for text in texts]
+    texts, model = list(map(str, texts)), searching_model(cfg)
     notes = [word_notes(text, model.vocabulary, model.max_words) for text in texts]  # type: ignore[arg-type]
-    if cfg.engine is None:
-        found = search_split(cfg, model, criterion, name, texts, notes)
-    else:
-        found = search_collection(cfg, model, texts, notes)
-    named = "checkpoint" if cfg.model is None else "model"
-    origin = [(named, str(cfg[named])), ("command", typed_command())]
-    missing = len(set(found.thumbnails.missing))
-    path = write_gallery(cfg.out, found.title, found.summary, found.galleries, origin, missing, cfg.overwrite)
-    print("\n\n".join([found.summary, *map(listed, found.galleries), f"gallery: {path}"]))
+    said, lists = (search_split if cfg.engine is None else search_collection)(cfg, model, texts)
+    for text, own, rows in zip(texts, notes, lists, strict=True):
+        cells = [[str(rank), f"{score:.4f}", name, caption] for rank, (name, caption, score) in enumerate(rows, 1)]
+        found = ReportTable(HEAD, cells, words=0, notes=2).terminal() if rows else "Nothing here."
+        print("\n".join([f"“{text}”", *own, found]), end="\n\n")
+    print(said)
 
 
-def refuse_early(cfg: DictConfig) -> None:
-    """Raise InputError for settings that can be refused without torch."""
-    from vsehub.data.sources import SPLITS
-
-    alone = ". Without the model that made the vectors, search by vectors, with the Python of the index's USAGE.md"
-    require_one_model(cfg.checkpoint, cfg.model, "" if cfg.uri is None else alone)
+def require_model_file(cfg: DictConfig) -> None:
+    """Raise InputError for a missing checkpoint, and for settings of `model=` beside one."""
     if cfg.checkpoint is not None:
         from vsehub.evaluation.checkpoint_file import checkpoint_file
 
         checkpoint_file(cfg.checkpoint)
         require_checkpoint_alone(model_settings(cfg))
-    places = [name for name in ("folder", "engine") if cfg[name] is not None]
-    require(len(places) < 2, "folder and index are given; search one of them")
-    require(
-        cfg.model is None or bool(places),
-        "model: a published model has no data of its own to search; give folder=PICTURES, or engine= with uri=",
-    )
-    own = [name for name in ("uri", "accept") if cfg[name] is not None and cfg.engine is None]
-    require(not own, f"{', '.join(own)}: of a collection that vsehub index filled; give engine= too, or omit it")
-    one_of("split", cfg.split, SPLITS)
-    if not str(cfg.reference).endswith(".txt"):
-        one_of("reference", cfg.reference, (*SPLITS, "FILE.txt"))
-    else:
-        existing("reference", str(cfg.reference), "Give one text on each line, or a split")
-    for name in ("k", "eval_batch_size"):
-        whole(name, cfg[name])
 
 
 def searching_model(cfg: DictConfig) -> "DataModel":
@@ -97,17 +66,51 @@ def searching_model(cfg: DictConfig) -> "DataModel":
     return ZeroShot(cfg.model, None, **own, **model_settings(cfg))
 
 
-def listed(gallery: "Gallery") -> str:
-    """A gallery for the terminal, one line per result, if there are any; a star marks an image's own captions."""
-    if not gallery.found:
-        return "\n".join([gallery.heading, *gallery.notes])
-    width = shutil.get_terminal_size((160, 24)).columns
-    rows = [("rank", "score", "similarity", "image", "caption" if gallery.found[0].name is None else "first caption")]
-    rows += [
-        (str(one.rank), one.score, one.similarity or "", one.name or "", ("* " if one.own else "") + one.caption)
-        for one in gallery.found
+def search_split(cfg: DictConfig, model: "DataModel", texts: Sequence[str]) -> tuple[str, list[list[Any]]]:
+    """A sentence on the search of a split or folder, and each text's (name, first caption, score), best first."""
+    from vsehub.criteria.auto import Auto
+    from vsehub.evaluation.trained import FOLDER
+    from vsehub.io.text import read_lines
+
+    name, criterion = str(cfg.criterion_name), build("criterion", cfg.criterion, cfg.trust)
+    if isinstance(criterion, Auto):
+        name, criterion = criterion.untuned
+    split, k, reference = cfg.split, cfg.k, str(cfg.reference)
+    if cfg.folder is not None:
+        split, k = FOLDER, min(k, len(model.use_folder(cfg.folder).images))
+    if reference.endswith(".txt"):
+        lines = read_lines(existing("reference", reference, "Give one text on each line, or a split"), "text")
+        model.use_reference(reference, lines)
+    found, images = model.search(texts, k, criterion, split, reference), model.split(split)
+    names = range(len(images.images)) if images.names is None else images.names
+    captions = {
+        row: next(map(images.text_of, images.captions_of(row)), "") for row in set(found.rows.flatten().tolist())
+    }
+    lists = [
+        [(str(names[row]), captions[row], score) for row, score in zip(rows, scores, strict=True)]
+        for rows, scores in zip(found.rows.tolist(), found.scores.tolist(), strict=True)
     ]
-    used = [n for n, column in enumerate(zip(*rows[1:], strict=True)) if any(column)]
-    widths = {n: max(len(row[n]) for row in rows) for n in used}
-    lines = ["  ".join(f"{row[n]:{'<' if n > 2 else '>'}{widths[n]}}" for n in used)[:width].rstrip() for row in rows]
-    return "\n".join([gallery.heading, *gallery.notes, "", *lines])
+    fitted = f", inductive: its reference is {reference}" if criterion.needs_reference else ""
+    return f"{len(images.images):,} images of {cfg.folder or split}; criterion {name}{fitted}", lists
+
+
+def search_collection(cfg: DictConfig, model: "DataModel", texts: Sequence[str]) -> tuple[str, list[list[Any]]]:
+    """The same of a collection, ranked by the correction that it was filled with."""
+    from vsehub.neighbors.vectors import as_vectors
+    from vsehub.serving.databases.collection import open_collection
+    from vsehub.serving.databases.engines import placed
+
+    require(
+        cfg.criterion_name == "nns",
+        f"criterion={cfg.criterion_name}: a collection ranks by the criterion with which it was filled; omit it",
+    )
+    require(
+        model.similarity.inner_product,
+        f"{model.name} was trained with a similarity that is not an inner product; a database needs one",
+    )
+    place = placed(cfg.engine, None if cfg.uri is None else str(cfg.uri), str(cfg.collection), None)
+    with open_collection(place) as collection:
+        queries = as_vectors("queries", model.similarity.vectors(model.encode_texts(texts)), collection.metadata.dim)
+        lists = collection.find(queries, cfg.k, cfg.accept)
+        said = f"{len(collection):,} items of {place.address}; criterion {collection.metadata.criterion}"
+    return said, [[(hit.id, hit.label, hit.score) for hit in hits] for hits in lists]
