@@ -45,9 +45,9 @@ def make(images: int, device: torch.device, dim: int = DIM) -> EncodedSplit:
     return EncodedSplit(*sides, torch.arange(PER_IMAGE * images, device=device) // PER_IMAGE)
 
 
-def run(split: EncodedSplit, bf16: bool = False):
+def run(split: EncodedSplit):
     """The evaluation that is timed."""
-    return evaluate(split, Cosine(), NearestNeighbor(), Protocol("whole"), bf16=bf16)
+    return evaluate(split, Cosine(), NearestNeighbor(), Protocol("whole"))
 
 
 def product(split: EncodedSplit) -> None:
@@ -94,11 +94,9 @@ def measure(images: int, device: torch.device, rounds: int, dim: int = DIM) -> d
     On a CPU the times are those of the process on all its threads.
     """
     split = make(images, device, dim)
-    rounded = {}
     ways = {
         "product": lambda: product(split),
         "evaluation": lambda: run(split),
-        "bf16": lambda: rounded.update(run(split, bf16=True).rounding),
     }
     clock = time.process_time if device.type == "cpu" else time.perf_counter
     seconds = common.interleave(ways, rounds, device, clock=clock)
@@ -111,8 +109,6 @@ def measure(images: int, device: torch.device, rounds: int, dim: int = DIM) -> d
         "seconds": times,
         "clock": clock.__name__,
         "ratio": times["evaluation"]["least"] / floor,
-        "bf16_ratio": times["bf16"]["least"] / times["evaluation"]["least"],
-        "rounding": rounded,
         "product_gflops": 2 * images * len(split.texts) * dim / floor / 1e9,
         "extra_mb": extra_megabytes(images, device, dim),
     }
@@ -130,8 +126,6 @@ def text(result: dict) -> str:
             f"**{result['ratio']:.2f}**",
             common.target(result["ratio"], RATIO),
         ),
-        ("evaluation, scores in bf16", seconds["bf16"], f"{result['bf16_ratio']:.2f} of the shortest time"),
-        *((f"bf16, {side}", changed(one), "random vectors") for side, one in result["rounding"].items()),
         (
             "extra peak memory",
             f"**{result['extra_mb']:.0f} MB**",
@@ -140,12 +134,6 @@ def text(result: dict) -> str:
     ]
     shape = f"{result['images']:,} images x {result['texts']:,} captions, D = {result['dim']:,}"
     return f"{shape}\n\n{common.table(('what', 'median (least to most)', 'note'), rows)}"
-
-
-def changed(rounding: dict) -> str:
-    """How many lists of the sample differ from float32's."""
-    others = 1 - rounding["overlap"]
-    return f"{rounding['first']:.1%} of {rounding['queries']:,} first items, {others:.1%} of the {rounding['k']} best"
 
 
 def main(argv: list[str] | None = None) -> None:

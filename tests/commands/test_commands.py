@@ -115,26 +115,12 @@ def test_evaluate_and_report(trained, vsehub, tmp_path):
     assert (tmp_path / "page" / "index.html").stat().st_size > 10_000
 
 
-def test_rounded_scores(trained, run_here, tmp_path):
-    """A measurement of its own, with what rounding changes; without it the record is the training's own."""
+def test_a_measurement_is_that_of_the_training(trained, run_here, tmp_path):
     best = f"checkpoint={trained / 'checkpoints' / 'best.safetensors'}"
     run_here("evaluate", best, "out=exact/evaluations")
     exact, own = figures(tmp_path / "exact"), figures(trained)
     assert exact.keys() == own.keys()
     assert exact["metrics"] == own["metrics"]
-    asked = ("evaluate", best, "precision=bf16", "criterion=csls", "out=rounded/evaluations")
-    said = run_here(*asked)
-    found = figures(tmp_path / "rounded", "test-single-csls-bf16-transductive")
-    assert found.keys() == exact.keys() | {"precision", "rounding"}
-    assert found["precision"] == "bf16"
-    for side, queries in (("i2t", found["images"]), ("t2i", found["texts"])):
-        assert found["rounding"][side]["queries"] == queries
-        assert f"precision: bf16, {side}: of {queries:,} queries that float32 ranked too, " in said
-    again = run_here(*asked)
-    assert "measured before" in again
-    assert again.splitlines()[:-1] == said[said.index("test: ") :].splitlines()[:-1]
-    for word, message in (("16", "precision is '16'; choose one of"), ("bf16", "precision is bf16, but RelaxedGreedy")):
-        assert message in run_here("evaluate", best, f"precision={word}", "criterion=rgm", "out=other", status=2)
 
 
 def test_a_bank_of_rounded_vectors(run_here, small, tmp_path, caplog):

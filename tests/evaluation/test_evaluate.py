@@ -1,4 +1,3 @@
-import itertools
 import sys
 
 import pytest
@@ -12,7 +11,6 @@ from vsehub.criteria import (
     DualInvertedSoftmax,
     InvertedSoftmax,
     NearestNeighbor,
-    RelaxedGreedyMatching,
 )
 from vsehub.evaluation import EncodedSplit, Protocol
 from vsehub.evaluation.evaluate import evaluate, rank
@@ -169,66 +167,6 @@ def test_folds_are_ranked_alone_and_averaged(criterion, shuffled, blocks):
     assert result.metrics == pytest.approx(means, rel=1e-9)
     assert result.metrics["rsum"] != pytest.approx(dense(encoded, criterion)[0]["rsum"])
     assert sum(result.histograms["t2i"]["1"]["items"]) == 24
-
-
-def rounded_split(encoded):
-    """The unit vectors, rounded to bfloat16, in float64."""
-    sides = (COSINE.vectors(side).bfloat16().double() for side in (encoded.images, encoded.texts))
-    return EncodedSplit(*sides, encoded.image_index)
-
-
-class Products(Cosine):
-    """The inner products of vectors as they are."""
-
-    def vectors(self, encoding):
-        return encoding
-
-
-def test_rounded_scores_and_what_they_change(blocks):
-    """Plain search is that of rounded vectors; the figures of what changed are those of both rankings' lists."""
-    encoded = split(200)
-    plain = NearestNeighbor()
-    exact, found = (evaluate(encoded, COSINE, plain, Protocol("single"), bf16=bf16) for bf16 in (False, True))
-    by_hand = evaluate(rounded_split(encoded), Products(), plain, Protocol("single"))
-    assert exact.rounding is None
-    assert found.metrics == by_hand.metrics
-    assert found.metrics != exact.metrics
-    images, texts = (COSINE.vectors(side) for side in (encoded.images, encoded.texts))
-    rough = rounded_split(encoded)
-    for side, before, after in (
-        ("i2t", images @ texts.T, rough.images @ rough.texts.T),
-        ("t2i", texts @ images.T, rough.texts @ rough.images.T),
-    ):
-        one, two = (scores.topk(10).indices.tolist() for scores in (before, after))
-        told = found.rounding[side]
-        assert (told["queries"], told["k"]) == (len(before), 10)
-        assert told["first"] == pytest.approx(sum(a[0] != b[0] for a, b in zip(one, two, strict=True)) / len(one))
-        kept = sum(len(set(a) & set(b)) / 10 for a, b in zip(one, two, strict=True))
-        assert told["overlap"] == pytest.approx(kept / len(one))
-        assert told["overlap"] < 1
-        recalls = [f"{side}/r{k}" for k in (1, 5, 10)]
-        assert told["recall"] == pytest.approx(max(abs(exact.metrics[r] - found.metrics[r]) for r in recalls))
-
-
-def test_a_sample_of_each_fold_is_compared(monkeypatch):
-    """With terms that are float32's, whatever the criterion."""
-    monkeypatch.setattr(sys.modules["vsehub.evaluation.evaluate"], "SAMPLE", 12)
-    encoded, protocol = split(60), Protocol("mine", fold_images=20, folds=3)
-    for criterion, reference in itertools.product((CSLS(4), InvertedSoftmax(20.0)), (None, split(9, seed=5))):
-        found = evaluate(encoded, COSINE, criterion, protocol, reference, bf16=True)
-        assert [one["queries"] for one in found.rounding.values()] == [12, 12]
-        assert found.rounding == evaluate(encoded, COSINE, criterion, protocol, reference, bf16=True).rounding
-        exact = evaluate(encoded, COSINE, criterion, protocol, reference).metrics["rsum"]
-        assert found.metrics["rsum"] == pytest.approx(exact, abs=15)
-
-
-def test_what_cannot_be_rounded():
-    for similarity, criterion, message in (
-        (Order(), CSLS(4), "bf16: Order is not an inner product of vectors"),
-        (COSINE, RelaxedGreedyMatching(), "bf16: RelaxedGreedyMatching matches queries and items with each other"),
-    ):
-        with pytest.raises(InputError, match=message):
-            evaluate(split(23), similarity, criterion, Protocol("single"), bf16=True)
 
 
 def test_too_few_images():

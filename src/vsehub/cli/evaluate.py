@@ -1,12 +1,11 @@
 """`vsehub evaluate`: measure a checkpoint, or a published model as it is, on a split."""
 
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
 
-from vsehub.checks import existing, precision_word, require, whole
+from vsehub.checks import existing, require, whole
 from vsehub.cli.nodes import components, plain
 from vsehub.cli.published import model_settings, require_checkpoint_alone, require_one_model
 from vsehub.io.files import require_writable, within
@@ -21,7 +20,7 @@ _TWICE = "checkpoint is an empty list, or a file is given twice; the models of a
 def evaluate(cfg: DictConfig) -> float | None:
     """Measure `cfg.checkpoint`, the ensemble of several, or `cfg.model` as it is, and write the evaluation."""
     require_one_model(cfg.checkpoint, cfg.model)
-    precision, batch_size = precision_word(cfg.precision), whole("eval_batch_size", cfg.eval_batch_size)
+    batch_size = whole("eval_batch_size", cfg.eval_batch_size)
     published, given = model_settings(cfg), plain(cfg.checkpoint)
     checkpoints = [str(path) for path in (given if isinstance(given, list) else [given])]
     if cfg.model is None:
@@ -32,12 +31,10 @@ def evaluate(cfg: DictConfig) -> float | None:
         out = out_folder(cfg.out, Path(checkpoints[0]))
 
     from vsehub.evaluation.ensemble import Ensemble
-    from vsehub.evaluation.evaluate import float32_only
-    from vsehub.evaluation.measurement import Measurement, measure
+    from vsehub.evaluation.measurement import Measurement, measure, table
     from vsehub.evaluation.trained import TrainedModel
     from vsehub.evaluation.zero_shot import ZeroShot, file_name, library_and_name, slug
     from vsehub.io.files import write_json
-    from vsehub.neighbors.rounded import uses_bf16
 
     known, data, weights = components(cfg.trust), plain(cfg.data), plain(cfg.member_weights)
     criterion, protocol = (known.build(group, plain(cfg[group])) for group in ("criterion", "protocol"))
@@ -59,26 +56,15 @@ def evaluate(cfg: DictConfig) -> float | None:
         if isinstance(model, Ensemble) and weights == "val":
             require(cfg.split != "val", "split=val is what member_weights=val chooses on; measure split=test")
             model = model.weighted(protocol)
-    obstacle = float32_only(model.similarity, criterion)
-    asked = replace(asked, bf16=uses_bf16(precision, model.device.type, obstacle))
     path = asked.file(model, out)
     if path.exists() and not cfg.overwrite:
         record = read_record(path, EVALUATION, "Give overwrite=true to measure again")
-        print(f"{said(record)}\nmeasured before: {path}; overwrite=true measures again")
+        print(f"{table(record)}\nmeasured before: {path}; overwrite=true measures again")
     else:
         record = measure(model, asked) | ({"ensemble": members} if members else {})
         write_json(path, record)
-        print(f"{said(record)}\nwritten to {path}")
+        print(f"{table(record)}\nwritten to {path}")
     return record["metrics"]["rsum"] if cfg.split == "val" else None  # a sweep may only choose on validation
-
-
-def said(record: dict[str, Any]) -> str:
-    """The metrics as a table, and what rounded scores change."""
-    from vsehub.evaluation.measurement import table
-    from vsehub.report.comparison import rounding_text
-
-    rounding = record.get("rounding") or {}
-    return "\n".join([table(record), *(f"precision: {rounding_text(*one)}" for one in rounding.items())])
 
 
 def described(checkpoints: list[str]) -> list[dict]:

@@ -7,21 +7,16 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import require
-from vsehub.criteria.base import Correction, Criterion, Terms
+from vsehub.criteria.base import Criterion, Terms
 from vsehub.evaluation.encode import EncodedSplit
 from vsehub.evaluation.protocols import Protocol
-from vsehub.evaluation.scores import BLOCK_ELEMENTS, DIRECTIONS, DirectedScores, both_directions
-from vsehub.metrics.changes import RoundingChanges
+from vsehub.evaluation.scores import DIRECTIONS, DirectedScores, both_directions
 from vsehub.metrics.occurrences import KS, histogram, occurrence_metrics, skew_sum
 from vsehub.metrics.positives import Positives
 from vsehub.metrics.ranks import Ranking, rank_blocks
 from vsehub.metrics.recall import rank_metrics, rsum
 from vsehub.metrics.relevance import RECALLS
-from vsehub.metrics.topk import top_k
 from vsehub.types import Similarity
-
-# Queries of each direction that are also ranked in float32 where scores are rounded.
-SAMPLE = 1000
 
 
 def image_contributions(rankings: dict[str, dict[int, Ranking]], texts: Positives) -> Tensor:
@@ -82,14 +77,12 @@ class Evaluation:
     """metrics: "i2t/r1" ... "rsum", "hubness/hs_sum", "hubness/i2t/skew_1" ...: means over the folds.
 
     histograms: direction -> k -> the distribution of N_k over all folds' items. contributions: each
-    image's part of rsum, fold after fold; their mean is rsum. rounding: direction -> the metrics of `RoundingChanges`;
-    None for float32 scores.
+    image's part of rsum, fold after fold; their mean is rsum.
     """
 
     metrics: dict[str, float]
     histograms: dict[str, dict[str, dict[str, list[int]]]]
     contributions: list[float]
-    rounding: dict[str, dict[str, float | None]] | None = None
 
 
 def evaluate(
@@ -98,29 +91,15 @@ def evaluate(
     criterion: Criterion,
     protocol: Protocol,
     reference: EncodedSplit | None = None,
-    bf16: bool = False,
 ) -> Evaluation:
     """The metrics of a split under a criterion of `vsehub.criteria`.
 
     reference: the split whose images and texts are the criterion's reference queries and, if it takes them, reference
-    items (inductive); None takes each fold's own (transductive). bf16: rank by scores of vectors that are rounded to
-    bfloat16, and also rank `SAMPLE` of each direction's queries in float32, to measure the effect of rounding. Raises
-    InputError if the protocol needs more images than there are, if a reference is given for a criterion that has no
-    inductive form, if a criterion takes scores of items with items and the similarity has none, or if bf16 is set for
-    scores that cannot be rounded (`float32_only`).
+    items (inductive); None takes each fold's own (transductive). Raises InputError if the protocol needs more images
+    than there are, if a reference is given for a criterion that has no inductive form, or if a criterion takes scores
+    of items with items and the similarity has none.
     """
-    obstacle = float32_only(similarity, criterion)
-    require(not bf16 or obstacle is None, f"bf16: {obstacle}")
-    return measured(folds_of(split, similarity, protocol, reference, bf16), criterion, reference is not None)
-
-
-def float32_only(similarity: Similarity, criterion: Criterion) -> str | None:
-    """The reason against scores of rounded vectors; None if they are possible."""
-    if not similarity.inner_product:
-        return f"{type(similarity).__name__} is not an inner product of vectors, and only those are rounded"
-    if criterion.matching is not None:
-        return f"{type(criterion).__name__} matches queries and items with each other, in float32 only"
-    return None
+    return measured(folds_of(split, similarity, protocol, reference), criterion, reference is not None)
 
 
 def folds_of(
@@ -128,11 +107,10 @@ def folds_of(
     similarity: Similarity,
     protocol: Protocol,
     reference: EncodedSplit | None,
-    bf16: bool = False,
 ) -> list[Fold]:
     """The scores of both directions for every fold of a split; arguments as in `evaluate`."""
     folds = [split.fold(images) for images in protocol.slices(len(split.images))]
-    return [both_directions(fold, similarity, reference or fold, bf16) for fold in folds]
+    return [both_directions(fold, similarity, reference or fold) for fold in folds]
 
 
 @torch.no_grad()
@@ -145,42 +123,19 @@ def measured(folds: list[Fold], criterion: Criterion, inductive: bool) -> Evalua
     )
     found, contributions = [], []
     counts: dict[str, dict[int, list[Tensor]]] = {side: {k: [] for k in KS} for side in DIRECTIONS}
-    changes = {
-        side: RoundingChanges(min(max(RECALLS), *(len(fold[side].items) for fold in folds)))
-        for side in DIRECTIONS
-        if folds[0][side].rounded
-    }
     for fold in folds:
-        terms = {side: scores.fit(criterion) for side, scores in fold.items()}
-        rankings = {side: rank(scores, criterion, terms[side]) for side, scores in fold.items()}
+        rankings = {side: rank(scores, criterion) for side, scores in fold.items()}
         found.append(fold_metrics(rankings))
         contributions.append(image_contributions(rankings, fold["t2i"].positives))
-        for side, scores in fold.items():
-            for k, ranking in rankings[side].items():
+        for side, by_k in rankings.items():
+            for k, ranking in by_k.items():
                 counts[side][k].append(ranking.occurrences[k])
-            if scores.rounded:
-                add_sample(changes[side], scores, criterion.correction, terms[side], max(1, SAMPLE // len(folds)))
         fold["i2t"].shared.release()
     metrics = {name: sum(fold[name] for fold in found) / len(found) for name in found[0]}
     histograms = {
         side: {str(k): histogram(torch.cat(of_folds)) for k, of_folds in by_k.items()} for side, by_k in counts.items()
     }
-    rounding = {side: seen.metrics() for side, seen in changes.items()}
-    return Evaluation(metrics, histograms, torch.cat(contributions).tolist(), rounding or None)
-
-
-def add_sample(
-    changes: RoundingChanges, scores: DirectedScores, correction: Correction, terms: Terms, count: int
-) -> None:
-    """Count what rounding changes for `count` queries of a fold, drawn by a fixed seed."""
-    generator = torch.Generator().manual_seed(0)
-    drawn = torch.randperm(len(scores.queries), generator=generator)[:count].sort().values
-    for index in drawn.split(max(1, BLOCK_ELEMENTS // len(scores.items))):
-        exact, rounded = (
-            top_k(correction.apply(rows(index.to(scores.queries.device)), terms), changes.k)[1]
-            for rows in (scores.float32_rows, scores.rows)
-        )
-        changes.add(exact, rounded, scores.positives.of(index))
+    return Evaluation(metrics, histograms, torch.cat(contributions).tolist())
 
 
 def fold_metrics(rankings: dict[str, dict[int, Ranking]]) -> dict[str, float]:

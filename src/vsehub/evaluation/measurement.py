@@ -33,9 +33,8 @@ class Measurement:
     """The settings of a measurement: a split, a criterion, its `name` in reports, and a protocol.
 
     reference: "queries" fits the criterion on the queries (transductive), "train" on the training queries (inductive).
-    tuned: first choose the criterion's settings on the validation split, as an `Auto` always does. bf16: rank by scores
-    of vectors that are rounded to bfloat16. Raises InputError if validation is the split to choose on and to measure,
-    or if the reference holds the queries themselves.
+    tuned: first choose the criterion's settings on the validation split, as an `Auto` always does. Raises
+    InputError if validation is the split to choose on and to measure, or if the reference holds the queries themselves.
     """
 
     split: str
@@ -44,7 +43,6 @@ class Measurement:
     protocol: Protocol
     reference: str = "queries"
     tuned: bool = False
-    bf16: bool = False
 
     def __post_init__(self) -> None:
         one_of("split", self.split, SPLITS)
@@ -86,7 +84,6 @@ class Measurement:
             "protocol": asdict(self.protocol),
             "criterion": [self.name, type(self.criterion).__name__, self.criterion.parameters()],
             "tuned": self.tuned,
-            **({"precision": "bf16"} if self.bf16 else {}),
             "reference": self.seen[0],
             "checkpoints": model.digests,
             "data": {split: model.split(split).fingerprint() for split in used},
@@ -101,8 +98,8 @@ class Measurement:
         text = json.dumps(self.settings(model), sort_keys=True, default=str)
         digest = hashlib.sha256(text.encode()).hexdigest()[:10]
         named = [self.split, self.protocol.name, self.name]
-        named += (["tuned"] if self.tuned else []) + (["bf16"] if self.bf16 else [])
         kind, models = self.seen[0], len(model.digests)
+        named += ["tuned"] if self.tuned else []
         named += ([] if kind == "none" else [kind]) + ([f"ensemble-of-{models}"] if models > 1 else [])
         return folder / f"{'-'.join(named)}-{digest}.json"
 
@@ -129,7 +126,7 @@ def measure(model: DataModel | Ensemble, asked: Measurement) -> dict[str, Any]:
     named = {"criterion": found.name} if isinstance(asked.criterion, Auto) else {}
     queries = model.encode(asked.split)
     ranked = time.perf_counter()
-    result = evaluate(queries, model.similarity, criterion, protocol, reference, asked.bf16)
+    result = evaluate(queries, model.similarity, criterion, protocol, reference)
     kind, words = replace(asked, criterion=criterion, tuned=False).seen
     images = protocol.images(len(loaded.images))
     return {
@@ -142,7 +139,6 @@ def measure(model: DataModel | Ensemble, asked: Measurement) -> dict[str, Any]:
         "criterion": asked.name,
         "parameters": named | criterion.parameters(),
         "tuned": choice,
-        **({"precision": "bf16", "rounding": result.rounding} if asked.bf16 else {}),
         "reference": kind,
         "reference_set": words,
         "images": images,

@@ -11,7 +11,7 @@ from vsehub.criteria.base import Criterion, Terms
 from vsehub.evaluation.encode import EncodedSplit
 from vsehub.metrics.positives import Positives
 from vsehub.metrics.ranks import CACHED_ELEMENTS
-from vsehub.neighbors.rounded import NARROW, Products, at_least, products, rounded_products
+from vsehub.neighbors.rounded import NARROW, at_least, products
 from vsehub.sets import Rows
 from vsehub.types import Similarity
 
@@ -22,13 +22,10 @@ MATRIX_ELEMENTS = 2**27  # 512 MB: COCO's 5,000 images with 25,000 texts
 
 
 class SharedScores:
-    """The vectors and all scores (I, T) of a split, shared by both directions and computed once, when needed.
+    """The vectors and all scores (I, T) of a split, shared by both directions and computed once, when needed."""
 
-    bf16: the scores are the products of vectors rounded to bfloat16.
-    """
-
-    def __init__(self, split: EncodedSplit, similarity: Similarity, bf16: bool = False):
-        self._split, self._similarity, self._bf16 = split, similarity, bf16
+    def __init__(self, split: EncodedSplit, similarity: Similarity):
+        self._split, self._similarity = split, similarity
         self._vectors: dict[int, tuple[Rows, Rows]] = {}  # of an encoding's id, the encoding and its vectors
         self._matrix: Tensor | None = None
         self._size = len(split.images) * len(split.texts)
@@ -51,9 +48,8 @@ class SharedScores:
         if self._matrix is None:
             images, texts = self.vectors(self._split.images), self.vectors(self._split.texts)
             if self._similarity.inner_product:
-                score = rounded_products(texts) if self._bf16 else products(texts)
                 # `products` ties equal texts; the images, the items of the other direction, need as many rows.
-                self._matrix = score(at_least(NARROW, images), None)[: len(images)]
+                self._matrix = products(texts)(at_least(NARROW, images), None)[: len(images)]
             else:
                 self._matrix = self._similarity(images, texts)
         return self._matrix
@@ -69,9 +65,8 @@ class DirectedScores:
 
     reference: the split that the reference queries and items come from; the split itself: its own. direction: "i2t" has
     images as queries and texts as items, "t2i" the reverse. shared: of the same split and similarity, for both
-    directions; None: for this one alone. bf16, as in `shared`: `rows` and `blocks` are the products of rounded vectors;
-    the scores from which criteria are fitted are always float32. Up to `MATRIX_ELEMENTS` scores are computed once,
-    others block by block, each time. rounded: bf16.
+    directions; None: for this one alone. Up to `MATRIX_ELEMENTS` scores are computed once, others block by block, each
+    time.
     """
 
     def __init__(
@@ -81,15 +76,13 @@ class DirectedScores:
         similarity: Similarity,
         reference: EncodedSplit,
         shared: SharedScores | None = None,
-        bf16: bool = False,
     ):
         self.direction, self.similarity = direction, similarity
-        self.shared = SharedScores(split, similarity, bf16) if shared is None else shared
+        self.shared = SharedScores(split, similarity) if shared is None else shared
         self._inner, self._own, self._reference_split = similarity.inner_product, reference is split, reference
         self.queries, self.items = (self.shared.vectors(side) for side in self._sides(split))
         self.reference = self.queries if self._own else self.shared.vectors(self._sides(reference)[0])
         self._kept: dict[str, Tensor] = {}
-        self.rounded = bf16
         query, item = split.all_pairs.T if direction == "i2t" else split.all_pairs.T.flip(0)
         self.positives = Positives.from_pairs(query, item, len(self.queries), len(self.items))
 
@@ -97,13 +90,7 @@ class DirectedScores:
         """The scores (b, M) of some queries with all items."""
         if self.shared.fits:
             return self._all_rows()[index]
-        if self.rounded:
-            return self._rounded(self.queries[index], None)
         return self._between(self.queries[index], self.items)
-
-    def float32_rows(self, index: Tensor | slice) -> Tensor:
-        """The scores of `rows`, never rounded."""
-        return self._between(self.queries[index], self.items) if self.rounded else self.rows(index)
 
     def blocks(self) -> Iterator[tuple[int, Tensor]]:
         """(first query, scores (b, M) with all items) over all queries in order; a row is contiguous in memory."""
@@ -116,7 +103,7 @@ class DirectedScores:
 
     def columns(self) -> Iterator[Tensor]:
         """Blocks (R, m) of the reference queries' scores over all items in order; columns are contiguous."""
-        if self.shared.fits and self._own and not self.rounded:
+        if self.shared.fits and self._own:
             yield from (block.T for _, block in _row_blocks(self._all_rows().T))
             return
         yield from self._column_blocks("columns", self.reference, self.items)
@@ -133,10 +120,6 @@ class DirectedScores:
         elif correction.reference_items_as == "columns" and not self._own:
             further = partial(self._column_blocks, "item columns", self.reference, self._bank)
         return correction.fit(self.columns, further)
-
-    @cached_property
-    def _rounded(self) -> Products:
-        return rounded_products(self.items)
 
     @cached_property
     def _bank(self) -> Any:
@@ -199,9 +182,7 @@ def _row_blocks(scores: Tensor) -> Iterator[tuple[int, Tensor]]:
         yield first, block
 
 
-def both_directions(
-    split: EncodedSplit, similarity: Similarity, reference: EncodedSplit, bf16: bool = False
-) -> dict[str, DirectedScores]:
+def both_directions(split: EncodedSplit, similarity: Similarity, reference: EncodedSplit) -> dict[str, DirectedScores]:
     """The "i2t" and "t2i" scores of a split, from one product for both where it may be held."""
-    shared = SharedScores(split, similarity, bf16)
-    return {side: DirectedScores(split, side, similarity, reference, shared, bf16) for side in DIRECTIONS}
+    shared = SharedScores(split, similarity)
+    return {side: DirectedScores(split, side, similarity, reference, shared) for side in DIRECTIONS}

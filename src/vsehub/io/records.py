@@ -52,8 +52,6 @@ EVALUATION = Kind(
         "checkpoints": list,
         "metrics": dict,
         "contributions": list | None,
-        "precision": str | None,
-        "rounding": dict | None,
     },
 )
 EMBEDDINGS = Kind(
