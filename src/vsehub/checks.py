@@ -86,8 +86,8 @@ def regular(path: Path) -> Path:
 
 
 def regular_members(folder: Path) -> None:
-    """Raise InputError if a folder, whose files a library opens, holds a pipe, a socket or a device."""
-    for path in folder.iterdir() if folder.is_dir() else ():
+    """Raise InputError if a folder, whose files a library opens, holds a pipe, a socket or a device, at any depth."""
+    for path in folder.rglob("*"):
         if not path.is_dir():
             regular(path)
 

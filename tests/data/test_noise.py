@@ -140,7 +140,7 @@ def test_bad_files(tmp_path, numbers):
         path.write_bytes(numbers)
     else:
         np.save(path, numbers, allow_pickle=True)
-    with pytest.raises(InputError, match="bad.npy"):
+    with pytest.raises(InputError, match=r"bad\.npy"):
         read_index(path, split())
 
 

@@ -8,17 +8,15 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from vsehub.checks import InputError, existing, fail, one_of, require
+from vsehub.checks import existing, fail, one_of, require
 from vsehub.components import Component
-from vsehub.data.photos.pictures import THREADS, PictureFile, Pictures, inspect
-from vsehub.data.photos.settings import PictureSettings
+from vsehub.data.photos.pictures import THREADS, PictureFile, Pictures, PictureSettings, inspect
 from vsehub.data.sources import SPLITS, CaptionedImages
 from vsehub.data.splits import SPLIT_WORDS, SplitDraw, split_named
 from vsehub.io.arrays import listed
@@ -68,46 +66,31 @@ class ListedPhotos(Component):
     def load(self, split: str) -> CaptionedImages:
         """The split "train", "val" or "test", in the listing's order; every picture is decoded once as a check.
 
-        Raises InputError if the listing is damaged or lacks the split, if pictures are missing or, with `unreadable`
-        "stop", if some cannot be decoded.
+        Raises InputError if the listing is damaged or lacks the split and, with `unreadable` "stop", if some pictures
+        cannot be decoded, FileNotFoundError if a picture is missing.
         """
         one_of("split", split, SPLITS)
-        counts = Counter(row.split for row in self._rows)
         rows = [row for row in self._rows if row.split == split]
         require(
             bool(rows),
             f"{self.place} has no pictures with captions of the split {split!r}; it has "
-            + (", ".join(f"{count:,} of {word}" for word, count in counts.items()) or "none")
-            + ". How splits are drawn by seed: docs/data.md",
-        )
-        missing = [row.file for row in rows if isinstance(row.file, str) and not os.path.isfile(row.file)]
-        require(
-            not missing,
-            f"{self.place}: {len(missing):,} of {len(rows):,} pictures of {split} are missing: {listed(missing)}",
+            f"{dict(Counter(row.split for row in self._rows))}. How splits are drawn by seed: docs/data.md",
         )
         contents, damaged = check_pictures([row.file for row in rows], self.images)
-        said = (
-            f"{self.place}: {len(damaged):,} of {len(rows):,} pictures of {split} cannot be decoded: "
-            f"{listed([f'{rows[n].name} ({reason})' for n, reason in damaged.items()], most=20)}"
-        )
-        require(
-            not damaged or (self._pictures.unreadable == "leave_out" and len(damaged) < len(rows)),
-            f"{said}. data.pictures.unreadable=leave_out omits them with their captions",
-        )
         if damaged:
+            said = (
+                f"{self.place}: {len(damaged):,} of {len(rows):,} pictures of {split}: "
+                f"{listed([f'{rows[n].name}: {reason}' for n, reason in damaged.items()], most=20)}"
+            )
+            leave_out = self._pictures.unreadable == "leave_out" and len(damaged) < len(rows)
+            require(leave_out, f"{said}. data.pictures.unreadable=leave_out omits them with their captions")
             log.warning("%s. They are left out with their captions", said)
         rows = [row for n, row in enumerate(rows) if n not in damaged]
-        contents = np.delete(contents, list(damaged))
-        copies = len(rows) - len(np.unique(contents))
-        if copies:
-            log.warning(
-                "%s: %s of %s pictures are copies of others, byte for byte, and count as wrong for their captions",
-                *(split, f"{copies:,}", f"{len(rows):,}"),
-            )
         texts, pairs = pairs_of([row.captions for row in rows], self.shared)
         log.info("%s: %s pictures, %s captions", split, f"{len(rows):,}", f"{len(texts):,}")
         settings, files = self._pictures, [row.file for row in rows]
         augments = settings.augment == "vsepp" and split == "train"
+        contents = np.delete(contents, list(damaged))
         pictures = Pictures(files, settings.size, settings.resize, settings.crops, augments, contents)
         first = np.unique(pairs[:, 1], return_index=True)[1]
         several = pairs if len(pairs) > len(texts) else None
@@ -118,38 +101,29 @@ class ListedPhotos(Component):
         """All pictures that have captions, with their splits."""
         merged: dict[PictureFile, Listed] = {}
         for row in self.read_listing():
-            entry, split = merged.get(row.file), None if row.split is None else split_named(str(row.split))
-            if entry is None:
-                merged[row.file] = row._replace(split=split)
-            elif entry.split != split:
+            split = None if row.split is None else split_named(str(row.split))
+            entry = merged.setdefault(row.file, row._replace(split=split, captions=[]))
+            if entry.split != split:
                 fail(f"{self.place}: {row.name} is in two splits, {entry.split} and {split}")
-            else:
-                entry.captions.extend(row.captions)
-        rows = [row._replace(captions=self._texts(row)) for row in merged.values()]
-        bare, rows = [row.name for row in rows if not row.captions], [row for row in rows if row.captions]
+            texts = [text for text in row.captions if text is not None]
+            require(all(isinstance(text, str) for text in texts), f"{self.place}: {row.name}: {texts} are not texts")
+            entry.captions.extend(" ".join(text.split()) for text in texts if text.strip())
+        bare = [row.name for row in merged.values() if not row.captions]
         if bare:
             log.warning("%s: %s pictures without captions are left out: %s", self.place, f"{len(bare):,}", listed(bare))
+        rows = [row for row in merged.values() if row.captions]
         if len({row.name for row in rows}) < len(rows):
             rows = [row._replace(name=f"{n}/{row.name}") for n, row in enumerate(rows)]
         splits = {row.split for row in rows}
-        unknown = sorted(splits - {*SPLITS, None})
-        require(not unknown, f"{self.place} has the splits {listed([*map(repr, unknown)])}; known are {SPLIT_WORDS}")
-        require(None not in splits or len(splits) == 1, f"{self.place}: some pictures have a split, others have none")
+        require(
+            splits == {None} or splits <= {*SPLITS},
+            f"{self.place} has the splits {listed(sorted(map(repr, splits)))}; known are {SPLIT_WORDS}",
+        )
         if None in splits:
             drawn = draw_splits(len(rows), self._draw, str(self.place)).tolist()
             log.info("%s: splits are drawn from %s pictures by seed %d", self.place, f"{len(rows):,}", self._draw.seed)
             rows = [row._replace(split=split) for row, split in zip(rows, drawn, strict=True)]
         return rows
-
-    def _texts(self, row: Listed) -> list[str]:
-        """The captions of a picture, each as one line, without empty ones."""
-        try:
-            texts = [" ".join(text.split()) for text in row.captions if text is not None]
-            "".join([row.name, *texts]).encode()  # json can escape half of a surrogate pair
-        except (AttributeError, UnicodeEncodeError) as error:
-            raise InputError(f"{self.place}: {row.name!r}: a name or caption is not text: {error}") from error
-        require("\n" not in row.name and "\r" not in row.name, f"{self.place}: the name {row.name!r} has a line break")
-        return [text for text in texts if text]
 
 
 def pairs_of(captions: Sequence[Sequence[str]], shared: bool) -> tuple[list[str], np.ndarray]:
@@ -187,25 +161,22 @@ def check_pictures(files: Sequence[PictureFile], place: Path) -> tuple[np.ndarra
     Intact pictures are remembered in the user's caches, in a file for each `place`, until they change.
     """
     memory = cache_folder(None) / f"pictures-{hashlib.sha256(str(place.resolve()).encode()).hexdigest()[:16]}.json"
-    intact = {key: content for key, content in read_object(memory).items() if isinstance(content, str)}
+    intact = read_object(memory)
     keys = [_key(file) for file in files]
     unknown = [row for row, key in enumerate(keys) if key not in intact]
     damaged: dict[int, str] = {}
-    shown = bar(f"checking pictures of {place.name}", total=len(unknown), unit=" pictures")
     try:
-        with shown, ThreadPoolExecutor(THREADS) as pool:
-            for first in range(0, len(unknown), _AT_ONCE):
+        with ThreadPoolExecutor(THREADS) as pool:
+            for first in bar(f"checking pictures of {place.name}", range(0, len(unknown), _AT_ONCE), unit=" thousand"):
                 rows = unknown[first : first + _AT_ONCE]
                 for row, (content, reason) in zip(rows, pool.map(inspect, [files[row] for row in rows]), strict=True):
                     if reason is None:
                         intact[keys[row]] = content
                     else:
                         damaged[row] = reason
-                    shown.update()
-    finally:  # pictures that passed before the check was killed need not be decoded again
+    finally:  # pictures that passed before the check was interrupted need not be decoded again
         if unknown:
-            with suppress(OSError):
-                write_text(memory, json.dumps(intact, indent=0))
+            write_text(memory, json.dumps(intact, indent=0))
     return np.array([intact.get(key, "") for key in keys], "S64"), damaged
 
 
