@@ -87,7 +87,7 @@ OUTSIDE = {
         "encoders/pretrained/networks.py",
         "evaluation/cache.py",
         "evaluation/checkpoint.py",
-        "serving/fitted.py",
+        "serving/estimator.py",
     },
 }
 

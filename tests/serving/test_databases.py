@@ -18,7 +18,7 @@ from vsehub import extras
 from vsehub.checks import InputError
 from vsehub.criteria import CSLS, NNN, InvertedSoftmax, NearestNeighbor, Sinkhorn
 from vsehub.neighbors.vectors import as_vectors
-from vsehub.serving import effort_for, measured_recall
+from vsehub.serving import measured_recall
 from vsehub.serving.databases import collection
 from vsehub.serving.databases.biases import write_biases
 from vsehub.serving.databases.collection import (
@@ -115,11 +115,6 @@ def test_what_is_filled_is_searched(place):
         now.add(as_vectors("items", VECTORS[:1]), *now.prepare(as_vectors("items", VECTORS[:1]), item_table(["new"])))
         assert len(now) == ITEMS + 1
         assert measured_recall(at(now), QUERIES, VECTORS, BIAS, CSLS.scale, K)["corrected"] > 0.8
-        if place.engine != "memory":
-            owner, name, _ = at(now).effort
-            setattr(owner, name, 1)
-            assert effort_for(at(now), QUERIES, VECTORS, BIAS, CSLS.scale, K, 0.8)[0] == name
-            assert getattr(owner, name) == 1
     refused("absent", open_collection(replace(place, name="absent")).__enter__)
 
 

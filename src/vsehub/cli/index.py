@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 INDEX, USAGE = "index.faiss", "USAGE.md"
 FAISS = ("flat", "ivf", "hnsw")
 APPROXIMATE_FROM = 100_000  # items of a database
-LEAST_RECALL = 0.95  # below which the setting that finds 99 % of the best is said
 
 
 def index(cfg: DictConfig) -> None:
@@ -128,18 +127,13 @@ def bias_alone(result: "Result", place: "Place", missing: bool) -> tuple[dict[st
 
 
 def measured(index: Any, result: "Result", seed: int) -> dict[str, Any]:
-    """Recall of an index against exact search, and its time for a query, of both rankings.
-
-    Where the recall is low, "effort" is the setting that finds 99 %, its value and the recall; None for no such value.
-    """
+    """Recall of an index against exact search, and its time for a query, of both rankings."""
     from vsehub.serving import measured_recall, measured_time
-    from vsehub.serving.index import effort_for
 
     sides, k = result.inputs.sides, result.record["k"]
     given = index, sides.queries, sides.items, result.bias, result.criterion.scale, k
     recall = measured_recall(*given, seed=seed)
-    found = {"recall": {"k": k} | recall, "milliseconds": measured_time(index, sides.queries, k, seed=seed)}
-    return found if recall["corrected"] >= LEAST_RECALL else found | {"effort": effort_for(*given, seed=seed)}
+    return {"recall": {"k": k} | recall, "milliseconds": measured_time(index, sides.queries, k, seed=seed)}
 
 
 def item_ids(result: "Result") -> list[str]:
@@ -152,12 +146,11 @@ def described(told: dict[str, Any]) -> str:
     """An index in words."""
     if "recall" not in told:
         return f"{told['kind']}: {told['items']:,} items at {told['uri']}"
-    recall, times, effort = told["recall"], told["milliseconds"], told.get("effort")
-    more = "" if effort is None else f"; {effort[0]}={effort[1]} in USAGE.md finds {effort[2]:.1%}"
+    recall, times = told["recall"], told["milliseconds"]
     return (
         f"index ({told['kind']}): it finds {recall['corrected']:.1%} of the {recall['k']} best, "
         f"{recall['plain']:.1%} of the plain ranking's; {times['corrected']:.3g} ms a query, plain "
-        f"{times['plain']:.3g}{more}"
+        f"{times['plain']:.3g}"
     )
 
 

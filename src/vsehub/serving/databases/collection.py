@@ -146,12 +146,6 @@ class Collection:
         return vectors[[rows[str(row)] for row in range(count)]]
 
     @property
-    def effort(self) -> tuple[Any, str, int] | None:
-        """See `ServedIndex.effort`."""
-        name, most = getattr(self.database, "effort", ("", 0))
-        return (self.database, name, most) if self.metadata.approximate and most else None
-
-    @property
     def thresholds(self) -> dict[float, float]:
         """Rate of false accepts -> threshold of the first score; {} unless calibrated, and once items come or go."""
         return {float(rate): score for rate, score in self.metadata.thresholds.items()}

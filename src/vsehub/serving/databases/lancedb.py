@@ -30,7 +30,7 @@ def connect(uri: str, name: str) -> Iterator["LanceDB"]:
 class LanceDB:
     """A LanceDB table. nprobe: number of lists that a query searches in the approximate index."""
 
-    nprobe, effort = 20, ("nprobe", 2**15)
+    nprobe = 20
 
     def __init__(self, base: Any, name: str):
         self.base, self.name = base, name

@@ -51,7 +51,7 @@ def connect(uri: str, name: str) -> Iterator["Milvus"]:
 class Milvus:
     """A Milvus collection. ef_search: number of candidates of a query in the approximate index."""
 
-    ef_search, effort = 128, ("ef_search", 2**15)
+    ef_search = 128
 
     def __init__(self, client: Any, name: str):
         self.client, self.name = client, name

@@ -29,7 +29,7 @@ def connect(uri: str, name: str) -> Iterator["PGVector"]:
 class PGVector:
     """A Postgres table. ef_search: number of candidates of a query in the approximate index, k if that is larger."""
 
-    ef_search, effort = 128, ("ef_search", 1000)
+    ef_search = 128
 
     def __init__(self, base: Any, name: str):
         self.base, self.name = base, name

@@ -31,7 +31,7 @@ def connect(uri: str, name: str) -> Iterator["Qdrant"]:
 class Qdrant:
     """A Qdrant collection. ef_search: number of candidates of a query in the graph."""
 
-    ef_search, effort = 128, ("ef_search", 2**15)
+    ef_search = 128
 
     def __init__(self, client: Any, name: str):
         self.client, self.name = client, name
