@@ -1,23 +1,8 @@
 """`ranking.measure.measure` of plain arrays, as tests call it."""
 
-from vsehub.ranking.engines import Local
 from vsehub.ranking.inputs import Sides
 from vsehub.ranking.measure import measure as measure_sides
 
 
-def measure(
-    queries,
-    items,
-    criteria=None,
-    reference=None,
-    k=10,
-    positives=None,
-    *,
-    reference_items=None,
-    rounded=False,
-    seed=0,
-    engine=None,
-):
-    engine = engine or Local(rounded=rounded)
-    sides = Sides.of(queries, items, reference, reference_items, positives)
-    return measure_sides(sides, criteria, k, engine, seed)
+def measure(queries, items, criteria=None, reference=None, k=10, positives=None, *, reference_items=None, engine=None):
+    return measure_sides(Sides.of(queries, items, reference, reference_items, positives), criteria, k, engine)

@@ -21,7 +21,7 @@ from measuring import measure
 
 from vsehub.checks import InputError
 from vsehub.cli import main as command_line
-from vsehub.criteria import CSLS, DualBankSinkhorn, MutualProximity, QBNorm, Sinkhorn
+from vsehub.criteria import CSLS, DualBankSinkhorn, Sinkhorn
 from vsehub.data.vectors.embeddings import open_vectors
 from vsehub.ranking import ray as module
 from vsehub.ranking.ray import Shard, cluster, divide
@@ -29,8 +29,6 @@ from vsehub.ranking.ray import Shard, cluster, divide
 K = 12
 CRITERIA = {
     "csls": CSLS(),
-    "mutual_proximity": MutualProximity(),
-    "qb_norm": QBNorm(k=2),
     "sinkhorn": Sinkhorn(0.05, rounds=3),
     "dbsn": DualBankSinkhorn(0.05, rounds=2),
 }
@@ -71,10 +69,11 @@ def equal_to_local():
     sides = np.load("q.npy"), items, CRITERIA, np.load("r.npy"), K
     bank = np.load("bank.npy")
     alone = measure(*sides, reference_items=bank)
-    with cluster(shard_rows=37) as engine:
+    with cluster() as engine:
+        engine.shard_rows = 37
         found = measure(*sides, reference_items=bank, engine=engine)
     return {
-        "named": engine.told,
+        "named": engine.facts,
         "criteria": {
             one.name: [
                 bool((one.positions == other.positions).all()),
@@ -87,7 +86,7 @@ def equal_to_local():
 
 def same_files():
     """The commands of both engines, whose files test_cluster.py compares."""
-    return [run(*RERANK, "out=local"), run(*RERANK, "out=ray", "engine=ray", "shard_rows=37")]
+    return [run(*RERANK, "out=local"), run(*RERANK, "out=ray", "engine=ray")]
 
 
 def lost_worker():

@@ -47,7 +47,7 @@ def test_results_are_those_of_one_machine(on_ray):
     for name, (positions, difference) in found["equal_to_local"]["criteria"].items():
         assert positions, name
         assert difference < 1e-6, name
-    assert len(found["equal_to_local"]["criteria"]) == 6
+    assert len(found["equal_to_local"]["criteria"]) == 4
     assert found["same_files"] == [None, None]
     local, ray = (json.loads((folder / name / "result.json").read_text()) for name in ("local", "ray"))
     assert ray["engine"]["name"] == "ray"
@@ -66,9 +66,9 @@ def test_results_are_those_of_one_machine(on_ray):
 def test_workers_that_are_lost_or_missing(on_ray):
     found = on_ray[1]["lost_worker"]
     assert found == {"done": list(range(len(found["done"]))), "tries": 2}
-    assert "every machine must find the items at the same address" in on_ray[1]["refused_by_worker"]
+    assert "on a worker" in on_ray[1]["refused_by_worker"]
     said, seconds = on_ray[1]["without_room"]
-    assert said.startswith("no worker could start in 1 seconds")
+    assert said.startswith("no worker could start in 1 seconds"), said
     assert seconds < 30
 
 
@@ -93,8 +93,8 @@ def test_commands_that_are_refused(tmp_path, run_here):
     for arguments, said in (
         ((*sides, "num_gpus=1"), "num_gpus"),
         ((*sides, on_ray, "ray_address=127.0.0.1:9"), "ray_address"),
-        ((*sides, on_ray, "criterion=gm"), "gm"),
-        ((*sides, on_ray, "criterion=dual_is"), "dual_is"),
+        ((*sides, on_ray, "criterion=gm"), "GreedyMatching"),
+        ((*sides, on_ray, "criterion=dual_is"), "DualInvertedSoftmax"),
     ):
         assert said in run_here("rerank", *arguments, status=2)
     assert not (tmp_path / "rerank").exists()
