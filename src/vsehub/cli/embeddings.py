@@ -32,7 +32,7 @@ def named_files(cfg: DictConfig) -> dict[str, str]:
         files.keys() & {"queries", "items", "scores"} in ({"queries", "items"}, {"scores"}),
         "give queries=FILE and items=FILE, one vector per row, or scores=FILE instead of both",
     )
-    for name in files.keys() & set(VECTORS):
+    for name in [one for one in VECTORS if one in files]:
         require_vectors(name, split_path(files[name])[0])
     whole_seed("seed", cfg.seed)
     return files
