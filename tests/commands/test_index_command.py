@@ -194,7 +194,7 @@ def test_thresholds(files, run_here, monkeypatch):
         np.save(files / f"{name}.npy", np.load(files / "q.npy")[:2] if name == "known" else np.load(files / "m.npy"))
     for settings, named in (
         (("other",), "truth is not set"),
-        (("other", "queries=q.npy", "truth=rows.csv"), "reference: q.npy is the queries' own file"),
+        (("other", "queries=q.npy", "truth=rows.csv"), "300 of 300 queries"),
         (("own", "false_accept=[0.001]"), "rate of 0.001"),
         (("own", "false_accept=[2]"), "rate of 2"),
         (("own", "queries=absent.npy", "truth=rows.csv"), "absent.npy"),

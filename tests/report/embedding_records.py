@@ -37,6 +37,8 @@ def embedding_record(queries=900, items=400, criteria=("csls",), truth=True, lab
                 "hubness": occurrence_metrics(counts, bad if truth else None),
                 "histograms": {str(n): histogram(count) for n, count in counts.items()},
                 "truth": truth_figures(hits) if truth else None,
+                "gain": None,
+                "hubs_made": [],
                 "changed": {"first": (plain[:, 0] != lists[:, 0]).float().mean().item(), "overlap": stay},
             }
         )
@@ -72,6 +74,8 @@ def embedding_record(queries=900, items=400, criteria=("csls",), truth=True, lab
         "seconds": {"look_through": 0.5, "reference": 1.25, "search": 2.5, "total": 4.75},
         "queries": facts | {"path": "q.npy", "rows": queries, "fingerprint": "ab12cd34ef56ab12"},
         "items": facts | {"path": "m.npy", "rows": items, "fingerprint": "99aa99aa99aa99aa"},
+        "scores": None,
+        "reference_items": None,
         "reference": {"kind": "transductive", "set": "the queries themselves", "rows": queries},
         "k": k,
         "truth": {"path": "pairs.csv", "pairs": queries, "measured_queries": queries, "queries_without": 0}
