@@ -86,13 +86,10 @@ def _run_facts(run: Run) -> dict:
 
 def _evaluation_facts(name: str, evaluation: dict) -> dict:
     facts = {key: evaluation.get(key) for key in ("split", "protocol", "criterion", "reference", "reference_set")}
-    parameters = dict(evaluation.get("parameters") or {})
-    if "precision" in evaluation:  # a run measured in both precisions has a row for each
-        parameters["precision"] = evaluation["precision"]
     return {
         "evaluation": name,
         **{key: str(value) for key, value in facts.items()},
-        "parameters": json.dumps(parameters, sort_keys=True),
+        "parameters": json.dumps(evaluation.get("parameters") or {}, sort_keys=True),
         **{key: evaluation.get(key) for key in ("images", "texts", "folds", "seconds")},
         **evaluation["metrics"],
     }
