@@ -158,15 +158,12 @@ def test_shared_sides_are_counted(folder, caplog):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 0.0])
-def test_bad_rows_are_refused_where_they_are_used(folder, bad):
+def test_bad_rows_are_refused(folder, bad):
     texts = np.load(folder / "texts.npy")
-    texts[[3, 11]] = bad
+    texts[3] = bad
     np.save(folder / "texts.npy", texts)
-    data = source(folder, "train", "val", "test")
-    for split, row in (("train", 3), ("test", 11)):
-        with pytest.raises(InputError, match=rf"texts.npy.* row {row} "):
-            data.load(split)
-    data.load("val")
+    with pytest.raises(InputError, match=r"texts.npy.* row 3 "):
+        source(folder, "train", "val", "test").load("val")
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,6 @@ from .precomp import Precomp as Precomp
 from .scenes.source import Scenes as Scenes
 from .sources import CaptionedImages as CaptionedImages
 from .sources import Source as Source
-from .splits import SplitDraw as SplitDraw
+from .sources import SplitDraw as SplitDraw
 from .truth import read_truth as read_truth
 from .vectors.embeddings import open_vectors as open_vectors

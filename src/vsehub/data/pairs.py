@@ -11,16 +11,13 @@ from typing import Any
 import numpy as np
 
 from vsehub.checks import existing, one_of, require
-from vsehub.data.sources import SPLITS, CaptionedImages
-from vsehub.data.splits import SplitDraw, files_or_all
+from vsehub.data.sources import SPLITS, CaptionedImages, SplitDraw, files_or_all
 from vsehub.data.tables import refuse_rows
 from vsehub.data.truth import connected, read_ids, read_pairs
-from vsehub.data.vectors.embeddings import VectorFile, open_vectors, row_norms
-from vsehub.io.arrays import UnusableRows
+from vsehub.data.vectors.embeddings import VectorFile, look_through, open_vectors
 
 log = logging.getLogger(__name__)
 
-_BLOCK_ROWS = 65536
 _TABLE = "Give a table with the columns query (the text) and item (the image), one pair per line"
 
 
@@ -58,16 +55,6 @@ class VectorRows:
         found: np.ndarray = self.file.take(np.atleast_1d(rows)).numpy()
         return found.reshape(*np.shape(rows), self.shape[1])
 
-    def look_through(self) -> None:
-        """Read all rows once, in bounded memory. Raises InputError if some cannot be divided by their norms."""
-        unusable = UnusableRows()
-        for first in range(0, len(self), _BLOCK_ROWS):
-            block = self.chosen[first : first + _BLOCK_ROWS]
-            unusable.add(block, row_norms(self.file.take(block)).cpu().numpy())
-        unusable.refuse(
-            f"{self.file}: of the rows, counted from 0:", "Make these vectors again, or leave their pairs out"
-        )
-
 
 class Pairs:
     """Vectors of two modalities, called images and texts; each may belong to any number of the other.
@@ -101,10 +88,10 @@ class Pairs:
         self.name = next(iter(self._paths.values())).resolve().parent.name if name is None else name
 
     def load(self, split: str) -> CaptionedImages:
-        """The split "train", "val" or "test"; the rows of its pairs are read once, in bounded memory.
+        """The split "train", "val" or "test"; all vectors are read once, in bounded memory.
 
         Raises InputError for an unknown split, if a table is damaged or names rows or ids that do not exist, if a
-        pair is in two tables, or if rows hold NaN, infinite values or only zeros.
+        pair is in two tables, or if vectors hold NaN, infinite values or only zeros.
         """
         one_of("split", split, SPLITS)
         there = ", ".join(self._splits)
@@ -113,14 +100,14 @@ class Pairs:
         image_rows, images = np.unique(pairs[:, 0], return_inverse=True)
         text_rows, firsts, texts = np.unique(pairs[:, 1], return_index=True, return_inverse=True)
         sides = VectorRows(self._images, image_rows), VectorRows(self._texts, text_rows)
-        for side in sides:
-            side.look_through()
         names = None if self._images.ids is None else [self._images.ids[row] for row in image_rows]
         return CaptionedImages(*sides, images[firsts], names, np.stack([images, texts], axis=1))
 
     @cached_property
     def _splits(self) -> dict[str, np.ndarray]:
         """The pairs (P, 2) of each split: rows of images and of texts, sorted by text, then image."""
+        look_through(self._images)
+        look_through(self._texts)
         keys = {role: self._keys(path) for role, path in self._paths.items()}
         if "pairs" in keys:
             pairs = self._rows(np.unique(keys["pairs"]))

@@ -11,8 +11,8 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from vsehub.checks import require
 from vsehub.components import MISSING, TARGET, Components, component_nodes, make
+from vsehub.data.contents import warn_of_shared
 from vsehub.data.noise import Noise, NoisySource
-from vsehub.data.overlap import warn_of_shared
 from vsehub.data.sources import describe_split
 from vsehub.data.text.vocabulary import restored, stored
 from vsehub.evaluation.checkpoint import fitting, image_sizes, text_sizes

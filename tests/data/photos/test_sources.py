@@ -30,7 +30,7 @@ from PIL import Image
 
 from vsehub.checks import InputError
 from vsehub.data import HuggingFace, Karpathy, PhotoColumns, PictureSettings, SplitDraw, Table, WebDataset
-from vsehub.data.overlap import warn_of_shared
+from vsehub.data.contents import warn_of_shared
 from vsehub.data.photos import source as sources
 from vsehub.data.photos.source import draw_splits
 from vsehub.data.photos.webdataset import shard_files

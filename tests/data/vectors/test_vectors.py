@@ -315,7 +315,7 @@ def test_bad_rows_are_numbered_and_counted(make, normalize):
 
 @pytest.mark.parametrize("size", [1e-20, 1e20])
 def test_rows_whose_norms_float32_cannot_hold_are_refused(size):
-    with pytest.raises(InputError, match="queries.*row 1 "):
+    with pytest.raises(InputError, match=r"queries.*row 1 "):
         look_through(open_vectors(np.array([[1, 0], [size, size]], np.float32), normalize=True))
 
 

@@ -10,8 +10,7 @@ from vsehub.checks import InputError, existing, regular_members, require
 from vsehub.data.photos.pictures import PictureFile, PictureSettings
 from vsehub.data.photos.source import Listed, ListedPhotos
 from vsehub.data.photos.table import PhotoColumns, flat
-from vsehub.data.sources import SPLITS
-from vsehub.data.splits import SplitDraw, split_named
+from vsehub.data.sources import SPLITS, SplitDraw, split_named
 from vsehub.extras import package
 from vsehub.io.arrays import shortened
 from vsehub.io.files import cache_folder

@@ -17,8 +17,7 @@ import numpy as np
 from vsehub.checks import existing, fail, one_of, require
 from vsehub.components import Component
 from vsehub.data.photos.pictures import THREADS, PictureFile, Pictures, PictureSettings, inspect
-from vsehub.data.sources import SPLITS, CaptionedImages
-from vsehub.data.splits import SPLIT_WORDS, SplitDraw, split_named
+from vsehub.data.sources import SPLIT_WORDS, SPLITS, CaptionedImages, SplitDraw, split_named
 from vsehub.io.arrays import listed
 from vsehub.io.files import cache_folder, read_object, write_text
 from vsehub.io.progress import bar

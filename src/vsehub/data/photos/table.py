@@ -10,7 +10,7 @@ from vsehub.checks import existing, require
 from vsehub.components import Component
 from vsehub.data.photos.pictures import PictureSettings
 from vsehub.data.photos.source import Listed, ListedPhotos
-from vsehub.data.splits import SplitDraw
+from vsehub.data.sources import SplitDraw
 from vsehub.data.tables import KINDS, read_table
 
 
