@@ -6,8 +6,6 @@ It writes one JSON object: check -> what was found. See test_cluster.py, which s
 import json
 import os
 import signal
-import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -124,35 +122,11 @@ def without_room():
     return taken
 
 
-def asks_for_a_token():
-    """What is said of a cluster that asks for a token, without it, and whether a worker starts with it."""
-    Path("token").write_text("5" * 64)
-    own = os.environ | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(Path("token").absolute())}
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    here = Path(sys.executable).parent / "ray"
-    head = [here, "start", "--head", "--block", f"--port={port}", "--num-cpus=1", "--include-dashboard=false"]
-    command = [sys.executable, "-m", "vsehub", *RERANK, "engine=ray", f"ray_address=127.0.0.1:{port}", "num_cpus=0.5"]
-    with subprocess.Popen(head, env=own, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as cluster_of_others:
-        try:
-            for _ in range(120):
-                with socket.socket() as asked:
-                    if asked.connect_ex(("127.0.0.1", port)) == 0:
-                        break
-                time.sleep(0.5)
-            without = subprocess.run([*command, "out=without"], capture_output=True, text=True, check=False)
-            with_it = subprocess.run([*command, "out=with"], env=own, capture_output=True, text=True, check=False)
-        finally:
-            cluster_of_others.terminate()
-    return {"without": [without.returncode, without.stderr.splitlines()[-1]], "with": with_it.returncode}
-
-
 if __name__ == "__main__":
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.chdir(sys.argv[1])
     ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
-    checks = (equal_to_local, same_files, lost_worker, refused_by_worker, without_room, asks_for_a_token)
+    checks = (equal_to_local, same_files, lost_worker, refused_by_worker, without_room)
     answer, seconds = {}, {}
     for check in checks:
         began = time.monotonic()

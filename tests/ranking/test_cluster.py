@@ -98,14 +98,3 @@ def test_commands_that_are_refused(tmp_path, run_here):
     ):
         assert said in run_here("rerank", *arguments, status=2)
     assert not (tmp_path / "rerank").exists()
-
-
-@needs_ray
-@pytest.mark.long
-def test_a_cluster_that_asks_for_a_token(on_ray):
-    found = on_ray[1]["asks_for_a_token"]
-    status, said = found["without"]
-    assert status == 2
-    assert "RAY_AUTH_MODE=token" in said
-    assert "RAY_AUTH_TOKEN_PATH=FILE" in said
-    assert found["with"] == 0
