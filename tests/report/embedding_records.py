@@ -5,6 +5,7 @@ from torch.nn.functional import normalize
 
 from vsehub.criteria import CSLS, InvertedSoftmax, NearestNeighbor
 from vsehub.metrics import histogram, occurrence_metrics
+from vsehub.ranking.verdict import verdict
 
 RULES = {"nns": NearestNeighbor(), "csls": CSLS(), "is": InvertedSoftmax()}
 PARAMETERS = {"nns": {}, "csls": {"k": 10}, "is": {"beta": 30.0}}
@@ -88,6 +89,10 @@ def embedding_record(queries=900, items=400, criteria=("csls",), truth=True, lab
             "examples": [entry(item) for item in never],
         },
         "index": None,
+        "calibration": None,
+        "choice": None,
+        "verdict": verdict(rankings[0]["hubness"], k, queries, items),
+        "verdict_corrected": verdict(rankings[-1]["hubness"], k, queries, items) if criteria else None,
     } | changes
 
 
