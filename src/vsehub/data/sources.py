@@ -154,7 +154,7 @@ def files_or_all(setting: str, all_files: Any, splits: Mapping[str, Any] | None)
         f"{f'neither {setting} nor splits' if all_files is None else f'both {setting} and splits'} came; expected the "
         f"files of each split, {example}, or those of all splits, data.{setting}=FILE",
     )
-    return given if all_files is None else {setting: all_files}
+    return {split: given[split] for split in SPLITS if split in given} or {setting: all_files}
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from PIL import Image
 
-from vsehub.checks import InputError, one_of, regular, require, whole
+from vsehub.checks import InputError, one_of, regular, require
 from vsehub.components import Component
 from vsehub.io.arrays import open_picture
 
@@ -33,13 +33,10 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-_ORIENTATION = 0x0112  # the EXIF tag
 _LYING = (5, 6, 7, 8)  # orientations that exchange width and height
 _SPARE = 2  # a JPEG is decoded at 1/2, 1/4 or 1/8 only where that leaves this many pixels for each that is wanted
 _LONGEST = 16  # times the shorter side: resizing longer pictures could need any amount of memory
-_AREA = (0.08, 1.0)  # of a random crop, as a share of the picture's
 _RATIO = (3 / 4, 4 / 3)  # of a random crop, width to height
-_TRIES = 10
 THREADS = min(8, os.cpu_count() or 1)  # that decode pictures
 Crop = tuple[int, int, int, int, tuple[int, int]]  # left, top, width and height in pixels, and the size after resizing
 
@@ -60,9 +57,9 @@ class PictureSettings(Component):
     unreadable: str = "stop"
 
     def __post_init__(self) -> None:
-        whole("size", self.size)
-        whole("resize", self.resize)
-        require(self.resize >= self.size, f"resize is {self.resize}, below size, {self.size}; raise resize")
+        require(
+            self.resize >= self.size > 0, f"resize is {self.resize} and size {self.size}; expected resize >= size > 0"
+        )
         one_of("crops", self.crops, (1, 10))
         one_of("augment", self.augment, ("none", "vsepp"))
         one_of("unreadable", self.unreadable, ("stop", "leave_out"))
@@ -105,15 +102,15 @@ def read_crop(
     return np.asarray(picture.resize(size, Image.Resampling[interpolation.upper()], box))
 
 
-def inspect(file: PictureFile) -> tuple[str, str | None]:
-    """A hash of the bytes of a picture's file, and why it cannot be decoded at full size; None if it can."""
+def inspect(file: PictureFile) -> str | Exception:
+    """A hash of the bytes of a picture's file, or why it cannot be decoded at full size."""
     try:
         with _opened(file) as raw:
             content = hashlib.file_digest(raw, "sha256").hexdigest()
         read_crop(file, lambda width, height: (0, 0, 1, 1, (1, 1)), exact=True)
     except (OSError, InputError) as error:
-        return "", str(error)
-    return content, None
+        return error
+    return content
 
 
 def _opened(file: PictureFile) -> io.BufferedReader | io.BytesIO:
@@ -125,8 +122,7 @@ def _orientation(image: Image.Image) -> int:
     if image.format != "JPEG":
         image.load()  # a PNG may have it after the pixels; Pillow turns a TIFF while loading it
     try:
-        orientation: int = image.getexif().get(_ORIENTATION, 1)
-        return orientation
+        return int(image.getexif().get(0x0112, 1))
     except Exception:  # damaged EXIF can raise almost anything although the pixels are intact
         return 1
 
@@ -157,8 +153,8 @@ def random_crop(width: int, height: int, size: int, rng: np.random.Generator) ->
 
     As in VSE++'s training. If ten tries do not fit into a long picture: its middle, as long as the ratio allows.
     """
-    for _ in range(_TRIES):
-        area = width * height * rng.uniform(*_AREA)
+    for _ in range(10):
+        area = width * height * rng.uniform(0.08, 1.0)
         ratio = math.exp(rng.uniform(*np.log(_RATIO)))
         across, down = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
         if 0 < across <= width and 0 < down <= height:
@@ -253,9 +249,8 @@ class Pictures:
         missing = [max(0, self.size - side) for side in picture.shape[1:]]
         picture = np.pad(picture, ((0, 0), *((n // 2, n - n // 2) for n in missing)), constant_values=fill)
         bottom, right = (side - self.size for side in picture.shape[1:])
-        starts = [(round(right / 2), round(bottom / 2))]
-        if self.crops == 10:
-            starts = [(0, 0), (right, 0), (0, bottom), (right, bottom), *starts]
+        centre = round(right / 2), round(bottom / 2)
+        starts = [(0, 0), (right, 0), (0, bottom), (right, bottom), centre] if self.crops == 10 else [centre]
         crops = pixels.reshape(-1, 3, self.size, self.size)
         for crop, (left, top) in zip(crops, starts, strict=False):
             crop[:] = picture[:, top : top + self.size, left : left + self.size]

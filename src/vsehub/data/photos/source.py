@@ -75,21 +75,11 @@ class ListedPhotos(Component):
             f"{self.place} has no pictures with captions of the split {split!r}; it has "
             f"{dict(Counter(row.split for row in self._rows))}. How splits are drawn by seed: docs/data.md",
         )
-        contents, damaged = check_pictures([row.file for row in rows], self.images)
-        if damaged:
-            said = (
-                f"{self.place}: {len(damaged):,} of {len(rows):,} pictures of {split}: "
-                f"{listed([f'{rows[n].name}: {reason}' for n, reason in damaged.items()], most=20)}"
-            )
-            leave_out = self._pictures.unreadable == "leave_out" and len(damaged) < len(rows)
-            require(leave_out, f"{said}. data.pictures.unreadable=leave_out omits them with their captions")
-            log.warning("%s. They are left out with their captions", said)
-        rows = [row for n, row in enumerate(rows) if n not in damaged]
+        rows, contents = checked(rows, self.images, self._pictures.unreadable == "leave_out")
         texts, pairs = pairs_of([row.captions for row in rows], self.shared)
         log.info("%s: %s pictures, %s captions", split, f"{len(rows):,}", f"{len(texts):,}")
         settings, files = self._pictures, [row.file for row in rows]
         augments = settings.augment == "vsepp" and split == "train"
-        contents = np.delete(contents, list(damaged))
         pictures = Pictures(files, settings.size, settings.resize, settings.crops, augments, contents)
         first = np.unique(pairs[:, 1], return_index=True)[1]
         several = pairs if len(pairs) > len(texts) else None
@@ -154,29 +144,38 @@ def draw_splits(count: int, draw: SplitDraw, name: str) -> np.ndarray:
     return splits
 
 
-def check_pictures(files: Sequence[PictureFile], place: Path) -> tuple[np.ndarray, dict[int, str]]:
-    """(I,) hashes of the bytes of picture files, and why some cannot be decoded, by their rows.
+def checked(rows: Sequence[Listed], place: Path, leave_out: bool) -> tuple[list[Listed], np.ndarray]:
+    """The pictures that can be decoded, and (I,) hashes of the bytes of their files.
 
-    Intact pictures are remembered in the user's caches, in a file for each `place`, until they change.
+    Intact pictures are remembered in the user's caches, in a file for each `place`, until they change. Raises
+    InputError naming pictures that cannot be decoded; `leave_out`: log a warning instead, if there are others.
     """
     memory = cache_folder(None) / f"pictures-{hashlib.sha256(str(place.resolve()).encode()).hexdigest()[:16]}.json"
     intact = read_object(memory)
-    keys = [_key(file) for file in files]
-    unknown = [row for row, key in enumerate(keys) if key not in intact]
-    damaged: dict[int, str] = {}
+    keys = [_key(row.file) for row in rows]
+    unknown = [(key, row) for key, row in zip(keys, rows, strict=True) if key not in intact]
+    damaged = []
     try:
         with ThreadPoolExecutor(THREADS) as pool:
             for first in bar(f"checking pictures of {place.name}", range(0, len(unknown), _AT_ONCE), unit=" thousand"):
-                rows = unknown[first : first + _AT_ONCE]
-                for row, (content, reason) in zip(rows, pool.map(inspect, [files[row] for row in rows]), strict=True):
-                    if reason is None:
-                        intact[keys[row]] = content
+                some = unknown[first : first + _AT_ONCE]
+                for (key, row), found in zip(some, pool.map(inspect, [row.file for _, row in some]), strict=True):
+                    if isinstance(found, Exception):
+                        damaged.append(f"{row.name}: {found}")
                     else:
-                        damaged[row] = reason
+                        intact[key] = found
     finally:  # pictures that passed before the check was interrupted need not be decoded again
         if unknown:
             write_text(memory, json.dumps(intact, indent=0))
-    return np.array([intact.get(key, "") for key in keys], "S64"), damaged
+    if damaged:
+        said = f"{place}: {len(damaged):,} of {len(rows):,} pictures: {listed(damaged, most=20)}"
+        require(
+            leave_out and len(damaged) < len(rows),
+            f"{said}. data.pictures.unreadable=leave_out omits them with their captions",
+        )
+        log.warning("%s. They are left out", said)
+    kept = [(row, intact[key]) for key, row in zip(keys, rows, strict=True) if key in intact]
+    return [row for row, _ in kept], np.array([content for _, content in kept], "S64")
 
 
 def _key(file: PictureFile) -> str:
@@ -196,10 +195,7 @@ def folder_pictures(folder: str | Path, size: int, resize: int, crops: int = 1) 
     place = existing("folder", folder, "Give a folder of pictures")
     below = [path.relative_to(place) for path in place.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file()]
     names = sorted(str(path) for path in below if not any(part.startswith(".") for part in path.parts))
-    contents, damaged = check_pictures([str(place / name) for name in names], place)
-    if damaged:
-        log.warning("%s: left out, since they cannot be decoded: %s", folder, listed([names[row] for row in damaged]))
-    names = [name for row, name in enumerate(names) if row not in damaged]
     require(bool(names), f"folder: {folder} holds no pictures ({', '.join(SUFFIXES)}), nor do the folders below it")
-    files, contents = [str(place / name) for name in names], np.delete(contents, list(damaged))
-    return CaptionedImages(Pictures(files, size, resize, crops, contents=contents), [], np.empty(0, np.int64), names)
+    rows, contents = checked([Listed(str(place / name), name, []) for name in names], place, leave_out=True)
+    pictures = Pictures([row.file for row in rows], size, resize, crops, contents=contents)
+    return CaptionedImages(pictures, [], np.empty(0, np.int64), [row.name for row in rows])
