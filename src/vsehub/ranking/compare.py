@@ -63,7 +63,7 @@ def choice_record(auto: Auto, choice: Choice | None, gain: dict[str, float] | No
     gain: of the criterion over plain search.
     """
     name, criterion = auto.untuned if choice is None else (choice.name, choice.criterion)
-    counts = {"queries": 0}
+    counts: dict[str, Any] = {"queries": 0}
     if choice is not None:
         counts = {key: value for key, value in vars(choice).items() if isinstance(value, int)}
         counts["tried"] = [vars(one) for one in choice.tried]

@@ -18,7 +18,6 @@ from vsehub.data.truth import read_ids, read_labels, read_truth
 from vsehub.data.vectors.embeddings import Norms, VectorFile, look_through, open_vectors, same_space
 from vsehub.data.vectors.paths import stamps
 from vsehub.io.arrays import UnusableRows, listed
-from vsehub.io.progress import byte_bar
 from vsehub.io.text import read_lines, stays_inside
 from vsehub.metrics.positives import Positives
 from vsehub.neighbors.given import UnitVectors, moved
@@ -142,16 +141,12 @@ class Range:
 
 def look_through_scores(scores: VectorFile) -> Range:
     """The range of all scores, in one reading. Raises InputError naming rows that hold NaN or infinite scores."""
-    unusable = UnusableRows()
-    least, most = float("inf"), float("-inf")
-    row_bytes = scores.dtype.itemsize * scores.shape[1]
-    with byte_bar(f"checking {scores}", row_bytes * len(scores)) as bar:
-        for first, rows in scores.blocks():
-            low, high = rows.amin(dim=1), rows.amax(dim=1)  # both are NaN where one score is
-            # A row of zeros is as good as any other.
-            unusable.add(first, 1 + torch.maximum(low.abs(), high.abs()).numpy())
-            least, most = min(least, low.min().item()), max(most, high.max().item())
-            bar.update(row_bytes * len(rows))
+    least, most, unusable = float("inf"), float("-inf"), UnusableRows()
+    for first, rows in scores.blocks():
+        low, high = rows.aminmax(dim=1)  # both are NaN where one score is
+        # A row of zeros is as good as any other.
+        unusable.add(first, 1 + torch.maximum(low.abs(), high.abs()).numpy())
+        least, most = min(least, low.min().item()), max(most, high.max().item())
     unusable.refuse(
         f"{scores}: of {len(scores)} rows, counted from 0:",
         "Score these queries again, or leave them out; give pairs that were not scored a score below all others",
@@ -243,7 +238,8 @@ class Inputs:
         look: reads the items; the other sides are always read by this process. Returns the norms of each file, of
         precomputed scores their range, and the number of queries that are in the reference.
         """
-        sides, other = self.sides, look_through_scores if self.sides.given else look_through
+        sides = self.sides
+        other: Callable[[VectorFile], Norms | Range] = look_through_scores if sides.given else look_through
         norms = {name: asdict((look if name == "items" else other)(file)) for name, file in self.files.items()}
         if self.tuning is not None:
             look_through(self.tuning[0])

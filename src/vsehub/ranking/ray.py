@@ -9,7 +9,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -205,7 +205,7 @@ class Sharded(Local):
         of_shards = zip(*self._results(terms_by_column, jobs), strict=True)
 
         def each(step: Callable[..., Terms], terms: Sequence[Terms] | None = None) -> list[Terms]:
-            arrays = [()] * len(parts) if terms is None else map(_arrays, terms)
+            arrays: Iterable[Arrays] = [()] * len(parts) if terms is None else map(_arrays, terms)
             steps = [(part, step, own, seen, device) for part, own in zip(parts, arrays, strict=True)]
             return [found for (found,) in self._results(on_part, steps)]
 
@@ -290,8 +290,8 @@ def cluster(address: str | None = None, num_cpus: float = 1.0, num_gpus: float =
         try:
             engine = Sharded(Tasks(ray, num_cpus, num_gpus))
             engine.tasks.check()
-            engine.facts = {"name": "ray", "version": ray.__version__, "address": address}
-            engine.facts |= {"num_cpus": num_cpus, "num_gpus": num_gpus}
+            share = {"num_cpus": num_cpus, "num_gpus": num_gpus}
+            engine.facts = {"name": "ray", "version": ray.__version__, "address": address, **share}
             yield engine
         finally:
             if own:

@@ -43,11 +43,11 @@ def record(
     }
     queries, items, truth = len(inputs.sides.queries), len(inputs.sides.items), inputs.sides.positives
     kinds = {reference_kind(one, inputs.sides.inductive) for one in criteria.values()} - {"none"}
-    reference = {"kind": "transductive", "set": "the queries themselves", "rows": queries}
+    reference: dict[str, Any] = {"kind": "transductive", "set": "the queries themselves", "rows": queries}
     if inputs.sides.inductive:
         side = sides["reference_scores" if inputs.sides.given else "reference"]
         reference = {"kind": "inductive", "set": side["path"], **side, "queries_in_it": shared}
-    bank = {"set": "the items themselves", "rows": items}
+    bank: dict[str, Any] = {"set": "the items themselves", "rows": items}
     if "reference_items" in sides:
         bank = {"set": sides["reference_items"]["path"], **sides["reference_items"]}
     takes_bank = any(one.takes_reference_items for one in criteria.values())
