@@ -219,13 +219,3 @@ def test_what_does_not_fit(changes, named):
         patch.setattr(engine, "MOST_MATCHED", 599)
         with pytest.raises(InputError, match=named):
             measure(**given)
-
-
-def test_one_criterion_under_two_names_gives_its_ranking_twice(sizes):
-    asked, among, other = sides(20, 300)
-    for criterion in (CSLS(k=3), DualBankSinkhorn()):
-        alone = measure(asked, among, {"first": criterion}, other).rankings[1]
-        for one in measure(asked, among, {"first": criterion, "second": criterion}, other).rankings[1:]:
-            assert [len(term) for term in one.item_terms] == [300] * len(alone.item_terms), one.name
-            assert torch.equal(one.positions, alone.positions), one.name
-            assert torch.equal(one.values, alone.values), one.name

@@ -141,19 +141,3 @@ def test_workers_fetch_the_files_of_their_shards(sides, tmp_path, monkeypatch):
     criteria = {"csls": CSLS()}
     expected = measure(sides[0], sides[1], criteria, sides[2], K)
     same(expected, measure(sides[0], items, criteria, sides[2], K, engine=Sharded(InTurn())), criteria)
-
-
-def test_files_that_hold_the_rows(tmp_path, sides):
-    """Each address opens its file alone; together they are the whole."""
-    whole = sides[1]
-    np.savez(tmp_path / "two.npz", a=unit(6, 0), b=unit(9, 1))
-    for side, rows in (("img_emb", 5), ("text_emb", 6)):
-        (tmp_path / "clip" / side).mkdir(parents=True)
-        for number in range(12):
-            np.save(tmp_path / "clip" / side / f"{side}_{number}.npy", unit(rows, number))
-    named = (f"{tmp_path}/two.npz::b", f"{tmp_path}/clip::text_emb", f"file://{tmp_path}/clip/img_emb")
-    for vectors in (whole, *(open_vectors(name) for name in named)):
-        found = [open_vectors(address) for address, _ in vectors.origin.files]
-        assert [len(one) for one in found] == [rows for _, rows in vectors.origin.files]
-        assert torch.equal(torch.cat([one.rows(0, len(one)) for one in found]), vectors.rows(0, len(vectors)))
-    assert open_vectors(unit(3, 0)).origin.files is None
