@@ -149,7 +149,6 @@ def test_what_no_index_is_made_of(files, run_here, monkeypatch):
         (("found",), "result: found"),
         (("qb",), "qb_norm does not rank by the score minus a term"),
         (("csls", "engine=chroma"), "engine is 'chroma'"),
-        (("csls", "uri=x", "item_columns=rows.csv"), "uri, item_columns: for databases"),
         (("csls", "engine=lancedb", "item_columns=absent.csv"), "item_columns"),
         (("csls", "engine=pgvector"), "Postgres"),
         (("csls", "engine=lancedb", "approximate=perhaps"), "approximate is 'perhaps'"),
