@@ -18,7 +18,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from measuring import measure
 
 from vsehub.checks import InputError
-from vsehub.cli import main as command_line
 from vsehub.criteria import CSLS, DualBankSinkhorn, Sinkhorn
 from vsehub.data.vectors.embeddings import open_vectors
 from vsehub.ranking import ray as module
@@ -30,25 +29,6 @@ CRITERIA = {
     "sinkhorn": Sinkhorn(0.05, rounds=3),
     "dbsn": DualBankSinkhorn(0.05, rounds=2),
 }
-RERANK = (
-    "rerank",
-    "queries=q.npy",
-    "items=items",
-    "reference=r.npy",
-    "criterion=sinkhorn",
-    "criterion.rounds=4",
-    "k=12",
-)
-
-
-def run(*arguments):
-    """A command in this process: what it prints on stderr, None where it succeeds."""
-    sys.argv = ["vsehub", *map(str, arguments)]
-    try:
-        command_line.main()
-    except SystemExit as end:
-        return f"status {end.code}"
-    return None
 
 
 def refused(function):
@@ -71,20 +51,12 @@ def equal_to_local():
         engine.shard_rows = 37
         found = measure(*sides, reference_items=bank, engine=engine)
     return {
-        "named": engine.facts,
-        "criteria": {
-            one.name: [
-                bool((one.positions == other.positions).all()),
-                float(((one.values - other.values).abs() / one.values.abs().clamp(min=1)).max()),
-            ]
-            for one, other in zip(alone.rankings, found.rankings, strict=True)
-        },
+        one.name: [
+            bool((one.positions == other.positions).all()),
+            float(((one.values - other.values).abs() / one.values.abs().clamp(min=1)).max()),
+        ]
+        for one, other in zip(alone.rankings, found.rankings, strict=True)
     }
-
-
-def same_files():
-    """The commands of both engines, whose files test_cluster.py compares."""
-    return [run(*RERANK, "out=local"), run(*RERANK, "out=ray", "engine=ray")]
 
 
 def lost_worker():
@@ -126,7 +98,7 @@ if __name__ == "__main__":
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.chdir(sys.argv[1])
     ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
-    checks = (equal_to_local, same_files, lost_worker, refused_by_worker, without_room)
+    checks = (equal_to_local, lost_worker, refused_by_worker, without_room)
     answer, seconds = {}, {}
     for check in checks:
         began = time.monotonic()
