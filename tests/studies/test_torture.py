@@ -2,6 +2,7 @@
 
 import forked  # in tools/torture
 import inputs
+import model
 import numeric
 import pytest
 import world
@@ -76,3 +77,11 @@ def test_files_that_differ_after_a_kill_are_noticed(tmp_path):
     assert world.temporary(ours) == [".run.json.0.part"]
     (ours / "run.json").write_text("{")
     assert len(world.damaged(ours)) == 1
+
+
+def test_a_collection_that_forgets_nothing_is_noticed(monkeypatch):
+    pytest.importorskip("lancedb")
+    assert model.run(None, 0, ("lancedb",), operations=8) == {"cases": 1, "wrong": []}
+    change = model.Collection.change
+    monkeypatch.setattr(model.Collection, "change", lambda self, gone=(), *new: change(self, (), *new))
+    assert "items, not" in model.run(None, 0, ("lancedb",), operations=8)["wrong"][0]

@@ -1,6 +1,6 @@
-"""`make torture`: malformed inputs, kills and numbers, each for its share of the time.
+"""`make torture`: malformed inputs, kills, numbers and collections, each for its share of the time.
 
-    python tools/torture/torture.py [--minutes 10] [--seed 0] [--parts inputs kills numeric]
+    python tools/torture/torture.py [--minutes 10] [--seed 0] [--parts inputs kills numeric model]
 
 What went wrong is printed with what repeats it. Exit status 1 where anything went wrong.
 """
@@ -11,7 +11,7 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
-SHARES = {"inputs": 0.30, "kills": 0.50, "numeric": 0.20}
+SHARES = {"inputs": 0.30, "kills": 0.45, "numeric": 0.15, "model": 0.10}
 
 
 def run(part: str, seconds: float, seed: int) -> dict:
