@@ -4,16 +4,5 @@ from vsehub.ranking.inputs import Sides
 from vsehub.ranking.measure import measure as measure_sides
 
 
-def measure(
-    queries,
-    items,
-    criteria=None,
-    reference=None,
-    k=10,
-    positives=None,
-    *,
-    reference_items=None,
-    engine=None,
-):
-    sides = Sides.of(queries, items, reference, reference_items, positives)
-    return measure_sides(sides, criteria, k, engine)
+def measure(queries, items, criteria=None, reference=None, k=10, positives=None, *, reference_items=None, engine=None):
+    return measure_sides(Sides.of(queries, items, reference, reference_items, positives), criteria, k, engine)

@@ -2,18 +2,13 @@
 
 Tensors on it hold data of the CPU, report the device `npu:0`, and raise where tensors of both devices meet in one
 operation. `moved` puts tensors and modules there; within `pretended()` so do torch's factory functions and `.to`.
-`Traffic` counts what a GPU would have to wait for: copies to the CPU, numbers read from tensors, and results whose size
-depends on numbers. A tensor there says `is_cuda`, so that code takes the ways of a GPU.
+A tensor there says `is_cuda`, so that code takes the ways of a GPU.
 
 Torch's `_setup_privateuseone_for_python_backend` is experimental; where it is missing the tests are skipped.
 """
 
-import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -31,11 +26,8 @@ NAME = "npu"
 _MOVES = ("_to_copy", "copy_", "to")
 # Operations in which CUDA too takes an index, a mask or a number from the CPU.
 _TAKES_CPU_INDEX = ("index", "index_put_", "index_put", "_index_put_impl_")
-# Operations whose result has a size that a GPU must compute before it can go on; masks as indices are others.
-_SIZED = ("nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive", "bincount", "isin")
 # Lengths of sequences, which CUDA too takes from the CPU.
 _TAKES_CPU_LENGTHS = ("_pack_padded_sequence", "_pack_padded_sequence_backward", "_pad_packed_sequence")
-SOURCE = str(Path(__file__).parents[1] / "src" / "vsehub")
 
 
 def device() -> torch.device:
@@ -46,49 +38,6 @@ def device() -> torch.device:
         module.get_amp_supported_dtype = lambda: [torch.bfloat16, torch.float16]
         module.get_rng_state, module.set_rng_state = lambda _: torch.get_rng_state(), lambda state, _: None
     return torch.device(f"{NAME}:0")
-
-
-class Traffic:
-    """Counts of what a GPU waits for: copies "to_cpu" and "from_cpu", "scalar" reads, "size" of a result.
-
-    A copy to the CPU of two or more dimensions is a "matrix_to_cpu".
-
-    places: the same by the file of vsehub from which each came, or "torch": its backward pass and its optimizers.
-    """
-
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self.places: Counter[str] = Counter()
-
-    def note(self, kind: str) -> None:
-        """Count one, with the innermost file of vsehub on the stack."""
-        self.counts[kind] += 1
-        frame: FrameType | None = sys._getframe()
-        while frame is not None and not frame.f_code.co_filename.startswith(SOURCE):
-            frame = frame.f_back
-        place = "torch" if frame is None else Path(frame.f_code.co_filename).relative_to(SOURCE).as_posix()
-        self.places[f"{kind} {place}"] += 1
-
-
-_TRAFFIC: list[Traffic] = []
-
-
-def _note(kind: str, moved: Tensor | None = None) -> None:
-    if moved is not None and moved.ndim > 1:
-        kind = f"matrix_{kind}"
-    for one in _TRAFFIC:
-        one.note(kind)
-
-
-@contextmanager
-def traffic() -> Iterator[Traffic]:
-    """Count what happens within the block."""
-    counted = Traffic()
-    _TRAFFIC.append(counted)
-    try:
-        yield counted
-    finally:
-        _TRAFFIC.remove(counted)
 
 
 class Pretended(Tensor):
@@ -120,17 +69,14 @@ class Pretended(Tensor):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Stored as the tensor of the CPU that `map_location="cpu"` makes of one on a GPU."""
-        _note("to_cpu", self.inner)
         return self.inner.__reduce_ex__(protocol)
 
     def new_tensor(self, *args: Any, **kwargs: Any) -> Any:
         """A tensor of Python numbers beside this one."""
-        _note("from_cpu")
         return _there(self.inner.new_tensor(*args, **kwargs))
 
     def tolist(self) -> Any:
         """As a list; torch refuses it for subclasses, CUDA copies to the CPU."""
-        _note("to_cpu", self.inner)
         return self.inner.tolist()
 
     @classmethod
@@ -141,43 +87,27 @@ class Pretended(Tensor):
 def _computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     name = func.overloadpacket.__name__
     tensors = [one for one in _leaves((args, kwargs)) if isinstance(one, Tensor)]
-    of_cpu = [one for one in tensors if not isinstance(one, Pretended) and one.dim() > 0]
-    if of_cpu and name not in (*_MOVES, *_TAKES_CPU_LENGTHS):
-        indices = args[1] if name in _TAKES_CPU_INDEX else []
-        mixed = [one for one in of_cpu if not any(one is index for index in indices)]
-        shapes = [tuple(one.shape) for one in mixed]
-        for _ in of_cpu[len(mixed) :]:
-            _note("from_cpu")  # the index
-        if mixed:
-            raise RuntimeError(f"{func} got tensors of the CPU, of shapes {shapes}, and others of {device()}")
-    masks = [one for one in args[1] if one is not None] if name in _TAKES_CPU_INDEX else []
-    counted = name == "repeat_interleave" and kwargs.get("output_size") is None
-    if name in _SIZED or counted or any(one.dtype == torch.bool for one in masks):
-        _note("size")
-    if name == "equal":
-        _note("scalar")
+    indices = args[1] if name in _TAKES_CPU_INDEX else []
+    mixed = [
+        tuple(one.shape)
+        for one in tensors
+        if not isinstance(one, Pretended) and one.dim() > 0 and not any(one is index for index in indices)
+    ]
+    if mixed and name not in (*_MOVES, *_TAKES_CPU_LENGTHS):
+        raise RuntimeError(f"{func} got tensors of the CPU, of shapes {mixed}, and others of {device()}")
     if name == "mm" and func._overloadname.startswith("dtype"):  # only CUDA multiplies into another type
         func = torch.ops.aten.mm.out if "out" in kwargs else torch.ops.aten.mm.default
         args = [one.to(args[2]) for one in args[:2]]
     targets = [one for one in (*args, torch.device(kwargs.get("device") or NAME)) if isinstance(one, torch.device)]
     away = any(target.type == "cpu" for target in targets)
     result = func(*_on_cpu(args), **_on_cpu(kwargs))
-    if name in ("_local_scalar_dense", "item", "is_nonzero"):
-        _note("scalar")
-        return result
     if name == "copy_":
-        if not all(isinstance(one, Pretended) for one in tensors):
-            there = isinstance(args[0], Pretended)
-            _note("from_cpu" if there else "to_cpu", None if there else args[0])
         return args[0]
-    if away:
-        _note("to_cpu", result)
+    if away or name in ("_local_scalar_dense", "item", "is_nonzero"):
         return result
     if name in _TAKES_CPU_LENGTHS:
         return tree_map(lambda one: _there(one) if isinstance(one, Tensor) and one.is_floating_point() else one, result)
     known = {id(one.inner): one for one in tensors if isinstance(one, Pretended)}  # changed in place
-    if isinstance(result, Tensor):
-        return _there(result, known)
     return tree_map(lambda one: _there(one, known), result)
 
 
@@ -222,8 +152,6 @@ class _Factories(TorchDispatchMode):
         target = kwargs.get("device")
         if target is None or torch.device(target).type != NAME or any(issubclass(one, Pretended) for one in types):
             return func(*args, **kwargs)
-        if func.overloadpacket.__name__ in _MOVES:
-            _note("from_cpu")
         return tree_map(_there, func(*args, **{**kwargs, "device": "cpu"}))
 
 
@@ -234,7 +162,6 @@ def _made(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
         target = kwargs.get("device")
         if target is None or torch.device(target).type != NAME:
             return make(*args, **kwargs)
-        _note("from_cpu")
         return _there(make(*args, **{**kwargs, "device": "cpu"}))
 
     return made
@@ -243,14 +170,14 @@ def _made(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
 def _matmul(matmul: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """`torch.matmul`, which would resize the memory that it is given, the wrapper alone."""
 
-    def multiplied(*args: Any, out: Tensor | None = None) -> Tensor:
-        return out.copy_(matmul(*args)) if isinstance(out, Pretended) else matmul(*args, out=out)
+    def multiplied(*args: Any, out: Tensor | None = None, **named: Any) -> Tensor:
+        return out.copy_(matmul(*args, **named)) if isinstance(out, Pretended) else matmul(*args, out=out, **named)
 
     return multiplied
 
 
 class _Across(torch.autograd.Function):
-    """A tensor, and backwards its gradient, on the other device, uncounted."""
+    """A tensor, and backwards its gradient, on the other device."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor) -> Any:
@@ -326,7 +253,7 @@ def moved(value: Any) -> Any:
 
 
 def back(value: Any) -> Any:
-    """Tensors or `Sets` on the CPU, uncounted."""
+    """Tensors or `Sets` on the CPU."""
     if isinstance(value, Sets):
         return Sets(back(value.vectors), back(value.lengths))
     return tree_map(_inner, value)

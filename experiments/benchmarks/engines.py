@@ -93,7 +93,14 @@ def database_rows(engine: str, items: Tensor, bias: Tensor, folder: Path) -> Ite
             ) as collection:
                 seconds = time.perf_counter() - began
                 name = f"{ENGINES[engine].title}, {'approximate' if approximate else 'exact'}"
-                yield {"name": name, "seconds": seconds, "bytes": place.bytes, "index": collection}
+                yield {"name": name, "seconds": seconds, "bytes": size_of(place), "index": collection}
+
+
+def size_of(place: Place) -> int | None:
+    """The size of a database's folder; None for a server, which may not say."""
+    if place.served:
+        return None
+    return sum(file.stat().st_size for file in Path(place.uri).rglob("*") if file.is_file())
 
 
 @contextmanager

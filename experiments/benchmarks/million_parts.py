@@ -143,6 +143,7 @@ def kinds(setting: Setting) -> dict:
         index = build_index(items, bias, RULE.scale, kind)
         seconds = time.perf_counter() - seconds
         recall = measured_recall(index, setting.queries, items, bias, RULE.scale, min(K, len(items)))
+        efforts = {"ivf": lambda one: one.nprobe, "hnsw": lambda one: one.hnsw.efSearch}
         ways = {
             "together": lambda one=index: one.search(setting.queries, K),
             "single": lambda one=index: [one.search(query[None], K) for query in setting.queries[:SINGLE]],
@@ -152,7 +153,7 @@ def kinds(setting: Setting) -> dict:
         rows.append(
             {
                 "kind": kind,
-                "effort": index.effort and getattr(*index.effort[:2]),
+                "effort": efforts[kind](index.index) if kind in efforts else None,
                 "build": seconds,
                 "search": search,
                 "recall": recall,

@@ -32,6 +32,12 @@ def one_of(name: str, value: Any, choices: tuple[Any, ...]) -> None:
         raise InputError(f"{name} is {value!r}; choose one of {', '.join(map(repr, choices))}")
 
 
+def precision_word(value: Any) -> str:
+    """A precision of products, "32", "bf16" or "auto", as text: YAML reads 32 as a number. InputError for others."""
+    one_of("precision", str(value), ("32", "bf16", "auto"))
+    return str(value)
+
+
 def is_finite(value: Any) -> bool:
     """Return True if `value` is a finite number; booleans are rejected."""
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
@@ -80,8 +86,8 @@ def regular(path: Path) -> Path:
 
 
 def regular_members(folder: Path) -> None:
-    """Raise InputError if a folder, whose files a library opens, holds a pipe, a socket or a device."""
-    for path in folder.iterdir() if folder.is_dir() else ():
+    """Raise InputError if a folder, whose files a library opens, holds a pipe, a socket or a device, at any depth."""
+    for path in folder.rglob("*"):
         if not path.is_dir():
             regular(path)
 

@@ -39,11 +39,3 @@ def install(folder, requirement):
     else:
         run(sys.executable, "-m", "pip", "--quiet", "--python", folder, "install", *pins)
     return folder / "bin"
-
-
-def check(programs):
-    """Check, as `pip check` does, that the packages of an environment fit together."""
-    uv = BIN / "uv"
-    if uv.is_file():
-        return run(uv, "pip", "check", "--python", programs / "python")
-    return run(sys.executable, "-m", "pip", "--python", programs / "python", "check")

@@ -5,7 +5,6 @@ hydra_plugins/ and packages. Nothing there may be read or imported.
 """
 
 import json
-import sys
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -13,7 +12,7 @@ import pytest
 from building import ROOT
 from false_packages import write_false_packages
 from filelock import FileLock
-from installing import check, clean, install, run
+from installing import clean, install, run
 
 from vsehub.cli.main import COMMANDS
 
@@ -81,13 +80,6 @@ def test_every_command_helps(programs, folder):
         assert "Warning" not in done.err, command
 
 
-def test_the_packages_fit_together_and_importing_warns_of_nothing(programs, tmp_path):
-    check(programs)
-    environment = clean(tmp_path)
-    run(programs / "python", "-W", "error", "-c", "import vsehub", cwd=tmp_path, env=environment)
-    run(programs / "python", "-W", "error", "-c", "from vsehub import CorrectedSearch", cwd=tmp_path, env=environment)
-
-
 def test_only_the_package_and_its_plugin_lie_at_the_top(programs):
     (about,) = programs.parent.glob("lib/python*/site-packages/vsehub-*.dist-info")
     listed = (about / "RECORD").read_text().splitlines()
@@ -134,22 +126,3 @@ def test_a_command_that_lacks_an_extra_names_it(sdist, folder):
     assert "pip install 'vsehub[train]'" in refused.err
     assert len(refused.err.splitlines()) == 1
     assert not (folder / "run").exists()
-
-
-def test_a_folder_of_your_own_is_read_beside_the_installed_one(wheel, folder):
-    """conf/ in the working folder counts if it is given, and only what vsehub does not have itself."""
-    for file in (folder / "conf").rglob("*.yaml"):
-        file.unlink()
-    (folder / "conf" / "loss" / "mine.yaml").write_text("_target_: vsehub.losses.MAX\nmargin: 0.125\n")
-    asked = ("train", "--config-dir=conf", "--cfg", "job", "loss=mine")
-    done = run(wheel / "vsehub", *asked, cwd=folder, env=clean(folder))
-    assert "margin: 0.125" in done.out
-    (folder / "conf" / "loss" / "hal.yaml").write_text("_target_: vsehub.losses.MAX\nmargin: 0.125\n")
-    refused = run(wheel / "vsehub", *asked, cwd=folder, env=clean(folder), status=2)
-    assert "hal.yaml would not be read" in refused.err
-
-
-def test_another_python_is_refused(artefacts, tmp_path):
-    command = ("download", "--quiet", "--no-deps", "--no-index", "--python-version", "3.10", "--only-binary=:all:")
-    refused = run(sys.executable, "-m", "pip", *command, "-d", tmp_path, artefacts[1], status=1)
-    assert "requires a different Python" in refused.err

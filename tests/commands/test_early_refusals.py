@@ -62,9 +62,6 @@ REFUSED = [
     ("encode checkpoint=absent images=a.npy out=o", "checkpoint: no such file"),
     ("rerank queries=a.npy items=b.npy", "queries: no such file"),
     ("diagnose queries=a.npy items=b.npy", "queries: no such file"),
-    ("calibrate absent queries=a.npy truth=c.csv", "queries: no such file"),
-    ("index absent items=a.npy", "items: no such file"),
-    ("add engine=milvus uri=x.db items=a.npy", "items: no such file"),
     # Commands without a package that is not installed.
     ("train logger=wandb", "'vsehub[wandb]'", "wandb"),
     ("train logger=tensorboard", "'vsehub[tensorboard]'", "tensorboard"),

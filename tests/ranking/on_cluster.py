@@ -6,8 +6,6 @@ It writes one JSON object: check -> what was found. See test_cluster.py, which s
 import json
 import os
 import signal
-import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -20,8 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from measuring import measure
 
 from vsehub.checks import InputError
-from vsehub.cli import main as command_line
-from vsehub.criteria import CSLS, DualBankSinkhorn, MutualProximity, QBNorm, Sinkhorn
+from vsehub.criteria import CSLS, DualBankSinkhorn, Sinkhorn
 from vsehub.data.vectors.embeddings import open_vectors
 from vsehub.ranking import ray as module
 from vsehub.ranking.ray import Shard, cluster, divide
@@ -29,30 +26,9 @@ from vsehub.ranking.ray import Shard, cluster, divide
 K = 12
 CRITERIA = {
     "csls": CSLS(),
-    "mutual_proximity": MutualProximity(),
-    "qb_norm": QBNorm(k=2),
     "sinkhorn": Sinkhorn(0.05, rounds=3),
     "dbsn": DualBankSinkhorn(0.05, rounds=2),
 }
-RERANK = (
-    "rerank",
-    "queries=q.npy",
-    "items=items",
-    "reference=r.npy",
-    "criterion=sinkhorn",
-    "criterion.rounds=4",
-    "k=12",
-)
-
-
-def run(*arguments):
-    """A command in this process: what it prints on stderr, None where it succeeds."""
-    sys.argv = ["vsehub", *map(str, arguments)]
-    try:
-        command_line.main()
-    except SystemExit as end:
-        return f"status {end.code}"
-    return None
 
 
 def refused(function):
@@ -71,23 +47,16 @@ def equal_to_local():
     sides = np.load("q.npy"), items, CRITERIA, np.load("r.npy"), K
     bank = np.load("bank.npy")
     alone = measure(*sides, reference_items=bank)
-    with cluster(shard_rows=37) as engine:
+    with cluster() as engine:
+        engine.shard_rows = 37
         found = measure(*sides, reference_items=bank, engine=engine)
     return {
-        "named": engine.told,
-        "criteria": {
-            one.name: [
-                bool((one.positions == other.positions).all()),
-                float(((one.values - other.values).abs() / one.values.abs().clamp(min=1)).max()),
-            ]
-            for one, other in zip(alone.rankings, found.rankings, strict=True)
-        },
+        one.name: [
+            bool((one.positions == other.positions).all()),
+            float(((one.values - other.values).abs() / one.values.abs().clamp(min=1)).max()),
+        ]
+        for one, other in zip(alone.rankings, found.rankings, strict=True)
     }
-
-
-def same_files():
-    """The commands of both engines, whose files test_cluster.py compares."""
-    return [run(*RERANK, "out=local"), run(*RERANK, "out=ray", "engine=ray", "shard_rows=37")]
 
 
 def lost_worker():
@@ -125,35 +94,11 @@ def without_room():
     return taken
 
 
-def asks_for_a_token():
-    """What is said of a cluster that asks for a token, without it, and whether a worker starts with it."""
-    Path("token").write_text("5" * 64)
-    own = os.environ | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(Path("token").absolute())}
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    here = Path(sys.executable).parent / "ray"
-    head = [here, "start", "--head", "--block", f"--port={port}", "--num-cpus=1", "--include-dashboard=false"]
-    command = [sys.executable, "-m", "vsehub", *RERANK, "engine=ray", f"ray_address=127.0.0.1:{port}", "num_cpus=0.5"]
-    with subprocess.Popen(head, env=own, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as cluster_of_others:
-        try:
-            for _ in range(120):
-                with socket.socket() as asked:
-                    if asked.connect_ex(("127.0.0.1", port)) == 0:
-                        break
-                time.sleep(0.5)
-            without = subprocess.run([*command, "out=without"], capture_output=True, text=True, check=False)
-            with_it = subprocess.run([*command, "out=with"], env=own, capture_output=True, text=True, check=False)
-        finally:
-            cluster_of_others.terminate()
-    return {"without": [without.returncode, without.stderr.splitlines()[-1]], "with": with_it.returncode}
-
-
 if __name__ == "__main__":
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.chdir(sys.argv[1])
     ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
-    checks = (equal_to_local, same_files, lost_worker, refused_by_worker, without_room, asks_for_a_token)
+    checks = (equal_to_local, lost_worker, refused_by_worker, without_room)
     answer, seconds = {}, {}
     for check in checks:
         began = time.monotonic()

@@ -126,14 +126,6 @@ def test_ranks_are_those_of_a_search_by_what_the_reference_holds_besides(inside)
         assert tried.mrr == pytest.approx(total / 90, abs=1e-6), tried
 
 
-def test_a_reference_of_nothing_but_what_is_chosen_by_is_refused():
-    queries, items, wanted = hubby(60, 30)
-    same = queries[:1].expand(60, -1).contiguous()
-    asked, among = sources(same, items)
-    with pytest.raises(InputError, match="holds no query but those that are chosen by"):
-        choose(Auto(), asked, pairs(wanted[:1].expand(60), 30), among, asked)
-
-
 def test_large_data_are_sampled_with_all_answers(monkeypatch):
     monkeypatch.setattr("vsehub.criteria.choose.MOST_SCORES", 6000)
     monkeypatch.setattr("vsehub.criteria.choose.MOST_QUERIES", 60)
@@ -145,12 +137,6 @@ def test_large_data_are_sampled_with_all_answers(monkeypatch):
     assert (first.queries, first.reference) == (60, 90)
     assert 40 <= first.items <= 60
     assert first.tried == again.tried
-    assert first.tried[0].r1 == pytest.approx(100 * (_plain_ranks(queries, items, wanted) == 1).mean(), abs=25)
-
-
-def _plain_ranks(queries, items, wanted):
-    scores = queries @ items.T
-    return (scores >= scores.gather(1, wanted[:, None])).sum(dim=1).numpy()
 
 
 def test_halves_share_no_query():
@@ -161,28 +147,23 @@ def test_halves_share_no_query():
     assert (len(chosen_by), len(measured), chosen_by & measured) == (80, 120, set())
     assert len(first.query) + len(second.query) == len(positives.query)
     assert {*halves(positives, 0.4, seed=4)[0].query.tolist()} != chosen_by
-    with pytest.raises(InputError, match="answers of 200 queries, of which 160 would be chosen by and 40 measured"):
-        halves(positives, 0.8, seed=3)
 
 
 def test_what_cannot_be_chosen_is_refused_and_what_cannot_be_applied_left_out():
     queries, items, wanted = hubby(80, 30)
     asked, among = sources(queries, items)
     few = Positives.from_pairs(torch.arange(49), wanted[:49], 80, 30, complete=False)
-    with pytest.raises(InputError, match=r"49 queries with a known answer are too few .* at least 50"):
-        choose(Auto(), asked, few, among)
+    same = as_vectors("queries", queries[:1].expand(60, -1).contiguous())
+    copies = pairs(wanted[:1].expand(60), 30)
+    for given, message in (((asked, few, among), "49 queries"), ((same, copies, among, same), "chosen by")):
+        with pytest.raises(InputError, match=message):
+            choose(Auto(), *given)
     far = as_vectors("queries", 100 * queries)  # mutual proximity and local scaling take distances of unit vectors
     tried = choose(Auto(), far, pairs(wanted, 30), among).tried
     assert len(tried) == len(Auto().candidates(80))
-    for among_names, message in (
-        (["clsl"], "among is 'clsl'; choose one of 'nns', 'csls'"),
-        (["nns"], "besides nns"),
-    ):
+    for settings, message in (({"among": ["clsl"]}, "clsl"), ({"among": ["nns"]}, "nns"), ({"share": 1}, "share is 1")):
         with pytest.raises(InputError, match=message):
-            Auto(among_names)
-    for share in (0, 1, 1.5):
-        with pytest.raises(InputError, match="share is"):
-            Auto(share=share)
+            Auto(**settings)
 
 
 def test_candidates_fit_the_reference_and_the_default_stands_among_them():

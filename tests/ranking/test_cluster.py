@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from false_packages import write_false_packages
-from rankings import read_ranking
 
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: extra `ray`")
 # Of the items: fewer than k, as many as a shard, one more, many.
@@ -23,7 +22,7 @@ def unit(rows, seed):
 
 @pytest.fixture(scope="module")
 def on_ray(tmp_path_factory, environment):
-    """The folder of the vectors and results, and what on_cluster.py found."""
+    """What on_cluster.py found."""
     folder = tmp_path_factory.mktemp("ray")
     items = unit(sum(FILES), 0)
     items[45:60], items[-1] = items[:15], items[0]  # equal scores in several shards
@@ -37,51 +36,51 @@ def on_ray(tmp_path_factory, environment):
         [sys.executable, script, folder], capture_output=True, text=True, timeout=400, env=environment, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    return folder, json.loads((folder / "answer.json").read_text()), done.stderr
+    return json.loads((folder / "answer.json").read_text())
 
 
 @needs_ray
 @pytest.mark.long
 def test_results_are_those_of_one_machine(on_ray):
-    folder, found, _ = on_ray
-    for name, (positions, difference) in found["equal_to_local"]["criteria"].items():
+    found = on_ray["equal_to_local"]
+    assert found.keys() == {"nns", "csls", "sinkhorn", "dbsn"}
+    for name, (positions, difference) in found.items():
         assert positions, name
         assert difference < 1e-6, name
-    assert len(found["equal_to_local"]["criteria"]) == 6
-    assert found["same_files"] == [None, None]
-    local, ray = (json.loads((folder / name / "result.json").read_text()) for name in ("local", "ray"))
-    assert ray["engine"]["name"] == "ray"
-    assert local["engine"] == {"name": "local"}
-    assert {path.name for path in (folder / "ray").iterdir()} == {path.name for path in (folder / "local").iterdir()}
-    assert local.keys() == ray.keys()
-    assert ray["items"]["norms"] == pytest.approx(local["items"]["norms"])
-    for part in ("rankings", "hubs", "antihubs", "verdict", "queries", "reference"):
-        assert ray[part] == local[part], part
-    for one, other in zip(*(read_ranking(folder / name / "ranking.parquet") for name in ("local", "ray")), strict=True):
-        np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=1e-6)
 
 
 @needs_ray
 @pytest.mark.long
 def test_workers_that_are_lost_or_missing(on_ray):
-    found = on_ray[1]["lost_worker"]
+    found = on_ray["lost_worker"]
     assert found == {"done": list(range(len(found["done"]))), "tries": 2}
-    assert "every machine must find the items at the same address" in on_ray[1]["refused_by_worker"]
-    said, seconds = on_ray[1]["without_room"]
-    assert said.startswith("no worker could start in 1 seconds")
+    assert "on a worker" in on_ray["refused_by_worker"]
+    said, seconds = on_ray["without_room"]
+    assert said.startswith("no worker could start in 1 seconds"), said
     assert seconds < 30
 
 
 @needs_ray
 @pytest.mark.long
-def test_workers_import_nothing_from_the_working_folder(tmp_path, environment):
+def test_a_command_imports_nothing_from_the_working_folder(tmp_path, environment):
+    """Its files are those of one machine."""
     np.save(tmp_path / "q.npy", unit(6, 0))
     np.save(tmp_path / "m.npy", unit(9, 1))
     write_false_packages(tmp_path)
-    command = [sys.executable, "-m", "vsehub", "rerank", "queries=q.npy", "items=m.npy", "k=2", "engine=ray", "out=out"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    told, files = [], []
+    for engine in ("local", "ray"):
+        command = [sys.executable, "-m", "vsehub", "rerank", "queries=q.npy", "items=m.npy", "k=2", f"engine={engine}"]
+        done = subprocess.run(
+            [*command, f"out={engine}"], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        told.append(json.loads((tmp_path / engine / "result.json").read_text()))
+        files.append({path.name for path in (tmp_path / engine).iterdir()})
     assert not (tmp_path / "imported").exists()
+    assert files[0] == files[1]
+    assert [one["engine"]["name"] for one in told] == ["local", "ray"]
+    for part in ("rankings", "hubs", "antihubs", "verdict", "queries", "items", "reference"):
+        assert told[0][part] == told[1][part], part
 
 
 @needs_ray
@@ -93,19 +92,8 @@ def test_commands_that_are_refused(tmp_path, run_here):
     for arguments, said in (
         ((*sides, "num_gpus=1"), "num_gpus"),
         ((*sides, on_ray, "ray_address=127.0.0.1:9"), "ray_address"),
-        ((*sides, on_ray, "criterion=gm"), "gm"),
-        ((*sides, on_ray, "criterion=dual_is"), "dual_is"),
+        ((*sides, on_ray, "criterion=gm"), "GreedyMatching"),
+        ((*sides, on_ray, "criterion=dual_is"), "DualInvertedSoftmax"),
     ):
         assert said in run_here("rerank", *arguments, status=2)
     assert not (tmp_path / "rerank").exists()
-
-
-@needs_ray
-@pytest.mark.long
-def test_a_cluster_that_asks_for_a_token(on_ray):
-    found = on_ray[1]["asks_for_a_token"]
-    status, said = found["without"]
-    assert status == 2
-    assert "RAY_AUTH_MODE=token" in said
-    assert "RAY_AUTH_TOKEN_PATH=FILE" in said
-    assert found["with"] == 0

@@ -73,25 +73,22 @@ def test_rankings_and_figures_are_those_of_the_vectors(inductive, sizes):
         assert one.changed == pytest.approx(two.changed), one.name  # sums of blocks of other sizes
 
 
+LIMITS = {"MOST_SCORES": 4000, "MOST_QUERIES": 60, "MOST_REFERENCE": 50, "BLOCK": 7}
+
+
 @looped("inductive", [False, True])
-def test_the_same_criterion_is_chosen(inductive):
+@looped("limits", [{}, LIMITS])
+def test_the_same_criterion_is_chosen(inductive, limits):
     query, item, other, wanted = sides(150, 40, 70)
     positives = Positives.from_pairs(torch.arange(150), wanted, 150, 40)
     asked, among, seen = (as_vectors("vectors", one) for one in (query, item, other))
-    expected = choose(Auto(), asked, positives, among, seen if inductive else None, seed=3)
     reference = given(other @ item.T) if inductive else None
-    assert choose(Auto(), given(query @ item.T), positives, UnitVectors(40), reference, seed=3).tried == expected.tried
-
-
-def test_a_choice_by_some_of_many_scores(monkeypatch):
-    query, item, _, wanted = sides(150, 40)
-    positives = Positives.from_pairs(torch.arange(150), wanted, 150, 40)
-    for name, value in (("MOST_SCORES", 4000), ("MOST_QUERIES", 60), ("MOST_REFERENCE", 90), ("BLOCK", 7)):
-        monkeypatch.setattr(f"vsehub.criteria.choose.{name}", value)
-    expected = choose(Auto(), as_vectors("queries", query), positives, as_vectors("items", item))
-    found = choose(Auto(), given(query @ item.T), positives, UnitVectors(40))
-    assert (found.queries, found.reference) == (60, 90)
-    assert found.items < 40
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in limits.items():
+            patch.setattr(f"vsehub.criteria.choose.{name}", value)
+        expected = choose(Auto(), asked, positives, among, seen if inductive else None, seed=3)
+        found = choose(Auto(), given(query @ item.T), positives, UnitVectors(40), reference, seed=3)
+    assert (found.items < 40) == bool(limits)
     assert found.tried == expected.tried
 
 
@@ -108,67 +105,44 @@ def test_of_the_reference_only_columns_are_read():
     measure(given(query @ item.T), UnitVectors(23), {"csls": known()["csls"]}, reference, 5)
 
 
-def test_scores_that_are_moved_stay_scores(sizes):
-    query, item, _, _ = sides()
-    scores = moved(given(query @ item.T), torch.device("cpu"))
-    assert isinstance(scores, GivenScores)
-    assert not isinstance(moved(as_vectors("queries", query), torch.device("cpu")), GivenScores)
-    assert torch.equal(scores.columns(3, 9), (query @ item.T)[:, 3:9])
-    assert torch.equal(scores.rows(3, 9), (query @ item.T)[3:9])
-
-
-@looped("kind", ["float16", "float64", "bfloat16"])
-def test_columns_of_other_types(kind):
-    scores = torch.randn(11, 6, generator=torch.Generator().manual_seed(0)).to(getattr(torch, kind))
-    assert torch.equal(given(scores).columns(2, 5), scores[:, 2:5].float())
+def test_blocks_of_other_types_and_devices(sizes):
+    scores = torch.randn(11, 6, generator=torch.Generator().manual_seed(0))
+    for kind in ("float16", "float64", "bfloat16"):
+        typed = scores.to(getattr(torch, kind))
+        for one in (given(typed), moved(given(typed), torch.device("cpu"))):
+            assert isinstance(one, GivenScores)
+            assert torch.equal(one.columns(2, 5), typed[:, 2:5].float())
+            assert torch.equal(one.rows(3, 9), typed[3:9].float())
 
 
 def test_criteria_that_compare_items():
     query, item, _, _ = sides()
     for criterion in (DualInvertedSoftmax(), Chain([DualInvertedSoftmax(), RelaxedGreedyMatching()])):
-        with pytest.raises(InputError, match=r"dual compares items with each other, .* Give queries and items, or"):
+        with pytest.raises(InputError, match="give vectors"):
             measure(given(query @ item.T), UnitVectors(23), {"dual": criterion})
-        with pytest.raises(InputError, match="do not say how items compare"):
-            criterion.search(given(query @ item.T), UnitVectors(23), k=3)
 
 
-def test_what_is_looked_for_in_scores():
-    scores = np.zeros((5, 4), np.float32)
-    scores[3] = [-2, 7, 0, 0]
+def test_scores_that_are_no_numbers():
+    scores = np.random.default_rng(0).normal(size=(9, 4))
+    scores[0] = 0  # as good as any other
     found = look_through_scores(open_vectors(scores, "scores"))
-    assert (found.least, found.most) == (-2, 7)
-    scores[1, 2], scores[4, 0], scores[0, 3] = np.nan, -np.inf, np.inf
-    with pytest.raises(
-        InputError, match="scores: of 5 rows, counted from 0: row 1 holds NaN; rows 0, 4 hold infinite values"
-    ):
+    assert (found.least, found.most) == (np.float32(scores.min()), np.float32(scores.max()))
+    scores[[2, 5], [1, 3]], scores[7, 0] = np.nan, -1e300
+    with pytest.raises(InputError, match=r"rows 2, 5 hold NaN; row 7 holds infinite values"):
         look_through_scores(open_vectors(scores, "scores"))
-    with pytest.raises(InputError, match="of 1 rows as float32, counted from 0: row 0 holds infinite values"):
-        look_through_scores(open_vectors(np.full((1, 2), 1e300), "scores"))
 
 
 def test_scores_that_do_not_fit(tmp_path):
     random = np.random.default_rng(0)
-    np.save(tmp_path / "s.npy", random.random((6, 4), np.float32))
-    np.save(tmp_path / "narrow.npy", random.random((9, 3), np.float32))
-    np.save(tmp_path / "turned.npy", random.random((4, 9), np.float32))
+    for name, shape in (("s", (6, 4)), ("narrow", (9, 3)), ("turned", (4, 9))):
+        np.save(tmp_path / f"{name}.npy", random.random(shape, np.float32))
     (tmp_path / "six.txt").write_text("a\nb\nc\nd\ne\nf\n")
-    (tmp_path / "three.txt").write_text("a\nb\nc\n")
-    (tmp_path / "turned.csv").write_text("query,item\n0,5\n3,1\n")
     (tmp_path / "beyond.csv").write_text("query,item\n0,5\n5,1\n")
     for settings, message in (
-        ({"reference_scores": "narrow.npy"}, r"narrow.npy\) has 3 columns, scores .* 4; expected .* same items$"),
-        ({"reference_scores": "turned.npy"}, r"has 9 columns, .* It looks transposed: save array.T, 4 columns"),
-        ({"reference_scores": "s.npy"}, "is the file of the scores themselves. Leave reference_scores out"),
-        (
-            {"item_ids": "six.txt"},
-            r"items has 4 rows, .* is 6 x 4: .* save scores.T",
-        ),
-        ({"query_ids": "three.txt"}, r"queries has 6 rows, but there are 3 ids; expected one per row"),
-        (
-            {"truth": "turned.csv"},
-            r"item .* save scores.T",
-        ),
-        ({"truth": "beyond.csv"}, r"beyond.csv: item .*'5'\)"),
+        ({"reference_scores": "narrow.npy"}, "narrow.npy"),
+        ({"reference_scores": "turned.npy"}, "turned.npy"),
+        ({"item_ids": "six.txt"}, "items has 4 rows, .* 6 ids"),
+        ({"truth": "beyond.csv"}, "beyond.csv: item"),
     ):
         files = {name: str(tmp_path / file) for name, file in settings.items()}
         with pytest.raises(InputError, match=message):
@@ -180,4 +154,4 @@ def test_ids_of_the_file_are_the_queries(tmp_path):
     inputs = open_inputs({"scores": f"{tmp_path}/s.npz::scores"})
     assert (inputs.query_names.ids, inputs.item_names.ids) == (["a", "b", "c"], None)
     assert (len(inputs.sides.queries), len(inputs.sides.items), inputs.sides.reference) == (3, 2, None)
-    assert inputs.check().norms["scores"].most == 1
+    assert inputs.check()[0]["scores"]["most"] == 1

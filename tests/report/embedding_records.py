@@ -5,6 +5,7 @@ from torch.nn.functional import normalize
 
 from vsehub.criteria import CSLS, InvertedSoftmax, NearestNeighbor
 from vsehub.metrics import histogram, occurrence_metrics
+from vsehub.ranking.verdict import verdict
 
 RULES = {"nns": NearestNeighbor(), "csls": CSLS(), "is": InvertedSoftmax()}
 PARAMETERS = {"nns": {}, "csls": {"k": 10}, "is": {"beta": 30.0}}
@@ -37,6 +38,8 @@ def embedding_record(queries=900, items=400, criteria=("csls",), truth=True, lab
                 "hubness": occurrence_metrics(counts, bad if truth else None),
                 "histograms": {str(n): histogram(count) for n, count in counts.items()},
                 "truth": truth_figures(hits) if truth else None,
+                "gain": None,
+                "hubs_made": [],
                 "changed": {"first": (plain[:, 0] != lists[:, 0]).float().mean().item(), "overlap": stay},
             }
         )
@@ -72,6 +75,8 @@ def embedding_record(queries=900, items=400, criteria=("csls",), truth=True, lab
         "seconds": {"look_through": 0.5, "reference": 1.25, "search": 2.5, "total": 4.75},
         "queries": facts | {"path": "q.npy", "rows": queries, "fingerprint": "ab12cd34ef56ab12"},
         "items": facts | {"path": "m.npy", "rows": items, "fingerprint": "99aa99aa99aa99aa"},
+        "scores": None,
+        "reference_items": None,
         "reference": {"kind": "transductive", "set": "the queries themselves", "rows": queries},
         "k": k,
         "truth": {"path": "pairs.csv", "pairs": queries, "measured_queries": queries, "queries_without": 0}
@@ -84,6 +89,10 @@ def embedding_record(queries=900, items=400, criteria=("csls",), truth=True, lab
             "examples": [entry(item) for item in never],
         },
         "index": None,
+        "calibration": None,
+        "choice": None,
+        "verdict": verdict(rankings[0]["hubness"], k, queries, items),
+        "verdict_corrected": verdict(rankings[-1]["hubness"], k, queries, items) if criteria else None,
     } | changes
 
 

@@ -17,7 +17,7 @@ def test_runs_are_found_below_parents_once_and_links_are_not_followed(tmp_path, 
     os.symlink(first, elsewhere / "link")
     assert find_runs([tmp_path / "runs", first, tmp_path / "runs" / "sweep"]) == [first, second]
     assert [run.path for run in read_runs([tmp_path / "runs"])] == ["0", "1"]
-    for folders, named in (([elsewhere], "elsewhere"), ([tmp_path / "absent"], "absent"), ([], "no run folders")):
+    for folders, named in (([elsewhere], "elsewhere"), ([tmp_path / "absent"], "absent"), ([], "no runs")):
         with pytest.raises(InputError, match=named):
             find_runs(folders)
 

@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from vsehub.serving.databases.base import ranked
+from vsehub.serving.databases.engines import ranked
 
 COLLECTIONS = {}  # (URI, name) -> [metadata, {id: (vector, columns)}]
 
@@ -67,20 +67,20 @@ def note(address, name, k, example):
     )
 
 
-def read_biases(database, ids, field, id_field):
-    rows = ((str(row[id_field or "id"]), key, row.get(field)) for key, (_, row) in database.rows.items())
+def read_biases(database, ids, field):
+    rows = ((str(row["id"]), key, row.get(field)) for key, (_, row) in database.rows.items())
     return [row for row in rows if row[0] in ids]
 
 
-def put_biases(database, biases, field, id_field):
+def put_biases(database, biases, field):
     for key, bias in biases.items():
         database.rows[key][1][field] = bias
 
 
-def bias_note(address, name, k, scale, field, id_field, vector):
+def bias_note(address, name, k, scale, field, vector):
     return (
         "from vsehub.serving.databases.memory import Memory\n",
         f"items = Memory({address}, {name!r}).rows.values()\n"
-        f"rows = [[(row[{id_field or 'id'!r}], v @ q, row.get({field!r})) for v, row in items] for q in queries]\n"
+        f"rows = [[(row['id'], v @ q, row.get({field!r})) for v, row in items] for q in queries]\n"
         f"{ranked(scale, k)}",
     )

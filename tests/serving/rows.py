@@ -20,7 +20,7 @@ def rows_of(database, engine):
         database.client.load_collection(database.name)
         rows = database.client.query(database.name, "", limit=100, output_fields=["*"], consistency_level="Strong")
     elif engine == "lancedb":
-        rows = database._table().to_arrow().to_pylist()
+        rows = database.table.to_arrow().to_pylist()
     else:
         rows = [row | {"embedding": vector} for vector, row in database.rows.values()]
     return {row["id"]: dict(row) for row in rows}

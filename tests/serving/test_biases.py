@@ -97,7 +97,7 @@ def test_one_number_is_written_and_nothing_else(theirs, tmp_path, monkeypatch):
     }
     assert write_biases(theirs, IDS[:5], np.ones(5)) == 5
     assert stored(theirs)["4"]["bias"] == 1
-    assert write_biases(theirs, NAMES[:5], BIASES[:5], field="other", id_field="name") == 5
+    assert write_biases(theirs, IDS[:5], BIASES[:5], field="other") == 5
     again = stored(theirs)
     assert [again[one].get("other") for one in IDS[:6]] == [*map(pytest.approx, BIASES[:5]), None]
     assert without(again, "bias", "other") == before

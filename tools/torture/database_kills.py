@@ -25,12 +25,12 @@ SLOW = 15  # seconds within which a signal is to be answered
 FOLDERS = {"milvus": f"{OUT}/index.milvus.db", "lancedb": f"{OUT}/index.lancedb"}
 DUMP = """
 import hashlib, sys
-from vsehub.serving.databases.collection import open_collection
+from vsehub.serving.databases.collection import open_collection, read_items
 from vsehub.serving.databases.engines import Place
 
 with open_collection(Place(sys.argv[1], sys.argv[2], "vsehub")) as collection:
-    vectors, bias, ids, labels = collection.items()
-    rows = sorted(zip(ids, labels, vectors.tolist(), bias.tolist()))
+    ids, vectors = read_items(collection.database, collection.metadata["dim"] + 1)
+    rows = sorted(zip(ids, vectors.tolist()))
     digest = hashlib.sha256(repr(rows).encode()).hexdigest()
     print(len(rows), len(collection), digest, collection.reference.sum().item())
 """

@@ -4,25 +4,19 @@ from omegaconf import DictConfig
 
 from vsehub.checks import fail, require, whole_seed
 from vsehub.cli.nodes import device_named, plain
-from vsehub.data.vectors.paths import require_vectors, split_path
 
 
 def calibrate(cfg: DictConfig) -> None:
     """Find the thresholds of `cfg.false_accept` for the ranking of `cfg.result`, and write them to its record."""
     whole_seed("seed", cfg.seed)
-    given = {name: None if cfg[name] is None else str(cfg[name]) for name in ("queries", "query_ids", "truth")}
-    changes = given | {name: str(cfg[name]) for name in ("items", "reference") if cfg[name] is not None}
-    for name in ("queries", "items", "reference"):
-        if changes.get(name) is not None:
-            require_vectors(name, split_path(str(changes[name]))[0])
 
     from vsehub.cli.result import Result
     from vsehub.neighbors.vectors import as_vectors
     from vsehub.report.tables import ReportTable
     from vsehub.serving.calibration import Calibration
 
-    others = {"query_labels": None} if cfg.queries is not None else {}
-    result = Result(str(cfg.result), changes | others, new_queries=cfg.queries is not None)
+    changes = {name: cfg[name] for name in ("queries", "query_ids", "truth", "items", "reference")}
+    result = Result(str(cfg.result), changes, new_queries=cfg.queries is not None)
     criterion, sides = result.criterion, result.inputs.sides
     require(
         not criterion.needs_reference or sides.inductive,

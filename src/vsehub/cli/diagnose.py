@@ -1,52 +1,61 @@
 """`vsehub diagnose`: measure the hubness of your own embeddings under several criteria; writes no ranking."""
 
+import shlex
 import sys
+from collections.abc import Mapping
+from typing import Any
 
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig
 
-from vsehub.checks import require
-from vsehub.cli.embeddings import PAGE, RESULT, finish, named_files, opened
-from vsehub.cli.next_steps import next_steps
-from vsehub.cli.nodes import build, components, device_named
+from vsehub.checks import one_of, require
+from vsehub.cli.embeddings import PAGE, RESULT, comparison, named_files
+from vsehub.cli.nodes import build, components
+from vsehub.cli.overrides import override
 from vsehub.io.files import Output
 
 UNHEALTHY = 3  # the exit status where fail_on is reached
 NEIGHBORS = "neighbors.parquet"
+CHOSEN_FROM = 50  # least queries with answers for criterion=auto
 
 
 def diagnose(cfg: DictConfig) -> None:
     """Measure the plain ranking of `cfg.items` for `cfg.queries`, and the ranking under each of `cfg.criteria`."""
-    fail_on, files = cfg.fail_on, named_files(cfg)
-    require(fail_on in (None, "warn", "fail"), f"fail_on is {fail_on!r}; choose warn or fail, or null for neither")
-    out = Output(str(cfg.out), "a diagnosis", (RESULT, PAGE, NEIGHBORS), cfg.overwrite)
-    names = [str(name) for name in (cfg.criteria if isinstance(cfg.criteria, ListConfig) else [cfg.criteria])]
-    known = components()
-    nodes = {name: OmegaConf.load(known.path("criterion", name)) for name in names}
+    one_of("fail_on", cfg.fail_on, (None, "warn", "fail"))
+    files = named_files(cfg)
+    out = Output(str(cfg.out), "a diagnosis", (NEIGHBORS, RESULT, PAGE), cfg.overwrite)
+    names = cfg.criteria if isinstance(cfg.criteria, ListConfig) else [cfg.criteria]
+    nodes = {str(name): components().node("criterion", str(name)) for name in names}
+    require("auto" not in nodes, "criteria: auto chooses one criterion; name several, or run rerank criterion=auto")
 
-    from vsehub.criteria import Auto, NearestNeighbor
-    from vsehub.ranking.compare import compared
-    from vsehub.ranking.engines import Local
     from vsehub.ranking.neighbors import write_neighbors
     from vsehub.ranking.verdict import LEVELS
-    from vsehub.report.comparison import table
 
-    # The plain ranking is measured in any case.
-    criteria = {name: build("criterion", node) for name, node in nodes.items()}
-    criteria = {name: one for name, one in criteria.items() if not isinstance(one, NearestNeighbor)}
-    require(
-        not any(isinstance(one, Auto) for one in criteria.values()),
-        "auto chooses one criterion, and diagnose compares several: name them, or run rerank with criterion=auto",
-    )
-    inputs = opened(files, cfg.normalize, criteria)
-    with out.held():
-        found = compared("diagnose", inputs, criteria, cfg.k, Local(device_named(str(cfg.device))), cfg.seed)
+    criteria = {name: build("criterion", dict(node)) for name, node in nodes.items()}
+    with comparison("diagnose", cfg, files, out, criteria) as found:
         found.record["next"] = next_steps(files, cfg, found.record)
-        out.begin((RESULT, PAGE, NEIGHBORS))
-        written = [NEIGHBORS] if write_neighbors(out / NEIGHBORS, found) else []
-        written += finish(found, out)
-    print(f"{table(found.record)}\nwritten to {out.shown}: {', '.join(written)}")
-    if found.record["next"]:
-        print("next:", *(f"  {step['command']}\n    {step['why']}" for step in found.record["next"]), sep="\n")
+        write_neighbors(out / NEIGHBORS, found)
+    for step in found.record["next"]:
+        print(f"next, {step['why']}: {step['command']}")
     level = found.record["verdict"]["level"]
-    if fail_on is not None and LEVELS.index(level) >= LEVELS.index(fail_on):
+    if cfg.fail_on is not None and LEVELS.index(level) >= LEVELS.index(cfg.fail_on):
         sys.exit(UNHEALTHY)
+
+
+def next_steps(files: Mapping[str, str], cfg: DictConfig, record: Mapping[str, Any]) -> list[dict[str, str]]:
+    """{"command", "why"} of each step against hubs, from the folder where the diagnosis was run; none without hubs."""
+    if record["verdict"]["level"] == "ok":
+        return []
+    out, vectors = f"{cfg.out}-reranked", "scores" not in files
+    known = (record["truth"] or {}).get("measured_queries", 0) >= CHOSEN_FROM
+    settings = {name: value for name, value in files.items() if name != "reference_items"}
+    settings |= {} if cfg.normalize is None else {"normalize": str(cfg.normalize).lower()}
+    settings |= {"criterion": "auto" if known else "csls", "out": out}
+    settings |= {"criterion.indexable": "true"} if known and vectors else {}
+    steps = [("rerank", settings, "write the corrected ranking")]
+    if vectors:
+        steps.append(("index", {"result": out, "engine": "flat"}, "write an index that returns it"))
+        steps.append(("serve", {"result": out}, "show the hubs and what they displace in a browser"))
+    return [
+        {"command": shlex.join(["vsehub", command, *(override(*one) for one in words.items())]), "why": why}
+        for command, words, why in steps
+    ]

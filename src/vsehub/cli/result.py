@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,24 +21,24 @@ from vsehub.io.files import Output, write_json
 from vsehub.io.records import EMBEDDINGS, read_record
 from vsehub.ranking.inputs import Inputs, open_inputs
 
+HINT = "Give the folder that vsehub rerank wrote"
+QUERIES = ("queries", "query_ids", "query_labels", "truth")
+
 
 class Result:
     """A result of `vsehub rerank`, of a criterion that ranks by a·s - b(item). folder: where it lies.
 
     record: its result.json. criterion: the last ranking's. inputs: the files that it was made from, opened again. bias:
-    b (M,), float64. changes: setting -> file, of files that lie elsewhere now or whose address was not recorded, since
-    it holds a secret. new_queries: whether the changes are other queries, with all that belongs to them. Raises
-    InputError for another criterion, and if a file is absent or not the one that was ranked.
+    b (M,), float64. changes: setting -> file or None, of files that lie elsewhere now or whose address was not
+    recorded, since it holds a secret. new_queries: whether the changes are other queries, with all that belongs to
+    them. Raises InputError for another criterion, and if a file is absent or not the one that was ranked.
     """
 
-    def __init__(self, folder: str, changes: Mapping[str, str | None], new_queries: bool = False):
+    def __init__(self, folder: str, changes: Mapping[str, Any], new_queries: bool = False):
         self.folder = Path(folder)
-        hint = "Give the folder that vsehub rerank wrote"
-        self.record = read_record(existing("result", self.folder / RESULT, hint), EMBEDDINGS, hint)
-        ranking = self.record["rankings"][-1]
+        self.record = read_record(existing("result", self.folder / RESULT, HINT), EMBEDDINGS, HINT)
+        ranking, biases, known = self.record["rankings"][-1], self.folder / BIASES, components()
         self.name = str(ranking["criterion"])
-        require(self.record["scores"] is None, f"result: {folder} ranks precomputed scores; give one of vectors")
-        biases, known = self.folder / BIASES, components()
         criterion = known.build("criterion", {**known.node("criterion", self.name), **ranking["parameters"]})
         if not isinstance(criterion, ItemBias) or not biases.exists():
             fail(
@@ -46,15 +47,19 @@ class Result:
                 "those"
             )
         self.criterion = criterion
-        inputs = self.record["inputs"]
-        given = inputs | {name: one for name, one in changes.items() if one is not None or new_queries}
-        files = {name: one for name, one in given.items() if isinstance(one, str) and name not in TUNING}
-        remote = [f"{name}={one}" for name, one in files.items() if is_uri(one) and not changes.get(name)]
+        changed = {name: str(one) for name, one in changes.items() if one is not None}
+        unused = (*TUNING, *(QUERIES if new_queries else ()))
+        kept = {name: one for name, one in self.record["inputs"].items() if name not in {*unused, *changed}}
+        files = {name: one for name, one in kept.items() if isinstance(one, str)}
+        remote = [f"{name}={one}" for name, one in files.items() if is_uri(one)]
         require(not remote, f"result: an address in a record is not opened; give {' '.join(remote)} yourself")
-        self.inputs: Inputs = open_inputs(files, inputs["normalize"])
-        checked = {side: one for side, one in self.inputs.files.items() if side != "queries" or not new_queries}
-        told = {side: (self.record[side] or {}).get("fingerprint") for side in checked}
-        others = [str(file) for side, file in checked.items() if file.fingerprint() != told[side]]
+        self.inputs: Inputs = open_inputs(files | changed, kept["normalize"])
+        others = [
+            str(file)
+            for side, file in self.inputs.files.items()
+            if (side != "queries" or not new_queries)
+            and file.fingerprint() != (self.record[side] or {}).get("fingerprint")
+        ]
         require(not others, f"result: not the vectors that were ranked: {', '.join(others)}. Give vsehub rerank again")
         with readable(biases, pa.ArrowException):
             self.bias: Tensor = torch.from_numpy(pq.read_table(biases)["bias"].to_numpy().copy())
@@ -75,6 +80,7 @@ class Result:
             f"result: {self.folder} holds {', '.join(there)} already; give overwrite=true to replace it",
         )
         with out.held():
+            self.record = read_record(self.folder / RESULT, EMBEDDINGS, HINT)  # another command may have added to it
             out.earlier = [*{*out.earlier, *names}]
             out.finish()  # from here on they are vsehub's, also where the command is killed
             yield

@@ -140,7 +140,7 @@ def _loggers(cfg: DictConfig, folder: Path, wandb: Any) -> Any:
 
 def _require_changeable(before: Mapping[str, Any], name: str, value: Any) -> None:
     """Raise InputError unless a run of the settings `before` may go on with another value."""
-    moved = name.startswith("data.") and not name.startswith("data.noise") and isinstance(value, str)
+    moved = name.startswith("data.") and name != "data.noise.protocol" and isinstance(value, str)
     allowed = name in before and (before[name] == value or moved or name == LONGER or not decides(name))
     require(
         allowed,

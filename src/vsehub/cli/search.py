@@ -108,9 +108,9 @@ def search_collection(cfg: DictConfig, model: "DataModel", texts: Sequence[str])
         model.similarity.inner_product,
         f"{model.name} was trained with a similarity that is not an inner product; a database needs one",
     )
-    place = placed(cfg.engine, None if cfg.uri is None else str(cfg.uri), str(cfg.collection), None)
+    place = placed(cfg.engine, cfg.uri, cfg.collection)
     with open_collection(place) as collection:
-        queries = as_vectors("queries", model.similarity.vectors(model.encode_texts(texts)), collection.metadata.dim)
+        queries = as_vectors("queries", model.similarity.vectors(model.encode_texts(texts)), collection.metadata["dim"])
         lists = collection.find(queries, cfg.k, cfg.accept)
-        said = f"{len(collection):,} items of {place.address}; criterion {collection.metadata.criterion}"
-    return said, [[(hit.id, hit.label, hit.score) for hit in hits] for hits in lists]
+        said = f"{len(collection):,} items of {place.address}; criterion {collection.metadata['criterion']}"
+    return said, lists

@@ -147,8 +147,7 @@ def train(cfg: DictConfig) -> float:
     if before is not None and before.get("command"):  # the one that chose the settings
         record["command"] = before["command"]
     if isinstance(data.source, NoisySource) and launch.number() == 0:
-        assert data.source.index is not None  # the training split is loaded
-        data.source.index.write(folder / INDEX_FILE)
+        data.source.write_index(folder / INDEX_FILE)
     if fitted is not None:
         recorder, loggers, best = fitted.train(module, folder, record, time.perf_counter() - began)
     else:

@@ -119,8 +119,8 @@ class Correction(Criterion):
 
     columnwise: whether an item's terms depend only on its own column of scores; otherwise `fit_parts` is written.
     nearest_alone: whether they depend on the scores of its k nearest reference queries alone, k being a setting.
-    query_terms_rank: whether a query's terms can change the order of its items; `merged_query_terms` then allows items
-    on several machines. reference_items_as: which scores of reference items the item terms depend on too.
+    query_terms_rank: whether a query's terms can change the order of its items, which must then lie on one machine.
+    reference_items_as: which scores of reference items the item terms depend on too.
     "rows": those of the reference items with the items, (G, M); without reference items the items themselves are taken.
     "columns": those of the reference queries with the reference items, (R, G); without reference items there are none.
     None: reference items are refused, and `criterion=auto` tries the class, with the settings of its yaml and of GRID.
@@ -148,13 +148,6 @@ class Correction(Criterion):
     def query_terms(self, blocks: Iterable[Tensor], item_terms: Terms) -> Terms:
         """The terms, each (b, 1), of some queries from blocks (b, m) of their scores that cover all items in order."""
         return ()
-
-    def merged_query_terms(self, parts: Sequence[Terms]) -> Terms:
-        """The terms, each (b, 1), of some queries from those of parts of the items, in order.
-
-        Written where `query_terms_rank`, for items in shards.
-        """
-        raise NotImplementedError
 
     @abstractmethod
     def corrected(self, scores: Tensor, query_terms: Terms, item_terms: Terms) -> Tensor:

@@ -1,6 +1,6 @@
 """Mutual proximity with normal fits (Schnitzer 2012, gaussian, independent)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import reduce
 
 import torch
@@ -27,10 +27,6 @@ class MutualProximity(Correction):
     def query_terms(self, blocks: Iterable[Tensor], item_terms: Terms) -> Terms:
         """The moments of each query's scores over the items, in float64; see `_moments`."""
         return _moments(blocks)
-
-    def merged_query_terms(self, parts: Sequence[Terms]) -> Terms:
-        """The moments over all items."""
-        return reduce(_together, parts)
 
     def corrected(self, scores: Tensor, query_terms: Terms, item_terms: Terms) -> Tensor:
         """log Φ((s - μ_q)/σ_q) + log Φ((s - μ_m)/σ_m)."""

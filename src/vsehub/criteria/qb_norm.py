@@ -1,7 +1,7 @@
 """Querybank normalisation with the dynamic inverted softmax (Bogolin 2022, eq. 4 and 5)."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 import torch
@@ -61,11 +61,6 @@ class QBNorm(Correction):
         """The score (b, 1) of each query's nearest item, of equal ones the first, and whether it is a hub (b, 1)."""
         values, places = top_k_of_blocks(blocks, 1)
         return values, item_terms[1][places]
-
-    def merged_query_terms(self, parts: Sequence[Terms]) -> Terms:
-        """Those of the nearest item of all parts, of equal ones the first."""
-        values, places = top_k_of_blocks((values for values, _ in parts), 1)
-        return values, torch.cat([hub for _, hub in parts], dim=1).gather(1, places)
 
     def corrected(self, scores: Tensor, query_terms: Terms, item_terms: Terms) -> Tensor:
         """s minus the bias in the active rows."""

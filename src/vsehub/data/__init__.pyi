@@ -1,14 +1,14 @@
 from .pairs import Pairs as Pairs
 from .photos.huggingface import HuggingFace as HuggingFace
 from .photos.karpathy import Karpathy as Karpathy
-from .photos.settings import PhotoColumns as PhotoColumns
-from .photos.settings import PictureSettings as PictureSettings
+from .photos.pictures import PictureSettings as PictureSettings
+from .photos.table import PhotoColumns as PhotoColumns
 from .photos.table import Table as Table
 from .photos.webdataset import WebDataset as WebDataset
 from .precomp import Precomp as Precomp
 from .scenes.source import Scenes as Scenes
 from .sources import CaptionedImages as CaptionedImages
 from .sources import Source as Source
-from .splits import SplitDraw as SplitDraw
+from .sources import SplitDraw as SplitDraw
 from .truth import read_truth as read_truth
 from .vectors.embeddings import open_vectors as open_vectors

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vsehub.checks import existing, one_of, regular, require
+from vsehub.checks import existing, one_of, require
 from vsehub.data.sources import SPLITS, CaptionedImages
 from vsehub.io.arrays import RowErrors, UnusableRows, readable
 from vsehub.io.progress import byte_bar
@@ -115,13 +115,11 @@ class Precomp:
         path = self.root / f"{self._prefixes[split]}_ids.txt"
         if not path.exists():
             return None
-        names = read_lines(regular(path), "file name")
-        step = captions // images
+        names = read_lines(path, "file name")
         require(
             len(names) in (images, captions),
             f"{path} has {len(names)} lines; expected {images}, one per image, or {captions}, one per caption. "
             "Take the file from the same extraction as the features, or remove it: it is optional",
         )
-        if len(names) == images:
-            return names
-        return names[::step] if all(names[t] == names[t - t % step] for t in range(captions)) else None
+        step = len(names) // images
+        return names[::step] if all(names[t] == names[t - t % step] for t in range(len(names))) else None

@@ -34,26 +34,22 @@ def read_pairs(
     """The pairs of a table, in its order: row numbers (P,) int64 of the queries and of the items.
 
     path: a .csv, .tsv, .jsonl or .parquet with the columns query and item, or with two columns, in that order; or
-    qrels, BEIR's table (query-id, corpus-id, score) or TREC's lines of query, 0, item and relevance, whose pairs count
-    if the number is above 0. An entry is an id if the side has ids, else a row number counted from 0. Pairs with an
-    unknown id are skipped with a warning. Raises InputError for other row numbers, and if no pairs are left.
+    BEIR's qrels (query-id, corpus-id, score), whose pairs count if the score is above 0. An entry is an id if the side
+    has ids, else a row number counted from 0. Pairs with an unknown id are skipped with a warning. Raises InputError
+    for other row numbers, and if no pairs are left.
     """
-    table = _trec(path) or read_table(path, partial(_columns, path))
-    found = []
-    for side, (name, entries), count, ids in zip(
-        COLUMNS, table.items(), (queries, items), (query_ids, item_ids), strict=False
-    ):
+    table = read_table(path, partial(_columns, path))
+    found, headed = [], False
+    sides = zip(COLUMNS, table.items(), (queries, items), (query_ids, item_ids), strict=False)
+    for side, (name, entries), count, ids in sides:
         numbers = {one: row for row, one in enumerate(map(str, range(count)) if ids is None else ids)}
-        rows = np.array([numbers.get(one, -1) for one in as_ids(path, [name, *entries])], np.int64)
-        if ids is None and (rows[1:] < 0).any():
-            refuse_rows(path, rows[1:] < 0, f"{side} is not a row number below {count} (no ids are given)", entries)
+        rows = np.array([numbers.get(one, -1) for one in as_ids(path, entries)], np.int64)
+        if ids is None and (rows < 0).any():
+            refuse_rows(path, rows < 0, f"{side} is not a row number below {count} (no ids are given)", entries)
+        headed = headed or name not in numbers
         found.append(rows)
+    require(headed, f"{path}: the first line is a pair; begin with the names of the columns: query,item")
     pairs = np.stack(found)
-    require(
-        bool((pairs[:, 0] < 0).any()),
-        f"{path}: the first line is a pair; begin with the names of the columns: query,item",
-    )
-    pairs = pairs[:, 1:]
     if len(table) > len(COLUMNS):
         with readable(path, TypeError):
             pairs = pairs[:, np.array([*table.values()][-1], float) > 0]
@@ -73,17 +69,6 @@ def _columns(path: Path, names: list[str]) -> Sequence[str]:
         f"{path}: expected the columns query and item, or two columns with names; it has {listed(names) or 'none'}",
     )
     return layouts[0] if layouts else names
-
-
-def _trec(path: Path) -> dict[str, Sequence[str]]:
-    """The queries, items and relevance of TREC's qrels, which have no header; {} for another table."""
-    with readable(path):
-        with path.open(encoding="utf-8-sig", errors="replace") as file:
-            first = file.readline().split()
-        if len(first) != 4 or not first[3].removeprefix("-").isdecimal():
-            return {}
-        query, _, item, relevance = np.loadtxt(path, str, comments=None, encoding="utf-8-sig", ndmin=2, unpack=True)
-    return {"query": query.tolist(), "item": item.tolist(), "relevance": relevance.tolist()}
 
 
 def read_ids(path: str | Path, name: str = "ids") -> list[str]:

@@ -11,7 +11,7 @@ from vsehub import __version__
 from vsehub.checks import one_of, require
 from vsehub.criteria.auto import Auto
 from vsehub.criteria.base import Criterion
-from vsehub.data.overlap import warn_of_shared
+from vsehub.data.contents import warn_of_shared
 from vsehub.data.sources import SPLITS
 from vsehub.evaluation.ensemble import Ensemble
 from vsehub.evaluation.evaluate import evaluate

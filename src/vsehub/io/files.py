@@ -196,7 +196,7 @@ class Output:
     """
 
     def __init__(self, folder: str | Path, kind: str, names: Iterable[str], overwrite: bool = False):
-        self.shown, self.kind, self.overwrite, self._names = str(folder), kind, overwrite, tuple(names)
+        self.shown, self.kind, self.overwrite, self.names = str(folder), kind, overwrite, tuple(names)
         self.folder = Path(folder)
         self.recheck()
 
@@ -209,7 +209,7 @@ class Output:
             f"out: {self.shown} holds {mark.get('kind')}, not {self.kind} of this version. Give another out=FOLDER",
         )
         self.earlier = [str(name) for name in mark.get("files", ())]
-        self.refuse_foreign(self._names)
+        self.refuse_foreign(self.names)
         names = os.listdir(self.folder) if self.folder.is_dir() and not mark and not self.overwrite else []
         others = sorted(name for name in names if not name.startswith("."))
         require(

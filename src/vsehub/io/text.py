@@ -3,8 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,16 +38,6 @@ def read_lines(path: Path, what: str) -> list[str]:
         "line and what belongs to it in the other files",
     )
     return lines
-
-
-@contextmanager
-def long_fields() -> Iterator[None]:
-    """Let the csv module read fields of any length within the block; its limit is restored afterwards."""
-    before = csv.field_size_limit(2**31 - 1)  # the largest number that the module takes on every platform
-    try:
-        yield
-    finally:
-        csv.field_size_limit(before)
 
 
 def stays_inside(name: str) -> bool:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import fail
-from vsehub.neighbors.exact import Products, products
+from vsehub.neighbors.rounded import Products, RoundedVectors, products, rounded_products
 from vsehub.neighbors.vectors import Moved, VectorSource
 
 
@@ -63,4 +63,5 @@ def scoring(items: VectorSource, start: int, stop: int, like: Tensor) -> Product
     """
     if isinstance(items, UnitVectors):
         return lambda rows, out: rows[:, start:stop].contiguous() if out is None else out.copy_(rows[:, start:stop])
-    return products(items.rows(start, stop).to(like))
+    block = items.rows(start, stop).to(like)
+    return rounded_products(block) if isinstance(items, RoundedVectors) else products(block)

@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,13 +12,12 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from vsehub.checks import InputError, existing, fail, require
+from vsehub.checks import existing, require
 from vsehub.criteria.base import as_sides
 from vsehub.data.truth import read_ids, read_labels, read_truth
 from vsehub.data.vectors.embeddings import Norms, VectorFile, look_through, open_vectors, same_space
 from vsehub.data.vectors.paths import stamps
-from vsehub.io.arrays import UnusableRows
-from vsehub.io.progress import byte_bar
+from vsehub.io.arrays import UnusableRows, listed
 from vsehub.io.text import read_lines, stays_inside
 from vsehub.metrics.positives import Positives
 from vsehub.neighbors.given import UnitVectors, moved
@@ -27,21 +26,20 @@ from vsehub.neighbors.vectors import VectorSource, as_vectors, row_digests, samp
 
 log = logging.getLogger(__name__)
 
-VECTORS = ("queries", "items", "reference", "reference_items")
+VECTORS, SCORES = ("queries", "items", "reference", "reference_items"), ("scores", "reference_scores")
 OTHER_DOMAIN = 0.75  # of `farther`
 SAMPLE, MOST_COMPARED = 500, 20_000  # queries and reference queries that are compared
 ALLOWED = 0.01  # share of queries in the reference: two people may write the same caption
-_LOOKED = 100  # ids whose images must exist at the start
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp")
+ROWS = 4096  # whose scores are cut together
 
 
 @dataclass(frozen=True)
 class Names:
     """The ids, labels and images of n rows, each None if not given.
 
-    images: one file per row, or a folder in which a row's image is named after its id; symbolic links in it are
-    followed. Raises InputError if there is not one id, label or file per row, if a folder is given without ids or with
-    ids that lead outside it, or if it has no image for any of the first ids.
+    images: one file per row, or a folder in which a row's image is named after its id, or after its number without ids;
+    symbolic links in it are followed. Raises InputError if there is not one id, label or file per row.
     """
 
     side: str
@@ -51,21 +49,9 @@ class Names:
     images: Sequence[str] | Path | None = None
 
     def __post_init__(self) -> None:
-        for what in ("ids", "labels", "images"):
-            given = getattr(self, what)
+        for what, given in (("ids", self.ids), ("labels", self.labels), ("images", self.images)):
             count = self.rows if given is None or isinstance(given, Path) else len(given)
-            require(
-                count == self.rows,
-                f"{self.side} has {self.rows} rows, but there are {count} {what}; expected one per row",
-            )
-        if isinstance(self.images, Path):
-            if self.ids is None:
-                fail(
-                    f"the images in {self.images} are found by ids, which {self.side} does not have: give the ids, or "
-                    "a text file with the path of an image on each line"
-                )
-            if self.rows:
-                self._require_images(self.images, self.ids)
+            require(count == self.rows, f"{self.side} has {self.rows} rows, but there are {count} {what}")
 
     def of(self, row: int) -> dict[str, str | None]:
         """The "id" and "label" of a row, None if it has none."""
@@ -75,29 +61,13 @@ class Names:
         }
 
     def image(self, row: int) -> str | None:
-        """The row's image file, None if there is none."""
-        if not isinstance(self.images, Path) or self.ids is None:
-            return self.images[row] if isinstance(self.images, Sequence) else None
-        name, folder = str(self.ids[row]), self.images
-        candidates = [name, *(name + suffix for one in SUFFIXES for suffix in (one, one.upper()))]
-        return next((str(folder / one) for one in candidates if (folder / one).is_file()), None)
-
-    def _require_images(self, folder: Path, ids: Sequence[str]) -> None:
-        """Raise InputError unless all ids name files inside the folder, and one of the first files exists."""
-        outside = [row for row, one in enumerate(ids) if not stays_inside(str(one))]
-        if outside:
-            fail(
-                f"the images of {self.side} are looked for in {folder} by ids, but {len(outside)} ids lead outside "
-                f"it, the first {str(ids[outside[0]])!r} (row {outside[0]}). Correct the ids, or give a "
-                "text file with the path of an image on each line"
-            )
-        looked = min(self.rows, _LOOKED)
-        require(
-            any(self.image(row) is not None for row in range(looked)),
-            f"{folder} has an image of none of the first {looked} ids of {self.side}: there is neither "
-            f"{str(ids[0])!r} nor that name with {', '.join(SUFFIXES)}. Give the folder whose files are named after "
-            "the ids, or a text file with the path of an image on each line",
-        )
+        """The row's image file; None if there is none, or if the id leads outside the folder."""
+        if self.images is None or not isinstance(self.images, Path):
+            return None if self.images is None else self.images[row]
+        name = str(row if self.ids is None else self.ids[row])
+        endings = ("", *(ending for one in SUFFIXES for ending in (one, one.upper())))
+        files = (self.images / f"{name}{ending}" for ending in endings if stays_inside(name))
+        return next((str(file) for file in files if file.is_file()), None)
 
 
 def read_images(path: str | Path, name: str = "images") -> Path | list[str]:
@@ -105,34 +75,30 @@ def read_images(path: str | Path, name: str = "images") -> Path | list[str]:
 
     Relative paths start from the folder of the text file and must stay in it, so that a list that comes with a data set
     cannot name other files. Absolute paths are allowed, since only the machine's owner can know them. Every
-    file is opened as a picture only. Raises InputError naming the line of a relative path that leads outside.
+    file is opened as a picture only. Raises InputError naming relative paths that lead outside.
     """
     path = existing(name, path, "Give a folder of images named after their ids, or a text file with one path per line")
     if path.is_dir():
         return path
     lines = read_lines(path, "path")
-    for number, line in enumerate(lines, 1):
-        require(
-            os.path.isabs(line) or stays_inside(line),
-            f"{name}: {path}:{number}: {line!r} leads outside the folder of the list. Move the list to a folder above "
-            "the images, or write absolute paths",
-        )
+    outside = [line for line in lines if not (os.path.isabs(line) or stays_inside(line))]
+    require(
+        not outside, f"{name}: {path}: {listed(outside)} leads outside the folder of the list; write absolute paths"
+    )
     return [str(path.parent / line) for line in lines]
 
 
-def read_names(
-    side: str, rows: int, given: Mapping[str, Any], ids: list[str] | None = None, labels: list[str] | None = None
-) -> Names:
-    """The names of a side's rows. given: setting -> file, such as "item_ids"; others are as in `ids`, `labels`.
-
-    side: "queries" or "items". Raises InputError for a file that cannot be read.
-    """
+def read_names(side: str, vectors: VectorSource, given: Mapping[str, Any]) -> Names:
+    """The names of a side's rows: those of its file, unless `given`, setting -> file, has "query_ids" or the like."""
     one = {"queries": "query", "items": "item"}[side]
-    files = {what: given.get(f"{one}_{what}") for what in ("ids", "labels", "images")}
-    ids = ids if files["ids"] is None else read_ids(files["ids"], f"{one}_ids")
-    labels = labels if files["labels"] is None else read_labels(files["labels"], f"{one}_labels")
-    images = None if files["images"] is None else read_images(files["images"], f"{one}_images")
-    return Names(side, rows, ids, labels, images)
+    ids, labels, images = (given.get(f"{one}_{what}") for what in ("ids", "labels", "images"))
+    return Names(
+        side,
+        len(vectors),
+        getattr(vectors, "ids", None) if ids is None else read_ids(ids, f"{one}_ids"),
+        getattr(vectors, "labels", None) if labels is None else read_labels(labels, f"{one}_labels"),
+        None if images is None else read_images(images, f"{one}_images"),
+    )
 
 
 def read_positives(path: str, queries: Names, items: Names) -> Positives:
@@ -141,15 +107,12 @@ def read_positives(path: str, queries: Names, items: Names) -> Positives:
     return Positives.from_pairs(*pairs, queries.rows, items.rows, complete=False)
 
 
-ROWS = 4096  # whose scores are cut together
-
-
 class ScoreFile:
     """Scores (N, M) of a file, as `GivenScores`: float32 blocks of rows or of columns, on the CPU."""
 
     def __init__(self, file: VectorFile):
         self._file = file
-        self.shape = file.shape
+        self.shape, self.ids = file.shape, file.ids
 
     def __len__(self) -> int:
         return len(self._file)
@@ -178,19 +141,14 @@ class Range:
 
 def look_through_scores(scores: VectorFile) -> Range:
     """The range of all scores, in one reading. Raises InputError naming rows that hold NaN or infinite scores."""
-    unusable = UnusableRows()
-    least, most = float("inf"), float("-inf")
-    row_bytes = scores.dtype.itemsize * scores.shape[1]
-    with byte_bar(f"checking {scores}", row_bytes * len(scores)) as bar:
-        for first, rows in scores.blocks():
-            low, high = rows.amin(dim=1), rows.amax(dim=1)  # both are NaN where one score is
-            # A row of zeros is as good as any other.
-            unusable.add(first, 1 + torch.maximum(low.abs(), high.abs()).numpy())
-            least, most = min(least, low.min().item()), max(most, high.max().item())
-            bar.update(row_bytes * len(rows))
-    as_what = " as float32" if scores.dtype == torch.float64 else ""
+    least, most, unusable = float("inf"), float("-inf"), UnusableRows()
+    for first, rows in scores.blocks():
+        low, high = rows.aminmax(dim=1)  # both are NaN where one score is
+        # A row of zeros is as good as any other.
+        unusable.add(first, 1 + torch.maximum(low.abs(), high.abs()).numpy())
+        least, most = min(least, low.min().item()), max(most, high.max().item())
     unusable.refuse(
-        f"{scores}: of {len(scores)} rows{as_what}, counted from 0:",
+        f"{scores}: of {len(scores)} rows, counted from 0:",
         "Score these queries again, or leave them out; give pairs that were not scored a score below all others",
     )
     return Range(least, most)
@@ -259,17 +217,6 @@ class Sides:
 
 
 @dataclass(frozen=True)
-class CheckedInputs:
-    """Results of reading all rows.
-
-    norms: of each side; of precomputed scores their range. shared: the number of queries that are in the reference.
-    """
-
-    norms: Mapping[str, Norms | Range]
-    shared: int
-
-
-@dataclass(frozen=True)
 class Inputs:
     """The inputs of a comparison: both sides, the names of their rows, and the files that they come from.
 
@@ -285,20 +232,23 @@ class Inputs:
     given: Mapping[str, Any] = field(default_factory=dict)
     tuning: tuple[VectorFile, Positives] | None = None
 
-    def check(self, look: Callable[[VectorFile], Norms] = look_through) -> CheckedInputs:
+    def check(self, look: Callable[[VectorFile], Norms] = look_through) -> tuple[dict[str, dict[str, float]], int]:
         """Read every row once. Raises InputError for unusable rows, and for a reference that contains the queries.
 
-        look: reads the items; the other sides are always read by this process.
+        look: reads the items; the other sides are always read by this process. Returns the norms of each file, of
+        precomputed scores their range, and the number of queries that are in the reference.
         """
-        looks: dict[str, Callable[[VectorFile], Norms | Range]] = {"items": look}
-        others = look_through_scores if self.sides.given else look_through
-        norms = {name: looks.get(name, others)(file) for name, file in self.files.items()}
-        if self.sides.reference is None:
-            return CheckedInputs(norms, 0)
-        setting = "reference_scores" if self.sides.given else "reference"
-        if not self.sides.given:
-            farther(self.sides.queries, self.sides.reference)
-        return CheckedInputs(norms, refuse_shared(self.sides.queries, self.sides.reference, setting))
+        sides = self.sides
+        other: Callable[[VectorFile], Norms | Range] = look_through_scores if sides.given else look_through
+        norms = {name: asdict((look if name == "items" else other)(file)) for name, file in self.files.items()}
+        if self.tuning is not None:
+            look_through(self.tuning[0])
+            refuse_shared(sides.queries, self.tuning[0])
+        if sides.reference is None:
+            return norms, 0
+        if not sides.given:
+            farther(sides.queries, sides.reference)
+        return norms, refuse_shared(sides.queries, sides.reference)
 
     def changed(self) -> list[Path]:
         """The files of vectors that have changed or been replaced since they were opened."""
@@ -316,92 +266,30 @@ def open_inputs(given: Mapping[str, Any], normalize: bool | None = None) -> Inpu
     vectors that are not open yet.
     """
     settings = {name: one for name, one in given.items() if isinstance(one, str)} | {"normalize": normalize}
-    if "scores" in given:
-        return replace(_open_scores(given), given=settings)
-    if "reference" in given:
-        _require_other("reference", given["reference"], given["queries"], "queries' own file")
-    files = {name: _opened(name, given[name], normalize) for name in VECTORS if name in given}
-    queries, items, bank = files["queries"], files["items"], files.get("reference_items")
-    same_space(queries, items, files.get("reference"))
-    same_space(queries, items, bank)
-    if (queries.fingerprint(), queries.shape) == (items.fingerprint(), items.shape):
+    scored = "scores" in given
+    files = {
+        name: given[name]
+        if isinstance(given[name], VectorFile)
+        else open_vectors(given[name], name, False if scored else normalize)
+        for name in (*(SCORES if scored else VECTORS), "tune_queries")
+        if name in given
+    }
+    first, *others = files.values()
+    for other in others:
+        same_space(first, other)
+    tune = files.pop("tune_queries", None)
+    sides: list[Any] = [files.get(name) for name in VECTORS]
+    if scored:
+        scores, reference = (ScoreFile(files[name]) if name in files else None for name in SCORES)
+        sides = [scores, UnitVectors(first.shape[1]), reference, None]
+    elif (files["queries"].fingerprint(), first.shape) == (files["items"].fingerprint(), files["items"].shape):
         log.warning("queries and items are the same vectors: each finds itself first, which counts as any other hit")
-    names, positives = _names(given, queries, items)
-    sides = Sides(queries, items, files.get("reference"), bank, positives)
-    return Inputs(sides, *names, files, settings, _tuning(given, normalize, items, names[1]))
-
-
-def _opened(name: str, given: Any, normalize: bool | None) -> VectorFile:
-    return given if isinstance(given, VectorFile) else open_vectors(given, name, normalize)
-
-
-def _names(
-    given: Mapping[str, Any], queries: VectorSource, items: VectorSource
-) -> tuple[tuple[Names, Names], Positives | None]:
-    """The names of both sides, and the true pairs."""
-    asked, among = (
-        read_names(name, len(side), given, getattr(side, "ids", None), getattr(side, "labels", None))
-        for name, side in (("queries", queries), ("items", items))
-    )
-    return (asked, among), read_positives(given["truth"], asked, among) if "truth" in given else None
-
-
-def _tuning(
-    given: Mapping[str, Any], normalize: bool | None, items: VectorFile, names: Names
-) -> tuple[VectorFile, Positives] | None:
-    """The queries of a separate file, with their answers."""
-    if "tune_queries" not in given:
-        return None
-    asked = open_vectors(given["tune_queries"], "tune_queries", normalize)
-    same_space(asked, items)
-    return asked, read_positives(given["tune_truth"], Names("tune_queries", len(asked), asked.ids), names)
-
-
-def _open_scores(given: Mapping[str, Any]) -> Inputs:
-    files = {"scores": open_vectors(given["scores"], "scores", normalize=False)}
-    scores, reference = files["scores"], None
-    if "reference_scores" in given:
-        path = given["reference_scores"]
-        _require_other("reference_scores", path, given["scores"], "file of the scores themselves")
-        files["reference_scores"] = open_vectors(path, "reference_scores", normalize=False)
-        _require_same_items(files["reference_scores"], scores)
-        reference = ScoreFile(files["reference_scores"])
-    items = UnitVectors(scores.shape[1])
-    try:
-        names, positives = _names(given, replace(scores, labels=None), items)
-    except InputError as error:
-        turned = "queries, a row each, and items, a column each; if they are the other way round, save scores.T"
-        raise InputError(f"{error}. {scores} is {scores.shape[0]} x {scores.shape[1]}: {turned}") from error
-    return Inputs(Sides(ScoreFile(scores), items, reference, None, positives), *names, files)
-
-
-def _require_other(name: str, reference: Any, own: Any, what: str) -> None:
-    """Raise InputError if a reference is the file that is ranked."""
-    files = isinstance(reference, str) and isinstance(own, str)
-    require(
-        not files or Path(str(reference)).resolve() != Path(str(own)).resolve(),
-        f"{name}: {reference} is the {what}. Leave {name} out: the queries themselves are then taken (transductive), "
-        "and the record says so",
-    )
-
-
-def _require_same_items(reference: VectorFile, scores: VectorFile) -> None:
-    """Raise InputError if scores of other queries have another number of items."""
-    items, (rows, columns) = scores.shape[1], reference.shape
-    advice = f". It looks transposed: save array.T, {items} columns" if rows == items else ""
-    require(
-        columns == items,
-        f"{reference} has {columns} columns, {scores} {items}; expected the scores of other queries with the same "
-        f"items{advice}",
-    )
-
-
-def shared_rows(queries: VectorSource, reference: VectorSource) -> int:
-    """The number of queries (Q, D) that are also in the reference (R, D), bit for bit as they are read.
-
-    Only 64-bit hashes of the rows are held.
-    """
-    return int(np.isin(row_digests(queries), row_digests(reference)).sum())
+    queries, items = read_names("queries", sides[0], given), read_names("items", sides[1], given)
+    positives = read_positives(given["truth"], queries, items) if "truth" in given else None
+    tuning = None
+    if tune is not None:
+        tuning = tune, read_positives(given["tune_truth"], Names("tune_queries", len(tune), tune.ids), items)
+    return Inputs(Sides(*sides, positives), queries, items, files, settings, tuning)
 
 
 def farther(queries: VectorSource, reference: VectorSource, seed: int = 0) -> float:
@@ -429,17 +317,18 @@ def farther(queries: VectorSource, reference: VectorSource, seed: int = 0) -> fl
     return share
 
 
-def refuse_shared(queries: VectorSource, reference: VectorSource, name: str = "reference") -> int:
-    """The number of queries that the reference holds. Raises InputError if they are more than `ALLOWED` of them.
+def refuse_shared(queries: VectorSource, others: VectorSource) -> int:
+    """The number of queries (Q, D) that are among others (R, D) bit for bit, as they are read.
 
-    Fewer are logged as a warning. name: the setting that names the reference.
+    others: the queries of a reference, or those that a criterion is chosen by. Only 64-bit hashes of the rows are held.
+    Raises InputError if they are more than `ALLOWED` of the queries; fewer are logged as a warning.
     """
-    count = shared_rows(queries, reference)
-    said = f"{name}: {count} of {len(queries)} queries ({count / len(queries):.1%}) are in {reference} bit for bit"
+    count = int(np.isin(row_digests(queries), row_digests(others)).sum())
+    said = f"{count} of {len(queries)} queries ({count / len(queries):.1%}) are in {others} bit for bit"
     require(
         count <= ALLOWED * len(queries),
         f"{said}, more than {ALLOWED:.0%}: results would be called inductive and be transductive. Give other queries, "
-        f"e.g. training queries, or leave {name} out: the queries themselves are then taken, and the record says so",
+        "e.g. training queries, or leave them out: the ranked queries themselves are then used, and the record says so",
     )
     if count:
         log.warning("%s; the criterion has seen them", said)

@@ -12,9 +12,8 @@
 [3.0, 2.0]
 """
 
-import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,93 +21,16 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import require, whole
-from vsehub.criteria.base import Correction, Criterion, Terms
+from vsehub.criteria.base import Correction, Criterion, Terms, fit_all
 from vsehub.criteria.nns import NearestNeighbor
+from vsehub.data.vectors.embeddings import Norms, VectorFile, look_through
 from vsehub.metrics.changes import Changes
-from vsehub.metrics.occurrences import (
-    KS,
-    ItemCounts,
-    Occurrences,
-    histogram,
-    occurrence_metrics,
-)
+from vsehub.metrics.occurrences import KS, ItemCounts, Occurrences, histogram, occurrence_metrics
 from vsehub.metrics.positives import Positives
 from vsehub.metrics.relevance import RECALLS, at_r
 from vsehub.metrics.topk import Best
-from vsehub.ranking.engines import Engine, Local
+from vsehub.neighbors.tiles import TileCorrection, nearest_blocks
 from vsehub.ranking.inputs import Sides
-
-# (k) -> positions (b, k) of some queries, best first
-Positions = Callable[[int], Tensor]
-
-
-class Tally:
-    """Hubness of a ranking and, if positives are given, its recalls and precisions.
-
-    items: M. ks: the neighbourhood sizes of `KS` that M items allow. relevance: the depth of lists that mAP@R and
-    R-Precision need; None omits these metrics.
-    """
-
-    def __init__(self, items: int, positives: Positives | None, relevance: int | None):
-        self.items, self.positives, self.relevance = items, positives, relevance
-        self.ks = reached(items)
-        # One counter per k: a matching's list for k = 5 is not the beginning of its list for k = 10.
-        self._counted = {k: Occurrences(items, (k,)) for k in self.ks}
-        self._found = dict.fromkeys(RECALLS, 0)
-        self._precision = torch.zeros(2, dtype=torch.float64)
-
-    def add(self, first: int, lists: Positions) -> None:
-        """Count the lists of the queries `first`, `first` + 1, ..."""
-        for k, counted in self._counted.items():
-            counted.add(lists(k), self.positives, first)
-        if self.positives is None:
-            return
-        for k in RECALLS:
-            nearest = lists(min(k, self.items))
-            self._found[k] += int(self.positives.hits(nearest, first).any(dim=1).sum())
-        if self.relevance is not None:
-            hits = self.positives.hits(lists(self.relevance), first)
-            self._precision += torch.stack(at_r(hits, self.positives.counts[first : first + len(hits)])).sum(dim=1)
-
-    def occurrences(self, k: int) -> ItemCounts:
-        """N_k."""
-        return self._counted[k].counts[k]
-
-    def wrong(self, k: int) -> ItemCounts | None:
-        """BN_k: how often an item is a wrong answer; None if positives are not known."""
-        return None if self.positives is None else self._counted[k].bad[k]
-
-    def hubness(self) -> dict[str, float]:
-        """The metrics of `occurrence_metrics`, with those of bad hubs where positives are known."""
-        counts = {k: self.occurrences(k) for k in self.ks}
-        if self.positives is None:
-            return occurrence_metrics(counts)
-        bad = {k: counted.bad[k] for k, counted in self._counted.items()}
-        return occurrence_metrics(counts, bad, self._counted[self.ks[0]].judged)
-
-    def histograms(self) -> dict[str, dict[str, list[int]]]:
-        """The distribution of N_k for each k, as `metrics.occurrences.histogram` gives it."""
-        return {str(k): histogram(self.occurrences(k)) for k in self.ks}
-
-    def truth(self) -> dict[str, float | None] | None:
-        """ "r1", "r5", "r10", "map_r", "r_precision" in % of the queries that have a positive; None without positives.
-
-        map_r and r_precision are None if the lists are not deep enough for them.
-        """
-        if self.positives is None:
-            return None
-        queries = int((self.positives.counts > 0).sum())
-        purity = (100.0 * self._precision / queries).tolist() if self.relevance is not None else (None, None)
-        recalls = {f"r{k}": 100.0 * found / queries for k, found in self._found.items()}
-        return recalls | dict(zip(("map_r", "r_precision"), purity, strict=True))
-
-
-def reached(items: int) -> tuple[int, ...]:
-    """The neighbourhood sizes of `KS` that this number of items allows."""
-    return tuple(k for k in KS if k <= items)
-
-
-log = logging.getLogger(__name__)
 
 PLAIN = "nns"
 # mAP@R and R-Precision need lists as deep as the most positives of a query; deeper lists cost more than the scores.
@@ -116,15 +38,55 @@ DEEPEST = 256
 # A matching reads all scores several times; beyond this many it takes hours.
 MOST_MATCHED = 10**9
 
-# (k) -> values and positions (b, k) of some queries, best first
-Lists = Callable[[int], tuple[Tensor, Tensor]]
+
+class Local:
+    """The engine that computes item terms and lists in this process; `ray.Sharded` is the other one.
+
+    device: where blocks are computed; None: where the vectors are. facts: its part of a record.
+    """
+
+    facts: Mapping[str, Any] = {"name": "local"}
+
+    def __init__(self, device: torch.device | None = None):
+        self.device = device
+
+    def look_through(self, vectors: VectorFile) -> Norms:
+        """The norms of all rows."""
+        return look_through(vectors)
+
+    def item_terms(self, criteria: Sequence[Correction], sides: Sides) -> list[Terms]:
+        """The terms of all items, for each criterion."""
+        here = sides.on(self.device)
+        return fit_all(criteria, here.items, here.seen, here.reference_items) if criteria else []
+
+    def matched(self, criterion: Criterion, sides: Sides, k: int) -> Best:
+        """Values and positions (Q, k) of a criterion that matches queries with items."""
+        here = sides.on(self.device)
+        bank = here.reference_items if criterion.takes_reference_items else None
+        return criterion.search(here.queries, here.items, k=k, reference_items=bank)
+
+    def list_blocks(
+        self, sides: Sides, depth: int, criteria: Sequence[Correction], terms: Sequence[Terms]
+    ) -> Iterator[tuple[int, list[Best]]]:
+        """(first query, lists of the plain ranking and of each criterion) for one block of queries at a time.
+
+        terms: the item terms of each criterion. Each of the lists is values and positions (b, depth).
+        """
+        here = sides.on(self.device)
+        device = here.queries.rows(0, 1).device
+        corrections: list[TileCorrection | None] = [None]
+        for criterion, own in zip(criteria, terms, strict=True):
+            corrections.append(criterion.over(here.queries, here.items, tuple(term.to(device) for term in own)))
+        return nearest_blocks(here.queries, here.items, depth, corrections)
 
 
 @dataclass(frozen=True, eq=False)
 class Ranked:
     """One measured ranking.
 
-    values, positions: (Q, k), best first, on the CPU. hubness, histograms, truth: see `Tally`. changed: see `Changes`.
+    values, positions: (Q, k), best first, on the CPU. hubness: see `occurrence_metrics`. histograms: the distribution
+    of N_k for each k. truth: "r1", "r5", "r10", "map_r", "r_precision" in % of the queries that have a positive; the
+    last two are None if lists are not deep enough for them; None without positives. changed: see `Changes`.
     occurrences, wrong: N_k and BN_k at the largest measured k; wrong is None without positives. item_terms: the
     criterion's terms of each item, for an `ItemBias` just the bias (M,).
     """
@@ -138,15 +100,12 @@ class Ranked:
     changed: dict[str, float]
     occurrences: ItemCounts
     wrong: ItemCounts | None
-    item_terms: tuple[Tensor, ...]
+    item_terms: Terms
 
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """All rankings, the plain one first; ks: the neighbourhood sizes of hubness.
-
-    seconds: {"reference", "search"}.
-    """
+    """All rankings, the plain one first; ks: the neighbourhood sizes of hubness. seconds: {"reference", "search"}."""
 
     rankings: list[Ranked]
     ks: tuple[int, ...]
@@ -155,7 +114,7 @@ class Measured:
 
 @torch.no_grad()
 def measure(
-    sides: Sides, criteria: Mapping[str, Any] | None = None, k: int = 10, engine: Engine | None = None
+    sides: Sides, criteria: Mapping[str, Any] | None = None, k: int = 10, engine: Local | None = None
 ) -> Measured:
     """Rank by plain inner product and under each criterion, and measure each ranking.
 
@@ -164,100 +123,60 @@ def measure(
 
     One product of queries and items serves the plain and all corrected rankings, and one product of reference and items
     all criteria that work column by column. A matching computes its own product for each measured k. Raises InputError
-    if k exceeds the items, if a criterion cannot take the reference or the sizes, if none takes the reference items,
-    and for what the engine cannot take.
+    as `check_criteria`, and for what the engine cannot take.
     """
     engine = Local() if engine is None else engine
-    criteria = {
-        name: criterion for name, criterion in (criteria or {}).items() if not isinstance(criterion, NearestNeighbor)
-    }
+    criteria = {name: one for name, one in (criteria or {}).items() if not isinstance(one, NearestNeighbor)}
     check_criteria(criteria, sides, k)
-    engine.require(criteria, sides)
-    require(
-        PLAIN not in criteria, f"a criterion is called {PLAIN}, the name of the plain ranking; give it another name"
-    )
-
-    # Matchings come first: a matching is computed at once, the other rankings block by block.
     items, positives = len(sides.items), sides.positives
-    depths = {k, *reached(items), *(min(one, items) for one in RECALLS)}
+    depths = sorted({k, *(min(one, items) for one in (*KS, *RECALLS))})
     began = time.perf_counter()
+    # Each k is a separate matching: the list for k = 5 is not the beginning of the list for k = 10.
     matchings = {
-        name: _matchings(name, criterion, sides, depths, engine)
-        for name, criterion in criteria.items()
-        if criterion.matching is not None
+        name: {depth: engine.matched(one, sides, depth) for depth in depths}
+        for name, one in criteria.items()
+        if one.matching is not None
     }
-    searching = time.perf_counter() - began
-    streamed = {name: criterion for name, criterion in criteria.items() if name not in matchings}
-    began = time.perf_counter()
-    terms = _item_terms(streamed, sides, engine)
-    spent = {"reference": time.perf_counter() - began}
+    matched = time.perf_counter()
+    streamed = {name: one for name, one in criteria.items() if name not in matchings}
+    corrections = list(streamed.values())
+    terms = dict(zip(streamed, engine.item_terms(corrections, sides), strict=True))
+    fitted = time.perf_counter()
 
     # The depth of lists that mAP@R and R-Precision need; None if it is too large.
     most = 0 if positives is None else int(positives.counts.max())
     relevance = most if 0 < most <= DEEPEST else None
-    shallow = matchings if relevance is not None and k < relevance else ()
-    gathered = {
-        name: _Gathered(name, k, Tally(items, positives, None if name in shallow else relevance))
+    rankings = {
+        name: _Lists(k, depths, None if name in matchings and most > k else relevance, positives)
         for name in (PLAIN, *criteria)
     }
-    depth = max(*depths, relevance or 0)
-    began = time.perf_counter()
-    corrections, own = list(streamed.values()), [terms[name] for name in streamed]
-    for first, found in engine.list_blocks(sides, depth, corrections, own):
-        here = [(values.cpu(), positions.cpu()) for values, positions in found]
-        searching += time.perf_counter() - began
-        plain = here[0][1][:, :k]
-        rows = slice(first, first + len(plain))
-        lists = {name: _beginning(one) for name, one in zip((PLAIN, *streamed), here, strict=True)}
-        lists |= {name: _of_matchings(one, rows, k) for name, one in matchings.items()}
-        for name, ranking in gathered.items():
-            ranking.add(first, lists[name], plain)
-        began = time.perf_counter()
-    spent["search"] = searching
-    rankings = [ranking.ranked(terms.get(name, ())) for name, ranking in gathered.items()]
-    return Measured(rankings, reached(items), spent)
+    deepest = max(*depths, relevance or 0)
+    for first, found in engine.list_blocks(sides, deepest, corrections, list(terms.values())):
+        blocks = {name: {k: one} for name, one in zip((PLAIN, *streamed), found, strict=True)}
+        rows = slice(first, first + len(found[0][0]))
+        blocks |= {
+            name: {depth: (values[rows], positions[rows]) for depth, (values, positions) in lists.items()}
+            for name, lists in matchings.items()
+        }
+        plain = found[0][1][:, :k].cpu()
+        for name, ranking in rankings.items():
+            ranking.add(first, blocks[name], plain)
+    seconds = {"reference": fitted - matched, "search": time.perf_counter() - fitted + matched - began}
+    measured = [ranking.ranked(name, items, terms.get(name, ())) for name, ranking in rankings.items()]
+    return Measured(measured, reached(items), seconds)
 
 
-def _item_terms(criteria: Mapping[str, Correction], sides: Sides, engine: Engine) -> dict[str, Terms]:
-    """The item terms of each criterion; criteria that work by column share one product."""
-    together = [name for name, criterion in criteria.items() if criterion.columnwise and criterion.needs_reference]
-    groups = [together] * bool(together) + [[name] for name in criteria if name not in together]
-    terms: dict[str, Terms] = {}
-    for group in groups:
-        found = engine.item_terms([criteria[name] for name in group], sides)
-        terms |= dict(zip(group, found, strict=True))
-    return terms
-
-
-def _matchings(name: str, criterion: Criterion, sides: Sides, depths: set[int], engine: Engine) -> dict[int, Best]:
-    """The lists of a matching for each k of depths; each k is a separate matching."""
-    found: dict[int, Best] = {}
-    for k in sorted(depths):
-        log.info("%s: matching %d queries and %d items, k = %d", name, len(sides.queries), len(sides.items), k)
-        values, positions = engine.matched(criterion, sides, k)
-        found[k] = values.cpu(), positions.cpu()
-    return found
+def reached(items: int) -> tuple[int, ...]:
+    """The neighbourhood sizes of `KS` that this number of items allows."""
+    return tuple(k for k in KS if k <= items)
 
 
 def check_criteria(criteria: Mapping[str, Any], sides: Sides, k: int) -> None:
-    """Raise InputError for an impossible k, and for criteria that cannot take these sizes or this reference.
-
-    At least one criterion must take the reference items, if there are any.
-    """
+    """Raise InputError for an impossible k, and for criteria that cannot take these sizes or this reference."""
     whole("k", k)
     queries, items = len(sides.queries), len(sides.items)
     require(k <= items, f"k is {k}; expected at most {items}, the number of items")
-    require(
-        sides.reference_items is None or any(criterion.takes_reference_items for criterion in criteria.values()),
-        f"reference_items: {', '.join(criteria) or PLAIN} does not look at reference items. Leave reference_items out, "
-        "or choose a criterion that takes them, e.g. dual_is",
-    )
     for name, criterion in criteria.items():
-        require(
-            not sides.given or criterion.correction.reference_items_as != "rows",
-            f"{name} compares items with each other, and scores of queries with items do not say how they compare. "
-            "Give queries and items, or a criterion that looks at the queries' scores alone, e.g. is",
-        )
         require(
             criterion.inductive or not sides.inductive,
             f"{name} matches the queries themselves with the items: it has no form that takes other reference queries. "
@@ -270,44 +189,57 @@ def check_criteria(criteria: Mapping[str, Any], sides: Sides, k: int) -> None:
         )
 
 
-class _Gathered:
-    """A ranking, collected block by block."""
+class _Lists:
+    """The lists of a ranking, collected block by block.
 
-    def __init__(self, name: str, k: int, tally: Tally):
-        self._name, self._k, self._tally, self._changes = name, k, tally, Changes()
-        self._lists: list[tuple[Tensor, Tensor]] = []
+    depths: of the lists that are measured, k among them. relevance: the depth that mAP@R and R-Precision need.
+    """
 
-    def add(self, first: int, lists: Lists, plain: Tensor) -> None:
-        values, positions = lists(self._k)
-        self._tally.add(first, lambda k: lists(k)[1])
-        self._changes.add(plain, positions)
-        self._lists.append((values.clone(), positions.clone()))  # a copy, so that the deeper list is freed
+    def __init__(self, k: int, depths: Sequence[int], relevance: int | None, positives: Positives | None):
+        self._k, self._depths, self._relevance, self._positives = k, depths, relevance, positives
+        self._changes, self._kept = Changes(), list[list[Tensor]]()
+        self._precision = torch.zeros(2, dtype=torch.float64)
 
-    def ranked(self, item_terms: tuple[Tensor, ...]) -> Ranked:
-        values, positions = (torch.cat(side) for side in zip(*self._lists, strict=True))
-        tally = self._tally
-        measured = (tally.hubness(), tally.histograms(), tally.truth(), self._changes.metrics())
-        deepest = tally.ks[-1]
+    def add(self, first: int, lists: Mapping[int, Best], plain: Tensor) -> None:
+        """Add the lists of the queries `first`, `first` + 1, ...: those for each k, or for k, whose beginnings serve.
+
+        plain: those of the plain ranking (b, k).
+        """
+        # A copy, so that the deeper list is freed.
+        kept = [lists.get(depth, lists[self._k])[1][:, :depth].to("cpu", copy=True) for depth in self._depths]
+        self._kept.append([lists[self._k][0][:, : self._k].to("cpu", copy=True), *kept])
+        self._changes.add(plain, kept[self._depths.index(self._k)])
+        if self._positives is not None and self._relevance is not None:
+            deep = lists.get(self._relevance, lists[self._k])[1][:, : self._relevance].cpu()
+            hits = self._positives.hits(deep, first)
+            self._precision += torch.stack(at_r(hits, self._positives.counts[first : first + len(hits)])).sum(dim=1)
+
+    def ranked(self, name: str, items: int, terms: Terms) -> Ranked:
+        """The measured ranking."""
+        values, *parts = (torch.cat(blocks) for blocks in zip(*self._kept, strict=True))
+        lists, positives = dict(zip(self._depths, parts, strict=True)), self._positives
+        counted = {k: Occurrences(items, (k,)) for k in reached(items)}
+        for k, one in counted.items():
+            one.add(lists[k], positives)
+        counts = {k: one.counts[k] for k, one in counted.items()}
+        wrong = None if positives is None else {k: one.bad[k] for k, one in counted.items()}
+        deepest = max(counts)
         return Ranked(
-            self._name,
+            name,
             values,
-            positions,
-            *measured,
-            tally.occurrences(deepest),
-            tally.wrong(deepest),
-            item_terms,
+            lists[self._k],
+            occurrence_metrics(counts, wrong, counted[1].judged),
+            {str(k): histogram(one) for k, one in counts.items()},
+            None if positives is None else self._truth(lists, items, positives),
+            self._changes.metrics(),
+            counts[deepest],
+            None if wrong is None else wrong[deepest],
+            terms,
         )
 
-
-def _beginning(found: tuple[Tensor, ...]) -> Lists:
-    return lambda k: (found[0][:, :k], found[1][:, :k])
-
-
-def _of_matchings(found: Mapping[int, tuple[Tensor, Tensor]], rows: slice, deepest: int) -> Lists:
-    """The lists of the matching for k or, if there is none for this k, the beginning of the deepest one's."""
-
-    def lists(k: int) -> tuple[Tensor, Tensor]:
-        values, positions = found.get(k, found[deepest])
-        return values[rows, :k], positions[rows, :k]
-
-    return lists
+    def _truth(self, lists: Mapping[int, Tensor], items: int, positives: Positives) -> dict[str, float | None]:
+        queries = int((positives.counts > 0).sum())
+        found = {k: int(positives.hits(lists[min(k, items)]).any(dim=1).sum()) for k in RECALLS}
+        recalls = {f"r{k}": 100.0 * count / queries for k, count in found.items()}
+        purity = (None, None) if self._relevance is None else (100.0 * self._precision / queries).tolist()
+        return recalls | dict(zip(("map_r", "r_precision"), purity, strict=True))

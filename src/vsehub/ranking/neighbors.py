@@ -4,20 +4,17 @@ import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from vsehub.data.vectors.embeddings import VectorFile
-from vsehub.io.files import atomic
 from vsehub.metrics.positives import Positives
 from vsehub.neighbors.tiles import nearest_blocks
 from vsehub.ranking.compare import Comparison
+from vsehub.ranking.table import write_table
 from vsehub.ranking.verdict import hub_level
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +30,6 @@ def write_neighbors(path: Path, found: Comparison) -> bool:
     rows, and their distances, 1 minus the cosine.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     vectors, names = found.inputs.files.get("items"), found.inputs.item_names
     if vectors is None or len(vectors) > MOST_ITEMS:
@@ -43,13 +39,12 @@ def write_neighbors(path: Path, found: Comparison) -> bool:
     columns |= {} if names.labels is None else {"label": names.labels}
     for number, ranking in enumerate(found.measured.rankings):
         ending = f"_{ranking.name}" if number else ""
-        told = hubness(ranking.positions, len(vectors), found.inputs.sides.positives)
-        columns |= {f"{name}{ending}": one.numpy() for name, one in told.items()}
+        measured = hubness(ranking.positions, len(vectors), found.inputs.sides.positives)
+        columns |= {f"{name}{ending}": one.numpy() for name, one in measured.items()}
     near = [torch.cat(parts) for parts in zip(*neighbors(vectors, found.record["k"]), strict=True)]
-    lists = pa.StructArray.from_arrays([_lists(one) for one in near], ["ids", "distances"])
-    table = pa.table({**columns, "vector": _lists(vectors.rows(0, len(vectors)).cpu()), "neighbors": lists})
-    with atomic(path) as handle:
-        pq.write_table(table, handle, compression="zstd")
+    # A matrix as a list of its rows becomes a column of lists.
+    lists = pa.StructArray.from_arrays([pa.array([*one.numpy()]) for one in near], ["ids", "distances"])
+    write_table(path, {**columns, "vector": [*vectors.rows(0, len(vectors)).cpu().numpy()], "neighbors": lists})
     return True
 
 
@@ -71,12 +66,3 @@ def neighbors(vectors: VectorFile, k: int) -> Iterator[tuple[Tensor, Tensor]]:
         own[:, -1] |= ~own.any(dim=1)  # an item with many copies may not be in its own list
         shape = len(positions), count
         yield positions[~own].reshape(shape), (1 - cosines[~own]).clamp(min=0).reshape(shape).float()
-
-
-def _lists(rows: Tensor) -> "pa.Array":
-    """The rows (n, d) of a matrix as a column of lists."""
-    import pyarrow as pa
-
-    count, width = rows.shape
-    offsets = pa.array(range(0, count * width + 1, width) if width else [0] * (count + 1), pa.int32())
-    return pa.ListArray.from_arrays(offsets, pa.array(rows.flatten().numpy()))

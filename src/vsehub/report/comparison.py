@@ -36,31 +36,32 @@ def fair_share(record: dict) -> float:
 
 def evidence(record: dict) -> list[tuple[str, str]]:
     """The reference of the corrections, always named, the truth, the choice and the verdicts: (name, text)."""
-    reference, choice = record.get("reference") or {}, record.get("choice")
-    kind = reference.get("kind") or "none"
-    of = "" if kind == "none" else f", {reference.get('set') or 'not recorded'}"
-    rows = f" ({reference['rows']:,} rows)" if kind != "none" and reference.get("rows") else ""
-    facts = [("reference", f"{kind}{of}{rows}: {REFERENCES[kind]}")]
-    if kind != "none" and reference.get("queries_in_it"):
+    reference, bank, truth, choice = (record[name] for name in ("reference", "reference_items", "truth", "choice"))
+    kind = reference["kind"]
+    where = "" if kind == "none" else f", {reference['set']} ({reference['rows']:,} rows)"
+    facts = [("reference", f"{kind}{where}: {REFERENCES[kind]}")]
+    if reference.get("queries_in_it"):
         facts.append(("in the reference", f"{reference['queries_in_it']:,} of the queries are also in it"))
-    if bank := record.get("reference_items"):
+    if bank is not None:
         facts.append(("reference items", f"{bank['set']} ({bank['rows']:,} rows)"))
-    if truth := record.get("truth"):
-        measured = (
-            f"{truth['pairs']:,} pairs in {truth.get('path') or 'memory'} for {truth['measured_queries']:,} queries"
-        )
-        facts.append(("truth", "; ".join([measured, *queries_left_out(truth, choice)])))
-    if choice:
-        facts += choice_text(choice)
-    for ranking in record["rankings"]:
-        if not choice and ranking is not record["rankings"][0] and ranking.get("gain"):
-            facts.append((f"gain of {ranking['criterion']} in R@1", gain_text(ranking["gain"])))
-    if calibration := record.get("calibration"):
-        facts.append(("calibration", calibration_text(calibration)))
-    for name, key in (("verdict", "verdict"), ("verdict on the corrected ranking", "verdict_corrected")):
-        if verdict := record.get(key):
-            facts.append((name, verdict_text(verdict)))
-    return facts
+    if truth is not None:
+        measured = f"{truth['pairs']:,} pairs in {truth['path']} for {truth['measured_queries']:,} queries"
+        aside = (choice or {}).get("set_aside", 0)
+        measured += f"; {aside:,} more were kept to choose the criterion by" * bool(aside)
+        without = truth["queries_without"] - aside
+        measured += f"; {without:,} queries without a pair are left out of the recalls" * bool(without)
+        facts.append(("truth", measured))
+    if choice is not None:
+        facts.append(("chosen", choice_text(choice)))
+    facts += [
+        (f"gain of {one['criterion']} in R@1", gain_text(one["gain"], "" if choice is None else "other "))
+        for one in record["rankings"][1:]
+        if one["gain"]
+    ]
+    if record["calibration"] is not None:
+        facts.append(("calibration", calibration_text(record["calibration"])))
+    verdicts = {"verdict": record["verdict"], "verdict on the corrected ranking": record["verdict_corrected"]}
+    return facts + [(name, verdict_text(one)) for name, one in verdicts.items() if one is not None]
 
 
 class Metric(NamedTuple):
@@ -150,33 +151,29 @@ def verdict_text(verdict: dict) -> str:
 
     "warn: skewness of N_10 2.4, by chance 0.3 (warn above 1.4 beyond chance)".
     """
-    told = []
+    parts = []
     for one in verdict["checks"]:
-        if one["level"] != "ok":
-            limit = f"{one['level']} above {one[one['level']]:g} beyond chance"
-            told.append(f"{one['meaning']} {one['value']:.2g}, by chance {one['chance']:.2g} ({limit})")
-        elif one["name"] == "skewness":
-            told.append(f"{one['meaning']} {one['value']:.2g}, by chance {one['chance']:.2g}")
-    return f"{verdict['level']}: {'; '.join(told)}"
+        bad = one["level"] != "ok"
+        limit = f" ({one['level']} above {one[one['level']]:g} beyond chance)" if bad else ""
+        if bad or one["name"] == "skewness":
+            parts.append(f"{one['meaning']} {one['value']:.2g}, by chance {one['chance']:.2g}{limit}")
+    return f"{verdict['level']}: {'; '.join(parts)}"
 
 
-def choice_text(choice: dict) -> list[tuple[str, str]]:
-    """The choice of `criterion=auto`, the queries used for it, and its gain on other queries: (name, text)."""
+def choice_text(choice: dict) -> str:
+    """The choice of `criterion=auto`, and the queries used for it."""
     settings = parameters(choice)
-    told = choice["criterion"] + (f" ({settings})" if settings else "")
+    name = choice["criterion"] + (f" ({settings})" if settings else "")
     if choice["queries"] == 0:
-        told += ": the default, since no answers are known to choose by"
-    else:
-        tried = len(choice["tried"])
-        told += f", of {tried} criteria and settings, by the mean reciprocal rank of {choice['queries']:,} queries"
-        told += f" in {choice['folds']} folds, since the reference holds them" if choice["folds"] else ""
-    facts = [("chosen", told)]
-    if gain := choice.get("gain"):
-        facts.append(("gain in R@1", gain_text(gain, "" if choice["queries"] == 0 else "other ")))
-    return facts
+        return f"{name}: the default, since no answers are known to choose by"
+    folds = f" in {choice['folds']} folds, since the reference holds them" if choice["folds"] else ""
+    return (
+        f"{name}, of {len(choice['tried'])} criteria and settings, by the mean reciprocal rank of "
+        f"{choice['queries']:,} queries{folds}"
+    )
 
 
-def gain_text(gain: dict, others: str = "") -> str:
+def gain_text(gain: dict, others: str) -> str:
     """A gain in R@1 over plain search, with its 95 % interval. others: before the word "queries"."""
     grouped = f" of {gain['groups']:,} items" if gain["groups"] < gain["queries"] else ""
     return (
@@ -193,11 +190,3 @@ def calibration_text(calibration: dict) -> str:
         for one in calibration["rates"]
     ]
     return f"first score {', '.join(rates)}; by {calibration['queries']:,} calibration queries"
-
-
-def queries_left_out(truth: dict, choice: dict | None) -> list[str]:
-    """The queries whose recalls are not measured: those that the criterion was chosen by, and those without a pair."""
-    aside = (choice or {}).get("set_aside") or 0
-    without = (truth.get("queries_without") or 0) - aside
-    told = [f"{aside:,} more were kept to choose the criterion by"] if aside else []
-    return told + ([f"{without:,} queries without a pair are left out of the recalls"] if without > 0 else [])

@@ -40,10 +40,9 @@ def styles(series: Iterable[Series]) -> dict[str, dict]:
     titles = [title for _, _, title, _ in ordered]
     first = {label: title for _, _, title, label in reversed(ordered)}  # of each loss
     numbers = {first[label]: number for number, label in enumerate(LABEL_ORDER) if label in first}
-    spare = [number for number in range(len(COLOURS)) if number not in numbers.values()]
-    rounds = itertools.count(0 if spare else 1)
-    free = (turn * len(COLOURS) + number for turn in rounds for number in spare or range(len(COLOURS)))
-    for title in (*(title for title in titles if title in first.values()), *titles):
+    taken = set(numbers.values())
+    free = (number for number in itertools.count() if number not in taken)
+    for title in sorted(titles, key=lambda title: title not in first.values()):
         if title not in numbers:
             numbers[title] = next(free)
     return {

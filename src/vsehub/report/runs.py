@@ -48,20 +48,16 @@ def read_runs(folders: Sequence[str | Path]) -> list[Run]:
 
 def find_runs(folders: Sequence[str | Path]) -> list[Path]:
     """The resolved folders with a run.json, in or below `folders`; links to folders are not followed."""
-    require(
-        len(folders) > 0, "the report got no run folders; give one or more run folders, or a folder that holds them"
-    )
     found = set()
     for folder in folders:
         folder = existing("run folder", folder, "Give a folder that `vsehub train` wrote, or a parent of such folders")
         require(folder.is_dir(), f"run folder: {folder} is a file; give the folder that holds it")
         found |= {Path(place).resolve() for place, _, names in os.walk(folder) if "run.json" in names}
-    if not found:
-        places = ", ".join(map(str, folders))
-        fail(
-            f"no runs: looked for files named run.json in and below {places} and found none. Give a folder that "
-            "`vsehub train` wrote, or a parent of such folders (links to folders are not followed)"
-        )
+    require(
+        bool(found),
+        f"no runs: there is no run.json in or below {', '.join(map(str, folders))}. Give a folder that `vsehub train` "
+        "wrote, or a parent of such folders (links to folders are not followed)",
+    )
     return sorted(found)
 
 

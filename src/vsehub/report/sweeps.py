@@ -131,13 +131,6 @@ def settings_table(sweep: LossSweep) -> ReportTable:
     return ReportTable(head, rows, caption, words=0, notes=2)
 
 
-def sweep_notes(sweep: LossSweep) -> list[str]:
-    """A note on the settings of a grid without a finished run, if there are any."""
-    cells = math.prod(sweep.table[key].nunique() for key in sweep.keys)
-    missing = cells - len(sweep.table) if sweep.grid else 0
-    return [f"{missing} of the grid's {cells} settings have no finished run"] if missing else []
-
-
 def sweep_sections(runs: Sequence[Run]) -> list[Section]:
     """The page's sections of the sweeps among the runs."""
     sections = []
@@ -146,7 +139,7 @@ def sweep_sections(runs: Sequence[Run]) -> list[Section]:
             pictures = [heat_map(sweep, f"sweep-{number}-heat")] if sweep.grid and len(sweep.keys) == 2 else []
             pictures.append(curves_over_settings(sweep, f"sweep-{number}-slices"))
             heading = f"Sweep of {', '.join(sweep.keys)}: {sweep.title}"
-            sections.append(Section(heading, sweep_notes(sweep), [settings_table(sweep)], pictures=pictures))
+            sections.append(Section(heading, tables=[settings_table(sweep)], pictures=pictures))
     return sections
 
 

@@ -1,33 +1,35 @@
-"""Corrected search as an estimator in the manner of scikit-learn: fit, tune, calibrate, search, add, save."""
+"""Corrected search as an estimator: fit, tune, calibrate, search, save."""
 
-import inspect
+import json
 import os
-import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+from torch import Tensor
 
-from vsehub.checks import boolean, fail, require, whole
-from vsehub.components import Components, conf_folder
+from vsehub.checks import InputError, existing, fail, require, whole
+from vsehub.components import TARGET, Components, conf_folder
 from vsehub.criteria.auto import Auto
-from vsehub.criteria.base import Correction, Criterion, ItemBias, joined
-from vsehub.criteria.choose import choose
-from vsehub.neighbors.vectors import VectorSource, given_back
+from vsehub.criteria.base import Correction, Criterion, Terms, finite_terms, fit_all
+from vsehub.criteria.chain import Chain
+from vsehub.criteria.choose import Tried, choose
+from vsehub.data.truth import distinct_ids, read_truth
+from vsehub.data.vectors.embeddings import few_checked, look_through, open_vectors
+from vsehub.data.vectors.readers import read_safetensors
+from vsehub.io.arrays import DAMAGE
+from vsehub.io.files import atomic
+from vsehub.metrics.positives import Positives
+from vsehub.neighbors.screened import KeptItems
+from vsehub.neighbors.vectors import VectorSource, array_of, as_vectors, given_back, usable_device
 from vsehub.serving.calibration import Calibration
-from vsehub.serving.fitted import (
-    GROUP,
-    Fitted,
-    hold,
-    item_terms,
-    known_answers,
-    open_matrix,
-    read_fitted,
-    write_fitted,
-)
+
+GROUP, FORMAT = "criterion", "vsehub search 4"
+HELD_BYTES = 2**30  # of items that come as a file, in half precision or not yet normalised
 
 
 class CorrectedSearch:
@@ -37,8 +39,7 @@ class CorrectedSearch:
     `Criterion`. k: number of items that `search` returns for a query by default. normalize: True divides every vector
     by its norm; None refuses vectors whose norm is not 1; False takes them as they are. parameters: settings of a
     criterion that is named, such as {"k": 5} of CSLS, whose k is the number of neighbours; None for those of its yaml
-    file. device: where scores are computed, such as "cuda"; None for the device of the queries. As in scikit-learn the
-    constructor only stores its arguments; `fit` checks them.
+    file. device: where scores are computed, such as "cuda"; None for the device of the queries.
 
     **With a reference** (inductive) the correction is estimated once, from queries such as those of training captions,
     and applies to any query: the items' terms are stored, and a search costs about as much as without a correction.
@@ -50,9 +51,9 @@ class CorrectedSearch:
     or paths of files (`open_vectors`). Arrays and tensors of float32 are not copied: leave those unchanged that the
     search was fitted on. Other items are held in memory as float32, up to 1 GB of them; more are read in blocks.
 
-    **Threads** may search while one fits, tunes, adds or removes: a search sees all of a change or nothing of it.
-    Changes wait for each other. After `fit` the attributes of `serving.fitted.Fitted` can be read: `criterion_`,
-    `items_`, `reference_`, `item_terms_`, `ids_`, `n_features_in_`, `tried_` (after `tune`), `calibration_`.
+    After `fit`: `criterion_`, after `tune` with the settings chosen; `items_` (M, D) and `reference_` (R, D) or None,
+    read in blocks; `item_terms_`, the criterion's terms (M,) of the items, None if each search estimates them; `ids_`,
+    M texts or None; `tried_`, all candidates of `tune` with their mean reciprocal rank and R@1; `calibration_`.
 
     >>> import numpy as np
     >>> from vsehub import CorrectedSearch
@@ -64,9 +65,15 @@ class CorrectedSearch:
     >>> search = CorrectedSearch("csls", k=1, parameters={"k": 2}).fit(items, reference=training)
     >>> search.search(queries)[1].tolist()  # item 1 is near most of the training queries
     [[0], [2]]
-    >>> search.add(unit(60)).search(queries)[1].tolist()
-    [[0], [3]]
     """
+
+    criterion_: Criterion
+    items_: VectorSource
+    reference_: VectorSource | None
+    item_terms_: Terms | None
+    ids_: list[str] | None
+    tried_: Sequence[Tried] | None = None
+    calibration_: Calibration | None = None
 
     def __init__(
         self,
@@ -76,80 +83,30 @@ class CorrectedSearch:
         parameters: Mapping[str, Any] | None = None,
         device: str | torch.device | None = None,
     ):
-        self.criterion = criterion
-        self.k = k
-        self.normalize = normalize
-        self.parameters = parameters
-        self.device = device
-        self._fitted: Fitted | None = None
-        self._changing = threading.RLock()
-
-    def __getattr__(self, name: str) -> Any:
-        """An attribute of the `Fitted` state, which is None before `fit`."""
-        return getattr(vars(self).get("_fitted"), name)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """The state of a copy: all but the lock."""
-        return {name: value for name, value in vars(self).items() if name != "_changing"}
-
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
-        """Restore the state of a copy, with a new lock."""
-        vars(self).update(state, _changing=threading.RLock())
-
-    def __sklearn_is_fitted__(self) -> bool:
-        """Return True if `fit` was called; for scikit-learn."""
-        return self._fitted is not None
-
-    def __sklearn_tags__(self) -> Any:
-        """The tags that scikit-learn's model selection asks for; needs scikit-learn."""
-        from sklearn.utils import Tags, TargetTags
-
-        return Tags(estimator_type=None, target_tags=TargetTags(required=False))
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The constructor's arguments and their values. deep: without effect; for scikit-learn."""
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
-
-    def set_params(self, **params: Any) -> Self:
-        """Change some of the constructor's arguments. Raises InputError for other names.
-
-        criterion, parameters and normalize count from the next `fit` on, the others from the next call.
-        """
-        require(params.keys() <= self.get_params().keys(), f"expected parameters of {self!r}; got {', '.join(params)}")
-        vars(self).update(params)
-        return self
-
-    def __repr__(self) -> str:
-        """The constructor's arguments."""
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.get_params().items())})"
+        self.criterion, self.k, self.normalize = criterion, k, normalize
+        self.parameters, self.device = parameters, device
 
     @torch.no_grad()
-    def fit(self, items: Any, y: Any = None, *, reference: Any = None, ids: Sequence[Any] | None = None) -> Self:
+    def fit(self, items: Any, *, reference: Any = None, ids: Sequence[Any] | None = None) -> Self:
         """Take the items (M, D) and estimate the correction on reference queries (R, D).
 
-        y: not used; it is there for scikit-learn. reference: None if each search is to take its own queries
-        (transductive). ids: of the items, all different as texts; None: those of the items' file, if it has any. Raises
-        InputError for arguments of the constructor that are not possible, for vectors that do not fit or that
-        `normalize` refuses, and for a reference where the criterion takes none.
+        reference: None if each search is to take its own queries (transductive). ids: of the items, all different as
+        texts; None: those of the items' file, if it has any. Raises InputError for arguments of the constructor that
+        are not possible, for vectors that do not fit or that `normalize` refuses, and for a reference where the
+        criterion takes none.
         """
-        with self._changing:
-            criterion = named_criterion(self.criterion, self.parameters or {})
-            opened, names = open_matrix("items", items, self.normalize, ids=ids)
-            require(
-                tuple(getattr(y, "shape", ()))[1:] != opened.shape[1:],
-                "y: reference queries are given by name: fit(items, reference=queries)",
-            )
-            require(
-                reference is None or criterion.inductive,
-                f"reference: {criterion!r} takes none, since it matches the queries of a search with the items",
-            )
-            how = self.normalize, opened.shape[1], self.device
-            seen = None if reference is None else open_matrix("reference", reference, *how)[0]
-            criterion = criterion.correction if isinstance(criterion, Auto) else criterion  # until `tune` chooses
-            held = hold(opened)
-            terms = item_terms(criterion, held, seen)
-            self._fitted = Fitted(criterion, held, seen, terms, names, self.normalize)
-        return self
+        criterion = named_criterion(self.criterion, self.parameters or {})
+        require(
+            reference is None or criterion.inductive,
+            f"reference: {criterion!r} takes none, since it matches the queries of a search with the items",
+        )
+        opened, names = self._open("items", items, ids=ids)
+        seen = None if reference is None else self._open("reference", reference, opened.shape[1], self.device)[0]
+        if array_of(opened) is None and 4 * len(opened) * opened.shape[1] <= HELD_BYTES:
+            opened = as_vectors("items", opened.rows(0, len(opened)))
+        criterion = criterion.correction if isinstance(criterion, Auto) else criterion  # until `tune` chooses
+        kept = KeptItems(opened)
+        return self._hold(criterion, kept, seen, item_terms(criterion, kept, seen), names)
 
     @torch.no_grad()
     def tune(self, queries: Any, truth: Any) -> Self:
@@ -161,26 +118,19 @@ class CorrectedSearch:
         it, fold by fold, while they are searched. Of very many queries, references or items a sample is looked at.
         Measure on other queries than these.
 
-        truth: the position of each query's item (Q,), pairs of positions of queries and items (P, 2), a boolean matrix
-        (Q, M), or the path of a table with the columns query and item. Raises InputError if truth does not fit, has
-        answers of too few queries, or the criterion has nothing to tune.
+        truth: the position of each query's item (Q,), pairs of positions of queries and items (P, 2), or the path of a
+        table with the columns query and item. Raises InputError if truth does not fit, has answers of too few queries,
+        or the criterion has nothing to tune.
         """
-        with self._changing:
-            now = self._require_fitted()
-            if not isinstance(now.criterion_, Correction):
-                fail(f"criterion: {now.criterion_!r} matches queries and items; tune takes one that corrects scores")
-            asked, names = self._opened(now, queries)
-            positives = known_answers(truth, len(asked), len(now.items_), names, now.ids_)
-            own = named_criterion(self.criterion, self.parameters or {})
-            among = own if isinstance(own, Auto) else now.criterion_
-            choice = choose(among, asked, positives, now.items_, now.reference_)
-            self._fitted = replace(
-                now,
-                criterion_=choice.criterion,
-                item_terms_=item_terms(choice.criterion, now.items_, now.reference_),
-                tried_=choice.tried,
-                calibration_=None,
-            )
+        if not isinstance(self.criterion_, Correction):
+            fail(f"criterion: {self.criterion_!r} matches queries and items; tune takes one that corrects scores")
+        asked, positives = self._answered(queries, truth)
+        own = named_criterion(self.criterion, self.parameters or {})
+        among = own if isinstance(own, Auto) else self.criterion_
+        choice = choose(among, asked, positives, self.items_, self.reference_)
+        terms = item_terms(choice.criterion, self.items_, self.reference_)
+        self._hold(choice.criterion, self.items_, self.reference_, terms, self.ids_)
+        self.tried_ = choice.tried
         return self
 
     @torch.no_grad()
@@ -189,19 +139,15 @@ class CorrectedSearch:
 
         `search` can then give p values and accept results at a rate of false accepts; see `serving.calibration` for
         what is guaranteed. Give other queries than to `tune`. Of queries that share answers one is drawn by seed, and
-        those in the reference are left out. `fit`, `tune`, `add` and `remove` make the calibration void. truth: that of
-        `tune`. Raises InputError if this is not fitted, if truth does not fit or leaves no query or no item, and if a
-        score depends on the other queries of its search (no reference, or a matching).
+        those in the reference are left out. `fit` and `tune` make the calibration void. truth: that of `tune`. Raises
+        InputError if truth does not fit or leaves no query or no item, and if a score depends on the other queries of
+        its search (no reference, or a matching).
         """
-        with self._changing:
-            now = self._require_fitted()
-            if not isinstance(now.criterion_, Correction) or now.item_terms_ is None:
-                fail(f"criterion: without reference queries a score under {now.criterion_!r} depends on other queries")
-            asked, names = self._opened(now, queries)
-            positives = known_answers(truth, len(asked), len(now.items_), names, now.ids_)
-            terms = now.terms_on(asked.rows(0, 0).device)
-            found = Calibration.of(now.criterion_, asked, now.items_, terms, positives, now.reference_, seed)
-            self._fitted = replace(now, calibration_=found)
+        if not isinstance(self.criterion_, Correction) or self.item_terms_ is None:
+            fail(f"criterion: without reference queries a score under {self.criterion_!r} depends on other queries")
+        asked, positives = self._answered(queries, truth)
+        terms = self._terms_for(asked)
+        self.calibration_ = Calibration.of(self.criterion_, asked, self.items_, terms, positives, self.reference_, seed)
         return self
 
     @torch.no_grad()
@@ -217,102 +163,58 @@ class CorrectedSearch:
 
         Equal to `Criterion.search` with the items and the reference of `fit`, bit for bit; with a reference, their
         scores are not computed again. k: None for the constructor's. return_ids: return ids, Q lists of k texts,
-        instead of positions, which change when items are removed. p_values: also return those of the queries' first
-        items (Q,), float64 on the CPU, after `calibrate`. accept: a share of the queries without an answer; lists whose
-        p value is larger are cut: their values are -inf, their positions -1, their ids none. Returns tensors if queries
-        are a tensor or a path, else numpy arrays. Raises InputError if this is not fitted, if the vectors do not fit or
-        `normalize` refuses them, if k exceeds the items, if ids are asked of items that have none, without a
-        calibration, and for a rate that it does not allow.
+        instead of positions. p_values: also return those of the queries' first items (Q,), float64 on the CPU, after
+        `calibrate`. accept: a share of the queries without an answer; lists whose p value is larger are cut: their
+        values are -inf, their positions -1, their ids none. Returns tensors if queries are a tensor or a path, else
+        numpy arrays. Raises InputError if the vectors do not fit or `normalize` refuses them, if k exceeds the items,
+        without a calibration, and for a rate that it does not allow.
         """
-        now = self._require_fitted()
-        require(not return_ids or now.ids_ is not None, "return_ids: the items have no ids; fit(items, ids=...)")
-        calibration: Any = now.calibration_
+        k = whole("k", self.k if k is None else k)
+        asked = self._open("queries", queries, self.items_.shape[1], self.device)[0]
+        if self.item_terms_ is None:
+            values, positions = self.criterion_.search(asked, self.items_, None, k)
+        else:
+            correction = self.criterion_.correction
+            values, positions = correction.search_fitted(asked, self.items_, self._terms_for(asked), k)
+        calibration: Any = self.calibration_
         if calibration is None and (p_values or accept is not None):
             fail("p_values, accept: not calibrated, or changed since; call calibrate(queries, truth)")
-        values, positions = now.search(self._opened(now, queries)[0], whole("k", self.k if k is None else k))
         p = [calibration.p_values(values[:, 0])] if p_values else []
         if accept is not None:
             cut = values[:, :1].double() <= calibration.threshold(accept)
             values, positions = values.masked_fill(cut, -torch.inf), positions.masked_fill(cut, -1)
-        like = queries if isinstance(queries, str | Path | torch.Tensor) else np.empty(0)
+        like = queries if isinstance(queries, str | Path | Tensor) else np.empty(0)
         found = given_back(like, values, positions, *p)
-        if not return_ids or now.ids_ is None:
+        if not return_ids:
             return found
-        return found[0], [[now.ids_[row] for row in rows if row >= 0] for rows in positions.tolist()], *found[2:]
-
-    @torch.no_grad()
-    def kneighbors(
-        self, X: Any, n_neighbors: int | None = None, return_distance: bool = True
-    ) -> tuple[np.ndarray, np.ndarray] | np.ndarray:
-        """Distances and positions (Q, k) of the k best items of queries (Q, D), as scikit-learn's neighbours give them.
-
-        n_neighbors: None for the constructor's k. A distance is u - score, where u is the largest score that unit
-        vectors can have under the correction; without `normalize` or reference it is the largest score of the call.
-        return_distance: False for the positions only. Raises InputError as `search`.
-        """
-        now = self._require_fitted()
-        k = whole("n_neighbors", self.k if n_neighbors is None else n_neighbors)
-        values, positions = (side.cpu().numpy() for side in now.search(self._opened(now, X)[0], k))
-        most = values.max()
-        if isinstance(now.criterion_, ItemBias) and now.normalize_ and now.item_terms_ is not None:
-            most = now.criterion_.scale - (float(now.item_terms_[0].min()) if now.item_terms_ else 0.0)
-        return (np.maximum(most - values, 0.0), positions) if return_distance else positions
-
-    @torch.no_grad()
-    def add(self, items: Any, ids: Sequence[Any] | None = None) -> Self:
-        """Add items (m, D), whose positions follow the others; equal to `fit` on all at once, but for rounding.
-
-        Their terms are computed from the stored reference, and all items are then held in memory. ids: required if the
-        items have them, and refused if they have none. Raises InputError if this is not fitted, for vectors or ids that
-        do not fit, and if it has a reference and an item's terms depend on the other items (as with Sinkhorn).
-        """
-        with self._changing:
-            now = self._require_fitted()
-            new, names = open_matrix("items", items, now.normalize_, now.n_features_in_, ids=ids)
-            require(
-                ids is None if now.ids_ is None else names is not None,
-                "ids: required if the items have ids, refused if they have none",
-            )
-            names = now.ids_ and [*now.ids_, *(names or ())]
-            terms = item_terms(now.criterion_, new, now.reference_)
-            terms = joined([now.item_terms_, terms]) if terms and now.item_terms_ else terms
-            rows = now.items_.rows(0, len(now.items_))
-            together = torch.cat([rows, new.rows(0, len(new)).to(rows)])
-            self._fitted = now.with_items(together, terms, names)
-        return self
-
-    @torch.no_grad()
-    def remove(self, ids: Sequence[Any]) -> Self:
-        """Remove items; those that follow move up. Equal to `fit` on the others, but for rounding.
-
-        ids: of the items to remove; their positions if the items have no ids. Raises InputError if this is not fitted,
-        if an item is not there, if none would be left, and as `add` where terms depend on other items.
-        """
-        with self._changing:
-            now = self._require_fitted()
-            known = range(len(now.items_)) if now.ids_ is None else now.ids_
-            gone = {one if now.ids_ is None else str(one) for one in np.atleast_1d(ids).tolist()}
-            left = torch.tensor([row for row, one in enumerate(known) if one not in gone], dtype=torch.int64)
-            require(len(left) == len(known) - len(gone), "ids: some are not among the items")
-            terms = now.item_terms_ and tuple(term[left.to(term.device)] for term in now.item_terms_)
-            names = now.ids_ and [now.ids_[row] for row in left.tolist()]
-            self._fitted = now.with_items(now.items_.rows(0, len(known))[left], terms, names)
-        return self
+        ids = self.ids_ or range(len(self.items_))
+        return found[0], [[ids[row] for row in rows if row >= 0] for rows in positions.tolist()], *found[2:]
 
     def save(self, path: str | Path, overwrite: bool = False) -> None:
         """Write the fitted search to one safetensors file with a JSON header, atomically and without pickles.
 
         The file holds the items and the reference as they are searched, float32 or float64, and is made in memory.
-        overwrite: replace a file of that name. Raises InputError if this is not fitted, if there is such a file, or if
-        the criterion is not one of vsehub's own.
+        overwrite: replace a file of that name. Raises InputError if there is such a file, or if the criterion is not
+        one of vsehub's own.
         """
-        now = self._require_fitted()
-        boolean("overwrite", overwrite)
         require(
-            overwrite or not os.path.lexists(path),
+            overwrite is True or not os.path.lexists(path),
             f"{path} is there already; give another name, or overwrite=True to replace it",
         )
-        write_fitted(Path(path), now, int(self.k))
+        settings = {"criterion": criterion_settings(self.criterion_), "k": int(self.k), "normalize": self.normalize}
+        text = json.dumps(settings)
+        require(json.loads(text) == settings, f"criterion: settings of {self.criterion_!r} cannot be stored as JSON")
+        tensors = {f"terms.{number}": term for number, term in enumerate(self.item_terms_ or ())}
+        for name, vectors in (("items", self.items_), ("reference", self.reference_)):
+            if vectors is not None:
+                tensors[name] = vectors.rows(0, len(vectors))
+        if self.calibration_ is not None:
+            tensors |= vars(self.calibration_)
+        arrays = {name: np.ascontiguousarray(tensor.detach().cpu().numpy()) for name, tensor in tensors.items()}
+        if self.ids_ is not None:
+            arrays["ids"] = np.frombuffer(json.dumps(self.ids_).encode(), np.uint8)
+        with atomic(Path(path)) as handle:
+            handle.write(save(arrays, {"format": FORMAT, "settings": text}))
 
     @classmethod
     def load(cls, path: str | Path, device: str | torch.device | None = None) -> Self:
@@ -321,19 +223,100 @@ class CorrectedSearch:
         Nothing in the file runs: it names a criterion of vsehub and plain settings, which are checked as those of the
         command line. Raises InputError if the file is missing, damaged, of another version or of something else.
         """
-        fitted, k = read_fitted(path, device)
-        found = cls(fitted.criterion_, k, fitted.normalize_, None, device)
-        found._fitted = fitted
-        return found
+        path = existing("search", path, "Give the file that `CorrectedSearch.save` wrote")
+        try:
+            with safe_open(path, framework="np") as file:
+                metadata = file.metadata() or {}
+                require(metadata.get("format") == FORMAT, f"its format is not {FORMAT!r}")
+                small = {name: file.get_tensor(name) for name in {*file.keys()} - {"items", "reference"}}
+                inductive = "reference" in file.keys()  # noqa: SIM118 (it is not a mapping)
+            settings = json.loads(metadata["settings"])
+            criterion = Components([conf_folder()]).build(GROUP, settings["criterion"])
+            items, reference = as_vectors("items", read_safetensors(path, "items")[0]), None
+            terms = item_terms(criterion, items, None)
+            if inductive:
+                stored, place = (
+                    read_safetensors(path, "reference")[0],
+                    None if device is None else usable_device(device),
+                )
+                reference = as_vectors("reference", stored, items.shape[1], place)
+                ordered = sorted(name for name in small if name.startswith("terms."))
+                terms = finite_terms(tuple(torch.from_numpy(small[name]) for name in ordered))
+            made = cls(criterion, settings["k"], settings["normalize"], None, device)
+            ids = json.loads(small["ids"].tobytes()) if "ids" in small else None
+            made._hold(criterion, KeptItems(items), reference, terms, ids)
+            if "null_scores" in small:
+                made.calibration_ = Calibration(
+                    *(torch.from_numpy(small[f"{side}_scores"]) for side in ("null", "best"))
+                )
+        except (SafetensorError, KeyError, TypeError, AttributeError, *DAMAGE) as error:
+            raise InputError(f"search: {path} is not a fitted search: {error}") from error
+        return made
 
-    def _opened(self, now: Fitted, queries: Any) -> tuple[VectorSource, list[str] | None]:
-        """Checked queries, and the ids of their file."""
-        return open_matrix("queries", queries, now.normalize_, now.n_features_in_, self.device)
+    def _hold(
+        self,
+        criterion: Criterion,
+        items: VectorSource,
+        reference: VectorSource | None,
+        terms: Terms | None,
+        ids: list[str] | None,
+    ) -> Self:
+        """Take a fitted state. Raises InputError for ids that repeat or are not as many as the items."""
+        sizes = {len(items), len(items if ids is None else ids), *map(len, terms or ())}
+        require(len(sizes) == 1, f"ids, terms: expected one for each of {len(items)} items")
+        distinct_ids("ids", ids or ())
+        self.criterion_, self.items_, self.reference_ = criterion, items, reference
+        self.item_terms_, self.ids_ = terms, ids
+        self.tried_ = self.calibration_ = None
+        return self
 
-    def _require_fitted(self) -> Fitted:
-        if self._fitted is None:
-            fail(f"this {type(self).__name__} is not fitted yet; call fit(items, reference=...)")
-        return self._fitted
+    def _open(
+        self,
+        name: str,
+        vectors: Any,
+        columns: int | None = None,
+        device: str | torch.device | None = None,
+        ids: Sequence[Any] | None = None,
+    ) -> tuple[VectorSource, list[str] | None]:
+        """Checked vectors, read in blocks, and their ids: `ids` as texts, else those of their file, or None.
+
+        columns: the required dimension. Arrays and tensors that are not normalised are neither copied nor converted. A
+        few rows take microseconds.
+        """
+        rows = few_checked(vectors, self.normalize) if device is None and ids is None else None
+        if rows is not None:
+            return as_vectors(name, rows, columns), None
+        if not isinstance(vectors, str | Path | Tensor):
+            array = np.asanyarray(vectors)
+            known = array is vectors and (array.dtype.kind == "f" or array.dtype in (np.int8, np.uint8))
+            vectors = array if known else array.astype(np.float32)
+        file = open_vectors(vectors, name, normalize=self.normalize)
+        stays = not self.normalize and not isinstance(vectors, str | Path)
+        place = None if device is None else usable_device(device)
+        source = as_vectors(name, vectors if stays else file, columns, place)
+        look_through(file)
+        return source, file.ids if ids is None else [str(one) for one in ids]
+
+    def _answered(self, queries: Any, truth: Any) -> tuple[VectorSource, Positives]:
+        """Checked queries, and the items that answer each."""
+        asked, names = self._open("queries", queries, self.items_.shape[1], self.device)
+        items = len(self.items_)
+        if isinstance(truth, str | Path):
+            pairs = read_truth(truth, len(asked), items, names, self.ids_)
+            return asked, Positives.from_pairs(*pairs, len(asked), items, complete=False)
+        answers = truth.detach().cpu() if isinstance(truth, Tensor) else torch.from_numpy(np.array(truth))
+        require(
+            tuple(answers.shape) in ((len(asked),), (len(answers), 2)),
+            f"truth has shape {tuple(answers.shape)}; expected the position of each query's item ({len(asked)},), or "
+            "pairs of positions of queries and items (P, 2)",
+        )
+        query, item = (torch.arange(len(asked)), answers) if answers.ndim == 1 else answers.unbind(dim=1)
+        return asked, Positives.from_pairs(query, item, len(asked), items, complete=False)
+
+    def _terms_for(self, queries: VectorSource) -> Terms:
+        """The terms of the items, on the queries' device."""
+        device = queries.rows(0, 0).device
+        return tuple(term.to(device) for term in self.item_terms_ or ())
 
 
 def named_criterion(name: str | Criterion, parameters: Mapping[str, Any]) -> Criterion:
@@ -346,3 +329,21 @@ def named_criterion(name: str | Criterion, parameters: Mapping[str, Any]) -> Cri
     components = Components([conf_folder()])
     criterion: Criterion = components.build(GROUP, {**components.node(GROUP, name), **parameters})
     return criterion
+
+
+def item_terms(criterion: Criterion, items: VectorSource, reference: VectorSource | None) -> Terms | None:
+    """The terms of the items; None if they depend on the queries of each search."""
+    if reference is not None:
+        return fit_all([criterion.correction], items, reference)[0]
+    return () if isinstance(criterion, Correction) and not criterion.needs_reference else None
+
+
+def criterion_settings(criterion: Criterion) -> dict[str, Any]:
+    """The class of a criterion of vsehub and its settings. Raises InputError for a class of others."""
+    settings: dict[str, Any] = {TARGET: f"vsehub.criteria.{type(criterion).__name__}"}
+    require(
+        Components([conf_folder()]).find(GROUP, settings) is type(criterion),
+        f"criterion: {criterion!r} is not of vsehub, and a file names no other code",
+    )
+    steps = [criterion_settings(step) for step in criterion.steps] if isinstance(criterion, Chain) else []
+    return settings | ({"steps": steps} if steps else criterion.parameters())

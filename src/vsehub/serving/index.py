@@ -20,7 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vsehub.checks import InputError, finite_number, one_of, positive, require
+from vsehub.checks import existing, one_of, positive, require
+from vsehub.io.arrays import readable
 from vsehub.io.files import atomic
 from vsehub.io.progress import bar
 from vsehub.neighbors.faiss import required_faiss
@@ -42,9 +43,10 @@ LISTS_A_PROBE, LEAST_PROBES = 16, 16
 # Links per item, and candidates of a query. FAISS's default of 40 candidates while building is best: with more, FAISS,
 # which prunes by inner product, keeps fewer links, and recall falls (100,000 items with many hubs: 0.99, 0.96 with 80).
 LINKS, CANDIDATES = 32, 128
-_EFFORT = {
-    "ivf": "index.nprobe = {}  # lists that are searched: more is slower and misses less\n",
-    "hnsw": "index.hnsw.efSearch = {}  # candidates that are followed: more is slower and misses less\n",
+_SETTINGS = {
+    "flat": "",
+    "ivf": "index.nprobe = {0.nprobe}  # lists that are searched: more is slower and misses less\n",
+    "hnsw": "index.hnsw.efSearch = {0.hnsw.efSearch}  # candidates that are followed: more is slower and misses less\n",
 }
 
 
@@ -59,13 +61,6 @@ class ServedIndex:
 
     def __len__(self) -> int:
         return int(self.index.ntotal)
-
-    @property
-    def effort(self) -> tuple[Any, str, int] | None:
-        """The object and the name of its attribute that trades time for recall, and the most; None if it is exact."""
-        if self.kind == "hnsw":
-            return self.index.hnsw, "efSearch", len(self)
-        return (self.index, "nprobe", self.index.nlist) if self.kind == "ivf" else None
 
     def search(self, queries: Any, k: int = 10, corrected: bool = True) -> tuple[Any, Any]:
         """Values and positions (Q, k) of the k best items of each query, best first.
@@ -139,17 +134,12 @@ def load_index(path: str | Path) -> ServedIndex:
 
     FAISS trusts the contents of a file: load only files whose origin you trust.
     """
-    faiss = required_faiss(*FAISS_FOR)
-    try:
-        with Path(path).open("rb") as handle:
-            handle.seek(-min(Path(path).stat().st_size, 1000), os.SEEK_END)
-            facts = json.loads(handle.read().rpartition(b"\n")[2])
-        require(facts.pop("format") == FORMAT and facts["kind"] in KINDS, "it is of another version")
-        positive("scale", facts["scale"])
-        finite_number("mean_bias", facts["mean_bias"])
+    faiss, path = required_faiss(*FAISS_FOR), existing("index", path, "Give the file that `ServedIndex.save` wrote")
+    with readable(path, KeyError, TypeError, AttributeError, kind="an index of vsehub"), path.open("rb") as handle:
+        handle.seek(-min(path.stat().st_size, 1000), os.SEEK_END)
+        facts = json.loads(handle.read().rpartition(b"\n")[2])
+        require(facts.pop("format") == FORMAT, f"index: {path} is of another version")
         return ServedIndex(faiss.read_index(str(path)), **facts)
-    except (OSError, ValueError, RuntimeError, AttributeError, KeyError, TypeError) as error:
-        raise InputError(f"index: {path} is not an index that vsehub wrote: {error}") from error
 
 
 @torch.no_grad()
@@ -170,53 +160,14 @@ def measured_recall(
     if dimensions differ or k exceeds the items.
     """
     asked = sampled(as_vectors("queries", queries), sample, seed)[0]
-    plain, corrected = _exact(asked, items, bias, scale, k)
-    return {"plain": _share(index, asked, plain, False), "corrected": _share(index, asked, corrected, True)}
-
-
-@torch.no_grad()
-def effort_for(
-    index: Any,
-    queries: Any,
-    items: Any,
-    bias: Tensor,
-    scale: float,
-    k: int = 10,
-    recall: float = 0.99,
-    *,
-    sample: int = 1000,
-    seed: int = 0,
-) -> tuple[str, int, float] | None:
-    """The `ef_search` or `nprobe` of an approximate index that finds this share of the k best under the correction.
-
-    Returns its name, the value, and the share that is found; None for an exact index, and if no value finds it. The
-    value that the index has is doubled until it does; the index keeps its own. Other arguments: see `measured_recall`.
-    """
-    if index.effort is None:
-        return None
-    setting, name, most = index.effort
-    asked = sampled(as_vectors("queries", queries), sample, seed)[0]
-    wanted = _exact(asked, items, bias, scale, k)[1]
-    before = value = int(getattr(setting, name))
-    try:
-        while (found := _share(index, asked, wanted, True)) < recall and value < most:
-            value = min(2 * value, most)
-            setattr(setting, name, value)
-    finally:
-        setattr(setting, name, before)
-    return None if found < recall else ("ef_search" if name == "efSearch" else name, value, found)
-
-
-def _exact(queries: Tensor, items: Any, bias: Tensor, scale: float, k: int) -> list[Tensor]:
-    """Positions (Q, k) of the k best, plain and corrected."""
-    items = as_vectors("items", items, columns=queries.shape[1], device=queries.device)
-    found = nearest(as_vectors("queries", queries), items, k, [None, Affine(scale, bias.to(queries))])
-    return [positions.cpu() for _, positions in found]
-
-
-def _share(index: Any, queries: Tensor, wanted: Tensor, corrected: bool) -> float:
-    positions = index.search(queries, len(wanted[0]), corrected=corrected)[1]
-    return (positions[:, :, None] == wanted[:, None, :]).any(dim=1).double().mean().item()
+    items = as_vectors("items", items, columns=asked.shape[1], device=asked.device)
+    exact = nearest(as_vectors("queries", asked), items, k, [None, Affine(scale, bias.to(asked))])
+    found = {}
+    for name, (_, wanted) in zip(("plain", "corrected"), exact, strict=True):
+        positions = index.search(asked, k, corrected=name == "corrected")[1]
+        hits = (positions[:, :, None] == wanted.cpu()[:, None, :]).any(dim=1)
+        found[name] = hits.double().mean().item()
+    return found
 
 
 @torch.no_grad()
@@ -273,7 +224,7 @@ def usage_note(index: ServedIndex, file: str = "index.faiss", k: int = 10, norma
     return (
         "import faiss\nimport numpy as np\n\n"
         f"index = faiss.read_index({file!r})  # {len(index):,} items\n"
-        f"{'' if index.effort is None else _EFFORT[index.kind].format(getattr(*index.effort[:2]))}"
+        f"{_SETTINGS[index.kind].format(index.index)}"
         f'queries = np.load("queries.npy").astype("float32")  # (Q, {index.index.d - 1})\n'
         f"{unit_rows(normalize)}"
         'last = np.ones((len(queries), 1), "float32")  # zeros instead of ones: the plain ranking and scores\n'

@@ -11,8 +11,8 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from vsehub.checks import require
 from vsehub.components import MISSING, TARGET, Components, component_nodes, make
-from vsehub.data.noise import INDEX_FILE, Noise, NoisySource
-from vsehub.data.overlap import warn_of_shared
+from vsehub.data.contents import warn_of_shared
+from vsehub.data.noise import Noise, NoisySource
 from vsehub.data.sources import describe_split
 from vsehub.data.text.vocabulary import restored, stored
 from vsehub.evaluation.checkpoint import fitting, image_sizes, text_sizes
@@ -45,7 +45,7 @@ def build_data(
     """The data module of a source, with its noise, whose pictures and tokens are those that the encoders ask for.
 
     data: the source's settings, those of its noise under "noise". loader: the data module's. resumed: the folder of the
-    run that continues, whose noise is taken. encoders: the settings of "image_encoder" and "text_encoder", where they
+    run that continues. encoders: the settings of "image_encoder" and "text_encoder", where they
     may bring their own preprocessing and tokens; the loader's `tokenizer` is then not used. Of the loader's settings
     `chunk` is the module's. augmentation: the settings of `Augmentation`; None: batches are as the data are.
     """
@@ -53,7 +53,7 @@ def build_data(
     source = components.build("data", own, restored=resumed is not None)
     noise = make("data.noise", Noise, data.get("noise") or {})
     if noise.wanted:
-        source = NoisySource(source, noise, None if resumed is None else resumed / INDEX_FILE)
+        source = NoisySource(source, noise)
     served = {key: value for key, value in loader.items() if key != "chunk"}
     encoders = encoders or {}
     asked = {

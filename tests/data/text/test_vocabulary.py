@@ -28,8 +28,7 @@ def test_words_are_numbered_by_count_then_alphabet():
     assert len(vocabulary) == 7
     assert vocabulary.encode("Z, unseen a!") == [1, 6, 3, 4, 2]
     assert vocabulary.encode("") == [1, 2]
-    assert restored(stored(vocabulary)).fingerprint() == vocabulary.fingerprint()
-    assert Vocabulary([*SPECIALS, "b", "a", "z"]).fingerprint() != vocabulary.fingerprint()
+    assert restored(stored(vocabulary)).words == vocabulary.words
     with pytest.raises(InputError, match="min_count"):
         Vocabulary.build(["a b", "a b", "a"])
 

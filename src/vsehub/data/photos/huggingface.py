@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vsehub.checks import InputError, existing, require
-from vsehub.data.photos.settings import PhotoColumns, PictureSettings
+from vsehub.checks import InputError, existing, regular_members, require
+from vsehub.data.photos.pictures import PictureFile, PictureSettings
 from vsehub.data.photos.source import Listed, ListedPhotos
-from vsehub.data.photos.table import flat
-from vsehub.data.sources import SPLITS
-from vsehub.data.splits import SplitDraw, split_named
+from vsehub.data.photos.table import PhotoColumns, flat
+from vsehub.data.sources import SPLITS, SplitDraw, split_named
 from vsehub.extras import package
 from vsehub.io.arrays import shortened
 from vsehub.io.files import cache_folder
@@ -64,6 +63,7 @@ class HuggingFace(ListedPhotos):
         """Yield the rows of the dataset on disk."""
         datasets = package("data=huggingface", "datasets", "datasets")
         datasets.disable_progress_bars()
+        regular_members(self.place)
         try:
             if any((self.place / name).is_file() for name in ("dataset_dict.json", "state.json")):
                 saved = datasets.load_from_disk(str(self.place), keep_in_memory=False)
@@ -79,12 +79,9 @@ class HuggingFace(ListedPhotos):
             for part, rows in parts.items():
                 if whole or split_named(str(part)) in SPLITS:
                     yield from self._rows_of(None if whole else part, rows)
-        except InputError:
-            raise
         except Exception as error:  # of a damaged folder it can be almost anything
-            raise InputError(
-                f"folder: {self.place}: damaged, or without data.columns: {shortened(str(error.__cause__ or error))}"
-            ) from error
+            said = shortened(str(error.__cause__ or error))
+            raise InputError(f"folder: {self.place}: damaged, or without data.columns: {said}") from error
 
     def _rows_of(self, part: str | None, dataset: "Dataset") -> Iterator[Listed]:
         """The pictures and captions of a part."""
@@ -100,16 +97,14 @@ class HuggingFace(ListedPhotos):
         texts = zip(*(table.column(name).to_pylist() for name in self._columns.captions), strict=True)
         words = [part] * len(dataset)
         if split in dataset.column_names:
-            labels = getattr(dataset.features[split], "names", None)  # of class labels
-            words = [labels[word] if labels else word for word in table.column(split).to_pylist()]
+            words = table.column(split).to_pylist()
         root, pictures = self.place.resolve(), dataset.select_columns([image])
-        stats = [os.stat(file["filename"]) for file in dataset.cache_files]
-        stamp = str([(stat.st_size, stat.st_mtime_ns) for stat in stats])
+        stamp = str([os.stat(file["filename"]).st_mtime_ns for file in dataset.cache_files])
         for row, (path, captions) in enumerate(zip(paths, texts, strict=True)):
+            file: PictureFile = Cell(pictures, image, row, stamp)
+            name = os.path.basename(path or f"row-{row:06d}")
             if empty[row]:
                 inside = path is not None and Path(path).resolve().is_relative_to(root)
                 require(inside, f"folder: {self.place}: row {row} of {image} holds no picture, or a path elsewhere")
-                yield Listed(path, os.path.relpath(path, self.place), flat(captions), words[row])
-            else:
-                name = os.path.basename(path) if path else f"row-{row:06d}"
-                yield Listed(Cell(pictures, image, row, stamp), name, flat(captions), words[row])
+                file, name = path, os.path.relpath(path, self.place)
+            yield Listed(file, name, flat(captions), words[row])

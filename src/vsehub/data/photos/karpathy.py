@@ -5,11 +5,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from vsehub.checks import existing, one_of, require
-from vsehub.data.photos.settings import PictureSettings
+from vsehub.checks import existing
+from vsehub.data.photos.pictures import PictureSettings
 from vsehub.data.photos.source import Listed, ListedPhotos
+from vsehub.data.photos.table import inside
 from vsehub.io.arrays import readable
-from vsehub.io.text import stays_inside
 
 
 class Karpathy(ListedPhotos):
@@ -17,25 +17,18 @@ class Karpathy(ListedPhotos):
 
     json: dataset_coco.json, dataset_flickr30k.json, dataset_flickr8k.json or a file of that layout. images: the folder
     of the files, or of COCO's folders train2014 and val2014; the json may only name files inside it, whose links are
-    followed. name: for reports, by default the json's. restval: "train" adds COCO's restval images to train, "leave"
-    omits them. pictures: of `ListedPhotos`. Each image has captions of its own, also where two are equal.
+    followed. name: for reports, by default the json's. COCO's restval images belong to train. pictures: of
+    `ListedPhotos`. Each image has captions of its own, also where two are equal.
     """
 
     shared = False
 
     def __init__(
-        self,
-        json: str | Path,
-        images: str | Path,
-        name: str | None = None,
-        restval: str = "train",
-        pictures: PictureSettings | None = None,
+        self, json: str | Path, images: str | Path, name: str | None = None, pictures: PictureSettings | None = None
     ):
         place = existing("json", json, "Give Karpathy's json of the splits, for example dataset_flickr30k.json")
-        one_of("restval", restval, ("train", "leave"))
         super().__init__(name or place.stem.removeprefix("dataset_"), place, pictures)
         self.images = existing("images", images, "Give the folder that holds the image files")
-        self._restval = restval
 
     def read_listing(self) -> Iterator[Listed]:
         """Yield the pictures of the json file."""
@@ -44,12 +37,8 @@ class Karpathy(ListedPhotos):
             there = {name: (self.images / name).is_dir() for name in {image.get("filepath", "") for image in images}}
             for image in images:
                 name, folder = image["filename"], image.get("filepath", "")
-                path = os.path.normpath(os.path.join(folder, name) if there[folder] else name)  # COCO's in one folder
-                require(
-                    stays_inside(folder) and stays_inside(name),
-                    f"{self.place}: {os.path.join(folder, name)!r} leads out of the folder of images",
-                )
-                captions = [sentence["raw"] for sentence in image["sentences"]]
-                if image["split"] != "restval" or self._restval == "train":
-                    split = "train" if image["split"] == "restval" else image["split"]
-                    yield Listed(os.path.join(self.images, path), name, captions, split)
+                file = inside(
+                    self.images, os.path.join(folder, name) if there[folder] else name
+                )  # COCO's in one folder
+                split = "train" if image["split"] == "restval" else image["split"]
+                yield Listed(file, name, [sentence["raw"] for sentence in image["sentences"]], split)

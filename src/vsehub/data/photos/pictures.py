@@ -7,14 +7,15 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from PIL import Image
 
 from vsehub.checks import InputError, one_of, regular, require
+from vsehub.components import Component
 from vsehub.io.arrays import open_picture
 
 if TYPE_CHECKING:
@@ -32,14 +33,36 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-_ORIENTATION = 0x0112  # the EXIF tag
 _LYING = (5, 6, 7, 8)  # orientations that exchange width and height
 _SPARE = 2  # a JPEG is decoded at 1/2, 1/4 or 1/8 only where that leaves this many pixels for each that is wanted
 _LONGEST = 16  # times the shorter side: resizing longer pictures could need any amount of memory
-_AREA = (0.08, 1.0)  # of a random crop, as a share of the picture's
 _RATIO = (3 / 4, 4 / 3)  # of a random crop, width to height
-_TRIES = 10
 THREADS = min(8, os.cpu_count() or 1)  # that decode pictures
+Crop = tuple[int, int, int, int, tuple[int, int]]  # left, top, width and height in pixels, and the size after resizing
+
+
+@dataclass(frozen=True)
+class PictureSettings(Component):
+    """The settings with which a source reads its pictures.
+
+    size, resize, crops: of `Pictures`. augment: "vsepp", random crops and mirrors in training, or "none". unreadable:
+    "stop" at pictures that cannot be decoded, or "leave_out" them and their captions. Raises InputError for other
+    values, and for `resize` below `size`.
+    """
+
+    size: int = 224
+    resize: int = 256
+    crops: int = 1
+    augment: str = "none"
+    unreadable: str = "stop"
+
+    def __post_init__(self) -> None:
+        require(
+            self.resize >= self.size > 0, f"resize is {self.resize} and size {self.size}; expected resize >= size > 0"
+        )
+        one_of("crops", self.crops, (1, 10))
+        one_of("augment", self.augment, ("none", "vsepp"))
+        one_of("unreadable", self.unreadable, ("stop", "leave_out"))
 
 
 class StoredPicture(Protocol):
@@ -52,54 +75,42 @@ class StoredPicture(Protocol):
 PictureFile = str | StoredPicture  # a path, or a part of a larger file
 
 
-class Crop(NamedTuple):
-    """A part of an upright picture, in pixels, and the width and height to which it is resized."""
-
-    left: int
-    top: int
-    width: int
-    height: int
-    size: tuple[int, int]
-
-
 def read_crop(
     file: PictureFile, choose: Callable[[int, int], Crop], interpolation: str = "bilinear", exact: bool = False
 ) -> np.ndarray:
     """The part of a picture that `choose(width, height)` returns, resized: (height, width, 3) uint8.
 
     interpolation: a name of Pillow's, antialiased. exact: decode a JPEG at its full size, however small the part gets.
-    The file's content becomes upright (EXIF) 8-bit RGB: transparency becomes white, 16 bits are scaled to 8, CMYK
-    follows its Adobe marker, only the first frame is used. Raises InputError if the file cannot be decoded.
+    The file's content becomes upright (EXIF) 8-bit RGB: transparency becomes white, CMYK follows its Adobe marker, only
+    the first frame is used. Raises InputError if the file cannot be decoded, or has more than 8 bits a channel.
     """
     try:
         with _opened(file) as raw, open_picture(raw) as image:
             orientation = _orientation(image)
             width, height = image.size[::-1] if orientation in _LYING else image.size
-            crop = choose(width, height)
-            shrink = min(crop.width / crop.size[0], crop.height / crop.size[1])
+            left, top, across, down, size = choose(width, height)
+            shrink = min(across / size[0], down / size[1])
             if not exact and shrink >= 2 * _SPARE:
                 image.draft(None, (int(image.width * _SPARE / shrink), int(image.height * _SPARE / shrink)))
-            picture = _upright_rgb(image, orientation)
+            picture = _rgb(image)
+            if orientation in _TURNS:
+                picture = picture.transpose(_TURNS[orientation])
     except Exception as error:
         raise InputError(f"{file} cannot be decoded ({error or type(error).__name__})") from error
     x, y = picture.width / width, picture.height / height  # below 1 if decoded at a smaller size
-    right, bottom = min((crop.left + crop.width) * x, picture.width), min((crop.top + crop.height) * y, picture.height)
-    box = crop.left * x, crop.top * y, right, bottom
-    return np.asarray(picture.resize(crop.size, Image.Resampling[interpolation.upper()], box))
+    box = left * x, top * y, min((left + across) * x, picture.width), min((top + down) * y, picture.height)
+    return np.asarray(picture.resize(size, Image.Resampling[interpolation.upper()], box))
 
 
-def inspect(file: PictureFile) -> tuple[str, str | None]:
-    """A hash of the bytes of a picture's file, and why it cannot be decoded at full size; None if it can."""
-    content = ""
+def inspect(file: PictureFile) -> str | Exception:
+    """A hash of the bytes of a picture's file, or why it cannot be decoded at full size."""
     try:
         with _opened(file) as raw:
             content = hashlib.file_digest(raw, "sha256").hexdigest()
-            raw.seek(0)
-            with open_picture(raw) as image:
-                _upright_rgb(image, _orientation(image))
-    except Exception as error:
-        return content, str(error) or type(error).__name__
-    return content, None
+        read_crop(file, lambda width, height: (0, 0, 1, 1, (1, 1)), exact=True)
+    except (OSError, InputError) as error:
+        return error
+    return content
 
 
 def _opened(file: PictureFile) -> io.BufferedReader | io.BytesIO:
@@ -111,23 +122,13 @@ def _orientation(image: Image.Image) -> int:
     if image.format != "JPEG":
         image.load()  # a PNG may have it after the pixels; Pillow turns a TIFF while loading it
     try:
-        orientation: int = image.getexif().get(_ORIENTATION, 1)
-        return orientation
+        return int(image.getexif().get(0x0112, 1))
     except Exception:  # damaged EXIF can raise almost anything although the pixels are intact
         return 1
 
 
-def _upright_rgb(image: Image.Image, orientation: int) -> Image.Image:
-    picture = _rgb(image)
-    return picture.transpose(_TURNS[orientation]) if orientation in _TURNS else picture
-
-
 def _rgb(image: Image.Image) -> Image.Image:
-    require(image.mode != "F", "its pixels are floating-point numbers of no known range")
-    if image.mode == "I" or image.mode.startswith("I;16"):
-        values = np.asarray(image)
-        require(values.min() >= 0 and values.max() <= 65535, "its pixels are integers of more than 16 bits")
-        return Image.fromarray(((values.astype(np.uint32) + 128) // 257).astype(np.uint8)).convert("RGB")
+    require(image.mode != "F" and not image.mode.startswith("I"), "its pixels have more than 8 bits a channel")
     if image.has_transparency_data:
         picture = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture).convert("RGB")
@@ -144,7 +145,7 @@ def whole_crop(width: int, height: int, resize: int, mode: str = "shortest") -> 
         size = max(1, round(resize * across / max(across, down))), max(1, round(resize * down / max(across, down)))
     else:
         size = resize * across // min(across, down), resize * down // min(across, down)
-    return Crop((width - across) // 2, (height - down) // 2, across, down, size)
+    return (width - across) // 2, (height - down) // 2, across, down, size
 
 
 def random_crop(width: int, height: int, size: int, rng: np.random.Generator) -> Crop:
@@ -152,15 +153,15 @@ def random_crop(width: int, height: int, size: int, rng: np.random.Generator) ->
 
     As in VSE++'s training. If ten tries do not fit into a long picture: its middle, as long as the ratio allows.
     """
-    for _ in range(_TRIES):
-        area = width * height * rng.uniform(*_AREA)
+    for _ in range(10):
+        area = width * height * rng.uniform(0.08, 1.0)
         ratio = math.exp(rng.uniform(*np.log(_RATIO)))
         across, down = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
         if 0 < across <= width and 0 < down <= height:
             left, top = int(rng.integers(width - across + 1)), int(rng.integers(height - down + 1))
-            return Crop(left, top, across, down, (size, size))
+            return left, top, across, down, (size, size)
     across, down = min(width, round(height * _RATIO[1])), min(height, round(width / _RATIO[0]))
-    return Crop((width - across) // 2, (height - down) // 2, across, down, (size, size))
+    return (width - across) // 2, (height - down) // 2, across, down, (size, size)
 
 
 class Pictures:
@@ -248,9 +249,8 @@ class Pictures:
         missing = [max(0, self.size - side) for side in picture.shape[1:]]
         picture = np.pad(picture, ((0, 0), *((n // 2, n - n // 2) for n in missing)), constant_values=fill)
         bottom, right = (side - self.size for side in picture.shape[1:])
-        starts = [(round(right / 2), round(bottom / 2))]
-        if self.crops == 10:
-            starts = [(0, 0), (right, 0), (0, bottom), (right, bottom), *starts]
+        centre = round(right / 2), round(bottom / 2)
+        starts = [(0, 0), (right, 0), (0, bottom), (right, bottom), centre] if self.crops == 10 else [centre]
         crops = pixels.reshape(-1, 3, self.size, self.size)
         for crop, (left, top) in zip(crops, starts, strict=False):
             crop[:] = picture[:, top : top + self.size, left : left + self.size]

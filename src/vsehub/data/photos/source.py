@@ -8,19 +8,16 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from vsehub.checks import InputError, existing, fail, one_of, require
+from vsehub.checks import existing, fail, one_of, require
 from vsehub.components import Component
-from vsehub.data.photos.pictures import THREADS, PictureFile, Pictures, inspect
-from vsehub.data.photos.settings import PictureSettings
-from vsehub.data.sources import SPLITS, CaptionedImages
-from vsehub.data.splits import SPLIT_WORDS, SplitDraw, split_named
+from vsehub.data.photos.pictures import THREADS, PictureFile, Pictures, PictureSettings, inspect
+from vsehub.data.sources import SPLIT_WORDS, SPLITS, CaptionedImages, SplitDraw, split_named
 from vsehub.io.arrays import listed
 from vsehub.io.files import cache_folder, read_object, write_text
 from vsehub.io.progress import bar
@@ -68,42 +65,17 @@ class ListedPhotos(Component):
     def load(self, split: str) -> CaptionedImages:
         """The split "train", "val" or "test", in the listing's order; every picture is decoded once as a check.
 
-        Raises InputError if the listing is damaged or lacks the split, if pictures are missing or, with `unreadable`
-        "stop", if some cannot be decoded.
+        Raises InputError if the listing is damaged or lacks the split and, with `unreadable` "stop", if some pictures
+        cannot be decoded, FileNotFoundError if a picture is missing.
         """
         one_of("split", split, SPLITS)
-        counts = Counter(row.split for row in self._rows)
         rows = [row for row in self._rows if row.split == split]
         require(
             bool(rows),
             f"{self.place} has no pictures with captions of the split {split!r}; it has "
-            + (", ".join(f"{count:,} of {word}" for word, count in counts.items()) or "none")
-            + ". How splits are drawn by seed: docs/data.md",
+            f"{dict(Counter(row.split for row in self._rows))}. How splits are drawn by seed: docs/data.md",
         )
-        missing = [row.file for row in rows if isinstance(row.file, str) and not os.path.isfile(row.file)]
-        require(
-            not missing,
-            f"{self.place}: {len(missing):,} of {len(rows):,} pictures of {split} are missing: {listed(missing)}",
-        )
-        contents, damaged = check_pictures([row.file for row in rows], self.images)
-        said = (
-            f"{self.place}: {len(damaged):,} of {len(rows):,} pictures of {split} cannot be decoded: "
-            f"{listed([f'{rows[n].name} ({reason})' for n, reason in damaged.items()], most=20)}"
-        )
-        require(
-            not damaged or (self._pictures.unreadable == "leave_out" and len(damaged) < len(rows)),
-            f"{said}. data.pictures.unreadable=leave_out omits them with their captions",
-        )
-        if damaged:
-            log.warning("%s. They are left out with their captions", said)
-        rows = [row for n, row in enumerate(rows) if n not in damaged]
-        contents = np.delete(contents, list(damaged))
-        copies = len(rows) - len(np.unique(contents))
-        if copies:
-            log.warning(
-                "%s: %s of %s pictures are copies of others, byte for byte, and count as wrong for their captions",
-                *(split, f"{copies:,}", f"{len(rows):,}"),
-            )
+        rows, contents = checked(rows, self.images, self._pictures.unreadable == "leave_out")
         texts, pairs = pairs_of([row.captions for row in rows], self.shared)
         log.info("%s: %s pictures, %s captions", split, f"{len(rows):,}", f"{len(texts):,}")
         settings, files = self._pictures, [row.file for row in rows]
@@ -118,38 +90,29 @@ class ListedPhotos(Component):
         """All pictures that have captions, with their splits."""
         merged: dict[PictureFile, Listed] = {}
         for row in self.read_listing():
-            entry, split = merged.get(row.file), None if row.split is None else split_named(str(row.split))
-            if entry is None:
-                merged[row.file] = row._replace(split=split)
-            elif entry.split != split:
+            split = None if row.split is None else split_named(str(row.split))
+            entry = merged.setdefault(row.file, row._replace(split=split, captions=[]))
+            if entry.split != split:
                 fail(f"{self.place}: {row.name} is in two splits, {entry.split} and {split}")
-            else:
-                entry.captions.extend(row.captions)
-        rows = [row._replace(captions=self._texts(row)) for row in merged.values()]
-        bare, rows = [row.name for row in rows if not row.captions], [row for row in rows if row.captions]
+            texts = [text for text in row.captions if text is not None]
+            require(all(isinstance(text, str) for text in texts), f"{self.place}: {row.name}: {texts} are not texts")
+            entry.captions.extend(" ".join(text.split()) for text in texts if text.strip())
+        bare = [row.name for row in merged.values() if not row.captions]
         if bare:
             log.warning("%s: %s pictures without captions are left out: %s", self.place, f"{len(bare):,}", listed(bare))
+        rows = [row for row in merged.values() if row.captions]
         if len({row.name for row in rows}) < len(rows):
             rows = [row._replace(name=f"{n}/{row.name}") for n, row in enumerate(rows)]
         splits = {row.split for row in rows}
-        unknown = sorted(splits - {*SPLITS, None})
-        require(not unknown, f"{self.place} has the splits {listed([*map(repr, unknown)])}; known are {SPLIT_WORDS}")
-        require(None not in splits or len(splits) == 1, f"{self.place}: some pictures have a split, others have none")
+        require(
+            splits == {None} or splits <= {*SPLITS},
+            f"{self.place} has the splits {listed(sorted(map(repr, splits)))}; known are {SPLIT_WORDS}",
+        )
         if None in splits:
             drawn = draw_splits(len(rows), self._draw, str(self.place)).tolist()
             log.info("%s: splits are drawn from %s pictures by seed %d", self.place, f"{len(rows):,}", self._draw.seed)
             rows = [row._replace(split=split) for row, split in zip(rows, drawn, strict=True)]
         return rows
-
-    def _texts(self, row: Listed) -> list[str]:
-        """The captions of a picture, each as one line, without empty ones."""
-        try:
-            texts = [" ".join(text.split()) for text in row.captions if text is not None]
-            "".join([row.name, *texts]).encode()  # json can escape half of a surrogate pair
-        except (AttributeError, UnicodeEncodeError) as error:
-            raise InputError(f"{self.place}: {row.name!r}: a name or caption is not text: {error}") from error
-        require("\n" not in row.name and "\r" not in row.name, f"{self.place}: the name {row.name!r} has a line break")
-        return [text for text in texts if text]
 
 
 def pairs_of(captions: Sequence[Sequence[str]], shared: bool) -> tuple[list[str], np.ndarray]:
@@ -181,32 +144,38 @@ def draw_splits(count: int, draw: SplitDraw, name: str) -> np.ndarray:
     return splits
 
 
-def check_pictures(files: Sequence[PictureFile], place: Path) -> tuple[np.ndarray, dict[int, str]]:
-    """(I,) hashes of the bytes of picture files, and why some cannot be decoded, by their rows.
+def checked(rows: Sequence[Listed], place: Path, leave_out: bool) -> tuple[list[Listed], np.ndarray]:
+    """The pictures that can be decoded, and (I,) hashes of the bytes of their files.
 
-    Intact pictures are remembered in the user's caches, in a file for each `place`, until they change.
+    Intact pictures are remembered in the user's caches, in a file for each `place`, until they change. Raises
+    InputError naming pictures that cannot be decoded; `leave_out`: log a warning instead, if there are others.
     """
     memory = cache_folder(None) / f"pictures-{hashlib.sha256(str(place.resolve()).encode()).hexdigest()[:16]}.json"
-    intact = {key: content for key, content in read_object(memory).items() if isinstance(content, str)}
-    keys = [_key(file) for file in files]
-    unknown = [row for row, key in enumerate(keys) if key not in intact]
-    damaged: dict[int, str] = {}
-    shown = bar(f"checking pictures of {place.name}", total=len(unknown), unit=" pictures")
+    intact = read_object(memory)
+    keys = [_key(row.file) for row in rows]
+    unknown = [(key, row) for key, row in zip(keys, rows, strict=True) if key not in intact]
+    damaged = []
     try:
-        with shown, ThreadPoolExecutor(THREADS) as pool:
-            for first in range(0, len(unknown), _AT_ONCE):
-                rows = unknown[first : first + _AT_ONCE]
-                for row, (content, reason) in zip(rows, pool.map(inspect, [files[row] for row in rows]), strict=True):
-                    if reason is None:
-                        intact[keys[row]] = content
+        with ThreadPoolExecutor(THREADS) as pool:
+            for first in bar(f"checking pictures of {place.name}", range(0, len(unknown), _AT_ONCE), unit=" thousand"):
+                some = unknown[first : first + _AT_ONCE]
+                for (key, row), found in zip(some, pool.map(inspect, [row.file for _, row in some]), strict=True):
+                    if isinstance(found, Exception):
+                        damaged.append(f"{row.name}: {found}")
                     else:
-                        damaged[row] = reason
-                    shown.update()
-    finally:  # pictures that passed before the check was killed need not be decoded again
+                        intact[key] = found
+    finally:  # pictures that passed before the check was interrupted need not be decoded again
         if unknown:
-            with suppress(OSError):
-                write_text(memory, json.dumps(intact, indent=0))
-    return np.array([intact.get(key, "") for key in keys], "S64"), damaged
+            write_text(memory, json.dumps(intact, indent=0))
+    if damaged:
+        said = f"{place}: {len(damaged):,} of {len(rows):,} pictures: {listed(damaged, most=20)}"
+        require(
+            leave_out and len(damaged) < len(rows),
+            f"{said}. data.pictures.unreadable=leave_out omits them with their captions",
+        )
+        log.warning("%s. They are left out", said)
+    kept = [(row, intact[key]) for key, row in zip(keys, rows, strict=True) if key in intact]
+    return [row for row, _ in kept], np.array([content for _, content in kept], "S64")
 
 
 def _key(file: PictureFile) -> str:
@@ -226,10 +195,7 @@ def folder_pictures(folder: str | Path, size: int, resize: int, crops: int = 1) 
     place = existing("folder", folder, "Give a folder of pictures")
     below = [path.relative_to(place) for path in place.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file()]
     names = sorted(str(path) for path in below if not any(part.startswith(".") for part in path.parts))
-    contents, damaged = check_pictures([str(place / name) for name in names], place)
-    if damaged:
-        log.warning("%s: left out, since they cannot be decoded: %s", folder, listed([names[row] for row in damaged]))
-    names = [name for row, name in enumerate(names) if row not in damaged]
     require(bool(names), f"folder: {folder} holds no pictures ({', '.join(SUFFIXES)}), nor do the folders below it")
-    files, contents = [str(place / name) for name in names], np.delete(contents, list(damaged))
-    return CaptionedImages(Pictures(files, size, resize, crops, contents=contents), [], np.empty(0, np.int64), names)
+    rows, contents = checked([Listed(str(place / name), name, []) for name in names], place, leave_out=True)
+    pictures = Pictures([row.file for row in rows], size, resize, crops, contents=contents)
+    return CaptionedImages(pictures, [], np.empty(0, np.int64), [row.name for row in rows])

@@ -1,7 +1,6 @@
-"""Photos in tar shards (WebDataset): indexed once, then read by position, so that they can be shuffled as files can."""
+"""Photos in tar shards (WebDataset): listed once, then read by position, so that they can be shuffled as files can."""
 
 import glob
-import hashlib
 import json
 import os
 import re
@@ -12,13 +11,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vsehub.checks import require
-from vsehub.data.photos.pictures import THREADS
-from vsehub.data.photos.settings import PictureSettings
+from vsehub.data.photos.pictures import THREADS, PictureSettings
 from vsehub.data.photos.source import Listed, ListedPhotos
 from vsehub.data.photos.table import flat
-from vsehub.data.splits import SplitDraw, files_or_all
+from vsehub.data.sources import SplitDraw, files_or_all
 from vsehub.io.arrays import readable
-from vsehub.io.files import cache_folder, read_object, write_text
 from vsehub.io.progress import bar
 
 _PICTURES = ("jpg", "jpeg", "png", "webp")
@@ -51,9 +48,6 @@ class WebDataset(ListedPhotos):
     splits are drawn from them by seed, picture by picture. splits: or the shards of each split. caption: None takes the
     .txt, one caption; else the key of the .json, or a list of keys, that holds a caption or a list of them. name: for
     reports, by default the name of the shards' folder. draw, pictures: of `ListedPhotos`.
-
-    Each shard is read through once; where its pictures begin, and the captions, are remembered in the user's caches as
-    long as the shard has the same size and modification time.
     """
 
     def __init__(
@@ -66,11 +60,7 @@ class WebDataset(ListedPhotos):
         pictures: PictureSettings | None = None,
     ):
         asked = files_or_all("shards", shards, splits)
-        self._shards = [
-            (path, None if role == "shards" else role)
-            for role, pattern in asked.items()
-            for path in shard_files(pattern)
-        ]
+        self._shards = [(path, role) for role, pattern in asked.items() for path in shard_files(pattern)]
         place = Path(self._shards[0][0]).parent
         self._keys = [caption] if isinstance(caption, str) else caption
         super().__init__(place.resolve().name if name is None else name, place, pictures, draw)
@@ -78,13 +68,12 @@ class WebDataset(ListedPhotos):
     def read_listing(self) -> Iterator[Listed]:
         """Yield the samples of all shards."""
         with ThreadPoolExecutor(THREADS) as pool:
-            indexes = pool.map(lambda shard: index(shard[0], self._keys), self._shards)
-            for (path, split), members in zip(
-                self._shards, bar("indexing shards", indexes, len(self._shards)), strict=True
+            contents = pool.map(lambda shard: read_shard(shard[0], self._keys), self._shards)
+            for (_, role), samples in zip(
+                self._shards, bar("listing shards", contents, len(self._shards)), strict=True
             ):
-                changed = os.stat(path).st_mtime_ns
-                for name, offset, size, captions in members:
-                    yield Listed(Member(path, changed, name, offset, size), name, captions, split)
+                for member, captions in samples:
+                    yield Listed(member, member.name, captions, None if role == "shards" else role)
 
 
 def shard_files(patterns: str | Sequence[str]) -> list[str]:
@@ -99,52 +88,40 @@ def shard_files(patterns: str | Sequence[str]) -> list[str]:
     return paths
 
 
-def numbered(pattern: str) -> Iterator[str]:
+def numbered(pattern: str) -> list[str]:
     """The names that {000..099} in a pattern stands for, with its zeros."""
     span = _RANGE.search(pattern)
     if span is None:
-        yield pattern
-        return
-    for number in range(int(span[1]), int(span[2]) + 1):
-        yield from numbered(pattern.replace(span[0], f"{number:0{len(span[1])}d}", 1))
+        return [pattern]
+    names = (f"{number:0{len(span[1])}d}" for number in range(int(span[1]), int(span[2]) + 1))
+    return [one for name in names for one in numbered(pattern.replace(span[0], name, 1))]
 
 
-def index(path: str, keys: Sequence[str] | None) -> list[Any]:
-    """[name, offset, size, captions] of each picture of a shard, from the user's caches while the shard is unchanged.
+def read_shard(path: str, keys: Sequence[str] | None) -> list[tuple[Member, list[Any]]]:
+    """The pictures of a shard and their captions.
 
     keys: of the captions in the .json; None: the .txt is the caption. Raises InputError if the shard is cut off or
     damaged.
     """
-    stat = os.stat(path)
-    what = json.dumps([os.path.realpath(path), stat.st_size, stat.st_mtime_ns, keys])
-    memory = cache_folder(None) / "shards" / f"{hashlib.sha256(what.encode()).hexdigest()[:24]}.json"
-    pictures = read_object(memory).get("pictures")
-    if pictures is None:
-        with readable(Path(path), tarfile.TarError, KeyError, TypeError, kind="a tar file"):
-            pictures = _read_through(path, keys)
-        write_text(memory, json.dumps({"pictures": pictures}))
-    return pictures
-
-
-def _read_through(path: str, keys: Sequence[str] | None) -> list[Any]:
-    pictures, texts = {}, {}
-    with tarfile.open(path, "r:") as tar:
-        for member in tar:
-            head, tail = os.path.split(member.name)
-            stem, _, kind = tail.lower().partition(".")
-            key = os.path.join(head, tail[: len(stem)])
-            if member.isreg() and kind in _PICTURES:
-                require(key not in pictures, f"{path} holds two pictures {key!r}")
-                pictures[key] = [member.name, member.offset_data, member.size]
-            elif member.isreg() and kind == ("txt" if keys is None else "json"):
-                content = Member(path, 0, member.name, member.offset_data, member.size).read()
-                texts[key] = (
-                    [content.decode("utf-8-sig")]
-                    if keys is None
-                    else flat([json.loads(content)[name] for name in keys])
-                )
-        end = tar.offset
-    with open(path, "rb") as file:  # tarfile takes damage between two files for the end
-        file.seek(end)
-        require(file.read(tarfile.BLOCKSIZE) == bytes(tarfile.BLOCKSIZE), f"{path} is damaged or cut off at byte {end}")
-    return [[*place, texts.get(key, [])] for key, place in pictures.items()]
+    changed, pictures, texts = os.stat(path).st_mtime_ns, {}, {}
+    with readable(Path(path), tarfile.TarError, KeyError, TypeError, kind="a tar file"):
+        with tarfile.open(path, "r:") as tar:
+            for member in tar:
+                head, tail = os.path.split(member.name)
+                stem, _, kind = tail.lower().partition(".")
+                key = os.path.join(head, tail[: len(stem)])
+                part = Member(path, changed, member.name, member.offset_data, member.size)
+                if member.isreg() and kind in _PICTURES:
+                    require(key not in pictures, f"{path} holds two pictures {key!r}")
+                    pictures[key] = part
+                elif member.isreg() and keys is None and kind == "txt":
+                    texts[key] = [part.read().decode("utf-8-sig")]
+                elif member.isreg() and keys is not None and kind == "json":
+                    content = json.loads(part.read())
+                    texts[key] = flat([content[name] for name in keys])
+            end = tar.offset
+        with open(path, "rb") as file:  # tarfile takes damage between two files for the end
+            file.seek(end)
+            whole = file.read(tarfile.BLOCKSIZE) == bytes(tarfile.BLOCKSIZE)
+        require(whole, f"{path} is damaged or cut off at byte {end}")
+    return [(picture, texts.get(key, [])) for key, picture in pictures.items()]

@@ -28,7 +28,7 @@ COLOURS = {
 }
 RADII = {"small": 7.0, "medium": 10.5, "large": 15.0}
 TEXTURES = ("plain", "striped", "dotted", "checked")
-# Top and bottom colours; _decorate paints the rest.
+# Top and bottom colours; _decorate paints the rest, of which these are waves and spots.
 BACKGROUNDS = {
     "sky": ((110, 180, 240), (205, 230, 250)),
     "grass": ((120, 185, 80), (70, 140, 50)),
@@ -38,6 +38,13 @@ BACKGROUNDS = {
     "brick": ((165, 85, 65), (140, 65, 50)),
     "snow": ((215, 225, 238), (250, 252, 255)),
     "wall": ((206, 202, 196), (184, 180, 174)),
+}
+# Distance, height, colour and width of waves; number, least and greatest radius and colour of spots.
+WAVES = {"sea": (34, 5, (150, 210, 225), 4), "sand": (52, 9, (205, 168, 105), 6)}
+SPOTS = {
+    "sand": [(45, 1.5, 3.5, (180, 140, 85))],
+    "night": [(35, 1.5, 4, (250, 245, 210))],
+    "snow": [(40, 3, 6, (255, 255, 255)), (20, 2, 4, (175, 195, 220))],
 }
 
 
@@ -133,16 +140,6 @@ def _paint(canvas: Image.Image, thing: Thing, rng: np.random.Generator) -> None:
 
 
 def _decorate(draw: ImageDraw.ImageDraw, background: str, rng: np.random.Generator) -> None:
-    def spots(count: int, low: float, high: float, colour: tuple[int, ...]) -> None:
-        for x, y, r in zip(*rng.uniform(0, CANVAS, (2, count)), rng.uniform(low, high, count), strict=True):
-            draw.ellipse((x - r, y - r, x + r, y + r), fill=colour)
-
-    def waves(gap: int, height: float, colour: tuple[int, ...], width: int) -> None:
-        across = np.linspace(0, CANVAS, 32)
-        for base in range(int(rng.integers(gap)), CANVAS + gap, gap):
-            line = base + height * np.sin(across / rng.uniform(11, 15) + rng.uniform(0, 6))
-            draw.line(list(zip(across, line, strict=True)), fill=colour, width=width)
-
     if background == "sky":
         for x, y, r in zip(*rng.uniform(0, CANVAS, (2, 4)), rng.uniform(14, 26, 4), strict=True):
             for step, tall in ((-1.1, 0.6 * r), (0, 0.9 * r), (1.1, 0.6 * r)):
@@ -152,13 +149,6 @@ def _decorate(draw: ImageDraw.ImageDraw, background: str, rng: np.random.Generat
             *rng.uniform(0, CANVAS, (2, 80)), rng.uniform(-7, 7, 80), rng.uniform(9, 24, 80), strict=True
         ):
             draw.line((x, y, x + lean, y - long), fill=(45, 115, 35) if lean > 0 else (150, 210, 95), width=4)
-    elif background == "sea":
-        waves(34, 5, (150, 210, 225), 4)
-    elif background == "sand":
-        waves(52, 9, (205, 168, 105), 6)
-        spots(45, 1.5, 3.5, (180, 140, 85))
-    elif background == "night":
-        spots(35, 1.5, 4, (250, 245, 210))
     elif background == "brick":
         start = int(rng.integers(28))
         for course, y in enumerate(range(start - 28, CANVAS, 28)):
@@ -168,12 +158,19 @@ def _decorate(draw: ImageDraw.ImageDraw, background: str, rng: np.random.Generat
     elif background == "snow":
         hill = rng.uniform(90, 150)
         draw.ellipse((-140 + hill, hill + 30, CANVAS + hill, CANVAS * 2), fill=(255, 255, 255), outline=(190, 205, 225))
-        spots(40, 3, 6, (255, 255, 255))
-        spots(20, 2, 4, (175, 195, 220))
-    else:
+    elif background == "wall":
         floor = rng.uniform(205, 225)
         draw.rectangle((0, floor, CANVAS, CANVAS), fill=(150, 125, 105))
         draw.rectangle((0, floor, CANVAS, floor + 10), fill=(235, 230, 232))
+    elif background in WAVES:
+        gap, height, colour, width = WAVES[background]
+        across = np.linspace(0, CANVAS, 32)
+        for base in range(int(rng.integers(gap)), CANVAS + gap, gap):
+            line = base + height * np.sin(across / rng.uniform(11, 15) + rng.uniform(0, 6))
+            draw.line(list(zip(across, line, strict=True)), fill=colour, width=width)
+    for count, low, high, colour in SPOTS.get(background, ()):
+        for x, y, r in zip(*rng.uniform(0, CANVAS, (2, count)), rng.uniform(low, high, count), strict=True):
+            draw.ellipse((x - r, y - r, x + r, y + r), fill=colour)
 
 
 def _jitter(rng: np.random.Generator, colour: tuple[int, ...], spread: int) -> tuple[int, ...]:
@@ -187,10 +184,9 @@ def _rgb(colour: np.ndarray) -> tuple[int, ...]:
 @cache
 def _pattern(texture: str, period: int) -> Image.Image:
     y, x = np.mgrid[:CANVAS, :CANVAS]
-    if texture == "striped":
-        marks = (x + y) % period < period / 2
-    elif texture == "dotted":
-        marks = np.hypot(x % period - period / 2, y % period - period / 2) < period * 0.32
-    else:
-        marks = (x // (period // 2) + y // (period // 2)) % 2 == 0
-    return Image.fromarray(marks.astype(np.uint8) * 255)
+    marks = {
+        "striped": (x + y) % period < period / 2,
+        "dotted": np.hypot(x % period - period / 2, y % period - period / 2) < period * 0.32,
+        "checked": (x // (period // 2) + y // (period // 2)) % 2 == 0,
+    }
+    return Image.fromarray(marks[texture].astype(np.uint8) * 255)

@@ -1,6 +1,5 @@
 """Texts in batches: captions, which are tokenised once, and texts that are vectors."""
 
-from array import array
 from collections.abc import Sequence
 
 import numpy as np
@@ -25,12 +24,10 @@ class TokenTable:
     @classmethod
     def build(cls, vocabulary: Words, captions: Sequence[str], max_words: int | None = None) -> "TokenTable":
         """The table of `captions`, each cut to its first `max_words` words (None: all)."""
-        tokens = array("i")
-        offsets = array("q", [0])
-        for numbers in bar("tokenising", vocabulary.encode_all(captions, max_words), len(captions), unit=" captions"):
-            tokens.extend(numbers)
-            offsets.append(len(tokens))
-        return cls(np.array(tokens, dtype=np.int32), np.array(offsets, dtype=np.int64))
+        found = vocabulary.encode_all(captions, max_words)
+        rows = [np.array(one, np.int32) for one in bar("tokenising", found, len(captions), unit=" captions")]
+        lengths = np.array([0, *map(len, rows)], np.int64)
+        return cls(np.concatenate([np.empty(0, np.int32), *rows]), lengths.cumsum())
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

@@ -72,15 +72,9 @@ class Vocabulary:
 
         The most frequent word comes first, equally frequent ones in alphabetical order. Raises InputError if empty.
         """
-        counts: Counter[str] = Counter()
-        for caption in captions:
-            counts.update(tokenize(caption))
+        counts = Counter(word for caption in captions for word in tokenize(caption))
         frequent = sorted((word for word, count in counts.items() if count >= min_count), key=lambda w: (-counts[w], w))
-        require(
-            len(frequent) > 0,
-            f"none of the {len(counts)} words in the captions is seen {min_count} times or more; "
-            "give more captions or a lower min_count",
-        )
+        require(len(frequent) > 0, f"none of the {len(counts)} words is seen {min_count} times; give a lower min_count")
         return cls([*SPECIALS, *frequent])
 
     def __len__(self) -> int:
@@ -88,8 +82,7 @@ class Vocabulary:
 
     def numbers(self, caption: str) -> list[int]:
         """The numbers of the caption's words; a word that the vocabulary lacks is `<unk>`."""
-        find = self._numbers.get
-        return [find(word, UNKNOWN) for word in tokenize(caption)]
+        return [self._numbers.get(word, UNKNOWN) for word in tokenize(caption)]
 
     def encode(self, caption: str, max_words: int | None = None) -> list[int]:
         """The numbers of the caption's first `max_words` words (None: all) between `<start>` and `<end>`."""
@@ -98,10 +91,6 @@ class Vocabulary:
     def encode_all(self, captions: Iterable[str], max_words: int | None = None) -> Iterator[list[int]]:
         """The result of `encode` for each caption."""
         return (self.encode(caption, max_words) for caption in captions)
-
-    def fingerprint(self) -> str:
-        """A short hash of the words and their order: equal for vocabularies with the same numbers."""
-        return hashlib.sha256("\n".join(self.words).encode()).hexdigest()[:16]
 
 
 class Subwords:
@@ -117,19 +106,14 @@ class Subwords:
         tokenizer.no_truncation()
         tokenizer.no_padding()
         self._tokenizer, self._json = tokenizer, tokenizer.to_str()
-        self.special = own = tokenizer.num_special_tokens_to_add(False)
+        self.special, self.most, self.clean = tokenizer.num_special_tokens_to_add(False), most, clean
+        require(self.special > 0, "the model's tokenizer has no special tokens; choose an encoder model such as BERT")
         require(
-            own > 0,
-            "the model's tokenizer puts no special tokens around a caption, so that an empty one would have none; "
-            "choose an encoder model such as BERT",
-        )
-        require(
-            most is None or (type(most) is int and most > own),
-            f"the subwords' limit is {most!r}; expected a number above {own}, that of the special tokens",
+            most is None or (type(most) is int and most > self.special),
+            f"the subwords' limit is {most!r}; expected a number above {self.special}, that of the special tokens",
         )
         one_of("the subwords' cleaning", clean, (None, *CLEANINGS))
-        self.most, self.clean = most, clean
-        self._cleaned = None if clean is None else cleaning(clean)
+        self._cleaned = cleaning(clean) if clean else str
 
     @classmethod
     def of_model(cls, model: str) -> "Subwords":
@@ -158,27 +142,19 @@ class Subwords:
 
     def encode_all(self, captions: Sequence[str], max_words: int | None = None) -> Iterator[list[int]]:
         """The result of `encode` for each caption, many at a time."""
-        wanted = None if max_words is None else max_words + self.special
-        limit = min((one for one in (wanted, self.most) if one is not None), default=None)
-        cut = 0
+        limits = [] if max_words is None else [max_words + self.special]
+        limit, cut = min([*limits, *([self.most] if self.most else [])], default=None), 0
+        if limit is None:
+            self._tokenizer.no_truncation()
+        else:
+            self._tokenizer.enable_truncation(limit)
         for first in range(0, len(captions), _CHUNK):
-            if limit is None:
-                self._tokenizer.no_truncation()
-            else:
-                self._tokenizer.enable_truncation(limit)
-            chunk = list(captions[first : first + _CHUNK])
-            if self._cleaned is not None:
-                chunk = [self._cleaned(one) for one in chunk]
+            chunk = [self._cleaned(one) for one in captions[first : first + _CHUNK]]
             for encoding in self._tokenizer.encode_batch_fast(chunk):
-                cut += limit is not None and limit == self.most and len(encoding.overflowing) > 0
+                cut += limit == self.most and len(encoding.overflowing) > 0
                 yield encoding.ids
         if cut:
-            log.warning(
-                "%d of %d texts are longer than the %d tokens that the model takes, special ones counted, and were cut",
-                cut,
-                len(captions),
-                limit,
-            )
+            log.warning("%d of %d texts were cut to the %d tokens that the model takes", cut, len(captions), limit)
 
     def to_json(self) -> str:
         """The serialisation of the tokenizer, which `from_json` reads."""
@@ -191,9 +167,7 @@ class Subwords:
         try:
             tokenizer = library.Tokenizer.from_str(text)
         except Exception as error:  # the library raises bare Exception
-            raise InputError(
-                f"the subwords cannot be read: {error}. Give the text that Subwords.to_json wrote"
-            ) from error
+            raise InputError(f"the subwords cannot be read: {error}") from error
         return cls(tokenizer, most, clean)
 
     def fingerprint(self) -> str:
@@ -227,13 +201,9 @@ Words = Vocabulary | Subwords
 
 def stored(words: Words | None) -> list[str] | dict[str, Any] | None:
     """The plain values for a checkpoint: a list of words, {"subwords": JSON, ...}, or None if texts are vectors."""
-    if words is None:
-        return None
-    if not isinstance(words, Subwords):
-        return list(words.words)
-    return {"subwords": words.to_json()} | {
-        name: value for name, value in (("most", words.most), ("clean", words.clean)) if value is not None
-    }
+    if isinstance(words, Subwords):
+        return {"subwords": words.to_json(), "most": words.most, "clean": words.clean}
+    return words and words.words
 
 
 def restored(value: Any) -> Words | None:
@@ -242,8 +212,5 @@ def restored(value: Any) -> Words | None:
         return None
     if not isinstance(value, dict):
         return Vocabulary(value)
-    require(
-        {"subwords"} <= value.keys() <= {"subwords", "most", "clean"},
-        f"a vocabulary with the keys {', '.join(map(str, value))} came; expected subwords, most and clean",
-    )
+    require("subwords" in value, f"a vocabulary with the keys {', '.join(map(str, value))} came; expected subwords")
     return Subwords.from_json(value["subwords"], value.get("most"), value.get("clean"))

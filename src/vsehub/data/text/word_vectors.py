@@ -6,7 +6,6 @@ import numpy as np
 
 from vsehub.checks import existing, require
 from vsehub.io.arrays import readable
-from vsehub.io.progress import byte_bar
 
 
 def read_word_vectors(path: str | Path, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -14,34 +13,29 @@ def read_word_vectors(path: str | Path, words: list[str]) -> tuple[np.ndarray, n
 
     path: one line per word, followed by its dim numbers, separated by spaces; fastText's `.vec` begins with a line
     "count dim". If a word is repeated, its first line counts. Lines of other words are skipped. Raises InputError if
-    the file has another layout, is cut short, lacks dim finite numbers for a wanted word, or has none of the words.
+    the file has another layout, lacks dim finite numbers for a wanted word, or has none of the words.
     """
     path = existing("word vectors", path, "Give a text file of GloVe (.txt) or fastText (.vec)")
     places = {word.encode(): place for place, word in enumerate(words)}
     found: dict[int, np.ndarray] = {}
-    number = 0
-    with readable(path, kind="word vectors"), path.open("rb") as file, byte_bar(path.name, path.stat().st_size) as bar:
+    with readable(path, kind="word vectors"), path.open("rb") as file:
         first = file.readline(2**20).split()
-        counted = len(first) == 2 and all(map(bytes.isdigit, first))
-        count, dim = map(int, first) if counted else (0, len(first) - 1)
+        dim = int(first[1]) if len(first) == 2 else len(first) - 1
         require(dim > 0, f"{path} begins with neither a word and its numbers nor fastText's count and dim")
-        if not counted:
+        if len(first) != 2:
             file.seek(0)
-        for number, line in enumerate(file, 1):
-            bar.update(len(line))
+        for line in file:
             if line.partition(b" ")[0] not in places:
                 continue
             word, *parts = line.rstrip(b" \r\n").rsplit(b" ", dim)  # some words of GloVe contain spaces
-            place = places.get(word)
-            if len(parts) == dim and (place is None or place in found):
+            if len(parts) == dim and (word not in places or places[word] in found):
                 continue
             vector = np.array([float(part) for part in parts], np.float32)
             require(
-                place is not None and len(vector) == dim and bool(np.isfinite(vector).all()),
-                f"{path}:{number + counted}: expected a word and {dim} finite numbers; the line begins {line[:60]!r}",
+                word in places and len(vector) == dim and bool(np.isfinite(vector).all()),
+                f"{path}: expected a word and {dim} finite numbers; the line begins {line[:60]!r}",
             )
             found[places[word]] = vector
-    require(number >= count, f"{path} says that it holds {count} words but {number} lines follow; it is cut short")
     require(len(found) > 0, f"word vectors: {path} holds none of the {len(words)} words, which are lower-case")
     order = np.array(sorted(found), dtype=np.int64)
     return np.stack([found[place] for place in order]), order

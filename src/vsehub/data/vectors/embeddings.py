@@ -11,15 +11,14 @@ from torch import Tensor
 
 from vsehub.checks import boolean, require
 from vsehub.data.truth import distinct_ids
-from vsehub.data.vectors.files import fetch, shards
-from vsehub.data.vectors.paths import Stamps, require_vectors, split_path, stamps, suffix_of
+from vsehub.data.vectors.paths import Stamps, fetch, is_folder, require_vectors, shards, split_path, stamps
 from vsehub.data.vectors.readers import Shards, matrix_dtype, read_file, read_metadata
 from vsehub.io.address import Address, is_uri
 from vsehub.io.arrays import RowErrors, UnusableRows
 from vsehub.io.progress import byte_bar
 
 _BLOCK_BYTES = 16 << 20
-# Norms between these are exact in float32: their squares neither overflow nor underflow.
+# Norms between these are exact in float32, whose squares neither overflow nor underflow; others are refused.
 _SMALL, _LARGE = 1e-15, 1e15
 UNIT = 1e-3  # a norm is 1 within this
 
@@ -94,17 +93,12 @@ class VectorFile:
         distinct_ids(f"the ids of {self}", ids)
         return replace(self, ids=ids)
 
-    def fingerprint(self, whole: bool = False) -> str:
-        """A short hash of shape, type, ids and a sample of the rows as they are stored, before normalisation.
-
-        whole: hash all rows, which are read once.
-        """
+    def fingerprint(self) -> str:
+        """A short hash of shape, type, ids and a sample of the rows as they are stored, before normalisation."""
         digest = hashlib.sha256(repr((self.shape, str(self.dtype))).encode())
         digest.update("\n".join(self.ids or ()).encode())
         sample = np.linspace(0, len(self) - 1, num=min(len(self), 64), dtype=int)
-        stored = replace(self, normalize=False)
-        for rows in (block for _, block in stored.blocks()) if whole else [stored.take(sample)]:
-            digest.update(rows.cpu().numpy().tobytes())
+        digest.update(replace(self, normalize=False).take(sample).cpu().numpy().tobytes())
         return digest.hexdigest()[:16]
 
     def _ready(self, part: np.ndarray | Tensor) -> Tensor:
@@ -134,12 +128,11 @@ def open_vectors(
     path = Address(str(path)) if is_uri(str(path)) else str(path)
     where, key = split_path(path)
     require_vectors(name, where)
-    folder = suffix_of(where) == "" if is_uri(where) else Path(where).is_dir()
-    addresses, described, key = shards(name, where, key) if folder else ([where], [], key)
+    addresses, described, key = shards(name, where, key) if is_folder(where) else ([where], [], key)
     local = [fetch(name, one) if is_uri(one) else Path(one) for one in (*addresses, *described)]
     taken, paths, metadata = stamps(local), local[: len(addresses)], local[len(addresses) :]
     source: Shards | np.ndarray | Tensor
-    if folder:
+    if is_folder(where):
         source = Shards(paths, key)
         ids, counts = source.ids or None, source.counts
     else:
@@ -155,26 +148,14 @@ def open_vectors(
 
 
 def row_norms(rows: Tensor) -> Tensor:
-    """Norms of rows (b, D) float32: (b,) float64, exact even for the smallest and largest floats."""
+    """Norms of rows (b, D) float32: (b,) float64; 0 below 1e-15 and infinite above 1e15."""
     norms: Tensor = torch.linalg.vector_norm(rows, dim=1).double()
-    far = _far(norms)
-    if far.any():
-        norms[far] = torch.linalg.vector_norm(rows[far].double(), dim=1)
-    return norms
-
-
-def _far(norms: Tensor) -> Tensor:
-    return ~((norms > _SMALL) & (norms < _LARGE))
+    return norms.masked_fill(norms < _SMALL, 0).masked_fill(norms > _LARGE, torch.inf)
 
 
 def normalized(rows: Tensor) -> Tensor:
-    """The rows (b, D) divided by their norms, in place; rows that `look_through` refuses become NaN."""
-    norms = row_norms(rows)
-    far = _far(norms)
-    if far.any():
-        rows[far] = (rows[far].double() / norms[far, None]).float()
-        norms[far] = 1.0
-    return rows.div_(norms.float()[:, None])
+    """The rows (b, D) divided by their norms, in place; `look_through` refuses rows whose norms are 0 or infinite."""
+    return rows.div_(row_norms(rows).float()[:, None])
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,28 @@
-"""Names of vectors, `FILE`, `FOLDER` or a URI, each with or without `::ARRAY`. Does not import torch."""
+"""Files of vectors: `FILE`, `FOLDER` or a URI, each with or without `::ARRAY`. Does not import torch."""
 
+import hashlib
+import logging
 import re
-from collections.abc import Iterable
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+from typing import Any
 
-from vsehub.checks import existing, require
-from vsehub.io.address import is_uri
+from vsehub.checks import InputError, existing, require
+from vsehub.io.address import Address, is_uri, masked
+from vsehub.io.arrays import listed, shortened
+from vsehub.io.files import atomic, cache_folder
+
+log = logging.getLogger(__name__)
 
 Stamps = dict[Path, tuple[int, ...] | None]
 
 SUFFIXES = (".npy", ".npz", ".safetensors", ".parquet", ".csv", ".tsv", ".jsonl", ".pt", ".pth")
+METADATA = "metadata"  # the folder of the ids and captions in clip-retrieval's layout
 _EXPECTED = f"expected one vector per row in a {', '.join(SUFFIXES)}, or a folder of .npy or of .parquet files"
+_CHUNK_BYTES = 8 << 20
+_VERSIONS = {"ETag", "Content-MD5", "Digest", "Last-Modified"}  # headers of a web server that change with a file
 
 
 def split_path(path: str) -> tuple[str, str | None]:
@@ -36,21 +48,78 @@ def suffix_of(path: str) -> str:
     return file_name(path).suffix.lower()
 
 
+def is_folder(path: str) -> bool:
+    """Return True for a folder, and for a URI without an ending."""
+    return suffix_of(path) == "" if is_uri(path) else Path(path).is_dir()
+
+
 def require_vectors(name: str, path: str) -> None:
     """Raise InputError if a path or URI cannot be one of vectors: absent, or of another format. Opens nothing."""
-    folder = suffix_of(path) == "" if is_uri(path) else existing(name, path, _EXPECTED).is_dir()
-    require(folder or suffix_of(path) in SUFFIXES, f"{name}: {path}: {_EXPECTED}")
+    if not is_uri(path):
+        existing(name, path, _EXPECTED)
+    require(is_folder(path) or suffix_of(path) in SUFFIXES, f"{name}: {path}: {_EXPECTED}")
 
 
-def natural(name: str) -> tuple[list[int | str], str]:
+def natural(name: str) -> list[int | str]:
     """A key that sorts names by the numbers in them: img_emb_2 before img_emb_10."""
-    pieces = re.split("([0-9]+)", name)  # text and numbers in turn
-    return [int(piece) if number % 2 else piece for number, piece in enumerate(pieces)], name
+    return [int(piece) if number % 2 else piece for number, piece in enumerate(re.split("([0-9]+)", name))]
 
 
 def stamps(files: Iterable[Path]) -> Stamps:
     """Size, modification time and inode of each file, to detect changes; None for an absent file."""
     found = {file: file.stat() if file.exists() else None for file in files}
-    return {
-        file: None if stat is None else (stat.st_size, stat.st_mtime_ns, stat.st_ino) for file, stat in found.items()
-    }
+    return {file: stat and (stat.st_size, stat.st_mtime_ns, stat.st_ino) for file, stat in found.items()}
+
+
+def fetch(name: str, uri: str) -> Path:
+    """The local copy of a file behind a URI; it is used again while the source reports the same size, date and ETag.
+
+    Raises InputError if the file cannot be fetched.
+    """
+    with _connected(name, uri) as (files, path):
+        info = files.info(path)
+        version = {key: value for key, value in info.items() if key != "url"}  # a redirection may be signed anew
+        digest = hashlib.sha256(f"{Address(uri).opened(name)} {version}".encode()).hexdigest()
+        copy = cache_folder(None) / "vectors" / digest / file_name(uri)
+        if not copy.exists() or (uri.startswith("http") and not _VERSIONS & info.keys()):
+            log.info("fetching %s", uri)
+            with atomic(copy) as out, files.open(path, "rb") as source:
+                shutil.copyfileobj(source, out, _CHUNK_BYTES)
+    return copy
+
+
+def shards(name: str, folder: str, inside: str | None) -> tuple[list[str], list[str], str | None]:
+    """The addresses of a folder's files in natural order, of the metadata of each, and the array's name.
+
+    folder: a path or URI. inside: a side of clip-retrieval's layout, such as "img_emb", or a column. Files whose names
+    begin with a dot or an underscore do not count. Raises InputError for anything but `.npy` or `.parquet` files.
+    """
+    base, described = folder.rstrip("/"), False
+    with _connected(name, folder) as (files, root):
+        if inside is not None and files.isdir(f"{root}/{inside}"):
+            described = files.isdir(f"{root}/{METADATA}")
+            root, base, inside = f"{root}/{inside}", f"{base}/{inside}", None
+        listing = files.ls(root, detail=False)
+    inner = [file_name(path).name for path in listing if path.rstrip("/") != root]  # object stores list the folder too
+    names = sorted((one for one in inner if not one.startswith((".", "_"))), key=natural)
+    require(
+        {suffix_of(one) for one in names} in ({".npy"}, {".parquet"}),
+        f"{name}: {base}: expected a folder of .npy or of .parquet files; it holds {listed(names) or 'none'}",
+    )
+    numbers = [Path(one).stem.rpartition("_")[2] for one in names] if described else []
+    metadata = [f"{folder.rstrip('/')}/{METADATA}/metadata_{number}.parquet" for number in numbers]
+    return [f"{base}/{one}" for one in names], metadata, inside
+
+
+@contextmanager
+def _connected(name: str, where: str) -> Iterator[tuple[Any, str]]:
+    """The file system of a path or URI, and the path there. Turns an error of its library into an InputError."""
+    from fsspec.core import url_to_fs
+
+    try:
+        files, path = url_to_fs(Address(where).opened(name) if is_uri(where) else str(Path(where).absolute()))
+        files.invalidate_cache()
+        yield files, path.rstrip("/")
+    except Exception as error:
+        said = shortened(masked(str(error)))
+        raise InputError(f"{name}: {where} cannot be read ({type(error).__name__}: {said})") from error

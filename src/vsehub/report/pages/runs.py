@@ -41,9 +41,6 @@ def run_notes(runs: Sequence[Run], frame: pd.DataFrame, recipes: dict[Series, di
         texts = sorted(set(group.apply(parameters_text, axis=1)))
         if len(texts) > 1 and not group.duplicated("run").any():
             notes.append(f"parameters of {key[1]} differ between runs on {key[0]}: {'; '.join(texts)}")
-    versions = sorted({code_text(run.record) for run in runs})
-    if len(versions) > 1:
-        notes.append(f"{len(versions)} versions of the code: {'; '.join(versions)}")
     dirty = [run.record["name"] for run in runs if (run.record.get("git") or {}).get("dirty")]
     if dirty:
         notes.append(f"uncommitted changes in the code of {len(dirty)} of {len(runs)} runs: {', '.join(dirty)}")

@@ -12,7 +12,6 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from vsehub.io.arrays import open_picture
-from vsehub.report.plots import Picture
 from vsehub.report.tables import Cell
 
 log = logging.getLogger(__name__)
@@ -36,7 +35,7 @@ def page_environment(*packages: str) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"image": image, "beside": beside}
+    environment.filters |= {"image": lambda picture: data_url("image/svg+xml", picture.svg), "beside": beside}
     return environment
 
 
@@ -46,11 +45,6 @@ def beside(cell: Cell) -> tuple[str, str]:
         return cell
     value, sign, deviation = cell.partition(" ± ")
     return value, f"± {deviation}" if sign else ""
-
-
-def image(picture: Picture) -> str:
-    """The plot as a data URL."""
-    return data_url("image/svg+xml", picture.svg)
 
 
 def data_url(kind: str, content: bytes) -> str:

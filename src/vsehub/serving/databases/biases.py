@@ -15,24 +15,17 @@ _BATCH = 10_000  # items read or written at a time
 
 
 def write_biases(
-    place: Place,
-    ids: Sequence[Any],
-    biases: Any,
-    only_missing: bool = False,
-    *,
-    field: str = "bias",
-    id_field: str | None = None,
+    place: Place, ids: Sequence[Any], biases: Any, only_missing: bool = False, *, field: str = "bias"
 ) -> int:
     """Write a number to each item with one of these ids, and nothing else; returns the number of items written.
 
-    The collection need not be of vsehub. biases: b (n,) of an `ItemBias`. only_missing: leave items that have a number.
-    field: the column, or field of the payload, which is added where it is missing. id_field: that of the ids; None: the
-    key of a point in Qdrant, the primary field in Milvus, the column `id` elsewhere. Raises InputError, before anything
-    is written, if the collection is absent, if it lacks some of the ids, and if the engine cannot change one field.
+    The collection need not be of vsehub. ids: the keys of points in Qdrant, the primary field in Milvus, the column
+    `id` elsewhere. biases: b (n,) of an `ItemBias`. only_missing: leave items that have a number. field: the column, or
+    field of the payload, which is added where it is missing. Raises InputError, before anything is written, if the
+    collection is absent, if it lacks some of the ids, and if the engine cannot change one field.
     """
-    ids = list(map(str, ids))
+    ids, values = list(map(str, ids)), np.asarray(biases, dtype=np.float64)
     distinct_ids("item_ids", ids)
-    values = np.asarray(biases, dtype=np.float64)
     require(
         values.shape == (len(ids),) and bool(np.isfinite(values).all()),
         f"biases has shape {values.shape}; expected one finite number for each of {len(ids)} ids",
@@ -43,12 +36,12 @@ def write_biases(
             fail(f"uri: there is no collection {place.address}")
         stored = []
         for start in range(0, len(ids), _BATCH):
-            stored += place.module.read_biases(database, ids[start : start + _BATCH], field, id_field)
-        unknown = list(bias_of.keys() - {name for name, _, _ in stored})
-        require(not unknown, f"item_ids: {place.address} has no item {listed(sorted(unknown))}, {len(unknown)} in all")
+            stored += place.module.read_biases(database, ids[start : start + _BATCH], field)
+        unknown = sorted(bias_of.keys() - {name for name, _, _ in stored})
+        require(not unknown, f"item_ids: {place.address} has no item {listed(unknown)}")
         chosen = [(key, bias_of[name]) for name, key, bias in stored if bias is None or not only_missing]
         for start in range(0, len(chosen), _BATCH):
-            place.module.put_biases(database, dict(chosen[start : start + _BATCH]), field, id_field)
+            place.module.put_biases(database, dict(chosen[start : start + _BATCH]), field)
     return len(chosen)
 
 
@@ -58,7 +51,6 @@ def bias_note(
     k: int = 10,
     *,
     field: str = "bias",
-    id_field: str | None = None,
     vector: str | None = None,
     queries: str = "queries.npy",
     normalize: bool | None = None,
@@ -70,7 +62,7 @@ def bias_note(
     arguments: see `write_biases` and `usage_note`.
     """
     positive("scale", scale)
-    imports, search = place.module.bias_note(place.code, place.name, k, float(scale), field, id_field, vector)
+    imports, search = place.module.bias_note(place.code, place.name, k, float(scale), field, vector)
     search = (
         f"{unit_rows(normalize)}{search}"
         "ids = [[name for _, name in hits] for hits in ranked]\n"

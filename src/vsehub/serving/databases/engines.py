@@ -1,27 +1,84 @@
-"""The engines by name, and the place of a collection in one."""
+"""The engines by name, their interface, and the place of a collection in one.
+
+An engine is a module of this package, named in `ENGINES`, with these functions:
+
+connect(uri, name): a context in which a `Database` is open.
+note(address, name, k, example): the import and the search of a usage note in the engine's own client. address: a Python
+expression. example: a column and a value for a filter. The search turns `vectors` into `ids` and `products`.
+read_biases(database, ids, field): (id, key, number in the field or None) of each item with one of the ids.
+put_biases(database, biases, field): writes {key: number}, and nothing else.
+bias_note(address, name, k, scale, field, vector): imports and search, as `note`, that give `ranked`, lists of
+(score, id), by the number in the field.
+"""
 
 import re
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from traceback import walk_tb
-from typing import Any
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
 
 from vsehub.checks import InputError, fail, one_of, require
 from vsehub.extras import require_packages
-from vsehub.io.address import MASK, Address, masked
-from vsehub.serving.databases.base import Database
+from vsehub.io.address import MASK, Address, is_uri, masked
 
+# At least so many candidates of the plain ranking among which a note looks for the best of the corrected one.
+MANY = 200
+TIMEOUT = 5  # seconds within which a server must answer
+_KEYS = uuid.UUID("5d2f9f0e-6a0b-4d0c-9a55-6a7a8f1a3c11")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,49}")
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+# What other programs have stored may be of any type.
+Hits = list[tuple[Any, Any, Any]]  # id, label and inner product of each item found, best first; no label: None or ""
+Rows = tuple[Sequence[Any], Sequence[Any], Sequence[Any] | np.ndarray]  # ids, labels and vectors of items
 
 
-@dataclass(frozen=True)
-class DatabaseEngine:
+class Database(Protocol):
+    """The collection `name` of a database, which need not exist. A copy with another name is another collection.
+
+    Methods raise whatever the engine's client raises.
+    """
+
+    name: str
+
+    def metadata(self, new: str | None = None) -> str | None:
+        """The text stored with the collection, "" for none; None without a collection. new: stored first."""
+
+    def create(self, dimensions: int, metadata: str) -> None:
+        """Create the collection with its text, empty, and remove any earlier one of that name."""
+
+    def upsert(self, vectors: np.ndarray, columns: pa.Table) -> None:
+        """Store items. An item with an existing id gets this vector and these columns, and keeps its other columns.
+
+        vectors: (n, D + 1), float32. columns: n rows with `id`, maybe `label`, and others of text, int64, double or
+        bool, in which cells may be null.
+        """
+
+    def index(self, approximate: bool) -> None:
+        """Make all stored items searchable: exactly, or by the engine's approximate index."""
+
+    def count(self) -> int:
+        """The number of items."""
+
+    def search(self, vectors: np.ndarray, k: int) -> list[Hits]:
+        """The k best items of each row of vectors (Q, D + 1)."""
+
+    def delete(self, ids: Sequence[str]) -> None:
+        """Remove items; unknown ids are ignored."""
+
+    def scan(self) -> Iterator[Rows]:
+        """All items in batches, in any order."""
+
+
+class DatabaseEngine(NamedTuple):
     """title: its name in texts. packages: the modules that its extra installs. schemes: of its URIs. folder: the name
-    of its folder in `out`; None if it needs a server.
+    of its folder in a result; None if it needs a server.
     """
 
     title: str
@@ -52,23 +109,22 @@ class Place:
 
     def __post_init__(self) -> None:
         one_of("engine", self.engine, tuple(ENGINES))
-        engine = ENGINES[self.engine]
-        require_packages(f"engine={self.engine}", self.engine, *engine.packages)
+        title, packages, schemes, folder = ENGINES[self.engine]
+        require_packages(f"engine={self.engine}", self.engine, *packages)
         object.__setattr__(self, "uri", Address(self.uri))
         require(
             _NAME.fullmatch(self.name) is not None,
             f"collection is {self.name!r}; expected at most 50 letters, digits and underscores, no digit first",
         )
-        schemes = ", ".join(f"{scheme}://" for scheme in engine.schemes)
         require(
-            self.uri.partition("://")[0].lower() in engine.schemes if self.served else engine.folder is not None,
-            f"uri is {self.uri}; {engine.title} takes {schemes}{' or a folder' if engine.folder else ''}",
+            self.uri.partition("://")[0].lower() in schemes if self.served else folder is not None,
+            f"uri is {self.uri}; {title} takes {'://, '.join(schemes)}://{' or a folder' if folder else ''}",
         )
 
     @property
     def served(self) -> bool:
         """True if the collection is behind a URI, not in a folder of this machine."""
-        return _SCHEME.match(self.uri) is not None
+        return is_uri(self.uri)
 
     @property
     def address(self) -> str:
@@ -76,21 +132,9 @@ class Place:
         return f"{self.name} at {self.uri}"
 
     @property
-    def exists(self) -> bool:
-        """True if there may be a collection: False for a missing folder."""
-        return self.served or Path(self.uri).exists()
-
-    @property
-    def bytes(self) -> int | None:
-        """The size of the folder; None for a server, which may not say."""
-        if self.served:
-            return None
-        return sum(file.stat().st_size for file in Path(self.uri).rglob("*") if file.is_file())
-
-    @property
     def code(self) -> str:
         """The URI as a Python expression: a folder that must exist, or a variable instead of a secret."""
-        if MASK in Address(self.uri):
+        if MASK in self.uri:
             return 'os.environ["INDEX_URI"]'
         folder = f"str(Path({str(Path(self.uri).absolute())!r}).resolve(strict=True))"
         return repr(str(self.uri)) if self.served else folder
@@ -116,6 +160,26 @@ class Place:
             raise InputError(f"uri: {self.address}: {type(error).__name__}: {said}") from error
 
 
+def key_of(name: str) -> str:
+    """The key of an item as a UUID, for engines that require one or whose client does not escape keys."""
+    return str(uuid.uuid5(_KEYS, name))
+
+
+def ranked(scale: float, k: int) -> str:
+    """The line of a `bias_note` that ranks `rows`, lists of (id, inner product, number)."""
+    return (
+        f"scored = [[({scale!r} * s - bias, name) for name, s, bias in hits if bias is not None] for hits in rows]\n"
+        f"ranked = [sorted(hits, reverse=True)[:{k}] for hits in scored]\n"
+    )
+
+
+def condition(example: tuple[str, Any], equal: str = "=", quote: str = "") -> str:
+    """A condition on a column: numbers at most the value, others equal to it. quote: encloses the column's name."""
+    column, value = example
+    shown = str(value).lower() if isinstance(value, bool) else repr(value)
+    return f"{quote}{column}{quote} {equal if isinstance(value, str | bool) else '<='} {shown}"
+
+
 def note_code(imports: str, queries: str, dim: int | str, search: str) -> str:
     """The Python of a note, with the imports that it needs. queries: the file. search: the lines after its reading."""
     standard = (
@@ -128,12 +192,12 @@ def note_code(imports: str, queries: str, dim: int | str, search: str) -> str:
     )
 
 
-def placed(engine: str, uri: str | None, name: str, folder: Path | None) -> Place:
+def placed(engine: str, uri: Any, name: str, folder: Path | None = None) -> Place:
     """The place of a collection. uri: None for a folder in `folder`. Raises InputError as `Place`, or without both."""
     one_of("engine", engine, tuple(ENGINES))
-    in_folder = ENGINES[engine].folder
-    if uri is None and folder is not None and in_folder is not None:
-        uri = str(folder / in_folder)
+    inside = ENGINES[engine].folder
+    if uri is None and folder is not None and inside is not None:
+        uri = folder / inside
     if uri is None:
-        fail(f"uri is not set; give the server{' or folder' if in_folder else ''} of {ENGINES[engine].title}")
-    return Place(engine, uri, name)
+        fail(f"uri is not set; give the server{' or folder' if inside else ''} of {ENGINES[engine].title}")
+    return Place(engine, str(uri), str(name))

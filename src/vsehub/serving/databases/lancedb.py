@@ -1,9 +1,7 @@
 """LanceDB: a folder, an object store (s3://, gs://, az://) or LanceDB Cloud (db://)."""
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
 from typing import Any
 
 import lancedb
@@ -11,34 +9,34 @@ import numpy as np
 import pyarrow as pa
 from lancedb.index import IvfFlat
 
-from vsehub.serving.databases.base import MANY, TIMEOUT, Hits, Rows, condition, ranked
+from vsehub.serving.databases.engines import MANY, Hits, Rows, condition, ranked
 
 _BATCH = 10_000
 _KEY = "vsehub"  # of the text, in the metadata of the column of vectors: it changes with the table, at once
+_PROBES = 20  # lists that a query searches in the approximate index
 
 
 @contextmanager
 def connect(uri: str, name: str) -> Iterator["LanceDB"]:
     """Open the collection. Credentials: LANCEDB_API_KEY for db://, those of the object store in its own variables."""
-    settings: dict[str, Any] = {}
-    if uri.startswith("db://"):
-        patience = {"connect_timeout": timedelta(seconds=TIMEOUT)}
-        settings = {"api_key": os.environ.get("LANCEDB_API_KEY"), "client_config": {"timeout_config": patience}}
-    yield LanceDB(lancedb.connect(uri, **settings), name)
+    yield LanceDB(lancedb.connect(uri), name)
 
 
 class LanceDB:
-    """A LanceDB table. nprobe: number of lists that a query searches in the approximate index."""
-
-    nprobe, effort = 20, ("nprobe", 2**15)
+    """A LanceDB table."""
 
     def __init__(self, base: Any, name: str):
         self.base, self.name = base, name
 
+    @property
+    def table(self) -> Any:
+        """The table as it is now."""
+        return self.base.open_table(self.name)
+
     def metadata(self, new: str | None = None) -> str | None:
         """Return the stored text, after storing `new` if it is given."""
         try:
-            table = self._table()
+            table = self.table
         except (ValueError, RuntimeError) as error:
             if "not found" not in str(error):
                 raise
@@ -52,36 +50,35 @@ class LanceDB:
         """Create the collection, empty, and remove any earlier one of that name."""
         vector = pa.field("vector", pa.list_(pa.float32(), dimensions), metadata={_KEY: metadata})
         schema = pa.schema([pa.field("id", pa.string()), pa.field("label", pa.string()), vector])
-        self.base.drop_table(self.name, ignore_missing=True)
-        self.base.create_table(self.name, schema=schema)
+        self.base.create_table(self.name, schema=schema, mode="overwrite")
 
     def upsert(self, vectors: np.ndarray, columns: pa.Table) -> None:
         """Store items; an item whose id is stored already is updated."""
-        table = self._table()
+        table = self.table
         missing = [column for column in columns.schema if column.name not in table.schema.names]
         if missing:
             table.add_columns(missing)
         # New rows have nulls in the columns that are not given, which others may have added without allowing it.
-        strict = [column.name for column in table.schema if not column.nullable]
+        strict = [{"path": column.name, "nullable": True} for column in table.schema if not column.nullable]
         if strict:
-            table.alter_columns(*({"path": name, "nullable": True} for name in strict))
+            table.alter_columns(*strict)
         rows = columns.append_column("vector", pa.FixedSizeListArray.from_arrays(vectors.ravel(), vectors.shape[1]))
         table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows)
 
     def index(self, approximate: bool) -> None:
         """Make all stored items searchable."""
-        table = self._table()
+        table = self.table
         if approximate and not table.list_indices():
             table.create_index("vector", config=IvfFlat(distance_type="dot"))
         table.optimize()
 
     def count(self) -> int:
         """Return the number of items."""
-        return int(self._table().count_rows())
+        return int(self.table.count_rows())
 
     def search(self, vectors: np.ndarray, k: int) -> list[Hits]:
         """Return the k best items of each row of vectors."""
-        search = self._table().search(vectors, vector_column_name="vector").distance_type("dot").nprobes(self.nprobe)
+        search = self.table.search(vectors, vector_column_name="vector").distance_type("dot").nprobes(_PROBES)
         lists: list[Hits] = [[] for _ in vectors]
         for hit in search.limit(k).select(["id", "label", "_distance"]).to_list():
             lists[hit.get("query_index", 0)].append((hit["id"], hit["label"], 1.0 - hit["_distance"]))
@@ -89,70 +86,60 @@ class LanceDB:
 
     def delete(self, ids: Sequence[str]) -> None:
         """Remove items; unknown ids are ignored."""
-        self._table().delete(_among("id", ids))
+        self.table.delete(_among("id", ids))
 
     def scan(self) -> Iterator[Rows]:
         """Yield all items in batches."""
-        for batch in self._table().search().select(["id", "label", "vector"]).to_batches(_BATCH):
+        for batch in self.table.search().select(["id", "label", "vector"]).to_batches(_BATCH):
             vectors = batch["vector"].flatten().to_numpy(zero_copy_only=False).reshape(len(batch), -1)
             yield batch["id"].to_pylist(), batch["label"].to_pylist(), vectors
-
-    def _table(self) -> Any:
-        return self.base.open_table(self.name)
 
 
 def note(address: str, name: str, k: int, example: tuple[str, Any]) -> tuple[str, str]:
     """Return the import and the search of a usage note."""
-    key = ', api_key=os.environ["LANCEDB_API_KEY"]' if "db://" in address else ""
     return (
         "import lancedb\nfrom datetime import timedelta\n",
         f"fresh = timedelta(0)  # every search looks for additions; without it, those made later are not seen\n"
-        f"base = lancedb.connect({address}{key}, read_consistency_interval=fresh)\n"
+        f"base = lancedb.connect({address}, read_consistency_interval=fresh)\n"
         f'table = base.open_table("{name}")\n'
         f"only = None  # all items, or a condition: {condition(example, quote='`')!r}, for example\n"
-        f'searches = [table.search(one).distance_type("dot").nprobes({LanceDB.nprobe}).limit({k}) for one in vectors]\n'
+        f'searches = [table.search(one).distance_type("dot").nprobes({_PROBES}).limit({k}) for one in vectors]\n'
         f"found = [(one.where(only, prefilter=True) if only else one).to_list() for one in searches]\n"
         f'ids = [[hit["id"] for hit in hits] for hits in found]\n'
         f'products = np.array([[1 - hit["_distance"] for hit in hits] for hits in found])\n',
     )
 
 
-def read_biases(database: LanceDB, ids: list[str], field: str, id_field: str | None) -> list[tuple[str, Any, Any]]:
+def read_biases(database: LanceDB, ids: list[str], field: str) -> list[tuple[str, Any, Any]]:
     """Return (id, key, number in the field or None) of each item with one of the ids."""
-    table, key = database._table(), id_field or "id"
-    names = [name for name in (key, field) if name in table.schema.names]
-    rows = table.search().where(_among(f"CAST(`{key}` AS STRING)", ids)).select(names).to_list()
-    return [(str(row[key]), row[key], row.get(field)) for row in rows]
+    table = database.table
+    names = ["id", *({field} & set(table.schema.names))]
+    rows = table.search().where(_among("CAST(id AS STRING)", ids)).select(names).to_list()
+    return [(str(row["id"]), row["id"], row.get(field)) for row in rows]
 
 
-def put_biases(database: LanceDB, biases: dict[Any, float], field: str, id_field: str | None) -> None:
+def put_biases(database: LanceDB, biases: dict[Any, float], field: str) -> None:
     """Write {key: number} and change nothing else."""
-    table, key = database._table(), id_field or "id"
-    if field not in table.schema.names:
-        table.add_columns([pa.field(field, pa.float64())])
-        table = database._table()
-    columns = {key: list(biases), field: list(biases.values())}
-    rows = pa.table({name: pa.array(own, table.schema.field(name).type) for name, own in columns.items()})
-    table.merge_insert(key).when_matched_update_all().execute(rows)
+    if field not in database.table.schema.names:
+        database.table.add_columns([pa.field(field, pa.float64())])
+    table, columns = database.table, {"id": list(biases), field: list(biases.values())}
+    rows = pa.table({name: pa.array(cells, table.schema.field(name).type) for name, cells in columns.items()})
+    table.merge_insert("id").when_matched_update_all().execute(rows)
+
+
+def bias_note(address: str, name: str, k: int, scale: float, field: str, vector: str | None) -> tuple[str, str]:
+    """Return the imports and the search of a note that ranks by the stored biases."""
+    return (
+        "import lancedb\n",
+        f'table = lancedb.connect({address}).open_table("{name}")\n'
+        f'searches = [table.search(one, vector_column_name="{vector or "vector"}") for one in queries]\n'
+        f'searches = [one.distance_type("dot").where("`{field}` IS NOT NULL", prefilter=True) for one in searches]\n'
+        f"found = [one.limit({max(MANY, 4 * k)}).to_list() for one in searches]\n"
+        f'rows = [[(hit["id"], 1 - hit["_distance"], hit["{field}"]) for hit in hits] for hits in found]\n'
+        f"{ranked(scale, k)}",
+    )
 
 
 def _among(column: str, ids: Sequence[str]) -> str:
     quoted = [name.replace("'", "''") for name in ids]
     return f"{column} IN ('" + "', '".join(quoted) + "')"
-
-
-def bias_note(
-    address: str, name: str, k: int, scale: float, field: str, id_field: str | None, vector: str | None
-) -> tuple[str, str]:
-    """Return the imports and the search of a note that ranks by the stored biases."""
-    column = vector or "vector"
-    cloud, key = ', api_key=os.environ["LANCEDB_API_KEY"]' if "db://" in address else "", id_field or "id"
-    return (
-        "import lancedb\n",
-        f'table = lancedb.connect({address}{cloud}).open_table("{name}")\n'
-        f'searches = [table.search(one, vector_column_name="{column}").distance_type("dot") for one in queries]\n'
-        f'searches = [one.where("`{field}` IS NOT NULL", prefilter=True) for one in searches]\n'
-        f"found = [one.limit({max(MANY, 4 * k)}).to_list() for one in searches]\n"
-        f'rows = [[(hit["{key}"], 1 - hit["_distance"], hit["{field}"]) for hit in hits] for hits in found]\n'
-        f"{ranked(scale, k)}",
-    )

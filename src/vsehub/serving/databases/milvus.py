@@ -9,18 +9,17 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from milvus_lite.db import MilvusLite
 from milvus_lite.server_manager import server_manager_instance
 from pymilvus import DataType, MilvusClient
-from pymilvus.exceptions import MilvusException
 
 from vsehub.checks import require
-from vsehub.serving.databases.base import MANY, TIMEOUT, Hits, Rows, condition, key_of, ranked
+from vsehub.serving.databases.engines import MANY, TIMEOUT, Hits, Rows, condition, key_of, ranked
 
 _BATCH = 1000  # items in one message, which Milvus limits to 64 MB
 _TEXT = 65535  # bytes of an id or a label, the most that Milvus takes
 _KEY = "vsehub"
 _WHOLE = (DataType.INT8, DataType.INT16, DataType.INT32, DataType.INT64)
+_CANDIDATES = 128  # of a query in the approximate index
 _LINKS = {"M": 32, "efConstruction": 200}
 # Milvus Lite runs in this process: the client's pings, every 10 seconds, would end the connection in a long call.
 _UNHURRIED = {"grpc.keepalive_time_ms": 2**31 - 1}
@@ -34,12 +33,7 @@ def connect(uri: str, name: str) -> Iterator["Milvus"]:
         logging.getLogger(library).setLevel(logging.CRITICAL)
     folder = "://" not in uri
     settings: dict[str, Any] = {"grpc_options": _UNHURRIED} if folder else {}
-    try:
-        client = MilvusClient(uri, token=os.environ.get("MILVUS_TOKEN", ""), timeout=TIMEOUT, **settings)
-    except MilvusException:
-        if folder and os.path.exists(uri):
-            MilvusLite(uri).close()  # raises the reason, such as another process that has opened the folder
-        raise
+    client = MilvusClient(uri, token=os.environ.get("MILVUS_TOKEN", ""), timeout=TIMEOUT, **settings)
     try:
         yield Milvus(client, name)
     finally:
@@ -49,9 +43,7 @@ def connect(uri: str, name: str) -> Iterator["Milvus"]:
 
 
 class Milvus:
-    """A Milvus collection. ef_search: number of candidates of a query in the approximate index."""
-
-    ef_search, effort = 128, ("ef_search", 2**15)
+    """A Milvus collection."""
 
     def __init__(self, client: Any, name: str):
         self.client, self.name = client, name
@@ -106,7 +98,7 @@ class Milvus:
             self.name,
             vectors,
             limit=k,
-            search_params={"params": {"ef": max(self.ef_search, k)}},
+            search_params={"params": {"ef": max(_CANDIDATES, k)}},
             output_fields=["id", "label"],
             consistency_level="Session",  # sees this client's own writes, and waits for no others
         )
@@ -118,6 +110,7 @@ class Milvus:
 
     def scan(self) -> Iterator[Rows]:
         """Yield all items in batches."""
+        self.client.load_collection(self.name)
         columns = ["id", "label", "vector"]
         batches = self.client.query_iterator(self.name, _BATCH, output_fields=columns, consistency_level="Strong")
         while rows := batches.next():
@@ -137,7 +130,7 @@ def note(address: str, name: str, k: int, example: tuple[str, Any]) -> tuple[str
         "from pymilvus import MilvusClient\n",
         f"client = MilvusClient({address}{token})\n"
         f'client.load_collection("{name}")\n'
-        f'settings = {{"params": {{"ef": {max(Milvus.ef_search, k)}}}}}  # of an approximate index: more misses less\n'
+        f'settings = {{"params": {{"ef": {max(_CANDIDATES, k)}}}}}  # of an approximate index: more misses less\n'
         f'only = ""  # all items, or a condition: {condition(example, "==")!r}, for example\n'
         f'options = {{"search_params": settings, "output_fields": ["id", "label"]}}\n'
         f'found = client.search("{name}", vectors, only, limit={k}, **options)\n'
@@ -146,49 +139,44 @@ def note(address: str, name: str, k: int, example: tuple[str, Any]) -> tuple[str
     )
 
 
-def read_biases(database: Milvus, ids: list[str], field: str, id_field: str | None) -> list[tuple[str, Any, Any]]:
-    """See `base`. Raises InputError where an upsert would change keys, or no field can be added."""
+def read_biases(database: Milvus, ids: list[str], field: str) -> list[tuple[str, Any, Any]]:
+    """See `engines`. Raises InputError where an upsert would change keys, or no field can be added."""
     about = database.client.describe_collection(database.name)
-    known = {one["name"]: one for one in about["fields"]}
     require(
-        not about.get("auto_id") and (about["enable_dynamic_field"] or field in known),
+        not about.get("auto_id")
+        and (about["enable_dynamic_field"] or field in [known["name"] for known in about["fields"]]),
         f"uri: {database.name}: Milvus changes a field of an item only if its key is not automatic (auto_id) and "
         f"the collection has dynamic fields or the field {field}, which add_collection_field adds on a server",
     )
-    primary = _primary(about)
-    key = id_field or primary
-    wanted = [int(name) for name in ids if name.isdecimal()] if known[key]["type"] in _WHOLE else ids
+    key = _primary(about)
+    wanted = [int(name) for name in ids if name.isdecimal()] if key["type"] in _WHOLE else ids
     database.client.load_collection(database.name)
-    only = f"{key} in {json.dumps(wanted, ensure_ascii=False)}"
-    fields = [key, primary, field]
-    rows = database.client.query(database.name, only, output_fields=fields, consistency_level="Strong")
-    return [(str(row[key]), row[primary], row.get(field)) for row in rows]
+    only = f"{key['name']} in {json.dumps(wanted, ensure_ascii=False)}"
+    options = {"output_fields": [key["name"], field], "consistency_level": "Strong"}
+    rows = database.client.query(database.name, only, **options)
+    return [(str(row[key["name"]]), row[key["name"]], row.get(field)) for row in rows]
 
 
-def put_biases(database: Milvus, biases: dict[Any, float], field: str, id_field: str | None) -> None:
+def put_biases(database: Milvus, biases: dict[Any, float], field: str) -> None:
     """Write {key: number} and change nothing else."""
-    primary = _primary(database.client.describe_collection(database.name))
-    rows = [{primary: key, field: bias} for key, bias in biases.items()]
+    key = _primary(database.client.describe_collection(database.name))["name"]
+    rows = [{key: one, field: bias} for one, bias in biases.items()]
     database.client.upsert(database.name, rows, partial_update=True)
 
 
-def _primary(about: dict[str, Any]) -> str:
-    return next(one["name"] for one in about["fields"] if one.get("is_primary"))
+def _primary(about: dict[str, Any]) -> dict[str, Any]:
+    return next(field for field in about["fields"] if field.get("is_primary"))
 
 
-def bias_note(
-    address: str, name: str, k: int, scale: float, field: str, id_field: str | None, vector: str | None
-) -> tuple[str, str]:
+def bias_note(address: str, name: str, k: int, scale: float, field: str, vector: str | None) -> tuple[str, str]:
     """Return the imports and the search of a note that ranks by the stored biases."""
     token = ', token=os.environ.get("MILVUS_TOKEN", "")' if "://" in address or "environ" in address else ""
-    shown = 'hit["id"]' if id_field is None else f'hit["entity"]["{id_field}"]'
-    fields = [field] if id_field is None else [id_field, field]
     return (
         "from pymilvus import MilvusClient\n",
         f"client = MilvusClient({address}{token})\n"
         f'client.load_collection("{name}")\n'
-        f'options = {{"limit": {max(MANY, 4 * k)}, "output_fields": {fields}, "anns_field": "{vector or "vector"}"}}\n'
-        f'found = client.search("{name}", queries, **options)\n'
-        f'rows = [[({shown}, hit["distance"], hit["entity"].get("{field}")) for hit in hits] for hits in found]\n'
+        f'options = {{"output_fields": [{field!r}], "anns_field": "{vector or "vector"}"}}\n'
+        f'found = client.search("{name}", queries, limit={max(MANY, 4 * k)}, **options)\n'
+        f'rows = [[(hit["id"], hit["distance"], hit["entity"].get("{field}")) for hit in hits] for hits in found]\n'
         f"{ranked(scale, k)}",
     )

@@ -11,9 +11,10 @@ from pgvector import Vector
 from pgvector.psycopg import register_vector
 from psycopg.sql import SQL, Composable, Identifier, Literal
 
-from vsehub.serving.databases.base import MANY, TIMEOUT, Hits, Rows, condition
+from vsehub.serving.databases.engines import MANY, TIMEOUT, Hits, Rows, condition
 
 _BATCH = 5000
+_CANDIDATES = 128  # of a query in the approximate index, k if that is larger
 _TYPES = {"string": "text", "int64": "bigint", "double": "double precision", "bool": "boolean"}  # of Arrow's columns
 
 
@@ -27,9 +28,7 @@ def connect(uri: str, name: str) -> Iterator["PGVector"]:
 
 
 class PGVector:
-    """A Postgres table. ef_search: number of candidates of a query in the approximate index, k if that is larger."""
-
-    ef_search, effort = 128, ("ef_search", 1000)
+    """A Postgres table."""
 
     def __init__(self, base: Any, name: str):
         self.base, self.name = base, name
@@ -89,7 +88,7 @@ class PGVector:
 
     def search(self, vectors: np.ndarray, k: int) -> list[Hits]:
         """Return the k best items of each row of vectors."""
-        self._do("SET hnsw.ef_search = {ef}", ef=Literal(min(max(self.ef_search, k), 1000)))
+        self._do("SET hnsw.ef_search = {ef}", ef=Literal(min(max(_CANDIDATES, k), 1000)))
         ask = "SELECT id, label, -(vector <#> %(query)s) FROM {table} ORDER BY vector <#> %(query)s LIMIT %(k)s"
         return [self._do(ask, query=Vector(vector), k=k).fetchall() for vector in vectors]
 
@@ -119,7 +118,7 @@ def note(address: str, name: str, k: int, example: tuple[str, Any]) -> tuple[str
         "import psycopg\nfrom pgvector.psycopg import register_vector\n",
         f"base = psycopg.connect({address}, autocommit=True)\n"
         f"register_vector(base)\n"
-        f'base.execute("SET hnsw.ef_search = {min(max(PGVector.ef_search, k), 1000)}")\n'
+        f'base.execute("SET hnsw.ef_search = {min(max(_CANDIDATES, k), 1000)}")\n'
         f"only = 'TRUE'  # all items, or a condition: {chosen!r}, for example. Where few are left of an index's\n"
         f"# candidates, pgvector 0.8 and newer look for more: base.execute('SET hnsw.iterative_scan = strict_order')\n"
         f"ask = f'SELECT id, -(vector <#> %(q)s) FROM \"{name}\" WHERE {{only}} ORDER BY vector <#> %(q)s LIMIT {k}'\n"
@@ -129,30 +128,25 @@ def note(address: str, name: str, k: int, example: tuple[str, Any]) -> tuple[str
     )
 
 
-def read_biases(database: PGVector, ids: list[str], field: str, id_field: str | None) -> list[tuple[str, Any, Any]]:
+def read_biases(database: PGVector, ids: list[str], field: str) -> list[tuple[str, Any, Any]]:
     """Return (id, key, number in the field or None) of each item with one of the ids."""
-    asked = "SELECT FROM pg_attribute WHERE attrelid = to_regclass(%(it)s) AND attname = %(field)s AND NOT attisdropped"
-    table = Identifier(database.name).as_string(database.base)
-    known = database._do(asked, it=table, field=field).fetchone() is not None
-    names = {"key": Identifier(id_field or "id"), "field": Identifier(field) if known else SQL("NULL")}
-    text = "SELECT {key}::text, {key}::text, {field} FROM {table} WHERE {key}::text = ANY(%(ids)s)"
-    return database._do(text, ids=ids, **names).fetchall()
+    number = "(to_jsonb(item) ->> %(field)s)::float8"  # null, too, where there is no such column
+    text = f"SELECT id::text, id::text, {number} FROM {{table}} item WHERE id::text = ANY(%(ids)s)"
+    return database._do(text, ids=ids, field=field).fetchall()
 
 
-def put_biases(database: PGVector, biases: dict[str, float], field: str, id_field: str | None) -> None:
+def put_biases(database: PGVector, biases: dict[str, float], field: str) -> None:
     """Write {key: number} and change nothing else."""
-    names = {"key": Identifier(id_field or "id"), "field": Identifier(field)}
-    database._do("ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {field} double precision", field=names["field"])
+    name = Identifier(field)
+    database._do("ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {name} double precision", name=name)
     text = (
-        "UPDATE {table} SET {field} = new.bias FROM unnest(%(keys)s::text[], %(biases)s::float8[]) AS new(key, bias) "
-        "WHERE {table}.{key}::text = new.key"
+        "UPDATE {table} SET {name} = new.bias FROM unnest(%(keys)s::text[], %(biases)s::float8[]) AS new(key, bias) "
+        "WHERE {table}.id::text = new.key"
     )
-    database._do(text, keys=list(biases), biases=list(biases.values()), **names)
+    database._do(text, keys=list(biases), biases=list(biases.values()), name=name)
 
 
-def bias_note(
-    address: str, name: str, k: int, scale: float, field: str, id_field: str | None, vector: str | None
-) -> tuple[str, str]:
+def bias_note(address: str, name: str, k: int, scale: float, field: str, vector: str | None) -> tuple[str, str]:
     """Return the imports and the search of a note that ranks by the stored biases."""
     vector = vector or "vector"
     score = f'{scale!r} * -("{vector}" <#> %(q)s) - "{field}"'
@@ -162,7 +156,7 @@ def bias_note(
         f"register_vector(base)\n"
         f"# Every row is compared. By an index, only the nearest are, if instead of the table's name stands:\n"
         f'# (SELECT * FROM "{name}" ORDER BY "{vector}" <#> %(q)s LIMIT {max(MANY, 4 * k)})\n'
-        f'ask = \'SELECT {score} AS score, "{id_field or "id"}" FROM "{name}" WHERE "{field}" IS NOT NULL \'\n'
+        f'ask = \'SELECT {score} AS score, id FROM "{name}" WHERE "{field}" IS NOT NULL \'\n'
         f"ask += 'ORDER BY score DESC LIMIT {k}'\n"
         f'ranked = [base.execute(ask, {{"q": vector}}).fetchall() for vector in queries]\n',
     )

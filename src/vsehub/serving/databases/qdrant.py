@@ -10,11 +10,12 @@ import pyarrow as pa
 import qdrant_client
 from qdrant_client import models
 
-from vsehub.serving.databases.base import MANY, TIMEOUT, Hits, Rows, key_of
+from vsehub.serving.databases.engines import MANY, TIMEOUT, Hits, Rows, key_of
 
 _BATCH = 500
 _PATIENCE = 300  # seconds for one request, once a server has answered
 _KEY = "vsehub"
+_CANDIDATES = 128  # of a query in the graph
 _LINKS = 32  # of an item in the graph of a server; 0: no graph, every vector is compared
 
 
@@ -29,9 +30,7 @@ def connect(uri: str, name: str) -> Iterator["Qdrant"]:
 
 
 class Qdrant:
-    """A Qdrant collection. ef_search: number of candidates of a query in the graph."""
-
-    ef_search, effort = 128, ("ef_search", 2**15)
+    """A Qdrant collection."""
 
     def __init__(self, client: Any, name: str):
         self.client, self.name = client, name
@@ -71,7 +70,7 @@ class Qdrant:
 
     def search(self, vectors: np.ndarray, k: int) -> list[Hits]:
         """Return the k best items of each row of vectors."""
-        options = models.SearchParams(hnsw_ef=self.ef_search)
+        options = models.SearchParams(hnsw_ef=_CANDIDATES)
         requests = [
             models.QueryRequest(query=query, limit=k, with_payload=["id", "label"], params=options)
             for query in vectors.tolist()
@@ -85,46 +84,33 @@ class Qdrant:
 
     def scan(self) -> Iterator[Rows]:
         """Yield all items in batches."""
-        for points in self.pages(with_vectors=True):
+        offset = None
+        while True:
+            points, offset = self.client.scroll(self.name, limit=_BATCH, offset=offset, with_vectors=True)
             payloads = [point.payload for point in points]
             labels = [payload.get("label") for payload in payloads]
             yield [payload["id"] for payload in payloads], labels, [point.vector for point in points]
-
-    def pages(self, **settings: Any) -> Iterator[list[Any]]:
-        """All points that a scroll with these settings finds, in batches."""
-        points, offset = self.client.scroll(self.name, limit=_BATCH, **settings)
-        yield points
-        while offset is not None:
-            points, offset = self.client.scroll(self.name, limit=_BATCH, offset=offset, **settings)
-            yield points
+            if offset is None:
+                return
 
 
-def read_biases(database: Qdrant, ids: list[str], field: str, id_field: str | None) -> list[tuple[str, Any, Any]]:
-    """See `base`; an id in the payload may be a text or a whole number."""
-    numbers = [int(name) for name in ids if name.isdecimal()]
-    if id_field is None:
-        keys = [*numbers, *(name for name in ids if not name.isdecimal())]
-        points = database.client.retrieve(database.name, keys, with_payload=[field])
-        return [(str(point.id), point.id, point.payload.get(field)) for point in points]
-    options = [models.MatchAny(any=own) for own in (ids, numbers) if own]
-    only = models.Filter(should=[models.FieldCondition(key=id_field, match=own) for own in options])
-    pages = database.pages(scroll_filter=only, with_payload=[id_field, field])
-    return [(str(one.payload[id_field]), one.id, one.payload.get(field)) for points in pages for one in points]
+def read_biases(database: Qdrant, ids: list[str], field: str) -> list[tuple[str, Any, Any]]:
+    """Return (id, key, number in the field or None) of each point with one of the ids."""
+    keys = [int(name) if name.isdecimal() else name for name in ids]
+    points = database.client.retrieve(database.name, keys, with_payload=[field])
+    return [(str(point.id), point.id, point.payload.get(field)) for point in points]
 
 
-def put_biases(database: Qdrant, biases: dict[Any, float], field: str, id_field: str | None) -> None:
+def put_biases(database: Qdrant, biases: dict[Any, float], field: str) -> None:
     """Write {key: number} and change nothing else."""
     payloads = [models.SetPayload(payload={field: bias}, points=[key]) for key, bias in biases.items()]
     changes = [models.SetPayloadOperation(set_payload=payload) for payload in payloads]
     database.client.batch_update_points(database.name, changes, wait=True)
 
 
-def bias_note(
-    address: str, name: str, k: int, scale: float, field: str, id_field: str | None, vector: str | None
-) -> tuple[str, str]:
+def bias_note(address: str, name: str, k: int, scale: float, field: str, vector: str | None) -> tuple[str, str]:
     """Return the imports and the search of a note that ranks by the stored biases."""
     using = f", using={vector!r}" if vector else ""
-    shown = "hit.id" if id_field is None else f"hit.payload[{id_field!r}]"
     return (
         "from qdrant_client import QdrantClient, models\n",
         f'client = QdrantClient(url={address}, api_key=os.environ.get("QDRANT_API_KEY"))\n'
@@ -134,7 +120,7 @@ def bias_note(
         f"options = dict(limit={max(MANY, 4 * k)}, filter=models.Filter(must_not=[empty]){using})\n"
         f"near = [models.Prefetch(query=one.tolist(), **options) for one in queries]\n"
         f'found = [client.query_points("{name}", prefetch=one, query=score, limit={k}) for one in near]\n'
-        f"ranked = [[(hit.score, {shown}) for hit in one.points] for one in found]\n",
+        f"ranked = [[(hit.score, hit.id) for hit in one.points] for one in found]\n",
     )
 
 

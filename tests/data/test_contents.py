@@ -6,7 +6,7 @@ import numpy as np
 from looped import looped
 
 from vsehub.data import CaptionedImages, contents
-from vsehub.data.overlap import in_common, row_keys, warn_of_shared
+from vsehub.data.contents import in_common, row_keys, warn_of_shared
 from vsehub.data.photos.pictures import Pictures
 
 
