@@ -47,13 +47,6 @@ def test_rows_and_captions_that_are_the_same(tmp_path, monkeypatch, shape, dtype
     assert shared(a, split(second.astype("float64"), texts(0))) == (0, 1)
 
 
-def test_captions_that_are_vectors():
-    vectors = np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)
-    a, b = split(vectors, vectors[:5]), split(vectors[3:], vectors[3:])
-    assert shared(a, b) == (6, 2)
-    assert shared(a, split(vectors, texts(1))) == (9, 0)
-
-
 def test_picture_files():
     """They are compared by the hashes of their check: no file is read."""
     one, other = (Pictures(["a.png", "b.png"], contents=np.array(some, "S32")) for some in (["x", "y"], ["y", "z"]))

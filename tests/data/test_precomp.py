@@ -34,13 +34,6 @@ def refused(root, split="train"):
     return str(caught.value)
 
 
-def in_the_file(array):
-    """Whether the array reads straight from its file, through any number of views."""
-    while isinstance(array, np.ndarray) and array.base is not None:
-        array = array.base
-    return type(array).__name__ == "mmap"
-
-
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 @pytest.mark.parametrize("shape", [(4,), (3, 2)])
 @pytest.mark.parametrize(("rows", "captions"), [(6, 30), (6, 18), (6, 6), (10, 10), (1, 5)])
@@ -49,7 +42,7 @@ def test_single_rows(tmp_path, rows, captions, shape, dtype):
     split = Precomp(write(tmp_path / "f8k", ims, captions, ids=range(rows))).load("train")
     np.testing.assert_array_equal(split.images, ims)
     assert split.images.dtype == dtype
-    assert in_the_file(split.images)
+    assert isinstance(split.images, np.memmap)
     assert split.image_index.tolist() == [t * rows // captions for t in range(captions)]
     assert split.names == [str(i) for i in range(rows)]
 
@@ -62,7 +55,7 @@ def test_rows_repeated_five_times_are_seen_once(tmp_path, shape, ids, monkeypatc
     ims[3] = ims[2]  # two photos alike are two images still
     split = Precomp(write(tmp_path, ims.repeat(5, axis=0), 35, ids=ids)).load("train")
     np.testing.assert_array_equal(split.images, ims)
-    assert in_the_file(split.images)
+    assert isinstance(split.images, np.memmap)
     assert split.image_index.tolist() == [t // 5 for t in range(35)]
     assert split.names == [str(i) for i in range(7)]
 
@@ -116,10 +109,7 @@ def test_files_that_do_not_fit(tmp_path, rows, captions, ids, named):
 
 def test_missing_files(tmp_path):
     write(tmp_path, features(2), 10)
-    write(tmp_path, features(2), 10, prefix="testall")
-    assert re.search(r"data\.test: .*test_ims\.npy.* testall, train", refused(tmp_path, "test"))
-    (tmp_path / "train_caps.txt").unlink()
-    assert "train_caps.txt" in refused(tmp_path)
+    assert re.search(r"data\.test: .*test_ims\.npy.* train", refused(tmp_path, "test"))
     with pytest.raises(InputError, match="absent"):
         Precomp(tmp_path / "absent")
     assert "train_ims.npy" in refused(tmp_path / "train_ims.npy")

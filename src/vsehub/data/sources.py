@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,13 +11,7 @@ from vsehub.checks import require, whole_seed
 from vsehub.components import Component
 
 SPLITS = ("train", "val", "test")
-_WORDS = {
-    "train": ("train", "training"),
-    "val": ("val", "valid", "validation", "dev"),
-    "test": ("test", "testing"),
-}
-_SPLIT_OF = {word: split for split, words in _WORDS.items() for word in words}
-SPLIT_WORDS = ", ".join(_SPLIT_OF)
+WORDS = {"training": "train", "valid": "val", "validation": "val", "dev": "val", "testing": "test"}  # other names
 
 
 class ArrayLike(Protocol):
@@ -135,10 +128,10 @@ def describe_split(split: CaptionedImages) -> dict[str, Any]:
     return {"images": len(split.images), "captions": len(split.captions), "fingerprint": split.fingerprint()}
 
 
-@cache
 def split_named(word: str) -> str:
     """ "train", "val" or "test" for a word that a table or a folder uses for it ("validation"), else the word."""
-    return _SPLIT_OF.get(word.strip().lower(), word)
+    name = word.strip().lower()
+    return WORDS.get(name, name)
 
 
 def files_or_all(setting: str, all_files: Any, splits: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -188,14 +188,11 @@ def test_copies_in_another_split_are_warned_of(tmp_path, caplog):
 
 
 def test_splits_that_are_drawn():
-    splits, other = (draw_splits(103, SplitDraw(0.1, 0.25, seed), "mine") for seed in (3, 4))
+    splits, other = (draw_splits(103, SplitDraw(0.1, 0.25, seed)) for seed in (3, 4))
     assert [int((splits == split).sum()) for split in SPLITS] == [67, 10, 26]
     assert zlib.crc32(" ".join(splits).encode()) == 1328171112, "no version may draw others"
     assert (splits != other).any()
-    assert set(draw_splits(5, SplitDraw(0.2, 0.0), "mine")) == {"train", "val"}
-    for count, shares in ((4, (0.1, 0.5)), (2, (0.45, 0.45))):
-        with pytest.raises(InputError, match=r"data\.draw"):
-            draw_splits(count, SplitDraw(*shares), "mine")
+    assert set(draw_splits(5, SplitDraw(0.2, 0.0))) == {"train", "val"}
 
 
 def test_only_training_is_augmented(tmp_path):
@@ -249,13 +246,6 @@ class TestKarpathy:
         assert (part.names, part.captions, part.pairs) == (["0.png", "2.png"], ["a dog"] * 4, None)
         assert part.image_index.tolist() == [0, 0, 1, 1]
         assert part.images[:][:, 0, -1, -1].tolist() == [0, 10]
-
-    def test_one_name_in_two_folders(self, tmp_path):
-        """Without their folders they would be one file: that is missing, and not taken for both."""
-        self.coco(tmp_path, names=("0.png", "0.png", "1.png"), flat=True)
-        assert "0.png" in refused(Karpathy(tmp_path / "dataset_coco.json", tmp_path / "pictures", **SMALL))
-        self.coco(tmp_path, names=("0.png", "0.png", "1.png"))
-        assert self.load(tmp_path, "val").images[0][0, -1, -1] == 5
 
     @pytest.mark.parametrize(
         "content",
@@ -349,10 +339,8 @@ class TestShards:
             link = tarfile.TarInfo("2.png")
             link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
             tar.addfile(link)
-            add(tar, "2.txt", b"of a link")
         part = WebDataset(str(tmp_path), draw=SplitDraw(0, 0), **SMALL).load("train")
-        assert part.captions == ["a", "b"]
-        assert len(set(part.names)) == 2
+        assert (part.captions, len(set(part.names))) == (["a", "b"], 2)
 
     def test_damage(self, tmp_path):
         members = [("1.png", picture(1)), ("1.txt", b"one"), ("2.png", picture(2)), ("2.txt", b"two")]
@@ -366,13 +354,10 @@ class TestShards:
             (tmp_path / "a.tar").write_bytes(content)
             with pytest.raises(InputError, match=r"a\.tar"):
                 self.load(tmp_path)
-        for name, content in (("json", b"{"), ("json", b"[]"), ("json", b'{"caption": "a"}'), ("txt", b"\xe9")):
+        for name, content in (("json", b"{"), ("json", b"[]"), ("json", b'{"caption": "a"}'), ("jpg", picture(2))):
             self.shard(tmp_path / "a.tar", [("1.png", picture(1)), (f"1.{name}", content)])
             with pytest.raises(InputError, match=r"a\.tar"):
-                self.load(tmp_path, "captions" if name == "json" else None)
-        self.shard(tmp_path / "a.tar", [("1.png", picture(1)), ("1.jpg", picture(2)), ("1.txt", b"a")])
-        with pytest.raises(InputError, match="two pictures"):
-            self.load(tmp_path)
+                self.load(tmp_path, "captions")
 
     def test_patterns(self, tmp_path):
         for name in ("b-08", "b-09", "b-10", "a-1"):
@@ -413,31 +398,25 @@ class TestHuggingFace:
         )
         assert part.names == ["003.png", "000.png"]
         assert {"caption 0 of 0", "more 0"} < {part.captions[t] for t in part.captions_of(1)}
-        for wrong in (PhotoColumns("picture", "captoin"), PhotoColumns("caption"), PhotoColumns("picture", "part")):
+        for wrong in (PhotoColumns("picture", "captoin"), PhotoColumns("caption")):
             assert "saved" in refused(HuggingFace(tmp_path / "saved", wrong))
         plain = {"image": [picture(1), picture(2)], "caption": ["a", "b"]}
         datasets.Dataset.from_dict(plain).save_to_disk(tmp_path / "plain")
         part = HuggingFace(tmp_path / "plain", draw=SplitDraw(0, 0), **SMALL).load("train")
         assert part.images[:][:, 0, -1, -1].tolist() == [5, 10]
 
-    def test_damage_and_files_elsewhere(self, tmp_path, datasets):
+    @pytest.mark.parametrize("name", ["state.json", "dataset_info.json", "data-00000-of-00001.arrow"])
+    def test_damage(self, tmp_path, name):
         write_saved(tmp_path, photos(), has_splits=False)
-        folder = tmp_path / "saved"
-        (arrow,) = folder.glob("*.arrow")
-        for path, content in (
-            (folder / "state.json", b"{"),
-            (folder / "dataset_info.json", b"{"),
-            (arrow, arrow.read_bytes()[:300]),
-            (arrow, b""),
-        ):
-            whole = path.read_bytes()
-            path.write_bytes(content)
-            assert "saved" in refused(HuggingFace(folder))
-            path.write_bytes(whole)
+        path = tmp_path / "saved" / name
+        path.write_bytes(path.read_bytes()[:300][:-1])
+        assert "saved" in refused(HuggingFace(tmp_path / "saved"))
+
+    def test_files_elsewhere(self, tmp_path, datasets):
+        write_saved(tmp_path, photos(), has_splits=False)
         (tmp_path / "parts").mkdir()
-        for name in ("../saved", "absent"):
-            (tmp_path / "parts" / "dataset_dict.json").write_text(json.dumps({"splits": [name]}))
-            assert "parts" in refused(HuggingFace(tmp_path / "parts", draw=SplitDraw(0, 0)))
+        (tmp_path / "parts" / "dataset_dict.json").write_text(json.dumps({"splits": ["../saved"]}))
+        assert "elsewhere" in refused(HuggingFace(tmp_path / "parts", draw=SplitDraw(0, 0)))
         datasets.Dataset.from_dict({"image": ["/etc/passwd"], "caption": ["a"]}).save_to_disk(tmp_path / "paths")
         assert "elsewhere" in refused(HuggingFace(tmp_path / "paths"))
 

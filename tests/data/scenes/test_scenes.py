@@ -60,16 +60,12 @@ def test_a_render_that_fails_leaves_no_file_and_a_cached_split_is_not_rendered(t
     assert sorted(path.name for path in source.folder.iterdir()) == ["val.json", "val.npy"]
 
 
-def test_bad_arguments_are_named(tmp_path):
-    (tmp_path / "a file").write_text("")
-    for settings, named in (({"size": "huge"}, "size"), ({"cache": str(tmp_path / "a file")}, "cache")):
-        with pytest.raises(InputError, match=named):
-            Scenes(**{"size": "tiny"} | settings)
-    for seed in (-1, 0.5, "0"):
-        with pytest.raises(InputError, match="seed"):
-            Scenes("tiny", seed=seed)
-    with pytest.raises(InputError, match="'dev'"):
-        Scenes("tiny", cache=str(tmp_path)).load("dev")
+@pytest.mark.parametrize(
+    ("settings", "named"), [({"size": "huge"}, "size"), ({"seed": -1}, "seed"), ({"cache": __file__}, "cache")]
+)
+def test_bad_arguments_are_named(settings, named):
+    with pytest.raises(InputError, match=named):
+        Scenes(**{"size": "tiny"} | settings)
 
 
 def test_pictures_show_what_the_scene_says():

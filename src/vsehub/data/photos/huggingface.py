@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from vsehub.checks import InputError, existing, regular_members, require
 from vsehub.data.photos.pictures import PictureFile, PictureSettings
@@ -15,15 +15,12 @@ from vsehub.extras import package
 from vsehub.io.arrays import shortened
 from vsehub.io.files import cache_folder
 
-if TYPE_CHECKING:
-    from datasets import Dataset
-
 
 @dataclass(frozen=True)
 class Cell:
     """The picture in a row of a dataset. stamp: changes whenever the dataset's files change."""
 
-    rows: "Dataset" = field(repr=False)
+    rows: Any = field(repr=False)
     column: str
     row: int
     stamp: str
@@ -83,7 +80,7 @@ class HuggingFace(ListedPhotos):
             said = shortened(str(error.__cause__ or error))
             raise InputError(f"folder: {self.place}: damaged, or without data.columns: {said}") from error
 
-    def _rows_of(self, part: str | None, dataset: "Dataset") -> Iterator[Listed]:
+    def _rows_of(self, part: str | None, dataset: Any) -> Iterator[Listed]:
         """The pictures and captions of a part."""
         import pyarrow.compute as pc
         from datasets import Image

@@ -17,7 +17,7 @@ import numpy as np
 from vsehub.checks import existing, fail, one_of, require
 from vsehub.components import Component
 from vsehub.data.photos.pictures import THREADS, PictureFile, Pictures, PictureSettings, inspect
-from vsehub.data.sources import SPLIT_WORDS, SPLITS, CaptionedImages, SplitDraw, split_named
+from vsehub.data.sources import SPLITS, CaptionedImages, SplitDraw, split_named
 from vsehub.io.arrays import listed
 from vsehub.io.files import cache_folder, read_object, write_text
 from vsehub.io.progress import bar
@@ -106,11 +106,10 @@ class ListedPhotos(Component):
         splits = {row.split for row in rows}
         require(
             splits == {None} or splits <= {*SPLITS},
-            f"{self.place} has the splits {listed(sorted(map(repr, splits)))}; known are {SPLIT_WORDS}",
+            f"{self.place} has the splits {listed(sorted(map(repr, splits)))}; known: train, val, test",
         )
         if None in splits:
-            drawn = draw_splits(len(rows), self._draw, str(self.place)).tolist()
-            log.info("%s: splits are drawn from %s pictures by seed %d", self.place, f"{len(rows):,}", self._draw.seed)
+            drawn = draw_splits(len(rows), self._draw).tolist()
             rows = [row._replace(split=split) for row, split in zip(rows, drawn, strict=True)]
         return rows
 
@@ -128,19 +127,14 @@ def pairs_of(captions: Sequence[Sequence[str]], shared: bool) -> tuple[list[str]
     return list(numbers), np.array([(image, text) for text, image in sorted(pairs)], np.int64)
 
 
-def draw_splits(count: int, draw: SplitDraw, name: str) -> np.ndarray:
-    """The split of each of `count` pictures, drawn by seed; train gets what the shares of the others leave.
-
-    name: for messages. Raises InputError if a split would be empty.
-    """
+def draw_splits(count: int, draw: SplitDraw) -> np.ndarray:
+    """The split of each of `count` pictures, drawn by seed; train gets what the shares of the others leave."""
     order, filled = np.random.default_rng(draw.seed).permutation(count), 0
     splits = np.full(count, "train", dtype="<U5")
     for split, share in (("val", draw.val), ("test", draw.test)):
         number = round(share * count)
-        require(share == 0 or number > 0, f"{name}: data.draw.{split} is {share}: it selects none of {count} pictures")
         splits[order[filled : filled + number]] = split
         filled += number
-    require(filled < count, f"{name}: data.draw leaves none of {count} pictures for train")
     return splits
 
 

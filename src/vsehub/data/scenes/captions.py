@@ -90,7 +90,8 @@ def _careful(scene: Scene, rng: np.random.Generator) -> str:
     for thing in scene.things:
         noun = _name(rng, thing, plain=True, texture=0.9, size=0.8)
         things.append(f"{_a(noun)} {_place(rng, thing)}" if rng.random() < 0.85 else _a(noun))
-    return _sentence(_join([_list(things), _any(rng, GROUNDS[scene.background][0][:2])]))
+    said = _join([_list(things), _any(rng, GROUNDS[scene.background][0][:2])])
+    return f"{said.capitalize()}."
 
 
 def _fanciful(scene: Scene, rng: np.random.Generator) -> str:
@@ -106,18 +107,14 @@ def _dreamy(scene: Scene, rng: np.random.Generator) -> str:
     view = _any(rng, GROUNDS[scene.background][1])
     thing = _any(rng, scene.things)
     noun = _name(rng, thing, plain=True, texture=0.1, size=0.1, colour=0.7)
-    return _sentence(
-        _any(
-            rng,
-            (
-                view,
-                f"{view} and {_a(noun)}",
-                f"{view} with {_a(noun)} {_place(rng, thing)}",
-                f"a picture of {view} with something {_word(rng, thing.colour, plain=True)} {_place(rng, thing)}",
-                f"there is {view} behind {_a(noun)}",
-            ),
-        )
+    said = (
+        view,
+        f"{view} and {_a(noun)}",
+        f"{view} with {_a(noun)} {_place(rng, thing)}",
+        f"a picture of {view} with something {_word(rng, thing.colour, plain=True)} {_place(rng, thing)}",
+        f"there is {view} behind {_a(noun)}",
     )
+    return f"{_any(rng, said).capitalize()}."
 
 
 def _counting(scene: Scene, rng: np.random.Generator) -> str:
@@ -174,7 +171,3 @@ def _join(words: list[str]) -> str:
 
 def _list(nouns: list[str]) -> str:
     return " and ".join([", ".join(nouns[:-1]), nouns[-1]]) if len(nouns) > 1 else nouns[0]
-
-
-def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."

@@ -5,18 +5,17 @@ import re
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 import torch
+from pyarrow import compute, csv, json, parquet
+from safetensors import safe_open
 from torch import Tensor
 
 from vsehub.checks import require
 from vsehub.data.tables import header
 from vsehub.io.arrays import listed, readable
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 log = logging.getLogger(__name__)
 
@@ -67,14 +66,11 @@ def _read_npz(path: Path, key: str | None) -> Read:
         arrays = {name: archive[name] for name in archive.files if key in (None, name) or name == "ids"}
         name = _chosen(path, key, archive.files, (one for one, array in arrays.items() if array.ndim == 2))
     ids = arrays["ids"].astype(str).ravel().tolist() if "ids" in arrays else None
-    "".join(ids or ()).encode()  # numpy's characters may be half of a pair of surrogates
     return arrays[name], ids
 
 
 def read_safetensors(path: Path, key: str | None) -> Read:
     """The mapped matrix `key` of a .safetensors file, or its only one, and no ids."""
-    from safetensors import safe_open
-
     with safe_open(path, framework="pt") as file:
         shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 (it is not a mapping)
         name = _chosen(path, key, shapes, (one for one, shape in shapes.items() if len(shape) == 2))
@@ -99,9 +95,6 @@ def _read_tensors(path: Path, key: str | None) -> Read:
 
 def _read_columns(path: Path, key: str | None) -> Read:
     """One column of lists of numbers, or columns of numbers, and the column id."""
-    import pyarrow as pa
-    from pyarrow import compute, json, parquet
-
     table, kind = None, path.suffix.lower()
     if kind == ".jsonl":
         table = json.read_json(path, read_options=json.ReadOptions(block_size=_BLOCK_BYTES))
@@ -131,10 +124,8 @@ def _read_columns(path: Path, key: str | None) -> Read:
     return array.astype(np.float32) if kind == ".jsonl" else array, found
 
 
-def _lists(schema: "pa.Schema") -> list[str]:
+def _lists(schema: pa.Schema) -> list[str]:
     """The columns of lists of numbers."""
-    import pyarrow as pa
-
     kinds = {field.name: getattr(field.type, "storage_type", field.type) for field in schema}
     lists = {
         name: kind.value_type
@@ -144,11 +135,8 @@ def _lists(schema: "pa.Schema") -> list[str]:
     return [name for name, kind in lists.items() if pa.types.is_floating(kind) or pa.types.is_integer(kind)]
 
 
-def _delimited(path: Path) -> "pa.Table":
+def _delimited(path: Path) -> pa.Table:
     """The numbers and ids of a .csv or .tsv, whose first line may hold names."""
-    import pyarrow as pa
-    from pyarrow import csv
-
     delimiter, names = header(path)
     require("" not in names, f"{path}: expected columns of numbers, each with a name, and of ids, id")
     columns = [str(number) for number in range(len(names))]
@@ -208,9 +196,6 @@ def read_metadata(paths: Sequence[Path], rows: Sequence[int]) -> tuple[list[str]
 
     Ids are the first column among `IDS` that has a different entry in each row.
     """
-    import pyarrow as pa
-    from pyarrow import parquet
-
     with readable(paths[0], Exception):
         wrong = [
             str(path) for path, count in zip(paths, rows, strict=True) if parquet.read_metadata(path).num_rows != count
