@@ -122,14 +122,14 @@ def test_training_on_features_is_training_with_the_frozen_network(command, vsehu
 
 
 def test_regions_in_half_precision(command, weights, tmp_path):
-    command("image_encoder.regions=2", "dtype=float16", "splits=[val]", "captions=2", "out=regions")
+    command("image_encoder.regions=2", "dtype=float16", "splits=[val]", "out=regions")
     stored = np.load(tmp_path / "regions" / "dev_ims.npy")
     assert sorted(contents(tmp_path / "regions")) == ["dev_caps.txt", "dev_ids.txt", "dev_ims.npy"]
     assert (stored.shape, stored.dtype) == ((32, 4, 512), np.float16)
     model = json.loads((tmp_path / "regions" / "manifest.json").read_text())["settings"]["model"]
     encoder = ImageBackbone((3, 64, 64), "resnet18", weights=str(weights))
     assert model["weights"] == weights_hash(encoder.backbone.network)
-    assert len((tmp_path / "regions" / "dev_caps.txt").read_text().splitlines()) == 64
+    assert len((tmp_path / "regions" / "dev_caps.txt").read_text().splitlines()) == 160
 
 
 def test_what_is_refused(command, weights, tmp_path):

@@ -30,8 +30,6 @@ def extract(cfg: DictConfig) -> None:
     one_of("dtype", cfg.dtype, ("float16", "float32"))
     precision = precision_word(cfg.precision)
     whole("batch_size", cfg.batch_size)
-    if cfg.captions is not None:
-        whole("captions", cfg.captions)
     require(
         0 < len(set(cfg.splits) & set(SPLITS)) == len(cfg.splits),
         f"splits is {list(cfg.splits)}; name one or more of {', '.join(SPLITS)}, each once",
@@ -80,7 +78,7 @@ def plan_features(cfg: DictConfig, source: "Source", device: "torch.device") -> 
     from vsehub.encoders import ImageBackbone
     from vsehub.encoders.pretrained.networks import weights_hash
     from vsehub.extraction.chunks import Work
-    from vsehub.extraction.layouts import captions_each, first_captions, write_features
+    from vsehub.extraction.layouts import same_captions, write_features
 
     shape: tuple[int, ...] = ()
     loaded = {split: source.load(split) for split in cfg.splits}
@@ -93,9 +91,8 @@ def plan_features(cfg: DictConfig, source: "Source", device: "torch.device") -> 
         f"{type(encoder).__name__} is not a pretrained network; give image_encoder=resnet152, vgg19, "
         "inception_resnet_v2, torchvision, timm, or open_clip or hf for vectors of a joint space",
     )
-    loaded = {split: part.with_own_captions() for split, part in loaded.items()}
-    each, backbone = captions_each(loaded, cfg.captions), encoder.backbone
-    splits = {split: first_captions(part, each) for split, part in loaded.items()}
+    splits = same_captions({split: part.with_own_captions() for split, part in loaded.items()})
+    backbone = encoder.backbone
     model = {"library": backbone.library, "model": backbone.model, "weights": weights_hash(backbone.network)}
     return (
         splits,
@@ -113,7 +110,7 @@ def plan_vectors(cfg: DictConfig, source: "Source", device: "torch.device") -> "
     """Vectors of pictures and captions in the space of a joint model, in clip-retrieval's layout."""
     from vsehub.evaluation.zero_shot import ZeroShot
     from vsehub.extraction.chunks import Work
-    from vsehub.extraction.layouts import first_captions, write_vectors
+    from vsehub.extraction.layouts import write_vectors
 
     node = plain(cfg.image_encoder)
     changed = [name for name, usual in (("tune", "none"), ("linear", None), ("config", None)) if node[name] != usual]
@@ -123,8 +120,6 @@ def plan_vectors(cfg: DictConfig, source: "Source", device: "torch.device") -> "
     model = ZeroShot(f"{node['library']}:{node['model']}", source, **settings)
     splits, work = {split: model.split(split) for split in cfg.splits}, {}
     for split, loaded in splits.items():
-        if cfg.captions is not None and loaded.pairs is None:
-            splits[split] = loaded = first_captions(loaded, cfg.captions)
         work[f"{split}-images"] = Work(
             loaded.images, lambda rows: model.similarity.vectors(model.encode_images(rows)), loaded.name_of
         )

@@ -13,7 +13,6 @@ data=pairs reads data.images=OUT/images::img_emb data.texts=OUT/texts::text_emb 
 """
 
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +27,7 @@ from vsehub.io.text import csv_text
 
 PREFIXES = {"train": "train", "val": "dev", "test": "test"}
 SIDES = {"images": "img_emb", "texts": "text_emb"}
-MOST_CAPTIONS = 5  # of each image, unless the user names a number
+MOST_CAPTIONS = 5  # of each image of features
 Chunks = Mapping[str, Sequence[Path]]
 
 
@@ -49,27 +48,18 @@ def _shard(side: str, number: int) -> tuple[str, str]:
     return f"{side}/{SIDES[side]}/{SIDES[side]}_{number}.npy", f"{side}/metadata/metadata_{number}.parquet"
 
 
-def captions_each(splits: Mapping[str, CaptionedImages], wanted: int | None) -> int:
-    """The number of captions of every image: `wanted`; None: the fewest that any image has, at most 5.
-
-    Raises InputError if an image has fewer.
-    """
-    least = min(
-        np.bincount(loaded.image_index, minlength=len(loaded.images)).min().item() for loaded in splits.values()
-    )
-    each = min(least, MOST_CAPTIONS) if wanted is None else wanted
-    require(1 <= each <= least, f"captions is {each}; expected 1 to {least}, the fewest captions that an image has")
-    return each
-
-
-def first_captions(loaded: CaptionedImages, most: int) -> CaptionedImages:
-    """The split with at most the first `most` captions of each image, image by image."""
-    order = np.argsort(loaded.image_index, kind="stable")
-    images = loaded.image_index[order]
-    order = order[np.arange(len(order)) - np.searchsorted(images, images) < most]
-    return replace(
-        loaded, captions=[loaded.text_of(row) for row in order.tolist()], image_index=loaded.image_index[order]
-    )
+def same_captions(splits: Mapping[str, CaptionedImages]) -> dict[str, CaptionedImages]:
+    """The splits, image by image, with as many captions of each image: the fewest that any image has, at most 5."""
+    counts = [np.bincount(loaded.image_index, minlength=len(loaded.images)).min().item() for loaded in splits.values()]
+    each, found = min(MOST_CAPTIONS, *counts), {}
+    require(each > 0, "an image has no captions; expected one at least for every image")
+    for split, loaded in splits.items():
+        order = np.argsort(loaded.image_index, kind="stable")
+        images = loaded.image_index[order]
+        order = order[np.arange(len(order)) - np.searchsorted(images, images) < each]
+        captions = [loaded.text_of(row) for row in order.tolist()]
+        found[split] = replace(loaded, captions=captions, image_index=loaded.image_index[order])
+    return found
 
 
 def write_features(folder: Path, splits: Mapping[str, CaptionedImages], chunks: Chunks) -> None:
@@ -77,8 +67,7 @@ def write_features(folder: Path, splits: Mapping[str, CaptionedImages], chunks: 
     for split, loaded in splits.items():
         features, captions, ids = (folder / name for name in feature_files([split]))
         join(chunks[split], len(loaded.images), features)
-        texts = [loaded.text_of(row) for row in range(len(loaded.captions))]
-        write_text(captions, "".join(f"{' '.join(text.split())}\n" for text in texts))
+        write_text(captions, "".join(f"{' '.join(text.split())}\n" for text in loaded.captions))
         if loaded.names is not None:
             write_text(ids, "".join(f"{name}\n" for name in loaded.names))
 
@@ -95,12 +84,12 @@ def write_vectors(folder: Path, splits: Mapping[str, CaptionedImages], chunks: C
         columns = {"images": {"image_path": ids[split]}, "texts": {"key": keys, "caption": captions}}
         for side, table in columns.items():
             vectors, metadata = _shard(side, number)
-            for name in (vectors, metadata):
+            for name in (vectors, metadata, f"{split}/{vectors}", f"{split}/{metadata}"):
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
             join(chunks[f"{split}-{side}"], len(next(iter(table.values()))), folder / vectors)
             parquet.write_table(pa.table(table), folder / metadata)
             for name in (vectors, metadata):
-                _link(folder / name, folder / split / name)
+                os.link(folder / name, folder / split / name)
         pairs = ((keys[text], ids[split][image]) for image, text in loaded.training_pairs().tolist())
         write_text(folder / f"{split}.csv", csv_text(("query", "item"), pairs))
 
@@ -112,12 +101,3 @@ def image_ids(splits: Mapping[str, CaptionedImages]) -> dict[str, list[str]]:
     if len(set(every)) == len(every):
         return names
     return {split: [f"{split}/{row}/{name}" for row, name in enumerate(names[split])] for split in names}
-
-
-def _link(file: Path, path: Path) -> None:
-    """Link the file to another path; copy it where the disk has no links."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        os.link(file, path)
-    except OSError:
-        shutil.copyfile(file, path)
