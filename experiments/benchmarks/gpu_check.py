@@ -1,7 +1,7 @@
 """What only a GPU can show, in one table; without one a line and nothing else.
 
 Whether both bank backends give the CPU's exact answer on each GPU, within FAISS's limits and beyond, and take no more
-memory than they should; whether scores of rounded vectors are right, SCAN's shortlists are scored alike at once and one
+memory than they should; whether SCAN's shortlists are scored alike at once and one
 by one, and the text GRU is the CPU's; whether as many processes as there are GPUs train as one does, and bf16-mixed
 reaches fp32's rsum within the seeds' spread; speeds, how busy the GPU is, and what bank and HAL cost. Needs torch and
 what vsehub needs, no FAISS.
@@ -29,7 +29,6 @@ from experiments.benchmarks.gpu_equality import (
     bank_rows,
     limit_rows,
     memory_rows,
-    rounded_rows,
     shortlist_rows,
     text_rows,
 )
@@ -194,7 +193,7 @@ def main(argv: list[str] | None = None) -> None:
     settings = [] if options.root is None else ["data=precomp", f"data.root={options.root}"]
     data = RetrievalDataModule(Synthetic())
     data.setup()
-    rows = [*memory_rows(device), *limit_rows(device), *rounded_rows(device)]
+    rows = [*memory_rows(device), *limit_rows(device)]
     rows += [*shortlist_rows(device), *text_rows(device)]
     devices = torch.cuda.device_count()
     for number in range(devices):  # FAISS and torch agree on each, whichever is torch's current one

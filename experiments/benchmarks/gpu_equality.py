@@ -9,7 +9,6 @@ from vsehub.encoders import TextGRU
 from vsehub.evaluation.encode import encode_texts
 from vsehub.neighbors import MemoryBank
 from vsehub.neighbors.faiss import GPU_DEPTH, GPU_ROWS, GPU_SCRATCH, loaded_faiss, on_gpu
-from vsehub.neighbors.rounded import products, rounded_products
 from vsehub.sets import Sets
 from vsehub.similarities import CrossAttention
 from vsehub.types import Similarity
@@ -57,23 +56,6 @@ def neighbor_row(device: torch.device, backend: str, pairs: int, queries: int, k
     where = "" if running.startswith("faiss") else f" in torch on {device}"
     name = f"bank of {pairs:,}, k = {k:,}, {running}{where}: largest difference from the CPU"
     return name, f"{error:.1e}", error < 1e-5
-
-
-def rounded_rows(device: torch.device, rows: int = 2_048, dim: int = 512) -> list[Row]:
-    """Scores of vectors rounded to bfloat16 against those of the rounded vectors in float64, and their speed."""
-    generator = torch.Generator().manual_seed(0)
-    queries, items = (
-        torch.nn.functional.normalize(torch.randn(rows, dim, generator=generator), dim=1).to(device) for _ in range(2)
-    )
-    ways = {
-        name: (lambda multiply=multiply: multiply(queries, None))
-        for name, multiply in (("bf16", rounded_products(items)), ("float32", products(items)))
-    }
-    exact = queries.cpu().bfloat16().double() @ items.cpu().bfloat16().double().T
-    error = (ways["bf16"]().cpu().double() - exact).abs().max().item()
-    times = {name: min(found) for name, found in common.interleave(ways, 5, device).items()}
-    found = f"{error:.1e}; {times['float32'] / times['bf16']:.2f} times as fast as float32"
-    return [(f"{rows:,} x {rows:,} scores of rounded vectors: largest difference", found, error < 1e-5)]
 
 
 def memory_rows(device: torch.device, pairs: int = 28_000, dim: int = 1024, refills: int = 4) -> list[Row]:

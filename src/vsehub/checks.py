@@ -32,12 +32,6 @@ def one_of(name: str, value: Any, choices: tuple[Any, ...]) -> None:
         raise InputError(f"{name} is {value!r}; choose one of {', '.join(map(repr, choices))}")
 
 
-def precision_word(value: Any) -> str:
-    """A precision of products, "32", "bf16" or "auto", as text: YAML reads 32 as a number. InputError for others."""
-    one_of("precision", str(value), ("32", "bf16", "auto"))
-    return str(value)
-
-
 def is_finite(value: Any) -> bool:
     """Return True if `value` is a finite number; booleans are rejected."""
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 import shutil
 import time
 
@@ -121,18 +120,6 @@ def test_a_measurement_is_that_of_the_training(trained, run_here, tmp_path):
     exact, own = figures(tmp_path / "exact"), figures(trained)
     assert exact.keys() == own.keys()
     assert exact["metrics"] == own["metrics"]
-
-
-def test_a_bank_of_rounded_vectors(run_here, small, tmp_path, caplog):
-    """Its log says how it searches and what that changes; FAISS and other similarities are refused at the start."""
-    settings = ("train", *small, "bank=memory", "bank.fraction=0.5", "bank.precision=bf16", "trainer.max_epochs=2")
-    run_here(*settings, "hydra.run.dir=run")
-    said = (tmp_path / "run" / "train.log").read_text()
-    assert "exact, in bf16" in said
-    assert re.search(r"bank: of the \d+ nearest in bf16, \d+\.\d\d % are others than in float32", said)
-    assert "the bank's backend faiss multiplies float32" in run_here(*settings, "bank.backend=faiss", status=2)
-    order = ("similarity=order", "similarity.shift=1")
-    assert "precision is bf16, but Order is not an inner product" in run_here(*settings, *order, status=2)
 
 
 @pytest.fixture

@@ -70,15 +70,6 @@ def test_killed_it_continues_to_the_same_bytes(run_here, vsehub, tmp_path):
     assert contents(tmp_path / "killed") == expected
 
 
-def test_precision(command, tmp_path):
-    """What is not said is float32, and other words are refused."""
-    for out, settings in (("plain", ()), ("said", ("precision=32",)), ("rounded", ("precision=bf16",))):
-        command("splits=[val]", *settings, f"out={out}")
-    assert contents(tmp_path / "plain") == contents(tmp_path / "said")
-    assert contents(tmp_path / "plain")["dev_ims.npy"] != contents(tmp_path / "rounded")["dev_ims.npy"]
-    assert "precision is 'half'; choose one of '32', 'bf16', 'auto'" in command("precision=half", "out=no", status=2)
-
-
 def test_two_processes_do_not_share_a_folder(command, tmp_path):
     with alone(tmp_path / "out", "extracting"):
         assert "another process" in command("out=out", status=2)

@@ -6,9 +6,7 @@ from hypothesis import strategies as st
 
 from vsehub.checks import InputError
 from vsehub.neighbors import MemoryBank
-from vsehub.neighbors import bank as memory_bank
 from vsehub.neighbors.faiss import loaded_faiss
-from vsehub.similarities import Cosine, Order
 
 FAISS = pytest.param("faiss", marks=pytest.mark.skipif(loaded_faiss()[0] is None, reason="FAISS is not installed"))
 BACKENDS = [FAISS, "exact"]
@@ -123,50 +121,11 @@ def test_bank_emptied_by_the_batch():
         ({"backend": "annoy"}, "bank backend is 'annoy'; choose one of 'auto', 'faiss', 'exact'"),
         ({"exclude": "none"}, "bank exclude is 'none'"),
         ({"k": 0}, "bank k is 0"),
-        ({"precision": "16"}, "precision is '16'; choose one of '32', 'bf16', 'auto'"),
-        (
-            {"precision": "bf16", "backend": "faiss"},
-            "precision is bf16, but the bank's backend faiss multiplies float32",
-        ),
     ],
 )
 def test_bad_settings(arguments, message):
     with pytest.raises(InputError, match=message):
         MemoryBank(**arguments)
-
-
-def test_rounded_scores_by_exact_search(monkeypatch):
-    """Those of the rounded vectors, with the share of neighbours that differ; other similarities are refused."""
-    generator = torch.Generator().manual_seed(0)
-    (images, texts, asked), ids = (unit(generator, 90, 16) for _ in range(3)), torch.arange(90)
-    bank = MemoryBank(5, precision="bf16")
-    bank.fill(images, texts, ids, ids, Cosine())
-    assert bank.running_backend == "exact, in bf16"
-    monkeypatch.setattr(memory_bank, "SAMPLE", 40)  # every third entry
-    lists = []
-    for rounded in (False, True):
-        sides = [side.bfloat16().float() if rounded else side for side in (images, texts, asked)]
-        lists += [(queries[::3] @ items.T).topk(5).indices for queries, items in (sides[:2], sides[1::-1])]
-        wanted = [(sides[2] @ side.T)[:9].masked_fill(torch.eye(90, dtype=torch.bool)[:9], -9) for side in sides[1::-1]]
-    pairs = [
-        (set(one), set(two))
-        for a, b in (lists[::2], lists[1::2])
-        for one, two in zip(a.tolist(), b.tolist(), strict=True)
-    ]
-    share = sum(len(one - two) for one, two in pairs) / (5 * len(pairs))
-    assert bank.rounding_share() == pytest.approx(share)
-    assert share > 0
-    found = bank.query(asked[:9], asked[:9], ids[:9], ids[:9])
-    for one, scores in zip((found.image_to_text, found.text_to_image), wanted, strict=True):
-        torch.testing.assert_close(one, scores.topk(5).values, rtol=0, atol=1e-6)
-    exact = MemoryBank(5, "exact")
-    exact.fill(images, texts, ids, ids)
-    assert exact.rounding_share() is None
-    with pytest.raises(InputError, match="precision is bf16, but Order is not an inner product"):
-        bank.fill(images, texts, ids, ids, Order())
-    by_choice = MemoryBank(5, precision="auto")
-    by_choice.fill(images, texts, ids, ids, Order())
-    assert by_choice.running_backend == "exact"
 
 
 def test_query_before_fill():

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from vsehub.checks import one_of, precision_word, require, whole
+from vsehub.checks import one_of, require, whole
 from vsehub.cli.nodes import build, components, device_named, plain
 from vsehub.io.address import typed_command
 from vsehub.io.files import Output
@@ -28,7 +28,6 @@ def extract(cfg: DictConfig) -> None:
     from vsehub.data.sources import SPLITS
 
     one_of("dtype", cfg.dtype, ("float16", "float32"))
-    precision = precision_word(cfg.precision)
     whole("batch_size", cfg.batch_size)
     require(
         0 < len(set(cfg.splits) & set(SPLITS)) == len(cfg.splits),
@@ -46,20 +45,18 @@ def extract(cfg: DictConfig) -> None:
     from vsehub.extraction.layouts import feature_files, vector_files
     from vsehub.io.files import write_json
     from vsehub.io.provenance import code_version, hardware, versions
-    from vsehub.neighbors.rounded import uses_bf16
 
     is_joint = known.find("image_encoder", plain(cfg.image_encoder)) is ImageTower
     names = [*(vector_files if is_joint else feature_files)(cfg.splits), MANIFEST]
     output, device = Output(cfg.out, KIND, names, cfg.overwrite), device_named(cfg.device)
-    bf16, dtype = uses_bf16(precision, device.type), getattr(torch, cfg.dtype)
+    dtype = getattr(torch, cfg.dtype)
     torch.manual_seed(0)  # of random weights, so that a killed command continues with the same
     with output.held():
         splits, work, model, write, hint = (plan_vectors if is_joint else plan_features)(cfg, source, device)
         data = {split: loaded.fingerprint() for split, loaded in splits.items()}
-        settings = {"model": model, "data": data, "dtype": cfg.dtype, "bf16": bf16, "batch_size": cfg.batch_size}
+        settings = {"model": model, "data": data, "dtype": cfg.dtype, "batch_size": cfg.batch_size}
         begin(output / CHUNKS, settings, cfg.overwrite)
-        with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
-            chunks = {name: compute(output / CHUNKS, name, rows, cfg.batch_size, dtype) for name, rows in work.items()}
+        chunks = {name: compute(output / CHUNKS, name, rows, cfg.batch_size, dtype) for name, rows in work.items()}
         output.begin(names)
         write(output.folder, splits, chunks)
         record = {"settings": settings, "image_encoder": plain(cfg.image_encoder), "data": plain(cfg.data)}

@@ -62,7 +62,7 @@ def compute(folder: Path, name: str, work: Work, size: int, dtype: torch.dtype) 
             require(
                 len(unusable) == 0,
                 f"{name}: the results of {listed([work.name_of(row) for row in unusable.tolist()])} hold NaN, infinite "
-                "values or only zeros. Look at these rows and at the weights; try dtype=float32 and precision=32",
+                "values or only zeros. Look at these rows and at the weights; try dtype=float32",
             )
             with atomic(paths[start]) as file:
                 np.save(file, result)

@@ -10,11 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vsehub.checks import fail, matrix, one_of, precision_word, require
-from vsehub.metrics.changes import Changes
+from vsehub.checks import fail, matrix, one_of, require
 from vsehub.neighbors.exact import BLOCK_ELEMENTS, ExactIndex, Index, ScoredIndex, ShortlistIndex
 from vsehub.neighbors.faiss import GPU_DEPTH, GPU_ROWS, FaissIndex, loaded_faiss, on_gpu
-from vsehub.neighbors.rounded import uses_bf16
 from vsehub.sets import Encoding
 from vsehub.types import NeighborStats, Similarity
 
@@ -24,8 +22,6 @@ BACKENDS = ("auto", "faiss", "exact")
 EXCLUSIONS = ("image", "batch_captions")
 # The authors' 250 neighbours as a share of COCO's bank of 28,322 pairs; at least 10.
 K_SHARE, K_LEAST = 250 / 28_322, 10
-# Entries of each side that are searched in float32 too, where scores are rounded.
-SAMPLE = 1000
 
 
 class Relation:
@@ -77,8 +73,6 @@ class MemoryBank:
     query's own image or, with a `relation`, all entries that belong to the query; "batch_captions" (the authors' code)
     excludes, for every query, entries whose caption is anywhere in the batch. shortlist: for similarities of sets, how
     many entries are scored exactly per neighbour, those with the nearest mean vectors; None scores the whole bank.
-    precision: "bf16" rounds vectors to bfloat16 for their inner products, which the exact backend alone does; "auto"
-    does so where that is possible and the device multiplies bfloat16 itself.
     """
 
     def __init__(
@@ -87,15 +81,12 @@ class MemoryBank:
         backend: str = "auto",
         exclude: str = "image",
         shortlist: int | None = 4,
-        precision: str = "32",
     ):
         one_of("bank backend", backend, BACKENDS)
         one_of("bank exclude", exclude, EXCLUSIONS)
         for name, value in (("k", k), ("shortlist", shortlist)):
             require(value is None or value > 0, f"bank {name} is {value!r}; expected a whole number above 0, or null")
         self.asked_k, self.backend, self.exclude, self.shortlist = k, backend, exclude, shortlist
-        self.precision = precision_word(precision)
-        self._bf16 = self.uses_bf16(None, torch.device("cpu"))
         self._images: Index | None = None
         self._texts: Index | None = None
         self._relation: Relation | None = None
@@ -129,7 +120,6 @@ class MemoryBank:
         for name, ids in (("image_ids", image_ids), ("caption_ids", caption_ids)):
             require(tuple(ids.shape) == (size,), f"{name} has shape {tuple(ids.shape)}; expected ({size},)")
         self.plan(image_ids, caption_ids, relation)
-        self._bf16 = self.uses_bf16(similarity, images.device)
         make_index = self._maker(similarity, images.device, size)
         self._images, self._texts = None, None  # their memory is free before the new ones take theirs
         self._image_ids, self._caption_ids = image_ids.to(images.device), caption_ids.to(images.device)
@@ -137,18 +127,6 @@ class MemoryBank:
         self._image_means = mean_similarities(images, similarity, "images")
         self._text_means = mean_similarities(texts, similarity, "texts")
         self.running_backend = running_backend(self._images, self.shortlist)
-
-    def uses_bf16(self, similarity: Similarity | None, device: torch.device) -> bool:
-        """Return True if scores are computed from rounded vectors; arguments as for `fill`.
-
-        Raises InputError if precision is "bf16" and the backend or the similarity does not allow it.
-        """
-        obstacle = None
-        if self.backend == "faiss":
-            obstacle = "the bank's backend faiss multiplies float32 numbers; choose backend exact or auto"
-        elif similarity is not None and not similarity.inner_product:
-            obstacle = f"{type(similarity).__name__} is not an inner product of vectors, and only those are rounded"
-        return uses_bf16(self.precision, device.type, obstacle)
 
     def plan(self, image_ids: Tensor, caption_ids: Tensor, relation: Relation | None = None) -> None:
         """Set k for a bank of these pairs (M,), (M,). Raises InputError if too few neighbours would be left."""
@@ -220,18 +198,6 @@ class MemoryBank:
         depth = min(self.k + self._most_lost, len(self))
         return (self._texts.recall(images, depth) + self._images.recall(texts, depth)) / 2
 
-    @torch.no_grad()
-    def rounding_share(self) -> float | None:
-        """The share of the k nearest, for up to 1,000 entries a side, that float32 does not find; None for float32."""
-        rounded = [index for index in (self._images, self._texts) if isinstance(index, ExactIndex) and index.bf16]
-        if not rounded:
-            return None
-        changes = Changes()
-        for queries, index in zip(rounded, rounded[::-1], strict=True):
-            some, k = queries.vectors[:: -(-len(queries) // SAMPLE)].float(), min(self.k, len(index))
-            changes.add(ExactIndex(index.vectors).search(some, k)[1], index.search(some, k)[1])
-        return 1 - changes.metrics()["overlap"]
-
     def _nearest(self, index: Index, queries: Encoding, depth: int, excluded: Callable[[Tensor], Tensor]) -> Tensor:
         similarities, found = index.search(queries.detach().float(), depth)
         # Already sorted: a stable sort by the mask moves excluded entries to the end and keeps the order.
@@ -240,8 +206,6 @@ class MemoryBank:
 
     def _maker(self, similarity: Similarity | None, device: torch.device, size: int) -> Callable[[Any, str], Index]:
         """The function that makes an index of the `size` entries of one side."""
-        if self._bf16:
-            return lambda entries, side: ExactIndex(entries, bf16=True)
         if similarity is None:
             index = self._index_type(device, self._deepest, size)
             return lambda entries, side: index(entries)
@@ -281,7 +245,7 @@ def running_backend(index: Index, shortlist: int | None) -> str:
         return f"faiss on the {'GPU' if index.gpu else 'CPU'}"
     if isinstance(index, ShortlistIndex):
         return f"shortlists of {shortlist} times k by mean vectors, scored exactly"
-    return "exact, in bf16" if isinstance(index, ExactIndex) and index.bf16 else "exact"
+    return "exact"
 
 
 def mean_similarities(entries: Any, similarity: Similarity | None, side: str) -> Callable[[Any], Tensor]:

@@ -11,12 +11,38 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vsehub.checks import matrix, require
-from vsehub.neighbors.rounded import products, rounded_products
 from vsehub.sets import Encoding, Sets
 from vsehub.types import Similarity
 
 BLOCK_ELEMENTS = 2**25  # 128 MB of float32 scores at a time
+# A BLAS multiplies fewer columns or rows than these by other routines, which add up the products in another order.
+NARROW, LOW = 16, 8
 MEASURED_QUERIES = 64
+# (queries (b, D), memory or None) -> scores (b, m)
+Products = Callable[[Tensor, Tensor | None], Tensor]
+
+
+def products(items: Tensor) -> Products:
+    """(queries (b, D), memory or None) -> their inner products (b, m) with items (m, D).
+
+    The score of an item does not depend on the items beside it, so that copies are tied in every block: beside few
+    items and few queries stand zeros.
+    """
+    count, factor = len(items), at_least(NARROW, items).T
+
+    def scored(queries: Tensor, out: Tensor | None) -> Tensor:
+        if count >= NARROW and len(queries) >= LOW:
+            return torch.mm(queries, factor, out=out)
+        scores = torch.mm(at_least(LOW, queries), factor)[: len(queries), :count]
+        return scores if out is None else out.copy_(scores)
+
+    return scored
+
+
+def at_least(count: int, rows: Tensor) -> Tensor:
+    """Rows (n, D), with rows of zeros below where n is less than count."""
+    missing = count - len(rows)
+    return rows if missing <= 0 else torch.cat([rows, rows.new_zeros(missing, rows.shape[1])])
 
 
 class Index(Protocol):
@@ -28,15 +54,11 @@ class Index(Protocol):
 
 
 class ExactIndex:
-    """Inner-product search over (M, D) vectors on the device they are on; scores are float32 at least.
+    """Inner-product search over (M, D) vectors on the device they are on."""
 
-    bf16: scores are those of vectors rounded to bfloat16, see `rounded_products`.
-    """
-
-    def __init__(self, vectors: Tensor, bf16: bool = False):
+    def __init__(self, vectors: Tensor):
         matrix("vectors", vectors)
-        self.vectors, self.bf16 = vectors, bf16
-        self._products = (rounded_products if bf16 else products)(vectors)
+        self.vectors, self._products = vectors, products(vectors)
 
     def __len__(self) -> int:
         return len(self.vectors)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import fail
-from vsehub.neighbors.rounded import Products, RoundedVectors, products, rounded_products
+from vsehub.neighbors.exact import Products, products
 from vsehub.neighbors.vectors import Moved, VectorSource
 
 
@@ -63,5 +63,4 @@ def scoring(items: VectorSource, start: int, stop: int, like: Tensor) -> Product
     """
     if isinstance(items, UnitVectors):
         return lambda rows, out: rows[:, start:stop].contiguous() if out is None else out.copy_(rows[:, start:stop])
-    block = items.rows(start, stop).to(like)
-    return rounded_products(block) if isinstance(items, RoundedVectors) else products(block)
+    return products(items.rows(start, stop).to(like))

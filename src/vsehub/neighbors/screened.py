@@ -20,8 +20,14 @@ import torch
 from torch import Tensor
 
 from vsehub.neighbors.given import UnitVectors
-from vsehub.neighbors.rounded import RoundedVectors, cpu_has
 from vsehub.neighbors.vectors import VectorSource, array_of
+
+
+def cpu_has(*capabilities: str) -> bool:
+    """Return True if the processor has one of these, by torch's names; False where torch cannot tell."""
+    found = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+    return any(found.get(one) for one in capabilities)
+
 
 # Elsewhere such products are slow, and their sums may saturate.
 INT8 = hasattr(torch, "_int_mm") and cpu_has("avx512_vnni", "avx_vnni", "amx_int8")
@@ -72,7 +78,7 @@ def tiles_of(queries: int, items: int) -> list[slice]:
 
 def applies(queries: Tensor, items: VectorSource, k: int) -> bool:
     """Return True if `search` supports these inputs: vectors of float32 on a CPU, and k within a tile."""
-    float32 = queries.is_cpu and queries.dtype == torch.float32 and not isinstance(items, UnitVectors | RoundedVectors)
+    float32 = queries.is_cpu and queries.dtype == torch.float32 and not isinstance(items, UnitVectors)
     return float32 and k <= tiles_of(len(queries), len(items))[0].stop
 
 

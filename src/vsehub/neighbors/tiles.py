@@ -11,8 +11,8 @@ from vsehub.checks import require
 from vsehub.io.progress import bar
 from vsehub.metrics.topk import Best, with_block
 from vsehub.neighbors import screened
+from vsehub.neighbors.exact import NARROW, products
 from vsehub.neighbors.given import GivenScores, scoring
-from vsehub.neighbors.rounded import NARROW, products
 from vsehub.neighbors.screened import Affine
 from vsehub.neighbors.vectors import VectorSource
 

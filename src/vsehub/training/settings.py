@@ -8,15 +8,18 @@ import torch
 from pytorch_lightning.accelerators import CPUAccelerator
 
 from vsehub.checks import InputError, finite_number, is_finite, one_of, require, whole
-from vsehub.neighbors.rounded import has_bf16
+from vsehub.neighbors.screened import cpu_has
 
 
 def resolve_precision(precision: str, accelerator: str = "auto") -> str:
     """Lightning's precision; "auto" is bf16-mixed where GPU or CPU multiply bfloat16 in hardware, else 32-true."""
     if precision != "auto":
         return precision
-    on_gpu = accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available()
-    return "bf16-mixed" if has_bf16("cuda" if on_gpu else "cpu") else "32-true"
+    if accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available():
+        native = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        native = cpu_has("amx_bf16", "avx512_bf16")
+    return "bf16-mixed" if native else "32-true"
 
 
 # What `train_module` itself gives the trainer, and what would have no effect: a run is measured after each epoch.

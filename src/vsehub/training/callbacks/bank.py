@@ -29,7 +29,7 @@ class BankCallback(pl.Callback):
     """Gives the module a `MemoryBank` and refills it each epoch; only the sample is loaded and encoded.
 
     fraction: share of the training pairs in the bank. first_epoch: the first epoch, counted from 0, that has one (the
-    authors' code trains the first epoch without). k, backend, exclude, shortlist, precision: `MemoryBank`'s.
+    authors' code trains the first epoch without). k, backend, exclude, shortlist: `MemoryBank`'s.
     seed: of the samples, which also depend on the epoch. Raises InputError where the loss cannot use a bank.
     """
 
@@ -42,13 +42,12 @@ class BankCallback(pl.Callback):
         exclude: str = "image",
         shortlist: int | None = 4,
         seed: int = 0,
-        precision: str = "32",
     ):
         require(0 < fraction <= 1, f"fraction is {fraction}; expected a share above 0 and at most 1")
         require(first_epoch >= 0, f"first_epoch is {first_epoch}; expected a whole number from 0 up")
         whole_seed("seed", seed)
         self.fraction, self.first_epoch, self.seed = fraction, first_epoch, seed
-        self.bank = MemoryBank(k, backend, exclude, shortlist, precision)
+        self.bank = MemoryBank(k, backend, exclude, shortlist)
 
     def setup(self, trainer: Any, module: Any, stage: str) -> None:
         """Give the bank to the module, after checking everything that could make its first refill fail."""
@@ -59,7 +58,6 @@ class BankCallback(pl.Callback):
         )
         split = trainer.datamodule.load("train")[0]
         self._relation = relation_of(split)  # the same in every epoch
-        self.bank.uses_bf16(module.similarity, module.device)
         self.bank.plan(*self._ids(split, self.first_epoch), self._relation)
         wanted = module.loss.neighbors_k
         require(
@@ -84,11 +82,6 @@ class BankCallback(pl.Callback):
         seconds = time.perf_counter() - start
         if trainer.current_epoch == self.first_epoch:
             log.info("bank: %d pairs, k = %d, %s", len(self.bank), self.bank.k, self.bank.running_backend)
-            others = self.bank.rounding_share()
-            if others is not None:
-                log.info(
-                    "bank: of the %d nearest in bf16, %.2f %% are others than in float32", self.bank.k, 100 * others
-                )
         module.log_dict({"bank/seconds": seconds, "bank/pairs": float(len(self.bank)), "bank/k": float(self.bank.k)})
 
     @torch.no_grad()
