@@ -18,7 +18,7 @@ from torch import Tensor
 from vsehub import __version__
 from vsehub.checks import InputError
 from vsehub.data.vectors.embeddings import few_checked
-from vsehub.report.pages.templates import Thumbnails, page_environment
+from vsehub.report.pages.templates import page_environment, thumbnail
 from vsehub.report.plots import occurrence_curves
 from vsehub.web.catalogue import PLAIN, Catalogue
 from vsehub.web.guard import Guard
@@ -158,7 +158,7 @@ class Service:
     def _picture(self, row: int) -> bytes | None:
         """The JPEG of an item's picture, small."""
         picture = self.catalogue.contents.picture(row) if 0 <= row < len(self.catalogue) else None
-        return None if picture is None else Thumbnails(THUMBNAIL).jpeg(picture, self.catalogue.id_of(row))
+        return None if picture is None else thumbnail(picture, THUMBNAIL)
 
     def hubs(self, kind: str, offset: int, limit: int, criterion: str | None) -> dict[str, Any]:
         """Some hubs or antihubs, with the queries that find each and the items that each displaces."""

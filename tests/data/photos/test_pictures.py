@@ -13,7 +13,7 @@ from torchvision.transforms import v2
 
 from vsehub.checks import InputError
 from vsehub.data.photos.pictures import Pictures, inspect, random_crop
-from vsehub.report.pages.templates import Thumbnails
+from vsehub.report.pages.templates import thumbnail
 
 # What the EXIF orientations say has to be done to the stored pixels, after the standard's table.
 UPRIGHT = {
@@ -220,7 +220,7 @@ def test_formats_of_photos_are_decoded_whatever_the_name(tmp_path, kind):
     path = saved(tmp_path / "one.jpg", noise(20, 20), format=kind, save_all=kind == "MPO")
     assert isinstance(inspect(path), str)
     assert Pictures([path], 8, 8)[0].shape == (3, 8, 8)
-    assert Thumbnails().jpeg(path, "one")
+    assert thumbnail(path)
 
 
 @pytest.mark.parametrize("kind", ["EPS", "JPEG2000", "ICO", "PCX", "PPM"])
@@ -234,7 +234,7 @@ def test_other_formats_are_never_decoded_and_start_no_program(tmp_path, monkeypa
     assert isinstance(inspect(path), InputError)
     with pytest.raises(InputError, match=r"one\.jpg"):
         Pictures([path], 8, 8)[0]
-    assert Thumbnails().jpeg(path, "one") is None
+    assert thumbnail(path) is None
     assert not started.exists()
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from vsehub.io.files import write_text
 from vsehub.report.comparison import evidence, fair_share, metrics, neighbourhood, rankings_table
-from vsehub.report.pages.templates import Thumbnails, bars, render_page
+from vsehub.report.pages.templates import bars, data_url, render_page, thumbnail
 from vsehub.report.plots import occurrence_curves, ranking_colours, share_text
 from vsehub.report.tables import code_text, hardware_text, versions_text
 
@@ -73,18 +73,18 @@ def embeddings_page(record: dict) -> str:
     entries = [*record["hubs"], *never["examples"]]
     scale = max(max(entry["occurrences"]) for entry in entries)
     pictured = any(entry["image"] for entry in entries)
-    thumbnails = Thumbnails()
 
     def card(entry: dict) -> dict[str, Any]:
-        name = named(entry, "item")
+        content = thumbnail(entry["image"]) if entry["image"] else None
         return {
-            "name": name,
+            "name": named(entry, "item"),
             "label": entry["label"],
             "queries": [query["label"] or named(query, "query") for query in entry["queries"]],
-            "thumbnail": thumbnails(entry["image"] or "", name) if pictured else None,
+            "thumbnail": content and data_url("image/jpeg", content),
             "bars": bars(colours, entry["occurrences"], scale, entry["wrong"]),
         }
 
+    hubs, examples = list(map(card, record["hubs"])), list(map(card, never["examples"]))
     values = {
         "title": page_title(record),
         "summary": f"{record['queries']['rows']:,} queries, {record['items']['rows']:,} items",
@@ -98,15 +98,15 @@ def embeddings_page(record: dict) -> str:
         "curves": occurrence_curves(
             {ranking["criterion"]: ranking["histograms"][str(k)] for ranking in rankings}, k, fair_share(record)
         ),
-        "hubs": list(map(card, record["hubs"])),
+        "hubs": hubs,
         "made": [
             (named(hub, "item"), ranking["criterion"], hub) for ranking in rankings for hub in ranking["hubs_made"]
         ],
         "never": bars(colours, never["count"], record["items"]["rows"]),
-        "examples": list(map(card, never["examples"])),
+        "examples": examples,
         "has_wrong": record["truth"] is not None,
         "pictured": pictured,
-        "missing": len(thumbnails.missing),
+        "missing": pictured and sum(one["thumbnail"] is None for one in [*hubs, *examples]),
         "origin": origin(record),
         "index": [(name, str(fact)) for name, fact in (record["index"] or {}).items()],
         "next": record.get("next", []),

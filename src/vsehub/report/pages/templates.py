@@ -2,7 +2,6 @@
 
 import base64
 import io
-import logging
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -13,8 +12,6 @@ from PIL import Image, ImageOps
 
 from vsehub.io.arrays import open_picture
 from vsehub.report.tables import Cell
-
-log = logging.getLogger(__name__)
 
 SIDE = 128
 
@@ -73,34 +70,19 @@ def bars(
     ]
 
 
-class Thumbnails:
-    """Makes JPEG data URLs of at most `side` x `side` pixels. missing: the names of those that could not be made."""
+def thumbnail(picture: str | Path | np.ndarray, side: int = SIDE) -> bytes | None:
+    """A JPEG of at most `side` x `side` pixels of an image file or of pixels (3, H, W), uint8 or floats in 0..1.
 
-    def __init__(self, side: int = SIDE):
-        self.side = side
-        self.missing: list[str] = []
-
-    def __call__(self, picture: str | Path | np.ndarray, name: str) -> str | None:
-        """The data URL of `jpeg`."""
-        content = self.jpeg(picture, name)
-        return None if content is None else data_url("image/jpeg", content)
-
-    def jpeg(self, picture: str | Path | np.ndarray, name: str) -> bytes | None:
-        """The thumbnail of an image file or of pixels (3, H, W), uint8 or floats in 0..1; never enlarged.
-
-        None if the file is absent or damaged; `name` is then added to `missing`, and the first is logged.
-        """
-        try:
-            small = _of_pixels(picture) if isinstance(picture, np.ndarray) else _of_file(Path(picture), self.side)
-        except Exception as error:  # Pillow's readers can raise almost anything for damaged files
-            if not self.missing:
-                log.warning("a picture of the page cannot be shown: %s (%s: %s)", name, picture, error)
-            self.missing.append(name)
-            return None
-        small.thumbnail((self.side, self.side), Image.Resampling.LANCZOS)
-        content = io.BytesIO()
-        small.save(content, "JPEG", quality=82)
-        return content.getvalue()
+    It is never enlarged. None if the file is absent or damaged.
+    """
+    try:
+        small = _of_pixels(picture) if isinstance(picture, np.ndarray) else _of_file(Path(picture), side)
+    except Exception:  # Pillow's readers can raise almost anything for damaged files
+        return None
+    small.thumbnail((side, side), Image.Resampling.LANCZOS)
+    content = io.BytesIO()
+    small.save(content, "JPEG", quality=82)
+    return content.getvalue()
 
 
 def _of_file(path: Path, side: int) -> Image.Image:
