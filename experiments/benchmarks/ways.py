@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 from experiments.benchmarks.common import synchronize
 from vsehub.criteria import NearestNeighbor
 from vsehub.encoders import ImageFeatures, TextGRU
-from vsehub.encoders.pooling import GPO
+from vsehub.encoders.pooling import GPO, inside
 from vsehub.evaluation import Protocol
 from vsehub.evaluation.encode import encode_split
 from vsehub.evaluation.evaluate import evaluate
@@ -33,14 +33,14 @@ class PlainGPO(GPO):
 
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
         """(N, L, D), (N,) -> (N, D)."""
-        inside = self.inside(states, lengths)
-        ordered = states.masked_fill(~inside, -torch.inf).sort(dim=1, descending=True).values.masked_fill(~inside, 0)
+        beyond = ~inside(states, lengths)
+        ordered = states.masked_fill(beyond, -torch.inf).sort(dim=1, descending=True).values.masked_fill(beyond, 0)
         places = self.encoded(states.shape[1]).expand(len(states), -1, -1)
         packed = pack_padded_sequence(places, lengths.cpu(), batch_first=True)
         scores = self.linear(
             pad_packed_sequence(self.gru(packed)[0], batch_first=True)[0].unflatten(2, (2, -1)).mean(2)
         )
-        weights = (scores / self.temperature).masked_fill(~inside, -torch.inf).softmax(dim=1)
+        weights = (scores / self.temperature).masked_fill(beyond, -torch.inf).softmax(dim=1)
         return (weights * ordered).sum(dim=1)
 
 

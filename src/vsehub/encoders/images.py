@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vsehub.checks import one_of, require, whole
-from vsehub.encoders.pooling import pooling_of
+from vsehub.encoders.pooling import gives, pooling_of
 from vsehub.sets import Encoding, Sets
 from vsehub.types import Encoder
 
@@ -32,7 +32,7 @@ class ImageRegions(Encoder):
         )
         self.linear = nn.Linear(image_shape[1], whole("dim", dim))
         self.pool = pooling_of(pooling, ("none", "mean", "max", "gpo"))
-        self.gives = self.pool.gives
+        self.gives = gives(pooling)
         nn.init.xavier_uniform_(self.linear.weight)
         nn.init.zeros_(self.linear.bias)
 
@@ -94,7 +94,7 @@ class ImageCNN(Encoder):
         ]
         one_of("pooling", pooling, ("flat", "none", "mean", "max", "gpo"))
         self.pool = None if pooling == "flat" else pooling_of(pooling)
-        self.gives = "vectors" if self.pool is None else self.pool.gives
+        self.gives = gives(pooling)
         ends = [nn.AdaptiveAvgPool2d(2), nn.Flatten()] if self.pool is None else [nn.Flatten(2)]
         self.features = nn.Sequential(*blocks, *ends)
         self.features.to(memory_format=torch.channels_last)  # a third faster on a CPU

@@ -1,14 +1,16 @@
 """Poolings: from the states of a caption's words, or of an image's regions, to one encoding."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from vsehub.checks import one_of
 from vsehub.encoders.fast.prefix_gru import all_states, fits
-from vsehub.encoders.fast.sort import WeightedByPlace
 from vsehub.sets import Encoding, Sets
 
 
@@ -23,67 +25,34 @@ def run(network: nn.Module, rows: Tensor, lengths: Tensor) -> tuple[Tensor, Tens
         return found
     if not network.bidirectional:
         states = network(rows)[0]  # it never sees the padding behind a row
-        return states, states[torch.arange(len(states), device=states.device), lengths - 1]
-    lengths = lengths.cpu()
-    order = lengths.argsort(descending=True, stable=True)
-    count, longest = len(lengths), int(lengths[order[0]])
-    steps = torch.arange(longest)[:, None]
-    running = steps < lengths[order]  # (L, N): step by step, the rows that are not at their end
-    # torch's own packing copies step by step, and each step's gradient is as large as all. One copy to the device
-    # serves the packed order and the one that undoes the sorting.
-    places = torch.cat([(order * longest + steps)[running], order.argsort()]).to(rows.device, non_blocking=True)
-    packed, unsorted = places[:-count], places[-count:]
-    given = rows[:, :longest].flatten(0, 1).index_select(0, packed)
-    states, last = network(PackedSequence(given, running.sum(dim=1)))
-    last = last[0] if isinstance(network, nn.LSTM) else last
-    mean = states.data.unflatten(1, (2, -1)).mean(dim=1)
-    padded = mean.new_zeros(count * longest, mean.shape[1]).index_copy(0, packed, mean)
-    return padded.unflatten(0, (count, longest)), last[-2:].mean(dim=0).index_select(0, unsorted)
+        return states, last(states, lengths)
+    packed, ends = network(pack_padded_sequence(rows, lengths.cpu(), batch_first=True, enforce_sorted=False))
+    ends = ends[0] if isinstance(network, nn.LSTM) else ends
+    states = pad_packed_sequence(packed, batch_first=True)[0]
+    return states.unflatten(2, (2, -1)).mean(dim=2), ends[-2:].mean(dim=0)
 
 
-class Pooling(nn.Module):
-    """Pool (N, L, D) states, the first lengths[n] >= 1 of each row n, to (N, D) vectors or N `Sets`.
-
-    gives: "vectors" or "sets". States beyond lengths[n], even infinite or NaN, have no effect.
-    """
-
-    gives = "vectors"
-
-    def of_sets(self, states: Sets) -> Encoding:
-        """The same of states without padding."""
-        return self(states.padded()[0], states.lengths)
-
-    @staticmethod
-    def inside(states: Tensor, lengths: Tensor) -> Tensor:
-        """(N, L, 1) boolean: which states are a row's own."""
-        return (torch.arange(states.shape[1], device=states.device) < lengths[:, None])[:, :, None]
+def inside(states: Tensor, lengths: Tensor) -> Tensor:
+    """(N, L, 1) boolean: the states that are not padding."""
+    return (torch.arange(states.shape[1], device=states.device) < lengths[:, None])[:, :, None]
 
 
-class Last(Pooling):
-    """The last state."""
-
-    def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
-        """(N, L, D), (N,) -> (N, D)."""
-        return states[torch.arange(states.shape[0], device=states.device), lengths - 1]
+def last(states: Tensor, lengths: Tensor) -> Tensor:
+    """The last state: (N, L, D), (N,) -> (N, D)."""
+    return states[torch.arange(states.shape[0], device=states.device), lengths - 1]
 
 
-class Mean(Pooling):
-    """The mean of the states."""
-
-    def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
-        """(N, L, D), (N,) -> (N, D)."""
-        return states.masked_fill(~self.inside(states, lengths), 0).sum(dim=1) / lengths[:, None]
+def mean(states: Tensor, lengths: Tensor) -> Tensor:
+    """The mean of the states: (N, L, D), (N,) -> (N, D)."""
+    return states.masked_fill(~inside(states, lengths), 0).sum(dim=1) / lengths[:, None]
 
 
-class Max(Pooling):
-    """The largest value of each dimension."""
-
-    def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
-        """(N, L, D), (N,) -> (N, D)."""
-        return states.masked_fill(~self.inside(states, lengths), -math.inf).max(dim=1).values
+def largest(states: Tensor, lengths: Tensor) -> Tensor:
+    """The largest value of each dimension: (N, L, D), (N,) -> (N, D)."""
+    return states.masked_fill(~inside(states, lengths), -math.inf).max(dim=1).values
 
 
-class GPO(Pooling):
+class GPO(nn.Module):
     """Generalised pooling: each dimension's values from largest to smallest, weighted by place (VSE∞, Chen 2021).
 
     The weights depend only on the set's size: a bidirectional GRU, its directions averaged, reads the places' sine and
@@ -102,29 +71,21 @@ class GPO(Pooling):
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
         """(N, L, D), (N,) -> (N, D), in the weights' type."""
         exporting = torch.compiler.is_exporting()
-        if states.device.type == "cpu" and not exporting:
-            return self._on_cpu(states.flatten(0, 1), torch.arange(len(states)) * states.shape[1], lengths)
         with torch.autocast(states.device.type, enabled=False):
-            weights = self.weights(lengths, states.shape[1]) if exporting else self._weights_of(lengths)
-            inside = self.inside(states, lengths)
-            ordered = states.to(weights.dtype).masked_fill(~inside, -math.inf).sort(dim=1, descending=True).values
-            return (weights[:, None] @ ordered.masked_fill(~inside, 0)[:, : weights.shape[1]])[:, 0]
-
-    def of_sets(self, states: Sets) -> Tensor:
-        """N `Sets` -> (N, D), in the weights' type."""
-        if states.device.type == "cpu":
-            return self._on_cpu(states.vectors, states.lengths.cumsum(0) - states.lengths, states.lengths)
-        return self(states.padded()[0], states.lengths)
-
-    def _on_cpu(self, vectors: Tensor, starts: Tensor, lengths: Tensor) -> Tensor:
-        with torch.autocast("cpu", enabled=False):
-            weights = self._weights_of(lengths)
-            return WeightedByPlace.apply(vectors.to(weights.dtype), starts, lengths, weights)
-
-    def _weights_of(self, lengths: Tensor) -> Tensor:
-        """The weights of sets of these sizes: (N,) -> (N, longest)."""
-        sizes, where = lengths.cpu().unique(return_inverse=True)  # a GPU would be waited for at each of three numbers
-        return self.weights(sizes, int(sizes.max()))[where.to(lengths.device)]
+            if exporting:
+                weights = self.weights(lengths, states.shape[1])
+            else:
+                sizes, where = lengths.cpu().unique(return_inverse=True)  # a GPU would be waited for at each number
+                weights = self.weights(sizes, int(sizes.max()))[where.to(lengths.device)]
+                states = states[:, : weights.shape[1]]
+            beyond = ~inside(states, lengths).mT
+            values = states.to(weights.dtype).mT.masked_fill(beyond, -math.inf)
+            if states.is_cpu and not exporting:  # numpy sorts several times as fast as torch
+                order = np.argsort(values.detach().neg().contiguous().numpy(), axis=2)
+                values = values.gather(2, torch.from_numpy(order))
+            else:
+                values = values.sort(dim=2, descending=True).values
+            return (values.masked_fill(beyond, 0) @ weights[:, :, None])[:, :, 0]
 
     def weights(self, sizes: Tensor, longest: int) -> Tensor:
         """The weights of the places in sets of each size: (U,) on the CPU -> (U, longest), each row's sum 1."""
@@ -135,8 +96,7 @@ class GPO(Pooling):
         else:
             states = run(self.gru, encoded.expand(sizes.shape[0], -1, -1), sizes)[0]
         scores = self.linear(states) / self.temperature
-        inside = self.inside(scores, sizes.to(scores.device))
-        return scores.masked_fill(~inside, -math.inf).softmax(dim=1)[:, :, 0]
+        return scores.masked_fill(~inside(scores, sizes.to(scores.device)), -math.inf).softmax(dim=1)[:, :, 0]
 
     def encoded(self, longest: int) -> Tensor:
         """The places' sines and cosines (longest, position_dim), the first place being 0 as in the authors' code."""
@@ -147,24 +107,17 @@ class GPO(Pooling):
         return torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)
 
 
-class Whole(Pooling):
-    """All states, as sets for cross-attention."""
-
-    gives = "sets"
-
-    def forward(self, states: Tensor, lengths: Tensor) -> Encoding:
-        """(N, L, D), (N,) -> N `Sets`."""
-        return Sets.from_padded(states, lengths)
-
-    def of_sets(self, states: Sets) -> Sets:
-        """As they are."""
-        return states
+# States (N, L, D), of which the first lengths[n] >= 1 of each row n count, to (N, D) vectors or, by "none", N `Sets`.
+# States behind them, even infinite or NaN, have no effect.
+POOLINGS: dict[str, Any] = {"last": last, "mean": mean, "max": largest, "gpo": GPO, "none": Sets.from_padded}
 
 
-POOLINGS = {"last": Last, "mean": Mean, "max": Max, "gpo": GPO, "none": Whole}
-
-
-def pooling_of(name: str, choices: tuple[str, ...] = tuple(POOLINGS)) -> Pooling:
+def pooling_of(name: str, choices: tuple[str, ...] = tuple(POOLINGS)) -> Callable[[Tensor, Tensor], Encoding]:
     """The pooling of that name; "none" gives `Sets`. Raises InputError where it is not among `choices`."""
     one_of("pooling", name, choices)
-    return POOLINGS[name]()
+    return GPO() if name == "gpo" else POOLINGS[name]
+
+
+def gives(pooling: str) -> str:
+    """The kind of the pooled encodings, as encoders declare it."""
+    return "sets" if pooling == "none" else "vectors"

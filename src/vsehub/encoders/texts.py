@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from vsehub.checks import one_of, require
 from vsehub.encoders.fast.prefix_gru import all_states, fits, last_states
-from vsehub.encoders.pooling import Last, pooling_of, run
+from vsehub.encoders.pooling import gives, last, pooling_of, run
 from vsehub.sets import Encoding
 from vsehub.types import Encoder
 
@@ -82,7 +82,7 @@ class TextGRU(WordEncoder):
         # Called gru whatever the cell: checkpoints of GRUs know it by that name.
         self.gru = CELLS[cell](word_dim, dim, layers, batch_first=True, bidirectional=bidirectional)
         self.pool = pooling_of(pooling)
-        self.gives = self.pool.gives
+        self.gives = gives(pooling)
         if init == "release":
             nn.init.uniform_(self.words.weight, -0.1, 0.1)
         else:
@@ -95,13 +95,13 @@ class TextGRU(WordEncoder):
 
     def forward(self, texts: Tensor, lengths: Tensor) -> Encoding:
         """texts (N, L) ids, lengths (N,) of at least 1 -> (N, D), or N `Sets` of words."""
-        at_the_end = isinstance(self.pool, Last)
         if fits(self.gru, texts):
-            if at_the_end:
+            if self.pool is last:
                 return last_states(self.gru, self.words, texts, lengths)
-            return self.pool.of_sets(all_states(self.gru, self.words, texts, lengths))
-        states, last = run(self.gru, self.words(texts), lengths)
-        return last if at_the_end else self.pool(states, lengths)
+            states = all_states(self.gru, self.words, texts, lengths)
+            return states if self.gives == "sets" else self.pool(states.padded()[0], lengths)
+        padded, ends = run(self.gru, self.words(texts), lengths)
+        return ends if self.pool is last else self.pool(padded, lengths)
 
 
 class TextTransformer(WordEncoder):
@@ -143,7 +143,7 @@ class TextTransformer(WordEncoder):
         nn.init.xavier_uniform_(self.linear.weight)
         nn.init.zeros_(self.linear.bias)
         self.pool = pooling_of(pooling)
-        self.gives = self.pool.gives
+        self.gives = gives(pooling)
 
     def forward(self, texts: Tensor, lengths: Tensor) -> Encoding:
         """texts (N, L) ids, lengths (N,) of at least 1 -> (N, D), or N `Sets` of words."""

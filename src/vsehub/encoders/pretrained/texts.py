@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from vsehub.checks import require, whole
-from vsehub.encoders.pooling import pooling_of
+from vsehub.encoders.pooling import gives, pooling_of
 from vsehub.encoders.pretrained.configurations import TEXTS, reduced, require_known, require_repository
 from vsehub.encoders.pretrained.joint.hf import read_auto
 from vsehub.encoders.pretrained.networks import PretrainedEncoder
@@ -58,7 +58,7 @@ class TextPretrained(PretrainedEncoder):
         nn.init.xavier_uniform_(self.linear.weight)
         nn.init.zeros_(self.linear.bias)
         self.pool = pooling_of(pooling)
-        self.gives = self.pool.gives
+        self.gives = gives(pooling)
         # With these arguments a checkpoint rebuilds the encoder without the model's folder.
         settings = json.loads(self.backbone.config.to_json_string(use_diff=False))
         self.rebuilt: Mapping[str, Any] = {"pretrained": False, "config": reduced(model, settings, TEXTS)}
