@@ -40,8 +40,7 @@ def refused(root, split="train"):
 def test_single_rows(tmp_path, rows, captions, shape, dtype):
     ims = features(rows, *shape, dtype=dtype)
     split = Precomp(write(tmp_path / "f8k", ims, captions, ids=range(rows))).load("train")
-    np.testing.assert_array_equal(split.images, ims)
-    assert split.images.dtype == dtype
+    np.testing.assert_array_equal(split.images, ims, strict=True)
     assert isinstance(split.images, np.memmap)
     assert split.image_index.tolist() == [t * rows // captions for t in range(captions)]
     assert split.names == [str(i) for i in range(rows)]
@@ -66,27 +65,11 @@ def test_a_broken_repetition_is_damage(tmp_path):
     assert "i = 100" in refused(write(tmp_path, ims, 1000))
 
 
-def test_names_splits_and_prefixes(tmp_path):
-    write(tmp_path / "coco_precomp", features(2), 10, prefix="testall")
-    source = Precomp(tmp_path / "coco_precomp", test="testall")
-    assert source.name == "coco_precomp"
-    assert Precomp(tmp_path / "coco_precomp", name="coco").name == "coco"
-    assert source.load("test").names is None
+def test_names_and_prefixes(tmp_path):
+    source = Precomp(write(tmp_path / "coco_precomp", features(2), 10, prefix="testall"), test="testall")
+    assert (source.name, source.load("test").names) == ("coco_precomp", None)
     write(tmp_path / "coco_precomp", features(2), 10, prefix="testall", ids=range(10))
     assert source.load("test").names is None, "ids of captions are no image names"
-    with pytest.raises(InputError, match="'dev'"):
-        source.load("dev")
-
-
-ODD = ["a\u2028b", "a\x0bb\x85", "a\rb", " a "]
-
-
-@pytest.mark.parametrize(
-    ("captions", "lines"),
-    [(one, ["one", "two"]) for one in (b"one\r\ntwo\r\n", b"one\ntwo", b"\xef\xbb\xbfone\r\ntwo")] + [(ODD, ODD)],
-)
-def test_only_newlines_end_lines(tmp_path, captions, lines):
-    assert Precomp(write(tmp_path, features(2), captions)).load("train").captions == lines
 
 
 @pytest.mark.parametrize(
@@ -97,9 +80,6 @@ def test_only_newlines_end_lines(tmp_path, captions, lines):
             for rows, captions in ((6, 29), (6, 5), (30, 6))
         ),
         (2, 10, range(3), r"train_ids\.txt"),
-        (2, b"one\n\nthree\n \n", None, r"train_caps\.txt:2"),
-        (2, b"one\ntwo\n\n", None, r"train_caps\.txt:3"),
-        (2, b"", None, r"train_caps\.txt"),
         (2, b"one\ncaf\xe9 x\n", None, r"train_caps\.txt:2"),
     ],
 )

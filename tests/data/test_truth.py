@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from vsehub.checks import InputError
-from vsehub.data.truth import distinct_ids, read_ids, read_labels, read_truth
+from vsehub.data.truth import read_ids, read_labels, read_truth
 
 QUERIES, ITEMS = ["a", "b", "c"], ["7", "é f", "6", "5"]
 NUMBERED, NAMED = (None, None), (QUERIES, ITEMS)
@@ -124,7 +124,6 @@ def test_ids(tmp_path):
     for refused, named in (
         (lambda: read_ids(path), "lines.txt"),
         (lambda: read_ids(tmp_path / "absent", "query_ids"), "query_ids"),
-        (lambda: distinct_ids("ids", ["b", "a", "a"]), "ids: 'a'"),
         (lambda: read_truth(path, 3, 3, ["x", "y", "x"]), "queries"),
     ):
         with pytest.raises(InputError, match=named):

@@ -79,9 +79,8 @@ class CaptionedImages:
 
     def captions_of(self, row: int) -> list[int]:
         """The numbers of an image's captions, ascending."""
-        if self.pairs is None:
-            return np.flatnonzero(self.image_index == row).tolist()
-        return sorted(self.pairs[self.pairs[:, 0] == row, 1].tolist())
+        pairs = self.training_pairs()
+        return sorted(pairs[pairs[:, 0] == row, 1].tolist())
 
     def with_own_captions(self) -> "CaptionedImages":
         """The same split, a caption of several images repeated for each of them, image by image.

@@ -136,14 +136,6 @@ def test_every_kind_of_pixel_becomes_rgb(tmp_path, ending, picture, expected):
     assert off(found, np.array(expected)[:, None, None]) <= (ending == "jpg")
 
 
-def test_the_first_frame_of_an_animation_is_taken(tmp_path):
-    frames = [solid("RGB", (200, 100, 50)), solid("RGB", (0, 0, 9))]
-    for ending in ("gif", "png", "tif"):
-        path = saved(tmp_path / f"one.{ending}", frames[0], save_all=True, append_images=frames[1:])
-        assert Image.open(path).n_frames == 2
-        assert Pictures([path], 4, 5)[0][:, 0, 0].tolist() == [200, 100, 50]
-
-
 @looped("orientation", range(1, 9))
 @looped("ending", ["png", "tif", "webp", "jpg"])
 def test_exif_orientation_is_applied(tmp_path, orientation, ending):

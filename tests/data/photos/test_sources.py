@@ -323,13 +323,12 @@ class TestShards:
 
     def test_text_files_and_several_keys(self, tmp_path):
         """Endings in capitals, folders within, files that belong to no picture; a caption of two lines becomes one."""
-        members = [("a/1.PNG", picture(1)), ("a/1.txt", b"\xef\xbb\xbfone\r\nline\n"), ("b/1.jpg", picture(2))]
-        members += [("b/1.txt", "ü".encode()), ("b/1.cls", b"3"), ("c.txt", b"of nothing"), ("._1.png", b"x")]
+        content = json.dumps({"short": "s", "long": ["l", " l  l ", ""], "none": None}).encode()
+        members = [("a/1.PNG", picture(1)), ("a/1.txt", b"\xef\xbb\xbfone\r\nline\n"), ("a/1.json", content)]
+        members += [("b/1.jpg", picture(2)), ("b/1.txt", "ü".encode()), ("c.txt", b"of nothing"), ("._1.png", b"x")]
         self.shard(tmp_path / "a.tar", members)
         part = self.load(tmp_path)
         assert (part.names, part.captions) == (["a/1.PNG", "b/1.jpg"], ["one line", "ü"])
-        content = {"short": "s", "long": ["l", " l  l ", ""], "none": None}
-        self.shard(tmp_path / "a.tar", [("1.png", picture(1)), ("1.json", json.dumps(content).encode())])
         assert self.load(tmp_path, ["short", "long", "none"]).captions == ["s", "l", "l l"]
 
     def test_equal_names_and_links(self, tmp_path):

@@ -1,5 +1,3 @@
-import sys
-
 import pytest
 from tiny_bert import tiny_bert, tiny_tokenizer
 from tokenizers import Tokenizer, models
@@ -43,16 +41,10 @@ def test_json_round_trip_and_fingerprint(model):
     assert again.fingerprint() == subwords.fingerprint() != Subwords(other).fingerprint()
 
 
-def test_refusals(monkeypatch, tmp_path):
+def test_refusals(tmp_path):
     with pytest.raises(InputError, match="subwords"):
         Subwords.from_json('{"model": 1}')
     with pytest.raises(InputError, match="special tokens"):
         Subwords(Tokenizer(models.WordLevel({"a": 0}, unk_token="a")))
-    for absent in (str(tmp_path / "absent"), "nobody/no-model", str(tmp_path)):
-        with pytest.raises(InputError, match=r"loader\.tokenizer"):
-            Subwords.of_model(absent)
-    text = Subwords(tiny_tokenizer()).to_json()
-    for name, call in {"transformers": Subwords.of_model, "tokenizers": Subwords.from_json}.items():
-        monkeypatch.setitem(sys.modules, name, None)
-        with pytest.raises(InputError, match=rf"{name}.*'vsehub\[transformers\]'"):
-            call(text)
+    with pytest.raises(InputError, match=r"loader\.tokenizer"):
+        Subwords.of_model(str(tmp_path))
