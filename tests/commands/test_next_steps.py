@@ -57,7 +57,7 @@ def test_what_is_advised_is_run(folder, vsehub, given, criterion, commands):
             assert time.monotonic() < deadline
             time.sleep(0.1)
         address = re.search(r"http://127\.0\.0\.1:\d+", (folder / "output.txt").read_text()).group()
-        urllib.request.urlopen(f"{address}/health").read()  # it answers: whatever it does at its start is done
+        urllib.request.urlopen(f"{address}/api/collection").read()  # it answers: whatever it does at its start is done
         served.send_signal(signal.SIGINT)
         assert served.wait(60) == 0
 

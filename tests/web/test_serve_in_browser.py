@@ -1,14 +1,10 @@
-"""The pages of `vsehub serve` in a browser: no error, nothing cut off, a picture that is chosen, keys alone."""
+"""The pages of `vsehub serve` in a browser: no error, nothing cut off, no request elsewhere."""
 
-import base64
-import io
 import threading
-import time
 
 import pytest
 from browser import CHROMIUM, Browser
 from collections_served import catalogue
-from PIL import Image
 from test_application import Asked
 
 pytest.importorskip("fastapi", reason="fastapi is not installed: pip install 'vsehub[serve]'")
@@ -56,28 +52,3 @@ def test_nothing_is_broken_or_cut_off(browser, address, path):
         assert all(url.startswith((address, "data:")) for url in asked), asked
         unnamed = "[...document.querySelectorAll('input, select')].filter(one => !one.labels.length).length"
         assert browser.evaluate(unnamed) == 0
-
-
-def test_a_picture_is_sent_and_its_lists_are_shown(browser, address):
-    content = io.BytesIO()
-    Image.new("RGB", (4, 4), "red").save(content, "PNG")
-    browser.open(f"{address}/", 1200)
-    put = """(async (text, name) => {
-      const bytes = Uint8Array.from(atob(text), one => one.charCodeAt(0)), chosen = new DataTransfer();
-      chosen.items.add(new File([bytes], name));
-      const input = document.getElementById('picture');
-      input.files = chosen.files;
-      input.dispatchEvent(new Event('change'));
-    })"""
-    browser.evaluate(f"{put}('{base64.b64encode(content.getvalue()).decode()}', 'red.png')")
-    wait(browser, "document.getElementById('status').textContent", "Found with red.png.")
-    assert browser.evaluate("document.querySelectorAll('#results ol.hits > li').length") == 20
-    browser.evaluate(f"{put}('{base64.b64encode(b'none').decode()}', 'none.txt')")
-    wait(browser, "document.getElementById('status').textContent", "the picture cannot be read")
-
-
-def wait(browser, expression, words):
-    deadline = time.monotonic() + 30
-    while words not in browser.evaluate(expression):
-        assert time.monotonic() < deadline, browser.evaluate(expression)
-        time.sleep(0.1)

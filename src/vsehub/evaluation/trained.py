@@ -16,7 +16,7 @@ from vsehub.components import Components, changed, conf_folder
 from vsehub.criteria.base import Criterion
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.data.contents import content_digest
-from vsehub.data.photos.pictures import Pictures, StoredPicture, prepared
+from vsehub.data.photos.pictures import prepared
 from vsehub.data.photos.source import folder_pictures
 from vsehub.data.sources import SPLITS, ArrayLike, CaptionedImages, Source
 from vsehub.data.text.vocabulary import Words
@@ -125,14 +125,6 @@ class DataModel:
         """The side of a picture in pixels, that before cropping, and the number of crops."""
         shape = self.model.image_shape
         return shape[-1], self.resize or shape[-1], shape[0] if len(shape) == 4 else 1
-
-    def encode_picture(self, picture: StoredPicture) -> Encoding:
-        """Encode one picture of a model that `takes_pictures`: (1, D), not normalised.
-
-        Raises InputError if it cannot be decoded.
-        """
-        how, pictures = self.model.image_encoder.preparation, Pictures([picture], *self._sizes)
-        return self.encode_images((pictures if how is None else pictures.prepared(how))[np.arange(1)])
 
     def use_folder(self, folder: str | Path) -> CaptionedImages:
         """The pictures of a folder as the split `FOLDER`, which has no captions.

@@ -1,8 +1,6 @@
 """A catalogue of the items, made before the first request: rankings of the known queries, N_k, hubs; and searches."""
 
 import logging
-import threading
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,7 +24,6 @@ log = logging.getLogger(__name__)
 
 PLAIN = "nns"
 K = 10  # of N_k
-UNIT = 1e-3  # largest difference of a norm from 1
 DEPTH = 100  # of the lists in which displaced answers are looked for
 
 
@@ -54,7 +51,7 @@ class Catalogue:
 
     criteria: name -> criterion, each a term of the item. sample: the most known queries; of more, a sample is drawn by
     `seed`. contents: of the catalogue. vectors: the items (M, D), float32, in memory; items: the same, as they are
-    searched. normalizes: whether query vectors are divided by their norms; by default if all items have norm 1. k: of
+    searched. k: of
     N_k. rows: of the sampled queries (n,). Raises InputError for a criterion that is not a bias of each item.
     """
 
@@ -64,9 +61,7 @@ class Catalogue:
         sides = contents.inputs.sides
         self.contents, self.k = contents, min(K, len(sides.items))
         self.vectors = sides.items.rows(0, len(sides.items)).float().cpu()
-        self.items, self._lock = KeptItems(as_vectors("items", self.vectors)), threading.Lock()
-        norms = self.vectors.norm(dim=1)
-        self.normalizes = bool(((norms - 1).abs() < UNIT).all()) if contents.normalize is None else contents.normalize
+        self.items = KeptItems(as_vectors("items", self.vectors))
         queries, self.rows = sampled(sides.queries, sample, seed)
         self.queries: VectorSource = as_vectors("queries", queries.float().cpu())
         self.positives = None if sides.positives is None else sides.positives.of(self.rows)
@@ -154,14 +149,12 @@ class Catalogue:
     @torch.inference_mode()
     def search(self, vector: Tensor, k: int, criterion: str, answers: Sequence[int] = ()) -> dict[str, Any]:
         """The plain and the corrected list of a query (1, D). answers: items that answer it, if they are known."""
-        began, k = time.perf_counter(), min(k, len(self))
+        k = min(k, len(self))
         query = as_vectors("queries", vector, columns=self.vectors.shape[1])
         depth = min(len(self), max(DEPTH, k))
-        with self._lock:  # searches at once would take the processors from each other
-            (plain, rows), (corrected, after) = nearest(
-                query, self.items, depth, [None, self.rankings[criterion].correction]
-            )
-        spent, ranks = time.perf_counter() - began, {row: rank for rank, row in enumerate(rows[0].tolist(), 1)}
+        rules = [None, self.rankings[criterion].correction]
+        (plain, rows), (corrected, after) = nearest(query, self.items, depth, rules)
+        ranks = {row: rank for rank, row in enumerate(rows[0].tolist(), 1)}
         before, lists = rows[0, :k].tolist(), after[0, :k].tolist()
 
         def entries(rows: Iterable[int], scores: Tensor) -> list[dict[str, Any]]:
@@ -182,7 +175,6 @@ class Catalogue:
             "criterion": criterion,
             "k": k,
             "looked": max(DEPTH, k),
-            "milliseconds": round(1000 * spent, 2),
             # the rates of `vsehub calibrate` at which the first corrected item is not accepted
             "nothing_at": sorted(rate for rate, threshold in thresholds.items() if best <= threshold),
             **found,

@@ -1,7 +1,6 @@
-"""The contents that are served: a split of a model's data, files of vectors, or a collection in a database."""
+"""The contents that are served: a split of a model's data, or files of vectors."""
 
-import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -13,35 +12,17 @@ from vsehub.checks import existing, require
 from vsehub.data.sources import CaptionedImages
 from vsehub.evaluation.trained import DataModel
 from vsehub.evaluation.words import word_notes
-from vsehub.io.arrays import open_picture
 from vsehub.metrics.positives import Positives
 from vsehub.ranking.inputs import Inputs, Names, Sides
-
-MOST_PIXELS = 64_000_000  # of an uploaded picture
-
 
 # row -> its picture's file or pixels (3, H, W); None where there is none
 Pictured = Callable[[int], Path | np.ndarray | None]
 
 
-@dataclass(frozen=True)
-class Uploaded:
-    """A picture in the body of a request."""
-
-    content: bytes
-
-    def read(self) -> bytes:
-        """The bytes of the file."""
-        return self.content
-
-    def __str__(self) -> str:
-        return "the picture"
-
-
 class Asker:
-    """Turns sentences and pictures into queries by a model whose similarity is an inner product of vectors.
+    """Turns sentences into queries by a model whose similarity is an inner product of vectors.
 
-    Raises InputError for another similarity.
+    vocabulary: of the model; None if it encodes no sentences. Raises InputError for another similarity.
     """
 
     def __init__(self, model: DataModel, normalize: bool | None = None):
@@ -50,50 +31,18 @@ class Asker:
             f"{model.name} was trained with {type(model.similarity).__name__}, which is not an inner product of "
             "vectors; serve needs one",
         )
-        self._model, self._normalize = model, normalize
-
-    @property
-    def reads(self) -> bool:
-        """True if the model encodes sentences."""
-        return self._model.vocabulary is not None
-
-    @property
-    def sees(self) -> bool:
-        """True if the model encodes pictures."""
-        return self._model.takes_pictures
-
-    def notes(self, text: str) -> list[str]:
-        """Notes on words of a text that the model does not know or read. Raises InputError if all words are unknown."""
-        assert self._model.vocabulary is not None
-        return word_notes(text, self._model.vocabulary, self._model.max_words)
+        self._model, self._normalize, self.vocabulary = model, normalize, model.vocabulary
 
     @torch.no_grad()
-    def texts(self, texts: Sequence[str]) -> Tensor:
-        """The vectors of texts (n, D), on the CPU."""
-        return self._unit(self._model.similarity.vectors(self._model.encode_texts(list(texts))))
+    def ask(self, text: str) -> tuple[Tensor, list[str]]:
+        """The vector of a text (1, D), on the CPU, and notes on words that the model does not know or read.
 
-    @torch.no_grad()
-    def picture(self, content: bytes) -> Tensor:
-        """The vector of a picture (1, D), on the CPU. Raises InputError as `require_small`."""
-        require_small(content)
-        return self._unit(self._model.similarity.vectors(self._model.encode_picture(Uploaded(content))))
-
-    def _unit(self, vectors: Tensor) -> Tensor:
-        vectors = vectors.detach().float().cpu()
-        return torch.nn.functional.normalize(vectors, dim=1) if self._normalize else vectors
-
-
-def require_small(content: bytes) -> None:
-    """Raise InputError unless the bytes are a picture of at most `MOST_PIXELS`; only the header is read."""
-    try:
-        with open_picture(io.BytesIO(content)) as file:
-            pixels = file.width * file.height
-    except Exception:  # Pillow's readers can raise almost anything for damaged files
-        pixels = 0
-    require(
-        0 < pixels <= MOST_PIXELS,
-        f"the picture cannot be read; send a JPEG, PNG or WebP file of at most {MOST_PIXELS // 10**6} million pixels",
-    )
+        Raises InputError if all words are unknown.
+        """
+        assert self.vocabulary is not None
+        notes = word_notes(text, self.vocabulary, self._model.max_words)
+        vectors = self._model.similarity.vectors(self._model.encode_texts([text])).detach().float().cpu()
+        return torch.nn.functional.normalize(vectors, dim=1) if self._normalize else vectors, notes
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,21 +50,18 @@ class Contents:
     """The opened contents.
 
     title: in words. inputs: queries, items, what criteria are fitted on, true pairs, and names.
-    picture: of an item. asker: what encodes sentences and pictures; None if only vectors can be asked. normalize:
-    whether vectors that are asked are divided by their norms. stored: criterion -> (a, b) of a result that has its own
-    correction. thresholds: rate -> the score of that criterion above which a first item is accepted at this rate of
-    `vsehub calibrate`. changed: whether the files or the collection have changed since they were opened.
+    picture: of an item. fitted_on: what criteria are fitted on, in words. asker: what encodes sentences, or None.
+    stored: criterion -> (a, b) of a result that has its own correction. thresholds: rate -> the score of that criterion
+    above which a first item is accepted at this rate of `vsehub calibrate`.
     """
 
     title: str
     inputs: Inputs
     picture: Pictured
-    facts: Sequence[tuple[str, str]] = ()
+    fitted_on: str = ""
     asker: Asker | None = None
-    normalize: bool | None = None
     stored: Mapping[str, tuple[float, Tensor]] = field(default_factory=dict)
     thresholds: Mapping[float, float] = field(default_factory=dict)
-    changed: Callable[[], bool] = lambda: False
 
     @property
     def asked_by_items(self) -> bool:
@@ -147,7 +93,7 @@ def of_split(model: DataModel, split: str, reference: str, images: str | None) -
         title,
         Inputs(sides, Names("queries", len(captions), labels=texts), item_names),
         _pixels(loaded) if files is None else _files(item_names),
-        [("criteria are fitted on", f"{fitted_on} ({'transductive' if seen is None else 'inductive'})")],
+        f"{fitted_on} ({'transductive' if seen is None else 'inductive'})",
         asker,
     )
 
@@ -167,7 +113,6 @@ def _files(names: Names) -> Pictured:
 def of_files(
     inputs: Inputs,
     asker: Asker | None,
-    normalize: bool | None,
     stored: Mapping[str, tuple[float, Tensor]] | None = None,
     thresholds: Mapping[float, float] | None = None,
 ) -> Contents:
@@ -186,10 +131,8 @@ def of_files(
         title,
         replace(inputs, query_names=items) if itself else inputs,
         _files(items),
-        [("criteria are fitted on", reference)],
+        reference,
         asker,
-        normalize,
         stored or {},
         thresholds or {},
-        lambda: bool(inputs.changed()),
     )

@@ -3,9 +3,9 @@
 import socket
 
 import uvicorn
+from fastapi import FastAPI
 
 from vsehub.checks import InputError
-from vsehub.web.guard import Guard
 
 AT_ONCE = 200  # connections; further ones get status 503
 IDLE_SECONDS = 5
@@ -37,10 +37,10 @@ def address(taken: socket.socket) -> str:
 
 def hosts_of(host: str) -> frozenset[str]:
     """The host names that requests may use."""
-    return frozenset({"127.0.0.1", "localhost", "[::1]", host.lower(), f"[{host.lower()}]"})
+    return frozenset({"127.0.0.1", "localhost", "::1", host.lower()})
 
 
-def run(application: Guard, taken: socket.socket) -> None:
+def run(application: FastAPI, taken: socket.socket) -> None:
     """Serve until SIGINT or SIGTERM, which uvicorn raises again when it has ended."""
     config = uvicorn.Config(
         application,
