@@ -1,10 +1,9 @@
-"""Choosing the criterion: the rule, the folds, the samples and what is said of the gain."""
+"""Choosing the criterion: the rule, the folds and the samples."""
 
 import numpy as np
 import pytest
 import torch
 from looped import looped
-from measuring import measure
 
 from vsehub.checks import InputError
 from vsehub.criteria import CSLS, Auto, Sinkhorn
@@ -13,7 +12,6 @@ from vsehub.criteria.choose import choose
 from vsehub.metrics.positives import Positives
 from vsehub.neighbors.vectors import as_vectors, row_digests
 from vsehub.ranking.compare import halves
-from vsehub.ranking.gains import gained
 
 
 def unit(rows):
@@ -61,38 +59,6 @@ def test_the_rule_is_that_of_loops():
     assert seen == set(range(5))
     same = np.tile(random.random(12), (3, 1))
     assert chosen(same, 1, 0) == 0, "what changes nothing is not chosen over plain search"
-
-
-def test_a_correction_is_chosen_where_hubs_are_and_gains_on_other_queries():
-    queries, items, wanted = hubby(600)
-    tuning, others = torch.arange(300), torch.arange(300, 600)
-    asked, among = sources(queries[tuning], items)
-    choice = choose(Auto(), asked, pairs(wanted[tuning], 120), among, seed=1)
-    assert choice.name != "nns"
-    assert (choice.queries, choice.folds, choice.items, choice.reference) == (300, 0, 120, 300)
-    found = measure(
-        queries[others], items, {"chosen": choice.criterion}, queries[tuning], 10, pairs(wanted[others], 120)
-    )
-    first = [one.positions for one in found.rankings]
-    told = gained(*first, pairs(wanted[others], 120))
-    plain, corrected = (one.truth["r1"] for one in found.rankings)
-    assert told["r1"] == pytest.approx(corrected - plain)
-    assert told["low"] > 0
-    assert told["p"] < 0.05
-
-
-def test_plain_search_is_chosen_where_corrections_only_lose():
-    """Items on a circle, queries beside a few of them: what is often asked for is no hub."""
-    angles = torch.arange(64) * 2 * torch.pi / 64
-    items = torch.stack([angles.cos(), angles.sin()], dim=1)
-    wanted = torch.randint(4, (200,), generator=torch.Generator().manual_seed(0))
-    shift = 0.02 * torch.randn(200, generator=torch.Generator().manual_seed(1))
-    queries = torch.stack([(angles[wanted] + shift).cos(), (angles[wanted] + shift).sin()], dim=1)
-    asked, among = sources(queries, items)
-    choice = choose(Auto(), asked, pairs(wanted, 64), among)
-    assert choice.name == "nns"
-    best = max(choice.tried, key=lambda one: one.mrr)
-    assert best.mrr == next(one.mrr for one in choice.tried if one.name == "nns") > 0.9
 
 
 @looped("inside", [False, True])

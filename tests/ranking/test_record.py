@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from measuring import measure
 
-from vsehub.criteria import CSLS, NearestNeighbor
+from vsehub.criteria import CSLS
 from vsehub.ranking.inputs import Inputs, Names, Sides
-from vsehub.ranking.record import EXAMPLES, reference_kind, values
+from vsehub.ranking.record import EXAMPLES, values
 
 
 def inputs(queries, items, **named):
@@ -64,8 +64,3 @@ def test_images_of_which_none_is_shown(tmp_path, caplog):
     (tmp_path / f"{min(items)}.png").touch()
     values(measured, {}, inputs(*sides, images=tmp_path))
     assert not caplog.records
-
-
-def test_whose_scores_a_criterion_sees():
-    assert reference_kind(None, True) == reference_kind(NearestNeighbor(), True) == "none"
-    assert [reference_kind(CSLS(), inductive) for inductive in (True, False)] == ["inductive", "transductive"]
