@@ -8,8 +8,17 @@ import torch
 
 from vsehub.checks import InputError
 from vsehub.data import CaptionedImages, Precomp, open_vectors
-from vsehub.extraction.chunks import Work, begin, compute, join
-from vsehub.extraction.layouts import feature_files, same_captions, vector_files, write_features, write_vectors
+from vsehub.extraction.layouts import (
+    Work,
+    begin,
+    compute,
+    feature_files,
+    join,
+    same_captions,
+    vector_files,
+    write_features,
+    write_vectors,
+)
 
 SETTINGS = {"model": "x", "regions": None, "data": {"train": "abc"}}
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
 
     from vsehub.data.sources import CaptionedImages, Source
-    from vsehub.extraction.chunks import Work
+    from vsehub.extraction.layouts import Work
 
     # The rows to compute, by name, what they depend on, the function that writes the files of their chunks, and a hint.
     Plan = tuple[Mapping[str, CaptionedImages], Mapping[str, Work], dict[str, Any], Callable[..., None], str]
@@ -41,8 +41,7 @@ def extract(cfg: DictConfig) -> None:
     import torch
 
     from vsehub.encoders import ImageTower
-    from vsehub.extraction.chunks import begin, compute
-    from vsehub.extraction.layouts import feature_files, vector_files
+    from vsehub.extraction.layouts import begin, compute, feature_files, vector_files
     from vsehub.io.files import write_json
     from vsehub.io.provenance import code_version, hardware, versions
 
@@ -74,8 +73,7 @@ def plan_features(cfg: DictConfig, source: "Source", device: "torch.device") -> 
 
     from vsehub.encoders import ImageBackbone
     from vsehub.encoders.pretrained.networks import weights_hash
-    from vsehub.extraction.chunks import Work
-    from vsehub.extraction.layouts import same_captions, write_features
+    from vsehub.extraction.layouts import Work, same_captions, write_features
 
     shape: tuple[int, ...] = ()
     loaded = {split: source.load(split) for split in cfg.splits}
@@ -106,8 +104,7 @@ def plan_features(cfg: DictConfig, source: "Source", device: "torch.device") -> 
 def plan_vectors(cfg: DictConfig, source: "Source", device: "torch.device") -> "Plan":
     """Vectors of pictures and captions in the space of a joint model, in clip-retrieval's layout."""
     from vsehub.evaluation.zero_shot import ZeroShot
-    from vsehub.extraction.chunks import Work
-    from vsehub.extraction.layouts import write_vectors
+    from vsehub.extraction.layouts import Work, write_vectors
 
     node = plain(cfg.image_encoder)
     changed = [name for name, usual in (("tune", "none"), ("linear", None), ("config", None)) if node[name] != usual]

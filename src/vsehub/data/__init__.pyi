@@ -1,9 +1,9 @@
 from .pairs import Pairs as Pairs
 from .photos.huggingface import HuggingFace as HuggingFace
-from .photos.karpathy import Karpathy as Karpathy
+from .photos.listings import Karpathy as Karpathy
+from .photos.listings import PhotoColumns as PhotoColumns
+from .photos.listings import Table as Table
 from .photos.pictures import PictureSettings as PictureSettings
-from .photos.table import PhotoColumns as PhotoColumns
-from .photos.table import Table as Table
 from .photos.webdataset import WebDataset as WebDataset
 from .precomp import Precomp as Precomp
 from .scenes.source import Scenes as Scenes

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from vsehub.checks import InputError, existing, regular_members, require
+from vsehub.data.photos.listings import PhotoColumns, flat
 from vsehub.data.photos.pictures import PictureFile, PictureSettings
 from vsehub.data.photos.source import Listed, ListedPhotos
-from vsehub.data.photos.table import PhotoColumns, flat
 from vsehub.data.sources import SPLITS, SplitDraw, split_named
 from vsehub.extras import package
 from vsehub.io.arrays import shortened

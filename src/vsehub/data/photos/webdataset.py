@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vsehub.checks import require
+from vsehub.data.photos.listings import flat
 from vsehub.data.photos.pictures import THREADS, PictureSettings
 from vsehub.data.photos.source import Listed, ListedPhotos
-from vsehub.data.photos.table import flat
 from vsehub.data.sources import SplitDraw, files_or_all
 from vsehub.io.arrays import readable
 from vsehub.io.progress import bar
