@@ -27,7 +27,7 @@ from vsehub.criteria import CSLS
 from vsehub.criteria.base import fit_all
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.serving import build_index, measured_recall, measured_time
-from vsehub.serving.databases.collection import fill, item_table
+from vsehub.serving.databases.collection import fill
 from vsehub.serving.databases.engines import ENGINES, Place, placed
 from vsehub.serving.index import KINDS
 
@@ -75,14 +75,14 @@ def database_rows(engine: str, items: Tensor, bias: Tensor, folder: Path) -> Ite
             print(f"{engine} is left out: pgserver is not installed")
             return
         vectors = as_vectors("items", items)
-        columns = item_table([str(row) for row in range(len(items))])
+        ids = [str(row) for row in range(len(items))]
         for approximate in (False, True):
             began = time.perf_counter()
             with fill(
                 place,
                 vectors,
                 bias,
-                columns,
+                ids,
                 vectors,
                 criterion="csls",
                 rule=CSLS(),

@@ -40,10 +40,10 @@ def note(folder):
     return (folder / "USAGE.md").read_text().split("```")[1].removeprefix("python\n")
 
 
-def ran(folder, change=lambda code: code):
+def ran(folder):
     """What the lines of a note leave in their variables."""
     found = {}
-    exec(change(note(folder)), found)
+    exec(note(folder), found)
     for name in ("client", "base"):
         if hasattr(found.get(name), "close"):
             found[name].close()
@@ -116,23 +116,12 @@ def test_the_lines_of_a_note_from_where_a_person_stands(kind, normalize, tmp_pat
 
 
 @pytest.mark.skipif(find_spec("lancedb") is None, reason="vsehub[lancedb] is not installed")
-def test_a_database_with_columns_of_items(files, run_here, indexed, monkeypatch):
-    """Given when it is filled and when items are added; the filter that the note names finds what it should."""
-    rows = "".join(f"photo {row:03d},{row}.0,thing {row % 3}\n" for row in range(ITEMS))
-    (files / "prices.csv").write_text("id,price,sort\n" + rows)
+def test_a_database(files, run_here, indexed):
     given = (*NAMED, "reference=train.npy", "k=5")
-    told, said = indexed(given, "engine=lancedb", "item_columns=prices.csv")
+    told, said = indexed(given, "engine=lancedb")
     assert "index (LanceDB, exact): it finds 100.0% of the 5 best" in said
     assert (told["items"], told["recall"]) == (ITEMS, {"k": 5, "plain": 1.0, "corrected": 1.0})
-    assert "item_columns" in run_here(
-        "index", "there", "engine=lancedb", "item_columns=rows.csv", "overwrite=true", status=2
-    )
     assert "USAGE.md already" in run_here("index", "there", "engine=lancedb", status=2)
-    monkeypatch.chdir(files)
-    np.save("queries.npy", np.load("q.npy"))
-    found = ran(files / "there", lambda code: code.replace("only = None", "only = '`price` <= 9.5'"))
-    assert {one for row in found["ids"] for one in row} <= {f"photo {row:03d}" for row in range(10)}
-    assert all(len(row) == 5 for row in found["ids"])
     elsewhere = ("engine=lancedb", "uri=there/index.lancedb", "overwrite=true")
     told = run_here("index", "there", *elsewhere, "collection=second", "approximate=true")
     assert "LanceDB, approximate" in told
@@ -149,7 +138,6 @@ def test_what_no_index_is_made_of(files, run_here, monkeypatch):
         (("found",), "result: found"),
         (("qb",), "qb_norm does not rank by the score minus a term"),
         (("csls", "engine=chroma"), "engine is 'chroma'"),
-        (("csls", "engine=lancedb", "item_columns=absent.csv"), "item_columns"),
         (("csls", "engine=pgvector"), "Postgres"),
         (("csls", "engine=lancedb", "approximate=perhaps"), "approximate is 'perhaps'"),
         (("csls", "engine=lancedb", "only=items"), "only is 'items'"),

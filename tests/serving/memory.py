@@ -30,9 +30,10 @@ class Memory:
     def create(self, dimensions, metadata):
         COLLECTIONS[self.uri, self.name] = [metadata, {}]
 
-    def upsert(self, vectors, columns):
-        for vector, row in zip(vectors, columns.to_pylist(), strict=True):
-            self.rows[row["id"]] = vector, self.rows.get(row["id"], (None, {}))[1] | row
+    def upsert(self, ids, vectors, labels=None):
+        for row, (one, vector) in enumerate(zip(ids, vectors, strict=True)):
+            known = self.rows.get(one, (None, {}))[1]
+            self.rows[one] = vector, known | {"id": one} | ({"label": labels[row]} if labels else {})
 
     def index(self, approximate):
         pass
@@ -53,11 +54,11 @@ class Memory:
             self.rows.pop(one, None)
 
     def scan(self):
-        for one, (vector, row) in self.rows.items():
-            yield [one], [row.get("label")], vector[None]
+        for one, (vector, _) in self.rows.items():
+            yield [one], vector[None]
 
 
-def note(address, name, k, example):
+def note(address, name, k):
     return (
         "from vsehub.serving.databases.memory import Memory\n",
         f"base = Memory({address}, {name!r})\n"

@@ -50,7 +50,9 @@ def theirs(place):
                 database._do("INSERT INTO {table} VALUES (%(id)s, %(name)s, %(vector)s)", **row, vector=vector)
         else:
             database.create(DIM, "")
-            database.upsert(VECTORS, table)
+            database.upsert(list(range(ROWS)), VECTORS)
+            for row, name in enumerate(NAMES):
+                database.rows[row][1]["name"] = name
     return place
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from vsehub.checks import fail, require
+from vsehub.checks import require
 
 
 def add(cfg: DictConfig) -> None:
@@ -17,8 +17,7 @@ def add(cfg: DictConfig) -> None:
 
     from vsehub.data.truth import read_ids, read_labels
     from vsehub.data.vectors.embeddings import look_through, open_vectors
-    from vsehub.serving.databases.collection import item_table, open_collection
-    from vsehub.serving.databases.columns import read_columns
+    from vsehub.serving.databases.collection import open_collection
 
     began = time.perf_counter()
     gone = [] if cfg.remove_ids is None else read_ids(str(cfg.remove_ids), "remove_ids")
@@ -30,10 +29,7 @@ def add(cfg: DictConfig) -> None:
             look_through(vectors)
             ids = vectors.ids if cfg.item_ids is None else read_ids(str(cfg.item_ids), "item_ids")
             labels = vectors.labels if cfg.item_labels is None else read_labels(str(cfg.item_labels), "item_labels")
-            if ids is None or len(ids) != len(vectors):
-                fail(f"item_ids: expected one for each of {len(vectors)} items")
-            fields = None if cfg.item_columns is None else read_columns(str(cfg.item_columns), ids)
-            new = [vectors, item_table(ids, labels, fields)]
+            new = [vectors, ids or (), labels]
         removed, replaced = collection.change(gone, *new)
         said = f"removed {removed} of {len(gone)} ids; added {len(new[0]) if new else 0} items, {replaced} replaced"
         print(f"{said}; {place.address} holds {len(collection):,} items; {time.perf_counter() - began:.1f} seconds")

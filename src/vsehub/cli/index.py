@@ -68,21 +68,20 @@ def faiss_index(result: "Result", cfg: DictConfig) -> tuple[dict[str, Any], str]
 
 def collection(result: "Result", place: "Place", cfg: DictConfig) -> tuple[dict[str, Any], str]:
     """A filled collection: its part of the record, and the note on searching it."""
-    from vsehub.serving.databases.collection import fill, item_table, usage_note
-    from vsehub.serving.databases.columns import read_columns
+    from vsehub.serving.databases.collection import fill, usage_note
     from vsehub.serving.databases.engines import ENGINES
 
     record, sides, names = result.record, result.inputs.sides, result.inputs.item_names
     ids, title = item_ids(result), ENGINES[place.engine].title
-    columns = item_table(ids, names.labels, cfg.item_columns and read_columns(str(cfg.item_columns), ids))
     approximate = len(ids) >= APPROXIMATE_FROM if cfg.approximate is None else cfg.approximate
     rates = (record["calibration"] or {"rates": []})["rates"]
     with fill(
         place,
         sides.items,
         result.bias,
-        columns,
+        ids,
         sides.seen,
+        labels=names.labels,
         criterion=result.name,
         rule=result.criterion,
         reference_name=record["reference"]["set"],
@@ -94,7 +93,7 @@ def collection(result: "Result", place: "Place", cfg: DictConfig) -> tuple[dict[
     ) as filled:
         told = {"kind": f"{title}, {'approximate' if approximate else 'exact'}", "uri": place.address}
         told |= {"items": len(ids), **measured(filled, result, cfg.seed)}
-        code = usage_note(filled, columns, record["k"]) + accepted(record)
+        code = usage_note(filled, record["k"]) + accepted(record)
     rows = f"`ids` are {'the ids of the items' if names.ids else 'rows of the items, counted from 0'}. Items that "
     rows += "`vsehub add` adds are found by the same lines, those that it removes no longer"
     needs = f"Searching needs only {title}'s client and numpy (pip install 'vsehub[{place.engine}]')"

@@ -9,9 +9,8 @@ where its reference queries came from, in words. reference_rows: the number of r
 collection; 0 for none. shift: the correction of a new item's bias if these queries are a sample. scale (a) and
 mean_bias (the mean of b): a corrected score is a times the inner product, minus the mean. dim: D; stored vectors have
 one dimension more. approximate: whether the engine searches an approximate index. normalize: whether vectors were
-divided by their norms. columns: the items' further columns and Arrow's names of their types. complete: whether all
-items are stored. version: how often vsehub has added or removed items since then. thresholds: those of `vsehub
-calibrate` by their rates, as texts; {} if not calibrated.
+divided by their norms. complete: whether all items are stored. version: how often vsehub has added or removed items
+since then. thresholds: those of `vsehub calibrate` by their rates, as texts; {} if not calibrated.
 """
 
 import copy
@@ -22,12 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize as unit
 
-from vsehub.checks import InputError, fail, require
+from vsehub.checks import fail, require
 from vsehub.criteria.base import ItemBias, fit_all
 from vsehub.data.truth import distinct_ids
 from vsehub.io.progress import bar
@@ -42,8 +40,6 @@ REFERENCE_ROWS = 20_000  # reference queries stored at most; of more a sample
 _SHIFT_ITEMS = 1000  # items whose bias from the sample is compared with their own
 _BYTES = 1 << 24  # of vectors stored at a time
 _QUERIES = 1000  # searched at a time
-_EXAMPLES = {"string": "a", "bool": True}  # values of a column in the filter of a note; of numbers `_EXAMPLE`
-_EXAMPLE = 9
 
 
 class Collection:
@@ -107,13 +103,16 @@ class Collection:
         return [hits for start in parts for hits in self.database.search(vectors[start : start + _QUERIES], k)]
 
     def change(
-        self, gone: Sequence[str] = (), vectors: VectorSource | None = None, columns: pa.Table | None = None
+        self,
+        gone: Sequence[str] = (),
+        vectors: VectorSource | None = None,
+        ids: Sequence[str] = (),
+        labels: Sequence[str] | None = None,
     ) -> tuple[int, int]:
         """Remove the items of some ids, then add items (n, D); returns how many were removed, and how many replaced.
 
-        columns: those of the added items, from `item_table`. Raises InputError, before anything is changed, for another
-        dimension, for columns of other types than the stored ones, and for a criterion under which the bias of an item
-        depends on the other items.
+        ids, labels: those of the added items. Raises InputError, before anything is changed, for another dimension, for
+        ids or labels that do not fit, and for a criterion under which the bias of an item depends on the other items.
         """
         metadata, place = self.metadata, self.place.address
         rule: Any = named_criterion(metadata["criterion"], metadata["parameters"])
@@ -122,26 +121,20 @@ class Collection:
             f"{place} is corrected by {metadata['criterion']}, under which the bias of an item depends on the other "
             "items; fill anew with all items and overwrite=true",
         )
-        if vectors is not None and columns is not None:
-            known, vectors = metadata["columns"], as_vectors("items", vectors, metadata["dim"])
-            schema = [(column.name, known.get(column.name, str(column.type))) for column in columns.schema]
-            try:
-                columns = columns.cast(pa.schema(schema))
-            except pa.ArrowException as error:
-                raise InputError(f"item_columns: not of the stored types {known}: {error}") from error
-            bias = torch.zeros(len(vectors))
+        bias = torch.zeros(len(ids))
+        if vectors is not None:
+            vectors = as_vectors("items", vectors, metadata["dim"])
+            require_names(len(vectors), ids, labels)
             if rule.needs_reference:
                 bias = _bias(rule, vectors, self.reference) + metadata["shift"]
-            metadata = metadata | {"columns": known | _types(columns)}
         before = len(self)
         self._write(metadata | {"version": metadata["version"] + 1, "thresholds": {}})
         for start in range(0, len(gone), _QUERIES):
             self.database.delete(gone[start : start + _QUERIES])
         left = len(self)
-        if vectors is None or columns is None:
-            return before - left, 0
-        self._store(vectors, bias, columns)
-        return before - left, left + len(vectors) - len(self)
+        if vectors is not None:
+            self._store(vectors, bias, ids, labels)
+        return before - left, left + len(ids) - len(self)
 
     def _write(self, metadata: dict[str, Any]) -> None:
         self._require_current()
@@ -155,28 +148,25 @@ class Collection:
             f"{self.place.address} has been changed by another command; give the command again",
         )
 
-    def _store(self, vectors: VectorSource, bias: Tensor, columns: pa.Table) -> None:
+    def _store(self, vectors: VectorSource, bias: Tensor, ids: Sequence[str], labels: Sequence[str] | None) -> None:
         """Store items in blocks and make them searchable."""
         last, _ = last_components(bias, self.metadata["scale"], self.metadata["mean_bias"])
         block = max(1, _BYTES // (4 * self.metadata["dim"] + 4))
         with bar("filling the collection", total=len(vectors), unit=" items") as steps:
             for start in range(0, len(vectors), block):
                 self._require_current()
-                rows = vectors.rows(start, min(start + block, len(vectors)))
-                stored = folded(rows, last[start : start + len(rows)])
-                self.database.upsert(stored, columns.slice(start, len(rows)))
-                steps.update(len(rows))
+                part = slice(start, min(start + block, len(vectors)))
+                stored = folded(vectors.rows(part.start, part.stop), last[part])
+                self.database.upsert(ids[part], stored, labels and labels[part])
+                steps.update(len(stored))
         self.database.index(self.metadata["approximate"])
 
 
-def item_table(ids: Sequence[str], labels: Sequence[str] | None = None, fields: pa.Table | None = None) -> pa.Table:
-    """The columns of items as they are stored. fields: from `columns.read_columns`. InputError for duplicate ids."""
+def require_names(rows: int, ids: Sequence[str], labels: Sequence[str] | None) -> None:
+    """Raise InputError for ids or labels that are not as many as the items, and for duplicate ids."""
     distinct_ids("item_ids", ids)
-    require(labels is None or len(labels) == len(ids), f"item_labels has {len(labels or ())} entries; not {len(ids)}")
-    columns = {"id": pa.array(ids, pa.string())}
-    if labels is not None:
-        columns["label"] = pa.array(labels, pa.string())
-    return pa.table(columns | ({} if fields is None else dict(zip(fields.column_names, fields.columns, strict=True))))
+    require(len(ids) == rows, f"item_ids has {len(ids)} entries; expected one for each of {rows} items")
+    require(labels is None or len(labels) == rows, f"item_labels has {len(labels or ())} entries; not {rows}")
 
 
 @contextmanager
@@ -184,9 +174,10 @@ def fill(
     place: Place,
     items: VectorSource,
     bias: Tensor,
-    columns: pa.Table,
+    ids: Sequence[str],
     reference: VectorSource,
     *,
+    labels: Sequence[str] | None = None,
     criterion: str,
     rule: ItemBias,
     reference_name: str,
@@ -198,9 +189,10 @@ def fill(
 ) -> Iterator[Collection]:
     """A new collection of items (M, D), which replaces any earlier one; complete once the block has ended.
 
-    bias: b (M,) under `rule`, the criterion of that name. columns: from `item_table`. thresholds: of these items.
+    bias: b (M,) under `rule`, the criterion of that name. thresholds: of these items.
     overwrite: whether a finished collection is replaced. Raises InputError for one that must not be replaced.
     """
+    require_names(len(items), ids, labels)
     queries, shift = _stored_reference(rule, items, bias, reference, seed)
     metadata = {
         "schema": SCHEMA,
@@ -214,7 +206,6 @@ def fill(
         "dim": items.shape[1],
         "approximate": approximate,
         "normalize": normalize,
-        "columns": _types(columns),
         "complete": False,
         "version": 0,
         "thresholds": dict(thresholds or {}),
@@ -227,9 +218,9 @@ def fill(
             beside.create(items.shape[1], json.dumps({"schema": SCHEMA, "beside": place.name}))
         for start in range(0, len(queries), _QUERIES):
             rows = queries[start : start + _QUERIES].float().numpy()
-            beside.upsert(rows, item_table([str(row) for row in range(start, start + len(rows))]))
-        collection = Collection(database, place, metadata, columns.column("id").to_pylist())
-        collection._store(items, bias, columns)
+            beside.upsert([str(row) for row in range(start, start + len(rows))], rows)
+        collection = Collection(database, place, metadata, ids)
+        collection._store(items, bias, ids, labels)
         count = len(collection)
         require(count == len(items), f"uri: {place.address} holds {count} items after filling, not {len(items)}")
         yield collection
@@ -250,14 +241,10 @@ def open_collection(place: Place) -> Iterator[Collection]:
         yield Collection(database, place, metadata)
 
 
-def usage_note(collection: Collection, columns: pa.Table, k: int = 10, queries: str = "queries.npy") -> str:
-    """Python that searches a collection with the engine's client: `ids` and `scores` (Q, k) of the vectors in a file.
-
-    columns: of the items; the first further one, or else the id, is the example of a filter.
-    """
+def usage_note(collection: Collection, k: int = 10, queries: str = "queries.npy") -> str:
+    """Python that searches a collection with the engine's client for vectors in a file: `ids` and `scores` (Q, k)."""
     place, metadata = collection.place, collection.metadata
-    name, kind = next(iter(_types(columns).items()), ("id", "string"))
-    imports, search = place.module.note(place.code, place.name, k, (name, _EXAMPLES.get(kind, _EXAMPLE)))
+    imports, search = place.module.note(place.code, place.name, k)
     search = (
         f"{unit_rows(metadata['normalize'])}"
         f'last = np.ones((len(queries), 1), "float32")  # zeros instead of ones: the plain ranking\n'
@@ -302,8 +289,8 @@ def _beside(database: Database) -> Database:
 def read_items(database: Database, dimensions: int) -> tuple[list[str], Tensor]:
     """Ids and stored vectors of all items."""
     parts = list(database.scan())
-    ids = [name for names, _, _ in parts for name in names]
-    vectors = [np.array(rows, np.float32) for _, _, rows in parts if len(rows)]
+    ids = [name for names, _ in parts for name in names]
+    vectors = [np.array(rows, np.float32) for _, rows in parts if len(rows)]
     return ids, torch.from_numpy(np.concatenate([np.empty((0, dimensions), np.float32), *vectors]))
 
 
@@ -327,8 +314,3 @@ def _stored_reference(
 
 def _bias(rule: ItemBias, items: VectorSource, reference: Tensor) -> Tensor:
     return fit_all([rule], items, as_vectors("reference", reference))[0][0].cpu()
-
-
-def _types(columns: pa.Table) -> dict[str, str]:
-    """The further columns, and Arrow's names of their types."""
-    return {column.name: str(column.type) for column in columns.schema if column.name not in ("id", "label")}

@@ -3,8 +3,8 @@
 An engine is a module of this package, named in `ENGINES`, with these functions:
 
 connect(uri, name): a context in which a `Database` is open.
-note(address, name, k, example): the import and the search of a usage note in the engine's own client. address: a Python
-expression. example: a column and a value for a filter. The search turns `vectors` into `ids` and `products`.
+note(address, name, k): the import and the search of a usage note in the engine's own client. address: a Python
+expression. The search turns `vectors` into `ids` and `products`.
 read_biases(database, ids, field): (id, key, number in the field or None) of each item with one of the ids.
 put_biases(database, biases, field): writes {key: number}, and nothing else.
 bias_note(address, name, k, scale, field, vector): imports and search, as `note`, that give `ranked`, lists of
@@ -22,7 +22,6 @@ from traceback import walk_tb
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import pyarrow as pa
 
 from vsehub.checks import InputError, fail, one_of, require
 from vsehub.extras import require_packages
@@ -36,7 +35,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,49}")
 
 # What other programs have stored may be of any type.
 Hits = list[tuple[Any, Any, Any]]  # id, label and inner product of each item found, best first; no label: None or ""
-Rows = tuple[Sequence[Any], Sequence[Any], Sequence[Any] | np.ndarray]  # ids, labels and vectors of items
+Rows = tuple[Sequence[Any], Sequence[Any] | np.ndarray]  # ids and vectors of items
 
 
 class Database(Protocol):
@@ -53,11 +52,11 @@ class Database(Protocol):
     def create(self, dimensions: int, metadata: str) -> None:
         """Create the collection with its text, empty, and remove any earlier one of that name."""
 
-    def upsert(self, vectors: np.ndarray, columns: pa.Table) -> None:
-        """Store items. An item with an existing id gets this vector and these columns, and keeps its other columns.
+    def upsert(self, ids: Sequence[str], vectors: np.ndarray, labels: Sequence[str] | None = None) -> None:
+        """Store items with their vectors (n, D + 1), float32.
 
-        vectors: (n, D + 1), float32. columns: n rows with `id`, maybe `label`, and others of text, int64, double or
-        bool, in which cells may be null.
+        An item with an existing id gets this vector and label, and keeps its other columns, and its label if none is
+        given.
         """
 
     def index(self, approximate: bool) -> None:
@@ -171,13 +170,6 @@ def ranked(scale: float, k: int) -> str:
         f"scored = [[({scale!r} * s - bias, name) for name, s, bias in hits if bias is not None] for hits in rows]\n"
         f"ranked = [sorted(hits, reverse=True)[:{k}] for hits in scored]\n"
     )
-
-
-def condition(example: tuple[str, Any], equal: str = "=", quote: str = "") -> str:
-    """A condition on a column: numbers at most the value, others equal to it. quote: encloses the column's name."""
-    column, value = example
-    shown = str(value).lower() if isinstance(value, bool) else repr(value)
-    return f"{quote}{column}{quote} {equal if isinstance(value, str | bool) else '<='} {shown}"
 
 
 def note_code(imports: str, queries: str, dim: int | str, search: str) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from lancedb.index import IvfFlat
 
-from vsehub.serving.databases.engines import MANY, Hits, Rows, condition, ranked
+from vsehub.serving.databases.engines import MANY, Hits, Rows, ranked
 
 _BATCH = 10_000
 _KEY = "vsehub"  # of the text, in the metadata of the column of vectors: it changes with the table, at once
@@ -52,18 +52,16 @@ class LanceDB:
         schema = pa.schema([pa.field("id", pa.string()), pa.field("label", pa.string()), vector])
         self.base.create_table(self.name, schema=schema, mode="overwrite")
 
-    def upsert(self, vectors: np.ndarray, columns: pa.Table) -> None:
+    def upsert(self, ids: Sequence[str], vectors: np.ndarray, labels: Sequence[str] | None = None) -> None:
         """Store items; an item whose id is stored already is updated."""
         table = self.table
-        missing = [column for column in columns.schema if column.name not in table.schema.names]
-        if missing:
-            table.add_columns(missing)
-        # New rows have nulls in the columns that are not given, which others may have added without allowing it.
+        # New rows have nulls in other columns, which others may have added without allowing it.
         strict = [{"path": column.name, "nullable": True} for column in table.schema if not column.nullable]
         if strict:
             table.alter_columns(*strict)
-        rows = columns.append_column("vector", pa.FixedSizeListArray.from_arrays(vectors.ravel(), vectors.shape[1]))
-        table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows)
+        rows = {"id": ids, "vector": pa.FixedSizeListArray.from_arrays(vectors.ravel(), vectors.shape[1])}
+        rows |= {} if labels is None else {"label": labels}
+        table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(pa.table(rows))
 
     def index(self, approximate: bool) -> None:
         """Make all stored items searchable."""
@@ -90,19 +88,19 @@ class LanceDB:
 
     def scan(self) -> Iterator[Rows]:
         """Yield all items in batches."""
-        for batch in self.table.search().select(["id", "label", "vector"]).to_batches(_BATCH):
+        for batch in self.table.search().select(["id", "vector"]).to_batches(_BATCH):
             vectors = batch["vector"].flatten().to_numpy(zero_copy_only=False).reshape(len(batch), -1)
-            yield batch["id"].to_pylist(), batch["label"].to_pylist(), vectors
+            yield batch["id"].to_pylist(), vectors
 
 
-def note(address: str, name: str, k: int, example: tuple[str, Any]) -> tuple[str, str]:
+def note(address: str, name: str, k: int) -> tuple[str, str]:
     """Return the import and the search of a usage note."""
     return (
         "import lancedb\nfrom datetime import timedelta\n",
         f"fresh = timedelta(0)  # every search looks for additions; without it, those made later are not seen\n"
         f"base = lancedb.connect({address}, read_consistency_interval=fresh)\n"
         f'table = base.open_table("{name}")\n'
-        f"only = None  # all items, or a condition: {condition(example, quote='`')!r}, for example\n"
+        f"only = None  # all items, or a condition: \"label <> ''\", for example\n"
         f'searches = [table.search(one).distance_type("dot").nprobes({_PROBES}).limit({k}) for one in vectors]\n'
         f"found = [(one.where(only, prefilter=True) if only else one).to_list() for one in searches]\n"
         f'ids = [[hit["id"] for hit in hits] for hits in found]\n'

@@ -8,12 +8,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from milvus_lite.server_manager import server_manager_instance
 from pymilvus import DataType, MilvusClient
 
 from vsehub.checks import require
-from vsehub.serving.databases.engines import MANY, TIMEOUT, Hits, Rows, condition, key_of, ranked
+from vsehub.serving.databases.engines import MANY, TIMEOUT, Hits, Rows, key_of, ranked
 
 _BATCH = 1000  # items in one message, which Milvus limits to 64 MB
 _TEXT = 65535  # bytes of an id or a label, the most that Milvus takes
@@ -70,13 +69,13 @@ class Milvus:
         index = self._index_params("FLAT", {})
         self.client.create_collection(self.name, schema=schema, index_params=index, properties={_KEY: metadata})
 
-    def upsert(self, vectors: np.ndarray, columns: pa.Table) -> None:
+    def upsert(self, ids: Sequence[str], vectors: np.ndarray, labels: Sequence[str] | None = None) -> None:
         """Store items; an item whose id is stored already is updated."""
-        for start in range(0, len(vectors), _BATCH):
-            rows = columns.slice(start, _BATCH).to_pylist()
-            for row, vector in zip(rows, vectors[start : start + _BATCH], strict=True):
-                row |= {"key": key_of(row["id"]), "vector": vector}
-            self.client.upsert(self.name, rows, partial_update=True)
+        rows = [{"key": key_of(name), "id": name, "vector": row} for name, row in zip(ids, vectors, strict=True)]
+        for row, label in zip(rows, labels or (), strict=False):
+            row["label"] = label
+        for start in range(0, len(rows), _BATCH):
+            self.client.upsert(self.name, rows[start : start + _BATCH], partial_update=True)
 
     def index(self, approximate: bool) -> None:
         """Make all stored items searchable."""
@@ -111,10 +110,10 @@ class Milvus:
     def scan(self) -> Iterator[Rows]:
         """Yield all items in batches."""
         self.client.load_collection(self.name)
-        columns = ["id", "label", "vector"]
+        columns = ["id", "vector"]
         batches = self.client.query_iterator(self.name, _BATCH, output_fields=columns, consistency_level="Strong")
         while rows := batches.next():
-            yield [row["id"] for row in rows], [row["label"] for row in rows], [row["vector"] for row in rows]
+            yield [row["id"] for row in rows], [row["vector"] for row in rows]
         batches.close()
 
     def _index_params(self, kind: str, settings: dict[str, int]) -> Any:
@@ -123,7 +122,7 @@ class Milvus:
         return index
 
 
-def note(address: str, name: str, k: int, example: tuple[str, Any]) -> tuple[str, str]:
+def note(address: str, name: str, k: int) -> tuple[str, str]:
     """Return the import and the search of a usage note."""
     token = ', token=os.environ.get("MILVUS_TOKEN", "")' if "://" in address or "environ" in address else ""
     return (
@@ -131,7 +130,7 @@ def note(address: str, name: str, k: int, example: tuple[str, Any]) -> tuple[str
         f"client = MilvusClient({address}{token})\n"
         f'client.load_collection("{name}")\n'
         f'settings = {{"params": {{"ef": {max(_CANDIDATES, k)}}}}}  # of an approximate index: more misses less\n'
-        f'only = ""  # all items, or a condition: {condition(example, "==")!r}, for example\n'
+        f'only = ""  # all items, or a condition: \'label != ""\', for example\n'
         f'options = {{"search_params": settings, "output_fields": ["id", "label"]}}\n'
         f'found = client.search("{name}", vectors, only, limit={k}, **options)\n'
         f'ids = [[hit["entity"]["id"] for hit in hits] for hits in found]\n'

@@ -6,16 +6,14 @@ from typing import Any
 
 import numpy as np
 import psycopg
-import pyarrow as pa
 from pgvector import Vector
 from pgvector.psycopg import register_vector
 from psycopg.sql import SQL, Composable, Identifier, Literal
 
-from vsehub.serving.databases.engines import MANY, TIMEOUT, Hits, Rows, condition
+from vsehub.serving.databases.engines import MANY, TIMEOUT, Hits, Rows
 
 _BATCH = 5000
 _CANDIDATES = 128  # of a query in the approximate index, k if that is larger
-_TYPES = {"string": "text", "int64": "bigint", "double": "double precision", "bool": "boolean"}  # of Arrow's columns
 
 
 @contextmanager
@@ -52,25 +50,16 @@ class PGVector:
             )
             self.metadata(metadata)
 
-    def upsert(self, vectors: np.ndarray, columns: pa.Table) -> None:
+    def upsert(self, ids: Sequence[str], vectors: np.ndarray, labels: Sequence[str] | None = None) -> None:
         """Store items; an item whose id is stored already is updated."""
-        names = [*columns.column_names, "vector"]
-        entries = [*(column.to_pylist() for column in columns.columns), [Vector(vector) for vector in vectors]]
+        insert = (
+            "INSERT INTO {table} (id, label, vector) VALUES (%(id)s, coalesce(%(label)s, ''), %(vector)b) "
+            "ON CONFLICT (id) DO UPDATE SET label = coalesce(%(label)s, {table}.label), vector = excluded.vector"
+        )
+        text = SQL(insert).format(table=Identifier(self.name))
+        rows = zip(ids, labels or [None] * len(ids), map(Vector, vectors), strict=True)
         with self.base.transaction(), self.base.cursor() as cursor:
-            for field in columns.schema:
-                kind = SQL(_TYPES[str(field.type)])
-                self._do(
-                    "ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {name} {kind}", name=Identifier(field.name), kind=kind
-                )
-            insert = SQL(
-                "INSERT INTO {table} ({names}) VALUES ({values}) ON CONFLICT (id) DO UPDATE SET {changed}"
-            ).format(
-                table=Identifier(self.name),
-                names=SQL(", ").join(map(Identifier, names)),
-                values=SQL(", ").join([SQL("%b")] * len(names)),
-                changed=SQL(", ").join(SQL("{0} = excluded.{0}").format(Identifier(name)) for name in names),
-            )
-            cursor.executemany(insert, list(zip(*entries, strict=True)))
+            cursor.executemany(text, [dict(zip(("id", "label", "vector"), row, strict=True)) for row in rows])
 
     def index(self, approximate: bool) -> None:
         """Make all stored items searchable."""
@@ -99,10 +88,9 @@ class PGVector:
     def scan(self) -> Iterator[Rows]:
         """Yield all items in batches."""
         with self.base.transaction(), self.base.cursor("items") as cursor:
-            cursor.execute(SQL("SELECT id, label, vector FROM {}").format(Identifier(self.name)))
+            cursor.execute(SQL("SELECT id, vector FROM {}").format(Identifier(self.name)))
             while rows := cursor.fetchmany(_BATCH):
-                ids, labels, vectors = zip(*rows, strict=True)
-                yield ids, labels, [None if vector is None else vector.to_numpy() for vector in vectors]
+                yield [name for name, _ in rows], [vector.to_numpy() for _, vector in rows]
 
     def _do(self, text: str, **values: Any) -> Any:
         """Execute SQL in which {table} is the table's quoted name, and other braces and %(...)s are `values`."""
@@ -111,15 +99,14 @@ class PGVector:
         return self.base.execute(SQL(text).format(table=Identifier(self.name), **parts), others or None)
 
 
-def note(address: str, name: str, k: int, example: tuple[str, Any]) -> tuple[str, str]:
+def note(address: str, name: str, k: int) -> tuple[str, str]:
     """Return the import and the search of a usage note."""
-    chosen = condition(example, quote='"')
     return (
         "import psycopg\nfrom pgvector.psycopg import register_vector\n",
         f"base = psycopg.connect({address}, autocommit=True)\n"
         f"register_vector(base)\n"
         f'base.execute("SET hnsw.ef_search = {min(max(_CANDIDATES, k), 1000)}")\n'
-        f"only = 'TRUE'  # all items, or a condition: {chosen!r}, for example. Where few are left of an index's\n"
+        f"only = 'TRUE'  # all items, or a condition: \"label <> ''\", for example. Where few are left of an index's\n"
         f"# candidates, pgvector 0.8 and newer look for more: base.execute('SET hnsw.iterative_scan = strict_order')\n"
         f"ask = f'SELECT id, -(vector <#> %(q)s) FROM \"{name}\" WHERE {{only}} ORDER BY vector <#> %(q)s LIMIT {k}'\n"
         f'found = [base.execute(ask, {{"q": vector}}).fetchall() for vector in vectors]\n'

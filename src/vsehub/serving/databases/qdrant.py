@@ -6,7 +6,6 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import qdrant_client
 from qdrant_client import models
 
@@ -51,12 +50,13 @@ class Qdrant:
         unlinked = models.HnswConfigDiff(m=0)
         self.client.create_collection(self.name, vectors, hnsw_config=unlinked, metadata={_KEY: metadata})
 
-    def upsert(self, vectors: np.ndarray, columns: pa.Table) -> None:
+    def upsert(self, ids: Sequence[str], vectors: np.ndarray, labels: Sequence[str] | None = None) -> None:
         """Store items; Qdrant replaces whole payloads, so earlier payloads are read first."""
-        payloads = columns.to_pylist()
-        keys = [key_of(row["id"]) for row in payloads]
+        keys = list(map(key_of, ids))
         earlier = {str(point.id): point.payload or {} for point in self.client.retrieve(self.name, keys)}
-        payloads = [earlier.get(key, {}) | row for key, row in zip(keys, payloads, strict=True)]
+        payloads = [earlier.get(key, {}) | {"id": name} for key, name in zip(keys, ids, strict=True)]
+        for payload, label in zip(payloads, labels or (), strict=False):
+            payload["label"] = label
         self.client.upload_collection(self.name, vectors, payloads, keys, batch_size=_BATCH, wait=True)
 
     def index(self, approximate: bool) -> None:
@@ -87,9 +87,7 @@ class Qdrant:
         offset = None
         while True:
             points, offset = self.client.scroll(self.name, limit=_BATCH, offset=offset, with_vectors=True)
-            payloads = [point.payload for point in points]
-            labels = [payload.get("label") for payload in payloads]
-            yield [payload["id"] for payload in payloads], labels, [point.vector for point in points]
+            yield [point.payload["id"] for point in points], [point.vector for point in points]
             if offset is None:
                 return
 
@@ -124,16 +122,13 @@ def bias_note(address: str, name: str, k: int, scale: float, field: str, vector:
     )
 
 
-def note(address: str, name: str, k: int, example: tuple[str, Any]) -> tuple[str, str]:
+def note(address: str, name: str, k: int) -> tuple[str, str]:
     """Return the import and the search of a usage note."""
-    column, value = example
-    match = f"match=models.MatchValue(value={value!r})"
-    match = match if isinstance(value, str | bool) else f"range=models.Range(lte={value!r})"
     return (
         "from qdrant_client import QdrantClient, models\n",
         f'client = QdrantClient(url={address}, api_key=os.environ.get("QDRANT_API_KEY"))\n'
-        f"only = None  # all items, or a condition: models.Filter(must=[models.FieldCondition(\n"
-        f"#     key={column!r}, {match})]), for example\n"
+        f"only = None  # all items, or a condition: models.Filter(must_not=[models.FieldCondition(\n"
+        f"#     key='label', match=models.MatchValue(value=''))]), for example\n"
         f"options = dict(limit={k}, with_payload=True, filter=only)\n"
         f"requests = [models.QueryRequest(query=vector.tolist(), **options) for vector in vectors]\n"
         f'found = client.query_batch_points("{name}", requests)\n'
