@@ -19,7 +19,7 @@ from vsehub.criteria.base import Correction, Criterion, Terms, finite_terms, fit
 from vsehub.criteria.chain import Chain
 from vsehub.criteria.choose import Tried, choose
 from vsehub.data.truth import distinct_ids, read_truth
-from vsehub.data.vectors.embeddings import few_checked, look_through, open_vectors
+from vsehub.data.vectors.embeddings import look_through, open_vectors
 from vsehub.data.vectors.readers import read_safetensors
 from vsehub.io.arrays import DAMAGE
 from vsehub.io.files import atomic
@@ -280,12 +280,8 @@ class CorrectedSearch:
     ) -> tuple[VectorSource, list[str] | None]:
         """Checked vectors, read in blocks, and their ids: `ids` as texts, else those of their file, or None.
 
-        columns: the required dimension. Arrays and tensors that are not normalised are neither copied nor converted. A
-        few rows take microseconds.
+        columns: the required dimension. Arrays and tensors that are not normalised are neither copied nor converted.
         """
-        rows = few_checked(vectors, self.normalize) if device is None and ids is None else None
-        if rows is not None:
-            return as_vectors(name, rows, columns), None
         if not isinstance(vectors, str | Path | Tensor):
             array = np.asanyarray(vectors)
             known = array is vectors and (array.dtype.kind == "f" or array.dtype in (np.int8, np.uint8))

@@ -15,12 +15,11 @@ from vsehub.data.vectors.paths import Stamps, fetch, is_folder, require_vectors,
 from vsehub.data.vectors.readers import Shards, matrix_dtype, read_file, read_metadata
 from vsehub.io.address import Address, is_uri
 from vsehub.io.arrays import RowErrors, UnusableRows
-from vsehub.io.progress import byte_bar
+from vsehub.io.progress import bar
 
 _BLOCK_BYTES = 16 << 20
 # Norms between these are exact in float32, whose squares neither overflow nor underflow; others are refused.
 _SMALL, _LARGE = 1e-15, 1e15
-UNIT = 1e-3  # a norm is 1 within this
 
 
 @dataclass(frozen=True)
@@ -169,62 +168,37 @@ class Norms:
 
 
 def look_through(vectors: VectorFile, begin: int = 0) -> Norms:
-    """The norms of all rows, which are read once, in bounded memory.
+    """The norms of all rows, which are read once, block by block.
 
     begin: the number of the first row in messages.
 
     A norm counts as 1 within 1e-3, in half precision within 1e-2. Raises InputError if rows hold NaN, infinite values
     or only zeros, or if `vectors.normalize` is None and rows are not unit vectors.
     """
-    half = vectors.dtype in (torch.float16, torch.bfloat16)
-    tolerance = 1e-2 if half else UNIT
+    tolerance = 1e-2 if vectors.dtype in (torch.float16, torch.bfloat16) else 1e-3
     unusable, off = UnusableRows(), RowErrors()
-    least, most = float("inf"), 0.0
-    row_bytes = vectors.dtype.itemsize * vectors.shape[1]
-    with byte_bar(f"checking {vectors}", row_bytes * len(vectors)) as bar:
-        for first, rows in replace(vectors, normalize=False).blocks():
-            norms = row_norms(rows).cpu()
-            unusable.add(begin + first, norms.numpy())
-            off.add(begin + first, ((norms - 1).abs() > tolerance).numpy())
-            least, most = min(least, norms.min().item()), max(most, norms.max().item())
-            bar.update(row_bytes * len(rows))
-    as_what = " as float32" if vectors.dtype == torch.float64 else ""
+    blocks = bar(f"checking {vectors}", replace(vectors, normalize=False).blocks())
+    norms = torch.cat([row_norms(rows).cpu() for _, rows in blocks]).numpy()
+    unusable.add(begin, norms)
+    off.add(begin, abs(norms - 1) > tolerance)
     unusable.refuse(
-        f"{vectors}: of {len(vectors)} rows{as_what}, counted from 0:",
+        f"{vectors}: of {len(vectors)} rows as float32, counted from 0:",
         "Embed what they stand for again, or leave these rows out on both sides",
     )
-    measured = Norms(least, most, 1 - off.count / len(vectors), tolerance)
+    measured = Norms(norms.min().item(), norms.max().item(), 1 - off.count / len(vectors), tolerance)
     require(
         vectors.normalize is not None or off.count == 0,
-        f"{vectors}: the norms of the rows lie between {least:.4g} and {most:.4g}; {off.count:,} of {len(vectors):,} "
-        f"differ from 1 by more than {tolerance:g} (rows, counted from 0: {off}). Set normalize=true (in Python "
-        "normalize=True) to divide each row by its norm (cosine), or false to take the inner products as they are",
+        f"{vectors}: the norms of the rows lie between {measured.least:.4g} and {measured.most:.4g}; {off.count:,} of "
+        f"{len(vectors):,} differ from 1 by more than {tolerance:g} (rows, counted from 0: {off}). Set normalize=true (in "
+        "Python normalize=True) to divide each row by its norm (cosine), or false to take the inner products as they are",
     )
     return measured
 
 
-def few_checked(vectors: object, normalize: bool | None) -> Tensor | None:
-    """A copy of a few rows (b, D) as a search takes them; None where `look_through` would refuse or convert them.
-
-    normalize: see `VectorFile`. Only arrays and tensors of at most 32 float32 rows on the CPU are looked at.
-    """
-    if (
-        not isinstance(vectors, np.ndarray | Tensor)
-        or vectors.dtype not in (np.float32, torch.float32)
-        or (vectors.ndim != 2 or not 0 < len(vectors) <= 32 or vectors.shape[1] == 0)
-        or (isinstance(vectors, Tensor) and (vectors.device.type != "cpu" or vectors.layout != torch.strided))
-    ):
-        return None
-    rows = np.array(vectors.detach().numpy() if isinstance(vectors, Tensor) else vectors, order="C")
-    norms = np.sqrt(np.square(rows).sum(axis=1))
-    if not (norms.min() > _SMALL and norms.max() < _LARGE) or (normalize is None and np.abs(norms - 1).max() > UNIT):
-        return None
-    return normalized(torch.from_numpy(rows)) if normalize else torch.from_numpy(rows)
-
-
-def same_space(queries: VectorFile, items: VectorFile, reference: VectorFile | None = None) -> None:
-    """Raise InputError unless all have the same dimension."""
-    given = [one for one in (queries, items, reference) if one is not None]
-    shapes = "; ".join(f"{one}: {one.shape[0]} rows of {one.shape[1]} numbers" for one in given)
-    same = len({one.shape[1] for one in given}) == 1
-    require(same, f"the vectors are not of one space: {shapes}. Give vectors of the same model, one vector per row")
+def same_space(one: VectorFile, other: VectorFile) -> None:
+    """Raise InputError unless both have the same dimension."""
+    require(
+        one.shape[1] == other.shape[1],
+        f"the vectors are not of one space: {one}: {one.shape[0]} rows of {one.shape[1]} numbers; {other}: "
+        f"{other.shape[0]} rows of {other.shape[1]} numbers. Give vectors of the same model, one vector per row",
+    )
