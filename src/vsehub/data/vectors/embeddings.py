@@ -189,8 +189,8 @@ def look_through(vectors: VectorFile, begin: int = 0) -> Norms:
     require(
         vectors.normalize is not None or off.count == 0,
         f"{vectors}: the norms of the rows lie between {measured.least:.4g} and {measured.most:.4g}; {off.count:,} of "
-        f"{len(vectors):,} differ from 1 by more than {tolerance:g} (rows, counted from 0: {off}). Set normalize=true (in "
-        "Python normalize=True) to divide each row by its norm (cosine), or false to take the inner products as they are",
+        f"{len(vectors):,} differ from 1 by more than {tolerance:g} (rows, counted from 0: {off}). Set normalize=true "
+        "(in Python normalize=True) to divide each row by its norm (cosine), or false to take the inner products",
     )
     return measured
 
