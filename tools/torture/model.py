@@ -26,7 +26,7 @@ from vsehub.checks import InputError
 from vsehub.criteria import CSLS
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.serving.databases import collection
-from vsehub.serving.databases.collection import Collection, fill, item_table, open_collection, read_items
+from vsehub.serving.databases.collection import Collection, fill, open_collection, read_items
 from vsehub.serving.databases.engines import Place
 
 DIM, K, IDS = 8, 5, 60
@@ -62,10 +62,10 @@ class Model:
         """A new collection in place of the old one."""
         new = self.drawn(40)
         vectors = torch.tensor(np.stack([vector for vector, _ in new.values()]))
-        columns = item_table(list(new), [label for _, label in new.values()])
-        sides = as_vectors("items", vectors), RULE.bias(self.reference @ vectors.T), columns
+        sides = as_vectors("items", vectors), RULE.bias(self.reference @ vectors.T), list(new)
+        labels = [label for _, label in new.values()]
         names = {"criterion": "csls", "rule": RULE, "reference_name": "train.npy", "thresholds": {"0.05": 9.0}}
-        given = {**names, "approximate": False, "normalize": None, "overwrite": True}
+        given = {**names, "approximate": False, "normalize": None, "overwrite": True, "labels": labels}
         with fill(self.place, *sides, as_vectors("reference", self.reference), **given):
             pass
         self.items = new
@@ -75,7 +75,7 @@ class Model:
         new = self.drawn(15)
         vectors = as_vectors("items", torch.tensor(np.stack([vector for vector, _ in new.values()])))
         with open_collection(self.place) as now:
-            now.change([], vectors, item_table(list(new), [label for _, label in new.values()]))
+            now.change([], vectors, list(new), [label for _, label in new.values()])
         self.items |= new
 
     def remove(self) -> None:
