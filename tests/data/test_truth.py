@@ -74,7 +74,7 @@ def test_aligned():
 def test_unknown_ids_are_skipped_and_counted(truth, caplog):
     assert truth("t.csv", "query,item\nz,7\na,5\nA,7\na ,7\nb,x\n", *NAMED) == [(0, 3)]
     assert "4 of 5" in caplog.text
-    with pytest.raises(InputError, match=r"truth.*t\.csv"):
+    with pytest.raises(InputError, match=r"t\.csv"):
         truth("t.csv", "query,item\nz,7\n", *NAMED)
 
 
@@ -105,7 +105,7 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_bad_tables(truth, name):
-    with pytest.raises(InputError, match=f"truth.*{re.escape(name)}"):
+    with pytest.raises(InputError, match=re.escape(name)):
         truth(name, BAD[name])
 
 

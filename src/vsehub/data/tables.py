@@ -5,11 +5,9 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-import numpy as np
-
-from vsehub.checks import fail, regular, require
+from vsehub.checks import regular, require
 from vsehub.io.arrays import listed, readable
 from vsehub.io.text import unescaped
 
@@ -67,10 +65,3 @@ def header(path: Path) -> tuple[str, list[str]]:
 def as_ids(path: Path, entries: Sequence[Any]) -> list[str]:
     """Entries of a table as ids; those of a .csv or .tsv were perhaps escaped for spreadsheets."""
     return [unescaped(one) if path.suffix.lower() in _DELIMITED else str(one) for one in entries]
-
-
-def refuse_rows(path: Path, mask: np.ndarray, what: str, entries: Sequence[Any] | np.ndarray) -> NoReturn:
-    """Raise InputError naming the rows where mask (n,) is true, and the first one's entry. what: what is wrong."""
-    rows = np.flatnonzero(mask).tolist()
-    first = str(entries[rows[0]])[:_SHOWN]
-    fail(f"{path}: {what} in rows {listed(rows)}, counted from 0 (the first: {first!r})")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vsehub.checks import InputError, existing, require
-from vsehub.data.tables import as_ids, read_table, refuse_rows
+from vsehub.checks import existing, fail, require
+from vsehub.data.tables import as_ids, read_table
 from vsehub.io.arrays import listed, readable
 from vsehub.io.text import read_lines
 
@@ -45,7 +45,8 @@ def read_pairs(
         numbers = {one: row for row, one in enumerate(map(str, range(count)) if ids is None else ids)}
         rows = np.array([numbers.get(one, -1) for one in as_ids(path, entries)], np.int64)
         if ids is None and (rows < 0).any():
-            refuse_rows(path, rows < 0, f"{side} is not a row number below {count} (no ids are given)", entries)
+            wrong = listed([f"{entries[row]!r} in row {row}" for row in np.flatnonzero(rows < 0).tolist()])
+            fail(f"{path}: {side} is not a row number below {count} (no ids are given): {wrong}, counted from 0")
         headed = headed or name not in numbers
         found.append(rows)
     require(headed, f"{path}: the first line is a pair; begin with the names of the columns: query,item")
@@ -111,10 +112,7 @@ def read_truth(
         require(queries == items, f"truth=aligned: there are {queries} queries but {items} items")
         return torch.arange(queries), torch.arange(items)
     path = existing("truth", path, "Give a table of pairs with the columns query and item, or truth=aligned")
-    try:
-        query, item = read_pairs(path, queries, items, query_ids, item_ids)
-    except InputError as error:
-        raise InputError(f"truth: {error}") from error
+    query, item = read_pairs(path, queries, items, query_ids, item_ids)
     repeated = len(query) - len(np.unique(query * items + item))
     require(repeated == 0, f"truth: {path} holds {repeated} pairs more than once; keep each pair once")
     return torch.from_numpy(query), torch.from_numpy(item)

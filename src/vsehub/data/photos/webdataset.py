@@ -84,7 +84,7 @@ def shard_files(patterns: str | Sequence[str]) -> list[str]:
             files = sorted(glob.glob(os.path.join(name, "*.tar") if os.path.isdir(name) else name))
             require(len(files) > 0, f"shards: no such file or folder, or no .tar file in it: {name}")
             paths += files
-    require(len(paths) > 0, "shards: no files; give a folder of .tar files, or a pattern such as train-{000..099}.tar")
+    require(bool(paths), "shards: no files; give a folder of .tar files, or a pattern such as train-{000..099}.tar")
     return paths
 
 
@@ -106,19 +106,18 @@ def read_shard(path: str, keys: Sequence[str] | None) -> list[tuple[Member, list
     changed, pictures, texts = os.stat(path).st_mtime_ns, {}, {}
     with readable(Path(path), tarfile.TarError, KeyError, TypeError, kind="a tar file"):
         with tarfile.open(path, "r:") as tar:
-            for member in tar:
-                head, tail = os.path.split(member.name)
-                stem, _, kind = tail.lower().partition(".")
-                key = os.path.join(head, tail[: len(stem)])
+            for member in filter(tarfile.TarInfo.isreg, tar):
+                ending = os.path.basename(member.name).partition(".")[2]
+                key, kind = member.name.removesuffix(ending), ending.lower()
                 part = Member(path, changed, member.name, member.offset_data, member.size)
-                if member.isreg() and kind in _PICTURES:
+                if kind in _PICTURES:
                     require(key not in pictures, f"{path} holds two pictures {key!r}")
                     pictures[key] = part
-                elif member.isreg() and keys is None and kind == "txt":
+                elif keys is None and kind == "txt":
                     texts[key] = [part.read().decode("utf-8-sig")]
-                elif member.isreg() and keys is not None and kind == "json":
+                elif keys is not None and kind == "json":
                     content = json.loads(part.read())
-                    texts[key] = flat([content[name] for name in keys])
+                    texts[key] = flat(content[name] for name in keys)
             end = tar.offset
         with open(path, "rb") as file:  # tarfile takes damage between two files for the end
             file.seek(end)
