@@ -35,7 +35,7 @@ def theirs(place):
             database.client.insert(place.name, rows)
         elif place.engine == "lancedb":
             vectors = pa.FixedSizeListArray.from_arrays(VECTORS.ravel(), DIM)
-            database.base.create_table(place.name, table.append_column("embedding", vectors))
+            database.client.create_table(place.name, table.append_column("embedding", vectors))
         elif place.engine == "qdrant":
             from qdrant_client import models
 

@@ -6,14 +6,12 @@ approximate indexes need.
 """
 
 import json
-import logging
 import math
 import os
 import statistics
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -29,20 +27,11 @@ from vsehub.neighbors.screened import Affine
 from vsehub.neighbors.tiles import nearest
 from vsehub.neighbors.vectors import as_vectors, given_back, sampled
 
-log = logging.getLogger(__name__)
-
 KINDS = ("flat", "ivf", "hnsw")
 BLOCK = 16384  # vectors passed to FAISS at a time: the memory needed besides the index
 TIMED = 50  # queries searched one by one to measure the time of one
 FAISS_FOR = ("an index", "rank without one (`Criterion.search`)")
 FORMAT = "vsehub index 5"
-# Lists: 4 a square root of the items; k-means wants at least 39 vectors per list, and more than 64 change little.
-LISTS_A_ROOT, LEAST_A_LIST, TRAINED_A_LIST = 4, 39, 64
-# One in so many lists is searched, and at least these many.
-LISTS_A_PROBE, LEAST_PROBES = 16, 16
-# Links per item, and candidates of a query. FAISS's default of 40 candidates while building is best: with more, FAISS,
-# which prunes by inner product, keeps fewer links, and recall falls (100,000 items with many hubs: 0.99, 0.96 with 80).
-LINKS, CANDIDATES = 32, 128
 _SETTINGS = {
     "flat": "",
     "ivf": "index.nprobe = {0.nprobe}  # lists that are searched: more is slower and misses less\n",
@@ -101,12 +90,19 @@ def build_index(items: Any, bias: Tensor, scale: float, kind: str = "flat", seed
         f"bias has shape {tuple(bias.shape)}; expected one finite number for each of {len(items)} items",
     )
     faiss = required_faiss(*FAISS_FOR)
-    if kind != "flat":
-        log.warning("an %s index is approximate: it misses some of the best items; flat finds all", kind)
     last, mean = last_components(bias, scale)
-    index = empty_index(faiss, kind, items.shape[1] + 1, len(items), seed)
-    if not index.is_trained:
-        rows, positions = sampled(items, TRAINED_A_LIST * index.nlist, seed)
+    # Lists: 4 a square root of the items; k-means wants at least 39 vectors per list, and more than 64 change little.
+    lists = max(1, min(round(4 * math.sqrt(len(items))), len(items) // 39))
+    factory = {"flat": "Flat", "hnsw": "HNSW32", "ivf": f"IVF{lists},Flat"}
+    index = faiss.index_factory(items.shape[1] + 1, factory[kind], faiss.METRIC_INNER_PRODUCT)
+    if kind == "hnsw":
+        # Candidates of a query. FAISS's default of 40 candidates while building is best: with more, FAISS, which prunes
+        # by inner product, keeps fewer links, and recall falls (100,000 items with many hubs: 0.99, 0.96 with 80).
+        index.hnsw.efSearch = 128
+    if kind == "ivf":
+        index.nprobe = min(lists, max(16, lists // 16))
+        index.cp.seed, index.cp.min_points_per_centroid = seed, 1
+        rows, positions = sampled(items, 64 * lists, seed)
         index.train(folded(rows, last[positions]))
     with bar("building the index", total=len(items), unit=" items") as steps:
         for start in range(0, len(items), BLOCK):
@@ -114,19 +110,6 @@ def build_index(items: Any, bias: Tensor, scale: float, kind: str = "flat", seed
             index.add(folded(rows, last[start : start + len(rows)]))
             steps.update(len(rows))
     return ServedIndex(index, kind, float(scale), mean)
-
-
-def empty_index(faiss: ModuleType, kind: str, dimensions: int, items: int, seed: int) -> Any:
-    """An empty inner-product index for so many items."""
-    lists = max(1, min(round(LISTS_A_ROOT * math.sqrt(items)), items // LEAST_A_LIST))
-    factory = {"flat": "Flat", "hnsw": f"HNSW{LINKS}", "ivf": f"IVF{lists},Flat"}
-    index = faiss.index_factory(dimensions, factory[kind], faiss.METRIC_INNER_PRODUCT)
-    if kind == "hnsw":
-        index.hnsw.efSearch = CANDIDATES
-    if kind == "ivf":
-        index.nprobe = min(lists, max(LEAST_PROBES, lists // LISTS_A_PROBE))
-        index.cp.seed, index.cp.min_points_per_centroid = seed, 1
-    return index
 
 
 def load_index(path: str | Path) -> ServedIndex:

@@ -41,10 +41,11 @@ Rows = tuple[Sequence[Any], Sequence[Any] | np.ndarray]  # ids and vectors of it
 class Database(Protocol):
     """The collection `name` of a database, which need not exist. A copy with another name is another collection.
 
-    Methods raise whatever the engine's client raises.
+    client: the engine's own. Methods raise whatever it raises.
     """
 
-    name: str
+    def __init__(self, client: Any, name: str):
+        self.client, self.name = client, name
 
     def metadata(self, new: str | None = None) -> str | None:
         """The text stored with the collection, "" for none; None without a collection. new: stored first."""

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from lancedb.index import IvfFlat
 
-from vsehub.serving.databases.engines import MANY, Hits, Rows, ranked
+from vsehub.serving.databases.engines import MANY, Database, Hits, Rows, ranked
 
 _BATCH = 10_000
 _KEY = "vsehub"  # of the text, in the metadata of the column of vectors: it changes with the table, at once
@@ -22,16 +22,13 @@ def connect(uri: str, name: str) -> Iterator["LanceDB"]:
     yield LanceDB(lancedb.connect(uri), name)
 
 
-class LanceDB:
+class LanceDB(Database):
     """A LanceDB table."""
-
-    def __init__(self, base: Any, name: str):
-        self.base, self.name = base, name
 
     @property
     def table(self) -> Any:
         """The table as it is now."""
-        return self.base.open_table(self.name)
+        return self.client.open_table(self.name)
 
     def metadata(self, new: str | None = None) -> str | None:
         """Return the stored text, after storing `new` if it is given."""
@@ -50,7 +47,8 @@ class LanceDB:
         """Create the collection, empty, and remove any earlier one of that name."""
         vector = pa.field("vector", pa.list_(pa.float32(), dimensions), metadata={_KEY: metadata})
         schema = pa.schema([pa.field("id", pa.string()), pa.field("label", pa.string()), vector])
-        self.base.create_table(self.name, schema=schema, mode="overwrite")
+        self.client.drop_table(self.name, ignore_missing=True)
+        self.client.create_table(self.name, schema=schema)
 
     def upsert(self, ids: Sequence[str], vectors: np.ndarray, labels: Sequence[str] | None = None) -> None:
         """Store items; an item whose id is stored already is updated."""

@@ -12,7 +12,7 @@ from milvus_lite.server_manager import server_manager_instance
 from pymilvus import DataType, MilvusClient
 
 from vsehub.checks import require
-from vsehub.serving.databases.engines import MANY, TIMEOUT, Hits, Rows, key_of, ranked
+from vsehub.serving.databases.engines import MANY, TIMEOUT, Database, Hits, Rows, key_of, ranked
 
 _BATCH = 1000  # items in one message, which Milvus limits to 64 MB
 _TEXT = 65535  # bytes of an id or a label, the most that Milvus takes
@@ -41,11 +41,8 @@ def connect(uri: str, name: str) -> Iterator["Milvus"]:
             server_manager_instance.release_server(uri)
 
 
-class Milvus:
+class Milvus(Database):
     """A Milvus collection."""
-
-    def __init__(self, client: Any, name: str):
-        self.client, self.name = client, name
 
     def metadata(self, new: str | None = None) -> str | None:
         """Return the stored text, after storing `new` if it is given."""

@@ -10,7 +10,7 @@ from pgvector import Vector
 from pgvector.psycopg import register_vector
 from psycopg.sql import SQL, Composable, Identifier, Literal
 
-from vsehub.serving.databases.engines import MANY, TIMEOUT, Hits, Rows
+from vsehub.serving.databases.engines import MANY, TIMEOUT, Database, Hits, Rows
 
 _BATCH = 5000
 _CANDIDATES = 128  # of a query in the approximate index, k if that is larger
@@ -25,23 +25,20 @@ def connect(uri: str, name: str) -> Iterator["PGVector"]:
         yield PGVector(base, name)
 
 
-class PGVector:
+class PGVector(Database):
     """A Postgres table."""
-
-    def __init__(self, base: Any, name: str):
-        self.base, self.name = base, name
 
     def metadata(self, new: str | None = None) -> str | None:
         """Return the text stored as the table's comment, after storing `new` if it is given."""
         if new is not None:
             self._do("COMMENT ON TABLE {table} IS {new}", new=Literal(new))
-        table = Identifier(self.name).as_string(self.base)
+        table = Identifier(self.name).as_string(self.client)
         there, text = self._do("SELECT to_regclass(%(it)s), obj_description(to_regclass(%(it)s))", it=table).fetchone()
         return None if there is None else text or ""
 
     def create(self, dimensions: int, metadata: str) -> None:
         """Create the collection, empty, and remove any earlier one of that name."""
-        with self.base.transaction():
+        with self.client.transaction():
             self._do("DROP TABLE IF EXISTS {table}")
             self._do(
                 "CREATE TABLE {table} (id text PRIMARY KEY, label text NOT NULL DEFAULT '', "
@@ -58,7 +55,7 @@ class PGVector:
         )
         text = SQL(insert).format(table=Identifier(self.name))
         rows = zip(ids, labels or [None] * len(ids), map(Vector, vectors), strict=True)
-        with self.base.transaction(), self.base.cursor() as cursor:
+        with self.client.transaction(), self.client.cursor() as cursor:
             cursor.executemany(text, [dict(zip(("id", "label", "vector"), row, strict=True)) for row in rows])
 
     def index(self, approximate: bool) -> None:
@@ -87,7 +84,7 @@ class PGVector:
 
     def scan(self) -> Iterator[Rows]:
         """Yield all items in batches."""
-        with self.base.transaction(), self.base.cursor("items") as cursor:
+        with self.client.transaction(), self.client.cursor("items") as cursor:
             cursor.execute(SQL("SELECT id, vector FROM {}").format(Identifier(self.name)))
             while rows := cursor.fetchmany(_BATCH):
                 yield [name for name, _ in rows], [vector.to_numpy() for _, vector in rows]
@@ -96,7 +93,7 @@ class PGVector:
         """Execute SQL in which {table} is the table's quoted name, and other braces and %(...)s are `values`."""
         parts = {name: value for name, value in values.items() if isinstance(value, Composable)}
         others = {name: value for name, value in values.items() if name not in parts}
-        return self.base.execute(SQL(text).format(table=Identifier(self.name), **parts), others or None)
+        return self.client.execute(SQL(text).format(table=Identifier(self.name), **parts), others or None)
 
 
 def note(address: str, name: str, k: int) -> tuple[str, str]:

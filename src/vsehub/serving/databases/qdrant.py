@@ -9,7 +9,7 @@ import numpy as np
 import qdrant_client
 from qdrant_client import models
 
-from vsehub.serving.databases.engines import MANY, TIMEOUT, Hits, Rows, key_of
+from vsehub.serving.databases.engines import MANY, TIMEOUT, Database, Hits, Rows, key_of
 
 _BATCH = 500
 _PATIENCE = 300  # seconds for one request, once a server has answered
@@ -28,11 +28,8 @@ def connect(uri: str, name: str) -> Iterator["Qdrant"]:
         yield Qdrant(client, name)
 
 
-class Qdrant:
+class Qdrant(Database):
     """A Qdrant collection."""
-
-    def __init__(self, client: Any, name: str):
-        self.client, self.name = client, name
 
     def metadata(self, new: str | None = None) -> str | None:
         """Return the stored text, after storing `new` if it is given."""
