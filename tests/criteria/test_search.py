@@ -17,7 +17,7 @@ CRITERIA = [NearestNeighbor(), *(criterion for criterion, _ in FORMULAS)]
 
 def sized(monkeypatch, queries, items, held, columns, least):
     sizes = {"TILE_QUERIES": queries, "TILE_ITEMS": items, "QUERIES_HELD": held, "COLUMN_ELEMENTS": columns}
-    for name, value in (sizes | {"LEAST_COLUMNS": least}).items():
+    for name, value in (sizes | {"NARROW": least}).items():
         monkeypatch.setattr(tiles, name, value)
 
 
@@ -87,8 +87,8 @@ def test_several_criteria_share_a_product(sizes, monkeypatch):
         further = bank if criterion.takes_reference_items else None
         assert torch.equal(positions, criterion.search(query, item, reference, 6, reference_items=further)[1])
     passes = []
-    known = tiles.ScoreColumns.blocks
-    monkeypatch.setattr(tiles.ScoreColumns, "blocks", lambda *given: passes.append(1) or known(*given))
+    known = tiles.ScoreColumns.__call__
+    monkeypatch.setattr(tiles.ScoreColumns, "__call__", lambda *given: passes.append(1) or known(*given))
     fit_all([CSLS(3), InvertedSoftmax(20.0), CSLS(5)], *sides)
     assert len(passes) == 1
 
@@ -109,7 +109,7 @@ def test_arrays_in_arrays_out(tmp_path):
 
 def test_memory_is_bounded(monkeypatch):
     """No tensor larger than a tile, the held queries or the answer is ever made, and no matrix of items x items."""
-    sized(monkeypatch, 16, 16, 32, 512, tiles.LEAST_COLUMNS)
+    sized(monkeypatch, 16, 16, 32, 512, tiles.NARROW)
     largest = 0
 
     class Watch(torch.utils._python_dispatch.TorchDispatchMode):
@@ -129,7 +129,7 @@ def test_memory_is_bounded(monkeypatch):
         for criterion in (DUAL, DBSN):
             criterion.search(query, item, query[:30], 2, reference_items=bank)
         DUAL.search(query, item, query[:30], 2)
-    assert largest <= tiles.LEAST_COLUMNS * 600
+    assert largest <= tiles.NARROW * 600
 
 
 @looped("criterion", [DUAL, DBSN])

@@ -49,7 +49,7 @@ def known():
 @pytest.fixture(params=[False, True], ids=["whole", "tiles"])
 def sizes(request, monkeypatch):
     if request.param:
-        for name, value in (("TILE_QUERIES", 5), ("TILE_ITEMS", 4), ("HELD_ELEMENTS", 200), ("LEAST_COLUMNS", 2)):
+        for name, value in (("TILE_QUERIES", 5), ("TILE_ITEMS", 4), ("HELD_ELEMENTS", 200), ("NARROW", 2)):
             monkeypatch.setattr(tiles, name, value)
         monkeypatch.setattr(tiles, "COLUMN_ELEMENTS", 100)
         monkeypatch.setattr(module, "ROWS", 7)
@@ -73,7 +73,7 @@ def test_rankings_and_figures_are_those_of_the_vectors(inductive, sizes):
         assert one.changed == pytest.approx(two.changed), one.name  # sums of blocks of other sizes
 
 
-LIMITS = {"MOST_SCORES": 4000, "MOST_QUERIES": 60, "MOST_REFERENCE": 50, "BLOCK": 7}
+LIMITS = {"MOST_SCORES": 4000, "MOST_QUERIES": 60, "MOST_REFERENCE": 50}
 
 
 @looped("inductive", [False, True])
@@ -86,6 +86,7 @@ def test_the_same_criterion_is_chosen(inductive, limits):
     with pytest.MonkeyPatch.context() as patch:
         for name, value in limits.items():
             patch.setattr(f"vsehub.criteria.choose.{name}", value)
+        patch.setattr("vsehub.neighbors.vectors.BLOCK", 7)
         expected = choose(Auto(), asked, positives, among, seen if inductive else None, seed=3)
         found = choose(Auto(), given(query @ item.T), positives, UnitVectors(40), reference, seed=3)
     assert (found.items < 40) == bool(limits)

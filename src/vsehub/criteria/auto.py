@@ -8,7 +8,6 @@ import numpy as np
 from vsehub.checks import is_finite, one_of, require
 from vsehub.components import Components, conf_folder
 from vsehub.criteria.base import Correction, Criterion, ItemBias
-from vsehub.criteria.sinkhorn import Sinkhorn
 
 PLAIN = "nns"
 # Reference queries: in experiments/pretrained Sinkhorn gains less than CSLS with 100 of them and as much with 250.
@@ -65,7 +64,9 @@ class Auto(Criterion):
         With fewer than 200 reference queries (`rows`), or if Sinkhorn is not allowed, it is `untuned`: Sinkhorn needs
         more reference queries than CSLS.
         """
-        return ("sinkhorn", Sinkhorn(temperature=0.02)) if rows >= MANY and "sinkhorn" in self.names else self.untuned
+        if rows < MANY or "sinkhorn" not in self.names:
+            return self.untuned
+        return "sinkhorn", candidates()["sinkhorn"].with_parameters(temperature=0.02)
 
     def candidates(self, rows: int) -> list[tuple[str, Correction]]:
         """All criteria with all settings of their grids, plain search first; no k beyond `rows`, the references."""

@@ -16,7 +16,7 @@ from vsehub.metrics.positives import Positives
 from vsehub.metrics.ranks import rank_blocks
 from vsehub.metrics.topk import top_k_of_blocks
 from vsehub.neighbors.given import UnitVectors
-from vsehub.neighbors.vectors import VectorSource, as_vectors, row_digests
+from vsehub.neighbors.vectors import VectorSource, as_vectors, row_digests, rows_at
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,6 @@ LEAST = 50  # queries to choose by, and to measure on
 FOLDS = 5
 # The most queries to choose by, reference queries, and scores in memory; beyond these a seeded sample is used.
 MOST_QUERIES, MOST_REFERENCE, MOST_SCORES = 1000, 2000, 25_000_000
-BLOCK = 8192
 
 
 @dataclass(frozen=True)
@@ -87,10 +86,12 @@ def choose(
     most = max(1, MOST_SCORES // (len(asked) + len(seen)))
     places, answers = _items(random, positives, asked, len(items), most)
     sides = (queries, asked), (queries if reference is None else reference, seen)
-    columns = places if isinstance(items, UnitVectors) else None  # a row of precomputed scores has one for each item
-    rows, reference_rows = (_taken(side, chosen_rows, columns) for side, chosen_rows in sides)
-    item_rows = None if columns is not None else _taken(items, places)
-    scores, reference_scores = (side if item_rows is None else side @ item_rows.T for side in (rows, reference_rows))
+    given = isinstance(items, UnitVectors)  # a row of precomputed scores has one for each item
+    columns = places if given else slice(None)
+    scores, reference_scores = rows, reference_rows = [rows_at(side, some, columns).cpu() for side, some in sides]
+    if not given:
+        item_rows = rows_at(items, places).cpu()
+        scores, reference_scores = rows @ item_rows.T, reference_rows @ item_rows.T
     folds = [] if reference is None else _folds(random, rows, reference_rows)
     fitted_on = folds or [(torch.arange(len(asked)), torch.arange(len(seen)))]
 
@@ -98,7 +99,7 @@ def choose(
     candidates, default = _candidates(among, fewest)
     deepest = max((one.parameters()["k"] for _, one in candidates if one.nearest_alone), default=1)
     item_scores = None
-    if item_rows is not None and any(one.reference_items_as == "rows" for _, one in candidates):
+    if not given and any(one.reference_items_as == "rows" for _, one in candidates):
         bank = _sample(random, len(item_rows), max(1, MOST_SCORES // len(item_rows)))
         item_scores = item_rows[bank] @ item_rows.T
     ranks, refused = np.empty((len(candidates), len(asked))), set[int]()
@@ -164,19 +165,6 @@ def _items(
         others = random.permutation(others)[: max(0, most - len(needed))]
         among = torch.from_numpy(np.union1d(needed.numpy(), others))
     return among, Positives.from_pairs(known.query, torch.searchsorted(among, known.item), len(asked), len(among))
-
-
-def _taken(vectors: VectorSource, rows: Tensor, columns: Tensor | None = None) -> Tensor:
-    """The rows (n,), rising, of vectors, read in blocks, on the CPU: (n, D), or only some columns."""
-    parts = []
-    height = min(BLOCK, max(1, MOST_SCORES // vectors.shape[1]))
-    for first in range(0, len(vectors), height):
-        here = rows[(rows >= first) & (rows < first + height)]
-        if len(here):
-            block = vectors.rows(first, min(first + height, len(vectors)))
-            chosen_rows = block[(here - first).to(block.device)].cpu()
-            parts.append(chosen_rows if columns is None else chosen_rows[:, columns])
-    return torch.cat(parts)
 
 
 def _folds(random: np.random.Generator, asked: Tensor, seen: Tensor) -> list[tuple[Tensor, Tensor]]:

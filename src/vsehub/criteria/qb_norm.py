@@ -1,6 +1,5 @@
 """Querybank normalisation with the dynamic inverted softmax (Bogolin 2022, eq. 4 and 5)."""
 
-import itertools
 from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
@@ -8,7 +7,7 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import positive, whole
-from vsehub.criteria.base import Columns, Correction, Each, Terms
+from vsehub.criteria.base import Columns, Correction, Terms, finite_terms
 from vsehub.metrics.topk import top_k_of_blocks
 
 
@@ -34,19 +33,8 @@ class QBNorm(Correction):
         """The bias (M,) and which items are hubs of the bank (M,), from the whole matrix (R, M)."""
         return self.fit(lambda: iter((reference_scores,)))
 
-    def fit_parts(self, each: Each) -> list[Terms]:
-        """The bias (m,) of each part, and which of its items are among the k nearest of some reference query (m,)."""
-        parts = each(self._part)
-        sizes = [len(bias) for bias, *_ in parts]
-        starts = itertools.accumulate(sizes, initial=0)
-        places = torch.cat([part[-1] + first for first, part in zip(starts, parts, strict=False)], dim=1)
-        nearest = top_k_of_blocks((values for _, values, _ in parts), self.k)[1]
-        hubs = torch.zeros(sum(sizes), dtype=torch.bool, device=places.device)
-        hubs[places.gather(1, nearest).flatten()] = True
-        return [(part[0], hub) for part, hub in zip(parts, hubs.split(sizes), strict=True)]
-
-    def _part(self, columns: Columns) -> Terms:
-        """The bias (m,), and values and places (R, k) of the items that are the k nearest of each reference query."""
+    def fit(self, columns: Columns, reference_items: Columns | None = None) -> Terms:
+        """The bias (M,) and which items are among the k nearest of some reference query (M,)."""
         biases: list[Tensor] = []
 
         def collect_biases() -> Iterator[Tensor]:
@@ -54,8 +42,11 @@ class QBNorm(Correction):
                 biases.append((self.beta * block).logsumexp(dim=0) / self.beta)
                 yield block
 
-        values, places = top_k_of_blocks(collect_biases(), self.k)
-        return torch.cat(biases), values, places
+        nearest = top_k_of_blocks(collect_biases(), self.k)[1]
+        bias = torch.cat(biases)
+        hubs = torch.zeros(len(bias), dtype=torch.bool, device=bias.device)
+        hubs[nearest.flatten()] = True
+        return finite_terms((bias, hubs))
 
     def query_terms(self, blocks: Iterable[Tensor], item_terms: Terms) -> Terms:
         """The score (b, 1) of each query's nearest item, of equal ones the first, and whether it is a hub (b, 1)."""

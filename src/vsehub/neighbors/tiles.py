@@ -1,6 +1,5 @@
 """Exact inner-product search, plain and corrected, from scores computed tile by tile in bounded memory."""
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -24,7 +23,6 @@ GPU_TILE_QUERIES, GPU_TILE_ITEMS = 4096, 32768  # few, large products: 512 MB of
 QUERIES_HELD = 16384
 HELD_ELEMENTS = 2**27  # rows of precomputed scores may be wide: at most 512 MB of float32
 COLUMN_ELEMENTS = 2**25  # scores of all reference queries with some items: 128 MB of float32
-LEAST_COLUMNS = NARROW
 BAR: dict[str, Any] = {"unit": " scores", "unit_scale": True}
 
 
@@ -106,30 +104,24 @@ class ScoreColumns:
     """The scores (R, M) of all reference queries, in blocks of columns, anew at each call; each overwrites the last.
 
     A column is contiguous in memory, since reductions over the queries run along it. device: of the scores; None: that
-    of the reference queries. items: M. scores: R·M. on_cpu: whether they are computed there.
+    of the reference queries.
     """
 
     def __init__(self, reference: VectorSource, items: VectorSource, device: torch.device | None = None):
-        self.items, self.scores = len(items), len(reference) * len(items)
         self._given = reference if isinstance(reference, GivenScores) else None
         self._held = reference.rows(0, 0 if self._given else len(reference)).to(device)
-        self.on_cpu = self._held.is_cpu
-        self._vectors, self._width = items, max(LEAST_COLUMNS, COLUMN_ELEMENTS // len(reference))
+        self._items, self._width = items, max(NARROW, COLUMN_ELEMENTS // len(reference))
+        self._scores = len(reference) * len(items)
 
     def __call__(self) -> Iterator[Tensor]:
         """Blocks (R, m) of all items in order."""
-        return self.blocks()
-
-    def blocks(self, share: float = 1.0) -> Iterator[Tensor]:
-        """Blocks (R, m) of the first items of each block. share: how many of its items."""
-        memory = self._held.new_empty(0 if self._given else min(self._width, self.items), len(self._held))
-        with bar("scoring the reference", total=int(self.scores * share), **BAR) as steps:
-            for tile in ranges(self.items, self._width):
-                stop = tile.start + max(1, math.ceil(share * (tile.stop - tile.start)))
+        memory = self._held.new_empty(0 if self._given else min(self._width, len(self._items)), len(self._held))
+        with bar("scoring the reference", total=self._scores, **BAR) as steps:
+            for tile in ranges(len(self._items), self._width):
                 if self._given is not None:
-                    block = self._given.columns(tile.start, stop).to(self._held).T.contiguous()
+                    block = self._given.columns(tile.start, tile.stop).to(self._held).T.contiguous()
                 else:
-                    rows = self._vectors.rows(tile.start, stop).to(self._held)
+                    rows = self._items.rows(tile.start, tile.stop).to(self._held)
                     block = products(self._held)(rows, memory[: len(rows)])
                 yield block.T
                 steps.update(block.numel())
@@ -140,6 +132,6 @@ def row_blocks(queries: VectorSource, items: VectorSource) -> Iterator[Iterator[
     height = held_at_once(queries)
     for first in range(0, len(queries), height):
         held = queries.rows(first, min(first + height, len(queries)))
-        width = max(LEAST_COLUMNS, COLUMN_ELEMENTS // len(held))
+        width = max(NARROW, COLUMN_ELEMENTS // len(held))
         starts = range(0, len(items), width)
         yield (scoring(items, start, min(start + width, len(items)), held)(held, None) for start in starts)

@@ -9,7 +9,7 @@ from torch import Tensor
 from vsehub.checks import InputError, fail, require
 from vsehub.io.arrays import row_hashes
 
-BLOCK = 65536
+BLOCK, BLOCK_ELEMENTS = 65536, 2**25  # rows and numbers that are read at a time: 128 MB of float32
 PERMUTED = 10_000_000  # up to this size, samples are drawn by a permutation of all numbers
 _HASHED_BYTES = 16 << 20
 
@@ -108,14 +108,20 @@ class Moved:
 def sampled(vectors: VectorSource, count: int, seed: int) -> tuple[Tensor, Tensor]:
     """`count` rows (n, D) drawn by seed (all if there are fewer), and their positions (n,), ascending."""
     positions = drawn(len(vectors), count, seed)
+    return rows_at(vectors, positions), positions
+
+
+def rows_at(vectors: VectorSource, positions: Tensor, columns: Tensor | slice = slice(None)) -> Tensor:
+    """The rows at positions (n,), ascending, read in blocks: (n, D), or some columns of them."""
+    height = min(BLOCK, max(1, BLOCK_ELEMENTS // vectors.shape[1]))
     parts = []
-    for start in range(0, len(vectors), BLOCK):
-        within = positions[slice(*torch.searchsorted(positions, torch.tensor([start, start + BLOCK])).tolist())] - start
+    for start in range(0, len(vectors), height):
+        within = positions[(positions >= start) & (positions < start + height)]
         if len(within):
-            first, last = int(within[0]), int(within[-1])  # nothing else is read
-            block = vectors.rows(start + first, start + last + 1)
-            parts.append(block[(within - first).to(block.device)])
-    return torch.cat(parts), positions
+            first = int(within[0])
+            block = vectors.rows(first, int(within[-1]) + 1)  # nothing else is read
+            parts.append(block[(within - first).to(block.device)][:, columns])
+    return torch.cat(parts)
 
 
 def drawn(size: int, count: int, seed: int) -> Tensor:
