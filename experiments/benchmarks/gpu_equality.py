@@ -8,7 +8,6 @@ from vsehub.data.text.tokens import TokenTable
 from vsehub.encoders import TextGRU
 from vsehub.evaluation.encode import encode_texts
 from vsehub.neighbors import MemoryBank
-from vsehub.neighbors.faiss import GPU_DEPTH, GPU_ROWS, GPU_SCRATCH, loaded_faiss, on_gpu
 from vsehub.sets import Sets
 from vsehub.similarities import CrossAttention
 from vsehub.types import Similarity
@@ -20,19 +19,7 @@ def bank_rows(
     device: torch.device, pairs: int = 28_000, queries: int = 256, k: int = 250, dim: int = 1024
 ) -> list[Row]:
     """Each backend's neighbours on the device against the exact ones on the CPU."""
-    rows = [neighbor_row(device, backend, pairs, queries, k, dim) for backend in bank.backends()]
-    faiss = loaded_faiss()[0]
-    if faiss is None or not on_gpu(faiss):
-        rows.append(("FAISS on a GPU", "not in this installation; exact torch is what ran on the device", None))
-    return rows
-
-
-def limit_rows(device: torch.device, queries: int = 64, dim: int = 64) -> list[Row]:
-    """Banks with more rows, and searches deeper, than FAISS takes on a GPU: they run in torch there."""
-    return [
-        neighbor_row(device, "auto", GPU_ROWS + 1, queries, 20, dim),
-        neighbor_row(device, "auto", 2 * GPU_DEPTH, queries, GPU_DEPTH, dim),
-    ]
+    return [neighbor_row(device, backend, pairs, queries, k, dim) for backend in bank.backends()]
 
 
 def neighbor_row(device: torch.device, backend: str, pairs: int, queries: int, k: int, dim: int) -> Row:
@@ -53,34 +40,8 @@ def neighbor_row(device: torch.device, backend: str, pairs: int, queries: int, k
     expected, _ = answer("exact", torch.device("cpu"))
     found, running = answer(backend, device)
     error = (found - expected).abs().max().item()
-    where = "" if running.startswith("faiss") else f" in torch on {device}"
-    name = f"bank of {pairs:,}, k = {k:,}, {running}{where}: largest difference from the CPU"
+    name = f"bank of {pairs:,}, k = {k:,}, {running}, vectors on {device}: largest difference from the CPU"
     return name, f"{error:.1e}", error < 1e-5
-
-
-def memory_rows(device: torch.device, pairs: int = 28_000, dim: int = 1024, refills: int = 4) -> list[Row]:
-    """What a FAISS bank takes of the GPU outside of torch, after several refills of both sides."""
-    faiss = loaded_faiss()[0]
-    if device.type == "cpu" or faiss is None or not on_gpu(faiss):
-        return []
-    filled, ids = MemoryBank(10, "faiss"), torch.arange(pairs, device=device)
-    vectors = torch.nn.functional.normalize(torch.randn(pairs, dim, device=device), dim=1)
-    torch.cuda.synchronize(device)
-    before = outside_torch(device)
-    for _ in range(refills):
-        filled.fill(vectors, vectors, ids, ids)
-    filled.query(vectors[:64], vectors[:64], ids[:64], ids[:64])
-    torch.cuda.synchronize(device)
-    taken, indexes = outside_torch(device) - before, 2 * 4 * pairs * dim
-    allowed = GPU_SCRATCH + 2 * indexes + 256 * 2**20  # a refill may copy; CUDA's own libraries
-    name = f"FAISS's memory on the GPU after {refills} refills, at most {allowed / 2**20:,.0f} MB"
-    return [(name, f"{taken / 2**20:,.0f} MB, {indexes / 2**20:,.0f} of it the vectors", taken <= allowed)]
-
-
-def outside_torch(device: torch.device) -> int:
-    """Bytes of the GPU that are in use, but not by torch."""
-    free, total = torch.cuda.mem_get_info(device)
-    return total - free - torch.cuda.memory_reserved(device)
 
 
 def shortlist_rows(

@@ -12,9 +12,8 @@ from experiments.benchmarks import common, evaluation, generated
 from vsehub.criteria import CSLS
 from vsehub.criteria.base import fit_all
 from vsehub.neighbors.faiss import required_faiss
-from vsehub.neighbors.given import scoring
 from vsehub.neighbors.tiles import TILE_ITEMS, TILE_QUERIES, ScoreColumns, nearest, ranges
-from vsehub.neighbors.vectors import VectorSource, as_vectors
+from vsehub.neighbors.vectors import VectorSource, as_vectors, scoring
 from vsehub.serving import build_index, measured_recall
 
 SMALL = 100_000  # items where not all are needed

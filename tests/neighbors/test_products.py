@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from vsehub.neighbors.exact import products
+from vsehub.neighbors.vectors import products
 
 
 @pytest.mark.parametrize("rows", [1, 3, 70])

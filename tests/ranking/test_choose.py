@@ -96,7 +96,7 @@ def test_large_data_are_sampled_with_all_answers(monkeypatch):
     monkeypatch.setattr("vsehub.criteria.choose.MOST_SCORES", 6000)
     monkeypatch.setattr("vsehub.criteria.choose.MOST_QUERIES", 60)
     monkeypatch.setattr("vsehub.criteria.choose.MOST_REFERENCE", 90)
-    monkeypatch.setattr("vsehub.criteria.choose.BLOCK", 7)
+    monkeypatch.setattr("vsehub.neighbors.vectors.BLOCK", 7)
     queries, items, wanted = hubby(200, 120)
     asked, among = sources(queries, items)
     first, again = (choose(Auto(), asked, pairs(wanted, 120), among, seed=2) for _ in range(2))

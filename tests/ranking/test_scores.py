@@ -14,8 +14,7 @@ from vsehub.criteria.choose import choose
 from vsehub.data.vectors.embeddings import open_vectors
 from vsehub.metrics import Positives
 from vsehub.neighbors import tiles
-from vsehub.neighbors.given import GivenScores, UnitVectors, moved
-from vsehub.neighbors.vectors import as_vectors
+from vsehub.neighbors.vectors import Moved, UnitVectors, as_vectors
 from vsehub.ranking import inputs as module
 from vsehub.ranking.inputs import ScoreFile, look_through_scores, open_inputs
 
@@ -110,8 +109,7 @@ def test_blocks_of_other_types_and_devices(sizes):
     scores = torch.randn(11, 6, generator=torch.Generator().manual_seed(0))
     for kind in ("float16", "float64", "bfloat16"):
         typed = scores.to(getattr(torch, kind))
-        for one in (given(typed), moved(given(typed), torch.device("cpu"))):
-            assert isinstance(one, GivenScores)
+        for one in (given(typed), Moved(given(typed), torch.device("cpu"))):
             assert torch.equal(one.columns(2, 5), typed[:, 2:5].float())
             assert torch.equal(one.rows(3, 9), typed[3:9].float())
 

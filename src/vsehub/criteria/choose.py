@@ -15,8 +15,7 @@ from vsehub.io.progress import bar
 from vsehub.metrics.positives import Positives
 from vsehub.metrics.ranks import rank_blocks
 from vsehub.metrics.topk import top_k_of_blocks
-from vsehub.neighbors.given import UnitVectors
-from vsehub.neighbors.vectors import VectorSource, as_vectors, row_digests, rows_at
+from vsehub.neighbors.vectors import UnitVectors, VectorSource, as_vectors, row_digests, rows_at
 
 log = logging.getLogger(__name__)
 

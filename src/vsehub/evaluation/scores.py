@@ -11,7 +11,7 @@ from vsehub.criteria.base import Criterion, Terms
 from vsehub.evaluation.encode import EncodedSplit
 from vsehub.metrics.positives import Positives
 from vsehub.metrics.ranks import CACHED_ELEMENTS
-from vsehub.neighbors.exact import NARROW, at_least, products
+from vsehub.neighbors.vectors import NARROW, at_least, products
 from vsehub.sets import Rows
 from vsehub.types import Similarity
 

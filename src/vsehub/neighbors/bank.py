@@ -3,7 +3,6 @@
 `Relation` says which images and texts belong together in data in which a text may belong to several images.
 """
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -11,13 +10,12 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import fail, matrix, one_of, require
-from vsehub.neighbors.exact import BLOCK_ELEMENTS, ExactIndex, Index, ScoredIndex, ShortlistIndex
-from vsehub.neighbors.faiss import GPU_DEPTH, GPU_ROWS, FaissIndex, loaded_faiss, on_gpu
+from vsehub.neighbors.exact import ExactIndex, ScoredIndex, ShortlistIndex
+from vsehub.neighbors.faiss import FaissIndex, loaded_faiss
 from vsehub.sets import Encoding
 from vsehub.types import NeighborStats, Similarity
 
-log = logging.getLogger(__name__)
-
+Index = ExactIndex | FaissIndex | ScoredIndex | ShortlistIndex
 BACKENDS = ("auto", "faiss", "exact")
 EXCLUSIONS = ("image", "batch_captions")
 # The authors' 250 neighbours as a share of COCO's bank of 28,322 pairs; at least 10.
@@ -69,7 +67,7 @@ class MemoryBank:
     """M encoded pairs and an index over each side.
 
     k: neighbours per query; None takes 0.88 % of the bank, at least 10. backend: "faiss", "exact", or "auto": FAISS
-    if it is installed and can search on the vectors' device, else exact. exclude: "image" excludes entries of the
+    on a CPU, if it is installed, else exact. exclude: "image" excludes entries of the
     query's own image or, with a `relation`, all entries that belong to the query; "batch_captions" (the authors' code)
     excludes, for every query, entries whose caption is anywhere in the batch. shortlist: for similarities of sets, how
     many entries are scored exactly per neighbour, those with the nearest mean vectors; None scores the whole bank.
@@ -120,13 +118,13 @@ class MemoryBank:
         for name, ids in (("image_ids", image_ids), ("caption_ids", caption_ids)):
             require(tuple(ids.shape) == (size,), f"{name} has shape {tuple(ids.shape)}; expected ({size},)")
         self.plan(image_ids, caption_ids, relation)
-        make_index = self._maker(similarity, images.device, size)
         self._images, self._texts = None, None  # their memory is free before the new ones take theirs
         self._image_ids, self._caption_ids = image_ids.to(images.device), caption_ids.to(images.device)
-        self._images, self._texts = make_index(images.detach(), "images"), make_index(texts.detach(), "texts")
+        self._images = self._index(images.detach(), similarity, "images")
+        self._texts = self._index(texts.detach(), similarity, "texts")
         self._image_means = mean_similarities(images, similarity, "images")
         self._text_means = mean_similarities(texts, similarity, "texts")
-        self.running_backend = running_backend(self._images, self.shortlist)
+        self.running_backend = self._images.name
 
     def plan(self, image_ids: Tensor, caption_ids: Tensor, relation: Relation | None = None) -> None:
         """Set k for a bank of these pairs (M,), (M,). Raises InputError if too few neighbours would be left."""
@@ -204,48 +202,17 @@ class MemoryBank:
         kept = excluded(found).byte().argsort(dim=1, stable=True)[:, : self.k]
         return similarities.gather(1, kept)
 
-    def _maker(self, similarity: Similarity | None, device: torch.device, size: int) -> Callable[[Any, str], Index]:
-        """The function that makes an index of the `size` entries of one side."""
+    def _index(self, entries: Any, similarity: Similarity | None, side: str) -> Index:
+        """The index of the entries of one side."""
         if similarity is None:
-            index = self._index_type(device, self._deepest, size)
-            return lambda entries, side: index(entries)
-        shortlist = self.shortlist
-        if similarity.takes == "sets" and shortlist is not None:
-            index = self._index_type(device, shortlist * self._deepest, size)
-            return lambda entries, side: ShortlistIndex(entries, similarity, side, shortlist, index)
-        return lambda entries, side: ScoredIndex(entries, similarity, side)
+            return self._vector_index(entries)
+        if similarity.takes == "sets" and self.shortlist is not None:
+            return ShortlistIndex(entries, similarity, side, self.shortlist, self._vector_index)
+        return ScoredIndex(entries, similarity, side)
 
-    @property
-    def _deepest(self) -> int:
-        """The number of neighbours that a query searches, before the batch is known."""
-        return self.k + self._most_lost
-
-    def _index_type(self, device: torch.device, depth: int, size: int) -> type[ExactIndex] | type[FaissIndex]:
-        if self.backend == "exact":
-            return ExactIndex
-        faiss, reason = loaded_faiss()
-        gpu = device.type == "cuda" and faiss is not None and on_gpu(faiss)
-        if gpu and depth > GPU_DEPTH:
-            reason = f"finds at most {GPU_DEPTH} neighbours on a GPU, and {depth} are searched"
-        elif gpu and size > GPU_ROWS:
-            reason = f"reserves no memory for more than {GPU_ROWS} vectors added to a GPU, and there are {size}"
-        elif self.backend == "faiss":
-            return FaissIndex
-        elif device.type == "cuda" and faiss is not None and not gpu:
-            reason = "is a build without GPU indexes"
-        if reason:
-            log.info("FAISS %s: the bank searches exactly in torch on %s", reason, device)
-            return ExactIndex
-        return FaissIndex
-
-
-def running_backend(index: Index, shortlist: int | None) -> str:
-    """The search in use, for logs: "faiss on the GPU", "faiss on the CPU", "exact", or how sets are searched."""
-    if isinstance(index, FaissIndex):
-        return f"faiss on the {'GPU' if index.gpu else 'CPU'}"
-    if isinstance(index, ShortlistIndex):
-        return f"shortlists of {shortlist} times k by mean vectors, scored exactly"
-    return "exact"
+    def _vector_index(self, vectors: Tensor) -> ExactIndex | FaissIndex:
+        automatic = self.backend == "auto" and vectors.device.type == "cpu" and loaded_faiss()[0] is not None
+        return FaissIndex(vectors) if automatic or self.backend == "faiss" else ExactIndex(vectors)
 
 
 def mean_similarities(entries: Any, similarity: Similarity | None, side: str) -> Callable[[Any], Tensor]:
@@ -256,11 +223,7 @@ def mean_similarities(entries: Any, similarity: Similarity | None, side: str) ->
     if similarity is None:
         mean = entries.detach().float().mean(dim=0)
         return lambda queries: queries.float() @ mean
-    index = ScoredIndex(entries, similarity, side)
-    rows = max(1, BLOCK_ELEMENTS // len(index))
-    return lambda queries: torch.cat(
-        [index.scores(queries[i : i + rows]).mean(dim=1) for i in range(0, len(queries), rows)]
-    )
+    return ScoredIndex(entries, similarity, side).means
 
 
 def comparable(similarity: Similarity, encoding: Encoding) -> Encoding:

@@ -19,8 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vsehub.neighbors.given import UnitVectors
-from vsehub.neighbors.vectors import VectorSource, array_of
+from vsehub.neighbors.vectors import UnitVectors, VectorSource, array_of
 
 
 def cpu_has(*capabilities: str) -> bool:

@@ -10,10 +10,8 @@ from vsehub.checks import require
 from vsehub.io.progress import bar
 from vsehub.metrics.topk import Best, with_block
 from vsehub.neighbors import screened
-from vsehub.neighbors.exact import NARROW, products
-from vsehub.neighbors.given import GivenScores, scoring
 from vsehub.neighbors.screened import Affine
-from vsehub.neighbors.vectors import VectorSource
+from vsehub.neighbors.vectors import NARROW, UnitVectors, VectorSource, products, scoring
 
 # (scores (b, m), their queries, their items) -> corrected scores (b, m)
 TileCorrection = Callable[[Tensor, slice, slice], Tensor]
@@ -108,7 +106,7 @@ class ScoreColumns:
     """
 
     def __init__(self, reference: VectorSource, items: VectorSource, device: torch.device | None = None):
-        self._given = reference if isinstance(reference, GivenScores) else None
+        self._given: Any = reference if isinstance(items, UnitVectors) else None
         self._held = reference.rows(0, 0 if self._given else len(reference)).to(device)
         self._items, self._width = items, max(NARROW, COLUMN_ELEMENTS // len(reference))
         self._scores = len(reference) * len(items)

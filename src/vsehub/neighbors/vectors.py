@@ -1,5 +1,11 @@
-"""Vectors that are read in blocks, from a file, an array or a tensor, and seeded samples of them."""
+"""Vectors that are read in blocks, from a file, an array or a tensor, their products, and seeded samples of them.
 
+Precomputed scores, of a cross-encoder, SCAN or any other model that compares pairs, take the same way: a row of scores
+stands for a query, and `UnitVectors` for the items, since the inner product of a row with the m-th unit vector is its
+m-th score. Every search among vectors thus accepts precomputed scores, and computes no product.
+"""
+
+from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -12,6 +18,8 @@ from vsehub.io.arrays import row_hashes
 BLOCK, BLOCK_ELEMENTS = 65536, 2**25  # rows and numbers that are read at a time: 128 MB of float32
 PERMUTED = 10_000_000  # up to this size, samples are drawn by a permutation of all numbers
 _HASHED_BYTES = 16 << 20
+# A BLAS multiplies fewer columns or rows than these by other routines, which add up the products in another order.
+NARROW, LOW = 16, 8
 
 
 @runtime_checkable
@@ -91,11 +99,10 @@ def array_of(source: VectorSource) -> np.ndarray | None:
 
 
 class Moved:
-    """The rows of another source, on `device`."""
+    """The rows of another source, or the rows and columns of precomputed scores, on `device`."""
 
-    def __init__(self, vectors: VectorSource, device: torch.device):
-        self._vectors, self._device = vectors, device
-        self.shape = vectors.shape
+    def __init__(self, vectors: Any, device: torch.device):
+        self._vectors, self._device, self.shape = vectors, device, vectors.shape
 
     def __len__(self) -> int:
         return len(self._vectors)
@@ -103,6 +110,66 @@ class Moved:
     def rows(self, start: int, stop: int) -> Tensor:
         """Rows `start` to `stop` - 1 on the device."""
         return self._vectors.rows(start, stop).to(self._device)
+
+    def columns(self, start: int, stop: int) -> Tensor:
+        """Columns `start` to `stop` - 1 on the device."""
+        return self._vectors.columns(start, stop).to(self._device)
+
+
+class UnitVectors:
+    """The M items of precomputed scores: item m is the m-th unit vector (M,).
+
+    The queries and the reference beside them are scores (N, M) that also have columns(start, stop): (N, stop - start).
+    """
+
+    def __init__(self, items: int):
+        self.shape = (items, items)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """Never needed: raises InputError, since what compares items with each other needs their vectors."""
+        fail("scores of queries and items do not say how items compare with each other; give vectors")
+
+    columns = rows
+
+
+# (queries (b, D), memory or None) -> scores (b, m)
+Products = Callable[[Tensor, Tensor | None], Tensor]
+
+
+def products(items: Tensor) -> Products:
+    """(queries (b, D), memory or None) -> their inner products (b, m) with items (m, D).
+
+    The score of an item does not depend on the items beside it, so that copies are tied in every block: beside few
+    items and few queries stand zeros.
+    """
+    count, factor = len(items), at_least(NARROW, items).T
+
+    def scored(queries: Tensor, out: Tensor | None) -> Tensor:
+        if count >= NARROW and len(queries) >= LOW:
+            return torch.mm(queries, factor, out=out)
+        scores = torch.mm(at_least(LOW, queries), factor)[: len(queries), :count]
+        return scores if out is None else out.copy_(scores)
+
+    return scored
+
+
+def at_least(count: int, rows: Tensor) -> Tensor:
+    """Rows (n, D), with rows of zeros below where n is less than count."""
+    missing = count - len(rows)
+    return rows if missing <= 0 else torch.cat([rows, rows.new_zeros(missing, rows.shape[1])])
+
+
+def scoring(items: VectorSource, start: int, stop: int, like: Tensor) -> Products:
+    """(queries (b, D), memory or None) -> their scores (b, m) with items `start` to `stop` - 1, which are read once.
+
+    like: of the type and on the device of the queries. Precomputed scores are only copied.
+    """
+    if isinstance(items, UnitVectors):
+        return lambda rows, out: rows[:, start:stop].contiguous() if out is None else out.copy_(rows[:, start:stop])
+    return products(items.rows(start, stop).to(like))
 
 
 def sampled(vectors: VectorSource, count: int, seed: int) -> tuple[Tensor, Tensor]:

@@ -20,9 +20,8 @@ from vsehub.data.vectors.paths import stamps
 from vsehub.io.arrays import UnusableRows, listed
 from vsehub.io.text import read_lines, stays_inside
 from vsehub.metrics.positives import Positives
-from vsehub.neighbors.given import UnitVectors, moved
 from vsehub.neighbors.tiles import nearest
-from vsehub.neighbors.vectors import VectorSource, as_vectors, row_digests, sampled
+from vsehub.neighbors.vectors import Moved, UnitVectors, VectorSource, as_vectors, row_digests, sampled
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +107,7 @@ def read_positives(path: str, queries: Names, items: Names) -> Positives:
 
 
 class ScoreFile:
-    """Scores (N, M) of a file, as `GivenScores`: float32 blocks of rows or of columns, on the CPU."""
+    """Scores (N, M) of a file, float32 blocks of rows or of columns, on the CPU."""
 
     def __init__(self, file: VectorFile):
         self._file = file
@@ -180,8 +179,8 @@ class Sides:
     ) -> Self:
         """Sides (Q, D), (M, D), (R, D), (G, D): tensors, numpy arrays, memory maps, or open files (`data.vectors`).
 
-        Instead of vectors, `GivenScores` are queries and reference, and `UnitVectors` are items. Raises InputError if
-        dimensions differ, a side is empty or positives are those of other sizes.
+        Instead of vectors, precomputed scores are queries and reference, and `UnitVectors` are items. Raises InputError
+        if dimensions differ, a side is empty or positives are those of other sizes.
         """
         asked, among, seen = as_sides(queries, items, reference)
         bank = None
@@ -212,8 +211,8 @@ class Sides:
         """The same sides with queries and reference on a device, where scores are then computed; None: unchanged."""
         if device is None:
             return self
-        reference = None if self.reference is None else moved(self.reference, device)
-        return replace(self, queries=moved(self.queries, device), reference=reference)
+        reference = None if self.reference is None else Moved(self.reference, device)
+        return replace(self, queries=Moved(self.queries, device), reference=reference)
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from vsehub.checks import matrix, require, whole
 from vsehub.criteria.base import Criterion, RowsOf, as_sides, finite, joined
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.metrics.topk import top_k
-from vsehub.neighbors.given import scoring
-from vsehub.neighbors.vectors import VectorSource, given_back
+from vsehub.neighbors.vectors import VectorSource, given_back, scoring
 
 ITEMS_AT_ONCE = 2**16
 BLOCK_ELEMENTS = 2**25  # 128 MB of float32 scores at a time
