@@ -16,7 +16,6 @@ from input_setups import SMALL  # in tools/torture
 from warm import Warm, leave_figures_undrawn, one_mode, parse_once
 
 from vsehub.cli.main import main
-from vsehub.io.address import SHARED
 
 ROOT = Path(__file__).parents[1]
 
@@ -135,7 +134,6 @@ def process_as_before():
     handlers, levels = root.handlers[:], (root.level, own.level)
     interrupt, environment = signal.getsignal(signal.SIGINT), dict(os.environ)
     yield
-    os.environ.pop(SHARED, None)
     signal.signal(signal.SIGINT, interrupt)
     for name in ("PYTHONSAFEPATH", "OMP_WAIT_POLICY"):
         os.environ.pop(name, None)

@@ -138,8 +138,9 @@ def test_a_run_that_is_stopped_resumes_with_as_many(alone, place, environment, s
 
 STARTER = """
 import subprocess, sys, time
-code = "import time; from vsehub.cli import signals; signals.end_with_starter(); print('up', flush=True)"
-code += "; time.sleep(90)"
+code = "import io, sys, time; from vsehub.cli.main import main; sys.argv[1:] = ['--version']"
+code += "; sys.stdout = io.StringIO(); main(); sys.stdout = sys.__stdout__"
+code += "; print('up', flush=True); time.sleep(90)"
 started = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
 print(started.pid, flush=True)
 time.sleep(90)

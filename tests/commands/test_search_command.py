@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from PIL import Image
 from tiny_towers import tiny_hf
 
-from vsehub.cli.overrides import with_texts
+from vsehub.cli.overrides import for_hydra
 from vsehub.components import Components, conf_folder
 from vsehub.criteria import CSLS, DualInvertedSoftmax
 from vsehub.evaluation import trained as evaluation_trained
@@ -233,12 +233,11 @@ SIGNS = st.text(alphabet="\\${}'\"[],=:~+ ab\n", min_size=1)
 @example(["a \\${b} \\\\${c}", "it's", "a\\'", "\\", "???", "${", "x: {y}", NASTY])
 def test_a_text_reaches_the_command_as_it_was_typed(texts):
     texts = [text for text in texts if not text.startswith("[")]
-    assert read(with_texts([f"query={text}" for text in texts], "query")) == ({"query": texts} if texts else {})
+    assert read(for_hydra("search", [f"query={text}" for text in texts])) == ({"query": texts} if texts else {})
 
 
 def test_which_arguments_are_texts():
-    given = ["two dogs, running", "k=5", "x + y=3 more", "--cfg", "job", "+data.root=a b", "~folder", "-m", "query=k=5"]
-    rest = ["k=5", "--cfg", "job", "+data.root=a b", "~folder", "-m"]
-    texts = ["two dogs, running", "x + y=3 more", "k=5"]
-    assert with_texts(given, "query") == [*rest, "query=[" + ",".join(f"'{text}'" for text in texts) + "]"]
-    assert with_texts(["query=[a,'b c']", "k=5"], "query") == ["query=[a,'b c']", "k=5"]
+    given = ["two dogs, running", "k=5", "x + y=3 more", "--cfg", "job", "+data.root=a b", "~image", "-m", "query=k=5"]
+    query = "query=['two dogs, running','x + y=3 more','k=5']"
+    assert for_hydra("search", given) == ["--cfg", "job", "-m", "k=5", "+data.root=a b", "~image", query]
+    assert for_hydra("search", ["query=[a,'b c']", "k=5"]) == ["query=[a,'b c']", "k=5"]

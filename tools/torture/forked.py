@@ -28,7 +28,6 @@ ENVIRONMENT = {
     "CUDA_VISIBLE_DEVICES": "",
     "COLUMNS": "300",
     "TQDM_DISABLE": "1",
-    "VSEHUB_TRACEBACK": "",
 }
 
 

@@ -3,14 +3,15 @@
 import logging
 import os
 import re
+import signal
 import sys
 import tempfile
-import textwrap
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import wraps
 from pathlib import Path
+from types import FrameType
 from typing import NoReturn
 
 import hydra
@@ -21,22 +22,23 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from vsehub.checks import InputError, boolean, is_out_of_memory, require
+from vsehub.checks import InputError, boolean, require
 from vsehub.cli import launch
-from vsehub.cli.nodes import components, config_dirs, hide_secrets, leaves, plain
-from vsehub.cli.overrides import explained, ordered
-from vsehub.cli.signals import INTERRUPTED, TERMINATED, Terminated, answered, forget_interrupt
+from vsehub.cli.nodes import components, config_dirs, leaves, plain
 from vsehub.components import conf_folder
-from vsehub.io.address import masked
-from vsehub.io.files import causes, is_full_disk, write_text
+from vsehub.io.address import masked_output
+from vsehub.io.files import write_text
 from vsehub.io.progress import shown
 
-BAD_INPUT, FAILED = 2, 1
+BAD_INPUT, FAILED, INTERRUPTED, TERMINATED = 2, 1, 130, 143
+_signals: list[int] = []  # those that the boundary is to report: a library may replace the exception by its own
+
+_format = logging.Formatter.format
+logging.Formatter.format = lambda self, record: masked_output(_format(self, record))  # type: ignore[method-assign]
 
 
 def run(task: Callable[[DictConfig], float | None], config: str) -> None:
     """Run `task` with the composed configuration named `config`."""
-    sys.argv[1:] = ordered(sys.argv[1:])
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra lets errors through, to `boundary`
 
     @wraps(task)
@@ -44,7 +46,6 @@ def run(task: Callable[[DictConfig], float | None], config: str) -> None:
         first = launch.number() == 0  # whose terminal shows bars
         # Inside Hydra, which would print its own message first; in a sweep Hydra goes on with the other jobs.
         with nullcontext() if is_multirun() else boundary(), shown(first):
-            hide_secrets(cfg)
             hide_notes()
             require_read(cfg, config)
             return task(cfg)
@@ -66,15 +67,14 @@ def require_read(cfg: DictConfig, config: str) -> None:
 
 
 def hide_notes() -> None:
-    """Mask the addresses in the files that Hydra has written of the job: the user's own may have held some."""
-    hydra_config = HydraConfig.get()
-    notes = [*Path(hydra_config.sweep.dir).glob("multirun.yaml")] if is_multirun() else []
-    if hydra_config.output_subdir is not None:
-        notes += (Path(hydra_config.runtime.output_dir) / hydra_config.output_subdir).glob("*.yaml")
-    for file in notes:
-        text = file.read_text(encoding="utf-8")
-        if masked(text) != text:
-            write_text(file, masked(text))
+    """Mask the secrets in the files that Hydra has written of the job."""
+    told = HydraConfig.get()
+    notes = [Path(told.sweep.dir, "multirun.yaml")]
+    if told.output_subdir is not None:
+        notes += Path(told.runtime.output_dir, told.output_subdir).glob("*.yaml")
+    for note in notes:
+        if note.is_file():
+            write_text(note, masked_output(note.read_text(encoding="utf-8")))
 
 
 def is_multirun() -> bool:
@@ -82,56 +82,54 @@ def is_multirun() -> bool:
     return HydraConfig.get().mode == RunMode.MULTIRUN
 
 
+def _stop(number: int, frame: FrameType | None) -> NoReturn:
+    _signals.append(number)
+    raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(TERMINATED)
+
+
 @contextmanager
 def boundary() -> Iterator[None]:
     """Turn every error inside the block into one line on stderr and an exit status.
 
     2: bad input. 1: the machine refused something, or the command itself failed; the line then names the file with the
-    traceback. 130: interrupted. 143: SIGTERM. VSEHUB_TRACEBACK=1 shows the traceback directly.
+    traceback. 130: interrupted. 143: SIGTERM. An ignored signal stays ignored.
     """
     logging.raiseExceptions = False  # a log that cannot be written fails again as output
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        with answered():
-            yield
-            sys.stdout.flush()
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_IGN if handler is signal.SIG_IGN else _stop)
+        yield
+        sys.stdout.flush()
     except BaseException as error:
-        if isinstance(error, SystemExit) and not isinstance(error, Terminated):
+        if isinstance(error, SystemExit) and not _signals:
             raise  # its message has been printed
-        if os.environ.get("VSEHUB_TRACEBACK") == "1":
-            raise
-        forget_interrupt()
         end(*reported(error))
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def reported(error: BaseException) -> tuple[str, int]:
     """The line that reports an error, and the exit status."""
-    behind = causes(error)
-    # A library may have replaced a signal by an error of its own.
-    stop = next((one for one in behind if isinstance(one, Terminated | KeyboardInterrupt)), None)
-    if stop is not None:
-        what, status = ("terminated", TERMINATED) if isinstance(stop, Terminated) else ("interrupted", INTERRUPTED)
+    if _signals or isinstance(error, KeyboardInterrupt):
+        what, status = ("terminated", TERMINATED) if signal.SIGTERM in _signals else ("interrupted", INTERRUPTED)
+        _signals.clear()
         again = launch.continued_by()
         goes_on = "a command that can continue does so when it is run again" if again is None else f"`{again}` goes on"
         return f"{what}; complete files were kept, and {goes_on}", status
-    if isinstance(error, InputError):
-        return str(error), BAD_INPUT
-    if isinstance(error, HydraException | OmegaConfBaseException | YAMLError):
-        return explained(error), BAD_INPUT
-    line = " ".join(str(error).split())[:500].rstrip(".")
-    if is_full_disk(error):
-        return f"the disk is full. Free space, then run the command again ({line})", FAILED
-    if any(map(is_out_of_memory, behind)):
-        return f"out of memory. Close other programs, or use smaller batches or fewer items ({line})", FAILED
+    line = " ".join(str(error).split())
+    if isinstance(error, InputError | HydraException | OmegaConfBaseException | YAMLError):
+        return line, BAD_INPUT
     if isinstance(error, OSError):
-        return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else line, FAILED
+        return line, FAILED
     with tempfile.NamedTemporaryFile("w", prefix="vsehub-", suffix=".log", delete=False, encoding="utf-8") as log:
-        log.write(masked(f"{' '.join(sys.argv)}\n\n{''.join(traceback.format_exception(error))}"))
-    return f"{type(error).__name__}: {line}. The traceback: {log.name}", FAILED
+        log.write(masked_output(f"{' '.join(sys.argv)}\n\n{''.join(traceback.format_exception(error))}"))
+    return f"{type(error).__name__}: {line[:500]}. The traceback: {log.name}", FAILED
 
 
 def end(message: str, status: int = BAD_INPUT) -> NoReturn:
-    """Exit with a message, its addresses masked, and a status."""
-    message = masked(message)
+    """Exit with a message and a status."""
     try:
         sys.stdout.flush()
     except OSError:  # a full disk or a reader that has ended: the rest of the output would fail again at the exit
@@ -147,14 +145,12 @@ def command_help(config: str) -> str:
     text = (conf_folder() / f"{config}.yaml").read_text(encoding="utf-8").partition("\nhydra:\n")[0]
     groups = re.findall(r"^  - (?:optional )?(\w+): ", text, re.MULTILINE)
     choices = "\n".join(f"  {group}={choices_of(group)}" for group in groups)
-    more = f"settings of the chosen parts, such as loss.KEY: vsehub {config.replace('_', '-')} --cfg job"
-    chosen = f"\n\nchoices (group=choice):\n{choices}\n\n{more}" if groups else ""
-    return f"settings (key=value) and the choices made by default:\n\n{text}{chosen}".replace("$", "$$")
+    return f"settings (key=value), and the choices of each group:\n\n{text}\n\n{choices}".replace("$", "$$")
 
 
 def choices_of(group: str) -> str:
     """The choices of a group, without those in folders."""
-    return "\n      ".join(textwrap.wrap(", ".join(components().choices(group)), 100, break_on_hyphens=False))
+    return ", ".join(components().choices(group))
 
 
 OmegaConf.register_new_resolver("command_help", command_help, replace=True)

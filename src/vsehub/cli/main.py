@@ -5,8 +5,12 @@ import signal
 import sys
 from importlib import import_module
 from io import TextIOWrapper
+from typing import TextIO
 
 from vsehub import __version__
+from vsehub.checks import nearest, require
+
+_SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux's prctl
 
 COMMANDS = {
     "train": "train encoders with a loss; -m: a sweep; resume=RUN_FOLDER: continue a run",
@@ -55,39 +59,36 @@ def main() -> None:
 
     Programs that this process starts do not import Python files of their working folder (`PYTHONSAFEPATH`).
     """
-    let_interrupts_end()
-    from vsehub.checks import nearest
-    from vsehub.cli.signals import end_with_starter
-    from vsehub.io.address import keep_typed, mask_output, masked, set_aside
+    if "LOCAL_RANK" in os.environ and sys.platform == "linux":
+        import ctypes
 
-    end_with_starter()
+        # One of several processes ends when the one that started it does, even by SIGKILL.
+        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     os.environ["PYTHONSAFEPATH"] = "1"
     # Threads of OpenMP wait for each other without spinning: where another program takes a core, a training that spins
     # takes many times as long, and where none does, it gains nothing. To be set before torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    open_streams()
-    arguments = sys.argv[1:]
-    if not arguments or arguments[0] in ("-h", "--help", "help"):
+    command, *arguments = sys.argv[1:] or ["help"]
+    if command in ("-h", "--help", "help"):
         print(USAGE)
         return
-    if arguments[0] in ("-V", "--version"):
+    if command in ("-V", "--version"):
         print(__version__)
         return
-    command = arguments[0]
-    if command not in COMMANDS:
-        known = f"{nearest(command, COMMANDS)}; choose one of {', '.join(COMMANDS)}"
-        print(masked(f"vsehub: unknown command {command!r}{known}"), file=sys.stderr)
-        raise SystemExit(2)
-    # Hydra reads the overrides from sys.argv and names its program after the first entry.
-    mask_output()
-    several = bool({"-m", "--multirun"} & set(arguments))
-    sys.argv = [f"vsehub {command}", *(set_aside(one, several) for one in arguments[1:])]
-    keep_typed(sys.argv)
     from vsehub.cli.app import boundary, run
-    from vsehub.cli.overrides import with_keys, with_quoted_addresses
+    from vsehub.cli.overrides import for_hydra
+    from vsehub.io.address import remember
 
+    for argument in arguments:
+        remember(argument)
+    for stream in (sys.stdout, sys.stderr):
+        mask(stream)
+    sys.argv = [f"vsehub {command}", *arguments]
     with boundary():
-        sys.argv[1:] = with_keys(command, [with_quoted_addresses(one, several) for one in sys.argv[1:]])
+        known = f"{nearest(command, COMMANDS)}; choose one of {', '.join(COMMANDS)}"
+        require(command in COMMANDS, f"unknown command {command!r}{known}")
+        # Hydra reads the overrides from sys.argv and names its program after the first entry.
+        sys.argv[1:] = for_hydra(command, arguments)
         name = command.replace("-", "_")
         module = import_module(f"vsehub.cli.{name}")
         if command == "train":
@@ -96,19 +97,11 @@ def main() -> None:
             run(getattr(module, name), name)
 
 
-def let_interrupts_end() -> None:
-    """Let SIGINT end this process at once and silently, except where `signals.answered` handles the signal.
+def mask(stream: TextIO) -> None:
+    """Mask secrets in what is printed, by other libraries too, and write it as UTF-8 in every locale."""
+    from vsehub.io.address import masked_output
 
-    Python would raise KeyboardInterrupt instead, which prints a traceback where nothing catches it: while modules are
-    imported, and in what runs at exit.
-    """
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def open_streams() -> None:
-    """Write output as UTF-8 in every locale, and discard it if its stream is closed."""
-    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors="replace")
+    write = stream.write
+    stream.write = lambda text: write(masked_output(text))  # type: ignore[method-assign]
+    if isinstance(stream, TextIOWrapper):
+        stream.reconfigure(encoding="utf-8", errors="replace")

@@ -1,17 +1,15 @@
 """From nodes of the configuration to plain values, components and devices."""
 
-import re
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf, flag_override
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import DictConfig, OmegaConf
 
+from vsehub.checks import require
 from vsehub.components import Components, conf_folder
-from vsehub.io.address import without_secrets
 
 if TYPE_CHECKING:
     import torch
@@ -32,34 +30,9 @@ def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 
 def literal(values: dict[str, Any]) -> DictConfig:
-    """Plain values, for example from a file, as a configuration in which no text is read as an interpolation."""
-    return OmegaConf.create(_literal(values))
-
-
-def _literal(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _literal(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_literal(inner) for inner in value]
-    return re.sub(r"(\\*)\$\{", r"\1\1\\${", value) if isinstance(value, str) else value
-
-
-def hide_secrets(cfg: DictConfig) -> None:
-    """Mask the addresses in a configuration: its files may hold some, or the names of environment variables."""
-    with flag_override(cfg, ["struct", "readonly"], False):
-        _hide_secrets(cfg)
-
-
-def _hide_secrets(node: Any) -> None:
-    for key in list(node) if OmegaConf.is_dict(node) else range(len(node)):
-        try:
-            value = None if OmegaConf.is_missing(node, key) else node[key]
-        except OmegaConfBaseException:  # the command reports it
-            continue
-        if OmegaConf.is_config(value):
-            _hide_secrets(value)
-        elif isinstance(value, str) and (shown := without_secrets(value)) != value:
-            node[key] = shown
+    """Plain values of a file as a configuration. Raises InputError for an interpolation, which could read secrets."""
+    require("${" not in json.dumps(values), "a record holds ${...}, which vsehub does not write")
+    return OmegaConf.create(values)
 
 
 def components(trust: str | Sequence[str] | None = None, places: Sequence[str] = (), own: bool = False) -> Components:
@@ -82,7 +55,7 @@ def config_dirs() -> list[Path]:
     if not HydraConfig.initialized():
         return []
     sources = HydraConfig.get().runtime.config_sources
-    return [Path(unquote(urlsplit(one.path).path) or one.path) for one in sources if one.provider == "command-line"]
+    return [Path(one.path) for one in sources if one.provider == "command-line"]
 
 
 def build(group: str, node: Any, trust: str | Sequence[str] | None = None, **given: Any) -> Any:

@@ -18,6 +18,7 @@ from omegaconf.errors import InterpolationResolutionError, MissingMandatoryValue
 from vsehub.checks import InputError, require
 from vsehub.cli.app import is_multirun
 from vsehub.cli.nodes import literal, plain
+from vsehub.io.address import masked
 from vsehub.io.files import LOCK
 from vsehub.io.records import RUN, read_record
 from vsehub.recipes import class_name, decides, named_classes
@@ -77,7 +78,8 @@ def digest(cfg: DictConfig) -> str:
 
 def digest_of(settings: Any) -> str:
     """Eight letters for plain values."""
-    return hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()[:8]
+    text = masked(json.dumps(settings, sort_keys=True, default=str))  # as a record holds them
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def _settings(node: DictConfig, prefix: str = "") -> Iterator[tuple[str, Any]]:

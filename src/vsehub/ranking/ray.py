@@ -25,7 +25,7 @@ from vsehub.checks import InputError, fail, require
 from vsehub.criteria.base import Correction, Criterion, Terms, finite_terms, fit_all, joined
 from vsehub.data.vectors.embeddings import Norms, VectorFile, look_through, open_vectors
 from vsehub.extras import require_packages
-from vsehub.io.address import Address
+from vsehub.io.address import masked
 from vsehub.io.progress import bar
 from vsehub.metrics.topk import Best, merged
 from vsehub.neighbors.tiles import ScoreColumns, held_at_once, nearest
@@ -65,7 +65,7 @@ class Shard:
             f"{file} has {len(file)} rows on a worker and {self.rows} where the command runs; expected the same file "
             "at the same path on every machine",
         )
-        origin = replace(file.origin, path=f"{self.address}, rows {self.start} to {self.stop - 1}")
+        origin = replace(file.origin, path=f"{masked(self.address)}, rows {self.start} to {self.stop - 1}")
         return replace(file, source=file.source[self.start : self.stop], ids=None, labels=None, origin=origin)
 
 
@@ -88,7 +88,7 @@ def divide(items: VectorSource, rows: int | None = None) -> list[Shard]:
         pieces = -(-count // rows)
         for piece in range(pieces):  # of almost equal sizes
             start, stop = piece * count // pieces, (piece + 1) * count // pieces
-            found.append(Shard(Address(address), count, start, stop, first + start, items.normalize))
+            found.append(Shard(address, count, start, stop, first + start, items.normalize))
         first += count
     return found
 

@@ -1,5 +1,6 @@
 """Data module and module from plain settings, each a group's choice, as the configuration has them."""
 
+import json
 import logging
 import sys
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from vsehub.data.noise import Noise, NoisySource
 from vsehub.data.sources import describe_split
 from vsehub.data.text.vocabulary import restored, stored
 from vsehub.evaluation.checkpoint import fitting, image_sizes, text_sizes
+from vsehub.io.address import masked
 from vsehub.training.augmentation import Augmentation
 from vsehub.training.checkpoint import load_state, parameter_names, require_fitting
 from vsehub.training.chunks import require_rows_apart
@@ -110,7 +112,7 @@ def build_module(
         config[side] = config[side] | dict(getattr(encoder, "rebuilt", {}))
     parts = {part: components.build(part, settings[part]) for part in ("similarity", "loss", "optimizer", "scheduler")}
     description = {
-        "config": config,
+        "config": json.loads(masked(json.dumps(config))),
         "vocabulary": stored(data.vocabulary),
         "image_shape": list(image_shape),
         "text_shape": None if text_shape is None else list(text_shape),

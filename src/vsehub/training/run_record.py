@@ -1,5 +1,6 @@
 """run.json and metrics.csv: a run's settings, its progress and its results."""
 
+import json
 import logging
 import time
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from vsehub import __version__
 from vsehub.checks import require
 from vsehub.data.noise import NoisySource
 from vsehub.data.sources import Source
-from vsehub.io.address import typed_command
+from vsehub.io.address import masked, typed_command
 from vsehub.io.files import write_json, write_text
 from vsehub.io.provenance import code_version, hardware, peak_memory, versions
 from vsehub.io.records import RUN
@@ -38,7 +39,7 @@ def describe_run(config: Mapping[str, Any], source: Source, data: Mapping[str, d
         "versions": versions(),
         "git": code_version(),
         "hardware": hardware(),
-        "config": config,
+        "config": json.loads(masked(json.dumps(config))),  # loggers get it too
         "data": data,
         "precision": precision,
         "processes": {"count": 1, "nodes": 1, "backend": None},

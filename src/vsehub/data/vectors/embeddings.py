@@ -13,7 +13,7 @@ from vsehub.checks import boolean, require
 from vsehub.data.truth import distinct_ids
 from vsehub.data.vectors.paths import Stamps, fetch, is_folder, require_vectors, shards, split_path, stamps
 from vsehub.data.vectors.readers import Shards, matrix_dtype, read_file, read_metadata
-from vsehub.io.address import Address, is_uri
+from vsehub.io.address import is_uri, masked
 from vsehub.io.arrays import RowErrors, UnusableRows
 from vsehub.io.progress import bar
 
@@ -124,7 +124,7 @@ def open_vectors(
     """
     if isinstance(path, np.ndarray | Tensor):
         return VectorFile(name, path, matrix_dtype(name, path), normalize=normalize)
-    path = Address(str(path)) if is_uri(str(path)) else str(path)
+    path = str(path)
     where, key = split_path(path)
     require_vectors(name, where)
     addresses, described, key = shards(name, where, key) if is_folder(where) else ([where], [], key)
@@ -141,8 +141,8 @@ def open_vectors(
     inside = "" if key is None else f"::{key}"
     places = [one if is_uri(one) else str(Path(one).absolute()) for one in addresses]
     files = tuple((f"{one}{inside}", count) for one, count in zip(places, counts, strict=True))
-    dtype = matrix_dtype(str(path), source)
-    vectors = VectorFile(name, source, dtype, None, labels, normalize, Origin(str(path), taken, files))
+    dtype = matrix_dtype(masked(path), source)
+    vectors = VectorFile(name, source, dtype, None, labels, normalize, Origin(masked(path), taken, files))
     return vectors if ids is None else vectors.with_ids(ids)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from vsehub.checks import InputError, existing, require
-from vsehub.io.address import Address, is_uri, masked
+from vsehub.io.address import is_uri, masked, remember
 from vsehub.io.arrays import listed, shortened
 from vsehub.io.files import atomic, cache_folder
 
@@ -79,10 +79,10 @@ def fetch(name: str, uri: str) -> Path:
     with _connected(name, uri) as (files, path):
         info = files.info(path)
         version = {key: value for key, value in info.items() if key != "url"}  # a redirection may be signed anew
-        digest = hashlib.sha256(f"{Address(uri).opened(name)} {version}".encode()).hexdigest()
+        digest = hashlib.sha256(f"{uri} {version}".encode()).hexdigest()
         copy = cache_folder(None) / "vectors" / digest / file_name(uri)
         if not copy.exists() or (uri.startswith("http") and not _VERSIONS & info.keys()):
-            log.info("fetching %s", uri)
+            log.info("fetching %s", masked(uri))
             with atomic(copy) as out, files.open(path, "rb") as source:
                 shutil.copyfileobj(source, out, _CHUNK_BYTES)
     return copy
@@ -116,10 +116,11 @@ def _connected(name: str, where: str) -> Iterator[tuple[Any, str]]:
     """The file system of a path or URI, and the path there. Turns an error of its library into an InputError."""
     from fsspec.core import url_to_fs
 
+    remember(where)
     try:
-        files, path = url_to_fs(Address(where).opened(name) if is_uri(where) else str(Path(where).absolute()))
+        files, path = url_to_fs(where if is_uri(where) else str(Path(where).absolute()))
         files.invalidate_cache()
         yield files, path.rstrip("/")
     except Exception as error:
         said = shortened(masked(str(error)))
-        raise InputError(f"{name}: {where} cannot be read ({type(error).__name__}: {said})") from error
+        raise InputError(f"{name}: {masked(where)} cannot be read ({type(error).__name__}: {said})") from error

@@ -25,7 +25,7 @@ import numpy as np
 
 from vsehub.checks import InputError, fail, one_of, require
 from vsehub.extras import require_packages
-from vsehub.io.address import MASK, Address, is_uri, masked
+from vsehub.io.address import is_uri, masked, remember
 
 # At least so many candidates of the plain ranking among which a note looks for the best of the corrected one.
 MANY = 200
@@ -111,14 +111,14 @@ class Place:
         one_of("engine", self.engine, tuple(ENGINES))
         title, packages, schemes, folder = ENGINES[self.engine]
         require_packages(f"engine={self.engine}", self.engine, *packages)
-        object.__setattr__(self, "uri", Address(self.uri))
+        remember(self.uri)
         require(
             _NAME.fullmatch(self.name) is not None,
             f"collection is {self.name!r}; expected at most 50 letters, digits and underscores, no digit first",
         )
         require(
             self.uri.partition("://")[0].lower() in schemes if self.served else folder is not None,
-            f"uri is {self.uri}; {title} takes {'://, '.join(schemes)}://{' or a folder' if folder else ''}",
+            f"uri is {masked(self.uri)}; {title} takes {'://, '.join(schemes)}://{' or a folder' if folder else ''}",
         )
 
     @property
@@ -129,12 +129,12 @@ class Place:
     @property
     def address(self) -> str:
         """The place in words, its URI masked."""
-        return f"{self.name} at {self.uri}"
+        return f"{self.name} at {masked(self.uri)}"
 
     @property
     def code(self) -> str:
         """The URI as a Python expression: a folder that must exist, or a variable instead of a secret."""
-        if MASK in self.uri:
+        if masked(self.uri) != self.uri:
             return 'os.environ["INDEX_URI"]'
         folder = f"str(Path({str(Path(self.uri).absolute())!r}).resolve(strict=True))"
         return repr(str(self.uri)) if self.served else folder
@@ -150,7 +150,7 @@ class Place:
         if not self.served:
             Path(self.uri).parent.mkdir(parents=True, exist_ok=True)
         try:
-            with self.module.connect(Address(self.uri).opened("uri"), self.name) as database:
+            with self.module.connect(self.uri, self.name) as database:
                 yield database
         except Exception as error:
             raisers = {frame.f_globals["__name__"].partition(".")[0] for frame, _ in walk_tb(error.__traceback__)}

@@ -4,6 +4,7 @@ import io
 import netrc
 import os
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -14,6 +15,7 @@ from PIL import Image
 from pytorch_lightning.loggers import WandbLogger
 
 from vsehub.checks import InputError, fail, one_of, require
+from vsehub.io.address import masked
 
 SECONDS = 10
 MODES = ("auto", "online", "offline")
@@ -132,4 +134,6 @@ def wandb_logger(
         offline=offline,
         id=id,
         log_model=False,
+        # wandb's metadata hold the arguments.
+        settings=library.Settings(x_disable_meta=any(masked(one) != one for one in sys.argv)),
     )
