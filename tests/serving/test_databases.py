@@ -1,6 +1,5 @@
 """One contract over all engines (see `conftest`), and what is true of single ones."""
 
-import fcntl
 import json
 import socket
 import time
@@ -314,16 +313,6 @@ def test_a_server_that_does_not_answer(answers, monkeypatch):
         with ThreadPoolExecutor() as pool:
             list(pool.map(asked, *zip(*schemes.items(), strict=True)))
         assert time.monotonic() - began < 15
-
-
-@pytest.mark.parametrize("place", ["milvus"], indirect=True)
-def test_a_folder_that_another_process_has_open(place):
-    with place.connect():
-        pass
-    with open(f"{place.uri}/LOCK", "r+") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        refused(f"^uri: {place.address}", open_collection(place).__enter__)
-    refused("no collection", open_collection(place).__enter__)
 
 
 @pytest.mark.parametrize("place", ["lancedb"], indirect=True)

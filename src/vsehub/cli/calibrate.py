@@ -2,14 +2,12 @@
 
 from omegaconf import DictConfig
 
-from vsehub.checks import fail, require, whole_seed
+from vsehub.checks import fail, require
 from vsehub.cli.nodes import device_named, plain
 
 
 def calibrate(cfg: DictConfig) -> None:
     """Find the thresholds of `cfg.false_accept` for the ranking of `cfg.result`, and write them to its record."""
-    whole_seed("seed", cfg.seed)
-
     from vsehub.cli.result import Result
     from vsehub.neighbors.vectors import as_vectors
     from vsehub.report.tables import ReportTable
@@ -30,7 +28,7 @@ def calibrate(cfg: DictConfig) -> None:
     queries = as_vectors("queries", sides.queries, device=device)
     reference = as_vectors("reference", sides.reference, device=device) if criterion.needs_reference else None
     terms = (result.bias.float().to(device),) if criterion.needs_reference else ()
-    found = Calibration.of(criterion, queries, sides.items, terms, sides.positives, reference, cfg.seed)
+    found = Calibration.of(criterion, queries, sides.items, terms, sides.positives, reference)
     rates = [found.accepted(rate) for rate in sorted(set(plain(cfg.false_accept)))]
     with result.extended((), False):
         path = result.inputs.given["truth"]

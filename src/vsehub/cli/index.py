@@ -56,8 +56,8 @@ def faiss_index(result: "Result", cfg: DictConfig) -> tuple[dict[str, Any], str]
     from vsehub.serving import build_index, usage_note
 
     record, path, items = result.record, result.folder / INDEX, result.inputs.sides.items
-    built = build_index(items, result.bias, result.criterion.scale, cfg.engine, cfg.seed)
-    told = {"kind": cfg.engine, "files": [INDEX], "items": len(items), **measured(built, result, cfg.seed)}
+    built = build_index(items, result.bias, result.criterion.scale, cfg.engine)
+    told = {"kind": cfg.engine, "files": [INDEX], "items": len(items), **measured(built, result)}
     built.save(path)
     code = usage_note(built, str(path.absolute()), record["k"], record["inputs"]["normalize"])
     told["bytes"] = path.stat().st_size
@@ -88,14 +88,15 @@ def collection(result: "Result", place: "Place", cfg: DictConfig) -> tuple[dict[
         approximate=approximate,
         normalize=record["inputs"]["normalize"],
         thresholds={repr(one["false_accept"]): one["threshold"] for one in rates},
-        seed=cfg.seed,
         overwrite=cfg.overwrite,
     ) as filled:
         told = {"kind": f"{title}, {'approximate' if approximate else 'exact'}", "uri": place.address}
-        told |= {"items": len(ids), **measured(filled, result, cfg.seed)}
+        told |= {"items": len(ids), **measured(filled, result)}
         code = usage_note(filled, record["k"]) + accepted(record)
-    rows = f"`ids` are {'the ids of the items' if names.ids else 'rows of the items, counted from 0'}. Items that "
-    rows += "`vsehub add` adds are found by the same lines, those that it removes no longer"
+    rows = (
+        f"`ids` are {'the ids of the items' if names.ids else 'rows of the items, counted from 0'}. Items that "
+        "`vsehub add` adds are found by the same lines, those that it removes no longer"
+    )
     needs = f"Searching needs only {title}'s client and numpy (pip install 'vsehub[{place.engine}]')"
     return told, usage(result, place.name, needs, code, rows)
 
@@ -111,13 +112,13 @@ def bias_alone(result: "Result", place: "Place", cfg: DictConfig) -> tuple[dict[
     return told, usage(result, place.name, f"It now has the bias of {count:,} items", code, "Nothing else was changed")
 
 
-def measured(index: Any, result: "Result", seed: int) -> dict[str, Any]:
+def measured(index: Any, result: "Result") -> dict[str, Any]:
     """Recall of an index against exact search, and its time for a query, of both rankings."""
     from vsehub.serving import measured_recall, measured_time
 
     sides, k = result.inputs.sides, result.record["k"]
-    recall = measured_recall(index, sides.queries, sides.items, result.bias, result.criterion.scale, k, seed=seed)
-    return {"recall": {"k": k} | recall, "milliseconds": measured_time(index, sides.queries, k, seed=seed)}
+    recall = measured_recall(index, sides.queries, sides.items, result.bias, result.criterion.scale, k)
+    return {"recall": {"k": k} | recall, "milliseconds": measured_time(index, sides.queries, k)}
 
 
 def item_ids(result: "Result") -> list[str]:
@@ -140,7 +141,9 @@ def accepted(record: dict[str, Any]) -> str:
 
 def usage(result: "Result", name: str, needs: str, code: str, rows: str) -> str:
     """A note on searching the index `name` without vsehub. needs: with what. rows: what the results are."""
-    items = f"{result.record['items']['rows']:,} vectors of {result.record['items']['path']}"
-    reference = result.record["reference"]["set"]
-    about = f"The {items}, ranked by {result.name} (reference: {reference}). {needs}"
+    record = result.record
+    about = (
+        f"The {record['items']['rows']:,} vectors of {record['items']['path']}, ranked by {result.name} (reference: "
+        f"{record['reference']['set']}). {needs}"
+    )
     return f"# Searching {name}\n\n{about}:\n\n```python\n{code}```\n\n{rows}.\n"

@@ -32,11 +32,10 @@ def serve(cfg: DictConfig) -> None:
 
     taken = listening(str(cfg.host), cfg.port)  # refused before anything is loaded
     from vsehub.web.application import application
-    from vsehub.web.catalogue import PLAIN, Catalogue, terms_of_items
+    from vsehub.web.catalogue import PLAIN, Catalogue
 
     known = components()
     criteria = {name: build("criterion", known.node("criterion", name)) for name in names if name != PLAIN}
-    terms_of_items(criteria)
     contents = opened(cfg)
     for name in contents.stored.keys() - criteria.keys():
         criteria = {name: build("criterion", known.node("criterion", name)), **criteria}

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import torch
 from torch import Tensor
 
-from vsehub.checks import fail
+from vsehub.checks import require
 from vsehub.criteria.base import Criterion, ItemBias, fit_all
 from vsehub.io.progress import stage
 from vsehub.metrics.occurrences import histogram, occurrence_metrics
@@ -51,13 +51,19 @@ class Catalogue:
 
     criteria: name -> criterion, each a term of the item. sample: the most known queries; of more, a sample is drawn by
     `seed`. contents: of the catalogue. vectors: the items (M, D), float32, in memory; items: the same, as they are
-    searched. k: of
-    N_k. rows: of the sampled queries (n,). Raises InputError for a criterion that is not a bias of each item.
+    searched. k: of N_k. rows: of the sampled queries (n,). Raises InputError for a criterion that is not a bias of each
+    item.
     """
 
     @torch.no_grad()
     def __init__(self, contents: Contents, criteria: Mapping[str, Criterion], sample: int = 10_000, seed: int = 0):
-        known = terms_of_items(criteria)
+        for name, one in criteria.items():
+            require(
+                isinstance(one, ItemBias),
+                f"criteria: {name} does not rank by the score minus a term of the item, which a page can switch at "
+                "once; choose others, such as csls or is",
+            )
+        known: dict[str, Any] = dict(criteria)
         sides = contents.inputs.sides
         self.contents, self.k = contents, min(K, len(sides.items))
         self.vectors = sides.items.rows(0, len(sides.items)).float().cpu()
@@ -208,16 +214,3 @@ class Catalogue:
             | {shown: one.hubness[f"{key}_{self.k}"] for shown, key in named.items()}
             for name, one in self.rankings.items()
         ]
-
-
-def terms_of_items(criteria: Mapping[str, Criterion]) -> dict[str, ItemBias]:
-    """The criteria. Raises InputError for one that is not a bias of each item."""
-    found = {}
-    for name, one in criteria.items():
-        if not isinstance(one, ItemBias):
-            fail(
-                f"criteria: {name} does not rank by the score minus a term of the item, which a page can switch at "
-                "once; choose others, such as csls or is"
-            )
-        found[name] = one
-    return found
