@@ -71,7 +71,7 @@ class Table(ListedPhotos):
         captions = zip(*(entries[name] for name in columns.captions), strict=True)
         for path, texts, word in zip(paths, captions, words, strict=True):
             require(isinstance(path, str) and path.strip() != "", f"{self.place}: {path!r} is not a path of a picture")
-            file = inside(self.images, path)
+            file = inside(self.images, path, self.place)
             yield Listed(file, os.path.relpath(file, self.images), flat(texts), word)
 
 
@@ -100,19 +100,21 @@ class Karpathy(ListedPhotos):
             there = {name: (self.images / name).is_dir() for name in {image.get("filepath", "") for image in images}}
             for image in images:
                 name, folder = image["filename"], image.get("filepath", "")
-                file = inside(
-                    self.images, os.path.join(folder, name) if there[folder] else name
-                )  # COCO's in one folder
+                path = os.path.join(folder, name) if there[folder] else name  # COCO's in one folder
+                file = inside(self.images, path, self.place)
                 split = "train" if image["split"] == "restval" else image["split"]
                 yield Listed(file, name, [sentence["raw"] for sentence in image["sentences"]], split)
 
 
-def inside(folder: Path, name: str) -> str:
-    """The path of a file below a folder. Raises InputError if `name` leads out of the folder; links are followed."""
+def inside(folder: Path, name: str, place: Path) -> str:
+    """The path of a file below a folder. Raises InputError if `name` leads out of the folder; links are followed.
+
+    place: the file that names it, for the message.
+    """
     file = os.path.normpath(os.path.join(folder, name))
     require(
         Path(file).is_relative_to(os.path.normpath(folder)),
-        f"{name!r} leads out of the folder {folder}; give the folder of all pictures, data.images=FOLDER",
+        f"{place}: {name!r} leads out of the folder {folder}; give the folder of all pictures, data.images=FOLDER",
     )
     return file
 

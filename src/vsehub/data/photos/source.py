@@ -3,7 +3,6 @@
 import hashlib
 import json
 import logging
-import os
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -65,8 +64,8 @@ class ListedPhotos(Component):
     def load(self, split: str) -> CaptionedImages:
         """The split "train", "val" or "test", in the listing's order; every picture is decoded once as a check.
 
-        Raises InputError if the listing is damaged or lacks the split and, with `unreadable` "stop", if some pictures
-        cannot be decoded, FileNotFoundError if a picture is missing.
+        Raises InputError if the listing is damaged or lacks the split, if a picture is missing and, with `unreadable`
+        "stop", if some cannot be decoded.
         """
         one_of("split", split, SPLITS)
         rows = [row for row in self._rows if row.split == split]
@@ -176,7 +175,7 @@ def _key(file: PictureFile) -> str:
     """A text that changes whenever the picture changes."""
     if not isinstance(file, str):
         return repr(file)
-    stat = os.stat(file)
+    stat = existing("images", file, "Give the folder of the pictures").stat()
     return f"{file} {stat.st_size} {stat.st_mtime_ns}"
 
 
