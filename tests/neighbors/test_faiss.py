@@ -8,7 +8,7 @@ import torch
 
 from vsehub.checks import InputError
 from vsehub.neighbors import MemoryBank, bank
-from vsehub.neighbors.exact import ExactIndex
+from vsehub.neighbors.bank import ExactIndex
 from vsehub.neighbors.faiss import loaded_faiss, required_faiss
 
 

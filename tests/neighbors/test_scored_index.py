@@ -3,7 +3,7 @@ import torch
 
 from vsehub.checks import InputError
 from vsehub.neighbors import ExactIndex, MemoryBank, ScoredIndex, ShortlistIndex
-from vsehub.neighbors import exact as scored_index
+from vsehub.neighbors import bank as scored_index
 from vsehub.sets import Sets
 from vsehub.types import Similarity
 

@@ -13,8 +13,7 @@ from vsehub.evaluation.protocols import Protocol
 from vsehub.evaluation.scores import DIRECTIONS, DirectedScores, both_directions
 from vsehub.metrics.occurrences import KS, histogram, occurrence_metrics, skew_sum
 from vsehub.metrics.positives import Positives
-from vsehub.metrics.ranks import Ranking, rank_blocks
-from vsehub.metrics.recall import rank_metrics, rsum
+from vsehub.metrics.ranks import Ranking, rank_blocks, rank_metrics, rsum
 from vsehub.metrics.relevance import RECALLS
 from vsehub.types import Similarity
 

@@ -9,9 +9,9 @@ from .occurrences import skewness as skewness
 from .positives import Positives as Positives
 from .ranks import Ranking as Ranking
 from .ranks import rank_blocks as rank_blocks
-from .recall import rank_metrics as rank_metrics
-from .recall import recall_metrics as recall_metrics
-from .recall import rsum as rsum
+from .ranks import rank_metrics as rank_metrics
+from .ranks import recall_metrics as recall_metrics
+from .ranks import rsum as rsum
 from .relevance import at_r as at_r
 from .relevance import at_r_of_scores as at_r_of_scores
 from .relevance import list_metrics as list_metrics

@@ -1,4 +1,7 @@
-"""Ranks of the positives and k-occurrences of the items, counted block by block in one pass over the scores."""
+"""Ranks of the positives and k-occurrences of the items, counted block by block in one pass over the scores.
+
+From them: R@K, median and mean rank (VSE++, AAAI table 2), mAP@R and R-Precision of both directions.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,7 +12,7 @@ from torch import Tensor
 from vsehub.checks import matrix, require
 from vsehub.metrics.occurrences import Occurrences
 from vsehub.metrics.positives import Positives
-from vsehub.metrics.relevance import at_r_of_scores
+from vsehub.metrics.relevance import RECALLS, at_r_of_scores
 from vsehub.metrics.topk import at_least, top_k
 
 CACHED_ELEMENTS = 2**20  # 4 MB of float32 scores
@@ -59,17 +62,23 @@ def rank_blocks(blocks: Iterable[tuple[int, Tensor]], positives: Positives, ks: 
             f"{positives.queries} queries and {positives.items} items, query {last} first",
         )
         lists = []
-        for scores in block.split(_rows(block)):
+        # On a CPU as many rows at a time as fit its cache, since each is read several times.
+        rows = max(1, CACHED_ELEMENTS // positives.items) if block.device.type == "cpu" else max(1, len(block))
+        for scores in block.split(rows):
             first, last = last, last + len(scores)
-            largest, nearest = top_k(scores, deepest)
+            counts = positives.counts[first:last]
+            depth = min(max(deepest, int(counts.max())), positives.items) if several else deepest
+            largest, nearest = top_k(scores, depth)
             require(not largest[:, 0].isnan().any(), "scores hold NaN; look for NaN or infinite embeddings")
             mine = slice(starts[first], starts[last])
-            row, counts = positives.query[mine] - first, positives.counts[first:last]
+            row = positives.query[mine] - first
             hits = scores[row, positives.item[mine]]
-            ranks[first:last] = _ranks(scores, row, hits) * (counts > 0)
+            best = scores.new_full((len(scores),), -torch.inf).scatter_reduce(0, row, hits, "amax")
+            equal_hits = row.new_zeros(len(scores)).index_add_(0, row, (hits >= best[row]).long())
+            ranks[first:last] = (at_least(scores, best) - equal_hits + 1) * (counts > 0)
             if several:
                 precision[:, first:last] = torch.stack(at_r_of_scores(scores, largest, row, hits, counts))
-            lists.append(nearest)
+            lists.append(nearest[:, :deepest])
         if ks:
             occurrences.add(torch.cat(lists), positives, last - len(block))
     require(last == positives.queries, f"scores end at query {last}; expected {positives.queries} queries")
@@ -79,13 +88,36 @@ def rank_blocks(blocks: Iterable[tuple[int, Tensor]], positives: Positives, ks: 
     return Ranking(ranks, precision[0], precision[1], *both)
 
 
-def _ranks(scores: Tensor, row: Tensor, hits: Tensor) -> Tensor:
-    """The rank (b,) of each row's best positive. scores: (b, M). row, hits: rows and scores of the positives (P,)."""
-    best = scores.new_full((len(scores),), -torch.inf).scatter_reduce(0, row, hits, "amax")
-    equal_hits = row.new_zeros(len(scores)).index_add_(0, row, (hits >= best[row]).long())
-    return at_least(scores, best) - equal_hits + 1
+def recall_metrics(scores: Tensor, positives: Tensor) -> dict[str, float]:
+    """Both directions' metrics of images x texts.
+
+    scores: (I, T), higher is closer. positives: (I, T) boolean, at least one in every row and column. Returns
+    "i2t/r1", "i2t/r5", "i2t/r10" in %, "i2t/medr", "i2t/meanr", "i2t/map_r" and "i2t/r_precision" in %, the same for
+    "t2i", and "rsum". Raises InputError for shapes that differ, NaN scores, or a row or column without a positive.
+    """
+    both: dict[str, float] = {}
+    for direction, block, mask in (("i2t", scores, positives), ("t2i", scores.T, positives.T)):
+        ranking = rank_blocks([(0, block)], Positives.from_mask(mask))
+        both |= {f"{direction}/{name}": value for name, value in rank_metrics(ranking).items()}
+    return both | {"rsum": rsum(both)}
 
 
-def _rows(block: Tensor) -> int:
-    """The number of rows to process at a time: on a CPU as many as fit its cache, since each is read several times."""
-    return max(1, CACHED_ELEMENTS // max(1, block.shape[1])) if block.device.type == "cpu" else max(1, len(block))
+def rank_metrics(ranking: Ranking) -> dict[str, float]:
+    """The metrics of one direction, over the queries that have a positive.
+
+    "r1", "r5", "r10" in %, "medr" (floor of the median of the 0-based ranks, + 1), "meanr", and "map_r" and
+    "r_precision" (mAP@R and R-Precision, Musgrave 2020) in %.
+    """
+    ranks = ranking.ranks[ranking.measured].cpu()  # a GPU divides otherwise: 85.00000000000001 %
+    metrics = {f"r{k}": 100.0 * (ranks <= k).double().mean().item() for k in RECALLS}
+    zero_based = ranks.sort().values - 1
+    median = (zero_based[(len(ranks) - 1) // 2] + zero_based[len(ranks) // 2]) // 2
+    metrics |= {"medr": median.item() + 1.0, "meanr": ranks.double().mean().item()}
+    for name, fractions in (("map_r", ranking.average_precision), ("r_precision", ranking.r_precision)):
+        metrics[name] = 100.0 * fractions[ranking.measured].cpu().mean().item()
+    return metrics
+
+
+def rsum(metrics: dict[str, float]) -> float:
+    """The sum of the six recalls of both directions, 0 to 600."""
+    return sum(metrics[f"{direction}/r{k}"] for direction in ("i2t", "t2i") for k in RECALLS)

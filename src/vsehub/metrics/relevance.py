@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vsehub.checks import matrix, require, whole
 from vsehub.metrics.positives import Positives
-from vsehub.metrics.topk import at_least, largest
+from vsehub.metrics.topk import at_least
 
 RECALLS = (1, 5, 10)
 
@@ -61,36 +61,21 @@ def at_r(hits: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
 def at_r_of_scores(scores: Tensor, nearest: Tensor, row: Tensor, hits: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     """AP@R and R-Precision, as `at_r`, of rankings by scores (b, M), negatives before positives of the same score.
 
-    nearest: (b, D) the largest scores of each row, descending, for any D. row, hits: (P,) the positives' rows,
-    ascending, and their scores. counts: (b,) how many positives each row has.
+    nearest: (b, D) the largest scores of each row, descending, D at least the largest R. row, hits: (P,) the positives'
+    rows, ascending, and their scores. counts: (b,) how many positives each row has.
     """
     place = torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[row]
     own = hits.new_full((len(scores), int(counts.max())), -torch.inf)
     own[row, place] = hits
     own = own.sort(dim=1, descending=True).values
-    deep = counts > nearest.shape[1]
-    if not deep.any():
-        return _at_r_of_sorted(scores, nearest, own, counts)
-    # A query with a thousand positives must not make the others' lists as long.
-    longer = largest(scores[deep], own.shape[1])[0]
-    measured = scores.new_zeros(2, len(scores), dtype=torch.float64)
-    for some, listed in ((deep, longer), (~deep, nearest[~deep])):
-        measured[:, some] = torch.stack(
-            _at_r_of_sorted(scores[some], listed, own[some, : listed.shape[1]], counts[some])
-        )
-    return measured[0], measured[1]
-
-
-def _at_r_of_sorted(scores: Tensor, nearest: Tensor, own: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """The same from the positives' scores own (b, n), descending, padded with -inf; D and n at least the largest R."""
-    cut = nearest.gather(1, (counts[:, None] - 1).clamp(min=0))  # the score at place R
+    counts = counts[:, None]
+    cut = nearest.gather(1, (counts - 1).clamp(min=0))  # the score at place R
     reaching = (nearest >= cut).sum(dim=1, keepdim=True)
     hidden = ((nearest[:, -1:] == cut) & (own == cut)).any(dim=1)
     if nearest.shape[1] < scores.shape[1] and hidden.any():  # more items with the score of the cut may lie unlisted
         reaching[hidden] = at_least(scores[hidden], cut[hidden, 0])[:, None]
     above = torch.where(own > cut, _at_or_above(nearest, own), reaching)
     order = torch.arange(1, own.shape[1] + 1, device=own.device)
-    counts = counts[:, None]
     place = above - _at_or_above(own, own).minimum(counts) + order
     inside = (own >= cut) & (order <= counts) & (place <= counts)
     total = counts[:, 0].clamp(min=1)

@@ -11,7 +11,6 @@ from vsehub.checks import fail
 GROUPS_FOR_EACH = 8  # groups of columns for each of the k + 1 sought, below which looking at maxima first saves nothing
 GROUP = 32  # a power of two
 MOST_ENTERED = 0.04  # where a larger share of a block's entries is left, its own k largest are found sooner
-MOST_GROUPS = 0.6  # of the groups, for the same reason
 Best = tuple[Tensor, Tensor]
 Entries = tuple[Tensor, Tensor, Tensor]  # rows, values and columns (e,) of some entries of a matrix
 
@@ -87,11 +86,11 @@ def merged(best: Best | None, later: Best, k: int) -> Best:
 def _entering(block: Tensor, k: int, kept: Tensor | None) -> Entries | None:
     """The entries of a block (b, m) that may be among the k largest, in the order of rows, then of columns.
 
-    kept: the k largest values so far. Returns None if these entries are most of the block, or if fewer than k values
-    are known.
+    kept: the k largest values so far. Returns None if these entries are most of the block, if fewer than k values
+    are known, and on a GPU, whose own top k is fast.
     """
     groups = block.shape[1] // GROUP
-    if groups < (k if kept is None else 1) or (kept is not None and kept.shape[1] < k):
+    if not _in_numpy(block) or groups < (k if kept is None else 1) or (kept is not None and kept.shape[1] < k):
         return None
     if kept is None:  # k groups reach the k-th largest maximum; a NaN is above all numbers
         maxima = _group_maxima(block[:, : groups * GROUP], groups)
@@ -104,26 +103,12 @@ def _entries_from(block: Tensor, least: Tensor, above: bool = False) -> Entries 
 
     above: those that are > it, or NaN. m: a multiple of `GROUP`.
     """
-    if not _in_numpy(block):
-        return _entries_by_groups(block, least, above)
     is_below = np.less_equal if above else np.less
     entered = ~is_below(block.numpy(), least.detach().numpy())  # a NaN is below nothing
     if np.count_nonzero(entered) > MOST_ENTERED * entered.size:
         return None
     rows, columns = map(torch.from_numpy, np.divmod(np.flatnonzero(entered), entered.shape[1]))
     return rows, block[rows, columns], columns
-
-
-def _entries_by_groups(block: Tensor, least: Tensor, above: bool) -> Entries | None:
-    """`_entries_from`, by the largest value of each group of columns."""
-    below, groups = torch.le if above else torch.lt, block.unflatten(1, (-1, GROUP))
-    maxima = groups.amax(dim=2)
-    rows, group = below(maxima, least).logical_not_().nonzero(as_tuple=True)
-    if len(rows) > MOST_GROUPS * maxima.numel():
-        return None
-    values = groups[rows, group]
-    at, place = below(values, least[rows]).logical_not_().nonzero(as_tuple=True)
-    return rows[at], values[at, place], group[at] * GROUP + place
 
 
 def _lines(rows: Tensor, values: Tensor, columns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
