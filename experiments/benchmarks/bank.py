@@ -19,7 +19,7 @@ from vsehub.checks import InputError
 from vsehub.neighbors.faiss import loaded_faiss
 from vsehub.training.callbacks import BankCallback
 from vsehub.training.datamodule import RetrievalDataModule
-from vsehub.training.settings import resolve_precision
+from vsehub.training.train import resolve_precision
 
 SHARE, STEP = 0.10, 1.15
 

@@ -33,7 +33,7 @@ from experiments.benchmarks.sources import Synthetic
 from experiments.benchmarks.ways import STAGES, Way
 from vsehub.evaluation.encode import encode_images, encode_texts
 from vsehub.training.datamodule import RetrievalDataModule
-from vsehub.training.settings import resolve_precision
+from vsehub.training.train import resolve_precision
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from experiments.benchmarks.sources import source_of
 from experiments.benchmarks.ways import STAGES, Way
 from vsehub.checks import InputError
 from vsehub.training.datamodule import RetrievalDataModule
-from vsehub.training.settings import resolve_precision
+from vsehub.training.train import resolve_precision
 
 
 def compare(data: RetrievalDataModule, device, precision: str, rounds: int, block: int, dim: int = 1024) -> dict:

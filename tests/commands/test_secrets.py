@@ -129,8 +129,9 @@ def test_commands_that_fail(run, address):
 
 
 @pytest.mark.long
-def test_trainings_of_all_loggers(run, address, tmp_path):
+def test_trainings_of_all_loggers(run, address, tmp_path, monkeypatch):
     """A sweep; its runs go on, and are measured again, only with the address given again."""
+    monkeypatch.setenv("WANDB_MODE", "offline")
     sides = [f"data.{side}={address(FORMS[2], 'a.npy')}" for side in ("images", "texts")]
     folders = ("hydra.sweep.dir=sweep", "hydra.sweep.subdir=${hydra:job.num}")
     run("train", "-m", *TRAINED, *sides, "logger=csv,tensorboard,wandb", *folders)

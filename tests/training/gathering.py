@@ -11,7 +11,7 @@ import torch.distributed as dist
 from test_chunks import CASES, batch, module
 
 from vsehub.sets import Sets
-from vsehub.training.gather import encoded_together, gathered, gathered_numbers, shares
+from vsehub.training.gather import encoded_together, gathered, shares
 
 PROCESSES = 2
 
@@ -53,7 +53,7 @@ def work(process, folder):
     whole = gathered(rows, [2, 3])
     (whole * torch.arange(1.0, 6)[:, None]).sum().backward()
     sets = gathered(Sets(rows.detach()[:2], torch.tensor([2])))
-    numbers = gathered_numbers(torch.tensor([process, 7]))
+    numbers = gathered(torch.tensor([process, 7]))
     encoder = torch.nn.Linear(1, 1)
     together = [encoded_together(multiplied, encoder, 3.0, np.arange(count), 2) for count in (5, 1)]
     found |= {

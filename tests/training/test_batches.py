@@ -12,8 +12,7 @@ from vsehub.data import CaptionedImages
 from vsehub.data.text.tokens import VectorTable
 from vsehub.data.text.vocabulary import Vocabulary
 from vsehub.evaluation.encode import text_table
-from vsehub.training.augmentation import Augmentation, without_regions, without_words
-from vsehub.training.batches import Draw, EpochSampler, PairDataset
+from vsehub.training.batches import Augmentation, Draw, EpochSampler, PairDataset, without_regions, without_words
 
 IMAGES = np.array([0, 0, 0, 0, 0, 1, 1, 2, 3, 3, 3, 3, 3, 3])
 

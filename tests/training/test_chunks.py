@@ -10,8 +10,7 @@ from vsehub.encoders import ImageCNN, ImageFeatures, ImageRegions, TextGRU, Text
 from vsehub.losses import HAL, InfoNCE, MaxMargin, NeighborRetr
 from vsehub.neighbors import MemoryBank
 from vsehub.similarities import Cosine, CrossAttention, Order
-from vsehub.training.chunks import encoded, require_rows_apart
-from vsehub.training.module import RetrievalModule
+from vsehub.training.module import RetrievalModule, encoded, require_rows_apart
 from vsehub.types import Batch
 
 PAIRS, DIM, WORDS = 23, 8, 40

@@ -7,8 +7,7 @@ import torch
 from gathering import PROCESSES, step
 from test_chunks import CASES
 
-from vsehub.training.gather import gathered, gathered_numbers, shares
-from vsehub.training.processes import processes
+from vsehub.training.gather import gathered, processes, shares
 
 LIMIT = 240  # seconds
 
@@ -51,7 +50,6 @@ def test_alone_nothing_happens():
     rows = torch.ones(3, 2)
     assert processes() == 1
     assert gathered(rows) is rows
-    assert gathered_numbers(rows) is rows
     assert "RANK" not in os.environ
     assert [shares(rows, 3) for rows in (0, 1, 5, 6)] == [[0, 0, 0], [1, 0, 0], [2, 2, 1], [2, 2, 2]]
 

@@ -7,7 +7,7 @@ from omegaconf import DictConfig
 
 from vsehub.checks import require, whole
 from vsehub.data.vectors.paths import require_vectors, split_path
-from vsehub.evaluation.checkpoint_file import checkpoint_file
+from vsehub.evaluation.hub import checkpoint_file
 from vsehub.io.files import Output
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ def evaluate(cfg: DictConfig) -> float | None:
     published, given = model_settings(cfg), plain(cfg.checkpoint)
     checkpoints = [str(path) for path in (given if isinstance(given, list) else [given])]
     if cfg.model is None:
-        from vsehub.evaluation.checkpoint_file import checkpoint_file
+        from vsehub.evaluation.hub import checkpoint_file
 
         require(len({checkpoint_file(path).resolve() for path in checkpoints}) == len(checkpoints) > 0, _TWICE)
         require_checkpoint_alone(published)

@@ -3,7 +3,7 @@
 from omegaconf import DictConfig
 
 from vsehub.cli.nodes import build, components
-from vsehub.evaluation.checkpoint_file import checkpoint_file
+from vsehub.evaluation.hub import checkpoint_file
 from vsehub.io.files import Output
 
 DESCRIPTION = "export.json"

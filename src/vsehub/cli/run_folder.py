@@ -133,8 +133,8 @@ def _loggers(cfg: DictConfig, folder: Path, wandb: Any) -> Any:
                 f"resume: logger.{name} is {value!r} in {folder / 'run.json'}, which leads out of the run's folder; "
                 "start a new run",
             )
-        if wandb and str(node[TARGET]).endswith("wandb_logger"):
-            node["id"] = wandb["id"]
+        if wandb and str(node[TARGET]).endswith("WandbLogger"):
+            node |= {"id": wandb["id"], "resume": "must"}
     return loggers
 
 

@@ -47,7 +47,7 @@ def search(cfg: DictConfig) -> None:
 def require_model_file(cfg: DictConfig) -> None:
     """Raise InputError for a missing checkpoint, and for settings of `model=` beside one."""
     if cfg.checkpoint is not None:
-        from vsehub.evaluation.checkpoint_file import checkpoint_file
+        from vsehub.evaluation.hub import checkpoint_file
 
         checkpoint_file(cfg.checkpoint)
         require_checkpoint_alone(model_settings(cfg))

@@ -25,7 +25,7 @@ from vsehub.cli.run_folder import (
 )
 from vsehub.cli.sweep import swept
 from vsehub.components import TARGET, component_nodes
-from vsehub.evaluation.checkpoint_file import checkpoint_file
+from vsehub.evaluation.hub import checkpoint_file
 from vsehub.extras import require_packages
 from vsehub.io.progress import stage
 
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 # What loggers import beside Lightning, and the extras of vsehub that install it.
 _PACKAGES = {
-    "vsehub.training.loggers.wandb_logger": "wandb",
+    "pytorch_lightning.loggers.WandbLogger": "wandb",
     "pytorch_lightning.loggers.TensorBoardLogger": "tensorboard",
 }
 # The settings of a run beside those that its checkpoint describes.
@@ -93,18 +93,10 @@ def train(cfg: DictConfig) -> float:
     from vsehub.evaluation.scores import require_item_scores
     from vsehub.evaluation.trained import TrainedModel
     from vsehub.io.files import write_json
-    from vsehub.training.build import (
-        DESCRIBED,
-        build_data,
-        build_lightning,
-        build_module,
-        load_splits,
-        prepare_module,
-    )
-    from vsehub.training.loggers.log import log_final
-    from vsehub.training.run_record import describe_run
+    from vsehub.training.build import DESCRIBED, build_data, build_module, load_splits, prepare_module
+    from vsehub.training.run_record import RunRecorder, describe_run
     from vsehub.training.teacher import open_teacher
-    from vsehub.training.train import train_module
+    from vsehub.training.train import build_trainer, train_module
 
     checkpoint = None if before is None else last_checkpoint(folder)
     if before is not None:
@@ -113,18 +105,14 @@ def train(cfg: DictConfig) -> float:
     settings = {key: plain(cfg[key]) for key in (*DESCRIBED, *TRAINED)}
     parts, final = components(cfg.trust, base_models(cfg), own), str(cfg.final_split)
 
-    how = build_lightning(settings, parts)
+    recorder = RunRecorder(folder)
+    trainer = build_trainer(settings, parts, recorder)
     for group in ("similarity", "loss"):
         parts.build(group, settings[group])  # refused before the data are read
     criterion, protocol = (parts.build(group, settings[group]) for group in ("criterion", "protocol"))
     asked = Measurement(final, criterion, cfg.criterion_name, protocol)
     torch.manual_seed(cfg.seed)
-    encoders = {side: settings[side] for side in ("image_encoder", "text_encoder")}
-    continued = None if before is None else folder
-    data = build_data(
-        settings["data"], settings["loader"], cfg.seed, parts, continued, encoders, settings["augmentation"]
-    )
-    data.same_batches = bool(settings["trainer"].get("overfit_batches"))
+    data = build_data(settings, parts, resumed=before is not None)
     described = load_splits(data, final)
     if before is not None:
         require_same_data(before, described)
@@ -132,27 +120,27 @@ def train(cfg: DictConfig) -> float:
     protocol.slices(len(data.splits[final].images))  # raises now, not after hours of training
     began, fitted = time.perf_counter(), None
     if settings["solver"]:
-        require(how.processes == 1, "solver computes in one process; give trainer.devices=1, or leave it out")
+        require(trainer.world_size == 1, "solver computes in one process; give trainer.devices=1, or leave it out")
         fitted = parts.build("solver", settings["solver"]).fit(data, protocol)
         settings = fitted.sized(settings)
     module = build_module(settings, data, parts, resumed=checkpoint is not None)
     require_item_scores(criterion, module.similarity)
-    shared = how.processes > 1 and not settings["trainer"].get("sync_batchnorm", False)
+    shared = trainer.world_size > 1 and not settings["trainer"].get("sync_batchnorm", False)
     prepare_module(module, data, checkpoint, shared)
     known = components(cfg.trust, base_models(cfg))  # a teacher names no class of the command line's own
     module.teacher, teachers = open_teacher(
         teacher_files(cfg), known, data, described, before, settings["distillation"]
     )
-    record = describe_run(plain(cfg), data.source, described, how.precision) | {"teacher": teachers}
+    recorder.record |= describe_run(plain(cfg), data.source, described) | {"teacher": teachers}
     if before is not None and before.get("command"):  # the one that chose the settings
-        record["command"] = before["command"]
+        recorder.record["command"] = before["command"]
     if isinstance(data.source, NoisySource) and launch.number() == 0:
         data.source.write_index(folder / INDEX_FILE)
     if fitted is not None:
-        recorder, loggers, best = fitted.train(module, folder, record, time.perf_counter() - began)
+        best: Path | None = fitted.train(module, recorder, time.perf_counter() - began)
     else:
         with launch.launched_with(own_arguments(folder, before)):
-            recorder, loggers, best = train_module(module, data, folder, record, how, cfg.seed, checkpoint)
+            best = train_module(trainer, module, data, checkpoint)
 
     if launch.number() > 0:
         return recorder.best["val/rsum"]
@@ -168,12 +156,11 @@ def train(cfg: DictConfig) -> float:
         evaluation = measure(model, asked)
         write_json(asked.file(model, folder / "evaluations"), evaluation)
         metrics = {f"{final}/{name}": value for name, value in evaluation["metrics"].items()}
-        recorder.finish(metrics, model.sha256)
+        recorder.finish(trainer, metrics, model.sha256)
     except BaseException as error:
         recorder.end(error)
         raise
     reached = recorder.record["best"]
-    log_final(loggers, metrics, reached)
     print(f"\n{cfg.label}, seed {cfg.seed}, best epoch {reached['epoch']}\n{table(evaluation)}")
     print(f"run folder: {folder}")
     return reached["val/rsum"]

@@ -14,13 +14,12 @@ SCHEMA = 1
 def wandb_dashboard(cfg: DictConfig) -> None:
     """Save the view in the project, or, offline, only write it to `cfg.out`; print where it is."""
     from vsehub.io.files import write_json
-    from vsehub.training.loggers.wandb import is_offline
-    from vsehub.training.loggers.wandb_view import comparison, save, sent
+    from vsehub.training.wandb_view import comparison, save, sent
 
-    out, offline = Path(cfg.out), is_offline(cfg.mode)
+    out = Path(cfg.out)
     require_free(out, cfg.overwrite)
     view = comparison(cfg.entity, cfg.project, None if cfg.study is None else str(cfg.study))
-    if offline:
+    if cfg.offline:
         write_json(out, {"schema": SCHEMA, "url": None, "view": sent(view)})
         print(f"offline: nothing was sent. The view is in {out}; to send it, run this again online, overwrite=true")
         return

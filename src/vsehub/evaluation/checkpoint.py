@@ -17,7 +17,7 @@ from vsehub.checks import InputError, require, whole
 from vsehub.components import Components
 from vsehub.data.sources import ArrayLike, CaptionedImages
 from vsehub.data.text.vocabulary import Words, restored
-from vsehub.evaluation.checkpoint_file import SUFFIX, checkpoint_file
+from vsehub.evaluation.hub import SUFFIX, checkpoint_file
 from vsehub.io.arrays import readable, shortened
 from vsehub.io.files import atomic, read_object
 from vsehub.io.records import require_version

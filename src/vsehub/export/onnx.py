@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from vsehub import __version__
 from vsehub.checks import InputError, is_out_of_memory, require
 from vsehub.data.text.vocabulary import Vocabulary
-from vsehub.evaluation.checkpoint_file import checkpoint_file
 from vsehub.evaluation.encode import text_table
+from vsehub.evaluation.hub import checkpoint_file
 from vsehub.evaluation.trained import TrainedModel
 from vsehub.export.described import preprocessing, scoring, tokens
 from vsehub.extras import require_packages

@@ -5,6 +5,7 @@ would.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -12,15 +13,55 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
-from vsehub.checks import require, whole
+from vsehub.checks import probability, require
 from vsehub.data.photos.pictures import Pictures
 from vsehub.data.sources import CaptionedImages
 from vsehub.data.text.tokens import TokenTable
 from vsehub.evaluation.encode import TextTable
 from vsehub.neighbors.bank import Relation
-from vsehub.training.augmentation import UNCHANGED, Augmentation, without_regions, without_words
 from vsehub.training.gather import share_of
 from vsehub.types import Batch
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """The settings of what a batch changes; each a probability.
+
+    drop_words, drop_regions: with which a word of a caption, or a region of an image, is left out (VSE∞, Chen et al.
+    2021: 0.2); `<start>` and `<end>`, and at least one region, stay. Raises InputError for other values.
+    """
+
+    drop_words: float = 0.0
+    drop_regions: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("drop_words", "drop_regions"):
+            probability(name, getattr(self, name))
+
+
+UNCHANGED = Augmentation()
+
+
+def without_words(texts: Tensor, lengths: Tensor, share: float, random: np.random.Generator) -> tuple[Tensor, Tensor]:
+    """Captions (N, L) of `lengths` (N,), each word but the first and the last dropped with probability `share`."""
+    column = torch.arange(texts.shape[1])
+    inside = column < lengths[:, None]
+    ends = (column == 0) | (column == lengths[:, None] - 1)
+    stays = inside & (ends | torch.from_numpy(random.random(tuple(texts.shape)) >= share))
+    left = stays.sum(dim=1)
+    order = (~stays).to(torch.uint8).argsort(dim=1, stable=True)
+    shorter = texts.gather(1, order).masked_fill(column >= left[:, None], 0)
+    return shorter[:, : int(left.max())], left
+
+
+def without_regions(images: Tensor, share: float, drawn: np.ndarray) -> Tensor:
+    """Images (N, R, features), each region set to 0, which is padding, where `drawn` (N, R) is below `share`.
+
+    An image that would have no region left keeps all of them.
+    """
+    kept = torch.from_numpy(drawn >= share)
+    kept |= ~(kept & images.any(dim=2)).any(dim=1, keepdim=True)
+    return images * kept[:, :, None].to(images.dtype)
 
 
 class Draw(NamedTuple):
@@ -48,15 +89,14 @@ class PairDataset(Dataset):
         process: int = 0,
         processes: int = 1,
     ):
-        drop_regions = augmentation.drop_regions
         require(
             not augmentation.drop_words or isinstance(table, TokenTable),
-            "augmentation.drop_words is set but the data's texts are vectors; leave it out",
+            "augmentation.drop_words is set but the data's texts are vectors",
         )
         require(
-            not drop_regions or len(split.images.shape) == 3,
-            f"augmentation.drop_regions is {drop_regions} but the data's images have shape "
-            f"{tuple(split.images.shape[1:])}, which is not regions times features; leave it out",
+            not augmentation.drop_regions or len(split.images.shape) == 3,
+            f"augmentation.drop_regions is {augmentation.drop_regions} but the data's images have shape "
+            f"{tuple(split.images.shape[1:])}, which is not regions times features",
         )
         self.split, self.table, self.seed, self.augmentation = split, table, seed, augmentation
         self.process, self.processes = process, processes
@@ -70,7 +110,12 @@ class PairDataset(Dataset):
         rows, captions = self.pairs[draw.rows].T
         own, change = share_of(self.process, len(rows), self.processes), self.augmentation
         random = np.random.default_rng([self.seed, draw.epoch, int(draw.rows[0])])
-        images = torch.from_numpy(np.ascontiguousarray(self._images(rows[own], captions[own], draw.epoch)))
+        source = self.split.images
+        if isinstance(source, Pictures) and source.augments:
+            loaded = source.augmented(rows[own], captions[own], (self.seed, draw.epoch))
+        else:
+            loaded = source[rows[own]]
+        images = torch.from_numpy(np.ascontiguousarray(loaded))
         if change.drop_words:  # those of all processes, which draw alike
             texts, lengths = without_words(*self.table.batch(captions), change.drop_words, random)
             lengths = lengths[own]
@@ -81,24 +126,8 @@ class PairDataset(Dataset):
             drawn = random.random((len(rows), images.shape[1]))[own]
             images = without_regions(images, change.drop_regions, drawn)
         image_ids, caption_ids = torch.from_numpy(rows.copy()), torch.from_numpy(captions.copy())
-        return Batch(
-            images=images,
-            texts=texts,
-            lengths=lengths,
-            image_ids=image_ids,
-            caption_ids=caption_ids,
-            positives=self._positives(image_ids, caption_ids),
-        )
-
-    def _positives(self, images: Tensor, captions: Tensor) -> Tensor | None:
-        """Mask of the pairs of the batch that belong together; None: those with the same image id."""
-        return None if self.relation is None else self.relation.related(images[:, None], captions[None, :])
-
-    def _images(self, rows: np.ndarray, captions: np.ndarray, epoch: int) -> np.ndarray:
-        images = self.split.images
-        if isinstance(images, Pictures) and images.augments:
-            return images.augmented(rows, captions, (self.seed, epoch))
-        return images[rows]
+        positives = None if self.relation is None else self.relation.related(image_ids[:, None], caption_ids[None, :])
+        return Batch(images, texts, lengths, image_ids, caption_ids, positives)
 
 
 def relation_of(split: CaptionedImages) -> Relation | None:
@@ -120,7 +149,6 @@ class EpochSampler(Sampler):
     def __init__(
         self, images: np.ndarray, batch_size: int, seed: int, together: int = 1, least: int = 2, same: bool = False
     ):
-        whole("captions_per_image", together)
         self.least, self.same = least, same
         self.images, self.batch_size, self.seed, self.together, self.epoch = images, batch_size, seed, together, 0
 

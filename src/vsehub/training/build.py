@@ -2,30 +2,22 @@
 
 import json
 import logging
-import sys
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pytorch_lightning.utilities import rank_zero_only
-
 from vsehub.checks import require
-from vsehub.components import MISSING, TARGET, Components, component_nodes, make
+from vsehub.components import TARGET, Components, make
 from vsehub.data.contents import warn_of_shared
 from vsehub.data.noise import Noise, NoisySource
 from vsehub.data.sources import describe_split
 from vsehub.data.text.vocabulary import restored, stored
 from vsehub.evaluation.checkpoint import fitting, image_sizes, text_sizes
 from vsehub.io.address import masked
-from vsehub.training.augmentation import Augmentation
-from vsehub.training.checkpoint import load_state, parameter_names, require_fitting
-from vsehub.training.chunks import require_rows_apart
+from vsehub.training.batches import Augmentation
+from vsehub.training.checkpoint import load_state, require_fitting
 from vsehub.training.datamodule import RetrievalDataModule
-from vsehub.training.module import RetrievalModule
-from vsehub.training.processes import started_place
-from vsehub.training.settings import check_place, check_trainer, resolve_precision, try_schedule
-from vsehub.training.train import Lightning, silence_lightning
+from vsehub.training.module import RetrievalModule, require_rows_apart
 from vsehub.types import Encoder
 
 log = logging.getLogger(__name__)
@@ -35,48 +27,46 @@ Settings = Mapping[str, Any]
 DESCRIBED = ("image_encoder", "text_encoder", "similarity", "data", "loader", "seed", "embedding_dim", "positives")
 
 
-def build_data(
-    data: Settings,
-    loader: Settings,
-    seed: int,
-    components: Components,
-    resumed: Path | None = None,
-    encoders: Settings | None = None,
-    augmentation: Settings | None = None,
-) -> RetrievalDataModule:
+def build_data(settings: Settings, components: Components, resumed: bool = False) -> RetrievalDataModule:
     """The data module of a source, with its noise, whose pictures and tokens are those that the encoders ask for.
 
-    data: the source's settings, those of its noise under "noise". loader: the data module's. resumed: the folder of the
-    run that continues. encoders: the settings of "image_encoder" and "text_encoder", where they
-    may bring their own preprocessing and tokens; the loader's `tokenizer` is then not used. Of the loader's settings
-    `chunk` is the module's. augmentation: the settings of `Augmentation`; None: batches are as the data are.
+    settings: those of data, with its noise under "noise", loader, augmentation, seed, trainer and both encoders. An
+    encoder may bring its own preprocessing and tokens; the loader's `tokenizer` is then not used. resumed: the
+    settings come from the record of the run that continues.
     """
-    own = {key: value for key, value in data.items() if key != "noise"}
-    source = components.build("data", own, restored=resumed is not None)
-    noise = make("data.noise", Noise, data.get("noise") or {})
+    own, loader = dict(settings["data"]), dict(settings["loader"])
+    noise = make("data.noise", Noise, own.pop("noise", None) or {})
+    source = components.build("data", own, restored=resumed)
     if noise.wanted:
         source = NoisySource(source, noise)
-    served = {key: value for key, value in loader.items() if key != "chunk"}
-    encoders = encoders or {}
-    asked = {
-        what: asked_for(components, side, encoders[side], what) if side in encoders else None
-        for side, what in (("image_encoder", "preparation"), ("text_encoder", "subwords"))
-    }
-    if asked["preparation"] is not None:
-        log.info("pictures come as the image encoder wants them: %s", asked["preparation"])
-    if asked["subwords"] is not None:
-        served["tokenizer"] = None
-    given = {"words": restored(asked["subwords"]), "preparation": asked["preparation"]}
-    given["augmentation"] = make("augmentation", Augmentation, augmentation or {})
-    return make("loader", RetrievalDataModule, served, source=source, seed=seed, **given)
+    loader.pop("chunk", None)  # the module's
+    preparation, subwords = (
+        required(components, side, settings[side], what)
+        for side, what in (("image_encoder", "preparation_of"), ("text_encoder", "subwords_of"))
+    )
+    if preparation is not None:
+        log.info("pictures come as the image encoder wants them: %s", preparation)
+    if subwords is not None:
+        loader["tokenizer"] = None
+    return make(
+        "loader",
+        RetrievalDataModule,
+        loader,
+        source=source,
+        seed=settings["seed"],
+        words=restored(subwords),
+        preparation=preparation,
+        augmentation=make("augmentation", Augmentation, settings["augmentation"]),
+        same_batches=bool(settings["trainer"].get("overfit_batches")),
+    )
 
 
-def asked_for(components: Components, side: str, node: Settings, what: str) -> Any:
-    """An encoder's requirement on the data, its "preparation" or "subwords"; None if it has none."""
+def required(components: Components, side: str, node: Settings, what: str) -> Any:
+    """An encoder's requirement on the data, of its class method `what`; None if it has none."""
     made = components.find(side, node)
     if not (isinstance(made, type) and issubclass(made, Encoder)):
         return None
-    asks = getattr(made, f"{what}_of")
+    asks = getattr(made, what)
     return make(side, lambda **own: asks(own), {key: value for key, value in node.items() if key != TARGET})
 
 
@@ -90,21 +80,16 @@ def build_module(
     where the parts do not fit the data or each other.
     """
     image_shape, text_shape = data.splits["train"].images.shape[1:], data.text_shape
-    sizes = {
-        "image_encoder": image_sizes(settings["image_encoder"], image_shape),
-        "text_encoder": text_sizes(settings["text_encoder"], data.vocabulary, text_shape),
+    image, text = settings["image_encoder"], settings["text_encoder"]
+    sizes = image_sizes(image, image_shape), text_sizes(text, data.vocabulary, text_shape)
+    encoders = {
+        "image_encoder": components.build("image_encoder", image, resumed, **sizes[0]),
+        "text_encoder": components.build("text_encoder", text, resumed, **sizes[1]),
     }
-    for side, given in sizes.items():
-        for key, value in given.items():
-            require(
-                settings[side].get(key, MISSING) in (MISSING, value), f"{side}.{key} comes from the data; leave it out"
-            )
-    encoders = {side: components.build(side, settings[side], resumed, **given) for side, given in sizes.items()}
     require(
         any(one.requires_grad for encoder in encoders.values() for one in encoder.parameters()),
         "both encoders are frozen, so that there is nothing to train; give image_encoder.linear=512 "
-        "text_encoder.linear=512, tune=lora or tune=all, or measure the model as it is: vsehub evaluate "
-        "model=LIBRARY:NAME",
+        "text_encoder.linear=512, tune=lora or tune=all, or measure the model with vsehub evaluate model=LIBRARY:NAME",
     )
     config = {key: settings[key] for key in DESCRIBED}
     for side, encoder in encoders.items():
@@ -142,40 +127,8 @@ def prepare_module(module: RetrievalModule, data: RetrievalDataModule, checkpoin
         if shared:
             require_rows_apart(side, encoder, "several processes share a batch")
     for name, split in data.splits.items():
-        fitting(name, split, module.image_shape, module.text_shape)
+        fitting(name, split, module.description["image_shape"], module.description["text_shape"])
     if checkpoint is None:
         data.start_words(module.text_encoder)
     else:
-        trained = list(parameter_names(module.configure_optimizers()["optimizer"], module).values())
-        require_fitting(load_state(checkpoint), module.description, module.state_dict(), trained, checkpoint)
-
-
-def build_lightning(settings: Settings, components: Components) -> Lightning:
-    """Lightning's Trainer, the callbacks and the logger of a run.
-
-    settings: those of trainer, optimizer, scheduler, callbacks, bank and logger, as the configuration has them. Raises
-    InputError for bad settings before any data are read.
-    """
-    trainer = settings["trainer"]
-    check_trainer(trainer)
-    precision = resolve_precision(trainer.get("precision", "auto"), trainer.get("accelerator", "auto"))
-    bar = trainer.get("enable_progress_bar", True) and sys.stderr.isatty()  # a log file has one line per epoch instead
-    place = started_place()
-    own: dict[str, Any] = {"precision": precision, "enable_progress_bar": bar, **place}
-    if trainer.get("overfit_batches"):  # the first batches of the first epoch, again and again; see EpochSampler
-        own["limit_train_batches"] = trainer["overfit_batches"]
-    chosen = {key: value for key, value in trainer.items() if key != "overfit_batches"}
-    make_trainer = partial(components.build, "trainer", chosen, **own)
-    silence_lightning()
-    wanted = make_trainer(logger=False, enable_checkpointing=False)
-    if not place:
-        check_place(wanted.num_devices, wanted.num_nodes, wanted.accelerator)
-    optimizer, scheduler = (components.build(group, settings[group]) for group in ("optimizer", "scheduler"))
-    try_schedule(optimizer, scheduler, trainer["max_epochs"])
-    callbacks = [components.build("callbacks", one) for one in component_nodes(settings["callbacks"])]
-    if settings["bank"]:
-        callbacks.append(components.build("bank", settings["bank"]))
-    first = not rank_zero_only.rank  # type: ignore[attr-defined]
-    loggers = component_nodes(settings["logger"]) if first else []
-    made = [components.build("logger", one) for one in loggers]
-    return Lightning(make_trainer, precision, callbacks, made, wanted.world_size)
+        require_fitting(load_state(checkpoint), module.description, module.trained_parameters(), checkpoint)

@@ -18,16 +18,15 @@ from vsehub.encoders.cca import Cca, LinearMap, tf_idf
 from vsehub.encoders.features import ImageFeatures, TextFeatures
 from vsehub.encoders.texts import TextBag
 from vsehub.evaluation.checkpoint import write_checkpoint
-from vsehub.evaluation.checkpoint_file import SUFFIX
 from vsehub.evaluation.encode import EncodedSplit, encode_images, encode_texts
 from vsehub.evaluation.evaluate import evaluate
+from vsehub.evaluation.hub import SUFFIX
 from vsehub.evaluation.protocols import Protocol
 from vsehub.io.progress import bar
 from vsehub.similarities.cosine import Cosine
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.module import RetrievalModule
 from vsehub.training.run_record import RunRecorder
-from vsehub.training.train import Training
 
 
 @dataclass(frozen=True)
@@ -66,19 +65,19 @@ class FittedCca:
         if isinstance(text_encoder, TextBag) and self.weights is not None:
             text_encoder.weights.copy_(self.weights)
 
-    def train(self, module: RetrievalModule, folder: Path, record: dict[str, Any], seconds: float) -> Training:
-        """Make the module's encoders compute the maps, and leave in `folder` what a training does.
+    def train(self, module: RetrievalModule, recorder: RunRecorder, seconds: float) -> Path:
+        """Make the module's encoders compute the maps, and leave in the run's folder what a training does.
 
-        record: the facts for run.json. seconds: the time that the fit took.
+        seconds: the time that the fit took. Returns the checkpoint.
         """
         self.put_into(module.image_encoder, module.text_encoder)
-        recorder = RunRecorder(folder, record | {"solved": self.chosen})
+        recorder.record["solved"] = self.chosen
         recorder.add_row({"epoch": 0, "step": 0, "seconds": seconds, "val/rsum": self.rsum})
-        best = folder / "checkpoints" / f"best{SUFFIX}"
+        best = recorder.folder / "checkpoints" / f"best{SUFFIX}"
         best.parent.mkdir(parents=True, exist_ok=True)
         write_checkpoint(best, module.state_dict(), module.description)
         recorder.write()
-        return Training(recorder, (), best)
+        return best
 
 
 class CcaSolver:

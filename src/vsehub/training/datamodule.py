@@ -15,9 +15,8 @@ from vsehub.data.text.vocabulary import Subwords, Vocabulary, Words
 from vsehub.data.text.word_vectors import read_word_vectors
 from vsehub.encoders.texts import WordEncoder
 from vsehub.evaluation.encode import TextTable, text_table
-from vsehub.training.augmentation import UNCHANGED, Augmentation
-from vsehub.training.batches import EpochSampler, PairDataset
-from vsehub.training.processes import process, processes
+from vsehub.training.batches import UNCHANGED, Augmentation, EpochSampler, PairDataset
+from vsehub.training.gather import process, processes
 from vsehub.types import Preparation
 
 log = logging.getLogger(__name__)
@@ -31,7 +30,8 @@ class RetrievalDataModule(pl.LightningDataModule):
     into a batch together, where it has as many. augmentation: what a training batch changes. tokenizer: a
     Hugging Face model, by name or folder, whose subwords are taken instead of words. word_vectors: a text file of GloVe
     or fastText that word embeddings start from. workers: loader processes; 0 loads in the main process, which is
-    fastest for features and small pictures; photos that are decoded on the fly want one. words, preparation: the
+    fastest for features and small pictures; photos that are decoded on the fly want one. same_batches: each epoch has
+    the batches of the first. words, preparation: the
     tokens of the text encoder and how pictures come to the image encoder, where they bring their own. Raises InputError
     for a batch of one, which has no negatives.
     """
@@ -51,6 +51,7 @@ class RetrievalDataModule(pl.LightningDataModule):
         words: Words | None = None,
         preparation: Preparation | None = None,
         augmentation: Augmentation = UNCHANGED,
+        same_batches: bool = False,
     ):
         super().__init__()
         counts = {
@@ -72,8 +73,7 @@ class RetrievalDataModule(pl.LightningDataModule):
         self.source, self.batch_size, self.eval_batch_size = source, batch_size, eval_batch_size
         self.min_count, self.max_words, self.workers, self.seed = min_count, max_words, workers, seed
         self.captions_per_image, self.augmentation = captions_per_image, augmentation
-        self.tokenizer, self.word_vectors = tokenizer, word_vectors
-        self.same_batches = False  # True: each epoch has the first one's
+        self.tokenizer, self.word_vectors, self.same_batches = tokenizer, word_vectors, same_batches
         self.splits: dict[str, CaptionedImages] = {}
         self.tables: dict[str, TextTable] = {}
         self.preparation, self._words = preparation, words

@@ -5,6 +5,7 @@ and each process keeps those of its own rows. The sum is P times the gradient of
 training averages the gradients of the parameters over the processes, which divides by P again.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,7 +15,34 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from vsehub.sets import Encoding, Sets
-from vsehub.training.processes import process, processes
+
+
+def processes() -> int:
+    """The number of processes that train together; 1 if torch.distributed is not in use."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def process() -> int:
+    """The number of this process among them, from 0."""
+    return dist.get_rank() if processes() > 1 else 0
+
+
+def started_place() -> dict[str, int]:
+    """The Trainer's devices and num_nodes where torchrun or srun has started several processes, else {}."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        count, devices = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"])
+    elif "SLURM_STEP_ID" in os.environ:  # a step is what srun starts; the batch script runs once
+        count = int(os.environ.get("SLURM_NTASKS", "1"))
+        devices = count // int(os.environ.get("SLURM_NNODES", "1"))
+    else:
+        return {}
+    return {"devices": devices, "num_nodes": count // devices} if count > 1 else {}
+
+
+def is_lost(error: BaseException) -> bool:
+    """Return True if an error says that another process cannot be reached."""
+    words = ("gloo", "Gloo", "NCCL", "Connection closed", "Connection reset", "Broken pipe")
+    return processes() > 1 and (isinstance(error, dist.DistError) or any(word in str(error) for word in words))
 
 
 def shares(rows: int, parts: int) -> list[int]:
@@ -26,27 +54,19 @@ def shares(rows: int, parts: int) -> list[int]:
     return [rows // parts + (part < rows % parts) for part in range(parts)]
 
 
-def gathered(encoding: Encoding, counts: Sequence[int] | None = None) -> Encoding:
-    """The rows of all processes, those of process 0 first: (n, D) or n `Sets` of each -> (N, D) or N `Sets`.
+def gathered(rows: Encoding, counts: Sequence[int] | None = None) -> Encoding:
+    """The rows of all processes, those of process 0 first: (n, ...) or n `Sets` of each -> (N, ...) or N `Sets`.
 
     counts: how many rows each process has; None: as many as this one. All processes have to call it, with rows of one
-    type and dimension. Without other processes it is the encoding itself.
+    type and dimension. Without other processes it is the rows themselves.
     """
     if processes() == 1:
-        return encoding
-    if isinstance(encoding, Sets):
-        lengths = gathered_numbers(encoding.lengths, counts)
-        sizes = [int(own.sum()) for own in lengths.split(counts or [len(encoding)] * processes())]
-        return Sets(_rows(encoding.vectors, sizes), lengths)
-    return _rows(encoding, (counts or [len(encoding)] * processes()))
-
-
-def gathered_numbers(numbers: Tensor, counts: Sequence[int] | None = None) -> Tensor:
-    """Numbers (n, ...) without gradient, such as ids, of all processes: (N, ...)."""
-    if processes() == 1:
-        return numbers
-    with torch.no_grad():
-        return _rows(numbers, counts or [len(numbers)] * processes())
+        return rows
+    counts = counts or [len(rows)] * processes()
+    if isinstance(rows, Sets):
+        lengths = _rows(rows.lengths, counts)
+        return Sets(_rows(rows.vectors, [int(own.sum()) for own in lengths.split(counts)]), lengths)
+    return _rows(rows, counts)
 
 
 def share_of(part: int, rows: int, parts: int) -> slice:

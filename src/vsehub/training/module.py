@@ -7,14 +7,13 @@ import pytorch_lightning as pl
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from vsehub.checks import one_of, probability, require, whole
 from vsehub.neighbors.bank import MemoryBank, comparable
-from vsehub.sets import Encoding, Sets
-from vsehub.training.checkpoint import VERSION, name_parameters
-from vsehub.training.chunks import encoded, require_rows_apart
-from vsehub.training.gather import gathered, gathered_numbers, own_share, shares
-from vsehub.training.processes import processes
+from vsehub.sets import Encoding, Sets, concatenated
+from vsehub.training.checkpoint import VERSION
+from vsehub.training.gather import gathered, own_share, processes, shares
 from vsehub.training.teacher import Teacher
 from vsehub.types import Batch, Encoder, Loss, NeighborStats, Similarity, require_part
 
@@ -75,8 +74,6 @@ class RetrievalModule(pl.LightningModule):
         )
         self.positives, self.embedding_dropout, self.chunk = positives, embedding_dropout, chunk
         self.description = description or {}
-        shapes = (self.description.get(name) for name in ("image_shape", "text_shape"))
-        self.image_shape, self.text_shape = (None if shape is None else tuple(shape) for shape in shapes)
         self.bank: MemoryBank | None = None
         self.teacher: Teacher | None = None
         self.last_step: LastStep | None = None
@@ -139,7 +136,7 @@ class RetrievalModule(pl.LightningModule):
         found = self.bank.query(
             *sides, batch.image_ids[own], batch.caption_ids[own], self.loss.takes_centrality, batch.caption_ids
         )
-        return NeighborStats._make(None if one is None else gathered_numbers(one, counts) for one in found)
+        return NeighborStats._make(None if one is None else gathered(one, counts) for one in found)
 
     def configure_optimizers(self):
         """The optimizer and its schedule by epochs."""
@@ -159,10 +156,53 @@ class RetrievalModule(pl.LightningModule):
             )
 
     def on_save_checkpoint(self, checkpoint: dict) -> None:
-        """Name the optimizer's parameters, and add what rebuilds the model: the configuration and the vocabulary."""
-        for state, optimizer in zip(checkpoint.get("optimizer_states", ()), self.trainer.optimizers, strict=False):
-            name_parameters(state, optimizer, self)
-        checkpoint["vsehub"] = {"version": VERSION, "description": self.description}
+        """Add what rebuilds the model, the configuration and the vocabulary, and the names of the parameters."""
+        names = list(self.trained_parameters())
+        checkpoint["vsehub"] = {"version": VERSION, "description": self.description, "parameters": names}
+
+    def trained_parameters(self) -> dict[str, nn.Parameter]:
+        """The parameters by their names, in the optimizer's order."""
+        names = {id(parameter): name for name, parameter in self.named_parameters()}
+        return {names[id(one)]: one for group in parameter_groups(self) for one in group["params"]}
+
+
+def encoded(encoder: Encoder, inputs: tuple[Tensor, ...], chunk: int | None) -> Encoding:
+    """The encoder's (N, D) or N `Sets` of inputs (N, ...), with the gradient of encoding all at once.
+
+    chunk: rows encoded at a time, whose intermediate values are not kept but computed again in the backward pass; None,
+    and without gradient: all at once. Dropout draws chunk by chunk, the same again in the backward pass.
+    """
+    rows = len(inputs[0])
+    if chunk is None or chunk >= rows or not torch.is_grad_enabled():
+        return encoder(*inputs)
+    return concatenated(
+        [
+            checkpoint(encoder, *(one[first : first + chunk] for one in inputs), use_reentrant=False)
+            for first in range(0, rows, chunk)
+        ]
+    )
+
+
+def require_rows_apart(side: str, encoder: Encoder, why: str) -> None:
+    """Raise InputError if the encoder, in training mode, has batch normalisation, which mixes the rows it is given.
+
+    why: what gives it a part of a batch, "loader.chunk encodes a batch in parts".
+    """
+    training = encoder.training
+    encoder.train()  # a frozen network stays in eval mode, where the statistics are those of its own training
+    mixing = [
+        name or type(part).__name__
+        for name, part in encoder.named_modules()
+        if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.training
+    ]
+    encoder.train(training)
+    require(
+        not mixing,
+        f"{why}, but the {side} encoder {type(encoder).__name__} normalises over the batch "
+        f"({', '.join(mixing[:3])}{', ...' if len(mixing) > 3 else ''}), so its statistics would be a part's; choose a "
+        "network without batch normalisation (image_encoder.norm=group for image_cnn, image_encoder.model=vit_b_16 for "
+        "torchvision), or freeze a pretrained one (image_encoder.tune=false)",
+    )
 
 
 def loss_terms(loss: Loss, *arguments: Any) -> dict[str, Tensor]:

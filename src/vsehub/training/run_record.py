@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
-import torch.distributed as dist
+from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from vsehub import __version__
@@ -21,12 +21,12 @@ from vsehub.io.files import write_json, write_text
 from vsehub.io.provenance import code_version, hardware, peak_memory, versions
 from vsehub.io.records import RUN
 from vsehub.io.text import csv_text
-from vsehub.training.processes import is_lost, process
+from vsehub.training.gather import is_lost, process
 
 log = logging.getLogger(__name__)
 
 
-def describe_run(config: Mapping[str, Any], source: Source, data: Mapping[str, dict], precision: str) -> dict[str, Any]:
+def describe_run(config: Mapping[str, Any], source: Source, data: Mapping[str, dict]) -> dict[str, Any]:
     """The record of a run before it trains. config: its plain configuration. data: the facts of its splits."""
     record = {
         "name": f"{source.name}-{config['label']}-{config['seed']}",
@@ -41,8 +41,6 @@ def describe_run(config: Mapping[str, Any], source: Source, data: Mapping[str, d
         "hardware": hardware(),
         "config": json.loads(masked(json.dumps(config))),  # loggers get it too
         "data": data,
-        "precision": precision,
-        "processes": {"count": 1, "nodes": 1, "backend": None},
     }
     return record | ({"noise": source.facts} if isinstance(source, NoisySource) else {})
 
@@ -50,15 +48,14 @@ def describe_run(config: Mapping[str, Any], source: Source, data: Mapping[str, d
 class RunRecorder(pl.Callback):
     """Writes `run.json` when training starts, fails and ends, and `metrics.csv`, one row an epoch.
 
-    folder: the run's. record: the facts known before training (name, seed, config, data, ...). The rows travel in the
-    checkpoint, so that a resumed run's history is whole.
+    folder: the run's. record: its content, to which the facts known before training (name, seed, config, data, ...) are
+    added. The rows travel in the checkpoint, so that a resumed run's history is whole.
     """
 
-    def __init__(self, folder: str | Path, record: dict):
+    def __init__(self, folder: str | Path):
         self.folder = Path(folder)
-        self.record = {"schema": RUN.version, "status": "running", **record}
+        self.record: dict[str, Any] = {"schema": RUN.version, "status": "running"}
         self.rows: list[dict[str, float]] = []
-        self._epoch_start = time.perf_counter()
 
     def state_dict(self) -> dict:
         """The rows so far."""
@@ -66,17 +63,17 @@ class RunRecorder(pl.Callback):
 
     def load_state_dict(self, state: dict) -> None:
         """Take up the rows of the run that is resumed."""
-        self.rows = list(state["rows"])
-        self.record["started"] = state["started"]
+        self.rows, self.record["started"] = list(state["rows"]), state["started"]
 
     def on_fit_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """The run has begun. Raises InputError where processes have loaded different data."""
         first = trainer.strategy.broadcast(self.record["data"])
         require(self.record["data"] == first, "this process has loaded other data than process 0")
-        if trainer.world_size > 1:
-            count, nodes = trainer.world_size, trainer.num_nodes
-            self.record["processes"] = {"count": count, "nodes": nodes, "backend": dist.get_backend()}
-        self.record.setdefault("started", datetime.now(UTC).isoformat(timespec="seconds"))
+        self.record |= {"precision": trainer.precision, "processes": trainer.world_size}
+        for logger in trainer.loggers:
+            if isinstance(logger, WandbLogger):
+                logger.log_hyperparams({**self.record["config"], "dataset": self.record["dataset"]})
+                self.record["wandb"] = {"id": logger.experiment.id}
         self.write()
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
@@ -93,16 +90,13 @@ class RunRecorder(pl.Callback):
         seconds, self._epoch_start = now - self._epoch_start, now
         metrics = {name: value.item() for name, value in trainer.callback_metrics.items()}
         row = {"epoch": trainer.current_epoch, "step": trainer.global_step, "lr": self._learning_rate}
-        row["seconds"] = seconds
-        self.add_row(row | metrics)
-        if process() > 0:
-            return
-        loss, rsum = metrics["train/loss"], metrics["val/rsum"]
-        log.info("epoch %d: loss %.4g, val/rsum %.1f, %.1f s", trainer.current_epoch, loss, rsum, seconds)
+        self.add_row({**row, "seconds": seconds, **metrics})
+        if process() == 0:
+            said = (trainer.current_epoch, metrics["train/loss"], metrics["val/rsum"], seconds)
+            log.info("epoch %d: loss %.4g, val/rsum %.1f, %.1f s", *said)
 
     def add_row(self, row: dict[str, float]) -> None:
         """Add an epoch's row to metrics.csv. Of several processes, the first writes."""
-        self.record.setdefault("started", datetime.now(UTC).isoformat(timespec="seconds"))
         self.rows.append(row)
         if process() == 0:
             columns = dict.fromkeys(name for row in self.rows for name in row)
@@ -131,21 +125,22 @@ class RunRecorder(pl.Callback):
         """The row of the best epoch."""
         return max(self.rows, key=lambda row: row["val/rsum"])
 
-    def finish(self, metrics: dict[str, float], sha256: str) -> None:
-        """Record that the run finished, with the final metrics, prefixed with their split, and the model's SHA-256."""
-        best = self.best
-        self.record |= {
-            "status": "finished",
-            "best": {"epoch": best["epoch"], "val/rsum": best["val/rsum"], "sha256": sha256},
-            "metrics": metrics,
-        }
+    def finish(self, trainer: pl.Trainer, metrics: dict[str, float], sha256: str) -> None:
+        """Record that the run finished, with the final metrics, prefixed with their split, and the model's SHA-256.
+
+        The loggers of the trainer get them too.
+        """
+        best = {"epoch": self.best["epoch"], "val/rsum": self.best["val/rsum"]}
+        self.record |= {"status": "finished", "best": {**best, "sha256": sha256}, "metrics": metrics}
         self.write()
+        for logger in trainer.loggers:
+            logger.log_metrics(metrics | {f"best/{name}": value for name, value in best.items()}, trainer.global_step)
+            logger.save()
 
     def write(self) -> None:
         """Write run.json; wall_seconds is the training's own, over all resumptions. Of several processes, the first."""
-        if process() > 0:
-            return
-        self.record["wall_seconds"] = sum(row["seconds"] for row in self.rows)
-        self.record["epochs"] = len(self.rows)
-        self.record["peak_memory"] = peak_memory()
-        write_json(self.folder / "run.json", self.record)
+        self.record.setdefault("started", datetime.now(UTC).isoformat(timespec="seconds"))
+        if process() == 0:
+            seconds = sum(row["seconds"] for row in self.rows)
+            self.record |= {"wall_seconds": seconds, "epochs": len(self.rows), "peak_memory": peak_memory()}
+            write_json(self.folder / "run.json", self.record)

@@ -1,25 +1,39 @@
-"""Training a module under Lightning: callbacks in the order that works, checkpoints, the record of the run."""
+"""Training a module under Lightning: callbacks in the order that works, and their checkpoints."""
 
 import logging
+import os
 import signal
+import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytorch_lightning as pl
+import torch
 import torch.distributed as dist
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.callbacks import ModelCheckpoint
-from pytorch_lightning.loggers import Logger
 
-from vsehub.checks import InputError
+from vsehub.checks import InputError, one_of, require, whole
+from vsehub.components import Components, component_nodes
+from vsehub.io.address import masked
+from vsehub.neighbors.screened import cpu_has
 from vsehub.training.checkpoint import BestModel, CheckpointFiles
 from vsehub.training.datamodule import RetrievalDataModule
-from vsehub.training.loggers.log import log_facts
+from vsehub.training.gather import is_lost, process, started_place
 from vsehub.training.module import RetrievalModule
-from vsehub.training.processes import is_lost, process
 from vsehub.training.run_record import RunRecorder
+
+STRATEGIES = ("auto", "ddp")
+SILENCED = (
+    ".*Checkpoint directory .* exists and is not empty.*",
+    ".*does not have many workers.*",
+    ".*module\\(s\\) in eval mode.*",  # frozen models stay there
+    ".*smaller than the logging interval.*|.*treespec.*",
+    ".*sync_dist=True.*",  # every process logs the whole batch's
+    ".*no `val_dataloader`.*|.*val_dataloader.*validation_step.*",
+)
 
 
 class EpochSeed(pl.Callback):
@@ -41,81 +55,78 @@ class EpochSeed(pl.Callback):
 
 def silence_lightning() -> None:
     """Silence Lightning's greetings and its hints about loader processes; other warnings stay."""
-    warnings.filterwarnings("ignore", message=".*Checkpoint directory .* exists and is not empty.*")
-    warnings.filterwarnings("ignore", message=".*does not have many workers.*")
-    warnings.filterwarnings("ignore", message=".*module\\(s\\) in eval mode.*")  # frozen models stay there
-    warnings.filterwarnings("ignore", message=".*smaller than the logging interval.*|.*treespec.*")
-    warnings.filterwarnings("ignore", message=".*sync_dist=True.*")  # every process logs the whole batch's
-    warnings.filterwarnings("ignore", message=".*no `val_dataloader`.*|.*val_dataloader.*validation_step.*")
+    for message in SILENCED:
+        warnings.filterwarnings("ignore", message=message)
     logging.getLogger("lightning_fabric.utilities.distributed").setLevel(logging.WARNING)
-    logging.getLogger("pytorch_lightning.utilities.rank_zero").addFilter(_says_enough)
+    logging.getLogger("pytorch_lightning.utilities.rank_zero").addFilter(
+        lambda record: record.levelno >= logging.WARNING or "Profiler Report" in record.getMessage()
+    )
 
 
-def _says_enough(record: logging.LogRecord) -> bool:
-    return record.levelno >= logging.WARNING or "Profiler Report" in record.getMessage()
+def resolve_precision(precision: str, accelerator: str = "auto") -> str:
+    """Lightning's precision; "auto" is bf16-mixed where GPU or CPU multiply bfloat16 in hardware, else 32-true."""
+    if precision != "auto":
+        return precision
+    if accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available():
+        native = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        native = cpu_has("amx_bf16", "avx512_bf16")
+    return "bf16-mixed" if native else "32-true"
 
 
-class Lightning(NamedTuple):
-    """The Lightning parts of a training.
+def build_trainer(settings: Mapping[str, Any], components: Components, recorder: RunRecorder) -> pl.Trainer:
+    """Lightning's Trainer with the callbacks and loggers of a run.
 
-    trainer: makes the Trainer from callbacks, logger and plugins. precision: the Trainer's. callbacks: in their order.
-    loggers: [] on other processes than the first. processes: how many train together.
+    settings: those of trainer, callbacks, bank, logger and seed, as the configuration has them. The run's folder gets
+    checkpoints/best.safetensors, the model with the largest val/rsum, and checkpoints/last.ckpt, from which a run
+    continues. Raises InputError for bad settings, before any data are read.
     """
-
-    trainer: Callable[..., pl.Trainer]
-    precision: str
-    callbacks: Sequence[pl.Callback]
-    loggers: Sequence[Logger]
-    processes: int = 1
-
-
-class Training(NamedTuple):
-    """The results of a training: recorder, loggers, and the checkpoint of the best epoch, None if no epoch ended."""
-
-    recorder: RunRecorder
-    loggers: Sequence[Logger]
-    best: Path | None
+    silence_lightning()
+    own = dict(settings["trainer"])
+    # Other strategies are not tested to give the gradients of one process.
+    one_of("trainer.strategy", own.get("strategy", "auto"), STRATEGIES)
+    whole("trainer.max_epochs", own.get("max_epochs"))
+    for name in ("check_val_every_n_epoch", "val_check_interval"):
+        require(name not in own, f"trainer.{name} has no effect, since each epoch is measured; leave it out")
+    require(own.get("limit_train_batches") != 0, "trainer.limit_train_batches is 0, so that no epoch would train")
+    own["precision"] = resolve_precision(own.get("precision", "auto"), own.get("accelerator", "auto"))
+    # A log file has one line per epoch instead of a bar.
+    own["enable_progress_bar"] = own.get("enable_progress_bar", True) and sys.stderr.isatty()
+    # The first batches of the first epoch, again and again; see EpochSampler.
+    own["limit_train_batches"] = own.pop("overfit_batches", None) or own.get("limit_train_batches")
+    callbacks = [components.build("callbacks", one) for one in component_nodes(settings["callbacks"])]
+    if settings["bank"]:
+        callbacks.append(components.build("bank", settings["bank"]))
+    if any(masked(one) != one for one in sys.argv):
+        os.environ["WANDB__DISABLE_META"] = "true"  # wandb's metadata hold the arguments
+    if wandb := sys.modules.get("wandb"):
+        wandb.finish()  # the run of an earlier job of this process, in which Lightning would go on
+    checkpoints = recorder.folder / "checkpoints"
+    saving: dict[str, Any] = {"enable_version_counter": False, "save_on_train_epoch_end": True}
+    best = BestModel(checkpoints, "best", monitor="val/rsum", mode="max", save_weights_only=True, **saving)
+    # The recorder comes after those that log, and before the checkpoints, which carry its rows.
+    last = ModelCheckpoint(checkpoints, "last", **saving)
+    return components.build(
+        "trainer",
+        own | started_place(),
+        logger=[components.build("logger", one) for one in component_nodes(settings["logger"])],
+        callbacks=[EpochSeed(settings["seed"]), *callbacks, recorder, best, last],
+        plugins=[CheckpointFiles(checkpoints)],
+        default_root_dir=recorder.folder,
+        use_distributed_sampler=False,
+    )
 
 
 def train_module(
-    module: RetrievalModule,
-    data: RetrievalDataModule,
-    folder: Path,
-    record: dict[str, Any],
-    how: Lightning,
-    seed: int,
-    checkpoint: Path | None = None,
-) -> Training:
+    trainer: pl.Trainer, module: RetrievalModule, data: RetrievalDataModule, checkpoint: Path | None = None
+) -> Path | None:
     """Train `module` on `data`, starting from `checkpoint` where one is given.
 
-    folder: where checkpoints/best.safetensors (the model with the largest val/rsum), checkpoints/last.ckpt (everything,
-    written each epoch), run.json and metrics.csv go. record: the facts for run.json. seed: of what an epoch draws.
+    Returns the checkpoint of the best epoch, None if no epoch ended.
     """
-    recorder = RunRecorder(folder, record)
-    best = BestModel(
-        folder / "checkpoints",
-        filename="best",
-        monitor="val/rsum",
-        mode="max",
-        save_weights_only=True,
-        enable_version_counter=False,
-        save_on_train_epoch_end=True,
-    )
-    last = ModelCheckpoint(
-        folder / "checkpoints", filename="last", enable_version_counter=False, save_on_train_epoch_end=True
-    )
-    # The recorder comes after those that log, and before the checkpoints, which carry its rows.
-    lightning = how.trainer(
-        logger=list(how.loggers),
-        callbacks=[EpochSeed(seed), *how.callbacks, recorder, best, last],
-        plugins=[CheckpointFiles(folder / "checkpoints")],
-        default_root_dir=folder,
-        use_distributed_sampler=False,
-    )
-    recorder.record |= log_facts(lightning.loggers, record)
     interrupt = signal.getsignal(signal.SIGINT)
     try:
-        lightning.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+        trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
     except SystemExit as error:
         if isinstance(error.__context__, KeyboardInterrupt):  # Lightning makes an exit of it, of status 1
             raise KeyboardInterrupt from None
@@ -124,11 +135,12 @@ def train_module(
         raise InputError(f"trainer: {error}") from error
     except RuntimeError as error:
         if is_lost(error):
+            folder = trainer.default_root_dir
             raise ConnectionError(f"another process has ended; `vsehub train resume={folder}` continues") from error
         raise
     finally:
         signal.signal(signal.SIGINT, interrupt)  # which Lightning has switched off after Ctrl-C
     if dist.is_initialized():
         dist.destroy_process_group()  # the next job of a sweep has processes of its own
-    written = best.best_model_path
-    return Training(recorder, lightning.loggers, Path(written) if written else None)
+    (best,) = (one for one in trainer.checkpoint_callbacks if isinstance(one, BestModel))
+    return Path(best.best_model_path) if best.best_model_path else None

@@ -10,9 +10,7 @@ from vsehub.criteria.nns import NearestNeighbor
 from vsehub.evaluation.encode import EncodedSplit, encode_images, encode_texts
 from vsehub.evaluation.evaluate import evaluate
 from vsehub.evaluation.protocols import Protocol
-from vsehub.training.gather import encoded_together
-from vsehub.training.loggers.log import log_histograms
-from vsehub.training.processes import process
+from vsehub.training.gather import encoded_together, process
 
 
 class RetrievalCallback(pl.Callback):
@@ -33,7 +31,6 @@ class RetrievalCallback(pl.Callback):
         if process() == 0:
             found = evaluate(split, module.similarity, NearestNeighbor(), Protocol("single"))
             values = {f"val/{name}": value for name, value in found.metrics.items()}
-            log_histograms(trainer.loggers, found.histograms, trainer.global_step - 1)  # the epoch's metrics' step
         values = trainer.strategy.broadcast(values)
         module.log("val/rsum", values.pop("val/rsum"), prog_bar=True)
         module.log_dict(values | {"val/seconds": time.perf_counter() - start})

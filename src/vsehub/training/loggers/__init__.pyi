@@ -1,1 +1,0 @@
-from .wandb import wandb_logger as wandb_logger
