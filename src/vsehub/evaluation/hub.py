@@ -52,7 +52,7 @@ def checkpoint_file(path: str | Path) -> Path:
     """
     require(isinstance(path, str | Path), f"checkpoint is {path}; expected one file")
     if str(path).startswith(SCHEME):
-        require(".." not in str(path), f"checkpoint is {path}; expected hf://USER/NAME or hf://USER/NAME@REVISION")
+        require(".." not in str(path), f"checkpoint is {path!r}; expected hf://USER/NAME or hf://USER/NAME@REVISION")
         repo, _, revision = str(path).removeprefix(SCHEME).partition("@")
         hub = package("checkpoint", "hub", "huggingface_hub")
         with _answered(f"checkpoint: {path}"):
@@ -73,7 +73,7 @@ def push(checkpoint: Path, repo: str, private: bool, overwrite: bool, token: str
     with _answered(f"push_to_hub: {repo}"):
         client.create_repo(repo, private=private, exist_ok=True)
         require(
-            overwrite or not client.file_exists(repo, MODEL),
+            overwrite or MODEL not in client.list_repo_files(repo),
             f"push_to_hub: {repo} holds a model already. Give another name, or overwrite=True to put a new version on "
             "top; the hub keeps the earlier one",
         )

@@ -292,7 +292,7 @@ class TrainedModel(DataModel):
         """
         boolean("private", private)
         boolean("overwrite", overwrite)
-        return hub.push(self.path, repo, hub.card_of(self.path, self.config, repo), private, overwrite, token)
+        return hub.push(self.path, repo, private, overwrite, token)
 
     @cached_property
     def source(self) -> Source:  # type: ignore[override]  # of a checkpoint it is built when first needed
