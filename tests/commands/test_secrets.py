@@ -69,7 +69,7 @@ def address(tmp_path):
 def run(vsehub, tmp_path):
     """A function that runs a command whose every file lies below the test's folder, and looks for the secret after."""
     names = ("XDG_CACHE_HOME", "TMPDIR", "WANDB_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR")
-    variables = dict.fromkeys(names, str(tmp_path / "own")) | {"NETRC": str(tmp_path / "absent")}
+    variables = dict.fromkeys(names, str(tmp_path / "own")) | {"NETRC": str(tmp_path / "absent"), "WANDB_MODE": "offline"}
     (tmp_path / "own").mkdir()
 
     def run(*arguments, status=0, **settings):
@@ -129,9 +129,8 @@ def test_commands_that_fail(run, address):
 
 
 @pytest.mark.long
-def test_trainings_of_all_loggers(run, address, tmp_path, monkeypatch):
+def test_trainings_of_all_loggers(run, address, tmp_path):
     """A sweep; its runs go on, and are measured again, only with the address given again."""
-    monkeypatch.setenv("WANDB_MODE", "offline")
     sides = [f"data.{side}={address(FORMS[2], 'a.npy')}" for side in ("images", "texts")]
     folders = ("hydra.sweep.dir=sweep", "hydra.sweep.subdir=${hydra:job.num}")
     run("train", "-m", *TRAINED, *sides, "logger=csv,tensorboard,wandb", *folders)
