@@ -8,7 +8,6 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 CONF = ROOT / "conf"
-EXPERIMENTS = CONF / "experiment"
 PUBLISHED = ROOT / "experiments" / "papers" / "paper_tables.csv"
 FEATURES = {
     "vgg19": "vgg19",
@@ -49,7 +48,7 @@ def rows(paper: str, table: str) -> tuple[list[Row], list[str]]:
     found, others = [], []
     for _, row in frame[(frame["paper"] == paper) & (frame["table"] == table)].iterrows():
         name = f"{paper}/{row['line']}"
-        if not (EXPERIMENTS / f"{name}.yaml").is_file():
+        if file_of(name) is None:
             others.append(row["line"])
             continue
         settings, chosen = read(name)
@@ -67,9 +66,17 @@ def rows(paper: str, table: str) -> tuple[list[Row], list[str]]:
     return found, others
 
 
+def file_of(name: str) -> Path | None:
+    """A row's file: in conf/row if it measures what another row trains; None for another paper's architecture."""
+    files = [CONF / group / f"{name}.yaml" for group in ("experiment", "row")]
+    return next((path for path in files if path.is_file()), None)
+
+
 def read(name: str) -> tuple[dict, dict[str, str]]:
-    """An experiment file's settings, and its choices by group."""
-    settings = yaml.safe_load((EXPERIMENTS / f"{name}.yaml").read_text())
+    """The settings of a row's file, and its choices by group."""
+    path = file_of(name)
+    assert path is not None, name
+    settings = yaml.safe_load(path.read_text())
     pairs = [next(iter(one.items())) for one in settings.pop("defaults")]
     return settings, {key.removeprefix("override /"): value for key, value in pairs}
 

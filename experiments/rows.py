@@ -1,4 +1,4 @@
-"""docs/rows.md: every published row, its figure and the commands that give it, from the tables and conf/experiment.
+"""docs/rows.md: every published row, its figure and its commands, from the tables, conf/experiment and conf/row.
 
 python -m experiments rows [PAGE]
 """
@@ -6,14 +6,13 @@ python -m experiments rows [PAGE]
 from pathlib import Path
 
 import pandas as pd
-import yaml
 
 from experiments.evidence import number, renew
+from experiments.row_files import read
 from experiments.study import Given, option, verb
 
 ROOT = Path(__file__).parents[1]
 PUBLISHED = ROOT / "experiments" / "papers" / "paper_tables.csv"
-EXPERIMENTS = ROOT / "conf" / "experiment"
 TITLES = {
     "aaai2020": "AAAI 2020 (HAL)",
     "acl-srw2019": "ACL SRW 2019 (kNN-margin)",
@@ -59,11 +58,10 @@ def commands(row: pd.Series) -> str:
     if row["architecture"] in NOT_OURS:
         return f"another paper's architecture, not here: {NOT_OURS[row['architecture']]}"
     name = f"{row['paper']}/{row['line']}"
-    settings = yaml.safe_load((EXPERIMENTS / f"{name}.yaml").read_text())
-    trained = settings.get("evaluates", name)
+    trained = read(name)[0].get("evaluates", name)
     lines = [f"`vsehub train experiment={trained} data.root=FOLDER`"]
     if trained != name:
-        lines.append(f"`vsehub evaluate experiment={name} checkpoint=RUN/checkpoints/best.safetensors`")
+        lines.append(f"`vsehub evaluate row={name} checkpoint=RUN/checkpoints/best.safetensors`")
     return "<br>".join(lines)
 
 

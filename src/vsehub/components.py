@@ -134,7 +134,7 @@ class Components:
         Raises InputError with the most similar name for an unknown choice, and if the file does not name a class.
         """
         path = self.path(group, choice)
-        node = _content(path, group)
+        node = _content(path)
         require(isinstance(node, dict) and TARGET in node, f"{path} is not a component; expected {TARGET}: CLASS")
         return types.MappingProxyType(node)
 
@@ -148,13 +148,11 @@ class Components:
     def _targets(self, group: str) -> set[str]:
         """The classes that the yaml files of a group name."""
         paths = [path for folder in self.folders for path in (folder / group).glob("*.yaml")]
-        return {target for path in paths for target in _named(_content(path, group))}
+        return {target for path in paths for target in _named(_content(path))}
 
 
-def _content(path: Path, group: str) -> Any:
-    """The settings of a group in a yaml file; in a file of the package _global_ the group is one key among others."""
-    content = _parsed(path, path.stat().st_mtime_ns)
-    return content.get(group, content) if isinstance(content, dict) else content
+def _content(path: Path) -> Any:
+    return _parsed(path, path.stat().st_mtime_ns)
 
 
 @cache

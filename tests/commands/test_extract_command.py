@@ -128,7 +128,7 @@ def test_what_is_refused(command, weights, tmp_path):
     broken["layer4.1.bn2.weight"][3] = float("nan")
     torch.save(broken, tmp_path / "nan.pth")
     assert "scene-train-000000" in command("image_encoder.weights=nan.pth", "out=a", status=2)
-    assert "ImageCNN" in command("out=b", model=("data=scenes", "data.size=tiny"), status=2)
+    assert "ImageCNN" in command("out=b", model=("data=scenes", "data.size=tiny", "image_encoder=image_cnn"), status=2)
     for setting, key in (
         (None, "data.json"),
         ("dtype=int8", "dtype"),

@@ -11,11 +11,12 @@ from hydra import compose, initialize_config_dir
 from looped import looped
 from omegaconf import OmegaConf
 
+from experiments.row_files import file_of
 from vsehub.cli.nodes import build
 from vsehub.cli.train import run_label
 
 ROOT = Path(__file__).parents[2]
-EXPERIMENTS = ROOT / "conf" / "experiment"
+CONF = ROOT / "conf"
 PUBLISHED = ROOT / "experiments" / "papers"
 TEXT = {"table": str, "line": str, "note": str}
 ROWS = {
@@ -23,7 +24,11 @@ ROWS = {
     for _, row in pd.read_csv(PUBLISHED / "paper_tables.csv", dtype=TEXT).iterrows()
 }
 PRINTED = pd.read_csv(PUBLISHED / "hyperparameters.csv")
-FILES = sorted(path.relative_to(EXPERIMENTS).with_suffix("").as_posix() for path in EXPERIMENTS.glob("*/*.yaml"))
+TRAINING, MEASURING = (
+    sorted(path.relative_to(CONF / group).with_suffix("").as_posix() for path in (CONF / group).glob("*/*.yaml"))
+    for group in ("experiment", "row")
+)
+FILES = TRAINING + MEASURING
 
 RECALLS = [f"{side}_r{k}" for side in ("i2t", "t2i") for k in (1, 5, 10)]
 SETTINGS = {
@@ -53,17 +58,13 @@ FEATURES = {"vgg19": (4096,), "irv2": (1536,), "resnet152": (2048,), "regions": 
 
 @cache
 def written(name):
-    return OmegaConf.load(EXPERIMENTS / f"{name}.yaml")
-
-
-TRAINING = [name for name in FILES if "evaluates" not in written(name)]
-MEASURING = [name for name in FILES if "evaluates" in written(name)]
+    return OmegaConf.load(file_of(name))
 
 
 @cache
-def composed(name, command="train"):
+def composed(name, command="train", group="experiment"):
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        return compose(command, [f"experiment={name}"], return_hydra_config=True)
+        return compose(command, [f"{group}={name}"], return_hydra_config=True)
 
 
 ALIKE = {}
@@ -72,7 +73,7 @@ ALIKE = {}
 def measured_as(name):
     """What Hydra makes of a measuring row; of rows whose files differ in `evaluates` alone, the first."""
     own = OmegaConf.to_yaml({key: value for key, value in written(name).items() if key != "evaluates"})
-    return composed(ALIKE.setdefault(own, name), "evaluate")
+    return composed(ALIKE.setdefault(own, name), "evaluate", "row")
 
 
 def network(row):
@@ -95,7 +96,7 @@ def printed(name):
 
 @looped("name", FILES)
 def test_the_comment_has_the_published_figures(name):
-    lines = (EXPERIMENTS / f"{name}.yaml").read_text().splitlines()
+    lines = file_of(name).read_text().splitlines()
     row, comment = ROWS[name], " ".join(line.removeprefix("# ") for line in lines if line.startswith("# "))
     assert f" table {row['table']}, row {row['line']}: " in comment
     said = re.search(

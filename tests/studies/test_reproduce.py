@@ -11,11 +11,10 @@ import pytest
 import yaml
 
 from experiments import reproduce
-from experiments.row_files import rows
+from experiments.row_files import file_of, rows
 from experiments.row_jobs import Job
 
 ROOT = Path(__file__).parents[2]
-EXPERIMENTS = ROOT / "conf" / "experiment"
 
 PUBLISHED = pd.read_csv(ROOT / "experiments/papers/paper_tables.csv", dtype={"table": str, "line": str})
 TINY = (
@@ -62,7 +61,7 @@ def papers_data(tmp_path_factory):
 
 def written(name):
     """A row's file: its settings, and its choices by group."""
-    settings = yaml.safe_load((EXPERIMENTS / f"{name}.yaml").read_text())
+    settings = yaml.safe_load(file_of(name).read_text())
     return settings, {key[10:]: value for one in settings["defaults"] for key, value in one.items()}
 
 
@@ -75,7 +74,7 @@ def test_a_tables_rows_are_each_trained_and_measured_once(table, papers_data, dr
     trained, measured = {}, set()
     for row in frame.itertuples():
         name = f"{paper}/{row.line}"
-        if (EXPERIMENTS / f"{name}.yaml").is_file():
+        if file_of(name):
             settings, groups = written(name)
             training = settings.get("evaluates", name)
             trained[training] = row.dataset

@@ -79,4 +79,6 @@ def decay_epoch(epochs: Any) -> int:
     return max(1, round(2 * epochs / 3)) if isinstance(epochs, int) else 1  # anything else is refused later
 
 
+# A choice that follows another one: the entry of a table, or else the last argument.
+OmegaConf.register_new_resolver("by", lambda key, table, other: table.get(key, other), replace=True)
 OmegaConf.register_new_resolver("decay_epoch", decay_epoch, replace=True)

@@ -169,13 +169,6 @@ def train(cfg: DictConfig) -> float:
 def refuse_early(cfg: DictConfig, own: bool) -> None:
     """Raise InputError for what can be refused without torch, whose import takes seconds: absent files, for example."""
     require_packages("training", "train", "pytorch_lightning")
-    name, trained = HydraConfig.get().runtime.choices["experiment"], cfg.get("evaluates")
-    require(
-        trained is None,
-        f"experiment={name} trains nothing; it measures the checkpoint that {trained} trains: run `vsehub train "
-        f"experiment={trained} data.root=FOLDER`, then `vsehub evaluate experiment={name} checkpoint=RUN_FOLDER/"
-        "checkpoints/best.safetensors`",
-    )
     teachers = teacher_files(cfg)
     require(not (cfg.solver and teachers), "solver and teacher are both given; what is solved has no teacher: omit one")
     for path in teachers:
