@@ -6,7 +6,6 @@ calls classes that the yaml files of its group name (docs/security.md).
 
 import importlib
 import inspect
-import os
 import re
 import types
 import typing
@@ -53,9 +52,8 @@ class Components:
     """The classes that each group may name: those of the yaml files below `folders`, and those of `trust`.
 
     folders: each has one folder per group (`loss/`, `criterion/`, ...) with one yaml file per choice, like conf/.
-    trust: full names of further classes, "package.module.Class", and paths of files and folders that a checkpoint may
-    name. own: all nodes are the user's own, from the command line, which may name any class. Raises InputError if an
-    entry of `trust` is neither.
+    trust: full names of further classes, "package.module.Class". own: all nodes are the user's own, from the command
+    line, which may name any class. Raises InputError if an entry of `trust` is no such name.
     """
 
     folders: Sequence[Path]
@@ -64,12 +62,11 @@ class Components:
 
     def __post_init__(self) -> None:
         named = isinstance(self.trust, list | tuple) and all(
-            isinstance(one, str) and (_CLASS.fullmatch(one) or os.path.exists(one)) for one in self.trust
+            isinstance(one, str) and _CLASS.fullmatch(one) for one in self.trust
         )
         require(
             named,
-            f"trust is {self.trust!r}; expected full names of classes, as in trust=mypackage.losses.Mine, or paths of "
-            "files and folders that exist",
+            f"trust is {self.trust!r}; expected full names of classes, as in trust=mypackage.losses.Mine",
         )
 
     def build(self, group: str, node: Mapping[str, Any], restored: bool = False, **given: Any) -> Any:

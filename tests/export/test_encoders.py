@@ -107,7 +107,7 @@ def test_subwords_through_bert(tmp_path):
 def test_towers(kind, tmp_path):
     library = "open_clip" if kind == "open_clip" else "hf"
     folder = tiny_open_clip(tmp_path / "model") if kind == "open_clip" else tiny_hf(tmp_path / "model", kind)
-    image = ImageTower(library, folder, tune="lora" if kind == "clip" else "none", linear=6)
+    image = ImageTower(library, folder, tune="lora" if kind == "clip" else "none")
     with torch.no_grad():
         for name, one in image.named_parameters():
             if "lora_B" in name:

@@ -50,7 +50,7 @@ def test_a_text_finds_the_pictures_that_the_model_finds(kind, find, run_here, tm
     settings = list(OWN)
     if kind == "open_clip":
         model = tiny_open_clip(tmp_path / "clip")
-        settings = [f"{side}_encoder{more}" for side in ("image", "text") for more in ("=open_clip", ".linear=8")]
+        settings = [f"{side}_encoder{more}" for side in ("image", "text") for more in ("=open_clip", ".tune=lora")]
         settings += [f"image_encoder.model={model}", "loss=infonce"]
     run_here("train", *data, *settings, *SMALL, "hydra.run.dir=run")
     best = tmp_path / "run" / "checkpoints" / "best.safetensors"

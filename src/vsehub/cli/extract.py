@@ -107,8 +107,7 @@ def plan_vectors(cfg: DictConfig, source: "Source", device: "torch.device") -> "
     from vsehub.extraction.layouts import Work, write_vectors
 
     node = plain(cfg.image_encoder)
-    changed = [name for name, usual in (("tune", "none"), ("linear", None), ("config", None)) if node[name] != usual]
-    require(not changed, f"{', '.join(changed)}: the vectors are those of the model as it was published; leave it out")
+    require(node["tune"] == "none", "tune: the vectors are those of the model as it was published; leave it out")
     settings = {"weights": node["weights"], "pretrained": node["pretrained"], "prompt": cfg.prompt}
     settings |= {"batch_size": cfg.batch_size, "device": str(device)}
     model = ZeroShot(f"{node['library']}:{node['model']}", source, **settings)

@@ -35,19 +35,13 @@ def literal(values: dict[str, Any]) -> DictConfig:
     return OmegaConf.create(values)
 
 
-def components(trust: str | Sequence[str] | None = None, places: Sequence[str] = (), own: bool = False) -> Components:
+def components(trust: str | Sequence[str] | None = None, own: bool = False) -> Components:
     """The classes that a configuration may name: those of conf/, of the command's --config-dir, and of `trust`.
 
-    places: files and folders that a checkpoint may name too. own: all nodes are from the command line, not from a file.
+    own: all nodes are from the command line, not from a file.
     """
     given: list[Any] = list(plain(trust)) if OmegaConf.is_list(trust) else [] if trust is None else [trust]
-    return Components([conf_folder(), *config_dirs()], [*given, *places], own)
-
-
-def base_models(cfg: DictConfig) -> list[str]:
-    """The files and folders of pretrained models in the settings of a training, whose checkpoint names them too."""
-    named = [cfg[side].get(key) for side in ("image_encoder", "text_encoder") for key in ("model", "weights")]
-    return [one for one in named if isinstance(one, str) and Path(one).exists()]
+    return Components([conf_folder(), *config_dirs()], given, own)
 
 
 def config_dirs() -> list[Path]:

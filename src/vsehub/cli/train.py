@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from vsehub.checks import fail, one_of, require, whole_seed
 from vsehub.cli import app, launch
-from vsehub.cli.nodes import base_models, components, config_dirs, plain
+from vsehub.cli.nodes import components, config_dirs, plain
 from vsehub.cli.overrides import MULTIRUN, quoted, text_of
 from vsehub.cli.run_folder import (
     RunFolder,
@@ -103,7 +103,7 @@ def train(cfg: DictConfig) -> float:
         log.info("resuming %s from %s", folder, checkpoint or "its start: it has no checkpoint yet")
     launch.of_run = None if app.is_multirun() else folder
     settings = {key: plain(cfg[key]) for key in (*DESCRIBED, *TRAINED)}
-    parts, final = components(cfg.trust, base_models(cfg), own), str(cfg.final_split)
+    parts, final = components(cfg.trust, own), str(cfg.final_split)
 
     recorder = RunRecorder(folder)
     trainer = build_trainer(settings, parts, recorder)
@@ -127,7 +127,7 @@ def train(cfg: DictConfig) -> float:
     require_item_scores(criterion, module.similarity)
     shared = trainer.world_size > 1 and not settings["trainer"].get("sync_batchnorm", False)
     prepare_module(module, data, checkpoint, shared)
-    known = components(cfg.trust, base_models(cfg))  # a teacher names no class of the command line's own
+    known = components(cfg.trust)  # a teacher names no class of the command line's own
     module.teacher, teachers = open_teacher(
         teacher_files(cfg), known, data, described, before, settings["distillation"]
     )

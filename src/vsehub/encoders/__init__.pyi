@@ -7,7 +7,6 @@ from .images import ImageRegions as ImageRegions
 from .pooling import GPO as GPO
 from .pretrained.images import ImageBackbone as ImageBackbone
 from .pretrained.joint.towers import ImageTower as ImageTower
-from .pretrained.joint.towers import LoRA as LoRA
 from .pretrained.joint.towers import TextTower as TextTower
 from .pretrained.texts import TextPretrained as TextPretrained
 from .texts import TextBag as TextBag

@@ -15,6 +15,7 @@ from vsehub.data.sources import ArrayLike, CaptionedImages, Source
 from vsehub.data.text.vocabulary import restored
 from vsehub.encoders import ImageTower, TextTower
 from vsehub.encoders.pretrained.joint.towers import LIBRARIES
+from vsehub.encoders.pretrained.networks import weights_hash
 from vsehub.evaluation.checkpoint import Model
 from vsehub.evaluation.trained import DataModel
 from vsehub.sets import Encoding
@@ -61,7 +62,7 @@ class ZeroShot(DataModel):
         self.facts = {
             "model": model,
             "weights": weights if pretrained or weights else "random",
-            "weights_hash": {"image": images.weights_hash(), "text": texts.weights_hash()},
+            "weights_hash": {"image": weights_hash(images.network), "text": weights_hash(texts.network)},
             "preprocessing": preparation,
             "prompt": prompt,
             "dtype": dtype,

@@ -82,14 +82,14 @@ def build_module(
     image_shape, text_shape = data.splits["train"].images.shape[1:], data.text_shape
     image, text = settings["image_encoder"], settings["text_encoder"]
     sizes = image_sizes(image, image_shape), text_sizes(text, data.vocabulary, text_shape)
-    encoders = {
-        "image_encoder": components.build("image_encoder", image, resumed, **sizes[0]),
-        "text_encoder": components.build("text_encoder", text, resumed, **sizes[1]),
-    }
+    encoders = {}
+    for side, given in zip(("image_encoder", "text_encoder"), sizes, strict=True):
+        changes = getattr(components.find(side, settings[side]), "rebuilt", {}) if resumed else {}
+        encoders[side] = components.build(side, settings[side] | changes, **given)
     require(
         any(one.requires_grad for encoder in encoders.values() for one in encoder.parameters()),
-        "both encoders are frozen, so that there is nothing to train; give image_encoder.linear=512 "
-        "text_encoder.linear=512, tune=lora or tune=all, or measure the model with vsehub evaluate model=LIBRARY:NAME",
+        "both encoders are frozen, so that there is nothing to train; give tune=lora or tune=all, or measure the model "
+        "with vsehub evaluate model=LIBRARY:NAME",
     )
     config = {key: settings[key] for key in DESCRIBED}
     for side, encoder in encoders.items():

@@ -231,15 +231,14 @@ def check_together(image_encoder: Encoder, text_encoder: Encoder, similarity: Si
     require(
         None in spaces or spaces[0] == spaces[1],
         f"the image encoder's vectors are of {spaces[0]} and the text encoder's of {spaces[1]}, whose spaces have "
-        "nothing to do with each other; give both the same model and weights, or a trained map on top, "
-        "image_encoder.linear=512 text_encoder.linear=512",
+        "nothing to do with each other; give both the same model and weights",
     )
     dims = image_encoder.dim, text_encoder.dim
     require(
         None in dims or dims[0] == dims[1],
         f"the image encoder {type(image_encoder).__name__} gives vectors of {dims[0]} numbers and the text encoder "
-        f"{type(text_encoder).__name__} of {dims[1]}; an adapter keeps the size of its vectors (image_features and "
-        f"text_features map to embedding_dim), and the encoders of a joint model take linear={dims[0]} on both sides",
+        f"{type(text_encoder).__name__} of {dims[1]}; adapters and joint models keep the size of their vectors; the "
+        f"other encoders map to embedding_dim={dims[0]}",
     )
     largest, needed = similarity.largest, loss.needs_above
     require(

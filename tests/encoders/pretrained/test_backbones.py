@@ -115,14 +115,13 @@ def test_the_head_starts_as_on_extracted_features_and_a_checkpoint_rebuilds_it(w
     assert torch.equal(again(images), encoder(images))
 
 
-@pytest.mark.parametrize("form", ["without head", "nested", "parallel", "old", "safetensors"])
+@pytest.mark.parametrize("form", ["without head", "nested", "old", "safetensors"])
 def test_forms_of_weights(resnet, weights, tmp_path, form):
     state = resnet.state_dict()
     path = tmp_path / ("file.safetensors" if form == "safetensors" else "file.pth")
     forms = {
         "without head": {key: value for key, value in state.items() if not key.startswith("fc.")},
         "nested": {"state_dict": state, "epoch": 3},
-        "parallel": {f"module.{key}": value for key, value in state.items()},
         "old": {key: value for key, value in state.items() if not key.endswith("num_batches_tracked")},
     }
     save_file(state, path) if form == "safetensors" else torch.save(forms[form], path)

@@ -13,7 +13,8 @@ from vsehub.checks import InputError
 from vsehub.components import Components, conf_folder
 from vsehub.data.photos.pictures import Pictures
 from vsehub.data.text.vocabulary import restored, stored
-from vsehub.encoders import ImageTower, LoRA, TextTower
+from vsehub.encoders import ImageTower, TextTower
+from vsehub.encoders.pretrained.networks import weights_hash
 from vsehub.evaluation.checkpoint import read_checkpoint, restore, write_checkpoint
 from vsehub.losses import HAL
 from vsehub.similarities import Cosine
@@ -71,7 +72,6 @@ def test_vectors_are_open_clips_own(folders, tmp_path):
         captions = [*CAPTIONS, LONG, "It’s a café &amp; THE <b>Box</b>… 12", ""]
         own = model.encode_text(tokenizer(captions))
         torch.testing.assert_close(texts(*batch(words, captions)), own, rtol=1e-5, atol=1e-6)
-    assert images.network.model is not None
     assert sum(one.numel() for one in images.parameters()) + sum(one.numel() for one in texts.parameters()) == sum(
         one.numel() for name, one in model.named_parameters() if not name.startswith("logit")
     )  # one copy of the weights in both
@@ -145,7 +145,7 @@ def test_long_texts_are_cut_counted_and_said(folders, caplog):
         caplog.clear()
         found = list(words.encode_all([*CAPTIONS, LONG, LONG]))
         assert [len(one) for one in found[3:]] == [MOST, MOST]
-        assert f"2 of 5 texts are longer than the {MOST} tokens" in caplog.text
+        assert "2 of 5" in caplog.text
         caplog.clear()
         assert len(words.encode(LONG, max_words=4)) == 6  # cut by the loader's setting, which is no surprise
         assert caplog.text == ""
@@ -156,22 +156,14 @@ def test_long_texts_are_cut_counted_and_said(folders, caplog):
 
 
 def test_what_is_trained(folders):
-    """Frozen, with a linear map, with adapters, tuned: the parameters with gradient, and their rates."""
+    """Frozen, with adapters, tuned: the parameters with gradient, and their rates."""
     for place in (folders["clip"], folders["open_clip"]):
-        words = subwords(place)
-        inputs = {ImageTower: (pixels(),), TextTower: batch(words)}
+        inputs = {ImageTower: (pixels(),), TextTower: batch(subwords(place))}
         for made, given in inputs.items():
             frozen = made(*place).train()
             assert not any(one.requires_grad for one in frozen.parameters())
             assert not frozen.network.training
-            linear = made(*place, linear=5)
-            assert [name for name, one in linear.named_parameters() if one.requires_grad] == [
-                "linear.weight",
-                "linear.bias",
-            ]
-            assert linear(*given).shape == (3, 5)
-            assert linear.space is None
-            adapted = made(*place, tune="lora", learning_rate=1e-4, checkpointing=True).train()
+            adapted = made(*place, tune="lora", learning_rate=1e-4, lora_rank=2).train()
             names = [name for name, one in adapted.named_parameters() if one.requires_grad]
             assert names
             assert all("lora_" in name for name in names)
@@ -179,12 +171,9 @@ def test_what_is_trained(folders):
             adapted(*given).square().sum().backward()
             assert all(one.grad is not None for name, one in adapted.named_parameters() if "lora_B" in name)
             assert [group["lr"] for group in parameter_groups(adapted)] == [1e-4]
-            tuned = made(*place, tune="all", checkpointing=True).train()
+            tuned = made(*place, tune="all").train()
             tuned(*given).square().sum().backward()
-            plain = made(*place, tune="all").train()
-            plain(*given).square().sum().backward()
-            for (name, one), other in zip(tuned.named_parameters(), plain.parameters(), strict=True):
-                torch.testing.assert_close(one.grad, other.grad, msg=name)
+            assert all(one.grad is not None for one in tuned.parameters())
 
 
 def described(place, **settings):
@@ -205,77 +194,44 @@ def written(path, parts, words):
     return weights
 
 
-def test_a_checkpoint_rebuilds_without_the_folder(folders, tmp_path):
-    for number, kind in enumerate(("open_clip", "siglip")):
-        library, folder = folders[kind]
-        moved = tmp_path / f"{number}"
-        moved.symlink_to(folder)
-        place, words = (library, str(moved)), subwords(folders[kind])
-        parts = described(place, linear=4)
-        path = tmp_path / "best.safetensors"
-        written(path, parts, words)
-        moved.unlink()
-        again = restore(read_checkpoint(path), Components([conf_folder()]))
-        images, texts = (part.eval() for part, _ in parts.values())
+@pytest.mark.parametrize("kind", ["open_clip", "siglip"])
+def test_a_checkpoint_rebuilds_without_the_folder(kind, folders, tmp_path):
+    """Adapters too; whatever folder or file the checkpoint names."""
+    library, folder = folders[kind]
+    moved = tmp_path / "moved"
+    moved.symlink_to(folder)
+    words, parts = subwords(folders[kind]), described((library, str(moved)), tune="lora")
+    for part, _ in parts.values():
+        for name, one in part.named_parameters():
+            if "lora_B" in name:
+                torch.nn.init.normal_(one)
+    path = tmp_path / "best.safetensors"
+    written(path, parts, words)
+    moved.unlink()
+    images, texts = (part.eval() for part, _ in parts.values())
+    for change in ({}, {"pretrained": True, "weights": "w.bin"}):
+        found = read_checkpoint(path)
+        found.config["image_encoder"] |= change
+        again = restore(found, Components([conf_folder()]))
         assert torch.equal(again.image_encoder(pixels()), images(pixels()))
         assert torch.equal(again.text_encoder(*batch(words)), texts(*batch(words)))
         assert again.image_encoder.preparation == images.preparation
-
-
-def test_adapters_alone_are_kept_and_name_their_base(folders, tmp_path):
-    for kind in ("open_clip", "clip"):
-        place, words = folders[kind], subwords(folders[kind])
-        parts = described(place, tune="lora", linear=4)
-        for part, _ in parts.values():
-            for name, one in part.named_parameters():
-                if "lora_B" in name:
-                    torch.nn.init.normal_(one)
-        path = tmp_path / "best.safetensors"
-        weights = written(path, parts, words)
-        assert all("lora_" in name or "linear" in name or name.endswith("base_hash") for name in weights)
-        again = restore(read_checkpoint(path), Components([conf_folder()], [place[1]]))
-        for side, given in (("image_encoder", (pixels(),)), ("text_encoder", batch(words))):
-            assert torch.equal(getattr(again, side)(*given), parts[side][0].eval()(*given))
-        make = tiny_open_clip if kind == "open_clip" else tiny_hf
-        make(tmp_path / f"other-{kind}", seed=1)
-        found = read_checkpoint(path)
-        found.config["image_encoder"]["model"] = str(tmp_path / f"other-{kind}")
-        with pytest.raises(InputError, match=r"the adapters were trained on other weights of .* than are found here"):
-            restore(found, Components([conf_folder()], [place[1], str(tmp_path / f"other-{kind}")]))
-
-
-def test_a_checkpoint_opens_no_other_place(folders, tmp_path, monkeypatch):
-    """A base model lies in the cache under a repository's name, or where the user says."""
-    monkeypatch.chdir(tmp_path)
-    for kind in ("open_clip", "clip"):
-        place, words = folders[kind], subwords(folders[kind])
-        path = tmp_path / "best.safetensors"
-        written(path, described(place, tune="lora", linear=4), words)
-        assert restore(read_checkpoint(path), Components([conf_folder()], [place[1]]))
-        (tmp_path / "owner" / "name").mkdir(parents=True, exist_ok=True)
-        changes = [{"model": one} for one in (place[1], f"local-dir:{place[1]}", "owner/name", "../x", ".")]
-        for change in [*changes, {"pretrained": False, "weights": "w.bin"}, {"config": None}]:
-            found = read_checkpoint(path)
-            found.config["image_encoder"] |= change
-            with pytest.raises(InputError, match=r"trust=|config is missing"):
-                restore(found, Components([conf_folder()]))
+    found.config["image_encoder"]["config"] = None
+    with pytest.raises(InputError, match="config is missing"):
+        restore(found, Components([conf_folder()]))
 
 
 def test_weights_from_a_file(folders, tmp_path):
     for kind, name in (("open_clip", WEIGHTS), ("clip", "model.safetensors")):
         library, folder = folders[kind]
-        own = ImageTower(library, folder)
-        file = f"{folder}/{name}"
-        assert ImageTower(library, folder, pretrained=False, weights=file).weights_hash() == own.weights_hash()
-        assert ImageTower(library, folder, pretrained=False).weights_hash() != own.weights_hash()
-        assert ImageTower(library, folder, tune="lora").weights_hash() == own.weights_hash()
+        own, random, read = (
+            weights_hash(ImageTower(library, folder, **settings).network)
+            for settings in ({}, {"pretrained": False}, {"pretrained": False, "weights": f"{folder}/{name}"})
+        )
+        assert own == read != random
         torch.save({"a": torch.ones(2)}, tmp_path / "bad.pt")
-        for bad in (
-            tmp_path / "bad.pt",
-            f"{folder}/config.json" if library == "hf" else f"{folder}/open_clip_config.json",
-        ):
-            with pytest.raises(InputError, match=r"^weights: "):
-                ImageTower(library, folder, weights=str(bad))
+        with pytest.raises(InputError, match=r"^weights: "):
+            ImageTower(library, folder, weights=str(tmp_path / "bad.pt"))
 
 
 HOSTILE = {
@@ -344,20 +300,9 @@ def test_unknown_models(library, model, named, tmp_path, monkeypatch):
         ImageTower(library, model)
 
 
-def test_layers_of_adapters(folders):
-    for kind, layer, there in (("clip", "q_prj", "q_proj"), ("open_clip", "out_proj", "c_fc, c_proj")):
-        with pytest.raises(InputError, match=f"no linear layer '{layer}'.*{there}"):
-            ImageTower(*folders[kind], tune="lora", lora=LoRA(layers=[layer]))
-    some = ImageTower(*folders["clip"], tune="lora", lora=LoRA(rank=2, layers=["q_proj", "v_proj"]))
-    assert [one.shape[0] for name, one in some.named_parameters() if "lora_A" in name] == [2] * 4
-
-
 def test_spaces_that_do_not_meet(folders):
     one, other = folders["clip"], folders["open_clip"]
     with pytest.raises(InputError, match="give both the same model"):
         check_together(ImageTower(*one), TextTower(*other), Cosine(), HAL())
-    check_together(ImageTower(*one, linear=4), TextTower(*other, linear=4), Cosine(), HAL())
-    with pytest.raises(InputError, match=r"of 8 numbers .* of 4"):
-        check_together(ImageTower(*one), TextTower(*one, linear=4), Cosine(), HAL())
     with pytest.raises(InputError, match=rf"shape \(3, {SIDE}, {SIDE}\)"):
         ImageTower(*one)(torch.zeros(1, 3, 64, 64))

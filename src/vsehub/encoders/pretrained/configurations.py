@@ -4,9 +4,9 @@ A configuration may come from a checkpoint or from a model's folder. The model c
 settings that open files, ask the network or load code; these are left out here.
 """
 
+import json
 import re
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from vsehub.checks import fail, require
@@ -29,49 +29,41 @@ _LEFT_OUT = re.compile(
     r"|tokenizer_.*|torch_dtype|transformers_version|use_cache|use_return_dict"
 )
 _SIDES = ("text_config", "vision_config", "text_cfg", "vision_cfg", "multimodal_cfg")
-_WORD = re.compile(r"[\w-]*")  # such as gelu_new: no path, no module, no repository
-_REPOSITORY = re.compile(r"(hf-hub:)?[\w-][\w.-]*(/[\w-][\w.-]*)?")
+# JSON whose texts are words such as gelu_new: no path, no module, no repository.
+_PLAIN = re.compile(r'(?:"[\w-]*"|true|false|null|NaN|-?Infinity|-?[0-9][0-9.eE+-]*|[][{}:, ])*')
 
 
-def reduced(model: str, config: Mapping[str, Any], types: frozenset[str]) -> dict[str, Any]:
+def reduced(model: str, config: Mapping[str, Any], types: frozenset[str], strict: bool = False) -> dict[str, Any]:
     """The part of a transformers configuration that vsehub keeps: the type and the known keys.
 
-    model: its name in messages. types: the types that may be built. Raises InputError for another type, and for a known
-    key whose value is neither a number nor a word.
+    model: its name in messages. types: the types that may be built. strict: the configuration is a checkpoint's. Raises
+    InputError for another type, for a known key whose value is neither a number nor a word, and if `strict` for unknown
+    keys.
     """
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     kind = config.get("model_type")
     if not isinstance(kind, str) or kind not in types:
         fail(f"model: {model} is of the type {kind!r}, which vsehub does not build here: {', '.join(sorted(types))}")
-    return {"model_type": kind, **_known(model, config, CONFIG_MAPPING[kind]().to_dict())}
+    kept = {"model_type": kind, **_known(model, config, CONFIG_MAPPING[kind]().to_dict())}
+    return _whole(model, config, kept) if strict else kept
 
 
-def reduced_open_clip(model: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of an open_clip configuration that vsehub keeps. Raises InputError as `reduced`."""
+def reduced_open_clip(model: str, config: Mapping[str, Any], strict: bool = False) -> dict[str, Any]:
+    """The part of an open_clip configuration that vsehub keeps; as `reduced`."""
     from open_clip.coca_model import MultimodalCfg
     from open_clip.model import CLIPTextCfg, CLIPVisionCfg
 
     sides = {"vision_cfg": CLIPVisionCfg(), "text_cfg": CLIPTextCfg(), "multimodal_cfg": MultimodalCfg()}
-    small = {"act_kwargs": {"approximate": "none"}, "norm_kwargs": {"eps": 1e-5}}
     numbers = ("embed_dim", "init_logit_scale", "init_logit_bias", "quick_gelu", "custom_text", "nonscalar_logit_scale")
-    defaults = {side: vars(one) | small for side, one in sides.items()}
-    return _known(model, config, dict.fromkeys(numbers) | defaults)
+    kept = _known(model, config, dict.fromkeys(numbers) | {side: vars(one) for side, one in sides.items()})
+    return _whole(model, config, kept) if strict else kept
 
 
-def require_known(model: str, config: Mapping[str, Any], kept: Mapping[str, Any]) -> None:
-    """Raise InputError if a checkpoint's configuration holds more than was kept of it."""
+def _whole(model: str, config: Mapping[str, Any], kept: dict[str, Any]) -> dict[str, Any]:
     unknown = [key for key in config if config[key] != kept.get(key)]
     require(not unknown, f"model: {model}: its configuration has unknown settings in {', '.join(unknown)}; refused")
-
-
-def require_repository(model: str, trust: Sequence[str]) -> None:
-    """Raise InputError unless a checkpoint may open a model: by a name in a library's cache, or a path of `trust`."""
-    is_name = _REPOSITORY.fullmatch(model) is not None and not Path(model).exists()
-    require(
-        is_name or model in trust,
-        f"its base model would be read from {model!r}; if that path is yours, give trust={model}",
-    )
+    return kept
 
 
 def _known(model: str, config: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,20 +73,8 @@ def _known(model: str, config: Mapping[str, Any], defaults: Mapping[str, Any]) -
             continue
         if key in _SIDES:
             found[key] = _known(model, value, defaults[key])
-        elif _is_plain(value, defaults[key]):
+        elif _PLAIN.fullmatch(json.dumps(value)):
             found[key] = value
         elif value != defaults[key]:
             fail(f"model: {model}: its configuration has {key} = {str(value)[:80]!r}, which vsehub does not know")
     return found
-
-
-def _is_plain(value: Any, default: Any) -> bool:
-    """Return True for a number or a word, a list of these, or a mapping with no other keys than the default's."""
-    if isinstance(value, Mapping):
-        known = default if isinstance(default, Mapping) else {}
-        return all(key in known and _is_plain(one, known[key]) for key, one in value.items())
-    if isinstance(value, list | tuple):
-        return all(_is_plain(one, None) for one in value)
-    if isinstance(value, str):
-        return _WORD.fullmatch(value) is not None
-    return value is None or isinstance(value, bool | int | float)

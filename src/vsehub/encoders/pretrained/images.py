@@ -1,8 +1,5 @@
 """Pictures through a network trained elsewhere, frozen or tuned along, to the joint space (VSE++; SCAN)."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -23,8 +20,6 @@ class ImageBackbone(PretrainedEncoder):
     feature map as r x r regions, mapped and pooled as by `ImageRegions`. Raises InputError for other shapes.
     """
 
-    # A checkpoint holds the backbone's weights: rebuilding it takes no download and no file.
-    rebuilt: Mapping[str, Any] = {"pretrained": False, "weights": None}
     head: ImageFeatures | ImageRegions
 
     def __init__(

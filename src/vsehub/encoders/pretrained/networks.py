@@ -1,8 +1,8 @@
 """Networks trained elsewhere: those of torchvision and timm without their classifiers, and what all of them share."""
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsehub.checks import InputError, existing, one_of, positive, regular, require, whole
+from vsehub.checks import InputError, existing, one_of, regular, require, whole
 from vsehub.extras import package
 from vsehub.types import Encoder
-
-_HEADS = ("fc", "classifier", "heads", "head")  # names of torchvision's classifiers
-_AUXILIARY = ("AuxLogits", "aux1", "aux2")
 
 
 class PretrainedEncoder(Encoder):
@@ -25,62 +22,35 @@ class PretrainedEncoder(Encoder):
     network; None: the optimizer's.
     """
 
+    # A checkpoint holds the network's weights: rebuilding it takes no download and no file.
+    rebuilt: Mapping[str, Any] = {"pretrained": False, "weights": None}
     inner = "backbone"
     tune: bool | str
     learning_rate: float | None
 
-    @property
-    def is_tuned(self) -> bool:
-        """True if the network, or adapters in it, are trained."""
-        return self.tune not in (False, "none")
-
     def own_rates(self) -> list[tuple[list[nn.Parameter], float]]:
         """The trained parameters of the network, if they have a learning rate of their own."""
-        if self.learning_rate is None:
-            return []
-        positive("learning_rate", self.learning_rate)  # which torch's optimizers check for all parameters only
         tuned = [one for one in self.get_submodule(self.inner).parameters() if one.requires_grad]
-        return [(tuned, self.learning_rate)] if tuned else []
+        return [(tuned, self.learning_rate)] if tuned and self.learning_rate is not None else []
 
     def train(self, mode: bool = True) -> "PretrainedEncoder":
         """Training mode, in which a frozen network stays in eval mode: no dropout, batch statistics as they are."""
         super().train(mode)
-        self.get_submodule(self.inner).train(mode and self.is_tuned)
+        self.get_submodule(self.inner).train(mode and self.tune in (True, "all"))
         return self
 
     def gradient(self) -> AbstractContextManager[Any]:
         """A context without gradient where the network is frozen."""
-        return torch.set_grad_enabled(self.is_tuned and torch.is_grad_enabled())
+        return torch.set_grad_enabled(self.tune not in (False, "none") and torch.is_grad_enabled())
 
 
-class Network(nn.Module):
-    """A model of a library with the function of it and its inputs that gives the vectors (N, D)."""
+class DescribedEncoder(PretrainedEncoder):
+    """A pretrained encoder whose checkpoint brings the description from which it is built, its argument `config`."""
 
-    def __init__(self, model: nn.Module, encode: Callable[..., Tensor]):
-        super().__init__()
-        self.model, self.encode = model, encode
-
-    def forward(self, *inputs: Tensor) -> Tensor:
-        """Normalised pixels (N, 3, H, W), or ids (N, L) and lengths (N,) of at least 1 -> (N, D)."""
-        return self.encode(self.model, *inputs)
-
-
-def padded(takes: Mapping[str, Any], ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """The ids with a model's own padding, and which are no padding, both (N, L) or (N, most).
-
-    takes: `most` tokens at most, special ones counted; the token `pad` behind a text; `fixed`, whether each text is
-    padded to `most` tokens; `blank`, a token that is replaced by 0, or None.
-    """
-    longest, most = ids.shape[1], takes["most"]
-    require(
-        longest <= most,
-        f"a text of {longest} tokens, special ones counted, came; the model takes {most}: cut with "
-        f"loader.max_words={most - 2}",
-    )
-    place = torch.arange(most if takes["fixed"] else longest, device=ids.device)
-    inside = place < lengths[:, None]
-    found = ids.index_select(1, place.clamp(max=longest - 1)).masked_fill(~inside, takes["pad"])
-    return found if takes["blank"] is None else found.masked_fill(found == takes["blank"], 0), inside
+    @classmethod
+    def admit(cls, settings: Mapping[str, Any], trust: Sequence[str]) -> None:
+        """Raise InputError for a checkpoint without the description: `model` would be opened instead."""
+        require(isinstance(settings.get("config"), Mapping), "its config is missing, and `model` would be opened")
 
 
 class Backbone(nn.Module):
@@ -110,22 +80,22 @@ class Backbone(nn.Module):
             f"{model} takes pictures (3, height, width), or crops of them, but the data's images have shape "
             f"{tuple(image_shape)}; choose another image encoder",
         )
-        one_of("library", library, tuple(_LIBRARIES))
+        one_of("library", library, ("torchvision", "timm"))
         with torch.random.fork_rng(devices=[]):
-            network, head, *mean_std = _LIBRARIES[library](model, pretrained and weights is None)
+            made = _torchvision if library == "torchvision" else _timm
+            network, head, *mean_std = made(model, pretrained and weights is None)
         if weights is not None:
             load_weights(network, weights, head)
         self.library, self.model, self.mean_std = library, model, mean_std
         self.network = network.eval().to(memory_format=torch.channels_last)
-        for name, values in zip(("mean", "std"), mean_std, strict=True):  # of the model, not part of a checkpoint
-            self.register_buffer(name, torch.tensor(values)[:, None, None], persistent=False)
+        add_mean_std(self, *mean_std)
         with torch.no_grad():
             self.size = self(torch.zeros(1, *image_shape[-3:])).shape[1]
 
     def forward(self, images: Tensor) -> Tensor:
         """(N, *image_shape), uint8 or floats in [0, 1] -> (N, F)."""
         crops = images if images.ndim == 5 else images[:, None]
-        return self.network(self._pixels(crops.flatten(0, 1))).unflatten(0, crops.shape[:2]).mean(dim=1)
+        return self.network(normalised(self, crops.flatten(0, 1))).unflatten(0, crops.shape[:2]).mean(dim=1)
 
     def regions(self, images: Tensor, side: int) -> Tensor:
         """The last feature map, averaged to side x side places: (N, 3, H, W) -> (N, side * side, C), row by row.
@@ -134,16 +104,10 @@ class Backbone(nn.Module):
         """
         whole("regions", side)
         require(images.ndim == 4, f"regions are of whole pictures; images of shape {tuple(images.shape[1:])} are crops")
-        found = self._last_map(self._pixels(images))
+        found = self._last_map(normalised(self, images))
         height, width = found.shape[2:]
         require(side <= min(height, width), f"regions is {side}, but {self.model} has a map of {height} x {width} here")
         return F.adaptive_avg_pool2d(found, side).flatten(2).transpose(1, 2)
-
-    def _pixels(self, images: Tensor) -> Tensor:
-        pixels = images.to(self.mean.dtype, memory_format=torch.channels_last)
-        if images.dtype == torch.uint8:
-            pixels = pixels / 255
-        return (pixels - self.mean) / self.std
 
     def _last_map(self, pixels: Tensor) -> Tensor:
         """(N, C, H, W) as the network's last pooling sees it."""
@@ -159,6 +123,20 @@ class Backbone(nn.Module):
         return seen[0]
 
 
+def add_mean_std(module: nn.Module, mean: Sequence[float], std: Sequence[float]) -> None:
+    """Give a module the mean and deviation of each channel, which `normalised` reads; no part of a checkpoint."""
+    for name, values in (("mean", mean), ("std", std)):
+        module.register_buffer(name, torch.tensor(values)[:, None, None], persistent=False)
+
+
+def normalised(module: Any, images: Tensor) -> Tensor:
+    """Pixels as a module's network takes them, of uint8 or of floats in [0, 1]: (N, 3, H, W) -> (N, 3, H, W)."""
+    pixels = images.to(module.mean.dtype, memory_format=torch.channels_last)
+    if images.dtype == torch.uint8:
+        pixels = pixels / 255
+    return (pixels - module.mean) / module.std
+
+
 # A network without its classifier, pixels (N, 3, H, W), normalised -> features (N, F); the names of the classifier's
 # parameters, which a file of weights may hold; mean and deviation of each channel.
 Vision = tuple[nn.Module, set[str], tuple[float, ...], tuple[float, ...]]
@@ -170,15 +148,10 @@ def _torchvision(model: str, pretrained: bool) -> Vision:
     weights = torchvision.models.get_model_weights(name)[tag or "DEFAULT"]
     network: Any = torchvision.models.get_model(name, weights=weights if pretrained else None)
     before = set(network.state_dict())
-    for part in _AUXILIARY:
-        if hasattr(network, part):
-            setattr(network, part, None)
-            network.aux_logits = False
     if hasattr(network, "transform_input"):  # without it the published weights see pixels normalised in another way
         network.transform_input = True
-    head = next(name for name in _HEADS if hasattr(network, name))
-    layers = [name for name, part in network.named_modules() if isinstance(part, (nn.Linear, nn.Conv2d))]
-    network.set_submodule([name for name in layers if f"{name}.".startswith(f"{head}.")][-1], nn.Identity())
+    layers = [name for name, part in network.named_modules() if isinstance(part, nn.Linear | nn.Conv2d)]
+    network.set_submodule(layers[-1], nn.Identity())
     pictures = weights.transforms()
     return network, before - set(network.state_dict()), tuple(pictures.mean), tuple(pictures.std)
 
@@ -192,29 +165,34 @@ def _timm(model: str, pretrained: bool) -> Vision:
     return network, before - set(network.state_dict()), tuple(pictures["mean"]), tuple(pictures["std"])
 
 
-_LIBRARIES = {"torchvision": _torchvision, "timm": _timm}
+@contextmanager
+def refused(message: str) -> Iterator[None]:
+    """Raise InputError with `message`, and what a library said, for every error: libraries have classes of their own.
+
+    torch.load's advice that would run code from a file is left out.
+    """
+    try:
+        yield
+    except Exception as error:
+        said = "" if "weights_only" in str(error) else f": {' '.join(str(error).split())[:300]}"
+        raise InputError(f"{message} ({type(error).__name__}{said})") from error
 
 
 def load_weights(network: nn.Module, path: str | Path, ignored: Collection[str] = ()) -> None:
     """Give `network` the weights of a state dict; no code of the file runs.
 
-    path: .safetensors, or what torch.save wrote, bare or as "state_dict" or "model" of a dictionary. ignored: entries
-    that the file may hold beside the network's. Raises InputError where the file is damaged or of another network.
+    path: .safetensors, or what torch.save wrote, bare or as "state_dict" of a dictionary. ignored: entries that the
+    file may hold beside the network's. Raises InputError where the file is damaged or of another network.
     """
     path = regular(existing("weights", path, "Give a file with the state dict of the model"))
-    try:
+    with refused(f"weights: {path} cannot be loaded; expected a state dict"):
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
 
             found: Any = load_file(path)
         else:
             found = torch.load(path, map_location="cpu", weights_only=True)
-        for inside in ("state_dict", "model"):
-            found = found.get(inside, found)
-        state = {key.removeprefix("module."): value for key, value in found.items()}  # data-parallel training's prefix
-        missing, foreign = network.load_state_dict(state, strict=False)
-    except Exception as error:  # torch, pickle, zip and safetensors each have their own
-        raise InputError(f"weights: {path} cannot be loaded ({reason(error)}); expected a state dict") from error
+        missing, foreign = network.load_state_dict(found.get("state_dict", found), strict=False)
     # Older files lack the counts of batches, from which nothing is computed.
     missing = [key for key in missing if not key.endswith("num_batches_tracked")]
     foreign = [key for key in foreign if key not in ignored]
@@ -225,21 +203,11 @@ def load_weights(network: nn.Module, path: str | Path, ignored: Collection[str] 
     )
 
 
-def reason(error: Exception) -> str:
-    """The message of an error, shortened, without torch.load's advice that would run code from a file."""
-    said = " ".join(str(error).split())[:300]
-    return type(error).__name__ if "weights_only" in said else f"{type(error).__name__}: {said}"
-
-
 def weights_hash(network: nn.Module) -> str:
-    """16 hexadecimal digits of SHA-256 over a network's weights: equal before and after adapters are added.
-
-    The counts of batches do not matter, since older files lack them.
-    """
+    """16 hexadecimal digits of SHA-256 over a network's weights, without the counts of batches, as older files lack."""
     digest = hashlib.sha256()
-    state = {name.replace(".base_layer.", "."): one for name, one in network.state_dict().items()}
-    for name, value in sorted(state.items()):
-        if "lora_" not in name and not name.endswith("num_batches_tracked"):
+    for name, value in sorted(network.state_dict().items()):
+        if not name.endswith("num_batches_tracked"):
             digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
             digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()[:16]

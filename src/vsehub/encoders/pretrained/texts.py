@@ -1,7 +1,7 @@
 """A pretrained text model of the transformers library, frozen or tuned, and a linear map to the joint space."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -9,17 +9,16 @@ from torch import Tensor, nn
 
 from vsehub.checks import require, whole
 from vsehub.encoders.pooling import gives, pooling_of
-from vsehub.encoders.pretrained.configurations import TEXTS, reduced, require_known, require_repository
-from vsehub.encoders.pretrained.joint.hf import read_auto
-from vsehub.encoders.pretrained.networks import PretrainedEncoder
-from vsehub.extras import package
+from vsehub.encoders.pretrained.configurations import TEXTS, reduced
+from vsehub.encoders.pretrained.joint.hf import build, read_auto
+from vsehub.encoders.pretrained.networks import DescribedEncoder
 from vsehub.sets import Encoding
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-class TextPretrained(PretrainedEncoder):
+class TextPretrained(DescribedEncoder):
     """(N, L) subword ids to the model's last states, mapped to the joint space and pooled.
 
     model: a local folder, or a name that is in the library's cache; nothing is downloaded. vocabulary_size: from the
@@ -31,6 +30,8 @@ class TextPretrained(PretrainedEncoder):
     read. Raises InputError where transformers or the model is missing, for a model without a text encoder and, when it
     runs, for captions longer than the model's positions.
     """
+
+    rebuilt: Mapping[str, Any] = {"pretrained": False}
 
     def __init__(
         self,
@@ -45,7 +46,9 @@ class TextPretrained(PretrainedEncoder):
     ):
         super().__init__()
         whole("dim", dim)
-        self.backbone = _build(model, pretrained, config)
+        found = read_auto(model, "AutoConfig").to_dict() if config is None else config
+        settings = reduced(model, found, TEXTS, strict=config is not None)
+        self.backbone = build(model, settings, pretrained and config is None)
         known: Any = self.backbone.get_input_embeddings().num_embeddings
         require(
             vocabulary_size <= known,
@@ -59,16 +62,9 @@ class TextPretrained(PretrainedEncoder):
         nn.init.zeros_(self.linear.bias)
         self.pool = pooling_of(pooling)
         self.gives = gives(pooling)
-        # With these arguments a checkpoint rebuilds the encoder without the model's folder.
-        settings = json.loads(self.backbone.config.to_json_string(use_diff=False))
-        self.rebuilt: Mapping[str, Any] = {"pretrained": False, "config": reduced(model, settings, TEXTS)}
+        own = json.loads(self.backbone.config.to_json_string(use_diff=False))
+        self.rebuilt = {"pretrained": False, "config": reduced(model, own, TEXTS)}
         self.train()
-
-    @classmethod
-    def admit(cls, settings: Mapping[str, Any], trust: Sequence[str]) -> None:
-        """See `Component`: a checkpoint brings its model's configuration; without it `model` is opened."""
-        if not isinstance(settings.get("config"), Mapping):
-            require_repository(str(settings.get("model")), trust)
 
     def forward(self, texts: Tensor, lengths: Tensor) -> Encoding:
         """texts (N, L) ids, lengths (N,) of at least 1 -> (N, D), or N `Sets` of subwords."""
@@ -83,18 +79,6 @@ class TextPretrained(PretrainedEncoder):
         with self.gradient():
             states = self.backbone(input_ids=ids, attention_mask=inside.long()).last_hidden_state
         return self.pool(self.linear(states), lengths)
-
-
-def _build(model: str, pretrained: bool, config: Mapping[str, Any] | None) -> "PreTrainedModel":
-    """The model in float32, from its folder, or of a configuration with random weights."""
-    library = package("text_encoder=text_pretrained", "transformers", "transformers")
-    kept = reduced(model, read_auto(model, "AutoConfig").to_dict() if config is None else config, TEXTS)
-    if config is not None:
-        require_known(model, config, kept)
-    settings = library.AutoConfig.for_model(**kept)
-    if config is not None or not pretrained:
-        return library.AutoModel.from_config(settings).float()
-    return read_auto(model, "AutoModel", config=settings, use_safetensors=True).float()
 
 
 def _positions(backbone: "PreTrainedModel") -> int | None:

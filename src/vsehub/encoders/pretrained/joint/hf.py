@@ -1,23 +1,21 @@
 """Models of transformers with an image and a text encoder for one space: CLIP, SigLIP, Chinese-CLIP and their kind."""
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from vsehub.checks import InputError, regular_members, require
-from vsehub.encoders.pretrained.configurations import JOINT, reduced, require_known
-from vsehub.encoders.pretrained.networks import Network, load_weights, padded, reason
+from vsehub.checks import regular_members, require
+from vsehub.encoders.pretrained.configurations import JOINT, reduced
+from vsehub.encoders.pretrained.networks import load_weights, refused
 from vsehub.extras import package
 
-_LOCAL = {"local_files_only": True, "trust_remote_code": False}
 _FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # as Pillow numbers them
 
 
-def looked_up(model: str, side: str) -> dict[str, Any]:
+def describe(model: str, side: str) -> dict[str, Any]:
     """The description of a model, by the name of a repository that is in the cache, or a folder.
 
     Returns the library's own configuration, `architecture`, and what the side `takes`, in plain values. Raises
@@ -41,41 +39,31 @@ def subwords(model: str) -> dict[str, Any]:
     return {"subwords": tokenizer.backend_tokenizer.to_str(), "most": most}
 
 
-def network(
-    model: str, side: str, description: Mapping[str, Any], pretrained: bool, weights: str | None, checkpointing: bool
-) -> Network:
+def network(model: str, side: str, description: Mapping[str, Any], pretrained: bool, weights: str | None) -> nn.Module:
     """One side of the model, in float32; the other side is built too and let go.
 
-    pretrained: with the weights of that name. weights: a file of them instead. checkpointing: compute activations again
-    in the backward pass. Raises InputError if weights are missing, damaged or of another model.
+    pretrained: with the weights of that name. weights: a file of them instead. Raises InputError if weights are
+    missing, damaged or of another model.
     """
-    library, architecture = package("the model", "transformers", "transformers"), description["architecture"]
-    require_known(model, architecture, reduced(model, architecture, JOINT))
-    settings = library.AutoConfig.for_model(**architecture)
-    with torch.random.fork_rng(devices=[]):
-        if pretrained and weights is None:
-            built = read_auto(model, "AutoModel", config=settings, use_safetensors=True).float()
-        else:
-            built = library.AutoModel.from_config(settings).float()
+    architecture = reduced(model, description["architecture"], JOINT, strict=True)
+    built = build(model, architecture, pretrained and weights is None)
     if weights is not None:
         load_weights(built, weights)
-    if checkpointing:
-        built.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     left_out = ("text", "logit") if side == "image" else ("vision", "visual", "logit")
     for name in [*built._modules, *built._parameters]:
         if name.startswith(left_out):
             setattr(built, name, None)
-    return Network(built, _image if side == "image" else partial(_text, description["takes"]))
+    return built
 
 
-def _image(model: Any, pixels: Tensor) -> Tensor:
+def encode_image(model: Any, pixels: Tensor) -> Tensor:
+    """Normalised pixels (N, 3, H, W) -> (N, D)."""
     return _vectors(model.get_image_features(pixel_values=pixels))
 
 
-def _text(takes: Mapping[str, Any], model: Any, ids: Tensor, lengths: Tensor) -> Tensor:
-    found, inside = padded(takes, ids, lengths)
-    mask = {} if takes["fixed"] else {"attention_mask": inside.long()}
-    return _vectors(model.get_text_features(input_ids=found, **mask))
+def encode_text(model: Any, ids: Tensor, inside: Tensor | None) -> Tensor:
+    """Ids (N, L) and the mask (N, L) of those that are no padding, or None -> (N, D)."""
+    return _vectors(model.get_text_features(input_ids=ids, attention_mask=None if inside is None else inside.long()))
 
 
 def _vectors(found: Any) -> Tensor:
@@ -83,17 +71,25 @@ def _vectors(found: Any) -> Tensor:
     return found if isinstance(found, Tensor) else found.pooler_output
 
 
+def build(model: str, architecture: Mapping[str, Any], pretrained: bool) -> Any:
+    """A model of a reduced configuration in float32, with the weights of its name or random ones."""
+    library = package("the model", "transformers", "transformers")
+    settings = library.AutoConfig.for_model(**architecture)
+    with torch.random.fork_rng(devices=[]):
+        if pretrained:
+            return read_auto(model, "AutoModel", config=settings, use_safetensors=True).float()
+        return library.AutoModel.from_config(settings).float()
+
+
 def read_auto(model: str, kind: str, **settings: Any) -> Any:
     """An object of one of the library's Auto classes, from a folder or the cache."""
     read: Callable[..., Any] = getattr(package("the model", "transformers", "transformers"), kind).from_pretrained
     regular_members(Path(model))
-    try:
-        return read(model, **settings, **_LOCAL)
-    except Exception as error:  # of many classes
-        raise InputError(
-            f"model: {model!r} cannot be read ({reason(error)}). Give a folder with config.json, model.safetensors, "
-            f"preprocessor_config.json and tokenizer.json, or get the model once with: hf download {model}"
-        ) from error
+    with refused(
+        f"model: {model!r} cannot be read. Give a folder with config.json, model.safetensors, preprocessor_config.json "
+        f"and tokenizer.json, or get the model once with: hf download {model}"
+    ):
+        return read(model, local_files_only=True, trust_remote_code=False, **settings)
 
 
 def tokenizer_of(model: str) -> Any:
