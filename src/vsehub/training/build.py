@@ -80,10 +80,12 @@ def build_module(
     where the parts do not fit the data or each other.
     """
     image_shape, text_shape = data.splits["train"].images.shape[1:], data.text_shape
-    image, text = settings["image_encoder"], settings["text_encoder"]
-    sizes = image_sizes(image, image_shape), text_sizes(text, data.vocabulary, text_shape)
+    sizes = {
+        "image_encoder": image_sizes(settings["image_encoder"], image_shape),
+        "text_encoder": text_sizes(settings["text_encoder"], data.vocabulary, text_shape),
+    }
     encoders = {}
-    for side, given in zip(("image_encoder", "text_encoder"), sizes, strict=True):
+    for side, given in sizes.items():
         changes = getattr(components.find(side, settings[side]), "rebuilt", {}) if resumed else {}
         encoders[side] = components.build(side, settings[side] | changes, **given)
     require(
