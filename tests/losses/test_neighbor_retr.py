@@ -6,7 +6,6 @@ import torch
 from loop_cases import EXACT, KINDS, SIZES, batch, equals_loops
 from looped import looped
 
-from vsehub.checks import InputError
 from vsehub.losses import NeighborRetr, NTXent, Transport
 from vsehub.losses.base import without_other_positives
 from vsehub.types import NeighborStats
@@ -181,16 +180,6 @@ def test_gradcheck_of_the_predictions():
     assert torch.autograd.gradcheck(lambda s: loss(s, positives)["loss"], scores.requires_grad_())
 
 
-def test_weights_and_targets_are_constants():
-    scores, positives = batch(7, "distinct")
-    scores.requires_grad_()
-    counted, loss = without_other_positives(positives), NeighborRetr()
-    images, texts = loss.centralities(scores, counted)
-    targets = loss.neighbor_targets(scores, counted, texts, loss.neighborhood(scores, counted))
-    for one in (images, texts, targets, loss.transport.targets(scores, counted)):
-        assert not one.requires_grad
-
-
 def test_the_transport_plan_serves_all_items_alike():
     """A hub, near to all texts, gets no more than its share, and other positives get nothing."""
     scores, positives = batch(12, "distinct")
@@ -253,28 +242,3 @@ def test_one_pair_teaches_nothing():
     value = NeighborRetr()(scores, torch.tensor([[True]]), with_centralities(1))["loss"]
     assert value == 0
     assert torch.autograd.grad(value, scores)[0] == 0
-
-
-SCORES, POSITIVES = batch(4, "distinct")
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: NeighborRetr(temperature=0), "temperature is 0; expected a number above 0"),
-        (lambda: Transport(temperature=-1.0), "temperature is -1.0; expected a number above 0"),
-        (lambda: Transport(share=1), "share is 1; expected a number from 0 up to"),
-        (lambda: NeighborRetr(k=0), "k is 0; expected a whole number above 0"),
-        (lambda: Transport(rounds=0), "rounds is 0; expected a whole number above 0"),
-        (lambda: NeighborRetr(centrality_scale=-1), "centrality_scale is -1; expected a number of at least 0"),
-        (lambda: NeighborRetr(uniform_weight=-1), "uniform_weight is -1; expected a number of at least 0"),
-        (
-            lambda: NeighborRetr()(SCORES, POSITIVES, NeighborStats(torch.ones(4, 2), torch.ones(4, 2))),
-            r"neighbors holds no centralities of shape \(4,\) .*; query the bank with centrality=True",
-        ),
-        (lambda: NeighborRetr()(SCORES, POSITIVES, with_centralities(3)), r"no centralities of shape \(4,\)"),
-    ],
-)
-def test_bad_input(call, message):
-    with pytest.raises(InputError, match=message):
-        call()

@@ -1,9 +1,7 @@
-import pytest
 import torch
 from loop_cases import KINDS, SIZES, equals_loops, sides
 from looped import looped
 
-from vsehub.checks import InputError
 from vsehub.criteria import CSLS
 from vsehub.losses import RCSLS
 
@@ -30,8 +28,3 @@ def test_is_minus_the_csls_score_of_the_pairs():
     scores = torch.rand(9, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float64) - 0.5
     corrected = CSLS(k=4).rescore(scores).diagonal().mean()
     torch.testing.assert_close(RCSLS(4)(scores, torch.eye(9, dtype=torch.bool))["loss"], -corrected)
-
-
-def test_refuses_half_a_neighbour():
-    with pytest.raises(InputError, match=r"k is 0.5; expected a whole number above 0"):
-        RCSLS(0.5)

@@ -4,7 +4,6 @@ from golden_arrays import CASES, golden
 from loop_cases import EXACT, KINDS, SIZES, batch, equals_loops, sides
 from looped import looped
 
-from vsehub.checks import InputError
 from vsehub.losses import Rescaled
 
 
@@ -54,16 +53,6 @@ def test_equals_loops(aggregate, k, n, kind, detach):
     equals_loops(Rescaled(aggregate, k, 0.3, detach), oracle(aggregate, k, 0.3, detach), n, kind)
 
 
-@looped("kind", KINDS)
-@looped("n", SIZES)
-def test_every_entry_equals_loops(n, kind):
-    """Other positives of an image too, which the loss never looks at."""
-    scores, positives = batch(n, kind)
-    for k in (1, 3, n):
-        expected = torch.stack(list(rescaled_by_loops(scores, positives, k, True).values())).view(n, n)
-        torch.testing.assert_close(Rescaled(k=k).rescaled(scores, positives), expected, **EXACT)
-
-
 def test_a_row_with_one_negative_leaves_no_neighbour_beside_the_pair():
     """Three pairs, two of one image: of two or fewer entries that count, the mean is over those that are left."""
     scores = torch.tensor([[0.5, 0.9, 0.2], [0.8, 0.4, -0.3], [0.1, 0.7, 0.6]], dtype=torch.float64)
@@ -74,11 +63,6 @@ def test_a_row_with_one_negative_leaves_no_neighbour_beside_the_pair():
     assert rescaled[0, 2].item() == pytest.approx(0.2 * torch.tensor(0.5 + (0.6 - 0.3) / 2).exp().item())
 
 
-def test_one_pair_is_left_as_it_is():
-    scores = torch.tensor([[-0.7]], dtype=torch.float64)
-    assert torch.equal(Rescaled().rescaled(scores, torch.ones(1, 1, dtype=torch.bool)), scores)
-
-
 def test_the_gradient_through_the_factor_is_right():
     scores, positives = batch(5, "distinct")
     scores.requires_grad_()
@@ -87,17 +71,3 @@ def test_the_gradient_through_the_factor_is_right():
         torch.autograd.grad(Rescaled(detach=detach)(scores, positives)["loss"], scores)[0] for detach in (True, False)
     )
     assert not torch.allclose(held, whole)
-
-
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda: Rescaled("mean"), "aggregate is 'mean'; choose one of 'sum', 'max'"),
-        (lambda: Rescaled(k=0), "k is 0; expected a whole number above 0"),
-        (lambda: Rescaled(margin=0), "margin is 0; expected a number above 0"),
-        (lambda: Rescaled().rescaled(torch.zeros(2, 3), torch.ones(2, 3).bool()), r"scores has shape \(2, 3\)"),
-    ],
-)
-def test_bad_input(build, message):
-    with pytest.raises(InputError, match=message):
-        build()

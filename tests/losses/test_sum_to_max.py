@@ -1,9 +1,7 @@
-import pytest
 import torch
 from loop_cases import KINDS, SIZES, equals_loops, sides
 from looped import looped
 
-from vsehub.checks import InputError
 from vsehub.losses import SumToMax
 
 
@@ -45,15 +43,3 @@ def test_a_loss_resumed_at_an_epoch_has_no_other_state():
     walked.set_epoch(1)
     assert torch.equal(late, at_epoch(3)(scores, positives)["loss"])
     assert torch.equal(walked(scores, positives)["loss"], at_epoch(0)(scores, positives)["loss"])
-
-
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda: SumToMax(margin=0), "margin is 0; expected a number above 0"),
-        (lambda: SumToMax(warmup_epochs=0), "warmup_epochs is 0; expected a whole number above 0"),
-    ],
-)
-def test_bad_input(build, message):
-    with pytest.raises(InputError, match=message):
-        build()
