@@ -14,33 +14,76 @@ from vsehub.metrics import (
     gini,
     hubness,
     k_occurrences,
-    occurrence_metrics,
+    list_metrics,
     rank_blocks,
     recall_metrics,
     skewness,
+    top_k_of_blocks,
 )
 
 NAN = torch.tensor([[0.1, math.nan], [0.2, 0.3]])
-EYE = Positives.from_mask(torch.eye(2).bool())
+EYE, ONE, TWO = torch.eye(3).bool(), torch.tensor([0, 2]), torch.tensor([0, 3])
+MASK = Positives.from_mask(torch.tensor([[True, True, True, False], [False, False, False, True]]))
+LISTS = torch.tensor([[0, 1, 2], [3, 2, 1]])
+
+
+def ranked(scores, first=0):
+    return rank_blocks([(first, scores)], Positives.from_mask(EYE))
+
+
+def pairs(query=ONE, item=TWO, queries=3, complete=True):
+    return Positives.from_pairs(query, item, queries, 4, complete)
+
+
+def add(lists):
+    return Occurrences(4, (1, 3)).add(lists)
 
 
 @looped(
-    ("call", "message"),
+    ("call", "named"),
     [
-        (lambda: hubness(NAN, (1,)), "scores hold NaN"),
-        (lambda: k_occurrences(NAN, (1,)), "scores hold NaN"),
-        (lambda: k_occurrences(torch.rand(4)), r"scores has shape \(4,\); expected a matrix"),
-        (lambda: k_occurrences(torch.rand(0, 4)), "expected at least one query and one item"),
-        (lambda: recall_metrics(NAN, torch.eye(2).bool()), "scores hold NaN"),
+        (lambda: hubness(NAN, (1,)), "NaN"),
+        (lambda: hubness(torch.rand(3)), "scores"),
+        (lambda: hubness(torch.rand(3, 3), (0,)), "k is 0"),
+        (lambda: hubness(torch.rand(3, 4), positives=torch.ones(4, 3).bool()), "positives"),
+        (lambda: k_occurrences(NAN, (1,)), "NaN"),
+        (lambda: k_occurrences(torch.rand(0, 4)), "at least one query and one item"),
+        (lambda: recall_metrics(NAN, torch.eye(2).bool()), "NaN"),
         (lambda: recall_metrics(torch.rand(0, 2), torch.zeros(0, 2).bool()), "at least one query and one item"),
-        (lambda: recall_metrics(torch.eye(2).long(), torch.eye(2).bool()), "scores holds torch.int64 numbers"),
-        (lambda: rank_blocks([(0, torch.rand(2))], EYE), r"scores has shape \(2,\); expected a matrix"),
-        (lambda: Occurrences(3, (1.5,)), "k is 1.5; expected a whole number"),
-        (lambda: occurrence_metrics({1: torch.tensor([1.0, math.nan])}), "counts lie between nan and nan"),
+        (lambda: recall_metrics(torch.eye(2).long(), torch.eye(2).bool()), "scores holds torch.int64"),
+        (lambda: ranked(torch.rand(2)), "scores"),
+        (lambda: ranked(torch.tensor([[math.nan] * 3] * 3)), "NaN"),
+        (lambda: ranked(torch.rand(3, 4)), "4 columns"),
+        (lambda: ranked(torch.rand(2, 3), first=1), "query 0 first"),
+        (lambda: ranked(torch.rand(4, 3)), "queries 0 to 4"),
+        (lambda: ranked(torch.rand(2, 3)), "end at query 2"),
+        (lambda: Occurrences(0), "items is 0"),
+        (lambda: Occurrences(3, (1.5,)), "k is 1.5"),
+        (lambda: add(LISTS[:, :2]), "nearest lists 2"),
+        (lambda: add(LISTS - 1), "positions -1 to 2"),
+        (lambda: add(LISTS[0]), "nearest"),
+        (lambda: Positives.from_mask(EYE & torch.tensor([True, False, True])), r"1 of 3 queries .* query \[1\]"),
+        (lambda: Positives.from_mask(EYE.float()), "positives is torch.float32"),
+        (lambda: pairs(), r"1 of 3 queries .*query \[1\]"),
+        (lambda: pairs(queries=2), "query holds positions 0 to 2"),
+        (lambda: pairs(item=TWO - 3), "item holds positions -3 to 0"),
+        (lambda: pairs(item=TWO[:1]), "query and item"),
+        (lambda: pairs(ONE[:0], TWO[:0], complete=False), "query and item"),
+        (lambda: pairs(ONE.float()), "query is torch.float32"),
+        (lambda: Positives(ONE.flip(0), TWO, 3, 4).hits(TWO[None]), "out of order"),
+        (lambda: Positives(ONE, TWO, 3, 4).hits(TWO[:, None], 2), "queries 2 to 3"),
+        (lambda: Positives(ONE, TWO, 3, 4).hits(TWO), "positions"),
+        (lambda: top_k_of_blocks(iter(()), 3), "blocks is empty"),
+        (lambda: list_metrics(LISTS[:, :2], MASK, (1,)), "positions"),  # the first query has three positives
+        (lambda: list_metrics(LISTS, MASK, (1, 4)), "positions"),
+        (lambda: list_metrics(LISTS[:1], MASK, (1,)), "positions"),
+        (lambda: list_metrics(LISTS + 1, MASK, (1,)), "positions"),
+        (lambda: list_metrics(LISTS.double(), MASK, (1,)), "positions"),
+        (lambda: list_metrics(torch.tensor([[0, 1, 2], [3, 1, 3]]), MASK, (1,)), "positions"),
     ],
 )
-def test_no_answer(call, message):
-    with pytest.raises(InputError, match=message):
+def test_no_answer(call, named):
+    with pytest.raises(InputError, match=named):
         call()
 
 
@@ -56,3 +99,4 @@ def test_infinite_scores_have_an_order():
     assert k_occurrences(scores, (1,))[1].tolist() == [2, 1, 0]
     assert recall_metrics(scores, torch.eye(3).bool())["i2t/r1"] == pytest.approx(100 / 3)
     assert hubness(scores, ()) == {"hs_sum": 0}
+    assert list_metrics(LISTS[:, :1], MASK, (1,), relevance=False) == {"r1": 100, "queries": 2}

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from looped import looped
 from scipy.stats import skew
 
-from vsehub.checks import InputError
 from vsehub.metrics import Occurrences, Positives, atkinson, gini, hubness, occurrence_metrics, rank_blocks
 from vsehub.metrics.occurrences import ItemCounts, histogram
 
@@ -112,28 +111,8 @@ def test_indices_at_their_ends(counts):
         assert [figures[f"{name}_1"] for name in ("skew", "robin_hood", "gini", "atkinson")] == pytest.approx([0] * 4)
 
 
-NEAREST = torch.tensor([[0, 1, 2], [3, 2, 1]])
-
-
-@looped(
-    ("call", "message"),
-    [
-        (lambda found: found.add(NEAREST[:, :2]), "nearest lists 2 items per query; expected at least 3"),
-        (lambda found: found.add(NEAREST - 1), "nearest holds positions -1 to 2; expected 0 to 3"),
-        (lambda found: found.add(NEAREST[0]), r"nearest has shape \(3,\)"),
-        (lambda found: Occurrences(0), "items is 0; expected a whole number above 0"),
-        (lambda found: Occurrences(3, (1, 0)), "k is 0; expected a whole number above 0"),
-        (lambda found: hubness(torch.rand(3, 4), positives=torch.ones(4, 3).bool()), "positives has shape"),
-    ],
-)
-def test_bad_input(call, message):
-    found = Occurrences(4, (1, 3))
-    with pytest.raises(InputError, match=message):
-        call(found)
-    assert not any(counts.dense().any() for counts in found.counts.values())
-
-
 def test_antihubs_among_a_billion_items():
     counts = ItemCounts.listed(10**9, torch.tensor([0, 3, 3, 999_999_999]))
     assert counts.absent_items(torch.tensor([0, 1, 2, 10**9 - 4])).tolist() == [1, 2, 4, 999_999_998]
     assert occurrence_metrics({10: counts})["antihub_rate_10"] == (10**9 - 3) / 10**9
+    assert histogram(torch.tensor([3, 0, 3, 1])) == {"occurrences": [0, 1, 3], "items": [1, 1, 2]}

@@ -1,11 +1,8 @@
 import numpy as np
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from looped import looped
 
-from vsehub.checks import InputError
 from vsehub.metrics import Positives
 
 
@@ -41,25 +38,3 @@ def test_a_million_items_a_side():
     assert made.hits(torch.tensor([[4, 5, 6]]), size - 1).tolist() == [[False, True, False]]
     assert made.hits(torch.tensor([[0, size - 1], [0, size - 1]]), 7).tolist() == [[False, True], [False, False]]
     assert made.counts.sum() == 2
-
-
-@looped(
-    ("call", "message"),
-    [
-        (lambda one, two: Positives.from_pairs(one, two, 3, 4), r"1 of 3 queries have no .*query \[1\]"),
-        (lambda one, two: Positives.from_pairs(one, two, 2, 4), "query holds positions 0 to 2; expected 0 to 1"),
-        (lambda one, two: Positives.from_pairs(one, two - 3, 3, 4), "item holds positions -3 to 0; expected 0 to 3"),
-        (lambda one, two: Positives.from_pairs(one, two[:1], 3, 4), r"shapes \(2,\) and \(1,\); expected one list"),
-        (lambda one, two: Positives.from_pairs(one[:0], two[:0], 3, 4, complete=False), "expected one list of pairs"),
-        (lambda one, two: Positives.from_pairs(one.float(), two, 3, 4), "query is torch.float32; expected whole"),
-        (lambda one, two: Positives(one.flip(0), two, 3, 4).hits(two[None]), "out of order or given twice"),
-        (
-            lambda one, two: Positives(one, two, 3, 4).hits(two[:, None], 2),
-            "lists of queries 2 to 3; expected at most 3",
-        ),
-        (lambda one, two: Positives(one, two, 3, 4).hits(two), "positions has shape"),
-    ],
-)
-def test_bad_pairs(call, message):
-    with pytest.raises(InputError, match=message):
-        call(torch.tensor([0, 2]), torch.tensor([0, 3]))
