@@ -5,9 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as some
-from looped import looped
 
-from vsehub.checks import InputError
 from vsehub.criteria.matching.assignment import Assignment, k_best
 
 
@@ -36,11 +34,6 @@ def test_k_best_are_the_best(queries, items, seed, tied):
     assert set(found) == set(all_)
 
 
-def test_every_query_is_served_where_items_are_few():
-    scores = torch.rand(7, 3, generator=torch.Generator().manual_seed(0))
-    assert dict(Assignment().match(scores, 1).tolist()) == dict(enumerate(by_trying(scores.numpy(), 3)[0]))
-
-
 def test_lists_follow_the_solutions():
     generator = torch.Generator().manual_seed(1)
     scores = torch.rand(4, 5, generator=generator, dtype=torch.float64)
@@ -52,15 +45,3 @@ def test_lists_follow_the_solutions():
         order = Assignment(solutions=6).rescore(scores, k=3)[query].argsort(descending=True, stable=True).tolist()
         rest = [item for item in scores[query].argsort(descending=True).tolist() if item not in wanted]
         assert order == wanted + rest
-
-
-@looped(
-    ("call", "named"),
-    [
-        (lambda: Assignment().match(torch.zeros(40000, 1).expand(-1, 30000), 1), "2,400,000,000"),
-        (lambda: Assignment().match(torch.full((2, 2), torch.nan), 1), "NaN"),
-    ],
-)
-def test_refusals(call, named):
-    with pytest.raises(InputError, match=named):
-        call()

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from looped import looped
 
-from vsehub.checks import InputError
 from vsehub.criteria import RelaxedGreedyMatching
 from vsehub.criteria.matching import candidates
 from vsehub.metrics import k_occurrences, top_k
@@ -197,25 +196,3 @@ def test_search_is_the_dense_ranking(shape, correct, small_parts, monkeypatch):
 )
 def test_places(relaxation, capacity, shape, k, places):
     assert RelaxedGreedyMatching(relaxation, capacity).places(*shape, k) == places
-
-
-@looped(
-    ("call", "named"),
-    [
-        (lambda: RelaxedGreedyMatching({1: float("nan")}), "relaxation is nan"),
-        (lambda: RelaxedGreedyMatching({"1": 2.0}), "a k of relaxation is '1'"),
-        (lambda: RelaxedGreedyMatching(capacity="all"), "capacity is 'all'"),
-        (lambda: RelaxedGreedyMatching({1: 2.0, 10: 1.5}).match(torch.zeros(2, 3), 5), "k = 5"),
-        (lambda: RelaxedGreedyMatching(0.3).match(torch.zeros(2, 3), 1), "relaxation 0.3"),
-        (lambda: RelaxedGreedyMatching().match(torch.zeros(2, 3), 0), "k is 0"),
-        (lambda: RelaxedGreedyMatching().match(torch.zeros(3), 1), "scores"),
-        (lambda: RelaxedGreedyMatching().match(torch.zeros(2, 3).int(), 1), "scores"),
-        (lambda: RelaxedGreedyMatching().match(torch.zeros(0, 3), 1), "0 queries"),
-        (lambda: RelaxedGreedyMatching().match(torch.tensor([[0.0, torch.nan]]), 1), "NaN"),
-        (lambda: RelaxedGreedyMatching().match(torch.tensor([[0.0, torch.inf]]), 1), "inf"),
-        (lambda: RelaxedGreedyMatching().search(*torch.zeros(2, 2, 4), k=3), "k is 3"),
-    ],
-)
-def test_bad_input(call, named):
-    with pytest.raises(InputError, match=named):
-        call()
