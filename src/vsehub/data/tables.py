@@ -15,7 +15,6 @@ log = logging.getLogger(__name__)
 
 _DELIMITED = (".csv", ".tsv")
 KINDS = (*_DELIMITED, ".jsonl", ".parquet")
-_SHOWN = 200  # characters of an entry
 
 
 def read_table(path: Path, choose: Callable[[list[str]], Sequence[str]] = list) -> dict[str, list[Any]]:
