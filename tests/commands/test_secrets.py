@@ -69,7 +69,10 @@ def address(tmp_path):
 def run(vsehub, tmp_path):
     """A function that runs a command whose every file lies below the test's folder, and looks for the secret after."""
     names = ("XDG_CACHE_HOME", "TMPDIR", "WANDB_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR")
-    variables = dict.fromkeys(names, str(tmp_path / "own")) | {"NETRC": str(tmp_path / "absent"), "WANDB_MODE": "offline"}
+    variables = dict.fromkeys(names, str(tmp_path / "own")) | {
+        "NETRC": str(tmp_path / "absent"),
+        "WANDB_MODE": "offline",
+    }
     (tmp_path / "own").mkdir()
 
     def run(*arguments, status=0, **settings):

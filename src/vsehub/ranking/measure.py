@@ -24,7 +24,6 @@ from vsehub.checks import require, whole
 from vsehub.criteria.base import Correction, Criterion, Terms, fit_all
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.data.vectors.embeddings import Norms, VectorFile, look_through
-from vsehub.metrics.changes import Changes
 from vsehub.metrics.occurrences import KS, ItemCounts, Occurrences, histogram, occurrence_metrics
 from vsehub.metrics.positives import Positives
 from vsehub.metrics.relevance import RECALLS, at_r
@@ -86,7 +85,7 @@ class Ranked:
 
     values, positions: (Q, k), best first, on the CPU. hubness: see `occurrence_metrics`. histograms: the distribution
     of N_k for each k. truth: "r1", "r5", "r10", "map_r", "r_precision" in % of the queries that have a positive; the
-    last two are None if lists are not deep enough for them; None without positives. changed: see `Changes`.
+    last two are None if lists are not deep enough for them; None without positives. changed: see `changes`.
     occurrences, wrong: N_k and BN_k at the largest measured k; wrong is None without positives. item_terms: the
     criterion's terms of each item, for an `ItemBias` just the bias (M,).
     """
@@ -150,7 +149,7 @@ def measure(
         name: _Lists(k, depths, None if name in matchings and most > k else relevance, positives)
         for name in (PLAIN, *criteria)
     }
-    deepest = max(*depths, relevance or 0)
+    deepest, plain = max(*depths, relevance or 0), []
     for first, found in engine.list_blocks(sides, deepest, corrections, list(terms.values())):
         blocks = {name: {k: one} for name, one in zip((PLAIN, *streamed), found, strict=True)}
         rows = slice(first, first + len(found[0][0]))
@@ -158,12 +157,25 @@ def measure(
             name: {depth: (values[rows], positions[rows]) for depth, (values, positions) in lists.items()}
             for name, lists in matchings.items()
         }
-        plain = found[0][1][:, :k].cpu()
+        plain.append(found[0][1][:, :k].to("cpu", copy=True))  # so that the deeper list is freed
         for name, ranking in rankings.items():
-            ranking.add(first, blocks[name], plain)
+            ranking.add(first, blocks[name])
     seconds = {"reference": fitted - matched, "search": time.perf_counter() - fitted + matched - began}
-    measured = [ranking.ranked(name, items, terms.get(name, ())) for name, ranking in rankings.items()]
+    measured = [
+        ranking.ranked(name, items, terms.get(name, ()), torch.cat(plain)) for name, ranking in rankings.items()
+    ]
     return Measured(measured, reached(items), seconds)
+
+
+def changes(before: Tensor, after: Tensor) -> dict[str, float]:
+    """Differences of two rankings (Q, k) of the same queries.
+
+    "first": the share of queries whose first item differs; "overlap": the mean share of the k items that stay.
+    """
+    # No list names an item twice, so an item that occurs twice in both lists together is in both.
+    together = torch.cat((before, after), dim=1).sort(dim=1).values
+    first, stay = (before[:, 0] != after[:, 0]).sum(), (together[:, 1:] == together[:, :-1]).sum()
+    return {"first": first.item() / len(before), "overlap": stay.item() / before.shape[1] / len(before)}
 
 
 def reached(items: int) -> tuple[int, ...]:
@@ -197,25 +209,21 @@ class _Lists:
 
     def __init__(self, k: int, depths: Sequence[int], relevance: int | None, positives: Positives | None):
         self._k, self._depths, self._relevance, self._positives = k, depths, relevance, positives
-        self._changes, self._kept = Changes(), list[list[Tensor]]()
+        self._kept = list[list[Tensor]]()
         self._precision = torch.zeros(2, dtype=torch.float64)
 
-    def add(self, first: int, lists: Mapping[int, Best], plain: Tensor) -> None:
-        """Add the lists of the queries `first`, `first` + 1, ...: those for each k, or for k, whose beginnings serve.
-
-        plain: those of the plain ranking (b, k).
-        """
+    def add(self, first: int, lists: Mapping[int, Best]) -> None:
+        """Add the lists of the queries `first`, `first` + 1, ...: those for each k, or those for k."""
         # A copy, so that the deeper list is freed.
         kept = [lists.get(depth, lists[self._k])[1][:, :depth].to("cpu", copy=True) for depth in self._depths]
         self._kept.append([lists[self._k][0][:, : self._k].to("cpu", copy=True), *kept])
-        self._changes.add(plain, kept[self._depths.index(self._k)])
         if self._positives is not None and self._relevance is not None:
             deep = lists.get(self._relevance, lists[self._k])[1][:, : self._relevance].cpu()
             hits = self._positives.hits(deep, first)
             self._precision += torch.stack(at_r(hits, self._positives.counts[first : first + len(hits)])).sum(dim=1)
 
-    def ranked(self, name: str, items: int, terms: Terms) -> Ranked:
-        """The measured ranking."""
+    def ranked(self, name: str, items: int, terms: Terms, plain: Tensor) -> Ranked:
+        """The measured ranking. plain: the lists of the plain one (Q, k)."""
         values, *parts = (torch.cat(blocks) for blocks in zip(*self._kept, strict=True))
         lists, positives = dict(zip(self._depths, parts, strict=True)), self._positives
         counted = {k: Occurrences(items, (k,)) for k in reached(items)}
@@ -231,7 +239,7 @@ class _Lists:
             occurrence_metrics(counts, wrong, counted[1].judged),
             {str(k): histogram(one) for k, one in counts.items()},
             None if positives is None else self._truth(lists, items, positives),
-            self._changes.metrics(),
+            changes(plain, lists[self._k]),
             counts[deepest],
             None if wrong is None else wrong[deepest],
             terms,
