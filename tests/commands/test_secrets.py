@@ -176,6 +176,7 @@ def test_a_configuration_of_ones_own(run, address, tmp_path):
         ("file:///a?b#c", None),
         ("http://[::1]:80/a@b.npy::key", None),
         ("hf://joe/name@v1", None),
+        ("postgresql://me:@a:1,b:2/base?host=/tmp/x", None),
         ("runs/user=1/a.npy", None),
         ("http://u:p/q?r#s@host/a.npy?version=3&T=x::key", f"http://{MASK}@host/a.npy?version=3&T={MASK}"),
         ("postgresql://me:p w@a:1,b:2/base?options=x", f"postgresql://{MASK}@a:1,b:2/base?options={MASK}"),

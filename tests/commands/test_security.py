@@ -1,10 +1,12 @@
 """Files from elsewhere are data: what a hostile one asks for is refused, and nothing of it runs (docs/security.md)."""
 
+import io
 import json
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -12,15 +14,18 @@ import numpy as np
 import pytest
 import torch
 from checkpoint_files import changed
+from safetensors.numpy import save_file
 from tiny_towers import tiny_hf, tiny_open_clip
 
 import vsehub
 from vsehub.checks import InputError
-from vsehub.cli.nodes import components, literal, plain
+from vsehub.cli.nodes import components, literal
 from vsehub.components import Components
+from vsehub.data import SplitDraw, Table, WebDataset, open_vectors
 from vsehub.data.text.vocabulary import restored, stored
 from vsehub.encoders import ImageTower, TextTower
 from vsehub.evaluation.checkpoint import write_checkpoint
+from vsehub.serving.estimator import FORMAT, CorrectedSearch
 from vsehub.training.checkpoint import CheckpointFiles, load_state
 
 # Names that lead to code by way of modules and attributes, each with arguments that would leave a trace.
@@ -183,12 +188,6 @@ def test_links_in_a_run_folder_lead_nowhere(run_here, theirs, tmp_path):
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
-def test_what_a_file_says_is_never_an_interpolation(monkeypatch):
-    monkeypatch.setenv("SECRET", "secret")
-    cfg = literal({"name": "${oc.env:SECRET}", "more": ["\\${oc.env:SECRET}", {"x": "a ${b} c"}]})
-    assert plain(cfg) == {"name": "${oc.env:SECRET}", "more": ["\\${oc.env:SECRET}", {"x": "a ${b} c"}]}
-
-
 def test_a_state_removes_no_file_elsewhere(tmp_path):
     (tmp_path / "run").mkdir()
     for path in (tmp_path / "mine.txt", tmp_path / "run" / "old.ckpt"):
@@ -204,6 +203,7 @@ def test_a_state_removes_no_file_elsewhere(tmp_path):
 MINE = """
 import torch
 from checkpoint_files import changed
+from safetensors.numpy import save_file
 from torch import Tensor, nn
 from vsehub.types import Similarity
 
@@ -291,10 +291,90 @@ def test_a_broken_yaml_and_a_class_that_is_not_there(tmp_path):
         Components([tmp_path]).build("loss", {"_target_": "nowhere.at.All"})
 
 
-def test_arrays_of_objects_are_not_unpickled(run_here, tmp_path):
-    np.save(tmp_path / "q.npy", np.array([Payload()], dtype=object), allow_pickle=True)
-    np.save(tmp_path / "m.npy", np.eye(3, dtype=np.float32))
-    run_here("diagnose", "queries=q.npy", "items=m.npy", status=2)
+@pytest.fixture(scope="module")
+def reached():
+    """What this process does that a stranger's file must not bring about: programs, connections, the bait opened."""
+    events = []
+    programs = ("socket.connect", "subprocess.Popen", "os.system", "os.exec", "os.posix_spawn")
+
+    def seen(event, args):
+        if event in programs or (event == "open" and "payload" in str(args[0])):
+            events.append((event, args[0]))
+
+    sys.addaudithook(seen)
+    return events
+
+
+def a_search(folder):
+    for criterion in (ATTACKS[4], {"_target_": "vsehub.criteria.Chain", "steps": [ATTACKS[4]]}):
+        settings = json.dumps({"criterion": criterion, "k": 1, "normalize": False})
+        items = {"items": np.eye(3, dtype=np.float32)}
+        save_file(items, folder / "search.safetensors", {"format": FORMAT, "settings": settings})
+        yield lambda: CorrectedSearch.load(folder / "search.safetensors")
+
+
+def a_table(folder):
+    for picture in ("../payload", f"{folder.parent}/payload", "http://127.0.0.1:9/a.png", "a.png"):
+        (folder / "table.csv").write_text(f"image,caption\n{picture},a dog\n")
+        (folder / "a.png").unlink(missing_ok=True)
+        (folder / "a.png").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n(touch trace) run\n")
+        yield lambda: Table(str(folder / "table.csv"), str(folder), draw=SplitDraw(0, 0)).load("train").images[:1]
+
+
+def an_archive(folder):
+    link = tarfile.TarInfo("a.jpg")
+    link.type, link.linkname = tarfile.SYMTYPE, f"{folder.parent}/payload"
+    for member in (link, tarfile.TarInfo("../../trace")):
+        with tarfile.open(folder / "a.tar", "w") as tar:
+            for one in (member, tarfile.TarInfo("a.txt")):
+                tar.addfile(one, io.BytesIO())
+        yield lambda: WebDataset(str(folder / "a.tar"), draw=SplitDraw(0, 0)).load("train").images[:1]
+
+
+def vectors(folder):
+    objects = np.array([Payload()], dtype=object)
+    np.save(folder / "q.npy", objects, allow_pickle=True)
+    np.savez(folder / "q.npz", objects)
+    torch.save(Payload(), folder / "q.pt")
+    for name in ("q.npy", "q.npz", "q.pt"):
+        yield lambda name=name: open_vectors(folder / name)
+
+
+def a_record(folder):
+    for text in ("${oc.env:HOME}", "${oc.select:trust}"):
+        yield lambda text=text: literal({"loss": {"name": [text]}})
+
+
+@pytest.mark.parametrize("attack", [a_search, a_table, an_archive, vectors, a_record])
+def test_a_file_from_a_stranger_is_data(tmp_path, monkeypatch, attack, reached):
+    """It is refused; it runs nothing, opens nothing that it names, and sends nothing."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    torch.save(Payload(), tmp_path / "payload")
+    (tmp_path / "theirs").mkdir()
+    for read in attack(tmp_path / "theirs"):
+        reached.clear()
+        with pytest.raises((InputError, FileNotFoundError)):
+            read()
+        assert not reached
+    assert not (tmp_path / "trace").exists()
+
+
+def test_a_result_from_a_stranger_is_data(run_here, tmp_path, reached):
+    np.save(tmp_path / "q.npy", np.eye(12, dtype=np.float32))
+    run_here("rerank", "queries=q.npy", "items=q.npy", "criterion=csls", "k=3", "out=theirs")
+    path = tmp_path / "theirs" / "result.json"
+    whole = json.loads(path.read_text())
+    for name, value in (("criterion", "../loss/hal"), ("criterion", "os.system"), ("parameters", {"k": ATTACKS[4]})):
+        path.write_text(
+            json.dumps(whole | {"rankings": [*whole["rankings"][:-1], whole["rankings"][-1] | {name: value}]})
+        )
+        run_here("index", "theirs", status=2)
+    for address in ("http://127.0.0.1:9/q.npy", "simplecache::http://127.0.0.1:9/q.npy"):
+        path.write_text(json.dumps(whole | {"inputs": whole["inputs"] | {"items": address}}))
+        reached.clear()
+        run_here("index", "theirs", status=2)
+        assert not reached
     assert not (tmp_path / "trace").exists()
 
 
@@ -358,20 +438,16 @@ IGNORED = {
 
 
 @pytest.mark.parametrize("name", JOINT_ATTACKS | IGNORED)
-def test_a_joint_model_opens_no_file_that_its_checkpoint_names(joint, tmp_path, monkeypatch, name):
+def test_a_joint_model_opens_no_file_that_its_checkpoint_names(joint, tmp_path, monkeypatch, reached, name):
     monkeypatch.chdir(tmp_path)
     torch.save(Payload(), tmp_path / "payload")
-    opened, recording = [], False
-    sys.addaudithook(lambda event, args: opened.append((event, str(args[:1]))) if recording else None)
     library, attack = (JOINT_ATTACKS | IGNORED)[name]
     path = changed(joint[library], tmp_path / "x.safetensors", lambda told, _: attack(told["config"]["image_encoder"]))
-    recording = True
+    reached.clear()
     with pytest.raises(InputError, match="checkpoint: ") if name in JOINT_ATTACKS else nullcontext():
         vsehub.load(path)
-    recording = False
-    assert not (tmp_path / "trace").exists()
-    reached = [one for one in opened if "payload" in one[1] or one[0].startswith(("socket.", "subprocess.", "os.exec"))]
     assert not reached
+    assert not (tmp_path / "trace").exists()
     assert vsehub.load(joint[library]).model  # as it was written
 
 

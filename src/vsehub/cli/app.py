@@ -120,7 +120,8 @@ def reported(error: BaseException) -> tuple[str, int]:
         return f"{what}; complete files were kept, and {goes_on}", status
     line = " ".join(str(error).split())
     if isinstance(error, InputError | HydraException | OmegaConfBaseException | YAMLError):
-        return line, BAD_INPUT
+        override = getattr(error, "override", None)  # which Hydra could not parse
+        return f"{override}: {line}" if override else line, BAD_INPUT
     if isinstance(error, OSError):
         return line, FAILED
     with tempfile.NamedTemporaryFile("w", prefix="vsehub-", suffix=".log", delete=False, encoding="utf-8") as log:
