@@ -206,6 +206,7 @@ def test_a_filled_collection(run_here, command, model, tmp_path):
         (["circle", "checkpoint=null", "model=hf:clip"], "model given"),
         (["circle", "model=hf:clip"], "checkpoint is given with model"),
         (["circle", "prompt='a {}'"], "prompt"),
+        (["circle", "accept=0.1"], "accept"),
         (["circle", "folder=absent"], "folder: no such file or folder: absent"),
         (["circle", "folder=empty"], "folder: empty"),
         (["circle", "folder=photos", "engine=lancedb"], "folder and engine"),

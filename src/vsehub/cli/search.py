@@ -31,6 +31,8 @@ def search(cfg: DictConfig) -> None:
         "folder=PICTURES, or engine= with uri=",
     )
 
+    require(cfg.accept is None or cfg.engine is not None, "accept: of a calibrated collection; give engine= too")
+
     from vsehub.evaluation.words import word_notes
     from vsehub.report.tables import ReportTable
 
