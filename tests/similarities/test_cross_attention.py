@@ -89,26 +89,6 @@ def test_a_score_does_not_depend_on_the_others(monkeypatch, direction, how):
         torch.testing.assert_close(torch.cat([torch.cat(row, dim=1) for row in alone]), together, **EXACT)
 
 
-@pytest.mark.usefixtures("small_pieces")
-def test_many_panels_are_computed_twice_and_not_kept(monkeypatch):
-    images, texts = nasty()
-    upstream, saved, results = torch.ones(5, 7, dtype=torch.float64), {0: [], 1000: []}, []
-    for kept, shapes in saved.items():
-        monkeypatch.setattr(cross_attention, "KEPT_PANELS", kept)
-        with torch.autograd.graph.saved_tensors_hooks(
-            lambda one, shapes=shapes: shapes.append(tuple(one.shape)) or one, lambda one: one
-        ):
-            results.append(with_gradient(CrossAttention(), images, texts, upstream))
-    # With 80 scores and 13 regions a panel, and whole texts: 2 + 1, 5, 2 + 3 + 1, 4 words.
-    panels = [(13, 3), (13, 5), (13, 6), (13, 4)]
-    regions = (13, 5)
-    assert saved[1000].count(regions) == saved[0].count(regions) + 1
-    assert [shape in saved[1000] for shape in panels] == [True] * 4
-    assert [shape in saved[0] for shape in panels if shape != regions] == [False] * 3
-    for ours, theirs in zip(*results, strict=True):
-        assert torch.equal(ours, theirs)
-
-
 @looped("direction", SCALES)
 @looped("how", NORMALISATIONS)
 def test_float32_gradients_stay_finite(direction, how):
@@ -146,8 +126,8 @@ def test_scores_of_candidates_are_those_of_all(direction, pooling, how, monkeypa
         whole = similarity(images, texts)
         for queries, entries, side, scores in ((images, texts, "texts", whole), (texts, images, "images", whole.T)):
             chosen = torch.stack([torch.arange(len(entries)).roll(row)[:4] for row in range(len(queries))])
-            for found in (similarity.candidates, similarity.candidates_at_once):
-                torch.testing.assert_close(found(queries, entries, chosen, side), scores.gather(1, chosen), **EXACT)
+            found = similarity.candidates(queries, entries, chosen, side)
+            torch.testing.assert_close(found, scores.gather(1, chosen), **EXACT)
 
 
 def test_no_images_or_no_texts():

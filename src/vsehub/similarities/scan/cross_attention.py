@@ -1,19 +1,15 @@
 """Stacked cross-attention between the words of a text and the regions of an image (Lee 2018, SCAN)."""
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor
 
 from vsehub.checks import one_of
 from vsehub.sets import Sets
-from vsehub.similarities.scan.tiles import AttendedCosines, Attention, Buffers, Unit, gram, runs
+from vsehub.similarities.scan.tiles import cosines, exponentials, gram, tiled, unit
 from vsehub.similarities.scan.weights import NORMALISATIONS, POOLINGS
 from vsehub.types import Similarity
 
-# Raw scores per product, and how many of these panels training keeps instead of computing them twice.
-PANEL_ON_CPU, PANEL_ON_GPU = 1 << 24, 1 << 28
-KEPT_PANELS = 4
+PANEL_ON_CPU, PANEL_ON_GPU = 1 << 24, 1 << 28  # raw scores per product
 # Numbers of the entries that are copied out and padded at a time: 1 GB of float32.
 COPIED = 1 << 28
 
@@ -29,7 +25,7 @@ class CrossAttention(Similarity):
     All vectors are l2-normalised here; a zero vector has cosine 0 with all others and no gradient.
 
     Attended vectors are never built: the scores follow from one product of all regions with all words and from Gram
-    matrices, in panels of bounded memory. Raises InputError for an unknown choice.
+    matrices; without a gradient, in panels of bounded memory. Raises InputError for an unknown choice.
     """
 
     takes = "sets"
@@ -47,7 +43,7 @@ class CrossAttention(Similarity):
         one_of("normalisation", normalisation, tuple(NORMALISATIONS))
         one_of("pooling", pooling, tuple(POOLINGS))
         self.direction, self.pooling, self.lse_scale = direction, pooling, lse_scale
-        self.attention = Attention(NORMALISATIONS[normalisation], softmax_scale)
+        self.normalisation, self.softmax_scale = NORMALISATIONS[normalisation], softmax_scale
 
     @property
     def largest(self) -> float | None:
@@ -62,41 +58,49 @@ class CrossAttention(Similarity):
 
     @torch.no_grad()
     def candidates(self, queries: Sets, entries: Sets, chosen: Tensor, side: str) -> Tensor:
-        """Scores (Q, C) of each query with its own entries, without gradient; see `Similarity`."""
-        if chosen.is_cpu:  # the candidates of one query stay in its cache; a GPU waits for each query's numbers
-            return super().candidates(queries, entries, chosen, side)
-        return self.candidates_at_once(queries, entries, chosen, side)
-
-    def candidates_at_once(self, queries: Sets, entries: Sets, chosen: Tensor, side: str) -> Tensor:
-        """The same, of many queries at a time, padded: twice as slow on a CPU."""
+        """Scores (Q, C) of each query with its own entries, many at once, without gradient; see `Similarity`."""
         entries_attend = (self.direction == "t2i") == (side == "texts")
-        found = candidate_cosines(self.attention, queries, entries, chosen, entries_attend)
-        return torch.cat([self._pooled(cosines, inside) for cosines, inside in found])
+        count, found = chosen.shape[1], []
+        queries, entries = unit(queries), unit(entries)
+        each = count * int(entries.lengths.max()) * entries.vectors.shape[1]
+        for rows in torch.arange(len(queries), device=chosen.device).split(max(1, COPIED // each)):
+            query, in_query = queries[rows].padded()  # (b, q, D), (b, q)
+            entry, in_entry = entries[chosen[rows].flatten()].padded()  # (b C, e, D), (b C, e)
+            raw = (entry.reshape(len(query), -1, entry.shape[2]) @ query.mT).reshape(len(entry), -1, query.shape[1])
+            grams = gram(query).repeat_interleave(count, dim=0) if entries_attend else gram(entry)
+            in_query = in_query.repeat_interleave(count, dim=0)
+            attending, attended = (in_entry, in_query) if entries_attend else (in_query, in_entry)
+            raw = raw.mT.contiguous() if entries_attend else raw
+            normalised = self.normalisation.forward(raw, attending[:, :, None].to(raw))[0]
+            weights = exponentials(normalised, self.softmax_scale, ~attended[:, :, None])
+            scores = self._pooled(cosines(raw, grams, weights), attending)
+            found.append(scores.unflatten(0, (-1, count)))
+        return torch.cat(found)
 
     def _scores(self, sources: Sets, queries: Sets) -> Tensor:
         """Scores of source sets (rows) against query sets (columns)."""
         if not len(sources) or not len(queries):
             return sources.vectors.new_zeros(len(sources), len(queries))
         order = sources.lengths.argsort(stable=True)
-        if (sources.lengths.diff() < 0).any():
-            sources = sources[order]
-        sources, queries = _unit(sources), _unit(queries)
-        found, lengths = runs(sources), queries.lengths.tolist()
+        sources, queries = unit(sources[order]), unit(queries)
+        # Source sets of equal length need no padding.
+        sizes, counts = (one.tolist() for one in sources.lengths.unique_consecutive(return_counts=True))
+        runs = sources.vectors.split([size * count for size, count in zip(sizes, counts, strict=True)])
+        grams = [gram(run.unflatten(0, (count, -1))) for run, count in zip(runs, counts, strict=True)]
+        scores = []
         panel = PANEL_ON_CPU if sources.vectors.is_cpu else PANEL_ON_GPU
-        parts = _panels(lengths, panel // len(sources.vectors))
-        keep = len(parts) <= KEPT_PANELS and torch.is_grad_enabled()
-        scores, buffers = [], Buffers(sources.vectors)
+        parts = _panels(queries.lengths.tolist(), panel // len(sources.vectors))
         for part, vectors in zip(parts, queries.vectors.split([sum(part) for part in parts]), strict=True):
-            cosines = AttendedCosines.apply(self.attention, found, part, keep, buffers, sources.vectors, vectors)
-            scores.append(self._pooled(*_padded(cosines, part)))
+            raw = (sources.vectors @ vectors.T).split([len(run) for run in runs])
+            found = [
+                tiled(self.normalisation, self.softmax_scale, one.unflatten(0, (count, -1)), of_run, part)
+                for one, count, of_run in zip(raw, counts, grams, strict=True)
+            ]
+            scores.append(self._pooled(*_padded(torch.cat(found), part)))
         return torch.cat(scores, dim=1)[order.argsort()]
 
     def _pooled(self, cosines: Tensor, inside: Tensor) -> Tensor:
         return POOLINGS[self.pooling](cosines, inside, self.lse_scale)
-
-
-def _unit(sets: Sets) -> Sets:
-    return Sets(Unit.apply(sets.vectors), sets.lengths)
 
 
 def _panels(lengths: list[int], vectors: int) -> list[list[int]]:
@@ -119,44 +123,3 @@ def _padded(cosines: Tensor, lengths: list[int]) -> tuple[Tensor, Tensor]:
     inside = position < sizes[:, None]
     index = ((sizes.cumsum(0) - sizes)[:, None] + position).where(inside, 0)
     return cosines[:, index.flatten()].unflatten(1, index.shape), inside
-
-
-def candidate_cosines(
-    attention: Attention, queries: Sets, entries: Sets, chosen: Tensor, entries_attend: bool
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Cosines of attending vectors with what they attend, for some queries with their candidates after the other.
-
-    chosen: (Q, C) rows of the entries. entries_attend: whether the vectors of the entries attend those of the query,
-    else the reverse. Yields cosines (b, C, L) and the mask of the same shape of what is not padding.
-    """
-    count, buffers = chosen.shape[1], Buffers(queries.vectors)
-    for rows in _parts(queries, entries, chosen):
-        query, in_query = _padded_unit(queries[rows])  # (b, q, D), (b, q)
-        entry, in_entry = _padded_unit(entries[chosen[rows].flatten()])  # (b C, e, D), (b C, e)
-        raw = (entry.reshape(len(query), -1, entry.shape[2]) @ query.mT).reshape(len(entry), -1, query.shape[1])
-        grams = gram(query).repeat_interleave(count, dim=0) if entries_attend else gram(entry)
-        in_query = in_query.repeat_interleave(count, dim=0)
-        attending, attended = (in_entry, in_query) if entries_attend else (in_query, in_entry)
-        cosines = attention.cosines(
-            raw.mT.contiguous() if entries_attend else raw,
-            grams,
-            attending[:, :, None].to(raw),
-            buffers,
-            ~attended[:, :, None],
-        )
-        yield cosines.unflatten(0, (-1, count)), attending.unflatten(0, (-1, count))
-
-
-def _parts(queries: Sets, entries: Sets, chosen: Tensor) -> Iterator[slice]:
-    """Rows of the queries whose candidates are copied out together."""
-    each = chosen.shape[1] * int(entries.lengths.max()) * entries.vectors.shape[1]
-    height = max(1, COPIED // each)
-    for first in range(0, len(queries), height):
-        yield slice(first, min(first + height, len(queries)))
-
-
-def _padded_unit(sets: Sets) -> tuple[Tensor, Tensor]:
-    """Unit vectors (n, L, D), padded with zeros, and the mask (n, L) of the others."""
-    padded, inside = sets.padded()
-    norms = torch.linalg.vector_norm(padded, dim=2, keepdim=True)
-    return padded.mul_(norms.reciprocal_().masked_fill_(torch.isinf(norms), 0)), inside

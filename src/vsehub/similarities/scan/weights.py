@@ -1,8 +1,7 @@
 """Normalisation of cross-attention's raw scores over the queries, and pooling of its cosines (Lee 2018, SCAN).
 
 Shapes: raw scores are (n, s, q), n source sets of s vectors against q query vectors; member (q, c), or (n, q, c), says
-which of c query sets a query belongs to, so that `x @ member` sums over the queries of each set. `work` is memory of
-the scores' shape.
+which of c query sets a query belongs to, so that `x @ member` sums over the queries of each set.
 """
 
 from typing import NamedTuple
@@ -12,11 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 SLOPE, EPSILON = 0.1, 1e-8
-
-
-def spread(values: Tensor, member: Tensor, out: Tensor) -> Tensor:
-    """A value of each set (n, s, c) -> the same for each of its queries, in `out` (n, s, q)."""
-    return torch.matmul(values, member.mT, out=out)
 
 
 class Normalisation(NamedTuple):
@@ -29,40 +23,34 @@ class Normalisation(NamedTuple):
     clipped: bool
     by: str
 
-    def forward(self, raw: Tensor, member: Tensor, out: Tensor, work: Tensor) -> tuple[Tensor, ...]:
-        """raw (n, s, q) -> the normalised scores in `out`, and what `backward` needs."""
-        out.copy_(raw)
-        if self.clipped:
-            F.leaky_relu_(out, SLOPE)
+    def forward(self, raw: Tensor, member: Tensor) -> tuple[Tensor, ...]:
+        """raw (n, s, q) -> the normalised scores, and what `backward` needs."""
+        found = F.leaky_relu(raw, SLOPE) if self.clipped else raw.clone()
         if self.by == "none":
-            return ()
+            return (found,)
         if self.by == "softmax":  # scores of unit vectors need no shift
-            saved: tuple[Tensor, ...] = ((out.exp_() @ member).reciprocal_(),)
+            saved: tuple[Tensor, ...] = ((found.exp_() @ member).reciprocal_(),)
         elif self.by == "l2":
-            norm = (torch.mul(out, out, out=work) @ member).sqrt_()
+            norm = (found.square() @ member).sqrt_()
             saved = (norm + EPSILON).reciprocal_(), norm
         else:
-            saved = ((torch.abs(out, out=work) @ member).add_(EPSILON).reciprocal_(),)
-        out.mul_(spread(saved[0], member, work))
-        return saved
+            saved = ((found.abs() @ member).add_(EPSILON).reciprocal_(),)
+        return found.mul_(saved[0] @ member.mT), *saved
 
-    def backward(
-        self, gradient: Tensor, raw: Tensor, normalised: Tensor, member: Tensor, work: Tensor, *saved: Tensor
-    ) -> None:
+    def backward(self, gradient: Tensor, raw: Tensor, normalised: Tensor, member: Tensor, *saved: Tensor) -> None:
         """Gradient of the normalised scores -> of the raw ones, in place."""
         if self.by != "none":
-            along = torch.mul(gradient, normalised, out=work) @ member
+            along = (gradient * normalised) @ member
             if self.by == "l2":
                 inverse, norm = saved
                 along = along.div_(norm * inverse).masked_fill_(norm == 0, 0)
             if self.by == "softmax":
-                gradient.sub_(spread(along, member, work)).mul_(normalised)
+                gradient.sub_(along @ member.mT).mul_(normalised)
             else:
-                unit = normalised if self.by == "l2" else normalised.sign()
-                gradient.addcmul_(spread(along, member, work), unit, value=-1)
-                gradient.mul_(spread(saved[0], member, work))
+                direction = normalised if self.by == "l2" else normalised.sign()
+                gradient.addcmul_(along @ member.mT, direction, value=-1).mul_(saved[0] @ member.mT)
         if self.clipped:
-            gradient.mul_(torch.gt(raw, 0, out=work).clamp_(min=SLOPE))
+            gradient.copy_(torch.where(raw > 0, gradient, gradient * SLOPE))
 
 
 NORMALISATIONS = {
