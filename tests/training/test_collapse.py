@@ -11,7 +11,7 @@ from vsehub.losses import InfoNCE, MaxMargin, Rescaled, SumMargin, SumToMax
 from vsehub.training.callbacks.collapse import CollapseDetector, embedding_variance, signs
 from vsehub.training.module import LastStep
 
-QUICK = ("loader.batch_size=16", "callbacks.collapse.every=5", "callbacks.collapse.patience=15")
+QUICK = ("loader.batch_size=16", "+callbacks.collapse.every=5", "+callbacks.collapse.patience=15")
 SPREAD = {"images": 0.5, "texts": 0.5}
 
 

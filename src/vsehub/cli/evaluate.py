@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from omegaconf import DictConfig
 
 from vsehub.checks import existing, require, whole
-from vsehub.cli.nodes import components, plain
+from vsehub.cli.nodes import chosen, components, plain
 from vsehub.cli.published import model_settings, require_checkpoint_alone, require_one_model
 from vsehub.io.files import require_writable, within
 from vsehub.io.records import EVALUATION, RUN, read_record
@@ -38,7 +38,7 @@ def evaluate(cfg: DictConfig) -> float | None:
 
     known, data, weights = components(cfg.trust), plain(cfg.data), plain(cfg.member_weights)
     criterion, protocol = (known.build(group, plain(cfg[group])) for group in ("criterion", "protocol"))
-    asked = Measurement(cfg.split, criterion, cfg.criterion_name, protocol, cfg.reference, cfg.tune)
+    asked = Measurement(cfg.split, criterion, chosen("criterion"), protocol, cfg.reference, cfg.tune)
     members = described(checkpoints) if len(checkpoints) > 1 else []
     model: DataModel | Ensemble
     if cfg.model is not None:

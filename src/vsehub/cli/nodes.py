@@ -44,6 +44,11 @@ def components(trust: str | Sequence[str] | None = None, own: bool = False) -> C
     return Components([conf_folder(), *config_dirs()], given, own)
 
 
+def chosen(group: str) -> str:
+    """The name of the choice in a group of the command's configuration."""
+    return str(HydraConfig.get().runtime.choices[group])
+
+
 def config_dirs() -> list[Path]:
     """The folder of --config-dir, from Hydra's state: a job in another process has no command line to read."""
     if not HydraConfig.initialized():

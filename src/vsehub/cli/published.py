@@ -7,7 +7,7 @@ from omegaconf import DictConfig
 
 from vsehub.checks import require
 
-MODEL_SETTINGS = {"weights": None, "pretrained": True, "prompt": "{}", "dtype": "float32"}
+MODEL_SETTINGS = {"weights": None, "pretrained": True, "prompt": "{}"}
 
 
 def model_settings(cfg: DictConfig) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 
 from vsehub.checks import existing, require
-from vsehub.cli.nodes import build, components, plain
+from vsehub.cli.nodes import build, chosen, components, plain
 from vsehub.cli.published import model_settings, require_checkpoint_alone, require_one_model
 
 if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is reported before
@@ -74,7 +74,7 @@ def search_split(cfg: DictConfig, model: "DataModel", texts: Sequence[str]) -> t
     from vsehub.evaluation.trained import FOLDER
     from vsehub.io.text import read_lines
 
-    name, criterion = str(cfg.criterion_name), build("criterion", cfg.criterion, cfg.trust)
+    name, criterion = chosen("criterion"), build("criterion", cfg.criterion, cfg.trust)
     if isinstance(criterion, Auto):
         name, criterion = criterion.untuned
     split, k, reference = cfg.split, cfg.k, str(cfg.reference)
@@ -103,8 +103,8 @@ def search_collection(cfg: DictConfig, model: "DataModel", texts: Sequence[str])
     from vsehub.serving.databases.engines import placed
 
     require(
-        cfg.criterion_name == "nns",
-        f"criterion={cfg.criterion_name}: a collection ranks by the criterion with which it was filled; omit it",
+        chosen("criterion") == "nns",
+        f"criterion={chosen('criterion')}: a collection ranks by the criterion with which it was filled; omit it",
     )
     require(
         model.similarity.inner_product,
