@@ -86,7 +86,7 @@ def test_unknown_command(refused):
         (["loader.batch_size=1"], "batch_size is 1; expected at least 2"),
         (["loss.statistics=batch", "bank=memory"], r"the loss HAL takes no global statistics.*\(statistics: bank\)"),
         (["loss=max", "bank=memory"], "the loss MaxMargin takes no global statistics.* bank=none, or use loss=hal"),
-        (["image_encoder=image_features"], r"image_features takes one feature vector an image, .* \(3, 64, 64\)"),
+        (["image_encoder=image_features"], r"ImageFeatures .*\(3, 64, 64\)"),
         (["loss.gamma=-1"], "loss.gamma is -1; expected a number above 0"),
         (["trainer.max_epochs=null"], "trainer.max_epochs is None"),
         (["trainer.max_epochs=-1"], "trainer.max_epochs is -1"),

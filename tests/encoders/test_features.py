@@ -59,8 +59,8 @@ def test_the_change_follows_its_formula(dtype):
 
 def test_refusals():
     for make, message in (
-        (lambda: ImageAdapter((36, 12)), r"one vector an image.*\(36, 12\)"),
-        (lambda: TextFeatures((3, 8, 8)), r"one feature vector a text.*\(3, 8, 8\)"),
+        (lambda: ImageAdapter((36, 12)), r"ImageAdapter.*\(36, 12\)"),
+        (lambda: TextFeatures((3, 8, 8)), r"TextFeatures.*\(3, 8, 8\)"),
         (lambda: ImageAdapter((8,), ratio=1.0), "ratio is 1.0"),
         (lambda: ImageAdapter((8,), ratio=0), "ratio is 0"),
         (lambda: check_together(ImageAdapter((8,)), TextAdapter((6,)), Cosine(), HAL()), "of 8 numbers"),

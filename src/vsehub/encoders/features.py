@@ -7,26 +7,17 @@ from vsehub.checks import require, whole
 from vsehub.types import Encoder
 
 
-class _Features(Encoder):
-    def __init__(self, side: str, shape: tuple[int, ...], dim: int, dropout: float):
-        super().__init__()
-        require(
-            len(shape) == 1,
-            f"{side}_features takes one feature vector {'an image' if side == 'image' else 'a text'}, but the data's "
-            f"{side}s have shape {tuple(shape)}; choose another {side} encoder or other features",
-        )
-        self.dim = whole("dim", dim)
-        self.dropout = nn.Dropout(dropout)
-        self.linear = nn.Linear(shape[0], dim)
-        nn.init.xavier_uniform_(self.linear.weight)
-        nn.init.zeros_(self.linear.bias)
-
-    def encoded(self, features: Tensor) -> Tensor:
-        """(N, features) of any float type -> (N, D)."""
-        return self.linear(self.dropout(F.normalize(features.to(self.linear.weight.dtype), dim=1)))
+def width(encoder: Encoder, shape: tuple[int, ...]) -> int:
+    """The numbers of one vector of the data. Raises InputError for data of another shape."""
+    require(
+        len(shape) == 1,
+        f"{type(encoder).__name__} takes one vector an image or text, but the data's have shape {tuple(shape)}; choose "
+        "another encoder or other features",
+    )
+    return shape[0]
 
 
-class ImageFeatures(_Features):
+class ImageFeatures(Encoder):
     """A linear map of l2-normalised feature vectors.
 
     image_shape: (features,) of one image, from the data. dim: D of the joint space. dropout: the probability with which
@@ -35,52 +26,33 @@ class ImageFeatures(_Features):
     """
 
     def __init__(self, image_shape: tuple[int, ...], dim: int = 1024, dropout: float = 0.0):
-        super().__init__("image", image_shape, dim, dropout)
+        super().__init__()
+        self.dim = whole("dim", dim)
+        self.dropout = nn.Dropout(dropout)
+        self.linear = nn.Linear(width(self, image_shape), dim)
+        nn.init.xavier_uniform_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
 
     def forward(self, images: Tensor) -> Tensor:
         """(N, features) of any float type -> (N, D)."""
-        return self.encoded(images)
+        return self.linear(self.dropout(F.normalize(images.to(self.linear.weight.dtype), dim=1)))
 
 
-class TextFeatures(_Features):
+class TextFeatures(ImageFeatures):
     """A linear map of l2-normalised feature vectors.
 
     text_shape: (features,) of one text, from the data. Everything else is as in `ImageFeatures`.
     """
 
     def __init__(self, text_shape: tuple[int, ...], dim: int = 1024, dropout: float = 0.0):
-        super().__init__("text", text_shape, dim, dropout)
+        super().__init__(text_shape, dim, dropout)
 
-    def forward(self, texts: Tensor, lengths: Tensor | None = None) -> Tensor:
+    def forward(self, texts: Tensor, lengths: Tensor | None = None) -> Tensor:  # type: ignore[override]
         """(N, features) of any float type -> (N, D); `lengths` (N,) are those of captions and not used."""
-        return self.encoded(texts)
+        return super().forward(texts)
 
 
-class _Adapter(Encoder):
-    def __init__(self, side: str, shape: tuple[int, ...], hidden: int | None, ratio: float, dropout: float):
-        super().__init__()
-        require(
-            len(shape) == 1,
-            f"{side}_encoder=adapter takes one vector {'an image' if side == 'image' else 'a text'}, but the data's "
-            f"{side}s have shape {tuple(shape)}; choose another {side} encoder, or give vectors of a frozen model",
-        )
-        hidden = max(1, shape[0] // 4) if hidden is None else hidden
-        require(0 < ratio < 1, f"ratio is {ratio}; expected a number between 0 and 1")
-        self.dim = shape[0]
-        self.share = ratio / (1 - ratio)  # of the change, beside all of the frozen vector: the sum starts there exactly
-        last = nn.Linear(hidden or self.dim, self.dim)
-        nn.init.zeros_(last.weight)
-        nn.init.zeros_(last.bias)
-        first = [nn.Linear(self.dim, hidden), nn.ReLU()] if hidden else []
-        self.change = nn.Sequential(*first, nn.Dropout(dropout), last)
-
-    def encoded(self, vectors: Tensor) -> Tensor:
-        """(N, D) of any float type -> (N, D), unit rows."""
-        frozen = F.normalize(vectors.float(), dim=1)
-        return F.normalize(frozen + self.share * self.change(frozen), dim=1)
-
-
-class ImageAdapter(_Adapter):
+class ImageAdapter(Encoder):
     """A residual adapter of image vectors that a frozen model gave (CLIP-Adapter, Gao et al. 2021, arXiv 2110.04544).
 
     With v the l2-normalised vector of an image, the result is (1 - ratio) v + ratio A(v), l2-normalised, of the same
@@ -96,14 +68,24 @@ class ImageAdapter(_Adapter):
     def __init__(
         self, image_shape: tuple[int, ...], hidden: int | None = None, ratio: float = 0.2, dropout: float = 0.0
     ):
-        super().__init__("image", image_shape, hidden, ratio, dropout)
+        super().__init__()
+        require(0 < ratio < 1, f"ratio is {ratio}; expected a number between 0 and 1")
+        self.dim = width(self, image_shape)
+        self.share = ratio / (1 - ratio)  # of the change, beside all of the frozen vector: the sum starts there exactly
+        hidden = max(1, self.dim // 4) if hidden is None else hidden
+        last = nn.Linear(hidden or self.dim, self.dim)
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)
+        first = [nn.Linear(self.dim, hidden), nn.ReLU()] if hidden else []
+        self.change = nn.Sequential(*first, nn.Dropout(dropout), last)
 
     def forward(self, images: Tensor) -> Tensor:
         """(N, D) of any float type -> (N, D), unit rows."""
-        return self.encoded(images)
+        frozen = F.normalize(images.float(), dim=1)
+        return F.normalize(frozen + self.share * self.change(frozen), dim=1)
 
 
-class TextAdapter(_Adapter):
+class TextAdapter(ImageAdapter):
     """A residual adapter of text vectors that a frozen model gave.
 
     text_shape: (D,) of one text, from the data. Everything else is as in `ImageAdapter`.
@@ -112,8 +94,8 @@ class TextAdapter(_Adapter):
     def __init__(
         self, text_shape: tuple[int, ...], hidden: int | None = None, ratio: float = 0.2, dropout: float = 0.0
     ):
-        super().__init__("text", text_shape, hidden, ratio, dropout)
+        super().__init__(text_shape, hidden, ratio, dropout)
 
-    def forward(self, texts: Tensor, lengths: Tensor | None = None) -> Tensor:
+    def forward(self, texts: Tensor, lengths: Tensor | None = None) -> Tensor:  # type: ignore[override]
         """(N, D) of any float type -> (N, D), unit rows; `lengths` (N,) are those of captions and not used."""
-        return self.encoded(texts)
+        return super().forward(texts)
