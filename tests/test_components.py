@@ -26,7 +26,7 @@ def test_nested_settings_are_built(node):
     for inner, message in (
         ({"pictures": 5}, "data.pictures is 5"),
         ({"pictures": {"siez": 5}}, "data.pictures: PictureSettings .*'siez'"),
-        ({"pictures": {"size": 0}}, "data.pictures.size is 0"),
+        ({"pictures": {"size": 0}}, "size 0"),
         ({"pictures": {"_target_": "vsehub.data.Scenes"}}, "data.pictures is .*vsehub.data.Scenes"),
         ({"draw": {"val": 0.5, "test": 0.5}}, "data.draw.val is 0.5 and test 0.5"),
     ):

@@ -3,16 +3,9 @@
 import pytest
 
 from vsehub.checks import InputError
-from vsehub.extras import package, require_packages
+from vsehub.extras import require_packages
 
 
 def test_all_that_is_missing_is_named_with_the_line_that_installs_it():
     with pytest.raises(InputError, match=r"it needs absent_one and absent_two, .*pip install 'vsehub\[train\]'"):
         require_packages("it", "train", "absent_one", "torch", "absent_two")
-
-
-def test_a_package_that_cannot_be_imported_says_why(tmp_path, monkeypatch):
-    (tmp_path / "broken_one.py").write_text("raise ImportError('libfoo.so is missing')")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(InputError, match=r"libfoo.so is missing"):
-        package("it", "train", "broken_one")

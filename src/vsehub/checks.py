@@ -1,6 +1,5 @@
 """Checks of input: each raises InputError saying what was given, what was expected and what to do."""
 
-import errno
 import math
 import os
 import stat
@@ -122,28 +121,3 @@ def nearest(name: str, names: Iterable[str]) -> str:
     folded = {one.lower(): one for one in names}
     near = get_close_matches(name.lower(), list(folded), n=1, cutoff=0.6)
     return f" (did you mean {folded[near[0]]}?)" if near else ""
-
-
-# What torch, CUDA and its libraries, C++ and the system say of memory that cannot be had.
-_OUT_OF_MEMORY = (
-    *("out of memory", "not enough memory", "can't allocate memory", "cannot allocate memory", "unable to allocate"),
-    *(
-        "bad_alloc",
-        "bad allocation",
-        "alloc_failed",
-        "failed to allocate",
-        "alloc fail",
-        "storage size calculation overflowed",
-        "invalid buffer size",
-    ),
-)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return True if an error means that memory could not be allocated; torch raises a RuntimeError."""
-    if isinstance(error, OSError):
-        return error.errno == errno.ENOMEM
-    said = str(error).lower()
-    return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and any(words in said for words in _OUT_OF_MEMORY)
-    )

@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from vsehub.checks import InputError, boolean, fail, is_out_of_memory, nearest, regular, require
+from vsehub.checks import InputError, boolean, fail, nearest, regular, require
 
 TARGET, PARTIAL = "_target_", "_partial_"
 MISSING = "???"  # as OmegaConf writes a value that must be given
@@ -238,7 +238,5 @@ def _called(group: str, made: Callable[..., Any], /, *args: Any, **settings: Any
     except _NOT_REFUSALS:
         raise
     except Exception as error:
-        if is_out_of_memory(error):
-            raise
         said = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"{group}: {getattr(made, '__name__', made)} refuses its settings: {said}") from error

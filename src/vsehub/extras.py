@@ -4,7 +4,7 @@ import importlib
 from importlib.util import find_spec
 from types import ModuleType
 
-from vsehub.checks import InputError, require
+from vsehub.checks import require
 
 
 def require_packages(what: str, extra: str, *modules: str) -> None:
@@ -17,12 +17,6 @@ def require_packages(what: str, extra: str, *modules: str) -> None:
 
 
 def package(what: str, extra: str, module: str) -> ModuleType:
-    """The imported module. Raises InputError as `require_packages` does, and where importing it fails."""
+    """The imported module. Raises InputError as `require_packages` does."""
     require_packages(what, extra, module.partition(".")[0])
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise InputError(
-            f"{what} needs {module}, which is installed but cannot be imported ({error}): "
-            f"pip install --force-reinstall 'vsehub[{extra}]'"
-        ) from error
+    return importlib.import_module(module)

@@ -28,7 +28,7 @@ from vsehub.cli.nodes import components, config_dirs, leaves, plain
 from vsehub.components import conf_folder
 from vsehub.io.address import masked_output
 from vsehub.io.files import write_text
-from vsehub.io.progress import shown
+from vsehub.io.progress import show
 
 BAD_INPUT, FAILED, INTERRUPTED, TERMINATED = 2, 1, 130, 143
 _signals: list[int] = []  # those that the boundary is to report: a library may replace the exception by its own
@@ -43,9 +43,10 @@ def run(task: Callable[[DictConfig], float | None], config: str) -> None:
 
     @wraps(task)
     def guarded(cfg: DictConfig) -> float | None:
-        first = launch.number() == 0  # whose terminal shows bars
         # Inside Hydra, which would print its own message first; in a sweep Hydra goes on with the other jobs.
-        with nullcontext() if is_multirun() else boundary(), shown(first):
+        with nullcontext() if is_multirun() else boundary():
+            if launch.number() == 0:
+                show()
             hide_notes()
             require_read(cfg, config)
             return task(cfg)

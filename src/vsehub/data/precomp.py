@@ -7,7 +7,7 @@ import numpy as np
 from vsehub.checks import existing, one_of, require
 from vsehub.data.sources import SPLITS, CaptionedImages
 from vsehub.io.arrays import RowErrors, UnusableRows, readable
-from vsehub.io.progress import byte_bar
+from vsehub.io.progress import bar
 from vsehub.io.text import read_lines
 
 REPEAT = 5  # VSE++ writes an image's row once for each of its five captions
@@ -41,7 +41,7 @@ def look_through(path: Path, features: np.ndarray, rows_are_captions: bool) -> b
     unusable, broken = UnusableRows(), RowErrors()
     unsigned = np.dtype(f"u{features.dtype.itemsize}")
     step = max(1, _BLOCK_BYTES // (features[0].nbytes * REPEAT)) * REPEAT
-    with byte_bar(f"checking {path.name}", features.nbytes) as progress:
+    with bar(f"checking {path.name}", total=features.nbytes, unit="B", unit_scale=True) as progress:
         for first in range(0, len(features), step):
             block = np.ascontiguousarray(features[first : first + step])
             bits = block.reshape(len(block), -1).view(unsigned)

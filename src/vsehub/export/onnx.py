@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vsehub import __version__
-from vsehub.checks import InputError, is_out_of_memory, require
+from vsehub.checks import InputError, require
 from vsehub.data.text.vocabulary import Vocabulary
 from vsehub.evaluation.encode import text_table
 from vsehub.evaluation.hub import checkpoint_file
@@ -135,7 +135,7 @@ def _capture(side: str, encoder: Encoder, batch: Mapping[str, Tensor], axes: Map
             assert program is not None  # by dynamo=True
             program.save(str(path))
     except Exception as error:  # torch's own classes are not public
-        if isinstance(error, OSError) or is_out_of_memory(error):  # a full disk, say
+        if isinstance(error, OSError | MemoryError):  # a full disk, say
             raise
         cause: BaseException = error
         while cause.__cause__ is not None:

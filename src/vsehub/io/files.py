@@ -3,7 +3,6 @@
 In an output folder other programs' files are never touched, and earlier results only replaced on request.
 """
 
-import errno
 import glob
 import json
 import os
@@ -17,7 +16,7 @@ from typing import Any, BinaryIO
 import platformdirs
 from filelock import FileLock, Timeout
 
-from vsehub.checks import fail, regular, require
+from vsehub.checks import InputError, fail, regular, require
 from vsehub.io.address import is_uri, masked
 
 LOCK = ".lock"
@@ -30,13 +29,10 @@ def cache_folder(chosen: str | None) -> Path:
     """The folder for files that can be made again: `chosen`; None: vsehub's folder in the user's caches.
 
     By default it is $XDG_CACHE_HOME/vsehub or ~/.cache/vsehub on Linux, and the platform's own place on macOS and
-    Windows. Raises InputError if `chosen` is, or lies below, something other than a folder; it need not exist.
+    Windows. Raises InputError if `chosen` is a file; it need not exist.
     """
-    if not chosen:
-        return platformdirs.user_cache_path("vsehub", appauthor=False)
-    folder = Path(chosen).expanduser()
-    near = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
-    require(near.is_dir(), f"cache: {near} is not a folder; give a folder, or null for the one in the user's caches")
+    folder = Path(chosen).expanduser() if chosen else platformdirs.user_cache_path("vsehub", appauthor=False)
+    require(not folder.is_file(), f"cache: {folder} is a file; give a folder, or null for the one in the user's caches")
     return folder
 
 
@@ -116,20 +112,6 @@ def alone(folder: Path, doing: str) -> Iterator[None]:
                 folder.rmdir()
 
 
-def causes(error: BaseException | None) -> list[BaseException]:
-    """The error and its causes, each once: an error may be raised from its own wrapper."""
-    found: list[BaseException] = []
-    while error is not None and error not in found:
-        found.append(error)
-        error = error.__cause__ or error.__context__
-    return found
-
-
-def is_full_disk(error: BaseException | None) -> bool:
-    """Return True if a full disk caused the error; torch.save wraps it in a RuntimeError."""
-    return any(isinstance(one, OSError) and one.errno in (errno.ENOSPC, errno.EDQUOT) for one in causes(error))
-
-
 def within(folder: Path, name: str) -> Path:
     """The path of a file or folder below `folder`. Raises InputError if `..` or a link leads out of `folder`."""
     path = folder / name
@@ -181,7 +163,7 @@ def require_writable(folder: str | Path) -> None:
     try:  # permissions are no proof, for example in /proc
         tempfile.TemporaryFile(dir=near).close()
     except OSError as error:
-        require(is_full_disk(error), f"out: nothing can be written to {near} ({error.strerror}); give another folder")
+        raise InputError(f"out: nothing can be written to {near} ({error.strerror}); give another folder") from error
 
 
 class Output:
@@ -240,16 +222,13 @@ class Output:
             path.unlink(missing_ok=True)
             remove_abandoned(path)
         self.earlier = names
-        self._note(finished=False)
-
-    def finish(self) -> None:
-        """Mark the output as complete."""
-        self._note(finished=True)
+        self.finish(False)
 
     def __truediv__(self, name: str) -> Path:
         return self.folder / name
 
-    def _note(self, finished: bool) -> None:
+    def finish(self, finished: bool = True) -> None:
+        """Mark the output as complete, or as unfinished."""
         mark = {"version": VERSION, "kind": self.kind, "finished": finished, "files": sorted(self.earlier)}
         write_json(self.folder / MARK, mark)
 

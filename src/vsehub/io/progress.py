@@ -7,39 +7,29 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any, TypeVar, cast
 
 from tqdm import tqdm
 
 T = TypeVar("T")
 SECONDS = 0.5  # before a bar appears; shorter work shows none
-_SHOWN: ContextVar[bool] = ContextVar("vsehub_progress", default=False)
+_shown = False
 
 
-@contextmanager
-def shown(on: bool = True) -> Iterator[None]:
-    """Show progress bars on a terminal while the block runs; `on=False` hides them."""
-    before = _SHOWN.set(on)
-    try:
-        yield
-    finally:
-        _SHOWN.reset(before)
+def show() -> None:
+    """Show progress bars of this process, on a terminal, from here on."""
+    global _shown
+    _shown = True
 
 
 def bar(label: str, over: Iterable[T] | None = None, total: int | None = None, **style: Any) -> "tqdm[T]":
     """A progress bar over an iterable, or over `total` steps that are reported by `update`.
 
-    Shown within `shown()`, on a terminal, once the work has taken `SECONDS`. style: further arguments of tqdm, such as
+    Shown after `show()`, on a terminal, once the work has taken `SECONDS`. style: further arguments of tqdm, such as
     unit.
     """
-    hidden = None if _SHOWN.get() else True  # None: hidden without a terminal
+    hidden = None if _shown else True  # None: hidden without a terminal
     return tqdm(over, label, total, leave=False, disable=hidden, delay=SECONDS, **style)
-
-
-def byte_bar(label: str, total: int) -> "tqdm[Any]":
-    """`bar` over `total` bytes."""
-    return bar(label, total=total, unit="B", unit_scale=True)
 
 
 def ahead(items: Iterable[T], count: int = 1) -> Iterator[T]:

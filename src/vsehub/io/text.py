@@ -29,7 +29,6 @@ def read_lines(path: Path, what: str) -> list[str]:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise InputError(f"{path}:{line}: not UTF-8 ({error}). Save it as UTF-8: iconv -f LATIN1 -t UTF-8") from error
-    require(text != "", f"{path} is empty; expected one {what} per line")
     lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
     blank = next((number for number, line in enumerate(lines, 1) if not line.strip()), None)
     require(
