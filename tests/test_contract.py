@@ -146,7 +146,8 @@ def differing(node):
     return [
         key
         for key, parameter in parameters(node).items()
-        if key in raw and parameter.default is not parameter.empty
+        if key in raw
+        and parameter.default is not parameter.empty
         and not (isinstance(raw[key], str) and ("${" in raw[key] or raw[key] == "???"))
         and raw[key] != (list(parameter.default) if isinstance(parameter.default, tuple) else parameter.default)
         and not (parameter.default is None and isinstance(raw[key], dict))  # names that the constructor fills in

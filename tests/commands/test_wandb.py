@@ -153,7 +153,7 @@ def test_offline_writes_what_online_sends(vsehub, tmp_path):
     assert "nothing was sent" in said.out
     assert (offline["url"], offline["view"]["entity"]) == (None, None)
     with WandbServer() as server:
-        assert "already holds a view" in dashboard(vsehub, tmp_path, server, *settings, status=2)[0].err
+        assert "overwrite=true" in dashboard(vsehub, tmp_path, server, *settings, status=2)[0].err
         settings.append("overwrite=true")
         said, online = dashboard(vsehub, tmp_path, server, *settings)
         assert online["url"].startswith(f"{server.url}/me/things?nw=")

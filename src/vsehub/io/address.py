@@ -13,8 +13,8 @@ MASK = "***"
 SHORTEST = 6  # letters of a secret that is masked outside of its address too
 
 _SHOWN = (  # parameters of a URI whose values are no secrets
-    "application_name|channel_binding|connect_timeout|dbname|download|format|host|hostaddr|keepalives|page|port|raw|ref|"
-    "region|revision|sslmode|target_session_attrs|user|version|versionid"
+    "application_name|channel_binding|connect_timeout|dbname|download|format|host|hostaddr|keepalives|nw|page|port|raw|"
+    "ref|region|revision|sslmode|target_session_attrs|user|version|versionid"
 )
 _START = r"(?<![A-Za-z])(?!file:/)[A-Za-z][A-Za-z0-9+.-]{1,40}:/+"  # bounded, since it is tried at each word
 _END = rf"(?!::{_START})"  # where the next of the nested addresses of fsspec begins
