@@ -25,7 +25,14 @@ html_show_copyright = False
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 
 root_doc = "README"
-include_patterns = ["*.md", "docs/**.md", "docs/api/*.rst", "notebooks/*.ipynb", "experiments/*/*.md"]
+include_patterns = [
+    "*.md",
+    "docs/**.md",
+    "docs/api/*.rst",
+    "notebooks/*.ipynb",
+    "experiments/README.md",
+    "experiments/*/README.md",
+]
 exclude_patterns = [".*", "build", "runs"]
 
 myst_heading_anchors = 4
@@ -53,7 +60,8 @@ docs/guide
 docs/embeddings
 docs/browser
 docs/serving
-docs/results
+docs/reproduce
+docs/findings
 docs/*
 CONTRIBUTING
 CHANGELOG
@@ -80,6 +88,7 @@ docs/api/*
 :glob:
 :caption: Studies
 
+experiments/README
 experiments/*/*
 ```
 """

@@ -18,7 +18,6 @@ TOOLS = {
     "beside": "runs beside a published table",
     "compare": "train losses with seeds, evaluate under criteria, report",
     "embeddings": "made-up embeddings with hubs, to try diagnose and rerank on",
-    "rows": "docs/rows.md from the published tables",
 }
 
 

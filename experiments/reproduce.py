@@ -128,7 +128,7 @@ def main() -> None:
     unknown = set(given.lines) - {job.row.line for work, _ in found.values() for job in work}
     unknown -= {line for _, left_out in found.values() for line in left_out}
     if unknown:
-        sys.exit(f"no row {', '.join(sorted(unknown))} in {', '.join(given.tables)}; docs/rows.md lists them")
+        sys.exit(f"no row {', '.join(sorted(unknown))} in {', '.join(given.tables)}; paper_tables.csv lists them")
     advice: dict[str, list[str]] = {}
     for table, (_, left_out) in found.items():
         for line, why in left_out.items():

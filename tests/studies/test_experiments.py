@@ -159,10 +159,3 @@ def test_a_measuring_row_names_its_training(name):
     assert cfg.tune == (row["criterion"].endswith("rgm"))
     assert cfg.reference == "queries"
     assert written(name).keys() <= {"defaults", "evaluates", "tune"}
-
-
-def test_the_page_of_rows_is_as_its_command_writes_it(study, tmp_path):
-    page, copy = ROOT / "docs" / "rows.md", tmp_path / "rows.md"
-    copy.write_text(re.sub(r"(<!-- generated -->).*?(<!-- end)", r"\1\n\2", page.read_text(), flags=re.DOTALL))
-    study("rows", copy)
-    assert copy.read_bytes() == page.read_bytes()

@@ -19,7 +19,7 @@ class HAL(Loss):
     neighbours; without them W = 1. statistics: whose neighbours weight the batch, "bank" for those that are given, or
     "batch" for the negatives of each row and column, an ablation that needs no bank. neighbors_k: how many neighbours
     count, the nearest first (None: all). variant: "paper" computes the equations, "release" what the authors' published
-    code does (docs/discrepancies.md lists where they differ). Log-sums are taken stably, in float32 at least, so that
+    code does (docs/protocols.md lists where they differ). Log-sums are taken stably, in float32 at least, so that
     γ = 1000 stays finite. Raises InputError for constants out of range.
     """
 

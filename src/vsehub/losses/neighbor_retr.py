@@ -44,7 +44,7 @@ class Transport(Component):
 
 
 class NeighborRetr(Loss):
-    """Sum of three cross-entropies, each a mean over rows and columns (Lin 2025; docs/discrepancies.md).
+    """Sum of three cross-entropies, each a mean over rows and columns (Lin 2025; docs/protocols.md).
 
     The centrality c of an item is its mean score with the bank's entries of the other modality; without a bank, with
     those of the batch. Weights and targets are constants. Other positives of an image are left out of all sums.
