@@ -1,9 +1,9 @@
 """The encoders of a checkpoint as ONNX files, which ONNX Runtime and others run without torch."""
 
 import copy
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,6 @@ from vsehub.types import Encoder
 
 FORMAT, VERSION = "vsehub export", 1
 DESCRIPTION, PREPROCESSING = "export.json", "preprocessing.json"
-UNFINISHED = ".unfinished"  # the folder in which files are tried before they are put in `out`
 TOLERANCE = 1e-4  # of the largest number that an encoder gives, at least of 1
 _ROWS = (3, 1, 5)  # of the batches that are tried; the first is captured
 # torch's order of the gates -> ONNX's: update, reset, new; input, output, forget, cell.
@@ -43,34 +42,29 @@ class Onnx:
         model: on the CPU. Both encoders are tried before any file is put in `out`. Raises InputError for an encoder
         that ONNX cannot express, and if a written encoder gives other vectors than the model.
         """
-        folder = out.folder / UNFINISHED
-        with out.held():
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-            try:
-                own, token_files = tokens(model)
-                image = write_encoder("image", model.model.image_encoder, _images(model), folder)
-                text = write_encoder("text", model.model.text_encoder, _texts(model), folder)
-                write_json(folder / PREPROCESSING, preprocessing(model))
-                for name, content in token_files.items():
-                    (folder / name).write_text(content, encoding="utf-8")
-                written = sorted(path.name for path in folder.iterdir())
-                found = {
-                    "format": FORMAT,
-                    "version": VERSION,
-                    "kind": "onnx",
-                    "vsehub": __version__,
-                    "checkpoint": {"file": checkpoint_file(model.path).name, "sha256": model.sha256},
-                    "image": image | {"preprocessing": PREPROCESSING},
-                    "text": text | {"tokens": own},
-                    "similarity": scoring(model.similarity),
-                    "files": written,
-                }
-                out.begin([*written, DESCRIPTION])
-                for name in written:
-                    (folder / name).replace(out / name)
-            finally:
-                shutil.rmtree(folder, ignore_errors=True)
+        with out.held(), TemporaryDirectory(dir=out.folder, prefix=".unfinished-") as name:
+            folder = Path(name)
+            own, token_files = tokens(model)
+            image = write_encoder("image", model.model.image_encoder, _images(model), folder)
+            text = write_encoder("text", model.model.text_encoder, _texts(model), folder)
+            write_json(folder / PREPROCESSING, preprocessing(model))
+            for file, content in token_files.items():
+                (folder / file).write_text(content, encoding="utf-8")
+            written = sorted(path.name for path in folder.iterdir())
+            found = {
+                "format": FORMAT,
+                "version": VERSION,
+                "kind": "onnx",
+                "vsehub": __version__,
+                "checkpoint": {"file": checkpoint_file(model.path).name, "sha256": model.sha256},
+                "image": image | {"preprocessing": PREPROCESSING},
+                "text": text | {"tokens": own},
+                "similarity": scoring(model.similarity),
+                "files": written,
+            }
+            out.begin([*written, DESCRIPTION])
+            for file in written:
+                (folder / file).replace(out / file)
             write_json(out / DESCRIPTION, found)
             out.finish()
         return found
@@ -92,11 +86,11 @@ def write_encoder(side: str, encoder: Encoder, batches: Sequence[Mapping[str, Te
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    difference = 0.0
+    apart = []
     for batch, wanted in zip(batches, expected, strict=True):
         got = session.run(None, {name: one.numpy() for name, one in batch.items()})[0]
-        apart = np.abs(got - wanted).max() / max(1.0, float(np.abs(wanted).max()))
-        difference = float(np.maximum(difference, apart))  # NaN stays
+        apart.append(np.abs(got - wanted).max() / max(1.0, np.abs(wanted).max()))
+    difference = float(np.max(apart))  # NaN stays
     require(
         difference <= TOLERANCE,
         f"the exported {side} encoder differs from the checkpoint's by {difference:.1e}, more than {TOLERANCE:.0e}; "
@@ -193,12 +187,11 @@ def _images(model: TrainedModel) -> list[dict[str, Tensor]]:
     """Random pictures, or random vectors, of regions one that is padding."""
     shape, drawn, batches = model.model.image_shape, torch.Generator().manual_seed(0), []
     for rows in _ROWS:
-        if len(shape) > 2:
-            images = torch.randint(0, 256, (rows, *shape), generator=drawn, dtype=torch.uint8)
-        else:
+        images = torch.randint(0, 256, (rows, *shape), generator=drawn, dtype=torch.uint8)
+        if len(shape) < 3:
             images = torch.randn(rows, *shape, generator=drawn)
-            if len(shape) == 2 and shape[0] > 1:
-                images[0, 0] = 0
+        if len(shape) == 2 and shape[0] > 1:
+            images[0, 0] = 0
         batches.append({"images": images})
     return batches
 
