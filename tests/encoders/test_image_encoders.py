@@ -8,6 +8,16 @@ from vsehub.encoders import ImageCNN, ImageRegions
 from vsehub.sets import Sets
 
 
+def pooled(pooling, encoder, regions):
+    """One set's encoding; the sets themselves where nothing pools."""
+    kinds = {"none": lambda r: r, "mean": lambda r: r.mean(0), "max": lambda r: r.max(0).values}
+    return kinds[pooling](regions) if pooling in kinds else encoder.pool(regions[None], torch.tensor([len(regions)]))[0]
+
+
+def row_of(found, number):
+    return found[torch.tensor([number])].vectors if isinstance(found, Sets) else found[number]
+
+
 @looped("pooling", ["none", "mean", "max", "gpo"])
 def test_the_networks_last_map_as_regions(pooling):
     torch.manual_seed(0)
@@ -18,12 +28,8 @@ def test_the_networks_last_map_as_regions(pooling):
     found = encoder(pixels)
     for number in range(3):
         regions = torch.stack([encoder.linear(last[number, :, y, x]) for y in range(4) for x in range(6)])
-        if pooling == "none":
-            assert isinstance(found, Sets)
-            torch.testing.assert_close(found[torch.tensor([number])].vectors, regions, rtol=1e-4, atol=1e-5)
-            continue
-        pooled = {"mean": lambda r: r.mean(0), "max": lambda r: r.max(0).values, "gpo": alone(encoder.pool)}[pooling]
-        torch.testing.assert_close(found[number], pooled(regions), rtol=1e-4, atol=1e-5)
+        expected = pooled(pooling, encoder, regions)
+        torch.testing.assert_close(row_of(found, number), expected, rtol=1e-4, atol=1e-5)
 
 
 @looped("dtype", [torch.float16, torch.float32, torch.float64])
@@ -37,18 +43,8 @@ def test_regions_of_zeros_are_left_out_wherever_they_stand(pooling, dtype):
     found = encoder(images)
     rows = [[0, 1, 2], [4], [1, 3, 4], [0, 1, 2, 3, 4]]
     for number, (image, kept) in enumerate(zip(images, rows, strict=True)):
-        regions = encoder.linear(normalize(image[kept].float(), dim=1))
-        if pooling == "none":
-            assert isinstance(found, Sets)
-            assert found.lengths.tolist() == [3, 1, 3, 5]
-            torch.testing.assert_close(found[torch.tensor([number])].vectors, regions)
-            continue
-        pooled = {"mean": lambda r: r.mean(0), "max": lambda r: r.max(0).values, "gpo": alone(encoder.pool)}[pooling]
-        torch.testing.assert_close(found[number], pooled(regions), rtol=1e-5, atol=1e-6)
-
-
-def alone(pool):
-    return lambda regions: pool(regions[None], torch.tensor([len(regions)]))[0]
+        expected = pooled(pooling, encoder, encoder.linear(normalize(image[kept].float(), dim=1)))
+        torch.testing.assert_close(row_of(found, number), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_refusals():

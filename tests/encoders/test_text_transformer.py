@@ -40,12 +40,6 @@ def test_equals_the_equations_of_a_pre_norm_transformer():
             torch.testing.assert_close(sets[torch.tensor([row])].vectors, expected, rtol=1e-9, atol=1e-12)
 
 
-def test_dropout_and_its_absence():
-    model = encoder(pooling="last")
-    assert not torch.equal(model(TEXTS, LENGTHS), model(TEXTS, LENGTHS))
-    assert torch.equal(model.eval()(TEXTS, LENGTHS), model(TEXTS, LENGTHS))
-
-
 @pytest.mark.parametrize("pooling", ["last", "mean", "max", "gpo"])
 def test_padding_is_nothing_and_every_parameter_learns(pooling):
     model = encoder(pooling=pooling, dropout=0.0)
