@@ -11,9 +11,9 @@ def test_a_start_that_was_killed_is_no_obstacle(tmp_path):
     """Killed after the noise was drawn and the loggers had begun; a folder without log and lock is somebody else's."""
     for name in ("train.log", ".run.json.1a2b3c4d.part"):
         (tmp_path / name).touch()
-    (tmp_path / "noise_index.npz").touch()
+    (tmp_path / "noise_index.npy").touch()
     (tmp_path / "csv" / "version_0").mkdir(parents=True)
-    with pytest.raises(InputError, match=r"holds csv, noise_index.npz, which does not belong to a run"):
+    with pytest.raises(InputError, match=r"holds csv, noise_index.npy, which does not belong to a run"):
         require_new(tmp_path)
     lock = claimed(tmp_path, "training")
     require_new(tmp_path)
