@@ -116,23 +116,17 @@ class Components:
         """The names of the yaml files of a group."""
         return sorted({path.stem for folder in self.folders for path in (folder / group).glob("*.yaml")})
 
-    def path(self, group: str, choice: str) -> Path:
-        """The yaml file of a choice. Raises InputError with the most similar name if there is none."""
-        names = self.choices(group)
-        for folder in reversed(self.folders):
-            path = folder / group / f"{choice}.yaml"
-            if choice in names and path.is_file():  # not "../other/name"
-                return path
-        fail(f"{group} is {choice!r}{nearest(str(choice), names)}; choose one of {', '.join(names)}")
-
     def node(self, group: str, choice: str) -> Mapping[str, Any]:
         """The content of a choice's yaml file, which `build` takes: the class and its settings.
 
         Raises InputError with the most similar name for an unknown choice, and if the file does not name a class.
         """
-        path = self.path(group, choice)
-        node = _content(path)
-        require(isinstance(node, dict) and TARGET in node, f"{path} is not a component; expected {TARGET}: CLASS")
+        names = self.choices(group)  # "../other/name" is not among them
+        known = f"{nearest(str(choice), names)}; choose one of {', '.join(names)}"
+        require(choice in names, f"{group} is {choice!r}{known}")
+        paths = [folder / group / f"{choice}.yaml" for folder in reversed(self.folders)]
+        node = _content(next(path for path in paths if path.is_file()))
+        require(isinstance(node, dict) and TARGET in node, f"{group}={choice} is not a component; it names no {TARGET}")
         return types.MappingProxyType(node)
 
     def _inner(self, group: str, value: Any, restored: bool) -> Any:

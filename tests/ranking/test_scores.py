@@ -5,7 +5,6 @@ import pytest
 import torch
 from looped import looped
 from measuring import measure
-from omegaconf import OmegaConf
 
 from vsehub.checks import InputError
 from vsehub.cli.nodes import build, components
@@ -39,7 +38,7 @@ def known():
     """All criteria of the configuration that need no vectors, at its settings."""
     found = {}
     for name in components().choices("criterion"):
-        criterion = build("criterion", OmegaConf.load(components().path("criterion", name)))
+        criterion = build("criterion", components().node("criterion", name))
         if not isinstance(criterion, Auto | NearestNeighbor) and criterion.correction.reference_items_as != "rows":
             found[name] = criterion.with_parameters(**{"k": 3} if "k" in criterion.parameters() else {})
     return found
