@@ -13,8 +13,7 @@ import vsehub.evaluation.trained as trained_module
 from vsehub.checks import InputError
 from vsehub.data.contents import content_digest
 from vsehub.data.photos.pictures import Pictures
-from vsehub.evaluation.cache import cached
-from vsehub.sets import Sets
+from vsehub.evaluation.trained import cached
 from vsehub.types import Preparation
 
 IMAGES = np.random.default_rng(0).random((200, 7), dtype=np.float32)
@@ -33,7 +32,7 @@ def kept(tmp_path):
             encoded.append(torch.arange(len(rows), dtype=torch.float32)[:, None] + added)
             return encoded[0]
 
-        vectors = cached(folder, name, [weights, content_digest(rows), how], encode)
+        vectors = cached(folder / f"{name}.safetensors", [weights, content_digest(rows), how], encode)
         assert vectors.tolist() == [[float(row + added)] for row in range(len(rows))]
         return not encoded
 
@@ -94,10 +93,7 @@ def test_pictures_count_by_their_bytes_and_their_preparation():
     assert len({*others, digest(how=Preparation(8, 8, "squash"))}) == 6
 
 
-def test_sets_and_damaged_files(tmp_path, kept):
-    sets = Sets(torch.rand(5, 2), torch.tensor([2, 3]))
-    for _ in range(2):
-        assert cached(tmp_path / "best.encoded", "val-texts", [], lambda: sets) is sets
+def test_damaged_files(tmp_path, kept):
     kept(IMAGES)
     (file,) = (tmp_path / "best.encoded").iterdir()
     file.write_bytes(file.read_bytes()[:-4])

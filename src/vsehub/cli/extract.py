@@ -122,7 +122,7 @@ def plan_vectors(cfg: DictConfig, source: "Source", device: "torch.device") -> "
     return (
         splits,
         work,
-        model.facts,
+        model.description["zero_shot"],
         write_vectors,
         f"to measure their hubness: vsehub diagnose queries={cfg.out}/{cfg.splits[-1]}/texts::text_emb "
         f"items={cfg.out}/{cfg.splits[-1]}/images::img_emb truth={cfg.out}/{cfg.splits[-1]}.csv",

@@ -1,16 +1,14 @@
 """Ensembles: several models that rank by the weighted mean of their scores (SCAN's t-i + i-t, Lee 2018)."""
 
 import logging
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from vsehub.checks import require
+from vsehub.checks import is_finite, require
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.data.sources import CaptionedImages
 from vsehub.evaluation.encode import EncodedSplit
@@ -54,37 +52,28 @@ class MeanSimilarity(Similarity):
     InputError for weights of another number, below 0, or whose sum is 0.
     """
 
-    takes = "several"
+    takes, largest = "several", None
 
     def __init__(self, similarities: Sequence[Similarity], weights: Sequence[float] | None = None):
         super().__init__()
         self.similarities = tuple(similarities)
         given = [1.0] * len(self.similarities) if weights is None else weights
-        sound = isinstance(given, Sequence) and all(isinstance(one, int | float) and one >= 0 for one in given)
+        sound = isinstance(given, Sequence) and all(is_finite(one) and one >= 0 for one in given)
         require(
-            sound and len(given) == len(self.similarities) and 0 < sum(given) < math.inf,
+            sound and len(given) == len(self.similarities) and sum(given) > 0,
             f"member_weights is {given!r}; expected a number from 0 up for each of {len(self.similarities)} models, at "
             "least one above 0, as in '[2,1,1]', or val",
         )
         self.shares = tuple(weight / sum(given) for weight in given)
 
-    @property
-    def largest(self) -> float | None:
-        """The mean of the bounds; None if a similarity that counts has none."""
-        used = [(one.largest, share) for one, share in zip(self.similarities, self.shares, strict=True) if share]
-        if any(bound is None for bound, _ in used):
-            return None
-        return sum(bound * share for bound, share in used if bound is not None)
-
     def forward(self, images: Several, texts: Several) -> Tensor:
         """Scores (I, T) of images against texts, both encoded by as many models as there are similarities."""
         models = zip(self.similarities, self.shares, images.parts, texts.parts, strict=True)
-        mean: Tensor | None = None
-        for similarity, share, own_images, own_texts in models:
-            if share:
-                scored = partial(similarity, own_images, own_texts)
-                mean = scored() * share if mean is None else mean.add_(scored(), alpha=share)
-        assert mean is not None  # the shares add up to 1
+        used = [(share, partial(similarity, *sides)) for similarity, share, *sides in models if share]
+        (first, score), *others = used
+        mean: Tensor = score() * first
+        for share, score in others:
+            mean.add_(score(), alpha=share)
         return mean
 
 
@@ -104,32 +93,19 @@ def together(splits: Sequence[EncodedSplit]) -> EncodedSplit:
 class Ensemble:
     """Several trained models that rank the splits of the first one's data together, each with its own vocabulary.
 
-    weights: of their scores; None: equal.
+    weights: of their scores; None: equal. digests: the checkpoints' SHA-256, with the shares where they differ, sorted:
+    the order does not matter. description: the shares, for a record.
     """
 
     def __init__(self, members: Sequence[TrainedModel], weights: Sequence[float] | None = None):
         self.members = tuple(members)
         self.similarity = MeanSimilarity([member.similarity for member in members], weights)
-        for member in self.members[1:]:
-            member.use_data(members[0].source, members[0].splits)
-
-    @property
-    def device(self) -> torch.device:
-        """Where the first model computes."""
-        return self.members[0].device
-
-    @property
-    def digests(self) -> list[str]:
-        """The checkpoints' SHA-256, with the shares where they differ, sorted: the order does not matter."""
-        shares, digests = self.similarity.shares, [member.sha256 for member in self.members]
+        shares, digests = self.similarity.shares, [member.sha256 for member in members]
         if len(set(shares)) > 1:
             digests = [f"{digest}*{share:.6g}" for digest, share in zip(digests, shares, strict=True)]
-        return sorted(digests)
-
-    @property
-    def description(self) -> dict[str, Any]:
-        """The entry of a record for the models, besides their `digests`: their shares in the order of `members`."""
-        return {"shares": list(self.similarity.shares)}
+        self.digests, self.description = sorted(digests), {"shares": list(shares)}
+        for member in self.members[1:]:
+            member.use_data(members[0].source, members[0].splits)
 
     def split(self, name: str) -> CaptionedImages:
         """A split of the data. Raises InputError if it is missing, or if its features do not fit every model."""

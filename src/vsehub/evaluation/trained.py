@@ -1,17 +1,23 @@
 """A model with its data: encodes images and texts, and searches the splits of its data."""
 
 import hashlib
+import json
+import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 from torch import Tensor
 
-from vsehub.checks import boolean, nearest, require, whole
+from vsehub import __version__
+from vsehub.checks import InputError, nearest, regular, require, whole
 from vsehub.components import Components, changed, conf_folder
 from vsehub.criteria.base import Criterion
 from vsehub.criteria.nns import NearestNeighbor
@@ -21,13 +27,15 @@ from vsehub.data.photos.source import folder_pictures
 from vsehub.data.sources import SPLITS, ArrayLike, CaptionedImages, Source
 from vsehub.data.text.vocabulary import Words
 from vsehub.evaluation import hub
-from vsehub.evaluation.cache import cached
 from vsehub.evaluation.checkpoint import Model, fitting, read_checkpoint, require_shape, restore
 from vsehub.evaluation.encode import EncodedSplit, encode_images, encode_texts, text_table
 from vsehub.io.address import require_given
+from vsehub.io.files import atomic, within
 from vsehub.recipes import flatten
 from vsehub.sets import Encoding
 from vsehub.types import Similarity
+
+log = logging.getLogger(__name__)
 
 FOLDER = "folder"  # the split of the pictures of `use_folder`
 
@@ -69,10 +77,12 @@ class DataModel:
     text that are read; None: all. sha256: of what the model consists of. name: of the model in messages. store: the
     folder of encoded splits, read again by the next command; None: they are not stored.
 
-    source: the data. splits: the splits loaded so far.
+    source: the data. splits: the splits loaded so far. digests: [sha256]. description: the model's further entries in a
+    record.
     """
 
     source: Source
+    description: Mapping[str, Any] = {}
     resize: int | None = None  # the length of a picture's shorter side before its middle is cropped; None: the crop's
 
     def __init__(
@@ -86,7 +96,7 @@ class DataModel:
         store: Path | None = None,
     ):
         self.model, self.vocabulary, self.max_words, self.batch_size = model, vocabulary, max_words, batch_size
-        self.sha256, self.name, self.store = sha256, name, store
+        self.sha256, self.name, self.store, self.digests = sha256, name, store, [sha256]
         self.splits: dict[str, CaptionedImages] = {}
         self._encoded: dict[tuple[str, str], Encoding] = {}
 
@@ -99,16 +109,6 @@ class DataModel:
     def device(self) -> torch.device:
         """Where the model computes."""
         return next(self.model.parameters()).device
-
-    @property
-    def digests(self) -> list[str]:
-        """The SHA-256 of the checkpoint, or of what else the model consists of."""
-        return [self.sha256]
-
-    @property
-    def description(self) -> dict[str, Any]:
-        """The model's entries in a record, apart from its `digests`."""
-        return {}
 
     def use_data(self, source: Source, splits: dict[str, CaptionedImages]) -> None:
         """Use another source and its loaded splits; to be called before anything is encoded."""
@@ -230,21 +230,45 @@ class DataModel:
                 encoded = encode()
             else:
                 origin = [self.sha256, content_digest(rows), self._way_of_encoding]
-                encoded = cached(self.store, f"{split}-{side}", origin, encode)
+                encoded = cached(self.store / f"{split}-{side}.safetensors", origin, encode)
             self._encoded[split, side] = encoded.to(self.device)
         return self._encoded[split, side]
 
     @cached_property
     def _way_of_encoding(self) -> str:
         """Precision, kind of device, and a hash of the code of the model's parts that vsehub and torch do not bring."""
-        digest = hashlib.sha256()
-        for name in sorted({type(part).__module__ for part in self.model.modules()}):
-            file = getattr(sys.modules.get(name), "__file__", None)
-            if name.split(".")[0] not in ("vsehub", "torch") and file is not None and Path(file).is_file():
-                digest.update(name.encode() + Path(file).read_bytes())
+        names = sorted({type(part).__module__ for part in self.model.modules()})
+        foreign = [sys.modules.get(name) for name in names if name.split(".")[0] not in ("vsehub", "torch")]
+        files = [Path(file) for file in (getattr(one, "__file__", None) for one in foreign) if file]
+        code = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
         numbers = next(self.model.parameters())
-        precision = f"{numbers.dtype}, {torch.get_float32_matmul_precision()}"
-        return f"{precision}, {numbers.device.type}, {digest.hexdigest()[:16]}"
+        return f"{numbers.dtype}, {torch.get_float32_matmul_precision()}, {numbers.device.type}, {code}"
+
+
+def cached(path: Path, origin: list[str], encode: Callable[[], Any]) -> Tensor:
+    """The vectors (N, D) in a file, on the CPU, or else the result of `encode`, which is stored.
+
+    origin: digests of what is encoded and how. The file is read if it was stored for the same origin in this folder:
+    the folder's path and inode count, so that encodings in a copied or downloaded folder are made again. Raises
+    InputError if the folder is a link to another one.
+    """
+    folder = within(path.parent.parent, path.parent.name)
+    with suppress(OSError):  # nothing can be stored there
+        folder.mkdir(parents=True, exist_ok=True)
+    inode = folder.stat().st_ino if folder.exists() else 0
+    key = {"origin": json.dumps([__version__, *origin, str(folder.resolve()), inode])}
+    with suppress(OSError, InputError, SafetensorError), safe_open(regular(path), "pt") as file:
+        if file.metadata() == key:
+            log.info("encodings reused: %s", path)
+            vectors: Tensor = file.get_tensor("vectors")
+            return vectors
+    encoded: Tensor = encode()
+    try:
+        with atomic(path) as handle:
+            handle.write(save({"vectors": encoded.cpu().contiguous()}, key))
+    except OSError as error:
+        log.warning("%s could not be stored; the next command encodes it again: %s", path, error)
+    return encoded
 
 
 class TrainedModel(DataModel):
@@ -290,8 +314,6 @@ class TrainedModel(DataModel):
         leaves the licence to fill in. The checkpoint also contains the settings of the training, with names of folders.
         Raises InputError if the hub refuses or does not answer.
         """
-        boolean("private", private)
-        boolean("overwrite", overwrite)
         return hub.push(self.path, repo, private, overwrite, token)
 
     @cached_property

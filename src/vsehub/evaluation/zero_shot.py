@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vsehub.checks import one_of, require, whole
+from vsehub.checks import one_of, require
 from vsehub.data.photos.pictures import prepared
 from vsehub.data.sources import ArrayLike, CaptionedImages, Source
 from vsehub.data.text.vocabulary import restored
@@ -47,7 +47,6 @@ class ZeroShot(DataModel):
         keep: str | Path | None = None,
         device: str | None = None,
     ):
-        whole("batch_size", batch_size)
         one_of("dtype", dtype, DTYPES)
         library, name = library_and_name(model)
         require(
@@ -59,7 +58,7 @@ class ZeroShot(DataModel):
         words = restored(TextTower.subwords_of(settings))
         assert words is not None  # every joint model has a tokenizer
         preparation = images.description["takes"]
-        self.facts = {
+        facts = {
             "model": model,
             "weights": weights if pretrained or weights else "random",
             "weights_hash": {"image": weights_hash(images.network), "text": weights_hash(texts.network)},
@@ -68,7 +67,7 @@ class ZeroShot(DataModel):
             "dtype": dtype,
             "tokenizer": {"tokens": texts.description["takes"]["most"], "hash": words.fingerprint()},
         }
-        digest = hashlib.sha256(json.dumps(self.facts, sort_keys=True).encode()).hexdigest()
+        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
         size = preparation["size"]
         built = Model(images, texts, Cosine(), (3, size, size), None).eval()
         place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -76,14 +75,9 @@ class ZeroShot(DataModel):
         super().__init__(
             built.to(place, getattr(torch, dtype)), words, None, batch_size, digest, f"model: {model}", store
         )
-        self.prompt, self._has_data = prompt, source is not None
+        self.prompt, self._has_data, self.description = prompt, source is not None, {"zero_shot": facts}
         if source is not None:
             self.source = source
-
-    @property
-    def description(self) -> dict[str, Any]:
-        """The model, the hashes of both towers' weights, preprocessing, prompt, precision and tokenizer."""
-        return {"zero_shot": self.facts}
 
     def encode_texts(self, texts: Sequence[str] | ArrayLike | Tensor) -> Encoding:
         """Encode T captions in the prompt: (T, D), not normalised. Raises InputError for texts that are vectors."""

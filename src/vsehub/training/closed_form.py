@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,7 +17,7 @@ from vsehub.encoders.cca import Cca, LinearMap, tf_idf
 from vsehub.encoders.features import ImageFeatures, TextFeatures
 from vsehub.encoders.texts import TextBag
 from vsehub.evaluation.checkpoint import write_checkpoint
-from vsehub.evaluation.encode import EncodedSplit, encode_images, encode_texts
+from vsehub.evaluation.encode import EncodedSplit, encode_split
 from vsehub.evaluation.evaluate import evaluate
 from vsehub.evaluation.hub import SUFFIX
 from vsehub.evaluation.protocols import Protocol
@@ -96,11 +95,9 @@ class CcaSolver:
         powers: Sequence[float] = (0.0, 0.5, 1.0),
     ):
         for name, values, least in (("images", images, 1e-12), ("texts", texts, 1e-12), ("powers", powers, 0)):
-            require(len(values) > 0, f"solver.{name} is empty")
-            for value in values:  # a regularisation of 0 would divide by the variance of directions that the data lack
-                finite_number(f"solver.{name}", value, least)
-        for value in dimensions:
-            whole("solver.dimensions", value)
+            # A regularisation of 0 would divide by the variance of directions that the data lack.
+            finite_number(f"solver.{name}", min(values, default=None), least)
+        whole("solver.dimensions", min(dimensions, default=None))
         self.images, self.texts = tuple(map(float, images)), tuple(map(float, texts))
         self.dimensions, self.powers = tuple(sorted(dimensions)), tuple(map(float, powers))
 
@@ -143,19 +140,15 @@ class CcaSolver:
         return best
 
 
-def _encoded(data: RetrievalDataModule, fitted: FittedCca) -> tuple[Tensor, Tensor]:
+def _encoded(data: RetrievalDataModule, fitted: FittedCca) -> tuple[Any, Any]:
     """The validation split's images (I, D) and texts (T, D), on the CPU."""
     split, table = data.load("val")
-    image_encoder = ImageFeatures(split.images.shape[1:], fitted.dim)
-    text_encoder: TextBag | TextFeatures
+    images = ImageFeatures(split.images.shape[1:], fitted.dim)
+    texts: TextBag | TextFeatures
     if isinstance(table, TokenTable):
-        assert data.vocabulary is not None
-        text_encoder = TextBag(len(data.vocabulary), fitted.dim)
+        texts = TextBag(len(data.vocabulary or ()), fitted.dim)
     else:
-        text_encoder = TextFeatures(table.vectors.shape[1:], fitted.dim)
-    fitted.put_into(image_encoder, text_encoder)
-    images = encode_images(image_encoder, split.images, np.arange(len(split.images)), data.eval_batch_size)
-    encoded = encode_texts(text_encoder, table, np.arange(len(table)), data.eval_batch_size)
-    assert isinstance(images, Tensor)
-    assert isinstance(encoded, Tensor)
-    return images, encoded
+        texts = TextFeatures(table.vectors.shape[1:], fitted.dim)
+    fitted.put_into(images, texts)
+    encoded = encode_split(images, texts, split, table, data.eval_batch_size)
+    return encoded.images, encoded.texts

@@ -1,7 +1,6 @@
 """The Lightning data module: splits, vocabulary and tokenised texts of a source, each read once, and batches."""
 
 import logging
-import os
 
 import pytorch_lightning as pl
 import torch
@@ -54,18 +53,9 @@ class RetrievalDataModule(pl.LightningDataModule):
         same_batches: bool = False,
     ):
         super().__init__()
-        counts = {
-            "batch_size": batch_size,
-            "eval_batch_size": eval_batch_size,
-            "min_count": min_count,
-            "captions_per_image": captions_per_image,
-        }
-        for name, value in counts.items():
+        counts = {"eval_batch_size": eval_batch_size, "min_count": min_count, "captions_per_image": captions_per_image}
+        for name, value in (counts | {"batch_size": batch_size, "max_words": max_words or 1}).items():
             whole(name, value)
-        if max_words is not None:
-            whole("max_words", max_words)
-        most = 4 * max(2, os.cpu_count() or 1)  # more would wait for each other
-        require(0 <= workers <= most, f"workers is {workers}; expected 0 to {most}, four times the cores here")
         require(
             batch_size >= 2,
             f"batch_size is {batch_size}; expected at least 2, since the negatives are the batch's other pairs",
@@ -98,15 +88,14 @@ class RetrievalDataModule(pl.LightningDataModule):
     @property
     def vocabulary(self) -> Words | None:
         """The tokenizer's subwords, or the words of the training captions; None where the texts are vectors."""
-        if self._vocabulary is None:
-            captions = self._load("train").captions
-            if isinstance(captions, list):
-                if self._words is not None:
-                    self._vocabulary = self._words
-                elif self.tokenizer is not None:
-                    self._vocabulary = Subwords.of_model(self.tokenizer)
-                else:
-                    self._vocabulary = Vocabulary.build(captions, self.min_count)
+        captions = self._load("train").captions
+        if self._vocabulary is None and isinstance(captions, list):
+            if self._words is not None:
+                self._vocabulary = self._words
+            elif self.tokenizer is not None:
+                self._vocabulary = Subwords.of_model(self.tokenizer)
+            else:
+                self._vocabulary = Vocabulary.build(captions, self.min_count)
         return self._vocabulary
 
     def _load(self, split: str) -> CaptionedImages:
@@ -117,8 +106,8 @@ class RetrievalDataModule(pl.LightningDataModule):
     @property
     def text_shape(self) -> tuple[int, ...] | None:
         """The shape of a text that is a vector; None where texts are captions."""
-        split = self.splits["train"] if "train" in self.splits else self.load("train")[0]
-        return None if isinstance(split.captions, list) else tuple(split.captions.shape[1:])
+        captions = self._load("train").captions
+        return None if isinstance(captions, list) else tuple(captions.shape[1:])
 
     def start_words(self, text_encoder: nn.Module) -> None:
         """Put the file's word vectors into the text encoder; InputError where it has no word embeddings."""

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vsehub.checks import InputError, positive, require
+from vsehub.checks import positive, require
 from vsehub.components import Components
 from vsehub.evaluation.encode import EncodedSplit
 from vsehub.evaluation.ensemble import Ensemble
@@ -38,8 +38,8 @@ class Teacher:
     """
 
     def __init__(self, split: EncodedSplit, similarity: Similarity, temperature: float = 0.05, weight: float = 1.0):
-        for name, value in (("temperature", temperature), ("weight", weight)):
-            positive(f"distillation.{name}", value)
+        positive("distillation.temperature", temperature)
+        positive("distillation.weight", weight)
         self._split, self._similarity = split, similarity
         self.temperature, self.weight = temperature, weight
         self._bank: tuple[Encoding, Encoding, Rows, Rows] | None = None
@@ -54,16 +54,14 @@ class Teacher:
     def term(self, similarity: Similarity, images: Encoding, texts: Encoding, scores: Tensor, batch: Batch) -> Tensor:
         """The term, unweighted, a scalar. images, texts: the model's N encodings. scores: (N, N) of them."""
         rows, columns = self._theirs(batch.image_ids, batch.caption_ids, scores.device)
-        found = self._both_ways(scores, self._scores(rows, columns, scores))
+        theirs = self._scores(rows, columns, scores)
+        found = (self._divergence(scores, theirs) + self._divergence(scores.T, theirs.T)) / 2
         if self._bank is None or not similarity.inner_product:
             return found
         bank_images, bank_texts, bank_rows, bank_columns = self._bank
         forth = self._divergence(similarity(images, bank_texts), self._scores(rows, bank_columns, scores))
         back = self._divergence(similarity(bank_images, texts).T, self._scores(bank_rows, columns, scores).T)
         return (found + (forth + back) / 2) / 2
-
-    def _both_ways(self, scores: Tensor, theirs: Tensor) -> Tensor:
-        return (self._divergence(scores, theirs) + self._divergence(scores.T, theirs.T)) / 2
 
     def _divergence(self, scores: Tensor, theirs: Tensor) -> Tensor:
         """The mean over the rows of τ · KL(softmax(theirs / τ) ‖ softmax(scores / τ))."""
@@ -97,20 +95,15 @@ def open_teacher(
     """
     members = []
     for path in paths:
-        try:
-            member = TrainedModel(path, components, batch_size=data.eval_batch_size, keep=True)
-            member.use_data(data.source, {"train": data.splits["train"]})
-            member.split("train")
-        except InputError as error:
-            raise InputError(f"teacher: {error}") from error
+        member = TrainedModel(path, components, batch_size=data.eval_batch_size, keep=True)
+        member.use_data(data.source, {"train": data.splits["train"]})
+        member.split("train")  # raises if the model cannot encode it
         _require_unseen(member.path, described)
         members.append(member)
     facts = [{"checkpoint": str(one.path.resolve()), "sha256": one.sha256} for one in members]
-    earlier = facts if before is None else before.get("teacher") or []
     require(
-        [one["sha256"] for one in earlier] == [one["sha256"] for one in facts],
-        f"resume: the run began with {len(earlier)} teachers, and the {len(facts)} files of teacher are others now; "
-        "put the same checkpoints back, or start a new run",
+        before is None or [one["sha256"] for one in before.get("teacher") or []] == [one["sha256"] for one in facts],
+        "resume: the files of teacher are others than when the run began; put the same checkpoints back",
     )
     if not members:
         return None, None
@@ -126,8 +119,7 @@ def _require_unseen(checkpoint: Path, described: Mapping[str, Mapping[str, Any]]
         log.warning("teacher: %s is in no run folder, so that the data that it has seen are not known", checkpoint)
         return
     run = read_record(record, RUN, "Give the checkpoint of another run")
-    seen = {split: facts["fingerprint"] for split, facts in run["data"].items()}
-    here = {split: facts["fingerprint"] for split, facts in described.items()}
+    seen, here = ({split: one["fingerprint"] for split, one in data.items()} for data in (run["data"], described))
     for used, measured, what in (
         ("train", "test", "was trained on the test split"),
         ("train", "val", "was trained on the validation split"),

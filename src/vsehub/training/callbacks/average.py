@@ -14,22 +14,21 @@ class WeightAverage(pl.Callback):
 
     Whatever measures or saves the module between epochs gets the average; training goes on with the weights. After n
     steps the average moves by 1 - min(decay, (1 + n) / (10 + n)) of its distance to the weights (the ramp is that of
-    TensorFlow's ExponentialMovingAverage), so that the first epochs are not measured near the initial weights. decay:
-    of a step. Must stand before callbacks that measure. Raises InputError for a decay outside 0 to 1.
+    TensorFlow's ExponentialMovingAverage), so that the first epochs are not measured near the initial weights.
+    Lightning's EMAWeightAveraging has no such ramp, and swaps in a validation loop only. decay: of a step. Must stand
+    before callbacks that measure. Raises InputError for a decay outside 0 to 1.
     """
 
     def __init__(self, decay: float = 0.999):
         probability("decay", decay)
-        self.decay = decay
-        self.steps = 0
+        self.decay, self.steps = decay, 0
         self._other: dict[str, Tensor] = {}  # the average within an epoch, the weights between two
         self._inside = False
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Start from the initial weights; a run that is resumed has its own."""
         self._other = {
-            name: self._other[name].to(value) if name in self._other else value.clone()
-            for name, value in trained(module).items()
+            name: self._other.get(name, value).to(value, copy=True) for name, value in trained(module).items()
         }
 
     def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
@@ -39,7 +38,7 @@ class WeightAverage(pl.Callback):
 
     @torch.no_grad()
     def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, *_: Any) -> None:
-        """Move the average, after each step of the optimizer."""
+        """Move the average, after each step of the optimizer; whole numbers, such as counters, are copied."""
         if trainer.global_step == self.steps:
             return
         self.steps = trainer.global_step
@@ -65,9 +64,9 @@ class WeightAverage(pl.Callback):
     @torch.no_grad()
     def _swap(self, module: pl.LightningModule) -> None:
         for name, value in trained(module).items():
-            other = self._other[name].clone()
-            self._other[name].copy_(value)
-            value.copy_(other)
+            kept = value.clone()
+            value.copy_(self._other[name])
+            self._other[name] = kept
         self._inside = not self._inside
 
 

@@ -59,11 +59,8 @@ class BankCallback(pl.Callback):
         split = trainer.datamodule.load("train")[0]
         self._relation = relation_of(split)  # the same in every epoch
         self.bank.plan(*self._ids(split, self.first_epoch), self._relation)
-        wanted = module.loss.neighbors_k
-        require(
-            wanted is None or wanted <= self.bank.k,
-            f"loss.neighbors_k is {wanted} but the bank gives {self.bank.k} neighbours; raise bank.k",
-        )
+        wanted = module.loss.neighbors_k or 0
+        require(wanted <= self.bank.k, f"loss.neighbors_k is {wanted} but the bank gives {self.bank.k}; raise bank.k")
         module.bank = self.bank
 
     def sample(self, pairs: int, epoch: int) -> np.ndarray:
@@ -77,8 +74,6 @@ class BankCallback(pl.Callback):
             return
         start = time.perf_counter()
         self.refill(trainer, module)
-        if module.device.type == "cuda":
-            torch.cuda.synchronize()
         seconds = time.perf_counter() - start
         if trainer.current_epoch == self.first_epoch:
             log.info("bank: %d pairs, k = %d, %s", len(self.bank), self.bank.k, self.bank.running_backend)
@@ -99,10 +94,7 @@ class BankCallback(pl.Callback):
         images, texts = comparable(similarity, images), comparable(similarity, texts)
         self.bank.fill(images, texts, *ids, None if inner else similarity, self._relation)
         few = slice(HUBNESS_PAIRS if inner else COSTLY_HUBNESS_PAIRS)
-        if inner and isinstance(images, torch.Tensor) and isinstance(texts, torch.Tensor):
-            scores = images[few] @ texts[few].T
-        else:
-            scores = similarity(images[few], texts[few])
+        scores: Any = images[few] @ texts[few].T if inner else similarity(images[few], texts[few])  # type: ignore
         for direction, queries in (("i2t", scores), ("t2i", scores.T)):
             module.log(f"bank/hubness/{direction}/skew_10", skewness(k_occurrences(queries, (10,))[10]))
         recall = self.bank.shortlist_recall(images[few], texts[few])

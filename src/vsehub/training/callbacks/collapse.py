@@ -6,7 +6,6 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from vsehub.checks import require, whole
 from vsehub.sets import Encoding, Sets
@@ -49,9 +48,12 @@ class CollapseDetector(pl.Callback):
         """Go on where the run that is resumed was."""
         self.since, self.collapsed, self.first = state["since"], state["collapsed"], state["first"]
 
-    def on_fit_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Record from the start whether there was a collapse before the run was resumed."""
-        self._record(trainer)
+    def on_train_start(self, trainer: pl.Trainer, module: Any = None) -> None:
+        """Record the first collapse, from the start, since a run that is resumed may have had one."""
+        for recorder in trainer.callbacks:
+            if isinstance(recorder, RunRecorder):
+                recorder.record["collapsed"] = self.first
+                recorder.write()
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs, batch, index: int) -> None:
         """Look, log and judge."""
@@ -82,13 +84,7 @@ class CollapseDetector(pl.Callback):
         log.warning("training has collapsed: since step %d %s. %s", self.since, " and ".join(seen), ADVICE)
         if self.first is None:
             self.first = {"epoch": trainer.current_epoch, "step": self.since, "seen": seen}
-            self._record(trainer)
-            for recorder in _recorders(trainer):
-                recorder.write()
-
-    def _record(self, trainer: pl.Trainer) -> None:
-        for recorder in _recorders(trainer):
-            recorder.record["collapsed"] = self.first
+            self.on_train_start(trainer)
 
 
 def embedding_variance(encoding: Encoding) -> float:
@@ -105,8 +101,11 @@ def signs(step: LastStep, variances: dict[str, float], loss: Loss) -> list[str]:
     for MAX); no pair above the score from which on the loss rewards pairs (`needs_above`: HAL's max(0, W_ii S_ii) has
     no gradient below). Each is seen in trainings that go on well too, when pairs stand out.
     """
-    paired, negatives = step.scores.diagonal(), step.scores[~step.positives]
-    if len(negatives) < 2 or stand_out(paired, negatives):
+    paired, negatives = step.scores.diagonal().double(), step.scores[~step.positives].double()
+    if len(negatives) < 2:
+        return []
+    by_chance = STANDARD_ERRORS * negatives.std().item() / len(paired) ** 0.5
+    if (paired.mean() - negatives.mean()).item() > by_chance:
         return []
     found = [
         f"the embeddings of the {side} point in one direction (variance {variance:.1e})"
@@ -122,13 +121,3 @@ def signs(step: LastStep, variances: dict[str, float], loss: Loss) -> list[str]:
     if needed is not None and largest <= needed:
         found.append(f"no pair scores above {needed:g} (the largest {largest:.2g}), so that none is pulled together")
     return found
-
-
-def stand_out(paired: Tensor, negatives: Tensor) -> bool:
-    """Return True if the pairs' scores (N,) exceed the negatives' (n,) on average by more than chance explains."""
-    gap = paired.double().mean() - negatives.double().mean()
-    return gap.item() > STANDARD_ERRORS * negatives.double().std().item() / len(paired) ** 0.5
-
-
-def _recorders(trainer: Any) -> list[RunRecorder]:
-    return [callback for callback in trainer.callbacks if isinstance(callback, RunRecorder)]

@@ -28,12 +28,8 @@ class Warmup(pl.Callback):
         total = trainer.estimated_stepping_batches
         steps = int(min(self.steps, total / 10))
         if steps < self.steps:
-            log.info(
-                "warm-up: %d steps, a tenth of the training's %d; callbacks.warmup.steps is %d",
-                steps,
-                total,
-                self.steps,
-            )
+            words = "warm-up: %d steps, a tenth of the training's %d; callbacks.warmup.steps is %d"
+            log.info(words, steps, total, self.steps)
 
         def lower(optimizer: Optimizer, *_) -> None:
             step = trainer.global_step
