@@ -8,7 +8,7 @@ import torch
 
 from vsehub.checks import InputError
 from vsehub.neighbors import MemoryBank, bank
-from vsehub.neighbors.bank import ExactIndex
+from vsehub.neighbors import faiss as faiss_index
 from vsehub.neighbors.faiss import loaded_faiss, required_faiss
 
 
@@ -39,10 +39,25 @@ def test_a_build_that_cannot_be_loaded_is_named_with_its_reason(monkeypatch, err
     assert filled.running_backend == "exact"
 
 
-def test_auto_searches_with_faiss_on_a_cpu_only(monkeypatch):
+def test_where_a_bank_searches(monkeypatch):
+    """By FAISS where its build sees the device of the vectors, and exactly where FAISS does not go as deep."""
     monkeypatch.setattr(bank, "FaissIndex", lambda vectors: "faiss")
-    monkeypatch.setattr(bank, "loaded_faiss", lambda: (SimpleNamespace(), ""))
-    cpu, elsewhere = torch.eye(3), torch.eye(3, device="meta")
-    assert MemoryBank()._vector_index(cpu) == MemoryBank(backend="faiss")._vector_index(elsewhere) == "faiss"
-    for one, vectors in ((MemoryBank(), elsewhere), (MemoryBank(backend="exact"), cpu)):
-        assert isinstance(one._vector_index(vectors), ExactIndex)
+    monkeypatch.setattr(bank, "ExactIndex", lambda vectors: "exact")
+    cpu, cuda = (SimpleNamespace(device=torch.device(name), is_cuda=name == "cuda") for name in ("cpu", "cuda"))
+    ids = torch.arange(9000)
+    for gpus, vectors, k, backend, wanted in (
+        (0, cpu, 10, "auto", "faiss"),
+        (0, cpu, 3000, "auto", "faiss"),
+        (0, cpu, 10, "exact", "exact"),
+        (0, cuda, 10, "auto", "exact"),
+        (0, cuda, 10, "faiss", "faiss"),
+        (1, cuda, 10, "auto", "faiss"),
+        (1, cuda, 511, "auto", "faiss"),
+        (1, cuda, 512, "faiss", "exact"),  # four times 513 candidates
+        (1, cuda, 10, "exact", "exact"),
+    ):
+        library = SimpleNamespace(get_num_gpus=lambda gpus=gpus: gpus, StandardGpuResources=None)
+        monkeypatch.setattr(faiss_index, "loaded_faiss", lambda library=library: (library, ""))
+        one = MemoryBank(k, backend)
+        one.plan(ids, ids)
+        assert one._vector_index(vectors) == wanted, (gpus, vectors, k, backend)

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vsehub.checks import fail, matrix, one_of, require
-from vsehub.neighbors.faiss import FaissIndex, loaded_faiss
+from vsehub.neighbors.faiss import GPU_DEPTH, FaissIndex, searches_there
 from vsehub.neighbors.vectors import products
 from vsehub.sets import Encoding, Sets
 from vsehub.types import NeighborStats, Similarity
@@ -166,7 +166,7 @@ class MemoryBank:
     """M encoded pairs and an index over each side.
 
     k: neighbours per query; None takes 0.88 % of the bank, at least 10. backend: "faiss", "exact", or "auto": FAISS
-    on a CPU, if it is installed, else exact. exclude: "image" excludes entries of the
+    if it is installed and searches on the vectors' device, else exact. exclude: "image" excludes entries of the
     query's own image or, with a `relation`, all entries that belong to the query; "batch_captions" (the authors' code)
     excludes, for every query, entries whose caption is anywhere in the batch. shortlist: for similarities of sets, how
     many entries are scored exactly per neighbour, those with the nearest mean vectors; None scores the whole bank.
@@ -310,8 +310,10 @@ class MemoryBank:
         return ScoredIndex(entries, similarity, side)
 
     def _vector_index(self, vectors: Tensor) -> ExactIndex | FaissIndex:
-        automatic = self.backend == "auto" and vectors.device.type == "cpu" and loaded_faiss()[0] is not None
-        return FaissIndex(vectors) if automatic or self.backend == "faiss" else ExactIndex(vectors)
+        deepest = (self.k + self._most_lost) * (self.shortlist or 1)
+        if self.backend == "exact" or (vectors.is_cuda and deepest > GPU_DEPTH):
+            return ExactIndex(vectors)
+        return FaissIndex(vectors) if self.backend == "faiss" or searches_there(vectors) else ExactIndex(vectors)
 
 
 def mean_similarities(entries: Any, similarity: Similarity | None, side: str) -> Callable[[Any], Tensor]:
