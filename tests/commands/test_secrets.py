@@ -164,7 +164,8 @@ def test_a_configuration_of_ones_own(run, address, tmp_path):
     (tmp_path / "given" / "data" / "given_mine.yaml").write_text(
         f"defaults: [pairs]\nimages: {address(LOGIN, 'a.npy')}\ntexts: {variable}\n"
     )
-    settings = [*TRAINED[1:], "data=given_mine", f"--config-dir={tmp_path / 'given'}"]
+    encoders = ("image_encoder=image_features", "text_encoder=text_features")
+    settings = [*TRAINED[1:], *encoders, "data=given_mine", f"--config-dir={tmp_path / 'given'}"]
     run("train", *settings, "hydra.run.dir=there", CANARY=IN_URI)
     run("train", "-m", *settings, "seed=0,1", "hydra.sweep.dir=sweep", CANARY=IN_URI)
 
