@@ -121,7 +121,7 @@ def hardware_line() -> str:
 
 
 def report(name: str, title: str, record: dict, text: str, device: torch.device, out: Path | None) -> Path:
-    """Print a result and write it as JSON; in results/ also into its part of README.md."""
+    """Print a result and write it as JSON; in results/ also into its part of README.md, if it has one."""
     out = out or RESULTS / f"{name}-{'gpu' if device.type == 'cuda' else 'cpu'}.json"
     print(written(name, title, record, text, device, out))
     return out
@@ -133,6 +133,7 @@ def written(name: str, title: str, record: dict, text: str, device: torch.device
     facts = {"benchmark": name, "device": device.type, "hardware": hardware(), "threads": torch.get_num_threads()}
     write_json(out, facts | {"versions": versions(), "git": code_version()} | record)
     section = f"### {title}\n\n{machine}\n\n{text}\n"
-    if out.parent.resolve() == RESULTS.resolve():
-        renew(HERE / "README.md", section, out.stem)
+    page = HERE / "README.md"
+    if out.parent.resolve() == RESULTS.resolve() and f"<!-- generated: {out.stem} -->" in page.read_text():
+        renew(page, section, out.stem)
     return section

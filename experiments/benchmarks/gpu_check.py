@@ -195,7 +195,7 @@ def main(argv: list[str] | None = None) -> None:
     for number in range(devices):  # FAISS and torch agree on each, whichever is torch's current one
         rows += bank_rows(torch.device("cuda", number))
     rows += [*process_rows(devices, device, settings), *speed_rows(device, data)]
-    rows += cost_rows(device, data, [512, 1024, 2048, 4096, 8192])
+    rows += cost_rows(device, data, [2048])
     rows += precision_rows(device, options.epochs, [int(seed) for seed in options.seeds.split(",")], settings)
     verdict = {None: "", True: "yes", False: "NO"}
     table = common.table(("check", "found", "holds"), [(name, found, verdict[holds]) for name, found, holds in rows])

@@ -21,7 +21,7 @@ from experiments.claims.judging import (
 from vsehub.report.plots import Picture
 from vsehub.report.tables import ReportTable
 
-HEAD_LAMBDA = ("nns", "λ = 1", "λ chosen on val", "chosen λ")
+HEAD_LAMBDA = ("nns", "λ = 1", "λ of val", "λ")
 HEAD_HUBNESS = ["of", "Pearson's r", "Spearman's ρ", "p", "points"]
 SWEEP_TITLES = {
     "batch_size": "rsum over the batch size",
@@ -72,17 +72,17 @@ def epochs_part(data: Data) -> Part:
     rows = []
     for loss, part in lengths.groupby("loss", sort=False):
         cells = [spread(part[f"plateau{end}"]) for end in ENDS]
-        rows.append([loss, seeds(part), *cells, spread(runs.loc[runs["loss"] == loss, "val_rsum"])])
-    head = ["loss", "seeds", "1 %", "5 %", "1 %, before", "5 %, before", "best val rsum"]
+        rows.append([loss, *cells, spread(runs.loc[runs["loss"] == loss, "val_rsum"])])
+    head = ["loss", "1 %", "5 %", "1 %, before", "5 %, before", "best val rsum"]
     settings = "; ".join(dict.fromkeys(runs["setting"]))
     last = int((runs["best_epoch"] == runs["epochs"]).sum())
     falls = (lengths["plateau"] == lengths["decay"] + 1).sum()
     text = (
         f"The plateau is the first epoch whose val rsum is within {100 * TOLERANCE:g} % of the run's best; beside it "
-        "within 5 %, and both for the epochs before the learning rate falls alone. "
+        "within 5 %, and both for the epochs before the learning rate falls. "
         f"{falls} of {len(lengths)} runs reach it in the very epoch after the rate falls: there the schedule sets it. "
-        f"{last} of {len(runs)} runs are best in their last epoch. Published, in words: HAL 5 epochs, SUM and MAX 10."
-        f"\n\n{settings}.\n\n{table(head, rows, 2)}"
+        f"{last} of {len(runs)} runs are best in their last epoch."
+        f"\n\n{settings}.\n\n{table(head, rows)}"
     )
     return text, pictures.over_epochs(own)
 
@@ -143,9 +143,9 @@ def lambda_part(data: Data) -> Part:
             tuned = ", ".join(f"{value:g}" for value in sorted(set(best[side]))) or "–"
             searched = near.loc[near["loss"] == loss, f"{side}_r10"]
             cells += [spread(searched), spread(greedy), spread(best[f"{side}_r10"]) if len(best) else "–", tuned]
-        rows.append([loss, seeds(part), *cells])
-    head = ["loss", "seeds"] + [f"{side} {what}" for side in pictures.DIRECTIONS for what in HEAD_LAMBDA]
-    return table(head, rows, 2), pictures.over_lambda(test, near)
+        rows.append([loss, *cells])
+    head = ["loss"] + [f"{side} {what}" for side in pictures.DIRECTIONS for what in HEAD_LAMBDA]
+    return table(head, rows), pictures.over_lambda(test, near)
 
 
 def hubness_part(data: Data) -> Part:

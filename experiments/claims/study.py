@@ -135,7 +135,7 @@ def render(folder: Path) -> None:
             text = "Not drawn: no finished run or measurement of it is among those collected."
         else:
             save(folder, picture)
-            text = f"![{title}](figures/{name}.png)\n\n{picture.caption}\n\n{text}"
+            text = f"![{picture.caption}](figures/{name}.png)\n\n{text}"
         page.append(f"### {title}\n\n{text}")
     renew(folder / "README.md", verdict(claims), "verdict")
     renew(folder / "README.md", "\n\n".join(page), "figures")

@@ -32,7 +32,7 @@ def render(folder: Path, page: Path | None = None) -> None:
             tables.ranking(frame, tests),
             *(tables.gains(frame, tests, one, "tuned") for one in ("transductive", "inductive")),
         ]
-        told = [f"- {sentence}" for part in parts[:2] for sentence in part.notes]
+        told = [f"- {sentence}" for sentence in parts[1].notes]
         renew(folder / "README.md", first, "verdict")
         renew(
             folder / "README.md",

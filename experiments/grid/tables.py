@@ -11,12 +11,8 @@ RECALLS = [f"{side}_r{k}" for side in ("i2t", "t2i") for k in (1, 5, 10)]
 RECALL_HEADS = ["i2t R@1", "R@5", "R@10", "t2i R@1", "R@5", "R@10"]
 VIEWS = [(reference, settings) for reference in ("transductive", "inductive") for settings in ("tuned", "default")]
 MARKS = {APART: " **", IMAGES: " *", SEEDS: " '"}
-MARKED = (
-    "**: apart by both tests (other images, other trainings), *: only by that over images, ': only by that over seeds; "
-    "p < 0.05, corrected over the family. Transductive qb_norm is the inverted softmax (every query is active) and is "
-    "not tested a second time"
-)
-NO_FORM = "∅: matches the queries that it ranks against each other, so it has no inductive form"
+MARKED = "**: apart by both tests, *: only over images, ': only over seeds; transductive qb_norm is untested"
+NO_FORM = "∅: no inductive form"
 
 
 def repeated(criterion: str, reference: str) -> bool:
@@ -84,7 +80,7 @@ def gains(frame: pd.DataFrame, tests: pd.DataFrame, reference: str, settings: st
                 shown = f"{gain.mean():+.1f}{MARKS.get(outcome, '')}{lacking}"
             texts[-1].append(shown)
             values[-1].append(gain.mean() if len(gain) else None)
-    caption = f"rsum beyond nns, {reference}, settings {settings}. {MARKED} (all cells of one loss)."
+    caption = f"rsum beyond nns, {reference}, settings {settings}. {MARKED}."
     caption += f" {NO_FORM}." if reference == "inductive" else ""
     return ReportTable(["loss", *columns], texts, caption, shades=shades(values))
 
@@ -98,18 +94,14 @@ def ranking(frame: pd.DataFrame, tests: pd.DataFrame) -> ReportTable:
     for loss in order:
         own = rows[rows["loss"] == loss]
         recalls = [f"{own[name].mean():.1f}" for name in RECALLS]
-        seeds = ", ".join(str(seed) for seed in sorted(own["seed"]))
-        told.append(
-            [loss, both[loss], images[loss], seeds, *recalls, spread(own["rsum"]), f"{own['map_r_i2t'].mean():.1f}"]
-        )
-        told[-1] += [spread(own["hs_sum"], 2), duration(own["train_seconds"].mean()), f"{own['epochs'].mean():.0f}"]
-        told[-1].append(f"{own['best_epoch'].mean() + 1:.1f}")
-    head = ["loss", "group", "by images", "seeds", *RECALL_HEADS, "rsum", "i2t mAP@R", "hs_sum"]
+        rest = [spread(own["rsum"]), f"{own['map_r_i2t'].mean():.1f}", spread(own["hs_sum"], 2)]
+        told.append([loss, both[loss], images[loss], *recalls, *rest, duration(own["train_seconds"].mean())])
+    head = ["loss", "group", "by images", *RECALL_HEADS, "rsum", "i2t mAP@R", "hs_sum", "training"]
     caption = (
         "Losses under nns, best first. Those that share a letter of the first group are not apart by both tests; of "
-        "the second not by that over images, which says nothing of other trainings. Text to image's mAP@R is its R@1."
+        "the second not by that over images."
     )
-    return ReportTable([*head, "training", "epochs", "best epoch"], told, caption, 4)
+    return ReportTable(head, told, caption, 3)
 
 
 def grouped(order: list[str], tests: pd.DataFrame, outcomes: tuple[str, ...]) -> dict[str, str]:

@@ -17,7 +17,7 @@ import matplotlib
 import pandas as pd
 
 from experiments.compare import loss_overrides
-from experiments.evidence import judged, judged_table, number, read_expected, renew, verdict
+from experiments.evidence import HOLDS, judged, number, read_expected, renew, spread, verdict
 from experiments.plots import save
 from experiments.study import OUT, TO, Given, Study, Trainings, option, verb
 from vsehub.checks import existing, require
@@ -170,16 +170,26 @@ def table(frame: pd.DataFrame, protocol: str) -> str:
     own = frame[frame["protocol"].isin([CLEAN, protocol])]
     rates = sorted(own["rate"].unique())
     noisy = [rate for rate in rates if rate > 0]
-    head = ["loss", "seeds", *(f"rsum at {rate:g}" if rate else "clean" for rate in rates)]
+    head = ["loss", *(f"rsum at {rate:g}" if rate else "clean" for rate in rates)]
     head += [*(f"lost at {rate:g}" for rate in noisy)]
     rows = []
     for loss in [loss for loss in LOSSES if loss in set(own["loss"])]:
         runs = own[own["loss"] == loss]
         at = {rate: runs[runs["rate"] == rate] for rate in rates}
-        cells = [loss, ", ".join(map(str, sorted(runs["seed"].unique())))]
-        cells += [mean_and_deviation(at[rate]["rsum"]) for rate in rates]
-        rows.append([*cells, *(mean_and_deviation(at[rate]["drop"]) for rate in noisy)])
-    return ReportTable(head, rows, words=2).markdown()
+        cells = [mean_and_deviation(at[rate]["rsum"]) for rate in rates]
+        rows.append([loss, *cells, *(mean_and_deviation(at[rate]["drop"]) for rate in noisy)])
+    return ReportTable(head, rows).markdown()
+
+
+def matrix(claims: pd.DataFrame) -> ReportTable:
+    """A row a claim, a column a protocol and rate: the difference, in bold where the claim holds."""
+    parts = claims["claim"].str.split(": ", expand=True)
+    texts = [spread(row["difference"], row["deviation"]) for _, row in claims.iterrows()]
+    bold = [f"**{one}**" if outcome == HOLDS else one for one, outcome in zip(texts, claims["outcome"], strict=True)]
+    cells = dict(zip(zip(parts[0], parts[1], strict=True), bold, strict=True))
+    columns = list(dict.fromkeys(parts[1]))
+    rows = [[claim, *(cells[claim, one] for one in columns)] for claim in dict.fromkeys(parts[0])]
+    return ReportTable(["difference", *columns], rows, "Bold: the claim holds, corrected by Holm over all.")
 
 
 def facts(frame: pd.DataFrame, protocol: str) -> str:
@@ -188,9 +198,8 @@ def facts(frame: pd.DataFrame, protocol: str) -> str:
     shares = own.groupby("rate")["changed"].agg(["min", "max"])
     told = [f"{rate:g}: {100 * row['min']:.2f} to {100 * row['max']:.2f} %" for rate, row in shares.iterrows()]
     sentence = f"Training captions that truly belong to a wrong image, by rate: {'; '.join(told)}."
-    fallen = own[own["collapsed"]]
-    if len(fallen):
-        sentence += f" Collapsed in training: {', '.join(fallen['case'] + ' seed ' + fallen['seed'].astype(str))}."
+    fallen = own[own["collapsed"]].groupby("case", sort=False).size()
+    sentence += f" Collapsed in training, runs: {', '.join(f'{case} ({runs})' for case, runs in fallen.items())}."
     first, last = own["best_epoch"].min(), own["best_epoch"].max()
     return f"{sentence} The epochs chosen on val were {first} to {last} of 0 to {own['epochs'].max() - 1}."
 
@@ -223,7 +232,7 @@ def render(folder: Path) -> None:
     frame = with_drop(pd.read_csv(folder / "results.csv"))
     claims = judged(frame, read_expected(folder), "case", TEST_IMAGES)
     save(folder, curves(frame))
-    parts = [judged_table(claims).markdown()]
+    parts = [matrix(claims).markdown()]
     for protocol in [protocol for protocol in PROTOCOLS if protocol in set(frame["protocol"])]:
         parts += [f"**Protocol {protocol}**: {WHAT[protocol]}.", table(frame, protocol), facts(frame, protocol)]
     place = ", ".join(sorted(frame["hardware"].unique()))

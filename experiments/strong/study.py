@@ -132,7 +132,7 @@ def ensembles(given: Given) -> None:
 
 def tried(frame: pd.DataFrame) -> ReportTable:
     """The best trials of each round; settings by the last word of their names."""
-    best = frame.groupby("epochs").head(4)
+    best = frame.groupby("epochs").head(2)
     settings = best["settings"].str.replace(r"\w+\.(\w+=)", r"\1", regex=True)
     rows = [[str(one["epochs"]), f"{one['val_rsum']:.1f}", settings[at]] for at, one in best.iterrows()]
     return ReportTable(["epochs", "val", "settings"], rows, words=3)
@@ -165,10 +165,8 @@ def over_seeds(frame: pd.DataFrame) -> ReportTable:
 
 
 def render(folder: Path) -> None:
-    """Write the README's tables from trials.csv, models.csv, ensembles.csv, and earlier.csv, of another training."""
-    for name in ("models", "earlier"):
-        frame = pd.read_csv(folder / f"{name}.csv")
-        renew(folder / "README.md", over_seeds(frame).markdown(), name)
+    """Write the README's tables from trials.csv, models.csv and ensembles.csv; earlier.csv is of another training."""
+    renew(folder / "README.md", over_seeds(pd.read_csv(folder / "models.csv")).markdown(), "models")
     rows = [
         [one["ensemble"], *(f"{one[key]:.1f}" for key in COLUMNS)]
         for _, one in pd.read_csv(folder / "ensembles.csv").iterrows()
