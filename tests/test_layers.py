@@ -85,7 +85,7 @@ OUTSIDE = {
     "safetensors": {
         "data/vectors/readers.py",
         "encoders/pretrained/networks.py",
-        "evaluation/cache.py",
+        "evaluation/trained.py",
         "evaluation/checkpoint.py",
         "serving/estimator.py",
     },
