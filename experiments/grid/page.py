@@ -21,7 +21,7 @@ def render(folder: Path, page: Path | None = None) -> None:
         "criteria": figures.gains(frame, tests),
         "hubness": figures.hubness(frame),
     }
-    parts = sections(frame, tests, pd.read_csv(folder / "recipes.csv", dtype=str), claims, drawn)
+    parts = sections(frame, tests, claims, drawn)
     first = words.summary(tests, claims)
     save(folder, *drawn.values())
     if page is not None:
@@ -54,18 +54,15 @@ def judge(frame: pd.DataFrame, expected: pd.DataFrame) -> pd.DataFrame:
     return judged(rows, expected, "case")
 
 
-def sections(
-    frame: pd.DataFrame, tests: pd.DataFrame, recipes: pd.DataFrame, claims: pd.DataFrame, drawn: dict
-) -> list[Section]:
+def sections(frame: pd.DataFrame, tests: pd.DataFrame, claims: pd.DataFrame, drawn: dict) -> list[Section]:
     """The page's parts, in order."""
-    families = [name for name in dict.fromkeys(tests["family"]) if name != tables.LOSSES]
     heats = [tables.heat(frame, *kind) for kind in tables.VIEWS]
     gains = [tables.gains(frame, tests, *kind) for kind in tables.VIEWS]
     hubs = [tables.heat(frame, one, "tuned", "hs_sum", 2) for one in ("transductive", "inductive")]
     return [
         Section(
             "Losses",
-            words.on_losses(frame, tests),
+            [],
             [tables.ranking(frame, tests), tables.pairs(tests, tables.LOSSES)],
             pictures=[drawn["losses"]],
         ),
@@ -73,8 +70,5 @@ def sections(
         Section("Losses x criteria", [], heats),
         Section("Hubness", [], hubs, pictures=[drawn["hubness"]]),
         Section("What the papers claim", [words.RULE], [judged_table(claims)]),
-        Section("Every cell", [], [tables.everything(frame)]),
-        Section("Every test of a criterion", [], [tables.pairs(tests, family) for family in families]),
-        Section("Time", [words.hardware(frame)], [tables.times(frame)]),
-        Section("How it was trained", words.protocol(frame), [tables.settings(recipes)] if len(recipes) else []),
+        Section("How it was trained", words.protocol(frame)),
     ]

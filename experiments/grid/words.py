@@ -1,11 +1,10 @@
 """What the grid's tables say, in sentences."""
 
 import pandas as pd
-from scipy import stats
 
 from experiments.evidence import verdict  # in experiments/, which render.py has put on the path
-from experiments.grid.tables import LOSSES, VIEWS, ranking
-from vsehub.report.statistics import APART, FEWEST_SEEDS, IMAGES, LEVEL
+from experiments.grid.tables import LOSSES, VIEWS
+from vsehub.report.statistics import APART, IMAGES
 
 RULE = (
     "Measured: transductive, tuned on val. Published values are of other data and features: the order counts. These "
@@ -21,40 +20,6 @@ def summary(tests: pd.DataFrame, claims: pd.DataFrame) -> str:
         f"Of {len(rows)} pairs of losses under nns both corrected tests tell {both} apart, and that over images "
         f"{images} more, of which nothing is claimed beyond these trainings. The papers' claims, over seeds: "
         f"{verdict(claims).replace('Of', 'of', 1)}"
-    )
-
-
-def on_losses(frame: pd.DataFrame, tests: pd.DataFrame) -> list[str]:
-    """What the tests say of the losses."""
-    rows = tests[tests["family"] == LOSSES]
-    grid = ranking(frame, tests)
-    place = grid.head.index("rsum")
-    order = " > ".join(f"{row[0]} {row[place].partition(' ')[0]} ({row[1]}; {row[2]})" for row in grid.rows)
-    told = [f"rsum under nns, in brackets the groups of both tests, then of that over images: {order}."]
-    if len(rows):
-        apart = [
-            f"{row['one']} over {row['other']} by {row['difference']:.1f}"
-            for _, row in rows[rows["outcome"] == APART].iterrows()
-        ]
-        told.append(
-            f"Of {len(rows)} pairs both tests, corrected by Holm, tell {len(apart)} apart"
-            + (f": {', '.join(apart)}." if apart else ".")
-        )
-        images = (rows["outcome"] == IMAGES).sum()
-        told.append(f"{images} more are apart for other images, but not shown to be for other trainings.")
-        told.append(power(int(rows["seeds"].max()), len(rows)))
-    return told
-
-
-def power(seeds: int, family: int) -> str:
-    """How weak a t-test over few seeds is."""
-    if seeds < FEWEST_SEEDS:
-        return "With fewer than three seeds the test over trainings cannot be made: nothing is claimed."
-    needed = stats.t.isf(LEVEL / family / 2, seeds - 1)
-    return (
-        f"A t-test over {seeds} seeds is weak: the first of {family} comparisons passes Holm only when its mean "
-        f"difference is {needed / seeds**0.5:.1f} times the deviation of the differences over seeds. What it does not "
-        "tell apart may well differ."
     )
 
 
@@ -85,15 +50,8 @@ def named(rows: pd.DataFrame) -> dict[str, pd.Series]:
     return {name: parts.str[place] for place, name in enumerate(("criterion", "reference", "settings"))}
 
 
-def hardware(frame: pd.DataFrame) -> str:
-    """Where it ran."""
-    return (
-        f"Hardware of the trainings: {', '.join(sorted(set(frame['hardware'])))}; other work may have run beside them."
-    )
-
-
 def protocol(frame: pd.DataFrame) -> list[str]:
-    """Data, protocol and what each test tests."""
+    """Data, protocol, what each test tests, and the files of all values."""
     first = frame.iloc[0]
     seeds = ", ".join(str(seed) for seed in sorted(set(frame["seed"])))
     return [
@@ -104,4 +62,5 @@ def protocol(frame: pd.DataFrame) -> list[str]:
         "Over images: sign flips of the images' differences in rsum, an image with its captions being one unit, "
         "averaged over the seeds; it speaks for other images, of these trainings. Over seeds: paired t-test of rsum, "
         "its deviation no smaller than 100 / number of images. Both corrected by Holm within the family.",
+        "Every cell: results.csv. Every test: comparisons.csv. Where the trainings differ: recipes.csv.",
     ]
