@@ -57,9 +57,8 @@ CONTENTS = """
 :caption: Guide
 
 docs/guide
-docs/embeddings
-docs/browser
-docs/serving
+docs/correct
+docs/serve
 docs/reproduce
 docs/findings
 docs/*

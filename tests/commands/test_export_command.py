@@ -59,7 +59,7 @@ def lines_of(page):
     return [shlex.split(line, comments=True)[1:] for line in lines if line.strip().startswith("vsehub export ")]
 
 
-@pytest.mark.parametrize("page", [pytest.param("docs/export.md", marks=pytest.mark.long), "README.md"])
+@pytest.mark.parametrize("page", [pytest.param("docs/serve.md", marks=pytest.mark.long), "README.md"])
 def test_the_lines_of_the_pages(page, trained, run_here, tmp_path):
     onnx_runtime()
     (tmp_path / "RUN").symlink_to(trained)

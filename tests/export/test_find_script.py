@@ -1,7 +1,6 @@
-"""The script of docs/export.md, run as it stands there, ranks pictures as `vsehub search` does."""
+"""docs/find.py ranks pictures as `vsehub search` does."""
 
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -29,12 +28,9 @@ OWN += ("text_encoder.word_dim=8", "embedding_dim=8", "loader.min_count=1")
 @pytest.fixture
 def find(tmp_path):
     """A function that runs the script."""
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "export.md").read_text(), re.DOTALL)
-    (script,) = [one for one in blocks if one.startswith('"""python find.py')]
-    (tmp_path / "find.py").write_text(script)
 
     def run(*arguments, status=0):
-        command = [sys.executable, "find.py", *map(str, arguments)]
+        command = [sys.executable, ROOT / "docs" / "find.py", *map(str, arguments)]
         done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
         assert done.returncode == status, done.stderr
         return done.stdout or done.stderr
