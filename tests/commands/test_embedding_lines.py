@@ -13,9 +13,20 @@ ROOT = Path(__file__).parents[2]
 CAPTIONS, IMAGES, DIM = 300, 100, 8
 PAGES = {
     "README.md": ["diagnose", "rerank", "index"],
-    "docs/correct.md": (
-        "diagnose rerank index rerank rerank diagnose diagnose rerank rerank calibrate index rerank".split()
-    ),
+    "docs/correct.md": [
+        "diagnose",
+        "rerank",
+        "index",
+        "rerank",
+        "rerank",
+        "diagnose",
+        "diagnose",
+        "rerank",
+        "rerank",
+        "calibrate",
+        "index",
+        "rerank",
+    ],
     "conf/calibrate.yaml": ["rerank", "calibrate", "index"],
     "conf/diagnose.yaml": ["diagnose"] * 5,
     "conf/rerank.yaml": ["rerank"] * 3 + ["index"] + ["rerank"] * 3,
