@@ -23,7 +23,8 @@ def folder(tmp_path):
     np.save(place / "my queries.npy", queries)
     np.save(place / "items.npy", 2 * items)
     np.save(place / "scores.npy", queries @ items.T)
-    (place / "truth.csv").write_text("query,item\n" + "".join(f"{row},{row % 80}\n" for row in range(120)))
+    for name, count in (("truth", 120), ("few", 60)):  # auto chooses by half of them, and needs 50
+        (place / f"{name}.csv").write_text("query,item\n" + "".join(f"{row},{row % 80}\n" for row in range(count)))
     return place
 
 
@@ -35,7 +36,7 @@ FILES = "queries=my queries.npy", "items=items.npy", "normalize=true"
     [
         ((*FILES, "truth=truth.csv"), "auto", ["rerank", "index", "serve"]),
         ((*FILES, "criteria=[csls,nnn]"), "csls", ["rerank", "index", "serve"]),
-        (("scores=scores.npy", "criteria=[csls]"), "csls", ["rerank"]),
+        (("scores=scores.npy", "criteria=[csls]", "truth=few.csv"), "csls", ["rerank"]),
     ],
 )
 def test_what_is_advised_is_run(folder, vsehub, given, criterion, commands):

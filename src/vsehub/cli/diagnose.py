@@ -15,7 +15,7 @@ from vsehub.io.files import Output
 
 UNHEALTHY = 3  # the exit status where fail_on is reached
 NEIGHBORS = "neighbors.parquet"
-CHOSEN_FROM = 50  # least queries with answers for criterion=auto
+CHOSEN_FROM = 100  # least queries with answers for criterion=auto, which chooses by half of them
 
 
 def diagnose(cfg: DictConfig) -> None:
