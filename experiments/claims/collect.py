@@ -212,9 +212,6 @@ def write(folders: list[Path], measured_in: list[Path], out: Path) -> None:
     }
     for name, table in tables.items():
         write_text(out / f"{name}.csv", table.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
-    alone = frame[frame["figures"] == ""].value_counts(["loss", "setting"], sort=False)
-    for (loss, words), count in alone.items():
-        print(f"{count} of {loss}, {words}: points of the correlation alone, trained otherwise than those compared")
     for name, text in (("README.md", PAGE), ("expected.csv", (HERE / "expected.csv").read_text())):
         if not (out / name).exists():
             write_text(out / name, text)

@@ -32,12 +32,10 @@ class Correlation(NamedTuple):
 def plateau(curve: Sequence[float], tolerance: float = TOLERANCE) -> int:
     """The first epoch, counted from 1, whose value is within `tolerance`, a share, of the curve's best.
 
-    Raises InputError for an empty curve, a value that is not finite or a tolerance outside [0, 1).
+    Raises InputError for a value that is not finite.
     """
     values = np.asarray(curve, dtype=float)
-    require(values.size > 0, "the curve is empty; expected one value for each epoch")
     require(bool(np.isfinite(values).all()), "the curve holds a value that is not finite; leave that run out")
-    require(0 <= tolerance < 1, f"tolerance is {tolerance}; expected a share of the best, 0 or more and less than 1")
     best = values.max()
     return int(np.argmax(values >= best - tolerance * abs(best))) + 1
 
@@ -109,11 +107,3 @@ def swept(runs: pd.DataFrame, name: str) -> pd.Index:
         if order["values"].iloc[0] > 1:
             kept += list(own.index[own[f"rest_{name}"] == order[f"rest_{name}"].iloc[0]])
     return runs.index[runs.index.isin(kept)]
-
-
-def gaps(runs: pd.DataFrame, name: str) -> list[tuple[str, float, int]]:
-    """(loss, value, seed) that a sweep lacks: of every value that some run has, with every seed that some run has."""
-    there = set(zip(runs["loss"], runs[name], runs["seed"], strict=True))
-    losses, values, seeds = (sorted(runs[column].unique()) for column in ("loss", name, "seed"))
-    every = [(loss, value, seed) for loss in losses for value in values for seed in seeds]
-    return [one for one in every if one not in there]
