@@ -56,11 +56,16 @@ CONTENTS = """
 :glob:
 :caption: Guide
 
-docs/guide
+docs/train
+docs/data
+docs/losses
 docs/correct
+docs/criteria
 docs/serve
 docs/reproduce
 docs/findings
+docs/extend
+docs/protocols
 docs/*
 CONTRIBUTING
 CHANGELOG

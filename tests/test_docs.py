@@ -17,7 +17,7 @@ INDEXES = {  # a benchmark's name of an index -> that of the page
     "Milvus, exact": "Milvus Lite, exact",
     "Milvus, approximate": "Milvus Lite, HNSW",
 }
-EXAMPLES = ("soft_margin", "quantile")  # what docs/extending.md has a reader write
+EXAMPLES = ("soft_margin", "quantile")  # what docs/extend.md has a reader write
 
 
 def test_files_that_the_pages_name_exist():
@@ -43,7 +43,7 @@ def test_the_tests_that_the_page_on_security_names_exist():
 
 
 def test_the_architecture_page_lists_every_room():
-    text = (ROOT / "docs" / "architecture.md").read_text()
+    text = (ROOT / "docs" / "extend.md").read_text()
     tree = text.partition("src/vsehub/\n")[2].partition("```")[0]
     listed = {re.match(r"  (\w+)(?:/|\.py) +\S", line)[1] for line in tree.splitlines()}
     on_disk = {path.stem for path in SOURCE.iterdir() if path.suffix in ("", ".py")} - {"__init__", "__pycache__"}

@@ -167,5 +167,5 @@ def require_part(name: str, part: object, kind: type[nn.Module]) -> None:
     require(
         isinstance(part, kind),
         f"the {name} is a {type(part).__name__}; expected a subclass of vsehub.types.{kind.__name__}, which declares "
-        "what it can do (docs/extending.md)",
+        "what it can do (docs/extend.md)",
     )

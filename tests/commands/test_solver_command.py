@@ -70,8 +70,8 @@ def test_it_teaches(solved, features, vsehub):
 
 
 def test_the_commands_of_the_strongest_recipe(features, tmp_path, vsehub):
-    """Those of docs/training.md as they stand there, in a small size."""
-    page = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
+    """Those of docs/train.md as they stand there, in a small size."""
+    page = (Path(__file__).parents[2] / "docs" / "train.md").read_text()
     (block,) = [one for one in re.findall(r"```\n(.*?)```", page, re.DOTALL) if "experiment=strong" in one]
     small = ("embedding_dim=8", "text_encoder.word_dim=8", "trainer.max_epochs=1", "loader.min_count=1")
     for line in block.splitlines():

@@ -1,4 +1,4 @@
-"""docs/extending.md followed to the letter in a copy: new files only, and the copy's own tests pass."""
+"""docs/extend.md followed to the letter in a copy: new files only, and the copy's own tests pass."""
 
 import os
 import re
@@ -23,7 +23,7 @@ def extended(tmp_path_factory):
         shutil.copytree(ROOT / name, place / name, ignore=left)
     for name in ("pyproject.toml", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "LICENSE"):
         shutil.copy(ROOT / name, place / name)
-    page = (ROOT / "docs" / "extending.md").read_text()
+    page = (ROOT / "docs" / "extend.md").read_text()
     files = re.findall(r"`((?:src|conf|tests)/[\w/.]+)`[^`]*?:\n\n```\w+\n(.*?)```", page, re.DOTALL)
     assert len(files) == 5
     for name, text in files:
@@ -33,12 +33,12 @@ def extended(tmp_path_factory):
 
 
 @pytest.mark.long
-def test_the_loop_prints_what_the_page_shows(tmp_path):
-    page = (ROOT / "docs" / "extending.md").read_text()
-    code, shown = re.search(r"complete:\n\n```python\n(.*?)```\n\nIt prints\n\n```\n(.*?)```", page, re.DOTALL).groups()
-    (tmp_path / "loop.py").write_text(code)
-    done = subprocess.run([sys.executable, "loop.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
-    number = r"-?\d+\.\d+"
+def test_the_trainer_of_the_page_prints_what_it_shows(tmp_path):
+    page = (ROOT / "docs" / "extend.md").read_text().partition("\n## A data source\n")[2]
+    (tmp_path / "mine.py").write_text("".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)))
+    shown = re.search(r"It prints\n\n```\n(.*?)```", page, re.DOTALL)[1]
+    done = subprocess.run([sys.executable, "mine.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    number = r"\d+\.\d+"
     assert re.sub(number, "", done.stdout) == re.sub(number, "", shown)
     found, wanted = ([float(one) for one in re.findall(number, text)] for text in (done.stdout, shown))
     assert found == pytest.approx(wanted, rel=0.05)  # processors add up in another order

@@ -15,7 +15,7 @@ from vsehub.types import Loss
 
 log = logging.getLogger(__name__)
 
-# Chosen between trainings that collapsed and trainings that went on (docs/training.md).
+# Chosen between trainings that collapsed and trainings that went on (docs/train.md).
 STANDARD_ERRORS = 2  # pairs stand out if they score above the negatives by more than this
 ONE_DIRECTION = 1e-3  # embedding variance
 ADVICE = "Lower optimizer.lr or raise callbacks.warmup.steps"
