@@ -103,20 +103,6 @@ def test_padding_changes_nothing():
             torch.testing.assert_close(encoder(padded, lengths), alone)
 
 
-def test_words_start_from_vectors():
-    torch.manual_seed(0)
-    encoder = TextGRU(6, dim=3, word_dim=2, tune_words=False)
-    before = encoder.words.weight.detach().clone()
-    encoder.start_words(torch.tensor([5, 3]), torch.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=torch.float64))
-    assert encoder.words.weight[[5, 3]].tolist() == [[1, 2], [3, 4]]
-    assert torch.equal(encoder.words.weight[[0, 1, 2, 4]], before[[0, 1, 2, 4]])
-    encoder(torch.tensor([[5, 3]]), torch.tensor([2])).sum().backward()
-    assert encoder.words.weight.grad is None
-    assert encoder.gru.weight_ih_l0.grad.abs().sum() > 0
-    with pytest.raises(InputError, match=r"shape \(1, 300\) but text_encoder.word_dim is 2; set .*word_dim=300"):
-        encoder.start_words(torch.tensor([5]), torch.zeros(1, 300))
-
-
 def test_paper_init_is_xavier_everywhere():
     torch.manual_seed(0)
     encoder = TextGRU(50, dim=32, word_dim=20, init="paper")

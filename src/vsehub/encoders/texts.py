@@ -14,14 +14,13 @@ from vsehub.types import Encoder
 class WordEmbedding(nn.Embedding):
     """(...) word ids to (..., word_dim) vectors; id 0 pads.
 
-    tune: False keeps the vectors as they start. dropout: the probability with which a dimension of a word's vector is
+    dropout: the probability with which a dimension of a word's vector is
     0 in a training step, for all occurrences of the word in a call alike, so that captions that begin with the same
     words still share their states (Gal and Ghahramani 2016).
     """
 
-    def __init__(self, vocabulary_size: int, word_dim: int, tune: bool = True, dropout: float = 0.0):
+    def __init__(self, vocabulary_size: int, word_dim: int, dropout: float = 0.0):
         super().__init__(vocabulary_size, word_dim, padding_idx=0)
-        self.weight.requires_grad_(tune)
         self.dropout = dropout
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -32,34 +31,18 @@ class WordEmbedding(nn.Embedding):
         return F.embedding(where, F.dropout(super().forward(words), self.dropout))
 
 
-class WordEncoder(Encoder):
-    """A text encoder of word numbers, whose embeddings `words` can start from a file of word vectors."""
-
-    words: WordEmbedding
-
-    @torch.no_grad()
-    def start_words(self, rows: Tensor, vectors: Tensor) -> None:
-        """Let the words `rows` (n,) begin with `vectors` (n, word_dim); InputError for vectors of another size."""
-        require(
-            vectors.shape[1:] == (self.words.embedding_dim,),
-            f"the word vectors have shape {tuple(vectors.shape)} but text_encoder.word_dim is "
-            f"{self.words.embedding_dim}; set text_encoder.word_dim={vectors.shape[-1]}",
-        )
-        self.words.weight[rows.to(self.words.weight.device)] = vectors.to(self.words.weight)
-
-
 CELLS = {"gru": nn.GRU, "lstm": nn.LSTM}
 
 
-class TextGRU(WordEncoder):
+class TextGRU(Encoder):
     """(N, L) word ids to the last layer's states, pooled; two directions are averaged at each word (SCAN).
 
     vocabulary_size: from the data; id 0 pads. dim: D, the hidden size. word_dim: size of the word embeddings. cell:
     "gru" or "lstm". pooling: "last" (of two directions their end states), "mean", "max", "gpo" or "none", the words'
     states as `Sets`. init: "release" draws words from U(-0.1, 0.1) and leaves the cell to torch's default, as the
-    authors' code does; "paper" is Xavier-uniform everywhere (AAAI). tune_words: False keeps the word embeddings as they
-    start. word_dropout: as `WordEmbedding` has it. On a CPU a GRU of one direction runs over the batch's shared
-    prefixes, one layer of both over shared endings too. Raises InputError for an unknown cell, pooling or init.
+    authors' code does; "paper" is Xavier-uniform everywhere (AAAI). word_dropout: as `WordEmbedding` has it. On a CPU a
+    GRU of one direction runs over the batch's shared prefixes, one layer of both over shared endings too. Raises
+    InputError for an unknown cell, pooling or init.
     """
 
     def __init__(
@@ -72,13 +55,12 @@ class TextGRU(WordEncoder):
         cell: str = "gru",
         pooling: str = "last",
         init: str = "release",
-        tune_words: bool = True,
         word_dropout: float = 0.0,
     ):
         super().__init__()
         one_of("init", init, ("release", "paper"))
         one_of("cell", cell, tuple(CELLS))
-        self.words = WordEmbedding(vocabulary_size, word_dim, tune_words, word_dropout)
+        self.words = WordEmbedding(vocabulary_size, word_dim, word_dropout)
         # Called gru whatever the cell: checkpoints of GRUs know it by that name.
         self.gru = CELLS[cell](word_dim, dim, layers, batch_first=True, bidirectional=bidirectional)
         self.pool = pooling_of(pooling)
@@ -104,7 +86,7 @@ class TextGRU(WordEncoder):
         return ends if self.pool is last else self.pool(padded, lengths)
 
 
-class TextTransformer(WordEncoder):
+class TextTransformer(Encoder):
     """(N, L) word ids to the words' last states, mapped to the joint space and pooled.
 
     Layers normalise before attention and feed-forward (pre-norm), and once more at the end. Positions are learned.
@@ -112,7 +94,7 @@ class TextTransformer(WordEncoder):
     vocabulary_size: from the data; id 0 pads. dim: D of the joint space. word_dim: size of the word embeddings and of
     all layers; four times as much within the feed-forward ones. max_positions: the longest caption, <start> and <end>
     counted. pooling: "last" (the state at <end>), "mean", "max", "gpo" or "none", the words' states as `Sets`.
-    tune_words: False keeps the word embeddings as they start. Words and positions start from N(0, 0.02). Raises
+    Words and positions start from N(0, 0.02). Raises
     InputError, when it runs, for longer captions.
     """
 
@@ -126,11 +108,10 @@ class TextTransformer(WordEncoder):
         dropout: float = 0.1,
         max_positions: int = 128,
         pooling: str = "last",
-        tune_words: bool = True,
     ):
         super().__init__()
         self.max_positions: int = max_positions
-        self.words = WordEmbedding(vocabulary_size, word_dim, tune_words)
+        self.words = WordEmbedding(vocabulary_size, word_dim)
         self.positions = nn.Embedding(max_positions, word_dim)
         nn.init.normal_(self.words.weight, std=0.02)
         nn.init.normal_(self.positions.weight, std=0.02)
@@ -158,7 +139,7 @@ class TextTransformer(WordEncoder):
         return self.pool(self.linear(self.layers(states, src_key_padding_mask=padding)), lengths)
 
 
-class TextBag(WordEncoder):
+class TextBag(Encoder):
     """(N, L) word ids to the TF-IDF weighted sum of the words' vectors, (N, D).
 
     A caption x counts its words, each count times the word's weight; x is divided by its norm, and the embedding is
@@ -174,7 +155,7 @@ class TextBag(WordEncoder):
     def __init__(self, vocabulary_size: int, dim: int = 1024, word_dropout: float = 0.0, specials: int = 4):
         super().__init__()
         self.dim = dim
-        self.words = WordEmbedding(vocabulary_size, dim, dropout=word_dropout)
+        self.words = WordEmbedding(vocabulary_size, dim, word_dropout)
         self.bias = nn.Parameter(torch.zeros(dim))
         self.register_buffer("weights", (torch.arange(vocabulary_size) >= specials).float())
         nn.init.uniform_(self.words.weight, -0.1, 0.1)

@@ -130,7 +130,5 @@ def prepare_module(module: RetrievalModule, data: RetrievalDataModule, checkpoin
             require_rows_apart(side, encoder, "several processes share a batch")
     for name, split in data.splits.items():
         fitting(name, split, module.description["image_shape"], module.description["text_shape"])
-    if checkpoint is None:
-        data.start_words(module.text_encoder)
-    else:
+    if checkpoint is not None:
         require_fitting(load_state(checkpoint), module.description, module.trained_parameters(), checkpoint)

@@ -4,15 +4,12 @@ import logging
 
 import pytorch_lightning as pl
 import torch
-from torch import nn
 from torch.utils.data import DataLoader
 
-from vsehub.checks import fail, require, whole
+from vsehub.checks import require, whole
 from vsehub.data.photos.pictures import prepared
 from vsehub.data.sources import CaptionedImages, Source
 from vsehub.data.text.vocabulary import Subwords, Vocabulary, Words
-from vsehub.data.text.word_vectors import read_word_vectors
-from vsehub.encoders.texts import WordEncoder
 from vsehub.evaluation.encode import TextTable, text_table
 from vsehub.training.batches import UNCHANGED, Augmentation, EpochSampler, PairDataset
 from vsehub.training.gather import process, processes
@@ -26,13 +23,12 @@ class RetrievalDataModule(pl.LightningDataModule):
 
     batch_size: pairs a step. eval_batch_size: images or captions encoded at a time. min_count: how often a word must be
     seen. max_words: longer captions are cut (None: never). captions_per_image: how many captions of an image are put
-    into a batch together, where it has as many. augmentation: what a training batch changes. tokenizer: a
-    Hugging Face model, by name or folder, whose subwords are taken instead of words. word_vectors: a text file of GloVe
-    or fastText that word embeddings start from. workers: loader processes; 0 loads in the main process, which is
-    fastest for features and small pictures; photos that are decoded on the fly want one. same_batches: each epoch has
-    the batches of the first. words, preparation: the
-    tokens of the text encoder and how pictures come to the image encoder, where they bring their own. Raises InputError
-    for a batch of one, which has no negatives.
+    into a batch together, where it has as many. augmentation: what a training batch changes. tokenizer: a Hugging Face
+    model, by name or folder, whose subwords are taken instead of words. workers: loader processes; 0 loads in the main
+    process, which is fastest for features and small pictures; photos that are decoded on the fly want one.
+    same_batches: each epoch has the batches of the first. words, preparation: the tokens of the text encoder and how
+    pictures come to the image encoder, where they bring their own. Raises InputError for a batch of one, which has no
+    negatives.
     """
 
     def __init__(
@@ -44,7 +40,6 @@ class RetrievalDataModule(pl.LightningDataModule):
         max_words: int | None = None,
         captions_per_image: int = 1,
         tokenizer: str | None = None,
-        word_vectors: str | None = None,
         workers: int = 0,
         seed: int = 0,
         words: Words | None = None,
@@ -63,7 +58,7 @@ class RetrievalDataModule(pl.LightningDataModule):
         self.source, self.batch_size, self.eval_batch_size = source, batch_size, eval_batch_size
         self.min_count, self.max_words, self.workers, self.seed = min_count, max_words, workers, seed
         self.captions_per_image, self.augmentation = captions_per_image, augmentation
-        self.tokenizer, self.word_vectors, self.same_batches = tokenizer, word_vectors, same_batches
+        self.tokenizer, self.same_batches = tokenizer, same_batches
         self.splits: dict[str, CaptionedImages] = {}
         self.tables: dict[str, TextTable] = {}
         self.preparation, self._words = preparation, words
@@ -108,20 +103,6 @@ class RetrievalDataModule(pl.LightningDataModule):
         """The shape of a text that is a vector; None where texts are captions."""
         captions = self._load("train").captions
         return None if isinstance(captions, list) else tuple(captions.shape[1:])
-
-    def start_words(self, text_encoder: nn.Module) -> None:
-        """Put the file's word vectors into the text encoder; InputError where it has no word embeddings."""
-        if self.word_vectors is None:
-            return
-        vocabulary = self.vocabulary
-        if not (isinstance(vocabulary, Vocabulary) and isinstance(text_encoder, WordEncoder)):
-            fail(
-                f"loader.word_vectors is set but {type(text_encoder).__name__} has no embeddings of words; choose "
-                "another text encoder, e.g. text_encoder=text_gru, or leave loader.word_vectors out"
-            )
-        vectors, rows = read_word_vectors(self.word_vectors, vocabulary.words)
-        text_encoder.start_words(torch.from_numpy(rows), torch.from_numpy(vectors))
-        log.info("word vectors: %d of %d words start from %s", len(rows), len(vocabulary), self.word_vectors)
 
     def train_dataloader(self) -> DataLoader:
         """Shuffled batches: whole ones or, where several processes train together, this one's share of each.
