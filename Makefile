@@ -28,6 +28,7 @@ LAYERS := tests/losses tests/similarities tests/metrics tests/neighbors tests/cr
 DATA ?=
 ROOT ?=
 COCO ?=
+TABLE ?=
 FLICKR30K ?=
 SEEDS ?= 0
 OUT ?=
@@ -81,20 +82,24 @@ test: $(INSTALLED) ## run all tests but those of test-long, or TESTS="tests/loss
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "$(MARKED)" $(ARGS) $(TESTS)
 
 test-layers: TESTS = $(LAYERS)
-test-layers: test ## run the tests of losses, similarities, metrics, neighbors and criteria
+# Run the tests of losses, similarities, metrics, neighbors and criteria.
+test-layers: test
 
 test-long: MARKED = long
 test-long: test ## the long tests, which `make test` leaves out: Ray, killed trainings, exports, whole trainings, traced system calls
 
-test-lowest: ## the same with the lowest versions that pyproject.toml allows, in .venv-lowest
+# The same with the lowest versions that pyproject.toml allows, in .venv-lowest.
+test-lowest:
 	$(MAKE) test-layers VENV=.venv-lowest VERSIONS='--resolution lowest-direct' COMPILE=0
 
-coverage: $(INSTALLED) ## run all tests, or TESTS=..., and write build/coverage/html
+# Run all tests, or TESTS=..., and write build/coverage/html.
+coverage: $(INSTALLED)
 	mkdir -p build/coverage
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --cov --cov-report=html $(ARGS) $(TESTS)
 
 MINUTES ?= $(if $(HOURS),$(shell awk 'BEGIN {print 60 * $(HOURS)}'),10)
-torture: $(INSTALLED) ## malformed inputs, kills, numbers: ten minutes, or HOURS=8; SEED=0
+# Malformed inputs, kills, numbers: ten minutes, or HOURS=8; SEED=0.
+torture: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python tools/torture/torture.py --minutes $(MINUTES) --seed $(or $(SEED),0) $(ARGS)
 
 lint: $(INSTALLED) ## check style
@@ -112,36 +117,19 @@ docs: $(VENV)/installed-docs ## build the documentation with the Python API and 
 	$(BIN)/python docs/check_links.py build/docs
 
 # LINES given on the command line alone: a shell may export its own.
-REPRODUCE = $(BIN)/python -m experiments.reproduce $(1) $(if $(DATA),--data $(DATA)) $(if $(ROOT),--root $(ROOT)) \
+REPRODUCE = $(BIN)/python -m experiments.reproduce $(TABLE) $(if $(DATA),--data $(DATA)) $(if $(ROOT),--root $(ROOT)) \
   $(if $(COCO),--coco $(COCO)) $(if $(FLICKR30K),--flickr30k $(FLICKR30K)) $(if $(OUT),--out $(OUT)) --seeds $(SEEDS) \
   $(if $(filter command,$(origin LINES)),--lines $(LINES)) $(if $(DRY_RUN),--dry-run) $(ARGS)
 
-reproduce-table1: $(INSTALLED) ## AAAI table 1: on scenes, FLICKR30K=folder, or DATA=flickr8k ROOT=folder; SEEDS=0,1,2 LINES=1.1,1.3 DRY_RUN=1
-	$(call REPRODUCE,aaai2020/1)
+reproduce: $(INSTALLED) ## a published table, TABLE=aaai2020/1: on scenes, FLICKR30K=folder, COCO=folder, or DATA=flickr8k ROOT=folder; DRY_RUN=1
+	$(REPRODUCE)
 
-reproduce-table2: $(INSTALLED) ## AAAI table 2: on scenes, or COCO=folder; all else as above
-	$(call REPRODUCE,aaai2020/2)
+reproduce-table2: TABLE = aaai2020/2
+reproduce-table2: reproduce ## the same for AAAI 2020's table 2
 
-reproduce-acl-table1: $(INSTALLED) ## ACL table 1 (Flickr30k): kNN-margin
-	$(call REPRODUCE,acl-srw2019/1)
-
-reproduce-acl-table2: $(INSTALLED) ## ACL table 2 (COCO): kNN-margin
-	$(call REPRODUCE,acl-srw2019/2)
-
-reproduce-acl-table5: $(INSTALLED) ## ACL table 5 (COCO): how often items are the nearest one
-	$(call REPRODUCE,acl-srw2019/5)
-
-reproduce-emnlp-table1: $(INSTALLED) ## EMNLP table 1 (Flickr30k): the rescaled loss
-	$(call REPRODUCE,emnlp2019-submission/1)
-
-reproduce-emnlp-table2: $(INSTALLED) ## EMNLP table 2 (COCO): the rescaled loss
-	$(call REPRODUCE,emnlp2019-submission/2)
-
-reproduce-inference: $(INSTALLED) ## EMNLP table 4 and ACL table 4: criteria at inference
-	$(call REPRODUCE,emnlp2019-submission/4 acl-srw2019/4)
-
+# The papers' figures: DATA=scenes (5 minutes) | DATA=flickr8k ROOT=folder SEEDS=0,1,2; OUT=folder DRY_RUN=1.
 FIGURES_OUT = $(or $(OUT),runs/figures-$(or $(DATA),scenes))
-reproduce-figures: $(INSTALLED) ## the papers' figures: DATA=scenes (5 minutes) | DATA=flickr8k ROOT=folder SEEDS=0,1,2; OUT=folder DRY_RUN=1
+reproduce-figures: $(INSTALLED)
 	@test "$(or $(DATA),scenes)" = scenes || test -d "$(ROOT)" || { echo "DATA=$(DATA) needs ROOT, the folder of its features"; exit 1; }
 	$(BIN)/python -m experiments claims train $(if $(filter-out scenes,$(DATA)),$(ROOT),scenes) --out $(FIGURES_OUT) \
 	  --seeds $(SEEDS) $(if $(DRY_RUN),--dry-run) $(ARGS)
@@ -153,32 +141,39 @@ ifndef DRY_RUN
 endif
 
 grid: SEEDS = 0,1,2
-grid: $(INSTALLED) ## losses x criteria x seeds, measured and tested, on one page: DATA=folder (default scenes) SEEDS=0,1,2 OUT=runs/grid
+# Losses x criteria x seeds, measured and tested, on one page: DATA=folder (default scenes) SEEDS=0,1,2 OUT=runs/grid.
+grid: $(INSTALLED)
 	$(BIN)/python -m experiments grid run $(or $(DATA),scenes) --seeds $(SEEDS) --out $(or $(OUT),runs/grid) $(ARGS)
 
-benchmark: $(INSTALLED) ## time the hot paths against plain baselines (about 20 minutes on two cores)
+# Time the hot paths against plain baselines (about 20 minutes on two cores).
+benchmark: $(INSTALLED)
 	$(BIN)/python -m experiments.benchmarks.throughput $(ROOT)
 	$(BIN)/python -m experiments.benchmarks.bank $(ROOT)
 	$(BIN)/python -m experiments.benchmarks.hal
 	$(BIN)/python -m experiments.benchmarks.evaluation
 
-benchmark-search: $(INSTALLED) ## search of a million items, databases (about three quarters of an hour on two cores)
+# Search of a million items, databases (about three quarters of an hour on two cores).
+benchmark-search: $(INSTALLED)
 	$(BIN)/python -m experiments.benchmarks.million
 	$(BIN)/python -m experiments.benchmarks.engines
 
-gpu-check: $(INSTALLED) ## what only a GPU can show; skips politely without one
+# What only a GPU can show; skips politely without one.
+gpu-check: $(INSTALLED)
 	$(BIN)/python -m experiments.benchmarks.gpu_check $(ARGS)
 
-dist: $(INSTALLED) ## build the sdist and, from it, the wheel into build/dist: the same bytes from the same commit
+# Build the sdist and, from it, the wheel into build/dist: the same bytes from the same commit.
+dist: $(INSTALLED)
 	rm -rf build/dist
 	SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} $(BIN)/python -m build --no-isolation --outdir build/dist
 	cd build/dist && sha256sum *
 
 test-dist: export VSEHUB_TEST_DIST = $(CURDIR)/build/dist
-test-dist: dist ## build both, install each into an empty environment outside of the checkout, and use it there
+# Build both, install each into an empty environment outside of the checkout, and use it there.
+test-dist: dist
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n0 $(ARGS) tests/artefacts/test_artefacts.py tests/artefacts/test_installed.py
 
-clean: ## remove what was built, never runs
+# Remove what was built, never runs.
+clean:
 	rm -rf build docs/api .pytest_cache .ruff_cache .mypy_cache .hypothesis
 
-.PHONY: help setup demo demo-embeddings demo-page test test-layers test-long test-lowest coverage torture lint types docs reproduce-table1 reproduce-table2 reproduce-acl-table1 reproduce-acl-table2 reproduce-acl-table5 reproduce-emnlp-table1 reproduce-emnlp-table2 reproduce-inference reproduce-figures grid benchmark benchmark-search gpu-check dist test-dist clean
+.PHONY: help setup demo demo-embeddings demo-page test test-layers test-long test-lowest coverage torture lint types docs reproduce reproduce-table2 reproduce-figures grid benchmark benchmark-search gpu-check dist test-dist clean
