@@ -6,7 +6,7 @@ import numpy as np
 from looped import looped
 
 from vsehub.data import CaptionedImages, contents
-from vsehub.data.contents import in_common, row_keys, warn_of_shared
+from vsehub.data.contents import content_digest, in_common, row_keys, warn_of_shared
 from vsehub.data.photos.pictures import Pictures
 
 
@@ -71,3 +71,12 @@ def test_what_is_said(caplog):
         }
     )
     assert not caplog.records
+
+
+def test_a_digest_depends_on_every_number_and_shape(monkeypatch):
+    monkeypatch.setattr(contents, "_BLOCK_BYTES", 8)
+    rows = np.arange(12, dtype=np.float32).reshape(6, 2)
+    changed = [rows + (np.arange(12).reshape(6, 2) == place) for place in range(12)]
+    every = [rows, rows.reshape(3, 4), rows.astype(np.float64), *(one.astype(np.float32) for one in changed)]
+    assert len({content_digest(one) for one in every}) == len(every)
+    assert content_digest(np.asfortranarray(rows)) == content_digest(rows)

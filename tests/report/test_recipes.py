@@ -23,7 +23,7 @@ PATHS = {
 
 def data(name, folder, **changes):
     """The settings of conf/data/NAME.yaml, its paths in a folder."""
-    node = OmegaConf.masked_copy(OmegaConf.load(CONF / "data" / f"{name}.yaml"), "data").data
+    node = OmegaConf.load(CONF / "data" / f"{name}.yaml")
     for key, value in {path: f"{folder}/{path}" for path in PATHS[name]}.items() | changes.items():
         OmegaConf.update(node, key, value)
     return OmegaConf.to_container(node)

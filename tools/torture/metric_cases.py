@@ -9,7 +9,7 @@ from drawing import SHARES, TYPES, check, describe, exact, matrix, refused, scal
 from torch import Tensor
 
 from vsehub.checks import InputError
-from vsehub.metrics import Occurrences, occurrences, positives, ranks, recall, relevance
+from vsehub.metrics import Occurrences, occurrences, positives, ranks, relevance
 
 
 def scores_of_metrics(random: np.random.Generator, rows: int, columns: int, bad: float) -> Tensor:
@@ -99,7 +99,7 @@ def case_of_ranking(random: np.random.Generator) -> None:
         counts = oracles.occurrences(lists, items, k), oracles.bad_occurrences(lists, items, k, mine)
         check(ranking.occurrences[k].tolist() == counts[0], f"{described}: N_{k}")
         check(ranking.bad[k].tolist() == counts[1], f"{described}: BN_{k}")
-    close(recall.rank_metrics(ranking), oracles.recall_figures(s.tolist(), mine), described)
+    close(ranks.rank_metrics(ranking), oracles.recall_figures(s.tolist(), mine), described)
 
 
 def case_of_recall(random: np.random.Generator) -> None:
@@ -107,7 +107,7 @@ def case_of_recall(random: np.random.Generator) -> None:
     scores = scores_of_metrics(random, size(random), size(random), 0.15)
     mask = mask_of(random, *scores.shape, random.random() < 0.9)
     s, described = exact(scores), f"recall_metrics {describe(scores)}"
-    found, error = refused(lambda: recall.recall_metrics(scores, torch.from_numpy(mask)))
+    found, error = refused(lambda: ranks.recall_metrics(scores, torch.from_numpy(mask)))
     if over(np.isnan(s).any() or not (mask.any(axis=0).all() and mask.any(axis=1).all()), error, described):
         return
     wanted = {}

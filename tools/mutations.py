@@ -1,0 +1,175 @@
+"""Fifty one-line breaks of important behaviour; the tests of that behaviour must notice each.
+
+python tools/mutations.py [--only hal bank] [--jobs 2]
+
+A mutation is (file below src/vsehub, old text, new text, tests). The old text must stand in the file exactly once. Each
+mutation is made in a copy of src/, and its tests run against the copy. Exit status 1 where one survives.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+MUTATIONS = [
+    ("losses/hal.py", "negatives - reward,", "negatives + reward,", "losses"),
+    ("losses/hal.py", "self.alpha * (paired - self.epsilon1)", "self.alpha * paired", "losses"),
+    (
+        "losses/hal.py",
+        "crowd = torch.logaddexp(image_crowd[:, None], text_crowd[None, :])",
+        "crowd = torch.logaddexp(image_crowd[None, :], text_crowd[:, None])",
+        "losses",
+    ),
+    ("losses/hal.py", "(rows + columns).mean()", "(rows + columns).sum()", "losses"),
+    ("losses/hal.py", "return stats[:, :k]", "return stats[:, -k:]", "losses"),
+    ("losses/hinge.py", "text_to_image.topk(k, dim=0)", "text_to_image.topk(k, dim=1)", "losses"),
+    ("losses/hinge.py", "negatives - paired[None, :])", "negatives - paired[:, None])", "losses"),
+    ("losses/log_sums.py", "here.addcmul_(x.sub_(columns).exp_(), to_columns)", "here.mul_(1.0)", "losses"),
+    ("losses/log_sums.py", ".masked_fill_(excluded[block], _nothing(values))", "", "losses"),
+    ("neighbors/bank.py", "self._image_ids[found] == image_ids[:, None]", "self._image_ids[found] < 0", "neighbors"),
+    ("neighbors/bank.py", "depth = min(self.k + deeper, len(self))", "depth = min(self.k, len(self))", "neighbors"),
+    ("neighbors/bank.py", "excluded(found).byte()", "(~excluded(found)).byte()", "neighbors"),
+    ("neighbors/bank.py", "max(K_LEAST, round(K_SHARE * size))", "K_LEAST", "neighbors training/test_bank_callback.py"),
+    ("neighbors/bank.py", "return keys[place] == asked", "return keys[place] >= asked", "neighbors"),
+    ("criteria/csls.py", "    scale = 2.0", "    scale = 1.0", "criteria"),
+    (
+        "criteria/csls.py",
+        "if k < len(reference_scores) else nearest).mean(dim=1)",
+        "if k < len(reference_scores) else nearest).sum(dim=1)",
+        "criteria",
+    ),
+    ("criteria/inverted_softmax.py", "rest = logits.scatter(0, at, -torch.inf)", "rest = logits", "criteria"),
+    ("criteria/nnn.py", "return self.weight * mean_of_nearest", "return mean_of_nearest", "criteria"),
+    ("criteria/qb_norm.py", "scores - query_terms[1] * item_terms[0]", "scores - item_terms[0]", "criteria"),
+    ("criteria/sinkhorn.py", "for _ in range(self.rounds):", "for _ in range(1):", "criteria"),
+    ("criteria/mutual_proximity.py", "log_ndtr(of_query) + torch", "log_ndtr(of_item) + torch", "criteria"),
+    (
+        "criteria/auto.py",
+        "better = np.flatnonzero(mean > error)",
+        "better = np.flatnonzero(mean > 0)",
+        "criteria ranking/test_choose.py",
+    ),
+    (
+        "criteria/auto.py",
+        "if values[found].mean() > values[plain].mean() else plain",
+        "",
+        "criteria ranking/test_choose.py",
+    ),
+    ("metrics/ranks.py", "- equal_hits + 1) * (counts > 0)", "- equal_hits) * (counts > 0)", "metrics"),
+    ("metrics/ranks.py", "len(ranks) // 2]) // 2", "len(ranks) // 2]) / 2", "metrics"),
+    ("metrics/ranks.py", '"t2i", scores.T, positives.T', '"t2i", scores, positives', "metrics"),
+    ("metrics/relevance.py", "inside = (own >= cut) & (order <= counts)", "inside = order <= counts", "metrics"),
+    ("metrics/occurrences.py", "variance.pow(1.5)", "variance", "metrics"),
+    ("metrics/occurrences.py", "n >= 2 * k", "n > 2 * k", "metrics"),
+    ("metrics/occurrences.py", "items[n >= least]", "items[n > least]", "metrics"),
+    ("evaluation/protocols.py", "slice(fold * size, (fold + 1) * size)", "slice(0, size)", "evaluation"),
+    ("evaluation/protocols.py", '"c2": (1000, 5)', '"c2": (5000, 1)', "evaluation"),
+    ("evaluation/tune.py", "max(tried, key=lambda one: one[1])", "min(tried, key=lambda one: one[1])", "evaluation"),
+    ("evaluation/tune.py", "chosen[k] = max(sums,", "chosen[k] = min(sums,", "evaluation"),
+    (
+        "evaluation/scores.py",
+        "self.queries if self._own else self.shared.vectors(self._sides(reference)[0])",
+        "self.queries",
+        "evaluation",
+    ),
+    (
+        "training/batches.py",
+        "random = np.random.default_rng([self.seed, self.epoch])",
+        "random = np.random.default_rng([self.seed])",
+        "training",
+    ),
+    (
+        "training/batches.py",
+        "ends = (column == 0) | (column == lengths[:, None] - 1)",
+        "ends = column == 0",
+        "training",
+    ),
+    (
+        "training/gather.py",
+        "_reduce_scatter(own, gradient.contiguous())",
+        "own.copy_(gradient[: len(own)])",
+        "training commands/test_processes.py",
+    ),
+    (
+        "training/gather.py",
+        "rows // parts + (part < rows % parts)",
+        "rows // parts",
+        "test_doctests.py",
+    ),
+    ("training/callbacks/bank.py", "default_rng([self.seed, epoch, 1])", "default_rng([self.seed, 1])", "training"),
+    (
+        "training/callbacks/bank.py",
+        "if trainer.current_epoch < self.first_epoch:",
+        "if False:",
+        "training commands/test_commands.py",
+    ),
+    ("training/callbacks/average.py", "lerp_(value, moved)", "copy_(value)", "training"),
+    ("training/callbacks/collapse.py", "step - self.since < self.patience", "step < self.patience", "training"),
+    ("data/noise.py", "order[chosen] = rng.permutation(chosen)", "order = rng.permutation(order)", "data"),
+    ("data/noise.py", 'if split != "train":', 'if split == "test":', "data"),
+    ("data/contents.py", "digest.update(block.data)", "digest.update(block[:1].data)", "data"),
+    (
+        "serving/index.py",
+        "return ((mean - bias) / scale).float(), mean",
+        "return (mean - bias).float(), mean",
+        "serving",
+    ),
+    (
+        "serving/index.py",
+        "scale * products - mean_bias if corrected",
+        "scale * products + mean_bias if corrected",
+        "serving",
+    ),
+    ("serving/databases/collection.py", '"thresholds": {}}', "}", "serving"),
+    (
+        "components.py",
+        "self.own or target in self.trust or target in self._targets(group),",
+        "True,",
+        "test_components.py commands/test_security.py",
+    ),
+]
+
+
+def survives(number: int, base: Path) -> str | None:
+    """The mutation in words where its tests pass; None where they fail."""
+    file, old, new, tests = MUTATIONS[number]
+    copy = base / str(number)
+    shutil.copytree(ROOT / "src", copy / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    path = copy / "src" / "vsehub" / file
+    text = path.read_text()
+    if text.count(old) != 1:
+        return f"{file}: {old!r} stands {text.count(old)} times in the file"
+    path.write_text(text.replace(old, new))
+    (copy / "conf").symlink_to(ROOT / "conf")
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n0", "-m", "not long", "-p", "no:cacheprovider"]
+    environment = os.environ | {"PYTHONPATH": str(copy / "src"), "OMP_NUM_THREADS": "1"}
+    paths = [str(ROOT / "tests" / one) for one in tests.split()]
+    done = subprocess.run([*command, *paths], cwd=ROOT, env=environment, capture_output=True, text=True)
+    shutil.rmtree(copy)
+    killed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    print(f"{number:2} {file}: {killed[0][:110] if killed else 'SURVIVES'}", flush=True)
+    return None if done.returncode == 1 else f"{file}: {old!r} -> {new!r}"
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", default=[""], help="words of the files")
+    parser.add_argument("--jobs", type=int, default=2)
+    given = parser.parse_args()
+    numbers = [n for n, (file, *_) in enumerate(MUTATIONS) if any(word in file for word in given.only)]
+    base = Path(tempfile.mkdtemp(prefix="vsehub-mutations-"))
+    with ThreadPoolExecutor(given.jobs) as pool:
+        alive = [told for told in pool.map(lambda number: survives(number, base), numbers) if told]
+    print(*alive, f"{len(numbers)} mutations, {len(alive)} survive", sep="\n")
+    sys.exit(bool(alive))
+
+
+if __name__ == "__main__":
+    main()
