@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from experiments.evidence import judged, judged_table, read_expected, renew, verdict
-from vsehub.report.tables import ReportTable, spread_text
+from experiments.evidence import judged, judged_table, over_seeds, read_expected, renew, verdict
+from vsehub.report.tables import ReportTable
 
 
 def tell(folder: Path, frame: pd.DataFrame, case: str) -> None:
@@ -25,7 +25,7 @@ def cases(frame: pd.DataFrame, case: str) -> ReportTable:
         [
             str(name),
             str(len(own)),
-            *(spread_text(own[one].mean(), own[one].std(), 1) for one in ("val_rsum", "rsum", "hs_sum")),
+            *(over_seeds(own[one]) for one in ("val_rsum", "rsum", "hs_sum")),
             f"{own['best_epoch'].mean():.1f}",
         ]
         for name, own in frame.groupby(case, sort=False)

@@ -14,13 +14,13 @@ from pathlib import Path
 import matplotlib
 import pandas as pd
 
-from experiments.evidence import renew, spread
+from experiments.evidence import over_seeds, renew, spread
 from experiments.plots import save
 from experiments.seeds import tell
 from experiments.study import FEATURES, Study, Trainings
 from vsehub.report.plots import COLOURS, MARKERS, RC, Picture, new_figure
 from vsehub.report.plots import render as drawn
-from vsehub.report.tables import ReportTable, spread_text
+from vsehub.report.tables import ReportTable
 
 HERE = Path(__file__).parent
 
@@ -79,7 +79,7 @@ def beside_bank(varied: pd.DataFrame, frame: pd.DataFrame) -> ReportTable:
     rows = []
     for name, own in varied.groupby("case", sort=False):
         differences = own.set_index("seed")["rsum"] - base
-        told = [spread_text(own[one].mean(), own[one].std(), 1) for one in ("val_rsum", "rsum")]
+        told = [over_seeds(own[one]) for one in ("val_rsum", "rsum")]
         rows.append([str(name), str(differences.count()), *told, spread(differences.mean(), differences.std())])
     head = ["case", "seeds", "val rsum", "test rsum", "difference on test"]
     return ReportTable(

@@ -18,6 +18,7 @@ from experiments.claims.judging import (
     plain,
     plateaus,
 )
+from experiments.evidence import over_seeds
 from vsehub.report.plots import Picture
 from vsehub.report.tables import ReportTable
 
@@ -35,12 +36,6 @@ Part = tuple[str, Picture | None]
 def table(head: list[str], rows: list[list[str]], words: int = 1) -> str:
     """Markdown; the first `words` columns are text."""
     return ReportTable(head, rows, words=words).markdown()
-
-
-def spread(values: pd.Series, digits: int = 1) -> str:
-    """ "12.3 ± 0.4"; a single value has no spread."""
-    mean = f"{values.mean():.{digits}f}"
-    return f"{mean} ± {values.std():.{digits}f}" if len(values) > 1 else mean
 
 
 def seeds(rows: pd.DataFrame) -> str:
@@ -71,8 +66,8 @@ def epochs_part(data: Data) -> Part:
     lengths = plateaus(own)
     rows = []
     for loss, part in lengths.groupby("loss", sort=False):
-        cells = [spread(part[f"plateau{end}"]) for end in ENDS]
-        rows.append([loss, *cells, spread(runs.loc[runs["loss"] == loss, "val_rsum"])])
+        cells = [over_seeds(part[f"plateau{end}"]) for end in ENDS]
+        rows.append([loss, *cells, over_seeds(runs.loc[runs["loss"] == loss, "val_rsum"])])
     head = ["loss", "1 %", "5 %", "1 %, before", "5 %, before", "best val rsum"]
     settings = "; ".join(dict.fromkeys(runs["setting"]))
     last = int((runs["best_epoch"] == runs["epochs"]).sum())
@@ -96,7 +91,7 @@ def sweep_part(data: Data, name: str) -> Part:
     rows = []
     for loss, part in runs.groupby("loss", sort=False):
         cells = [part.loc[part[name] == value, "rsum"] for value in values]
-        rows.append([loss, seeds(part), *(spread(cell) if len(cell) else "–" for cell in cells)])
+        rows.append([loss, seeds(part), *(over_seeds(cell) for cell in cells)])
     head = ["loss", "seeds", *(f"{value:g}" for value in values)]
     return table(head, rows, 2), pictures.over_setting(runs, name)
 
@@ -140,7 +135,7 @@ def lambda_part(data: Data) -> Part:
             greedy = part.loc[part["relaxation"] == 1, f"{side}_r10"]
             tuned = ", ".join(f"{value:g}" for value in sorted(set(best[side]))) or "–"
             searched = near.loc[near["loss"] == loss, f"{side}_r10"]
-            cells += [spread(searched), spread(greedy), spread(best[f"{side}_r10"]) if len(best) else "–", tuned]
+            cells += [over_seeds(searched), over_seeds(greedy), over_seeds(best[f"{side}_r10"]), tuned]
         rows.append([loss, *cells])
     head = ["loss"] + [f"{side} {what}" for side in pictures.DIRECTIONS for what in HEAD_LAMBDA]
     return table(head, rows), pictures.over_lambda(test, near)

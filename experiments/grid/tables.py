@@ -2,6 +2,7 @@
 
 import pandas as pd
 
+from experiments.evidence import over_seeds
 from vsehub.report.statistics import APART, IMAGES, SEEDS
 from vsehub.report.tables import ReportTable, duration, probability_text, shades
 
@@ -32,12 +33,6 @@ def criteria(frame: pd.DataFrame) -> list[str]:
     return [name for name in CRITERIA if name in set(frame["criterion"])]
 
 
-def spread(values: pd.Series, digits: int = 1) -> str:
-    """ "326.4 ± 3.7", the mean alone for one value."""
-    deviation = f" ± {values.std():.{digits}f}" if len(values) > 1 else ""
-    return f"{values.mean():.{digits}f}{deviation}"
-
-
 def heat(frame: pd.DataFrame, reference: str, settings: str, metric: str = "rsum", digits: int = 1) -> ReportTable:
     """Loss x criterion: mean and sample deviation over seeds, in how many runs where some lack."""
     rows, columns = view(frame, reference, settings), criteria(frame)
@@ -50,7 +45,7 @@ def heat(frame: pd.DataFrame, reference: str, settings: str, metric: str = "rsum
         for name in columns:
             own = rows[(rows["loss"] == loss) & (rows["criterion"] == name)][metric]
             lacking = f" (n {len(own)})" if len(own) < full else ""
-            shown = spread(own, digits) + lacking if len(own) else "∅" if name in unable else "not measured"
+            shown = over_seeds(own, digits) + lacking if len(own) else "∅" if name in unable else "not measured"
             texts[-1].append(shown)
             values[-1].append(own.mean() if len(own) else None)
     caption = f"{metric}, {reference}, settings {settings}: mean ± sample deviation over {full} seeds."
@@ -94,7 +89,7 @@ def ranking(frame: pd.DataFrame, tests: pd.DataFrame) -> ReportTable:
     for loss in order:
         own = rows[rows["loss"] == loss]
         recalls = [f"{own[name].mean():.1f}" for name in RECALLS]
-        rest = [spread(own["rsum"]), f"{own['map_r_i2t'].mean():.1f}", spread(own["hs_sum"], 2)]
+        rest = [over_seeds(own["rsum"]), f"{own['map_r_i2t'].mean():.1f}", over_seeds(own["hs_sum"], 2)]
         told.append([loss, both[loss], images[loss], *recalls, *rest, duration(own["train_seconds"].mean())])
     head = ["loss", "group", "by images", *RECALL_HEADS, "rsum", "i2t mAP@R", "hs_sum", "training"]
     caption = (

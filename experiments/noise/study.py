@@ -17,7 +17,7 @@ import matplotlib
 import pandas as pd
 
 from experiments.compare import loss_overrides
-from experiments.evidence import HOLDS, judged, number, read_expected, renew, spread, verdict
+from experiments.evidence import HOLDS, judged, over_seeds, read_expected, renew, spread, verdict
 from experiments.plots import save
 from experiments.study import OUT, TO, Given, Study, Trainings, option, verb
 from vsehub.checks import existing, require
@@ -157,14 +157,6 @@ def verdicts(claims: pd.DataFrame) -> str:
     return " ".join(f"Protocol {name}: {verdict(rows)}" for name, rows in own.items())
 
 
-def mean_and_deviation(values: pd.Series) -> str:
-    """ "300.1 ± 2.0", the mean alone of one seed, a dash of none."""
-    values = values.dropna()
-    if len(values) < 2:
-        return number(values.mean())
-    return f"{values.mean():.1f} ± {values.std():.1f}"
-
-
 def table(frame: pd.DataFrame, protocol: str) -> str:
     """rsum and what it lost to clean training, by loss and rate, as markdown."""
     own = frame[frame["protocol"].isin([CLEAN, protocol])]
@@ -176,8 +168,8 @@ def table(frame: pd.DataFrame, protocol: str) -> str:
     for loss in [loss for loss in LOSSES if loss in set(own["loss"])]:
         runs = own[own["loss"] == loss]
         at = {rate: runs[runs["rate"] == rate] for rate in rates}
-        cells = [mean_and_deviation(at[rate]["rsum"]) for rate in rates]
-        rows.append([loss, *cells, *(mean_and_deviation(at[rate]["drop"]) for rate in noisy)])
+        cells = [over_seeds(at[rate]["rsum"]) for rate in rates]
+        rows.append([loss, *cells, *(over_seeds(at[rate]["drop"]) for rate in noisy)])
     return ReportTable(head, rows).markdown()
 
 
@@ -235,11 +227,9 @@ def render(folder: Path) -> None:
     parts = [matrix(claims).markdown()]
     for protocol in [protocol for protocol in PROTOCOLS if protocol in set(frame["protocol"])]:
         parts += [f"**Protocol {protocol}**: {WHAT[protocol]}.", table(frame, protocol), facts(frame, protocol)]
-    place = ", ".join(sorted(frame["hardware"].unique()))
-    parts.append(f"Data: {', '.join(sorted(frame['dataset'].unique()))}. Hardware: {place}.")
-    text = "\n\n".join(parts)
+    parts.append(f"Data: {', '.join(sorted(frame['dataset'].unique()))}.")
     renew(folder / "README.md", verdicts(claims), "verdict")
-    renew(folder / "README.md", text, "figures")
+    renew(folder / "README.md", "\n\n".join(parts), "figures")
 
 
 STUDY = Study(

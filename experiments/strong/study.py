@@ -16,11 +16,11 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.evidence import renew
+from experiments.evidence import over_seeds, renew
 from experiments.running import run_all, status
 from experiments.study import DRY_RUN, FEATURES, OUT, TO, Given, Study, Trainings, finish, verb
 from vsehub.io.files import write_text
-from vsehub.report.tables import ReportTable, spread_text
+from vsehub.report.tables import ReportTable
 
 SHORT = ("embedding_dim=512", "trainer.max_epochs=13")
 EVALUATIONS = ((), *((f"criterion={one}", "reference=train", "tune=true") for one in ("is", "sinkhorn")))
@@ -154,10 +154,10 @@ def row(run: Path) -> dict[str, Any] | None:
     )
 
 
-def over_seeds(frame: pd.DataFrame) -> ReportTable:
+def by_case(frame: pd.DataFrame) -> ReportTable:
     """A row for each case of `CASES` that has runs: mean ± standard deviation over the seeds."""
     rows = [
-        [case, str(len(own)), *(spread_text(own[column].mean(), own[column].std(), 1) for column in SHOWN)]
+        [case, str(len(own)), *(over_seeds(own[column]) for column in SHOWN)]
         for case in CASES
         if len(own := frame[frame["case"] == case])
     ]
@@ -166,7 +166,7 @@ def over_seeds(frame: pd.DataFrame) -> ReportTable:
 
 def render(folder: Path) -> None:
     """Write the README's tables from trials.csv, models.csv and ensembles.csv; earlier.csv is of another training."""
-    renew(folder / "README.md", over_seeds(pd.read_csv(folder / "models.csv")).markdown(), "models")
+    renew(folder / "README.md", by_case(pd.read_csv(folder / "models.csv")).markdown(), "models")
     rows = [
         [one["ensemble"], *(f"{one[key]:.1f}" for key in COLUMNS)]
         for _, one in pd.read_csv(folder / "ensembles.csv").iterrows()

@@ -25,7 +25,8 @@ def results(**cases):
     return pd.DataFrame(rows, columns=["loss", "seed", "rsum"]).assign(images=500)
 
 
-CLAIM = pd.DataFrame([["a leads b", "paper, table 1", "rsum", "a", "b", 10.0, None]], columns=evidence.EXPECTED)
+COLUMNS = ["claim", "source", "metric", "higher", "lower", "published_higher", "published_lower"]
+CLAIM = pd.DataFrame([["a leads b", "paper, table 1", "rsum", "a", "b", 10.0, None]], columns=COLUMNS)
 
 
 @looped(
