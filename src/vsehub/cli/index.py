@@ -90,7 +90,7 @@ def collection(result: "Result", place: "Place", cfg: DictConfig) -> tuple[dict[
         thresholds={repr(one["false_accept"]): one["threshold"] for one in rates},
         overwrite=cfg.overwrite,
     ) as filled:
-        told = {"kind": f"{title}, {'approximate' if approximate else 'exact'}", "uri": place.address}
+        told: dict[str, Any] = {"kind": f"{title}, {'approximate' if approximate else 'exact'}", "uri": place.address}
         told |= {"items": len(ids), **measured(filled, result)}
         code = usage_note(filled, record["k"]) + accepted(record)
     rows = (

@@ -42,7 +42,7 @@ def read_pairs(
     if path.suffix in (".txt", ".qrels"):
         with readable(path, ValueError, kind="TREC's qrels"):
             lines = zip(*(line.split() for line in read_lines(path, "pair")), strict=True)
-            table = {name: entries for name, entries in zip((BEIR[0], "", *BEIR[1:]), lines, strict=True) if name}
+            table = {name: list(entries) for name, entries in zip((BEIR[0], "", *BEIR[1:]), lines, strict=True) if name}
     else:
         table = read_table(path, partial(_columns, path))
     found, headed = [], False

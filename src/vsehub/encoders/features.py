@@ -47,7 +47,7 @@ class TextFeatures(ImageFeatures):
     def __init__(self, text_shape: tuple[int, ...], dim: int = 1024, dropout: float = 0.0):
         super().__init__(text_shape, dim, dropout)
 
-    def forward(self, texts: Tensor, lengths: Tensor | None = None) -> Tensor:  # type: ignore[override]
+    def forward(self, texts: Tensor, lengths: Tensor | None = None) -> Tensor:
         """(N, features) of any float type -> (N, D); `lengths` (N,) are those of captions and not used."""
         return super().forward(texts)
 
@@ -96,6 +96,6 @@ class TextAdapter(ImageAdapter):
     ):
         super().__init__(text_shape, hidden, ratio, dropout)
 
-    def forward(self, texts: Tensor, lengths: Tensor | None = None) -> Tensor:  # type: ignore[override]
+    def forward(self, texts: Tensor, lengths: Tensor | None = None) -> Tensor:
         """(N, D) of any float type -> (N, D), unit rows; `lengths` (N,) are those of captions and not used."""
         return super().forward(texts)

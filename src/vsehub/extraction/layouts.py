@@ -137,7 +137,8 @@ def write_features(folder: Path, splits: Mapping[str, CaptionedImages], chunks: 
     for split, loaded in splits.items():
         features, captions, ids = (folder / name for name in feature_files([split]))
         join(chunks[split], len(loaded.images), features)
-        write_text(captions, "".join(f"{' '.join(text.split())}\n" for text in loaded.captions))
+        texts: Any = loaded.captions
+        write_text(captions, "".join(f"{' '.join(text.split())}\n" for text in texts))
         if loaded.names is not None:
             write_text(ids, "".join(f"{name}\n" for name in loaded.names))
 

@@ -295,7 +295,7 @@ class MemoryBank:
         depth = min(self.k + self._most_lost, len(self))
         return (self._texts.recall(images, depth) + self._images.recall(texts, depth)) / 2
 
-    def _nearest(self, index: Index, queries: Encoding, depth: int, excluded: Callable[[Tensor], Tensor]) -> Tensor:
+    def _nearest(self, index: Any, queries: Encoding, depth: int, excluded: Callable[[Tensor], Tensor]) -> Tensor:
         similarities, found = index.search(queries.detach().float(), depth)
         # Already sorted: a stable sort by the mask moves excluded entries to the end and keeps the order.
         kept = excluded(found).byte().argsort(dim=1, stable=True)[:, : self.k]

@@ -288,7 +288,7 @@ def open_inputs(given: Mapping[str, Any], normalize: bool | None = None) -> Inpu
     tuning = None
     if tune is not None:
         tuning = tune, read_positives(given["tune_truth"], Names("tune_queries", len(tune), tune.ids), items)
-    return Inputs(Sides(*sides, positives), queries, items, files, settings, tuning)
+    return Inputs(replace(Sides(*sides), positives=positives), queries, items, files, settings, tuning)
 
 
 def farther(queries: VectorSource, reference: VectorSource, seed: int = 0) -> float:

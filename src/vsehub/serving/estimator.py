@@ -249,7 +249,7 @@ class CorrectedSearch:
                 made.calibration_ = Calibration(
                     *(torch.from_numpy(small[f"{side}_scores"]) for side in ("null", "best"))
                 )
-        except (SafetensorError, KeyError, TypeError, AttributeError, *DAMAGE) as error:
+        except (SafetensorError, KeyError, TypeError, AttributeError, *DAMAGE) as error:  # type: ignore[misc]
             raise InputError(f"search: {path} is not a fitted search: {error}") from error
         return made
 

@@ -41,7 +41,7 @@ BACKGROUNDS = {
 }
 # Distance, height, colour and width of waves; number, least and greatest radius and colour of spots.
 WAVES = {"sea": (34, 5, (150, 210, 225), 4), "sand": (52, 9, (205, 168, 105), 6)}
-SPOTS = {
+SPOTS: dict[str, list[tuple[int, float, float, tuple[int, int, int]]]] = {
     "sand": [(45, 1.5, 3.5, (180, 140, 85))],
     "night": [(35, 1.5, 4, (250, 245, 210))],
     "snow": [(40, 3, 6, (255, 255, 255)), (20, 2, 4, (175, 195, 220))],

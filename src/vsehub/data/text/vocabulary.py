@@ -203,7 +203,7 @@ def stored(words: Words | None) -> list[str] | dict[str, Any] | None:
     """The plain values for a checkpoint: a list of words, {"subwords": JSON, ...}, or None if texts are vectors."""
     if isinstance(words, Subwords):
         return {"subwords": words.to_json(), "most": words.most, "clean": words.clean}
-    return words and words.words
+    return None if words is None else words.words
 
 
 def restored(value: Any) -> Words | None:

@@ -5,6 +5,7 @@ import re
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -170,11 +171,12 @@ class Shards:
     def __init__(self, paths: Sequence[Path], key: str | None):
         read = [read_file(path, key) for path in paths]
         self._parts, self.ids = [array for array, _ in read], [one for _, ids in read for one in ids or ()]
+        first: Any = self._parts[0]
         kinds = [(matrix_dtype(str(path), part), part.shape[1]) for path, part in zip(paths, self._parts, strict=True)]
         odd = [str(path) for path, kind in zip(paths, kinds, strict=True) if kind != kinds[0]]
         require(not odd, f"{listed(odd)}: expected rows of {kinds[0][1]} {kinds[0][0]}, as in {paths[0]}")
         self.counts = [len(part) for part in self._parts]
-        self.shape, self.dtype = (sum(self.counts), kinds[0][1]), self._parts[0].dtype.newbyteorder("=")
+        self.shape, self.dtype = (sum(self.counts), kinds[0][1]), first.dtype.newbyteorder("=")
 
     def __len__(self) -> int:
         return self.shape[0]

@@ -44,6 +44,9 @@ class Database(Protocol):
     client: the engine's own. Methods raise whatever it raises.
     """
 
+    client: Any
+    name: str
+
     def __init__(self, client: Any, name: str):
         self.client, self.name = client, name
 

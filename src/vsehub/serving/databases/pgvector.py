@@ -54,7 +54,8 @@ class PGVector(Database):
             "ON CONFLICT (id) DO UPDATE SET label = coalesce(%(label)s, {table}.label), vector = excluded.vector"
         )
         text = SQL(insert).format(table=Identifier(self.name))
-        rows = zip(ids, labels or [None] * len(ids), map(Vector, vectors), strict=True)
+        named: Sequence[str | None] = labels or [None] * len(ids)
+        rows = zip(ids, named, map(Vector, vectors), strict=True)
         with self.client.transaction(), self.client.cursor() as cursor:
             cursor.executemany(text, [dict(zip(("id", "label", "vector"), row, strict=True)) for row in rows])
 

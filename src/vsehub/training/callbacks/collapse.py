@@ -48,7 +48,7 @@ class CollapseDetector(pl.Callback):
         """Go on where the run that is resumed was."""
         self.since, self.collapsed, self.first = state["since"], state["collapsed"], state["first"]
 
-    def on_train_start(self, trainer: pl.Trainer, module: Any = None) -> None:
+    def on_train_start(self, trainer: Any, module: Any = None) -> None:
         """Record the first collapse, from the start, since a run that is resumed may have had one."""
         for recorder in trainer.callbacks:
             if isinstance(recorder, RunRecorder):

@@ -64,9 +64,9 @@ def network(model: str, side: str, description: Mapping[str, Any], pretrained: b
         require(bool(repository), "model names no weights; give NAME/WEIGHTS as open_clip lists them, or weights=FILE")
         folder = _folder(repository, files[0])
         path = next((folder / name for name in files if (folder / name).is_file()), folder / files[0])
-    with TemporaryDirectory() as folder, quiet(), torch.random.fork_rng(devices=[]):
-        (Path(folder) / _CONFIG).write_text(json.dumps({"model_cfg": architecture}), encoding="utf-8")
-        built: Any = library.create_model(f"local-dir:{folder}", load_weights=False)
+    with TemporaryDirectory() as built_in, quiet(), torch.random.fork_rng(devices=[]):
+        (Path(built_in) / _CONFIG).write_text(json.dumps({"model_cfg": architecture}), encoding="utf-8")
+        built: Any = library.create_model(f"local-dir:{built_in}", load_weights=False)
         if path is not None:
             with refused(f"weights: {path} cannot be loaded into {model}; expected a state dict"):
                 library.load_checkpoint(built, str(path), strict=True, weights_only=True)
