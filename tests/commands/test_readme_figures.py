@@ -28,6 +28,6 @@ def test_the_figures_of_the_readme(vsehub, tmp_path):
             hubness = [f"{ranking['hubness']['largest_hub_10']:.0f}", f"{ranking['hubness']['skew_10']:.2f}"]
             assert f"| {' | '.join([names[ranking['criterion']], *recalls, *hubness])} |" in README
     said = vsehub("rerank", *given, "criterion=auto", f"out={tmp_path / 'auto'}", cwd=tmp_path, UNDRAWN="1").out
-    gain, low, high = re.search(r"gain in R@1: \+([\d.]+) points \[\+([\d.]+), \+([\d.]+)\]", said).groups()
+    gain, low, high = re.search(r"gain of sinkhorn in R@1: \+([\d.]+) points \[\+([\d.]+), \+([\d.]+)\]", said).groups()
     assert f"it chose Sinkhorn, which gained {gain} points of R@1 [{low}, {high}] on the other half" in README
     assert "chosen: sinkhorn" in said
