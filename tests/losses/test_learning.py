@@ -2,7 +2,7 @@ import torch
 from looped import looped
 from torch.nn.functional import normalize
 
-from vsehub.losses import HAL, HardNegNCE, NeighborRetr
+from vsehub.losses import HAL, NeighborRetr
 from vsehub.neighbors import MemoryBank
 
 PAIRS, KEPT = 300, 60
@@ -36,7 +36,6 @@ def trained(loss, with_bank, steps=60):
 @looped(
     ("loss", "with_bank"),
     [
-        (HardNegNCE(), False),
         (NeighborRetr(), False),
         (NeighborRetr(), True),
         (NeighborRetr(neighbor_weight=0.0), True),

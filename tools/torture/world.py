@@ -29,7 +29,7 @@ RUN = (*TRAIN, f"hydra.run.dir={OUT}")
 # the state of the checkout; "run" is what the last command of an extraction had left to do.
 TIMES = {
     *("seconds", "val/seconds", "bank/seconds", "ranking_seconds", "wall_seconds", "milliseconds"),
-    *("started", "peak_memory", "command", "git", "run"),
+    *("started", "command", "git", "run"),
 }
 TEMPORARY = (".part",)  # endings of temporary files
 LOCKED = ".lock"  # of the empty file beside a temporary one; a killed process leaves it until the file is written again

@@ -55,16 +55,3 @@ def hardware() -> dict[str, Any]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
     name = cpu[1].strip() if cpu else platform.processor() or platform.machine()
     return {"cpu": name, "cores": cores, "memory_gb": round(memory / 2**30), "gpu": gpu}
-
-
-def peak_memory() -> dict[str, int]:
-    """ "host_mb" (not on Windows) and, with a GPU, "gpu_mb": the most memory that this process has used so far."""
-    found = {}
-    with suppress(ImportError):  # Windows
-        import resource
-
-        unit = 2**20 if sys.platform == "darwin" else 2**10  # Linux counts in kilobytes, macOS in bytes
-        found["host_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // unit
-    if torch.cuda.is_available():
-        found["gpu_mb"] = torch.cuda.max_memory_allocated() // 2**20
-    return found

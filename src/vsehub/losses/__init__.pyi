@@ -1,5 +1,4 @@
 from .hal import HAL as HAL
-from .hard_neg_nce import HardNegNCE as HardNegNCE
 from .hinge import KNNMargin as KNNMargin
 from .hinge import MaxMargin as MaxMargin
 from .hinge import SumMargin as SumMargin

@@ -18,7 +18,7 @@ from vsehub.data.noise import NoisySource
 from vsehub.data.sources import Source
 from vsehub.io.address import masked, typed_command
 from vsehub.io.files import write_json, write_text
-from vsehub.io.provenance import code_version, hardware, peak_memory, versions
+from vsehub.io.provenance import code_version, hardware, versions
 from vsehub.io.records import RUN
 from vsehub.io.text import csv_text
 from vsehub.training.gather import is_lost, process
@@ -142,5 +142,5 @@ class RunRecorder(pl.Callback):
         self.record.setdefault("started", datetime.now(UTC).isoformat(timespec="seconds"))
         if process() == 0:
             seconds = sum(row["seconds"] for row in self.rows)
-            self.record |= {"wall_seconds": seconds, "epochs": len(self.rows), "peak_memory": peak_memory()}
+            self.record |= {"wall_seconds": seconds, "epochs": len(self.rows)}
             write_json(self.folder / "run.json", self.record)
