@@ -195,7 +195,6 @@ def test_a_filled_collection(run_here, command, model, tmp_path):
     ("arguments", "named"),
     [
         ([], "query is"),
-        (["circle", "k=33"], "k is 33; .* 32"),
         (["circle", "k=0"], "k is 0"),
         (["circle", "split=dev"], "split is 'dev'"),
         (["circle", "reference=dev", "criterion=csls"], "'dev'"),

@@ -77,13 +77,15 @@ def search_split(cfg: DictConfig, model: "DataModel", texts: Sequence[str]) -> t
     name, criterion = chosen("criterion"), build("criterion", cfg.criterion, cfg.trust)
     if isinstance(criterion, Auto):
         name, criterion = criterion.untuned
-    split, k, reference = cfg.split, cfg.k, str(cfg.reference)
+    split, reference = cfg.split, str(cfg.reference)
     if cfg.folder is not None:
-        split, k = FOLDER, min(k, len(model.use_folder(cfg.folder).images))
+        split = FOLDER
+        model.use_folder(cfg.folder)
     if reference.endswith(".txt"):
         lines = read_lines(existing("reference", reference, "Give one text on each line, or a split"), "text")
         model.use_reference(reference, lines)
-    found, images = model.search(texts, k, criterion, split, reference), model.split(split)
+    images = model.split(split)
+    found = model.search(texts, min(cfg.k, len(images.images)), criterion, split, reference)
     names = range(len(images.images)) if images.names is None else images.names
     captions = {
         row: next(map(images.text_of, images.captions_of(row)), "") for row in set(found.rows.flatten().tolist())
