@@ -109,7 +109,8 @@ def after(command: Command, kill: Kill, ended: forked.Ended, out: Path) -> list[
     """What is wrong right after the kill."""
     wrong = [f"the streams hold {word!r}: {ended.err[-1500:]}" for word in ended.broke] + world.damaged(out)
     # Where another process is lost, the first says so, or Lightning ends it.
-    expected = (1, -signal.SIGKILL) if kill.worker else (STATUS[kill.signal],)
+    ended_by_lightning = (STATUS[signal.SIGKILL],) if command.workers else ()
+    expected = (1 if kill.worker else STATUS[kill.signal], *ended_by_lightning)
     if not ended.hit:
         expected = (0, 2) if "already" in ended.err else (0,)
     if ended.status not in expected:

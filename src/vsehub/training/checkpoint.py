@@ -22,6 +22,11 @@ class BestModel(ModelCheckpoint):
 
     FILE_EXTENSION = SUFFIX
 
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on where the run that is resumed was; Lightning forgets the last epoch's score."""
+        super().load_state_dict(state_dict)
+        self.current_score = state_dict["current_score"]
+
 
 class CheckpointFiles(TorchCheckpointIO):
     """Lightning's checkpoint files, each written whole or not at all, in the run's folder and nowhere else."""

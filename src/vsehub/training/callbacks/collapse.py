@@ -48,7 +48,7 @@ class CollapseDetector(pl.Callback):
         """Go on where the run that is resumed was."""
         self.since, self.collapsed, self.first = state["since"], state["collapsed"], state["first"]
 
-    def on_train_start(self, trainer: Any, module: Any = None) -> None:
+    def on_fit_start(self, trainer: Any, module: Any = None) -> None:
         """Record the first collapse, from the start, since a run that is resumed may have had one."""
         for recorder in trainer.callbacks:
             if isinstance(recorder, RunRecorder):
@@ -84,7 +84,7 @@ class CollapseDetector(pl.Callback):
         log.warning("training has collapsed: since step %d %s. %s", self.since, " and ".join(seen), ADVICE)
         if self.first is None:
             self.first = {"epoch": trainer.current_epoch, "step": self.since, "seen": seen}
-            self.on_train_start(trainer)
+            self.on_fit_start(trainer)
 
 
 def embedding_variance(encoding: Encoding) -> float:
