@@ -22,7 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from vsehub.checks import InputError, boolean, require
+from vsehub.checks import InputError, boolean, nearest, require
 from vsehub.cli import launch
 from vsehub.cli.nodes import components, config_dirs, leaves, plain
 from vsehub.components import conf_folder
@@ -120,6 +120,9 @@ def reported(error: BaseException) -> tuple[str, int]:
         goes_on = "a command that can continue does so when it is run again" if again is None else f"`{again}` goes on"
         return f"{what}; complete files were kept, and {goes_on}", status
     line = " ".join(str(error).split())
+    if wrong := re.match(r"Could not override '([\w.]+)'", line):
+        known = OmegaConf.load(conf_folder() / f"{sys.argv[0].rpartition(' ')[2].replace('-', '_')}.yaml")
+        line += nearest(wrong[1], map(str, known))
     if isinstance(error, InputError | HydraException | OmegaConfBaseException | YAMLError):
         override = getattr(error, "override", None)  # which Hydra could not parse
         return f"{override}: {line}" if override else line, BAD_INPUT
