@@ -200,8 +200,8 @@ def curves(frame: pd.DataFrame) -> Picture:
     """Mean and sample deviation of rsum over the rate, a line a loss, a panel a protocol; single runs as faint dots."""
     looks = styles(Series("", "", loss, "") for loss in LOSSES)
     with matplotlib.rc_context(RC):
-        whole = new_figure(8.5, 4.2)
-        panels = whole.subplots(1, len(PROTOCOLS))
+        whole = new_figure(8, 3.8)
+        panels = whole.subplots(1, len(PROTOCOLS), sharey=True)
         for axes, protocol in zip(panels, PROTOCOLS, strict=True):
             own = frame[frame["protocol"].isin([CLEAN, protocol])]
             for loss in LOSSES:
@@ -212,7 +212,9 @@ def curves(frame: pd.DataFrame) -> Picture:
                 axes.plot(runs["rate"], runs["rsum"], alpha=0.3, markersize=3.5, **bare)
                 told = runs.groupby("rate")["rsum"].agg(["mean", "std"])
                 axes.errorbar(told.index, told["mean"], yerr=told["std"].fillna(0), label=loss, capsize=2, **look)
-            axes.set(title=f"protocol {protocol}", xlabel="rate", xticks=sorted(own["rate"].unique()))
+            axes.set(
+                title=f"protocol {protocol}", xlabel="share of wrong captions", xticks=sorted(own["rate"].unique())
+            )
         panels[0].set_ylabel("rsum, test")
         panels[-1].legend()
         caption = "rsum on the test split over the rate of noise in the training captions."
