@@ -4,7 +4,6 @@ import re
 from functools import cache
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 from hydra import compose, initialize_config_dir
@@ -18,19 +17,13 @@ from vsehub.cli.train import run_label
 ROOT = Path(__file__).parents[2]
 CONF = ROOT / "conf"
 PUBLISHED = ROOT / "experiments" / "papers"
-TEXT = {"table": str, "line": str, "note": str}
-ROWS = {
-    f"{row['paper']}/{row['line']}": row
-    for _, row in pd.read_csv(PUBLISHED / "paper_tables.csv", dtype=TEXT).iterrows()
-}
+TABLES = pd.read_csv(PUBLISHED / "paper_tables.csv", dtype={"table": str, "line": str, "note": str})
+ROWS = {f"{row['paper']}/{row['line']}": row for _, row in TABLES.iterrows()}
 PRINTED = pd.read_csv(PUBLISHED / "hyperparameters.csv")
 TRAINING, MEASURING = (
     sorted(path.relative_to(CONF / group).with_suffix("").as_posix() for path in (CONF / group).glob("*/*.yaml"))
     for group in ("experiment", "row")
 )
-FILES = TRAINING + MEASURING
-
-RECALLS = [f"{side}_r{k}" for side in ("i2t", "t2i") for k in (1, 5, 10)]
 SETTINGS = {
     **{name: ("loss", name) for name in ("margin", "gamma", "epsilon", "alpha", "beta", "epsilon1", "epsilon2")},
     "lr": ("optimizer", "lr"),
@@ -53,34 +46,20 @@ OF_SCAN = {
     "aaai2020/1.7": {"margin": 0.2, "lr": 0.0002, "lr_update": 15, "batch_size": 128, "epochs": 30},
     "aaai2020/2.25": {"margin": 0.2, "lr": 0.0005, "lr_update": 10, "batch_size": 128, "epochs": 20},
 }
-FEATURES = {"vgg19": (4096,), "irv2": (1536,), "resnet152": (2048,), "regions": (36, 2048)}
-
-
-@cache
-def written(name):
-    return OmegaConf.load(file_of(name))
+NETWORKS = ("vgg19", "irv2", "resnet152")
 
 
 @cache
 def composed(name, command="train", group="experiment"):
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+    with initialize_config_dir(str(CONF), version_base="1.3"):
         return compose(command, [f"{group}={name}"], return_hydra_config=True)
-
-
-ALIKE = {}
-
-
-def measured_as(name):
-    """What Hydra makes of a measuring row; of rows whose files differ in `evaluates` alone, the first."""
-    own = OmegaConf.to_yaml({key: value for key, value in written(name).items() if key != "evaluates"})
-    return composed(ALIKE.setdefault(own, name), "evaluate", "row")
 
 
 def network(row):
     """The image features of a row: SCAN's are regions, and order embeddings without a network are of VGG19."""
     if row["architecture"].startswith("scan"):
         return "regions"
-    return next((name for name in FEATURES if name in row["architecture"]), "vgg19")
+    return next((name for name in NETWORKS if name in row["architecture"]), "vgg19")
 
 
 def printed(name):
@@ -94,68 +73,54 @@ def printed(name):
     return found[list(SETTINGS)].dropna().to_dict()
 
 
-@looped("name", FILES)
+@looped("name", [*TRAINING, *MEASURING])
 def test_the_comment_has_the_published_figures(name):
-    lines = file_of(name).read_text().splitlines()
-    row, comment = ROWS[name], " ".join(line.removeprefix("# ") for line in lines if line.startswith("# "))
-    assert f" table {row['table']}, row {row['line']}: " in comment
-    said = re.search(
-        r"Published: image to text (\S+) (\S+) (\S+), text to image (\S+) (\S+) (\S+?)"
-        r"(?:, rsum (\S+?))?(?:, hs_sum (\S+?))?\. ",
-        comment,
-    )
-    figures = [float("nan") if text in (None, "-") else float(text) for text in said.groups()]
-    np.testing.assert_array_equal(figures, row[[*RECALLS, "rsum", "hs_sum"]].to_numpy(float))
+    comment = " ".join(re.findall(r"^# (.*)", file_of(name).read_text(), re.MULTILINE))
+    said = re.search(r"Published: .*?\. (?!\d)", f"{comment} ")[0]
+    figures = [float(one) for one in re.findall(r"(?<=[ ])\d+(?:\.\d+)?(?=[ ,.])", said)]
+    columns = [f"{side}_r{k}" for side in ("i2t", "t2i") for k in (1, 5, 10)]
+    assert figures == ROWS[name][[*columns, "rsum", "hs_sum"]].dropna().tolist()
 
 
-@looped("name", FILES)
+@looped("name", [*TRAINING, *MEASURING])
 @pytest.mark.long
 def test_a_row_is_trained_with_the_printed_settings(name):
     """A row that measures another's training too: nothing it prints may differ from what is trained."""
-    row, trained = ROWS[name], written(name).get("evaluates", name)
-    cfg = composed(trained)
-    wanted = printed(name)
+    cfg, wanted = composed(OmegaConf.load(file_of(name)).get("evaluates", name)), printed(name)
     assert {key: cfg[SETTINGS[key][0]][SETTINGS[key][1]] for key in wanted} == wanted
-    note = re.fullmatch(r"k=(\d+)", str(row["note"]))
-    if "k" in cfg.loss:
-        assert cfg.loss.k == (int(note[1]) if note else 3)
 
 
 @looped("name", TRAINING)
 @pytest.mark.long
 def test_a_training_row_is_what_its_table_says(name):
     row, cfg = ROWS[name], composed(name)
+    note = re.fullmatch(r"k=(\d+)", str(row["note"]))
+    assert cfg.loss.get("k", 3) == (int(note[1]) if note else 3)
     choices = cfg.hydra.runtime.choices
-    assert run_label(choices) == row["loss"]
-    assert (choices.criterion, cfg.protocol.name) == (
-        row["criterion"],
-        {"1k": "single"}.get(row["protocol"], row["protocol"]),
-    )
     similarities = {"order": "order", "scan i-t avg": "scan_i2t", "scan t-i avg": "scan_t2i"}
-    assert choices.similarity == similarities.get(re.match(r"scan \S+ avg|\w+", row["architecture"])[0], "cosine")
-    sets = network(row) == "regions"
-    assert (choices.image_encoder, choices.text_encoder) == (
-        ("image_regions", "text_scan") if sets else ("image_features", "text_gru")
-    )
-    assert OmegaConf.is_missing(cfg.data, "root")
-    assert (cfg.data.name, cfg.data.test) == (row["dataset"], {"coco": "testall", "flickr30k": "test"}[row["dataset"]])
-    assert (cfg.positives, cfg.embedding_dim) == ("pair", 1024)
+    similarity = similarities.get(re.match(r"scan \S+ avg|\w+", row["architecture"])[0], "cosine")
+    sides = ("image_regions", "text_scan") if network(row) == "regions" else ("image_features", "text_gru")
+    found = (run_label(choices), choices.similarity, choices.image_encoder, choices.text_encoder)
+    assert found == (row["loss"], similarity, *sides)
+    assert (choices.criterion, cfg.protocol.name) == measured(row)
+    test = {"coco": "testall", "flickr30k": "test"}[row["dataset"]]
+    assert (cfg.data.name, cfg.data.test, cfg.positives, cfg.embedding_dim) == (row["dataset"], test, "pair", 1024)
     assert cfg.bank.get("k") == (250 if choices.bank == "memory" else None)
     for group in ("loss", "similarity", "optimizer", "scheduler", *(["bank"] if cfg.bank else [])):
         assert build(group, cfg[group]) is not None, "the class refuses the row's numbers"
 
 
+def measured(row):
+    """The criterion and the protocol of a row."""
+    return row["criterion"], {"1k": "single"}.get(row["protocol"], row["protocol"])
+
+
 @looped("name", MEASURING)
 def test_a_measuring_row_names_its_training(name):
-    row, cfg = ROWS[name], measured_as(name)
-    assert {cfg.evaluates, written(name).evaluates} <= set(TRAINING)
-    trained = ROWS[written(name).evaluates]
-    for key in ("dataset", "loss"):
-        assert trained[key] == row[key]
-    assert network(trained) == network(row)
-    assert re.split("[+ /]", trained["architecture"])[0] == re.split("[+ /]", row["architecture"])[0]
-    assert cfg.hydra.runtime.choices.criterion == row["criterion"]
-    assert cfg.protocol.name == {"1k": "single"}.get(row["protocol"], row["protocol"])
-    assert cfg.tune == (row["criterion"].endswith("rgm"))
-    assert cfg.reference == "queries"
-    assert written(name).keys() <= {"defaults", "evaluates", "tune"}
+    row, own = ROWS[name], OmegaConf.load(file_of(name))
+    trained, cfg = ROWS[own.evaluates], composed(name, "evaluate", "row")
+    for same in (lambda one: one["dataset"], lambda one: one["loss"], network, lambda one: one["architecture"][:5]):
+        assert same(trained) == same(row)
+    assert (cfg.hydra.runtime.choices.criterion, cfg.protocol.name) == measured(row)
+    assert (cfg.tune, cfg.reference) == (row["criterion"].endswith("rgm"), "queries")
+    assert own.evaluates in TRAINING

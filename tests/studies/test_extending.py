@@ -10,31 +10,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "extend.md").read_text()
 CHECKED = ["tests/test_docs.py", "tests/test_layers.py", "tests/test_contract.py", "tests/losses/test_soft_margin.py"]
 OWN = "test_docs or test_layers or soft_margin or quantile"
 
 
-@pytest.fixture(scope="module")
-def extended(tmp_path_factory):
-    """A copy of the project with the files of the page."""
-    place = tmp_path_factory.mktemp("extended")
-    for name in ("src", "conf", "tests", "tools", "docs", "experiments"):
-        left = shutil.ignore_patterns("__pycache__", "golden", "*.png", "*.svg")
-        shutil.copytree(ROOT / name, place / name, ignore=left)
-    for name in ("pyproject.toml", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "LICENSE"):
-        shutil.copy(ROOT / name, place / name)
-    page = (ROOT / "docs" / "extend.md").read_text()
-    files = re.findall(r"`((?:src|conf|tests)/[\w/.]+)`[^`]*?:\n\n```\w+\n(.*?)```", page, re.DOTALL)
-    assert len(files) == 5
-    for name, text in files:
-        assert not (place / name).exists()
-        (place / name).write_text(text)
-    return place
-
-
 @pytest.mark.long
 def test_the_trainer_of_the_page_prints_what_it_shows(tmp_path):
-    page = (ROOT / "docs" / "extend.md").read_text().partition("\n## A data source\n")[2]
+    page = PAGE.partition("\n## A data source\n")[2]
     (tmp_path / "mine.py").write_text("".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)))
     shown = re.search(r"It prints\n\n```\n(.*?)```", page, re.DOTALL)[1]
     done = subprocess.run([sys.executable, "mine.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
@@ -45,9 +28,19 @@ def test_the_trainer_of_the_page_prints_what_it_shows(tmp_path):
 
 
 @pytest.mark.long
-def test_no_file_needs_an_edit(extended):
+def test_no_file_needs_an_edit(tmp_path):
+    left = shutil.ignore_patterns("__pycache__", "golden", "*.png", "*.svg")
+    for name in ("src", "conf", "tests", "tools", "docs", "experiments"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=left)
+    for name in ("pyproject.toml", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    files = re.findall(r"`((?:src|conf|tests)/[\w/.]+)`[^`]*?:\n\n```\w+\n(.*?)```", PAGE, re.DOTALL)
+    assert len(files) == 5
+    for name, text in files:
+        assert not (tmp_path / name).exists()
+        (tmp_path / name).write_text(text)
     command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-k", OWN, *CHECKED]
-    own = os.environ | {"PYTHONPATH": str(extended / "src")}
-    found = subprocess.run(command, cwd=extended, env=own, capture_output=True, text=True, check=False)
+    own = os.environ | {"PYTHONPATH": str(tmp_path / "src")}
+    found = subprocess.run(command, cwd=tmp_path, env=own, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stdout[-3000:]
     assert re.search(r"\b[2-9]\d passed", found.stdout)
