@@ -1,7 +1,7 @@
 """The engines that the tests of databases run on.
 
-Milvus Lite and LanceDB in folders, Postgres from the wheel pgserver, Qdrant's client in memory instead of a server, and
-the engine in memory.py. VSEHUB_TEST_MILVUS, VSEHUB_TEST_POSTGRES and VSEHUB_TEST_QDRANT: URIs of servers to be used
+Milvus Lite and LanceDB in folders, Postgres from the wheel pgserver, Qdrant's client in memory instead of a server.
+VSEHUB_TEST_MILVUS, VSEHUB_TEST_POSTGRES and VSEHUB_TEST_QDRANT: URIs of servers to be used
 instead; the tests leave collections there.
 """
 
@@ -10,12 +10,10 @@ import os
 import tempfile
 import uuid
 import warnings
-from pathlib import Path
 
 import pytest
 
-from vsehub.serving import databases
-from vsehub.serving.databases.engines import ENGINES, DatabaseEngine, Place
+from vsehub.serving.databases.engines import ENGINES, Place
 
 
 @pytest.fixture(scope="session")
@@ -50,20 +48,16 @@ def qdrant_server(monkeypatch):
     close()
 
 
-@pytest.fixture(params=[*ENGINES, "memory"])
-def place(request, tmp_path, monkeypatch):
+@pytest.fixture(params=ENGINES)
+def place(request, tmp_path):
     """A place without a collection, in each engine."""
     engine = request.param
-    if engine == "memory":
-        monkeypatch.setattr(databases, "__path__", [*databases.__path__, str(Path(__file__).parent)])
-        monkeypatch.setitem(ENGINES, "memory", DatabaseEngine("Memory", (), ("memory",)))
-    elif any(importlib.util.find_spec(one) is None for one in ENGINES[engine].packages):
+    if any(importlib.util.find_spec(one) is None for one in ENGINES[engine].packages):
         pytest.skip(f"vsehub[{engine}] is not installed")
     uris = {
         "milvus": lambda: os.environ.get("VSEHUB_TEST_MILVUS", str(tmp_path / "index.milvus.db")),
         "lancedb": lambda: str(tmp_path / "index.lancedb"),
         "qdrant": lambda: request.getfixturevalue("qdrant_server"),
         "pgvector": lambda: request.getfixturevalue("postgres"),
-        "memory": lambda: "memory://here",
     }
     return Place(engine, uris[engine](), f"t{uuid.uuid4().hex[:12]}")

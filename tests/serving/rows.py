@@ -19,8 +19,6 @@ def rows_of(database, engine):
     elif engine == "milvus":
         database.client.load_collection(database.name)
         rows = database.client.query(database.name, "", limit=100, output_fields=["*"], consistency_level="Strong")
-    elif engine == "lancedb":
-        rows = database.table.to_arrow().to_pylist()
     else:
-        rows = [row | {"embedding": vector} for vector, row in database.rows.values()]
+        rows = database.table.to_arrow().to_pylist()
     return {row["id"]: dict(row) for row in rows}

@@ -1,7 +1,6 @@
 """The estimator must rank as `Criterion.search` does, whatever was fitted, added, tuned, saved and loaded."""
 
 import json
-import statistics
 
 import numpy as np
 import pytest
@@ -23,8 +22,8 @@ from vsehub.criteria import (
     MutualProximity,
     RelaxedGreedyMatching,
     Sinkhorn,
-    choose,
 )
+from vsehub.criteria.auto import chosen
 from vsehub.serving import estimator
 
 CONF = Components([conf_folder()])
@@ -85,24 +84,20 @@ def test_ties_duplicates_single_rows_and_negative_scores():
 def test_arrays_maps_tensors_files_lists_and_frames(tmp_path):
     wanted = CSLS(k=3).search(QUERIES, ITEMS, REFERENCE, 5)
     pandas = pytest.importorskip("pandas")
-    for name, side in (("queries", QUERIES), ("items", ITEMS), ("reference", REFERENCE)):
-        np.save(tmp_path / f"{name}.npy", side.numpy())
+    np.save(tmp_path / "queries.npy", QUERIES.numpy())
+    np.save(tmp_path / "items.npy", ITEMS.numpy())
     np.savez(tmp_path / "all.npz", i=ITEMS.numpy(), r=REFERENCE.numpy())
     backwards = [side.numpy()[:, ::-1].copy()[:, ::-1] for side in (ITEMS, REFERENCE)]
     search = CorrectedSearch(CSLS(k=3), k=np.int64(5), device="cpu")
-    for items, reference in (
-        (np.load(tmp_path / "items.npy", mmap_mode="r"), REFERENCE.numpy()),
-        (tmp_path / "items.npy", str(tmp_path / "reference.npy")),
-        (f"{tmp_path / 'all.npz'}::i", f"{tmp_path / 'all.npz'}::r"),
-        (ITEMS.tolist(), list(REFERENCE.numpy())),
-        (pandas.DataFrame(ITEMS.numpy()), pandas.DataFrame(REFERENCE.numpy())),
-        backwards,
+    for items, reference, asked in (
+        (np.load(tmp_path / "items.npy", mmap_mode="r"), REFERENCE.numpy(), QUERIES.numpy()),
+        (f"{tmp_path / 'all.npz'}::i", f"{tmp_path / 'all.npz'}::r", QUERIES.tolist()),
+        (ITEMS.tolist(), list(REFERENCE.numpy()), pandas.DataFrame(QUERIES.numpy())),
+        (pandas.DataFrame(ITEMS.numpy()), pandas.DataFrame(REFERENCE.numpy()), QUERIES.numpy()),
+        (*backwards, QUERIES.numpy()),
     ):
-        search.fit(items, reference=reference)
-        for asked in (QUERIES, tmp_path / "queries.npy"):
-            same(search.search(asked), wanted)
-        for asked in (QUERIES.numpy(), QUERIES.tolist(), pandas.DataFrame(QUERIES.numpy())):
-            same(search.search(asked), map(np.asarray, wanted))
+        same(search.fit(items, reference=reference).search(asked), map(np.asarray, wanted))
+    same(search.fit(tmp_path / "items.npy", reference=REFERENCE).search(str(tmp_path / "queries.npy")), wanted)
     half = search.fit(ITEMS.half(), reference=REFERENCE.numpy().astype("float16")).search(QUERIES.bfloat16())
     same(half, CSLS(k=3).search(QUERIES.bfloat16(), ITEMS.half(), REFERENCE.half(), 5))
 
@@ -124,9 +119,7 @@ def test_normalize():
 def test_ids(tmp_path):
     np.savez(tmp_path / "items.npz", vectors=ITEMS.numpy(), ids=np.array(IDS))
     search = CorrectedSearch(k=3).fit(tmp_path / "items.npz", reference=REFERENCE)
-    assert search.ids_ == IDS
-    values, found = search.search(QUERIES.numpy(), return_ids=True)
-    assert isinstance(values, np.ndarray)
+    found = search.search(QUERIES.numpy(), return_ids=True)[1]
     assert found == [[IDS[row] for row in rows] for rows in search.search(QUERIES)[1].tolist()]
     assert CorrectedSearch().fit(ITEMS[:2], ids=[2, 1]).ids_ == ["2", "1"]
 
@@ -147,30 +140,7 @@ def places(criterion, queries, reference, truth):
         None if reference is None else reference @ ITEMS.T,
         reference_item_scores=ITEMS @ ITEMS.T if criterion.reference_items_as == "rows" else None,
     )
-    return [int((row >= row[item]).sum()) for row, item in zip(scores, truth.tolist(), strict=True)]
-
-
-def loop(criterion, ranked, rows):
-    """What the rule takes of the criterion as it is and with each other setting, and all with their figures."""
-    settings = [own for own in criterion.grid() if own.get("k", 1) <= rows]
-    others = [own for own in settings if criterion.parameters() | own != criterion.parameters()]
-    values, tried = [], []
-    for own in [criterion.parameters(), *others]:
-        found = ranked(criterion.with_parameters(**own))
-        values.append([1 / place for place in found])
-        r1 = 100 * sum(place == 1 for place in found) / len(found)
-        tried.append((criterion.parameters() | own, pytest.approx(statistics.mean(values[-1])), pytest.approx(r1)))
-    taken, lead = 0, 0.0
-    for number, own in enumerate(values):
-        gains = [one - other for one, other in zip(own, values[0], strict=True)]
-        mean, error = statistics.mean(gains), statistics.stdev(gains) / len(gains) ** 0.5
-        if mean > error and mean > lead:
-            taken, lead = number, mean
-    return tried[taken][0], tried
-
-
-def told(search):
-    return [(one.parameters, one.mrr, one.r1) for one in search.tried_]
+    return np.array([int((row >= row[item]).sum()) for row, item in zip(scores, truth.tolist(), strict=True)])
 
 
 TUNED = [CSLS(k=3), InvertedSoftmax(), NNN(k=8), Sinkhorn(), DualSoftmax(), DualInvertedSoftmax()]
@@ -178,42 +148,28 @@ TUNED = [CSLS(k=3), InvertedSoftmax(), NNN(k=8), Sinkhorn(), DualSoftmax(), Dual
 
 @looped(("criterion", "reference"), [(CSLS(k=3), None), *((one, unit(40, 7)) for one in TUNED)])
 def test_tuning_is_a_loop_over_the_grid(criterion, reference):
+    """Its own settings first; the rule and the folds are those of tests/ranking/test_choose.py."""
     queries, truth = correlated(60, 1)
-    rows = 60 if reference is None else 40
-    wanted, tried = loop(criterion, lambda one: places(one, queries, reference, truth), rows)
     search = CorrectedSearch(criterion).fit(ITEMS, reference=reference).tune(queries, truth)
+    rows, own = 60 if reference is None else 40, criterion.parameters()
+    grid = [own, *(own | changed for changed in criterion.grid() if changed.get("k", 1) <= rows)]
+    assert [one.parameters for one in search.tried_] == [one for row, one in enumerate(grid) if one not in grid[:row]]
+    found = [
+        1 / places(criterion.with_parameters(**one.parameters), queries, reference, truth) for one in search.tried_
+    ]
+    for one, reciprocal in zip(search.tried_, found, strict=True):
+        assert (one.mrr, one.r1) == pytest.approx((reciprocal.mean(), 100 * (reciprocal == 1).mean()))
+    wanted = search.tried_[chosen(np.array(found), 0, 0)].parameters
     assert search.criterion_.parameters() == wanted
-    assert told(search) == tried
     same(search.search(QUERIES), criterion.with_parameters(**wanted).search(QUERIES, ITEMS, reference))
     assert search.criterion is criterion  # the constructor's arguments stay as they were
-
-
-def test_queries_of_the_reference_are_left_out_of_it(monkeypatch):
-    """With as many folds as queries, each is searched with a reference of all others."""
-    queries, truth = correlated(60, 5)
-    queries[7], truth[7] = queries[3].clone(), truth[3].clone()  # a caption that was written twice
-    monkeypatch.setattr(choose, "FOLDS", 1000)
-
-    def without(criterion):
-        found = []
-        for row in range(len(queries)):
-            others = queries[~(queries == queries[row]).all(dim=1)]
-            found += places(criterion, queries[row : row + 1], others, truth[row : row + 1])
-        return found
-
-    wanted, tried = loop(CSLS(), without, 58)
-    search = CorrectedSearch("csls").fit(ITEMS, reference=queries).tune(queries, truth)
-    assert (search.criterion_.parameters(), told(search)) == (wanted, tried)
-    search = CorrectedSearch("csls").fit(ITEMS, reference=queries[:1])
-    refused("reference", lambda: search.tune(queries[:1].expand(60, -1), truth[:1].expand(60)))
 
 
 def test_auto_is_csls_until_tune_chooses():
     queries, truth = correlated(120, 3)
     search = CorrectedSearch("auto").fit(ITEMS, reference=queries[60:])
     assert repr(search.criterion_) == repr(CSLS())
-    search.tune(queries[:60], truth[:60])
-    assert len({one.name for one in search.tried_}) > 5
+    assert len({one.name for one in search.tune(queries[:60], truth[:60]).tried_}) > 5
     same(search.search(QUERIES), search.criterion_.search(QUERIES, ITEMS, queries[60:]))
 
 
@@ -227,13 +183,14 @@ def test_forms_of_truth(tmp_path):
     assert all(one == found[0] for one in found)
     for one in (truth[:19], truth + 60, truth - 60, truth.double(), pairs[:, [0, 1, 1]], pairs[:49]):
         refused("truth|item|queries|answers", lambda one=one: search.tune(queries, one))
-    for criterion in (MutualProximity(), RelaxedGreedyMatching(), Chain([CSLS(), RelaxedGreedyMatching()])):
-        other = CorrectedSearch(criterion).fit(ITEMS)
+    for other in (
+        CorrectedSearch(one).fit(ITEMS) for one in (MutualProximity(), Chain([CSLS(), RelaxedGreedyMatching()]))
+    ):
         refused("criterion|tune", lambda other=other: other.tune(queries, truth))
 
 
-def plain():
-    return CorrectedSearch().fit(ITEMS, reference=REFERENCE)
+def plain(*given, **asked):
+    return CorrectedSearch().fit(ITEMS, reference=REFERENCE).search(*given, **asked)
 
 
 @looped(
@@ -256,12 +213,12 @@ def plain():
         (lambda: CorrectedSearch().fit(ITEMS, reference=unit(4, 1, 9)), "reference"),
         (lambda: CorrectedSearch().fit(ITEMS, reference=REFERENCE * torch.nan), "reference"),
         (lambda: CorrectedSearch("csls+rgm").fit(ITEMS, reference=REFERENCE), "reference"),
-        (lambda: plain().search(QUERIES[0]), "queries"),
-        (lambda: plain().search(unit(2, 1, 9)), "queries"),
-        (lambda: plain().search(QUERIES * torch.nan), "queries"),
-        (lambda: plain().search(QUERIES, 61), "k is 61"),
-        (lambda: plain().search(QUERIES, "3"), "k is '3'"),
-        (lambda: plain().search(QUERIES, p_values=True), "p_values"),
+        (lambda: plain(QUERIES[0]), "queries"),
+        (lambda: plain(unit(2, 1, 9)), "queries"),
+        (lambda: plain(QUERIES * torch.nan), "queries"),
+        (lambda: plain(QUERIES, 61), "k is 61"),
+        (lambda: plain(QUERIES, "3"), "k is '3'"),
+        (lambda: plain(QUERIES, p_values=True), "p_values"),
     ],
 )
 def test_bad_input(call, name):
@@ -349,5 +306,3 @@ def test_damaged_and_foreign_files(stored, tmp_path):
     for damaged in (*(content[:size] for size in (0, 8, 100, len(content) - 1)), b"\x89PNG" * 99):
         path.write_bytes(damaged)
         refused("search", lambda: CorrectedSearch.load(path))
-    save_file({"items": ITEMS}, path)
-    refused("search", *(lambda other=other: CorrectedSearch.load(other) for other in (path, tmp_path / "no", tmp_path)))

@@ -9,12 +9,9 @@ from looped import looped
 
 from vsehub.checks import InputError
 from vsehub.criteria import CSLS, NNN, InvertedSoftmax, NearestNeighbor
-from vsehub.metrics import Occurrences, occurrence_metrics
-from vsehub.neighbors import faiss as faiss_index
 from vsehub.neighbors import vectors as sampling
 from vsehub.neighbors.faiss import loaded_faiss
-from vsehub.neighbors.vectors import as_vectors, sampled
-from vsehub.serving import build_index, index, load_index, measured_recall, measured_time, usage_note
+from vsehub.serving import build_index, index, load_index, measured_recall, usage_note
 
 pytestmark = pytest.mark.skipif(loaded_faiss()[0] is None, reason="FAISS is not installed")
 
@@ -28,15 +25,11 @@ def clustered(rows, seed, dim=24, clusters=40):
     return torch.nn.functional.normalize(vectors, dim=1)
 
 
-def bias_of(rule, items, reference):
-    return rule.bias(reference @ items.T)
-
-
 @pytest.fixture(scope="module")
 def sides():
     """Queries, items, and CSLS's bias of the items from a reference of its own."""
     items = clustered(4000, 1)
-    return clustered(300, 2), items, bias_of(CSLS(), items, clustered(500, 3))
+    return clustered(300, 2), items, CSLS().bias(clustered(500, 3) @ items.T)
 
 
 @pytest.mark.parametrize("rule", [CSLS(3), NNN(5), InvertedSoftmax()], ids=lambda rule: type(rule).__name__)
@@ -44,7 +37,7 @@ def sides():
 def test_a_flat_index_is_the_criterions_search(rule, queries, items, references, monkeypatch):
     monkeypatch.setattr(index, "BLOCK", 64)
     query, item, reference = clustered(queries, 1), clustered(items, 2), clustered(references, 3)
-    served = build_index(item, bias_of(rule, item, reference), rule.scale)
+    served = build_index(item, rule.bias(reference @ item.T), rule.scale)
     k = min(6, items)
     for corrected, criterion in ((True, rule), (False, NearestNeighbor())):
         values, positions = served.search(query, k, corrected)
@@ -59,16 +52,13 @@ def test_a_flat_index_is_the_criterions_search(rule, queries, items, references,
 @pytest.mark.parametrize("kind", ["ivf", "hnsw"])
 def test_approximate_indexes_find_most(kind, sides):
     queries, items, bias = sides
-    counts = Occurrences(len(items), (10,))
-    counts.add(NearestNeighbor().search(queries, items, k=10)[1])
-    assert occurrence_metrics(counts.counts)["skew_10"] > 1.5  # there are hubs to correct
     served = build_index(items, bias, CSLS.scale, kind)
     recall = measured_recall(served, queries, items, bias, CSLS.scale, sample=200)
     assert 0.9 < recall["plain"] <= 1
     assert recall["plain"] - 0.03 < recall["corrected"] <= 1
 
 
-def test_recall_and_time_are_measured(sides):
+def test_recall_is_measured(sides):
     queries, items, bias = sides
     # Another bias than the index has: its corrected ranking differs, the plain one does not.
     served = build_index(items, torch.zeros(len(items)), 2.0)
@@ -78,9 +68,6 @@ def test_recall_and_time_are_measured(sides):
     share = np.mean([len(set(a) & set(b)) / 7 for a, b in zip(wanted.tolist(), found.tolist(), strict=True)])
     assert recall == {"plain": 1.0, "corrected": pytest.approx(share)}
     assert share < 0.95
-    times = measured_time(served, queries, sample=5)
-    assert times.keys() == {"plain", "corrected"}
-    assert all(0 < one < 1000 for one in times.values())
 
 
 def test_less_than_k_found(sides):
@@ -161,21 +148,3 @@ def test_damaged_and_foreign_files(sides, tmp_path):
 def test_bad_input(call, name, sides):
     with pytest.raises(InputError, match=name):
         call(*sides)
-
-
-def test_without_faiss(sides, monkeypatch):
-    monkeypatch.setattr(faiss_index, "loaded_faiss", lambda: (None, "is not installed"))
-    for call in (lambda: build_index(*sides[1:], 2.0), lambda: load_index("index.faiss")):
-        with pytest.raises(InputError, match=r"vsehub\[cpu\]"):
-            call()
-
-
-def test_a_sample_is_rows_of_the_whole(monkeypatch):
-    monkeypatch.setattr(sampling, "BLOCK", 10)
-    vectors = torch.arange(57.0)[:, None] * torch.ones(2)
-    rows, positions = sampled(as_vectors("vectors", vectors), 20, seed=1)
-    assert torch.equal(rows, vectors[positions])
-    assert positions.unique().tolist() == positions.tolist()
-    assert len(positions) == 20
-    assert not torch.equal(positions, sampled(as_vectors("vectors", vectors), 20, seed=2)[1])
-    assert sampled(as_vectors("vectors", vectors), 99, seed=1)[1].tolist() == list(range(57))
