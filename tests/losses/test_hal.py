@@ -152,10 +152,6 @@ class TestStatisticsOfTheBatch:
         torch.testing.assert_close(own, given)
         assert not torch.allclose(own["loss"], HAL(variant=variant)(scores, positives)["loss"])
 
-    def test_it_takes_no_bank(self):
-        assert HAL().takes_neighbors
-        assert not HAL(statistics="batch").takes_neighbors
-
 
 @looped("dtype", [torch.bfloat16, torch.float16, torch.float32])
 @looped("variant", ["paper", "release"])
