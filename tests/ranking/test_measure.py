@@ -189,16 +189,6 @@ def test_reference_items(sizes):
     assert matched.positions.tolist() == chain.search(asked, among, k=4, reference_items=bank)[1].tolist()
 
 
-def test_positives_too_many_for_lists(monkeypatch):
-    asked, among, _ = sides(20, 30)
-    _, positives = pairs(20, 30)
-    monkeypatch.setattr(engine, "DEEPEST", 3)
-    measured = measure(asked, among, {"csls": CSLS()}, positives=positives)
-    for one in measured.rankings:
-        assert one.truth["map_r"] is one.truth["r_precision"] is None
-        assert one.truth["r10"] > 0
-
-
 @looped(
     ("changes", "named"),
     [

@@ -51,16 +51,3 @@ def test_fewer_items_than_are_shown(queries, items):
     hit = len(measured.rankings[0].occurrences.positions)
     assert len(record["hubs"]) == min(EXAMPLES, hit)
     assert len(record["antihubs"]["examples"]) == min(EXAMPLES, items - hit)
-
-
-def test_images_of_which_none_is_shown(tmp_path, caplog):
-    """The first ids have their images, the items on the page have none."""
-    sides = np.random.default_rng(0).normal(size=(80, 5)), np.random.default_rng(1).normal(size=(200, 5)) + 0.8
-    measured = measure(*sides)
-    shown = values(measured, {}, inputs(*sides, images=tmp_path))
-    items = {entry["item"] for entry in [*shown["hubs"], *shown["antihubs"]["examples"]]}
-    assert "item_images" in caplog.text
-    caplog.clear()
-    (tmp_path / f"{min(items)}.png").touch()
-    values(measured, {}, inputs(*sides, images=tmp_path))
-    assert not caplog.records

@@ -13,7 +13,7 @@ from vsehub.criteria.choose import choose
 from vsehub.data.vectors.embeddings import open_vectors
 from vsehub.metrics import Positives
 from vsehub.neighbors import tiles
-from vsehub.neighbors.vectors import Moved, UnitVectors, as_vectors
+from vsehub.neighbors.vectors import UnitVectors, as_vectors
 from vsehub.ranking import inputs as module
 from vsehub.ranking.inputs import ScoreFile, look_through_scores, open_inputs
 
@@ -89,28 +89,6 @@ def test_the_same_criterion_is_chosen(inductive, limits):
         found = choose(Auto(), given(query @ item.T), positives, UnitVectors(40), reference, seed=3)
     assert (found.items < 40) == bool(limits)
     assert found.tried == expected.tried
-
-
-def test_of_the_reference_only_columns_are_read():
-    """So that a mapped file larger than the memory will do."""
-    query, item, other, _ = sides()
-
-    class Columns(ScoreFile):
-        def rows(self, start, stop):
-            assert start == stop, "whole rows of the reference are read"
-            return super().rows(start, stop)
-
-    reference = Columns(open_vectors((other @ item.T).numpy(), "reference_scores"))
-    measure(given(query @ item.T), UnitVectors(23), {"csls": known()["csls"]}, reference, 5)
-
-
-def test_blocks_of_other_types_and_devices(sizes):
-    scores = torch.randn(11, 6, generator=torch.Generator().manual_seed(0))
-    for kind in ("float16", "float64", "bfloat16"):
-        typed = scores.to(getattr(torch, kind))
-        for one in (given(typed), Moved(given(typed), torch.device("cpu"))):
-            assert torch.equal(one.columns(2, 5), typed[:, 2:5].float())
-            assert torch.equal(one.rows(3, 9), typed[3:9].float())
 
 
 def test_criteria_that_compare_items():

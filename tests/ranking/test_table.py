@@ -56,19 +56,3 @@ def test_biases(tmp_path):
         written = pq.read_table(tmp_path / "b.parquet")
         assert written.to_pydict() == {"id": ids or [0, 1, 2], "bias": wanted}
         assert written.schema.metadata[b"scale"] == b"2.0"
-
-
-def test_stopped_while_writing(tmp_path, monkeypatch):
-    """What was there before stays."""
-    positions, scores = lists()
-    write_ranking(tmp_path / "r.parquet", positions, scores)
-
-    def stopped(written, handle, **_):
-        handle.write(b"PAR1")
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(pq, "write_table", stopped)
-    with pytest.raises(KeyboardInterrupt):
-        write_ranking(tmp_path / "r.parquet", positions.flip(1), scores)
-    assert os.listdir(tmp_path) == ["r.parquet"]
-    assert torch.equal(read_ranking(tmp_path / "r.parquet")[0], positions)
