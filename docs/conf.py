@@ -32,6 +32,7 @@ include_patterns = [
     "notebooks/*.ipynb",
     "experiments/README.md",
     "experiments/*/README.md",
+    "tools/torture/README.md",
 ]
 exclude_patterns = [".*", "build", "runs"]
 
@@ -68,6 +69,7 @@ docs/extend
 docs/protocols
 docs/*
 CONTRIBUTING
+tools/torture/README
 CHANGELOG
 ```
 

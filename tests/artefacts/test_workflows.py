@@ -28,10 +28,14 @@ def test_every_python_is_tested():
     assert {python for target, python in tested if target == "test"} == set(named)
 
 
-def test_only_the_publishing_step_may_identify_itself():
+def test_only_the_publishing_steps_may_identify_themselves():
     jobs = {name: job for workflow in WORKFLOWS.values() for name, job in workflow["jobs"].items()}
-    assert [name for name, job in jobs.items() if "id-token" in job.get("permissions", {})] == ["publish"]
+    steps = {name: job["steps"] for name, job in jobs.items() if "id-token" in job.get("permissions", {})}
     # Nothing of the repository runs where the identity is.
-    assert [step.get("uses", "").partition("@")[0] for step in jobs["publish"]["steps"]] == [
-        *("actions/download-artifact", "pypa/gh-action-pypi-publish"),
+    assert [(name, step["uses"].partition("@")[0]) for name, own in steps.items() for step in own] == [
+        ("publish", "actions/download-artifact"),
+        ("publish", "pypa/gh-action-pypi-publish"),
+        ("publish-docs", "actions/download-artifact"),
+        ("publish-docs", "actions/upload-pages-artifact"),
+        ("publish-docs", "actions/deploy-pages"),
     ]
