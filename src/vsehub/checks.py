@@ -60,7 +60,7 @@ def matrix(name: str, array: Any, rows: int | None = None, columns: int | None =
 def existing(name: str, path: str | Path, hint: str) -> Path:
     """The path of a regular file or a folder. Raises InputError for anything else, and if there is nothing.
 
-    name: of the setting. hint: what to do, the end of the message.
+    name: name of the setting. hint: advice that ends the message.
     """
     path = Path(path)
     if not path.exists():

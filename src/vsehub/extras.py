@@ -10,7 +10,7 @@ from vsehub.checks import require
 def require_packages(what: str, extra: str, *modules: str) -> None:
     """Raise InputError unless each module is installed. Imports nothing.
 
-    what: what needs them, as "training". extra: the extra that brings them, as in pip install 'vsehub[train]'.
+    what: name of what needs them, as "training". extra: the extra that brings them, as in pip install 'vsehub[train]'.
     """
     missing = [one for one in modules if find_spec(one) is None]
     require(not missing, f"{what} needs {' and '.join(missing)}, not installed here: pip install 'vsehub[{extra}]'")

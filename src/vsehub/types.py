@@ -54,9 +54,10 @@ class NeighborStats(NamedTuple):
 class Preparation(NamedTuple):
     """The resizing of a picture for an encoder.
 
-    size: the side of the square in pixels. resize: of the picture's "shortest" or "longest" side, or, with "squash", of
-    both sides, whatever their ratio; the middle size x size pixels are then taken, and what is missing has the grey
-    level `fill`. mode: which of the three. interpolation: "bilinear", "bicubic" or another of Pillow's, antialiased.
+    size: the side of the square in pixels. resize: whether "shortest" or "longest" side gets this length, or, with
+    "squash", both sides, whatever their ratio; the middle size x size pixels are then taken, and what is missing has
+    the grey level `fill`. mode: one of the three. interpolation: "bilinear", "bicubic" or another of Pillow's,
+    antialiased.
     """
 
     size: int
@@ -112,7 +113,7 @@ class Similarity(nn.Module):
 
     @property
     def largest(self) -> float | None:
-        """The least upper bound of the scores; None where there is none."""
+        """The least upper bound of the scores; None for unbounded scores."""
         return None
 
     def vectors(self, encoding: Any) -> Tensor:

@@ -122,7 +122,7 @@ def measured(index: Any, result: "Result") -> dict[str, Any]:
 
 
 def item_ids(result: "Result") -> list[str]:
-    """The ids of the items; their row numbers where there are none."""
+    """The ids of the items, or their row numbers."""
     names = result.inputs.item_names
     return list(map(str, range(names.rows))) if names.ids is None else list(names.ids)
 
@@ -140,7 +140,9 @@ def accepted(record: dict[str, Any]) -> str:
 
 
 def usage(result: "Result", name: str, needs: str, code: str, rows: str) -> str:
-    """A note on searching the index `name` without vsehub. needs: with what. rows: what the results are."""
+    """A note on searching the index `name` without vsehub. needs: packages to install. rows: description of the
+    results.
+    """
     record = result.record
     about = (
         f"The {record['items']['rows']:,} vectors of {record['items']['path']}, ranked by {result.name} (reference: "

@@ -16,7 +16,7 @@ def model_settings(cfg: DictConfig) -> dict[str, Any]:
 
 
 def require_one_model(checkpoint: Any, model: Any, without: str = "") -> None:
-    """Raise InputError unless either a checkpoint or a published model is given. without: what to do without any."""
+    """Raise InputError unless either a checkpoint or a published model is set. without: advice if both are missing."""
     require(
         (checkpoint is None) != (model is None),
         f"checkpoint is {'not set' if model is None else 'given with model'}; give checkpoint=RUN_FOLDER/checkpoints/"

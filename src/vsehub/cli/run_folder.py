@@ -162,7 +162,7 @@ def data_choice(record: Mapping[str, Any]) -> str | None:
 
 
 def read_run(folder: Path) -> dict[str, Any]:
-    """The run.json of a run's folder. Raises InputError if there is none, or if a link leads out of the folder."""
+    """The run.json of a run's folder. Raises InputError if it is missing, or if a link leads out of the folder."""
     hint = "Give the folder of a run that `vsehub train` started; it holds a run.json"
     path = existing("resume", folder / "run.json", hint)
     require_no_way_out(folder)

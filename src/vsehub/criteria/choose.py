@@ -70,8 +70,8 @@ def choose(
     positives: the items that answer the queries. items: (M, D). reference: (R, D) queries; None: all of `queries`
     themselves (transductive). If the reference contains queries that are also used for choosing, these are divided into
     five folds. The queries of a fold are corrected by a reference without them and without their copies, like new
-    queries. seed: of the folds and the samples. Raises InputError for fewer than `LEAST` queries with a positive, a
-    criterion without a GRID, or where no candidate can be applied.
+    queries. seed: seed of the folds and the samples. Raises InputError for fewer than `LEAST` queries with a positive,
+    a criterion without a GRID, or where no candidate can be applied.
     """
     random = np.random.default_rng(seed)
     known = positives.counts.nonzero().flatten().numpy()

@@ -50,8 +50,9 @@ def content_digest(rows: list[str] | ArrayLike) -> str:
 def warn_of_shared(splits: Mapping[str, CaptionedImages]) -> None:
     """Log a warning for any two splits that share images, or more than a third of the second split's captions.
 
-    splits: by name, in any order; train is compared with val and test, val with test. Every row is hashed once. Splits
-    of vectors in which a text may belong to several images are skipped, since `data.pairs` compares their row numbers.
+    splits: splits by name, in any order; train is compared with val and test, val with test. Every row is hashed once.
+    Splits of vectors in which a text may belong to several images are skipped, since `data.pairs` compares their row
+    numbers.
     """
     found = [(name, splits[name]) for name in SPLITS if name in splits]
     keys = [

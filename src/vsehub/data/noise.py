@@ -31,7 +31,7 @@ class Noise:
     protocol: "captions" permutes single captions among images (NCR, Huang 2021); "images" permutes images together with
     all their captions (DECL, Qin 2022). rate: the share of captions, or of images, that is permuted, in [0, 1); a
     protocol needs one, or an index. index: a .npy file, used instead of a random draw, with which the protocol and the
-    rate must agree if they are set. seed: of the draw. Raises InputError for other values.
+    rate must agree if they are set. seed: seed of the draw. Raises InputError for other values.
     """
 
     protocol: str | None = None

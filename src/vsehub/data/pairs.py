@@ -27,10 +27,10 @@ class Pairs:
     has the columns query, the text, and item, the image: ids if the side has ids, else row numbers counted from 0. A
     pair given twice counts once. A split only holds the rows that its pairs name.
 
-    images, texts: files, as in `open_vectors`. pairs, splits: tables, as in `read_truth`. draw: for drawn splits; None:
-    the defaults. image_ids, text_ids: text files of one id per line, if the file of vectors has
-    none. name: for reports, by default the name of the table's folder. Raises InputError if files are missing, or if
-    both or neither way of splitting is given.
+    images, texts: files, as in `open_vectors`. pairs, splits: tables, as in `read_truth`. draw: settings of drawn
+    splits; None: the defaults. image_ids, text_ids: text files of one id per line, if the file of vectors has none.
+    name: name in reports, by default that of the table's folder. Raises InputError if files are missing, or if both or
+    neither way of splitting is given.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ def draw_pairs(pairs: np.ndarray, draw: SplitDraw, name: str) -> dict[str, np.nd
     """Pairs (P, 2) split into "train" and the splits that have a share, drawn by seed; connected pairs stay together.
 
     A split gets complete groups of connected pairs, up to its share of all pairs; train gets the rest and all groups
-    that are larger than the smallest share. name: for messages. Raises InputError if a split would be empty.
+    that are larger than the smallest share. name: name in messages. Raises InputError if a split would be empty.
     """
     images, texts = pairs.max(axis=0) + 1
     _, group = np.unique(connected(pairs[:, 0], pairs[:, 1], images, texts)[pairs[:, 0]], return_inverse=True)

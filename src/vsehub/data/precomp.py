@@ -75,7 +75,7 @@ class Precomp:
     has one row and the same number of consecutive captions (usually five). Or, as VSE++ writes it, its row is repeated
     five times, once per caption, and every fifth row is used.
 
-    root: the folder. name: for reports, by default the folder's name. train, val, test: the prefixes of the splits.
+    root: the folder. name: name in reports, by default the folder's. train, val, test: the prefixes of the splits.
     """
 
     def __init__(

@@ -153,7 +153,7 @@ def files_or_all(setting: str, all_files: Any, splits: Mapping[str, Any] | None)
 class SplitDraw(Component):
     """The settings for drawing splits if the data have none.
 
-    val, test: the shares of these splits; 0: no such split. The rest is for training. seed: of the draw. Raises
+    val, test: the shares of these splits; 0: no such split. The rest is for training. seed: seed of the draw. Raises
     InputError for shares that leave nothing for training.
     """
 

@@ -57,7 +57,7 @@ class GPO(nn.Module):
 
     The weights depend only on the set's size: a bidirectional GRU, its directions averaged, reads the places' sine and
     cosine encodings, and its scores, divided by the temperature 0.1 of the authors' code, go through a softmax over the
-    places. position_dim: of the encodings, even. hidden_dim: of the GRU.
+    places. position_dim: dimension of the encodings, even. hidden_dim: dimension of the GRU.
     """
 
     temperature = 0.1

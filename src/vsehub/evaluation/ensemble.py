@@ -48,8 +48,8 @@ class Several:
 class MeanSimilarity(Similarity):
     """S[i, t] = the mean of the models' scores, each with its own similarity; holds two score matrices at a time.
 
-    weights: of the models, from 0 up, divided by their sum; None: equal. A model of weight 0 is not scored. Raises
-    InputError for weights of another number, below 0, or whose sum is 0.
+    weights: weights of the models, from 0 up, divided by their sum; None: equal. A model of weight 0 is not scored.
+    Raises InputError for weights of another number, below 0, or whose sum is 0.
     """
 
     takes, largest = "several", None
@@ -93,8 +93,8 @@ def together(splits: Sequence[EncodedSplit]) -> EncodedSplit:
 class Ensemble:
     """Several trained models that rank the splits of the first one's data together, each with its own vocabulary.
 
-    weights: of their scores; None: equal. digests: the checkpoints' SHA-256, with the shares where they differ, sorted:
-    the order does not matter. description: the shares, for a record.
+    weights: weights of their scores; None: equal. digests: the checkpoints' SHA-256, with the shares where they differ,
+    sorted: the order does not matter. description: the shares, for a record.
     """
 
     def __init__(self, members: Sequence[TrainedModel], weights: Sequence[float] | None = None):

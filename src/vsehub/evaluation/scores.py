@@ -36,7 +36,9 @@ class SharedScores:
         return self._size <= MATRIX_ELEMENTS
 
     def vectors(self, encoded: Rows) -> Any:
-        """The vectors of an encoding whose inner products are the scores; the encoding itself if there are none."""
+        """The vectors of an encoding whose inner products are the scores; the encoding itself if the scores are not
+        inner products.
+        """
         if not self._similarity.inner_product:
             return encoded
         if id(encoded) not in self._vectors:

@@ -63,7 +63,7 @@ def load(
 
     data: settings of its data that have changed since training, e.g. {"root": FOLDER}. trust, config_dir: further
     classes that the checkpoint may name, by their full names or by yaml files in a folder with the groups of conf/.
-    batch_size: images or texts encoded at a time. device: by default the GPU if there is one. Raises InputError if the
+    batch_size: images or texts encoded at a time. device: default: the GPU if available. Raises InputError if the
     checkpoint cannot be read or names an unknown class.
     """
     folders = [conf_folder()] + ([] if config_dir is None else [Path(config_dir)])
@@ -73,9 +73,9 @@ def load(
 class DataModel:
     """A model with data to measure it on; each split is loaded and encoded once.
 
-    model: on its device, in eval mode. vocabulary: of its texts, None if they are vectors. max_words: the words of a
-    text that are read; None: all. sha256: of what the model consists of. name: of the model in messages. store: the
-    folder of encoded splits, read again by the next command; None: they are not stored.
+    model: on its device, in eval mode. vocabulary: words of its texts, None if they are vectors. max_words: the words
+    of a text that are read; None: all. sha256: digest of what the model consists of. name: name of the model in
+    messages. store: the folder of encoded splits, read again by the next command; None: they are not stored.
 
     source: the data. splits: the splits loaded so far. digests: [sha256]. description: the model's further entries in a
     record.
@@ -107,7 +107,7 @@ class DataModel:
 
     @property
     def device(self) -> torch.device:
-        """Where the model computes."""
+        """The device of the model."""
         return next(self.model.parameters()).device
 
     def use_data(self, source: Source, splits: dict[str, CaptionedImages]) -> None:
@@ -308,11 +308,11 @@ class TrainedModel(DataModel):
     def push_to_hub(self, repo: str, private: bool = False, overwrite: bool = False, token: str | None = None) -> str:
         """Upload the checkpoint with a model card to the Hugging Face hub; returns the address hf://USER/NAME@COMMIT.
 
-        repo: USER/NAME, which is made if there is none. private: whether others can see a repository that is made.
-        overwrite: add a new version of an existing model; the hub keeps the earlier one. token: None for the token of
-        `hf auth login` or HF_TOKEN. The card lists data, seed, metrics and hubness from the run's `run.json`, and
-        leaves the licence to fill in. The checkpoint also contains the settings of the training, with names of folders.
-        Raises InputError if the hub refuses or does not answer.
+        repo: USER/NAME, which is created if it does not exist. private: whether a new repository is visible only to its
+        owner. overwrite: add a new version of an existing model; the hub keeps the earlier one. token: None for the
+        token of `hf auth login` or HF_TOKEN. The card lists data, seed, metrics and hubness from the run's `run.json`,
+        and leaves the licence to fill in. The checkpoint also contains the settings of the training, with names of
+        folders. Raises InputError if the hub refuses or does not answer.
         """
         return hub.push(self.path, repo, private, overwrite, token)
 

@@ -29,8 +29,8 @@ Measure = Callable[[Settings], dict[str, float]]
 class Tuned:
     """The result of tuning.
 
-    criterion: with the chosen settings. rsum: its value on validation. tried: all settings with their rsum, in order.
-    name: of the criterion, where it was chosen too.
+    criterion: the criterion with the chosen settings. rsum: its value on validation. tried: all settings with their
+    rsum, in order. name: name of the criterion, if that was chosen too.
     """
 
     criterion: Criterion

@@ -29,10 +29,11 @@ class ZeroShot(DataModel):
     """A joint model of open_clip or transformers with the cosine similarity, and data to measure it on.
 
     model: LIBRARY:NAME, such as open_clip:ViT-B-32/laion2b_s34b_b79k or hf:FOLDER; nothing is downloaded. source: the
-    data, whose picture files are prepared as the model requires; None: no data. weights: of the whole model, a file.
-    pretrained: False for random weights. prompt: a text with {} in the place of the caption. dtype: in which the model
-    computes. batch_size: images or texts encoded at a time. keep: a folder for encoded splits, read again by the next
-    measurement. device: by default the GPU if there is one. Raises InputError for an unknown library, and as `Tower`.
+    data, whose picture files are prepared as the model requires; None: no data. weights: file of the whole model's
+    weights. pretrained: False for random weights. prompt: a text with {} instead of the caption. dtype: type of the
+    model's numbers. batch_size: images or texts encoded at a time. keep: a folder for encoded splits, read again by the
+    next measurement. device: default: the GPU if available. Raises InputError for an unknown library, and as
+    `Tower`.
     """
 
     def __init__(

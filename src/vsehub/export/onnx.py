@@ -73,7 +73,7 @@ class Onnx:
 def write_encoder(side: str, encoder: Encoder, batches: Sequence[Mapping[str, Tensor]], folder: Path) -> dict[str, Any]:
     """Write an encoder as SIDE.onnx and try it; returns its part of the description.
 
-    batches: of inputs by their names, several sizes to try; texts (N, L) of ids vary in length too. Weights of more
+    batches: inputs by name, several sizes to try; texts (N, L) of ids vary in length too. Weights of more
     than 1.5 GB are written to a file beside it.
     """
     require(encoder.gives == "vectors", f"the {side} encoder gives sets, which are not exported; choose one of vectors")

@@ -144,7 +144,7 @@ def write_features(folder: Path, splits: Mapping[str, CaptionedImages], chunks: 
 
 
 def write_vectors(folder: Path, splits: Mapping[str, CaptionedImages], chunks: Chunks) -> None:
-    """Write the vectors of each split's images and captions, their ids, and the pairs. chunks: by "SPLIT-SIDE"."""
+    """Write the vectors of each split's images and captions, their ids, and pairs. chunks: arrays by "SPLIT-SIDE"."""
     ids = image_ids(splits)
     for number, (split, loaded) in enumerate(splits.items()):
         keys = [f"{split}-{row}" for row in range(len(loaded.captions))]

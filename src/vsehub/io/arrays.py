@@ -43,7 +43,7 @@ def open_picture(file: Path | BinaryIO) -> "Image.Image":
 def readable(path: Path, *damage: type[Exception], kind: str | None = None) -> Iterator[None]:
     """Turn a reader's error about a damaged file into an InputError.
 
-    damage: the reader's own exceptions. kind: what the file should be; None: what its name ends in.
+    damage: the reader's own exceptions. kind: expected kind of file; None: as its name ends.
     """
     caught = DAMAGE + damage
     try:

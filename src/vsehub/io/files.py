@@ -88,7 +88,7 @@ def remove_abandoned(path: Path) -> None:
 def claimed(folder: Path, doing: str) -> FileLock:
     """The lock of a folder, held until it is released or the process ends. Creates the folder if necessary.
 
-    doing: what the other process does in the folder, for the message. Raises InputError if another process holds it.
+    doing: the other process's action in the folder, for the message. Raises InputError if another process holds it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / LOCK)
@@ -169,10 +169,10 @@ def require_writable(folder: str | Path) -> None:
 class Output:
     """A folder for the files of a command.
 
-    kind: of the output, for example "a report". names: of the files that are always written. overwrite: whether to
-    replace an earlier output of that kind, and to write among other files; an unfinished output is always replaced.
-    Raises InputError, before any work, if the folder cannot be written to, if it contains files of those names that
-    vsehub did not write, a finished output that must not be replaced, or only files of other programs.
+    kind: kind of the output, for example "a report". names: names of the files that are always written. overwrite:
+    whether to replace an earlier output of that kind, and to write among other files; an unfinished output is always
+    replaced. Raises InputError, before any work, if the folder cannot be written to, if it contains files of those
+    names that vsehub did not write, a finished output that must not be replaced, or only files of other programs.
 
     earlier: the names of the files of an earlier output.
     """

@@ -21,7 +21,7 @@ PACKAGES = (
 
 
 def code_version() -> dict[str, Any] | None:
-    """ "sha" and "dirty" of the git checkout that this package runs from, None if there is none."""
+    """ "sha" and "dirty" of the git checkout that this package runs from, None outside a checkout."""
     folder = Path(vsehub.__file__).parent
 
     def git(*arguments: str) -> str:

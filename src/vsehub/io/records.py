@@ -84,7 +84,7 @@ def checked_record(record: Any, kind: Kind, name: str, hint: str) -> dict[str, A
 def require_version(name: str, version: Any, reads: int | str, hint: str) -> None:
     """Raise InputError unless a file's format has the version that this vsehub reads.
 
-    name: of the file, in the message. hint: a sentence that ends the message.
+    name: name of the file, in the message. hint: a sentence that ends the message.
     """
     require(
         type(version) is type(reads) and version == reads,

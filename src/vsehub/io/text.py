@@ -20,7 +20,7 @@ _NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?( ± [0-9]+(\.[0-
 def read_lines(path: Path, what: str) -> list[str]:
     """The lines of a UTF-8 file without their ends, which are `\\n` or `\\r\\n`, nothing else.
 
-    The last newline may be missing, and the file may begin with a byte order mark. what: what a line is ("caption"),
+    The last newline may be missing, and the file may begin with a byte order mark. what: name of a line ("caption"),
     for messages. Raises InputError for a folder, if a line is blank or not UTF-8, or if there are no lines.
     """
     data = regular(path).read_bytes()

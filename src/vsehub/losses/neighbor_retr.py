@@ -15,8 +15,8 @@ from vsehub.types import Loss, NeighborStats
 class Transport(Component):
     """Settings of the entropic optimal transport that gives the targets of `NeighborRetr`'s uniform regularisation.
 
-    temperature: ε. share: β, of the plan in the target; the rest is the pair. rounds: of Sinkhorn's algorithm. Raises
-    InputError for settings out of range.
+    temperature: ε. share: β, of the plan in the target; the rest is the pair. rounds: rounds of Sinkhorn's algorithm.
+    Raises InputError for settings out of range.
     """
 
     temperature: float = 0.1

@@ -111,13 +111,13 @@ def occurrence_metrics(
 ) -> dict[str, float]:
     """Hubness metrics of N_k, each key ending in its k.
 
-    occurrences: for each k the (M,) counts. Per k: "skew_k" (population skewness), "robin_hood_k" (share of the
+    occurrences: counts (M,) for each k. Per k: "skew_k" (population skewness), "robin_hood_k" (share of the
     neighbour slots that would have to move for all items to be equal), "gini_k" (Gini index), "atkinson_k" (Atkinson
     index, ε = 1/2), "antihub_rate_k" (share of items with N_k = 0), "hub_occurrence_k" (share of the slots held by
     hubs, items with N_k >= 2k), "largest_hub_k". With k = 1 also "share_0" (items with N_1 = 0) and "share_1" (= 1),
     "share_2", "share_5", "share_10" (>= 2, 5, 10) of ACL table 5. Shares are fractions of 1.
 
-    bad: for each k the (M,) counts BN_k of the slots in which an item is not a positive of the query. If given, also
+    bad: counts BN_k (M,) for each k of the slots in which an item is not a positive of the query. If given, also
     per k: "bad_share_k" (share of the slots that are wrong), "bad_skew_k" and "largest_bad_hub_k". judged: the number
     of queries over which bad was counted; None: all.
     """
@@ -153,7 +153,7 @@ def occurrence_metrics(
 def gini(counts: Tensor | ItemCounts) -> float:
     """Gini index Σ_ij |n_i - n_j| / (2 M Σ n) of the counts (M,); 0 if all are equal, 1 - 1/M if one has all.
 
-    Raises InputError for counts that are negative, NaN or infinite, or if there are none.
+    Raises InputError for empty counts, and for counts that are negative, NaN or infinite.
     """
     n, items = _distribution(counts)
     total = (n * items).sum()
@@ -165,7 +165,7 @@ def gini(counts: Tensor | ItemCounts) -> float:
 def atkinson(counts: Tensor | ItemCounts) -> float:
     """Atkinson index 1 - mean(√n)² / mean(n), ε = 1/2, of the counts (M,); 0 if all are equal.
 
-    Raises InputError for counts that are negative, NaN or infinite, or if there are none.
+    Raises InputError for empty counts, and for counts that are negative, NaN or infinite.
     """
     n, items = _distribution(counts)
     if not n.any():
@@ -179,7 +179,7 @@ def atkinson(counts: Tensor | ItemCounts) -> float:
 def skewness(counts: Tensor | ItemCounts) -> float:
     """Population skewness m3 / m2^1.5 of the counts (M,); 0 if all are equal.
 
-    Raises InputError for counts that are negative, NaN or infinite, or if there are none.
+    Raises InputError for empty counts, and for counts that are negative, NaN or infinite.
     """
     n, items = _distribution(counts)
     size = items.sum()
@@ -194,7 +194,7 @@ def skew_sum(metrics: dict[str, float]) -> float:
 
 
 def _distribution(counts: Tensor | ItemCounts) -> Distribution:
-    """Distinct counts and how many items have each. Raises InputError if they are none."""
+    """Distinct counts and how many items have each. Raises InputError for empty or invalid counts."""
     if isinstance(counts, ItemCounts):
         n, items = counts.amounts.double().unique(return_counts=True)
         if counts.absent:

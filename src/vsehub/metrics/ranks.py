@@ -24,8 +24,9 @@ class Ranking:
 
     ranks: (Q,) 1-based rank of each query's best positive, after all negatives of equal score; 0 for a query without a
     positive. average_precision, r_precision: (Q,) AP@R and R-Precision, fractions of 1, also with negatives of equal
-    score first. occurrences: for each k, (M,) how many queries have the item among their k nearest (among equal scores
-    the lower item wins). bad: for each k, (M,) for how many queries with a positive it is there as a negative.
+    score first. occurrences: N_k (M,) for each k: the number of queries that have the item among their k nearest (among
+    equal scores the lower item wins). bad: the same, counting only queries with a positive of which the item is a
+    negative.
     """
 
     ranks: Tensor

@@ -86,8 +86,8 @@ def search(
 ) -> list[tuple[Tensor, Tensor]]:
     """Values and positions (Q, k) for each correction, best first; among equal values the lower position comes first.
 
-    queries, items, k: see `applies`. corrections: with scales above 0; None for the plain scores. advance: receives the
-    number of further scores that were decided.
+    queries, items, k: see `applies`. corrections: corrections with scales above 0; None for the plain scores. advance:
+    receives the number of further scores that were decided.
     """
     alone = len(queries) <= FEW_QUERIES or k > MOST_LISTED * len(items)
     tiles = tiles_of(len(queries), len(items))

@@ -101,8 +101,8 @@ def ranges(count: int, width: int) -> list[slice]:
 class ScoreColumns:
     """The scores (R, M) of all reference queries, in blocks of columns, anew at each call; each overwrites the last.
 
-    A column is contiguous in memory, since reductions over the queries run along it. device: of the scores; None: that
-    of the reference queries.
+    A column is contiguous in memory, since reductions over the queries run along it. device: device of the scores;
+    None: that of the reference queries.
     """
 
     def __init__(self, reference: VectorSource, items: VectorSource, device: torch.device | None = None):

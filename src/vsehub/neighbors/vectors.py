@@ -165,7 +165,7 @@ def at_least(count: int, rows: Tensor) -> Tensor:
 def scoring(items: VectorSource, start: int, stop: int, like: Tensor) -> Products:
     """(queries (b, D), memory or None) -> their scores (b, m) with items `start` to `stop` - 1, which are read once.
 
-    like: of the type and on the device of the queries. Precomputed scores are only copied.
+    like: the queries, whose type and device the result gets. Precomputed scores are only copied.
     """
     if isinstance(items, UnitVectors):
         return lambda rows, out: rows[:, start:stop].contiguous() if out is None else out.copy_(rows[:, start:stop])

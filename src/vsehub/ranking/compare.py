@@ -46,7 +46,7 @@ def choose_for(auto: Auto, inputs: Inputs, seed: int = 0) -> tuple[Choice | None
 def halves(positives: Positives, share: float, seed: int) -> list[Positives]:
     """Two sets of true pairs: those of a random share of the queries with a positive, and those of the other queries.
 
-    share: of the first set, drawn by seed. Raises InputError if either has no pairs.
+    share: share of the first set, drawn by seed. Raises InputError if either has no pairs.
     """
     known = positives.counts.nonzero().flatten()
     order = torch.from_numpy(np.random.default_rng(seed).permutation(len(known)))
@@ -60,7 +60,7 @@ def halves(positives: Positives, share: float, seed: int) -> list[Positives]:
 def choice_record(auto: Auto, choice: Choice | None, gain: dict[str, float] | None) -> dict[str, Any]:
     """The choice in plain values; without a choice, the criterion that was used instead.
 
-    gain: of the criterion over plain search.
+    gain: gain of the criterion over plain search.
     """
     name, criterion = auto.untuned if choice is None else (choice.name, choice.criterion)
     counts: dict[str, Any] = {"queries": 0}

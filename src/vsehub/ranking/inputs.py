@@ -60,7 +60,7 @@ class Names:
         }
 
     def image(self, row: int) -> str | None:
-        """The row's image file; None if there is none, or if the id leads outside the folder."""
+        """The row's image file; None if it is missing, or if the id leads outside the folder."""
         if self.images is None or not isinstance(self.images, Path):
             return None if self.images is None else self.images[row]
         name = str(row if self.ids is None else self.ids[row])

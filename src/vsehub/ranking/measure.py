@@ -204,7 +204,7 @@ def check_criteria(criteria: Mapping[str, Any], sides: Sides, k: int) -> None:
 class _Lists:
     """The lists of a ranking, collected block by block.
 
-    depths: of the lists that are measured, k among them. relevance: the depth that mAP@R and R-Precision need.
+    depths: lengths of the lists that are measured, k among them. relevance: the depth that mAP@R and R-Precision need.
     """
 
     def __init__(self, k: int, depths: Sequence[int], relevance: int | None, positives: Positives | None):

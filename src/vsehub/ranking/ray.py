@@ -113,7 +113,7 @@ def lists(
 ) -> list[Terms]:
     """Values and positions among all items (b, depth) of a block of queries: the plain lists, and each criterion's.
 
-    terms: of the shard's items. A shard with fewer items than `depth` returns all of them.
+    terms: item terms of the shard. A shard with fewer items than `depth` returns all of them.
     """
     pairs = zip(criteria, terms, strict=True)
     corrections = [criterion.over_tiles(_terms(own, device), ()) for criterion, own in pairs]
@@ -172,7 +172,9 @@ class Tasks:
 
 
 class Sharded(Local):
-    """The engine that ranks items in shards. tasks: `Tasks`, or a stand-in. shard_rows: of `divide`."""
+    """The engine that ranks items in shards. tasks: `Tasks`, or a stand-in. shard_rows: rows of a shard, as `divide`
+    takes them.
+    """
 
     def __init__(self, tasks: Any, shard_rows: int | None = None):
         super().__init__(torch.device(tasks.device))

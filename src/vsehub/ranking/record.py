@@ -100,8 +100,8 @@ def values(measured: Measured, criteria: Mapping[str, Criterion], inputs: Inputs
 def _ranking(ranking: Ranked, criterion: Criterion | None, measured: Measured, inputs: Inputs) -> dict[str, Any]:
     """The measurements of a ranking; criterion: None for the plain one.
 
-    "gain": in R@1 over the plain ranking, None without truth. "hubs_made": the EXAMPLES largest hubs that are none in
-    the plain ranking.
+    "gain": in R@1 over the plain ranking, None without truth. "hubs_made": the EXAMPLES largest hubs that the plain
+    ranking does not have.
     """
     plain, positives = measured.rankings[0], inputs.sides.positives
     level = hub_level(measured.ks[-1], len(inputs.sides.queries), len(inputs.sides.items))

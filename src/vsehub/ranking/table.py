@@ -14,7 +14,7 @@ ROWS = 1 << 20  # of a row group
 
 
 def write_table(path: Path, columns: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> None:
-    """Write columns as a .parquet table, completely or not at all. metadata: of the table."""
+    """Write columns as a .parquet table, completely or not at all. metadata: texts to store in the table."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

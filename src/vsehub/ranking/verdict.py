@@ -19,8 +19,8 @@ RARE = 0.01  # the probability with which lists drawn by chance hold one item mo
 def verdict(hubness: dict[str, float], k: int, queries: int, items: int) -> dict[str, Any]:
     """{"level", "checks"}: each check's name, meaning, value, chance, thresholds and level; the worst is the verdict.
 
-    hubness: of the plain ranking, as `metrics.occurrence_metrics` gives it. "chance": see `chance_levels`. "warn",
-    "fail": by how much the value may exceed chance.
+    hubness: metrics of the plain ranking, as `metrics.occurrence_metrics` gives it. "chance": see `chance_levels`.
+    "warn", "fail": by how much the value may exceed chance.
     """
     values = {
         "skewness": hubness[f"skew_{k}"],

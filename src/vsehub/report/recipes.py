@@ -109,7 +109,7 @@ def series_of(runs: Sequence[Run]) -> dict[str, Series]:
 
 
 def variants(recipes: Sequence[dict[str, str]]) -> list[str]:
-    """A short name for each recipe: the settings that differ, "recipe n" if there are many, "" if there are none."""
+    """A short name for each recipe: the settings that differ, "recipe n" if there are many, "" without a difference."""
     keys = differing(recipes)
     values = [tuple(settings.get(key, "absent") for key in keys) for settings in recipes]
     short = [tuple(map(_short, row)) for row in values]

@@ -162,7 +162,7 @@ def pool_histograms(
 
 
 def overview(rows: pd.DataFrame, setting: Setting, order: Sequence[str], name: str) -> Picture:
-    """Plot of rsum of each loss, plain and under each criterion. rows: `results.intervals`. order: of the losses."""
+    """rsum of each loss, plain and under each criterion. rows: `results.intervals`. order: order of the losses."""
     losses = [title for title in order if title in set(rows["series"])]
     criteria = sorted(set(rows["criterion"]), key=lambda one: (one != "nns", one))
     colours = ranking_colours(criteria)

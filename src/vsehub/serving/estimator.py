@@ -90,8 +90,8 @@ class CorrectedSearch:
     def fit(self, items: Any, *, reference: Any = None, ids: Sequence[Any] | None = None) -> Self:
         """Take the items (M, D) and estimate the correction on reference queries (R, D).
 
-        reference: None if each search is to take its own queries (transductive). ids: of the items, all different as
-        texts; None: those of the items' file, if it has any. Raises InputError for arguments of the constructor that
+        reference: None if each search is to take its own queries (transductive). ids: ids of the items, all different
+        as texts; None: those of the items' file, if it has any. Raises InputError for arguments of the constructor that
         are not possible, for vectors that do not fit or that `normalize` refuses, and for a reference where the
         criterion takes none.
         """

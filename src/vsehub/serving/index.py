@@ -171,7 +171,7 @@ def measured_time(index: Any, queries: Any, k: int = 10, sample: int = TIMED, se
 def last_components(bias: Tensor, scale: float, mean: float | None = None) -> tuple[Tensor, float]:
     """The last component of each item, (mean - b) / a as (M,) float32, and the mean.
 
-    mean: that of b (M,) if None; another for items that join those of an index.
+    mean: mean bias to subtract; None: that of b (M,). Items that join an index need the index's.
     """
     bias = bias.detach().cpu().double()
     mean = float(bias.mean()) if mean is None else mean

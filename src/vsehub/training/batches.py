@@ -74,7 +74,7 @@ class Draw(NamedTuple):
 class PairDataset(Dataset):
     """Image-text pairs of a split; asked with a `Draw` it gives a whole Batch.
 
-    seed: of what is random. augmentation: what a batch changes.
+    seed: seed of all random draws. augmentation: random changes to a batch.
     process, processes: this process's number, and how many processes share each batch. A process loads the images and
     texts of its own share, equal to those of a single process. Raises InputError where words or regions are to be left
     out and the split has none.

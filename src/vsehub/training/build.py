@@ -23,7 +23,7 @@ from vsehub.types import Encoder
 log = logging.getLogger(__name__)
 
 Settings = Mapping[str, Any]
-# What a checkpoint says of its model.
+# The description of the model in a checkpoint.
 DESCRIBED = ("image_encoder", "text_encoder", "similarity", "data", "loader", "seed", "embedding_dim", "positives")
 
 
@@ -75,9 +75,9 @@ def build_module(
 ) -> RetrievalModule:
     """The module, its encoders sized by the data; its checkpoints carry the settings and the words.
 
-    settings: those of `DESCRIBED`, of loss, optimizer and scheduler, and embedding_dropout. data: with its training
-    split loaded. resumed: weights follow from a checkpoint, so that no pretrained ones are loaded. Raises InputError
-    where the parts do not fit the data or each other.
+    settings: those of `DESCRIBED`, of loss, optimizer and scheduler, and embedding_dropout. data: data module with its
+    training split loaded. resumed: weights follow from a checkpoint, so that no pretrained ones are loaded. Raises
+    InputError where the parts do not fit the data or each other.
     """
     image_shape, text_shape = data.splits["train"].images.shape[1:], data.text_shape
     sizes = {

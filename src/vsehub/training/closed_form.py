@@ -32,8 +32,8 @@ from vsehub.training.run_record import RunRecorder
 class FittedCca:
     """CCA under the chosen settings.
 
-    images, texts: the maps of unit rows, of `dim` dimensions. weights: of the vocabulary's words (words,), None where
-    texts are vectors. chosen: the settings. rsum: on the validation split.
+    images, texts: the maps of unit rows, of `dim` dimensions. weights: weights of the vocabulary's words (words,), None
+    where texts are vectors. chosen: the settings. rsum: on the validation split.
     """
 
     images: LinearMap

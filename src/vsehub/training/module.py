@@ -186,7 +186,7 @@ def encoded(encoder: Encoder, inputs: tuple[Tensor, ...], chunk: int | None) -> 
 def require_rows_apart(side: str, encoder: Encoder, why: str) -> None:
     """Raise InputError if the encoder, in training mode, has batch normalisation, which mixes the rows it is given.
 
-    why: what gives it a part of a batch, "loader.chunk encodes a batch in parts".
+    why: the setting that divides the batch, "loader.chunk encodes a batch in parts".
     """
     training = encoder.training
     encoder.train()  # a frozen network stays in eval mode, where the statistics are those of its own training

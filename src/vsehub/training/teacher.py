@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 class Teacher:
     """The teachers' similarities within a training split, and the term of the loss that they add.
 
-    split: the training split as the teachers encode it, on the CPU. similarity: of these encodings; of several teachers
-    the mean of theirs. temperature: τ. weight: of the term.
+    split: the training split as the teachers encode it, on the CPU. similarity: similarity of these encodings, for
+    several teachers the mean. temperature: τ. weight: weight of the term.
 
     The term is, over the rows and the columns of the batch's scores S, the mean of τ · KL(softmax(T/τ) ‖ softmax(S/τ))
     for the teachers' scores T (Hinton et al. 2015); both directions count half. Factor τ gives it the gradient of a
@@ -89,9 +89,9 @@ def open_teacher(
 ) -> tuple[Teacher | None, list[dict[str, str]] | None]:
     """The teacher of a training, of the checkpoints `paths`, and {"checkpoint", "sha256"} of each; None without any.
 
-    described: the facts of the training's splits. before: the record of the run that continues. settings: of `Teacher`.
-    Raises InputError for a checkpoint that cannot encode the data, for one whose run trained or chose its epoch on what
-    is measured here, and if the run that continues had other teachers.
+    described: the facts of the training's splits. before: the record of the run that continues. settings: arguments of
+    `Teacher`. Raises InputError for a checkpoint that cannot encode the data, for one whose run trained or chose its
+    epoch on what is measured here, and if the run that continues had other teachers.
     """
     members = []
     for path in paths:

@@ -50,9 +50,9 @@ class Catalogue:
     """Contents with the rankings of their known queries. Nothing changes after it is made.
 
     criteria: name -> criterion, each a term of the item. sample: the most known queries; of more, a sample is drawn by
-    `seed`. contents: of the catalogue. vectors: the items (M, D), float32, in memory; items: the same, as they are
-    searched. k: of N_k. rows: of the sampled queries (n,). Raises InputError for a criterion that is not a bias of each
-    item.
+    `seed`. contents: the collection. vectors: the items (M, D), float32, in memory; items: the same, as they are
+    searched. k: k of N_k. rows: positions of the sampled queries (n,). Raises InputError for a criterion that is not a
+    bias of each item.
     """
 
     @torch.no_grad()

@@ -22,7 +22,7 @@ Pictured = Callable[[int], Path | np.ndarray | None]
 class Asker:
     """Turns sentences into queries by a model whose similarity is an inner product of vectors.
 
-    vocabulary: of the model; None if it encodes no sentences. Raises InputError for another similarity.
+    vocabulary: words of the model; None if it encodes no sentences. Raises InputError for another similarity.
     """
 
     def __init__(self, model: DataModel, normalize: bool | None = None):
@@ -49,10 +49,10 @@ class Asker:
 class Contents:
     """The opened contents.
 
-    title: in words. inputs: queries, items, what criteria are fitted on, true pairs, and names.
-    picture: of an item. fitted_on: what criteria are fitted on, in words. asker: what encodes sentences, or None.
-    stored: criterion -> (a, b) of a result that has its own correction. thresholds: rate -> the score of that criterion
-    above which a first item is accepted at this rate of `vsehub calibrate`.
+    title: name of the collection. inputs: queries, items, what criteria are fitted on, true pairs, and names. picture:
+    function that returns an item's picture. fitted_on: what criteria are fitted on, in words. asker: what encodes
+    sentences, or None. stored: criterion -> (a, b) of a result that has its own correction. thresholds: rate -> the
+    score of that criterion above which a first item is accepted at this rate of `vsehub calibrate`.
     """
 
     title: str

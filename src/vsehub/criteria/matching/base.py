@@ -89,7 +89,7 @@ class Matching(Criterion):
         return torch.cat([lifted for _, lifted in self.lifted(rows, len(scores), scores.shape[1], k)])
 
     def lift(self, scores: Tensor, pairs: Tensor) -> Tensor:
-        """Scores (b, M) in which each row's accepted items stand above all others, in the order accepted.
+        """Scores (b, M) that place each row's accepted items above all others, in the order accepted.
 
         pairs: (n, 2) row and item, those of one row in the order accepted. The others keep their scores. The accepted
         keep theirs in rows where they stand so already; else they are put just above the highest of the others. Where

@@ -17,11 +17,11 @@ LEAST_FETCHED = 64
 
 
 def accepted_pairs(rows: RowsOf, queries: int, items: int, wanted: int, places: int) -> Iterator[tuple[int, int]]:
-    """(query, item) pairs, best first, of queries that want more items and items that have a place.
+    """(query, item) pairs, best first, of queries that want more items and items that may be accepted.
 
-    Of equal scores the lower query, then the lower item comes first. rows: whole rows of scores (b, M) on demand.
-    wanted: items of a query; places: queries of an item. Once a pair behind the end of a list may be the best, longer
-    lists are made of the items that still have a place. Raises InputError for NaN or inf.
+    Ties: the lower query, then the lower item. rows: whole rows of scores (b, M) on demand. wanted: items of a query;
+    places: queries of an item. Once a pair behind the end of a list may be the best, longer lists are made of the items
+    that may still be accepted. Raises InputError for NaN or inf.
     """
     wishes, free = [wanted] * queries, [places] * items
     accepted: list[list[int]] = [[] for _ in range(queries)]

@@ -39,7 +39,8 @@ class HuggingFace(ListedPhotos):
     folder: the dataset's. columns: the names of its columns: image; caption, one or a list of them, of texts or lists
     of texts; split. Without a column of splits the parts of the dataset are its splits: train, val (valid, validation,
     dev) and test, others are not used. A dataset of one part has none: they are drawn by seed, picture by picture; with
-    `columns` split None, from all parts. name: for reports, by default the folder's. draw, pictures: of `ListedPhotos`.
+    `columns` split None, from all parts. name: name in reports, by default the folder's. draw, pictures: as in
+    `ListedPhotos`.
 
     The package `datasets` reads both, and runs no code of them.
     """

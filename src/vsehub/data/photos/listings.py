@@ -20,8 +20,8 @@ from vsehub.io.arrays import readable
 class PhotoColumns(Component):
     """The names of the columns of a table or a dataset.
 
-    image: of the pictures or their paths. caption: of the captions, or a list of such columns. split: of the splits;
-    None: there is none.
+    image: column of the pictures or their paths. caption: column of the captions, or a list of columns. split: column
+    of the splits; None: no column.
     """
 
     image: str = "image"
@@ -41,8 +41,8 @@ class Table(ListedPhotos):
     default the table's; no path may lead out of it, links are followed. columns: the names of its columns, the images'
     being paths. A row is a picture with any number of captions: in several columns, or as a list in .jsonl and
     .parquet; rows of the same path are one picture. A split is train, val (valid, validation, dev) or test; without a
-    column of splits they are drawn by seed, picture by picture. name: for reports, by default the table's. draw,
-    pictures: of `ListedPhotos`.
+    column of splits they are drawn by seed, picture by picture. name: name in reports, by default the table's. draw,
+    pictures: as in `ListedPhotos`.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Karpathy(ListedPhotos):
 
     json: dataset_coco.json, dataset_flickr30k.json, dataset_flickr8k.json or a file of that layout. images: the folder
     of the files, or of COCO's folders train2014 and val2014; the json may only name files inside it, whose links are
-    followed. name: for reports, by default the json's. COCO's restval images belong to train. pictures: of
+    followed. name: name in reports, by default the json's. COCO's restval images belong to train. pictures: of
     `ListedPhotos`. Each image has captions of its own, also where two are equal.
     """
 

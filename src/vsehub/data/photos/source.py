@@ -30,8 +30,9 @@ _AT_ONCE = 1024  # pictures submitted to the threads at a time, so that a whole 
 class Listed(NamedTuple):
     """A picture, or one of several rows of it.
 
-    file: its path, or a picture in a larger file whose repr() changes whenever the picture changes. name: for reports.
-    captions: texts; None and empty ones are left out. split: a word for it; None in all rows: splits are drawn.
+    file: its path, or a picture in a larger file whose repr() changes whenever the picture changes. name: name in
+    reports. captions: texts; None and empty ones are left out. split: a word for it; None in all rows: splits are
+    drawn.
     """
 
     file: PictureFile
@@ -43,8 +44,8 @@ class Listed(NamedTuple):
 class ListedPhotos(Component):
     """A source of the pictures that a listing gives; a subclass reads the listing.
 
-    name: for reports. place: the file or folder that lists the pictures, for messages. pictures: settings for reading
-    pictures; None: the defaults. draw: settings for drawing splits if the listing has none; None: the defaults.
+    name: name in reports. place: the file or folder that lists the pictures, for messages. pictures: settings for
+    reading pictures; None: the defaults. draw: settings for drawing splits if the listing has none; None: the defaults.
 
     images: the folder of the pictures, by default the place. What is remembered of them is stored by it.
 
@@ -116,7 +117,7 @@ class ListedPhotos(Component):
 def pairs_of(captions: Sequence[Sequence[str]], shared: bool) -> tuple[list[str], np.ndarray]:
     """The texts, and (P, 2) int64, picture and text of all pairs, sorted by text, then picture.
 
-    captions: of each picture. shared: equal captions are one text, numbered in the order of pictures.
+    captions: captions of each picture. shared: equal captions are one text, numbered in the order of pictures.
     """
     if not shared:
         texts = [text for image in captions for text in image]

@@ -47,7 +47,7 @@ class WebDataset(ListedPhotos):
     shards: a folder of .tar files, one file, or a pattern (train-{000..099}.tar, train-*.tar), or a list of these;
     splits are drawn from them by seed, picture by picture. splits: or the shards of each split. caption: None takes the
     .txt, one caption; else the key of the .json, or a list of keys, that holds a caption or a list of them. name: for
-    reports, by default the name of the shards' folder. draw, pictures: of `ListedPhotos`.
+    reports, by default the name of the shards' folder. draw, pictures: as in `ListedPhotos`.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ def numbered(pattern: str) -> list[str]:
 def read_shard(path: str, keys: Sequence[str] | None) -> list[tuple[Member, list[Any]]]:
     """The pictures of a shard and their captions.
 
-    keys: of the captions in the .json; None: the .txt is the caption. Raises InputError if the shard is cut off or
+    keys: keys of the captions in the .json; None: the .txt is the caption. Raises InputError if the shard is cut off or
     damaged.
     """
     changed, pictures, texts = os.stat(path).st_mtime_ns, {}, {}

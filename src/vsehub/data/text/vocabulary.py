@@ -96,8 +96,8 @@ class Vocabulary:
 class Subwords:
     """The subwords of a pretrained model, and the special tokens that it puts around a caption.
 
-    tokenizer: of the `tokenizers` library. most: the tokens that the model takes, special ones counted; longer captions
-    are cut, and their number is logged. None: no limit. clean: open_clip's cleaning of captions, a name of
+    tokenizer: a tokenizer of the `tokenizers` library. most: largest number of tokens, special tokens included; longer
+    captions are cut, and their number is logged. None: no limit. clean: open_clip's cleaning of captions, a name of
     `CLEANINGS`; None: no cleaning. special: the number of special tokens around a caption. Raises InputError for a
     tokenizer that adds none, since an empty caption would then have no tokens, and for other limits and names.
     """

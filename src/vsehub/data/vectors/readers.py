@@ -194,7 +194,7 @@ class Shards:
 
 
 def read_metadata(paths: Sequence[Path], rows: Sequence[int]) -> tuple[list[str] | None, list[str] | None]:
-    """Ids and captions of clip-retrieval's metadata, one file for each shard. rows: of the shards.
+    """Ids and captions of clip-retrieval's metadata, one file for each shard. rows: number of rows of each shard.
 
     Ids are the first column among `IDS` that has a different entry in each row.
     """

@@ -86,7 +86,7 @@ def all_states(gru: nn.GRU, embedding: Callable[[Tensor], Tensor], texts: Tensor
 
 
 def reversal(lengths: Tensor) -> Tensor:
-    """Where each word of the captions read backwards stands: (N, longest), 0 behind a caption; its own inverse."""
+    """Position of each word of the captions read backwards: (N, longest), 0 behind a caption; its own inverse."""
     return (lengths[:, None] - 1 - torch.arange(int(lengths.max()))).clamp(min=0)
 
 

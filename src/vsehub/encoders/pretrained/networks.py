@@ -57,9 +57,9 @@ class Backbone(nn.Module):
     """Features of pictures, global or by region.
 
     image_shape: (3, height, width) of one image, or (crops, 3, height, width), whose features are averaged. library:
-    "torchvision" or "timm". model: NAME or NAME.WEIGHTS, as in "resnet152.IMAGENET1K_V1". pretrained: with the
-    library's own weights. weights: a file of weights instead, as `load_weights`; its classifier, if it has one, is left
-    out. size: F of the features. Random weights leave torch's random state as it was. Raises InputError for other
+    "torchvision" or "timm". model: NAME or NAME.WEIGHTS, as in "resnet152.IMAGENET1K_V1". pretrained: whether to load
+    the library's own weights. weights: a file of weights instead, as `load_weights`; its classifier, if it has one, is
+    left out. size: F of the features. Random weights leave torch's random state as it was. Raises InputError for other
     shapes, and for weights that are not available.
     """
 

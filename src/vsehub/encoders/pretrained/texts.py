@@ -24,11 +24,11 @@ class TextPretrained(DescribedEncoder):
     model: a local folder, or a name that is in the library's cache; nothing is downloaded. vocabulary_size: from the
     data, whose captions are cut by the model's own tokenizer (`loader.tokenizer`). dim: D of the joint space.
     pretrained: False starts from random weights. tune: False freezes the model, without dropout; the linear map is
-    always trained. learning_rate: of the tuned model (None: the optimizer's). pooling: "last", "mean", "max",
-    "gpo" or "none", the subwords' states as `Sets`; special tokens count as subwords. config: the model's configuration
-    with its model_type, as checkpoints hold it: the model is built from it with random weights, and `model` is not
-    read. Raises InputError where transformers or the model is missing, for a model without a text encoder and, when it
-    runs, for captions longer than the model's positions.
+    always trained. learning_rate: learning rate of the tuned model (None: the optimizer's). pooling: "last", "mean",
+    "max", "gpo" or "none", the subwords' states as `Sets`; special tokens count as subwords. config: the model's
+    configuration with its model_type, as checkpoints hold it: the model is built from it with random weights, and
+    `model` is not read. Raises InputError where transformers or the model is missing, for a model without a text
+    encoder and, when it runs, for captions longer than the model's positions.
     """
 
     rebuilt: Mapping[str, Any] = {"pretrained": False}

@@ -45,7 +45,7 @@ _QUERIES = 1000  # searched at a time
 class Collection:
     """A collection that vsehub filled, open to be searched and changed.
 
-    metadata: see the module. ids: of all items, needed for `search`, which returns positions in this order.
+    metadata: see the module. ids: ids of all items, needed for `search`, which returns positions in this order.
     """
 
     def __init__(self, database: Database, place: Place, metadata: dict[str, Any], ids: Sequence[str] = ()):
@@ -189,7 +189,7 @@ def fill(
 ) -> Iterator[Collection]:
     """A new collection of items (M, D), which replaces any earlier one; complete once the block has ended.
 
-    bias: b (M,) under `rule`, the criterion of that name. thresholds: of these items.
+    bias: b (M,) under `rule`, the criterion of that name. thresholds: thresholds of `calibrate` for these items.
     overwrite: whether a finished collection is replaced. Raises InputError for one that must not be replaced.
     """
     require_names(len(items), ids, labels)

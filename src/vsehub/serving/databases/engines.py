@@ -80,8 +80,8 @@ class Database(Protocol):
 
 
 class DatabaseEngine(NamedTuple):
-    """title: its name in texts. packages: the modules that its extra installs. schemes: of its URIs. folder: the name
-    of its folder in a result; None if it needs a server.
+    """title: its name in texts. packages: the modules that its extra installs. schemes: schemes of its URIs. folder:
+    the name of its folder in a result; None if it needs a server.
     """
 
     title: str

@@ -15,8 +15,8 @@ class WeightAverage(pl.Callback):
     Whatever measures or saves the module between epochs gets the average; training goes on with the weights. After n
     steps the average moves by 1 - min(decay, (1 + n) / (10 + n)) of its distance to the weights (the ramp is that of
     TensorFlow's ExponentialMovingAverage), so that the first epochs are not measured near the initial weights.
-    Lightning's EMAWeightAveraging has no such ramp, and swaps in a validation loop only. decay: of a step. Must stand
-    before callbacks that measure. Raises InputError for a decay outside 0 to 1.
+    Lightning's EMAWeightAveraging has no such ramp, and swaps in a validation loop only. decay: decay per step. Must
+    stand before callbacks that measure. Raises InputError for a decay outside 0 to 1.
     """
 
     def __init__(self, decay: float = 0.999):

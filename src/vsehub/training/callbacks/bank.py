@@ -30,7 +30,7 @@ class BankCallback(pl.Callback):
 
     fraction: share of the training pairs in the bank. first_epoch: the first epoch, counted from 0, that has one (the
     authors' code trains the first epoch without). k, backend, exclude, shortlist: `MemoryBank`'s.
-    seed: of the samples, which also depend on the epoch. Raises InputError where the loss cannot use a bank.
+    seed: seed of the samples, which also depend on the epoch. Raises InputError where the loss cannot use a bank.
     """
 
     def __init__(

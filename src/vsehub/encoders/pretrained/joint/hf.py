@@ -42,8 +42,8 @@ def subwords(model: str) -> dict[str, Any]:
 def network(model: str, side: str, description: Mapping[str, Any], pretrained: bool, weights: str | None) -> nn.Module:
     """One side of the model, in float32; the other side is built too and let go.
 
-    pretrained: with the weights of that name. weights: a file of them instead. Raises InputError if weights are
-    missing, damaged or of another model.
+    pretrained: whether to load the weights of that name. weights: a file of weights instead. Raises InputError if
+    weights are missing, damaged or of another model.
     """
     architecture = reduced(model, description["architecture"], JOINT, strict=True)
     built = build(model, architecture, pretrained and weights is None)
@@ -62,7 +62,7 @@ def encode_image(model: Any, pixels: Tensor) -> Tensor:
 
 
 def encode_text(model: Any, ids: Tensor, inside: Tensor | None) -> Tensor:
-    """Ids (N, L) and the mask (N, L) of those that are no padding, or None -> (N, D)."""
+    """Ids (N, L) and the mask (N, L) of the tokens that are not padding, or None -> (N, D)."""
     return _vectors(model.get_text_features(input_ids=ids, attention_mask=None if inside is None else inside.long()))
 
 
@@ -93,7 +93,7 @@ def read_auto(model: str, kind: str, **settings: Any) -> Any:
 
 
 def tokenizer_of(model: str) -> Any:
-    """The fast tokenizer of a repository in the cache, or a folder. Raises InputError if there is none."""
+    """The fast tokenizer of a repository in the cache, or a folder. Raises InputError if it is missing."""
     found = read_auto(model, "AutoTokenizer")
     require(hasattr(found, "backend_tokenizer"), f"model: {model} has no fast tokenizer (tokenizer.json)")
     return found

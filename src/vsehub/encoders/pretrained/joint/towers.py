@@ -23,8 +23,9 @@ class Tower(DescribedEncoder):
     library: "open_clip" or "hf" (transformers). model: a name or a folder, as the library's `describe` in this package
     takes it; nothing is downloaded. pretrained: False starts from random weights. weights: a file of the whole model's
     weights instead. tune: "none" freezes the model, "lora" trains low-rank adapters on the linear layers of its blocks,
-    "all" trains it. learning_rate: of what `tune` trains (None: the optimizer's). lora_rank: of the adapters' product,
-    which is scaled by lora_alpha / lora_rank. config: the description from a checkpoint, to build the model from.
+    "all" trains it. learning_rate: learning rate of what `tune` trains (None: the optimizer's). lora_rank: rank of the
+    adapters' product, which is scaled by lora_alpha / lora_rank. config: the description from a checkpoint, to build
+    the model from.
     """
 
     inner = "network"
