@@ -234,6 +234,14 @@ class TestLoss:
         assert torch.equal(without, with_them) != loss.takes_neighbors
 
     @looped("name", names("loss"))
+    def test_nothing_is_made_on_another_device(self, name):
+        """The device meta refuses tensors of the CPU beside its own, and waits for no number."""
+        loss = instantiated("loss", name).to("meta")
+        scores, positives, stats = batch(9)
+        for given in (None, NeighborStats(*(side.to("meta") for side in stats))):
+            assert all(one.is_meta for one in value_and_gradient(loss, scores.to("meta"), positives.to("meta"), given))
+
+    @looped("name", names("loss"))
     def test_a_better_pair_is_a_lower_loss(self, name):
         loss = instantiated("loss", name)
         scores, positives, _ = batch(9)
@@ -307,10 +315,15 @@ def test_similarity(name):
     torch.testing.assert_close(similarity(images[2:3], texts[4:]), scores[2:3, 4:])
     if similarity.inner_product:
         torch.testing.assert_close(similarity.vectors(images) @ similarity.vectors(texts).T, scores)
+    if similarity.takes == "vectors":
+        assert similarity.to("meta")(images.to("meta"), texts.to("meta")).is_meta
 
 
-def rows_alone_equal_rows_together(encoder, *inputs):
-    """Eval mode, with and without gradient: what a row gives must not depend on its company."""
+def rows_alone_equal_rows_together(encoder, *inputs, waits=True):
+    """Eval mode, with and without gradient: what a row gives must not depend on its company.
+
+    waits: whether the encoder waits for a number, which the device meta has not.
+    """
     for gradient in (True, False):
         with torch.set_grad_enabled(gradient):
             together = encoder(*inputs)
@@ -324,6 +337,8 @@ def rows_alone_equal_rows_together(encoder, *inputs):
         assert together.shape[1:] == (encoder.dim or 16,)
         torch.testing.assert_close(alone, together, rtol=1e-4, atol=1e-5)
         assert (together[0] - together[-1]).abs().sum() > 0
+    if not waits:
+        assert encoder.to("meta")(*(side.to("meta") for side in inputs)).is_meta
 
 
 @looped("name", [one for one in names("image_encoder") if one not in TOWERS])
@@ -340,7 +355,7 @@ def test_image_encoder(name):
     if name in LARGE:
         assert found.shape == (4, 16)
         return
-    rows_alone_equal_rows_together(encoder.eval(), torch.rand(5, *shape))
+    rows_alone_equal_rows_together(encoder.eval(), torch.rand(5, *shape), waits=name == "image_regions")
 
 
 @pytest.mark.parametrize("name", [one for one in names("text_encoder") if one not in TOWERS])
@@ -350,12 +365,14 @@ def test_text_encoder(name, tmp_path):
     if "text_shape" in set(node):
         sized = {"dim": 16} if "dim" in set(node) else {}
         encoder = build("text_encoder", node, **sized, text_shape=[16]).eval()
-        return rows_alone_equal_rows_together(encoder, torch.rand(5, 16), torch.ones(5, dtype=torch.int64))
+        rows = torch.rand(5, 16), torch.ones(5, dtype=torch.int64)
+        return rows_alone_equal_rows_together(encoder, *rows, waits=False)
     given = {"model": tiny_bert(tmp_path)} if "model" in set(node) else {}
     encoder = build("text_encoder", node, dim=16, vocabulary_size=20, **given).eval()
     lengths = torch.tensor([6, 2, 4, 1])
     texts = torch.randint(1, 20, (4, 6)).masked_fill(torch.arange(6) >= lengths[:, None], 0)
-    rows_alone_equal_rows_together(encoder, texts, lengths)
+    waits = name in ("text_gru_gpo", "text_pretrained", "text_scan")
+    rows_alone_equal_rows_together(encoder, texts, lengths, waits=waits)
 
 
 @pytest.mark.parametrize("name", TOWERS)
