@@ -5,19 +5,17 @@ import shlex
 import signal
 import subprocess
 import sys
-from functools import partial
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
+import warm
 from filelock import FileLock
-from hydra._internal.hydra import Hydra
 from input_setups import SMALL  # in tools/torture
-from warm import Warm, leave_figures_undrawn, one_mode, parse_once
 
 from vsehub.cli.main import main
-
-ROOT = Path(__file__).parents[1]
 
 LIMIT = 480  # seconds that a command may take
 
@@ -46,73 +44,37 @@ def environment(shared_folder):
 
 
 @pytest.fixture(scope="session")
-def warm(shared_folder, environment):
-    """The process that forks for each command, see warm.py."""
-    client = Warm(shared_folder, environment)
-    yield client
-    client.close()
-
-
-@pytest.fixture(scope="session")
-def vsehub(environment, request):
-    """A function that runs the command line and returns its output; `small` adds a tiny set-up.
+def vsehub(environment, shared_folder, worker_id):
+    """A function that runs the command line and returns its status, out and err; `small` adds a tiny set-up.
 
     start=True returns the running process instead, its output going to output.txt. console=True takes the console
     script, in a process of its own, instead of a fork of one that has imported all. Such a fork draws no figures where
     UNDRAWN is given.
     """
+    link = warm.started(shared_folder, environment, os.getpid() if worker_id == "master" else os.getppid())
+    script = Path(sys.executable).with_name("vsehub")
+
+    def begun(arguments, cwd, own, out, err, console):
+        if not console:
+            return warm.Command(link, arguments, cwd, own, (out, err))
+        with out.open("a") as outs, err.open("a") as errs:
+            return subprocess.Popen([script, *arguments], stdout=outs, stderr=errs, cwd=cwd, env=own)
 
     def run(*arguments, cwd, small=False, start=False, status=0, console=False, **variables):
         arguments, own = [*map(str, arguments), *(SMALL if small else ())], environment | variables
-        output = Path(cwd) / "output.txt"
-        command = [Path(sys.executable).parent / "vsehub", *arguments]
-        if console and start:
-            with output.open("w") as opened:
-                return subprocess.Popen(command, stdout=opened, stderr=opened, cwd=cwd, env=own)
-        if console:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, cwd=cwd, env=own)
-            done = SimpleNamespace(status=done.returncode, out=done.stdout, err=done.stderr)
-        elif start:
-            return request.getfixturevalue("warm").start(arguments, cwd, own, output, output)
-        else:
-            done = request.getfixturevalue("warm").run(arguments, cwd, own, LIMIT)
-        assert done.status == status, f"vsehub {shlex.join(arguments)}\n{done.out}\n{done.err}"
-        return done
-
-    return run
-
-
-@pytest.fixture(scope="session")
-def script(environment, warm):
-    """A function that runs a Python file of tests/, or a module, as `vsehub` runs commands, and returns its output.
-
-    start=True returns the running process instead, its output going to output.txt.
-    """
-
-    def run(script, *arguments, cwd=ROOT, start=False, status=0, **variables):
-        own, script = environment | variables, ROOT / "tests" / script if str(script).endswith(".py") else script
         if start:
-            return warm.start(arguments, cwd, own, *[Path(cwd) / "output.txt"] * 2, script=script)
-        done = warm.run(arguments, cwd, own, LIMIT, script=script)
-        assert done.status == status, f"{script} {shlex.join(map(str, arguments))}\n{done.out}\n{done.err}"
-        return done
+            return begun(arguments, cwd, own, *[Path(cwd) / "output.txt"] * 2, console)
+        with tempfile.TemporaryDirectory(dir=shared_folder) as folder:
+            out, err = Path(folder) / "out", Path(folder) / "err"
+            process = begun(arguments, cwd, own, out, err, console)
+            try:
+                found = SimpleNamespace(status=process.wait(LIMIT), out=out.read_text(), err=err.read_text())
+            finally:
+                process.kill()
+        assert found.status == status, f"vsehub {shlex.join(arguments)}\n{found.out}\n{found.err}"
+        return found
 
     return run
-
-
-@pytest.fixture(scope="session")
-def study(script):
-    """A function that runs `python -m experiments`, see `script`."""
-    return partial(script, "experiments")
-
-
-@pytest.fixture(scope="session", autouse=True)
-def composed_once():
-    """In this process Hydra composes a command's configuration once, not also for hydra.mode, of files parsed once."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Hydra, "get_mode", one_mode)
-        parse_once(patch.setattr)
-        yield
 
 
 @pytest.fixture(scope="session")
@@ -124,20 +86,17 @@ def small():
 @pytest.fixture
 def undrawn(monkeypatch):
     """Figures are made, but their files are empty pictures: drawing takes most of a report's time."""
-    leave_figures_undrawn(monkeypatch.setattr)
+    warm.leave_figures_undrawn(monkeypatch.setattr)
 
 
 @pytest.fixture(autouse=True)
 def process_as_before():
     """Commands and benchmarks set up logging, signals and the environment of their process; here others follow."""
-    root, own = logging.getLogger(), logging.getLogger("vsehub")
+    root, own, interrupt = logging.getLogger(), logging.getLogger("vsehub"), signal.getsignal(signal.SIGINT)
     handlers, levels = root.handlers[:], (root.level, own.level)
-    interrupt, environment = signal.getsignal(signal.SIGINT), dict(os.environ)
-    yield
+    with mock.patch.dict(os.environ):
+        yield
     signal.signal(signal.SIGINT, interrupt)
-    for name in ("PYTHONSAFEPATH", "OMP_WAIT_POLICY"):
-        os.environ.pop(name, None)
-        os.environ.update({name: environment[name]} if name in environment else {})
     root.handlers[:] = handlers
     root.setLevel(levels[0])
     own.setLevel(levels[1])

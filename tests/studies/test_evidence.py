@@ -10,6 +10,7 @@ from looped import looped
 from scipy import stats
 
 from experiments import evidence
+from experiments.__main__ import main
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 STUDIES = sorted(path.parent.name for path in EXPERIMENTS.glob("*/results.csv"))
@@ -42,7 +43,7 @@ def test_an_outcome_follows_the_paired_test_over_seeds(a, b, outcome, difference
 
 
 @pytest.mark.parametrize("name", [*STUDIES, *WITHOUT_CLAIMS])
-def test_rendering_a_study_again_changes_nothing(name, study, tmp_path):
+def test_rendering_a_study_again_changes_nothing(name, tmp_path):
     own, copy = EXPERIMENTS / name, tmp_path / name
     shutil.copytree(own, copy, ignore=shutil.ignore_patterns("__pycache__"))
     page = copy / "README.md"
@@ -51,6 +52,6 @@ def test_rendering_a_study_again_changes_nothing(name, study, tmp_path):
     page.write_text(bare)
     if name not in WITHOUT_CLAIMS:
         shutil.rmtree(copy / "figures")
-    study(name, "render", copy)
+    main([name, "render", str(copy)])
     for path in sorted(path for path in own.rglob("*") if path.is_file() and "__pycache__" not in path.parts):
         assert (copy / path.relative_to(own)).read_bytes() == path.read_bytes(), path.name

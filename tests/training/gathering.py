@@ -1,9 +1,4 @@
-"""What a process does of those that share a batch; run by test_gather.py.
-
-python tests/training/gathering.py PROCESS FOLDER
-"""
-
-import sys
+"""What a process does of those that share a batch."""
 
 import numpy as np
 import torch
@@ -64,7 +59,3 @@ def work(process, folder):
     }
     torch.save(found, f"{folder}/{process}.pt")
     dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    work(int(sys.argv[1]), sys.argv[2])

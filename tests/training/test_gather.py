@@ -1,10 +1,11 @@
 """Two processes that share a batch must have the loss and the gradients of one process with the whole of it."""
 
 import os
+from multiprocessing import get_context
 
 import pytest
 import torch
-from gathering import PROCESSES, step
+from gathering import PROCESSES, step, work
 from test_chunks import CASES
 
 from vsehub.training.gather import gathered, processes, shares
@@ -13,11 +14,15 @@ LIMIT = 240  # seconds
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory, script):
+def results(tmp_path_factory):
     """What both processes found."""
     folder = tmp_path_factory.mktemp("gather")
-    started = [script("training/gathering.py", number, folder, cwd=folder, start=True) for number in range(PROCESSES)]
-    assert [one.wait(LIMIT) for one in started] == [0, 0], (folder / "output.txt").read_text()
+    started = [get_context("fork").Process(target=work, args=(number, folder)) for number in range(PROCESSES)]
+    for one in started:
+        one.start()
+    for one in started:
+        one.join(LIMIT)
+        assert one.exitcode == 0
     return [torch.load(folder / f"{process}.pt", weights_only=False) for process in range(PROCESSES)]
 
 
