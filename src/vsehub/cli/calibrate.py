@@ -18,7 +18,7 @@ def calibrate(cfg: DictConfig) -> None:
     criterion, sides = result.criterion, result.inputs.sides
     require(
         not criterion.needs_reference or sides.inductive,
-        f"result: {result.name} was fitted on the queries themselves, on which the scores then depend. Give rerank "
+        f"result: {result.name} was fitted on the queries themselves, which change its scores. Give rerank "
         "reference=FILE, other queries such as training captions",
     )
     if sides.positives is None:

@@ -176,7 +176,7 @@ def last_checkpoint(folder: Path) -> Path | None:
 
 
 def require_same_data(record: dict[str, Any], data: dict[str, dict]) -> None:
-    """Raise InputError if a split differs from the one with which the run was started."""
+    """Raise InputError if a split differs from that of the run's start."""
     for split, facts in data.items():
         before = (record["data"].get(split) or {}).get("fingerprint")
         require(

@@ -106,7 +106,7 @@ def search_collection(cfg: DictConfig, model: "DataModel", texts: Sequence[str])
 
     require(
         chosen("criterion") == "nns",
-        f"criterion={chosen('criterion')}: a collection ranks by the criterion with which it was filled; omit it",
+        f"criterion={chosen('criterion')}: a collection ranks by its own criterion; omit it",
     )
     require(
         model.similarity.inner_product,

@@ -31,7 +31,7 @@ from vsehub.io.progress import stage
 
 log = logging.getLogger(__name__)
 
-# What loggers import beside Lightning, and the extras of vsehub that install it.
+# Packages that loggers import beside Lightning, and the extras of vsehub that install them.
 _PACKAGES = {
     "pytorch_lightning.loggers.WandbLogger": "wandb",
     "pytorch_lightning.loggers.TensorBoardLogger": "tensorboard",

@@ -325,7 +325,7 @@ def _bank_columns(
 ) -> Columns | None:
     """The scores of reference items that a criterion takes."""
     if criterion.reference_items_as == "rows":
-        # Where the reference's scores are computed; the items may lie in a file.
+        # The device of the reference's scores; the items may be in a file.
         device = reference.rows(0, 1).device
         return ScoreColumns(items if reference_items is None else reference_items, items, device)
     if criterion.reference_items_as is None or reference_items is None:

@@ -67,8 +67,8 @@ class Sinkhorn(ItemBias):
     def _normalized(self, scores: Tensor, queries: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
         """log M·v (m,) of items by scores (m, R), and each query's sum (R,) of u·e^{s/τ}·M·v over them.
 
-        queries: log u (R,). before: the items' scaling in the last round, with which all u·e^{s/τ}·v are at most 1 and
-        few of them vanish, so that one exponential serves both sums. A few items at a time, which a cache holds.
+        queries: log u (R,). before: the items' scaling in the last round; it keeps all u·e^{s/τ}·v at most 1, few of
+        them 0, so that one exponential serves both sums. A few items at a time, which a cache holds.
         """
         queries = queries.to(scores)
         least = math.log(torch.finfo(scores.dtype).tiny) + 12  # processors are slow with numbers that are smaller still

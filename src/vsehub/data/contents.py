@@ -51,7 +51,7 @@ def warn_of_shared(splits: Mapping[str, CaptionedImages]) -> None:
     """Log a warning for any two splits that share images, or more than a third of the second split's captions.
 
     splits: splits by name, in any order; train is compared with val and test, val with test. Every row is hashed once.
-    Splits of vectors in which a text may belong to several images are skipped, since `data.pairs` compares their row
+    Vectors whose texts may belong to several images are skipped, since `data.pairs` compares their row
     numbers.
     """
     found = [(name, splits[name]) for name in SPLITS if name in splits]

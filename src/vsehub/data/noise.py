@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 PROTOCOLS = ("captions", "images")
 INDEX_FILE = "noise_index.npy"  # in a run's folder
-# How many captions fewer than its rate says a published file may move: a few permuted captions return to their own
+# A published file may move this many captions fewer than its rate says: a few permuted captions return to their own
 # image by chance, and the papers round down.
 _STAYED = 21
 
@@ -30,8 +30,8 @@ class Noise:
 
     protocol: "captions" permutes single captions among images (NCR, Huang 2021); "images" permutes images together with
     all their captions (DECL, Qin 2022). rate: the share of captions, or of images, that is permuted, in [0, 1); a
-    protocol needs one, or an index. index: a .npy file, used instead of a random draw, with which the protocol and the
-    rate must agree if they are set. seed: seed of the draw. Raises InputError for other values.
+    protocol needs one, or an index. index: a .npy file, used instead of a random draw; protocol and rate, if set, must
+    agree with it. seed: seed of the draw. Raises InputError for other values.
     """
 
     protocol: str | None = None
@@ -56,7 +56,7 @@ class Noise:
 
 
 def draw_noise(protocol: str, rate: float, seed: int, split: CaptionedImages) -> np.ndarray:
-    """The numbers of an index in which round(rate x n) of the n captions or images, drawn by seed, are permuted.
+    """An index that permutes round(rate x n) of the n captions or images, drawn by seed.
 
     For the protocol "captions" (T,) int64, the image to which each caption is assigned; for "images" (I,) int64, the
     image to which each image's captions are assigned. As in the published protocols, a permuted caption may by chance

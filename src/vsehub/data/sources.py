@@ -85,7 +85,7 @@ class CaptionedImages:
     def with_own_captions(self) -> "CaptionedImages":
         """The same split, a caption of several images repeated for each of them, image by image.
 
-        For layouts in which every image has captions of its own. Vectors are not repeated.
+        For layouts that give every image captions of its own. Vectors are not repeated.
         """
         if self.pairs is None or not isinstance(self.captions, list):
             return self

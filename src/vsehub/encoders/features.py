@@ -20,9 +20,9 @@ def width(encoder: Encoder, shape: tuple[int, ...]) -> int:
 class ImageFeatures(Encoder):
     """A linear map of l2-normalised feature vectors.
 
-    image_shape: (features,) of one image, from the data. dim: D of the joint space. dropout: the probability with which
-    a normalised feature is 0 in a training step. Weights start Xavier-uniform, the bias at 0. Raises InputError for
-    features that are not vectors.
+    image_shape: (features,) of one image, from the data. dim: D of the joint space. dropout: probability of dropping a
+    normalised feature in a training step. Weights start Xavier-uniform, the bias at 0. Raises InputError for features
+    that are not vectors.
     """
 
     def __init__(self, image_shape: tuple[int, ...], dim: int = 1024, dropout: float = 0.0):
@@ -61,8 +61,8 @@ class ImageAdapter(Encoder):
     that training starts exactly at the frozen model.
 
     image_shape: (D,) of one image, from the data. hidden: the bottleneck's units; None: a quarter of D, as in the
-    paper; 0: a linear map. ratio: α of the paper, which took 0.2; between 0 and 1. dropout: the probability with which
-    an input of the last layer is 0 in a training step. Raises InputError for data that are not vectors.
+    paper; 0: a linear map. ratio: α of the paper, which took 0.2; between 0 and 1. dropout: probability of dropping an
+    input of the last layer in a training step. Raises InputError for data that are not vectors.
     """
 
     def __init__(

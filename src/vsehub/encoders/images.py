@@ -17,7 +17,7 @@ class ImageRegions(Encoder):
 
     image_shape: (R, features) of one image, from the data. Regions that are all zeros are padding and left out, so that
     the number of regions may differ between images. dim: D of the joint space. pooling: "none", the regions as `Sets`,
-    "mean", "max" or "gpo". dropout: the probability with which a normalised feature is 0 in a training step. Weights
+    "mean", "max" or "gpo". dropout: probability of dropping a normalised feature in a training step. Weights
     start Xavier-uniform, the bias at 0. Raises InputError for features of other shapes and, when it runs, for an image
     without a region.
     """

@@ -107,7 +107,7 @@ class GPO(nn.Module):
         return torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)
 
 
-# States (N, L, D), of which the first lengths[n] >= 1 of each row n count, to (N, D) vectors or, by "none", N `Sets`.
+# (N, D) vectors or, by "none", N `Sets` of the first lengths[n] >= 1 states of each row n: states (N, L, D).
 # States behind them, even infinite or NaN, have no effect.
 POOLINGS: dict[str, Any] = {"last": last, "mean": mean, "max": largest, "gpo": GPO, "none": Sets.from_padded}
 

@@ -14,9 +14,9 @@ from vsehub.types import Encoder
 class WordEmbedding(nn.Embedding):
     """(...) word ids to (..., word_dim) vectors; id 0 pads.
 
-    dropout: the probability with which a dimension of a word's vector is
-    0 in a training step, for all occurrences of the word in a call alike, so that captions that begin with the same
-    words still share their states (Gal and Ghahramani 2016).
+    dropout: probability of dropping a dimension of a word's vector in a training step, the same dimensions for all
+    occurrences of the word in a call, so that captions that begin with the same words still share their states (Gal and
+    Ghahramani 2016).
     """
 
     def __init__(self, vocabulary_size: int, word_dim: int, dropout: float = 0.0):

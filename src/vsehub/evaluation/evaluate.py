@@ -21,7 +21,7 @@ from vsehub.types import Similarity
 def image_contributions(rankings: dict[str, dict[int, Ranking]], texts: Positives) -> Tensor:
     """Each image's part of a fold's rsum, (I,) float64; their mean is the rsum.
 
-    rankings: for both directions and each k, the ranking from which R@k is taken. texts: the positives of "t2i", whose
+    rankings: the ranking for R@k, for both directions and each k. texts: the positives of "t2i", whose
     queries are the texts; at least one each. An image gets 100 for each of R@1, R@5 and R@10 at which it is a hit as a
     query, plus the hits of its texts divided by T/I, the mean number of texts per image. The hits of a text that
     belongs to several images are divided among them.
@@ -36,7 +36,7 @@ def image_contributions(rankings: dict[str, dict[int, Ranking]], texts: Positive
 
 
 def rank(scores: DirectedScores, criterion: Criterion, terms: Terms | None = None) -> dict[int, Ranking]:
-    """For each k of `KS` the ranking from which R@k and N_k are taken.
+    """The ranking for R@k and N_k, for each k of `KS`.
 
     It is the same for all k, except that a matching criterion makes one matching per k (EMNLP algorithm 1). terms: the
     item terms of the criterion's correction, where they are known.

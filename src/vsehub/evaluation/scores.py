@@ -57,7 +57,7 @@ class SharedScores:
         return self._matrix
 
     def release(self) -> None:
-        """Free the matrix, unless it is small or no inner product, and so expensive: the next criterion reads it."""
+        """Free the matrix, unless it is small, or expensive because it is not an inner product."""
         if self._similarity.inner_product and self._size > BLOCK_ELEMENTS:
             self._matrix = None
 

@@ -90,7 +90,7 @@ class ZeroShot(DataModel):
         return super().encode_texts([self.prompt.replace(CAPTION, str(text)) for text in texts])
 
     def split(self, name: str) -> CaptionedImages:
-        """A split of the source. Raises InputError if it is missing, or if it has no pictures."""
+        """A split of the source. Raises InputError for a missing split, or one without pictures."""
         if name not in self.splits:
             require(
                 self._has_data,

@@ -66,7 +66,7 @@ def remember(text: str) -> None:
 
 
 def masked_output(text: str) -> str:
-    """`masked` for a message, in which a library may repeat a secret without its address."""
+    """`masked` for a message of a library, which may repeat a secret without its address."""
     text = masked(text)
     parts = {part for secret in _given for part in (secret, secret.partition(":")[2])}
     for secret in sorted(parts | set(map(unquote, parts)), key=len, reverse=True):

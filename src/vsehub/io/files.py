@@ -72,7 +72,7 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 def _end(lock: FileLock) -> None:
-    """Remove a lock while it is held, so that those who wait for it notice, and release it."""
+    """Remove a lock file before releasing the lock, so that waiting processes notice."""
     if lock.is_locked:
         with suppress(OSError):  # Windows keeps an open file; filelock removes it there
             os.unlink(lock.lock_file)

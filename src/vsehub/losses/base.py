@@ -11,9 +11,8 @@ from vsehub.losses.log_sums import log_sums
 def checked(scores: Tensor, positives: Tensor) -> Tensor:
     """The scores in at least float32, after both arguments were checked.
 
-    scores: (N, N), pair n at [n, n]. positives: (N, N) boolean, true wherever image and text belong together. That
-    its diagonal is true is relied on and not looked at, for which a GPU would wait. Raises InputError for other shapes
-    and types.
+    scores: (N, N), pair n at [n, n]. positives: (N, N) boolean, true wherever image and text belong together. The
+    diagonal is assumed true; checking it would synchronise the GPU. Raises InputError for other shapes and types.
     """
     require(
         scores.ndim == 2 and scores.shape[0] == scores.shape[1] and scores.shape[0] > 0,
@@ -50,7 +49,7 @@ def without_other_positives(positives: Tensor) -> Tensor:
 
 
 def mean_of_largest(values: Tensor, counted: Tensor, k: int) -> Tensor:
-    """Each row's mean of its k largest counted entries; of all where they are fewer, 0 where there is none.
+    """Each row's mean of its k largest counted entries, of all if there are fewer, 0 without any.
 
     values: (R, C). counted: (R, C) boolean. Returns (R,).
     """

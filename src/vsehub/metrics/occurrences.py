@@ -117,7 +117,7 @@ def occurrence_metrics(
     hubs, items with N_k >= 2k), "largest_hub_k". With k = 1 also "share_0" (items with N_1 = 0) and "share_1" (= 1),
     "share_2", "share_5", "share_10" (>= 2, 5, 10) of ACL table 5. Shares are fractions of 1.
 
-    bad: counts BN_k (M,) for each k of the slots in which an item is not a positive of the query. If given, also
+    bad: counts BN_k (M,) for each k: the lists that hold the item as a negative. If given, also
     per k: "bad_share_k" (share of the slots that are wrong), "bad_skew_k" and "largest_bad_hub_k". judged: the number
     of queries over which bad was counted; None: all.
     """

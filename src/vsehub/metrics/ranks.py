@@ -25,7 +25,7 @@ class Ranking:
     ranks: (Q,) 1-based rank of each query's best positive, after all negatives of equal score; 0 for a query without a
     positive. average_precision, r_precision: (Q,) AP@R and R-Precision, fractions of 1, also with negatives of equal
     score first. occurrences: N_k (M,) for each k: the number of queries that have the item among their k nearest (among
-    equal scores the lower item wins). bad: the same, counting only queries with a positive of which the item is a
+    equal scores the lower item wins). bad: the same count over the queries that have a positive and the item as a
     negative.
     """
 

@@ -1,6 +1,6 @@
 """The memory bank: a sample of encoded pairs among which a batch finds its nearest neighbours (AAAI, global weights).
 
-`Relation` says which images and texts belong together in data in which a text may belong to several images. The bank's
+`Relation` says which images and texts belong together if a text may belong to several images. The bank's
 indexes search exactly by inner product (`ExactIndex`, `FaissIndex`) or by another similarity, which scores every entry
 (`ScoredIndex`) or a shortlist (`ShortlistIndex`).
 """
@@ -204,9 +204,9 @@ class MemoryBank:
         """Replace the contents by M pairs.
 
         images, texts: (M, D) vectors whose inner products are the similarities, or, with a `similarity` that is not an
-        inner product, M encodings as it takes them. image_ids, caption_ids: (M,) integers. relation: for data in which
-        a text may belong to several images. Raises InputError if shapes differ or too few entries would be left to find
-        k neighbours for every query.
+        inner product, M encodings as it takes them. image_ids, caption_ids: (M,) integers. relation: the pairs, if a
+        text may belong to several images. Raises InputError if shapes differ or too few entries would be left to find k
+        neighbours for every query.
         """
         size = len(images)
         if similarity is None:

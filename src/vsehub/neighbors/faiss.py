@@ -32,7 +32,7 @@ def loaded_faiss() -> tuple[ModuleType | None, str]:
 
 
 def required_faiss(what: str, instead: str) -> ModuleType:
-    """The faiss module. Raises InputError if it is missing: `what` needs it; `instead`: what else to do."""
+    """The faiss module. Raises InputError if it is missing. what: name of what needs FAISS. instead: another way."""
     faiss, reason = loaded_faiss()
     if faiss is None:
         fail(f"{what} needs FAISS, which {reason}: pip install 'vsehub[cpu]' or 'vsehub[gpu]', or {instead}")

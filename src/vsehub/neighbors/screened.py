@@ -30,7 +30,7 @@ def cpu_has(*capabilities: str) -> bool:
 
 # Elsewhere such products are slow, and their sums may saturate.
 INT8 = hasattr(torch, "_int_mm") and cpu_has("avx512_vnni", "avx_vnni", "amx_int8")
-MANY_QUERIES = 256  # from which rounding the items pays
+MANY_QUERIES = 256  # fewest queries for which rounding the items pays
 DIMENSIONS = range(2, 2**16 + 1)  # torch multiplies one wrongly (2.14), and sums over more could exceed int32
 TILE_QUERIES, TILE_ITEMS = 1024, 4096
 FEW_QUERIES, FEW_SCORES = 8, 2**17  # up to these sizes all scores are dot products, as fast as memory is read

@@ -17,7 +17,7 @@ from vsehub.neighbors.vectors import NARROW, UnitVectors, VectorSource, products
 TileCorrection = Callable[[Tensor, slice, slice], Tensor]
 TILE_QUERIES, TILE_ITEMS = 512, 4096  # of a CPU, whose cache holds their scores
 GPU_TILE_QUERIES, GPU_TILE_ITEMS = 4096, 32768  # few, large products: 512 MB of float32 scores
-# How many queries are held during one pass over the items: more mean fewer reads and normalisations of the items.
+# Queries in memory during one pass over the items: more mean fewer reads and normalisations of the items.
 QUERIES_HELD = 16384
 HELD_ELEMENTS = 2**27  # rows of precomputed scores may be wide: at most 512 MB of float32
 COLUMN_ELEMENTS = 2**25  # scores of all reference queries with some items: 128 MB of float32

@@ -157,9 +157,9 @@ def look_through_scores(scores: VectorFile) -> Range:
 class Sides:
     """Checked sides of a comparison; make one by `Sides.of`.
 
-    reference: other queries, from which criteria are fitted; None: the queries themselves (transductive).
-    reference_items: for criteria that take them; None: the items themselves. positives: which items answer which query;
-    None: unknown.
+    reference: reference queries of the criteria; None: the queries themselves (transductive). reference_items:
+    reference items of the criteria that take them; None: the items themselves. positives: which items answer which
+    query; None: unknown.
     """
 
     queries: VectorSource
@@ -204,7 +204,7 @@ class Sides:
 
     @property
     def seen(self) -> VectorSource:
-        """The queries from which criteria are fitted."""
+        """The reference queries of the criteria."""
         return self.queries if self.reference is None else self.reference
 
     def on(self, device: torch.device | None) -> Self:

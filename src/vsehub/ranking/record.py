@@ -1,4 +1,4 @@
-"""The record of a comparison in plain values: the contents of result.json, from which the page is drawn."""
+"""The record of a comparison in plain values: the contents of result.json and of the page."""
 
 import logging
 from collections.abc import Mapping

@@ -6,14 +6,14 @@ from typing import Any
 from scipy import stats
 
 LEVELS = ("ok", "warn", "fail")
-# Check -> what it is, and by how much more than by chance it warns and fails.
+# Check -> its description, and the excess over chance at which it warns and fails.
 CHECKS: dict[str, tuple[str, float, float]] = {
     # 1.4: high hubness in Feldbauer, Leodolter, Plant and Flexer (2018).
     "skewness": ("skewness of N_{k}", 1.4, 5.0),
     "largest_hub": ("share of the queries whose {k} nearest hold the largest hub", 0.1, 0.3),
     "antihubs": ("share of the items that no query finds", 0.2, 0.5),
 }
-RARE = 0.01  # the probability with which lists drawn by chance hold one item more often than `chance_levels` says
+RARE = 0.01  # the probability that random lists hold some item more often than `chance_levels` says
 
 
 def verdict(hubness: dict[str, float], k: int, queries: int, items: int) -> dict[str, Any]:

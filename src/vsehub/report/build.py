@@ -122,7 +122,7 @@ def _section(
     tests: pd.DataFrame,
     pictures: Sequence[Picture],
 ) -> Section:
-    """The results of one setting, with the outcome of its paired tests, facts and plots."""
+    """The results of one setting, with the outcome of its paired tests, metadata and plots."""
     own = _of(setting, tests)
     facts = setting_facts(_of(setting, frame), runs)
     notes = []
@@ -143,7 +143,7 @@ def _markdown(
     swept: Sequence[Section],
     notes: Sequence[str],
 ) -> str:
-    """The text of table.md: the table, the paired tests and facts of each setting, then the sweeps and the notes."""
+    """The text of table.md: the table, the paired tests and metadata of each setting, then the sweeps and the notes."""
     sections = []
     for section, (setting, rows) in zip(measured, settings.items(), strict=True):
         own = _of(setting, tests)

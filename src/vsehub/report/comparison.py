@@ -13,7 +13,7 @@ REFERENCES = {
 
 
 def table(record: dict[str, Any]) -> str:
-    """The comparison for the terminal: sizes, facts, the rankings and the seconds of each step."""
+    """The comparison for the terminal: sizes, metadata, the rankings and the seconds of each step."""
     queries, items = record["queries"]["rows"], record["items"]["rows"]
     head = f"{queries:,} queries, {items:,} items, a fair share is {fair_share(record):.3g} queries an item"
     spent = ", ".join(f"{name.replace('_', ' ')} {value:.1f}" for name, value in record["seconds"].items())
@@ -25,7 +25,7 @@ def table(record: dict[str, Any]) -> str:
 
 
 def neighbourhood(record: dict) -> int:
-    """The largest k for which occurrences were counted: usually 10, less with fewer items."""
+    """The largest counted k: usually 10, less with fewer items."""
     return max(int(k) for k in record["rankings"][0]["histograms"])
 
 
@@ -79,7 +79,7 @@ class Metric(NamedTuple):
     note: str
 
     def of(self, ranking: dict) -> float | None:
-        """The value of a ranking as it is shown, None if it was not measured."""
+        """The value of a ranking as text, None if it was not measured."""
         value = (ranking.get(self.part) or {}).get(self.key)
         return None if value is None else round(self.scale * value, self.decimals) + 0.0  # no negative zero
 

@@ -56,7 +56,7 @@ def styles(series: Iterable[Series]) -> dict[str, dict]:
 
 
 def draw(runs: Sequence[Run], series: dict[str, Series], table: pd.DataFrame, spread: pd.DataFrame) -> list[Picture]:
-    """All plots for which the runs have data; `table` is their aggregated table, `spread` their `intervals`.
+    """All plots that the runs have data for; `table` is their aggregated table, `spread` their `intervals`.
 
     The overview of a setting is the first of its plots.
     """

@@ -22,7 +22,7 @@ from vsehub.report.runs import Run
 from vsehub.report.tables import ReportTable, seeds_text, spread_text
 
 SPLITS = {"val": "validation", "test": "test"}
-WIDE_RANGE = 20  # ratio of the largest to the smallest value from which an axis is logarithmic
+WIDE_RANGE = 20  # an axis is logarithmic from this ratio of the largest to the smallest value on
 STYLES: dict[str, dict[str, Any]] = {
     "val": {"color": "#0072B2", "marker": "o"},
     "test": {"color": "#E69F00", "marker": "s"},
@@ -103,7 +103,7 @@ def _means(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 
 
 def slices(sweep: LossSweep) -> dict[str, pd.DataFrame]:
-    """For each setting, the rows in which all other settings have their best values on validation, sorted by it."""
+    """The rows of each setting at the best validation values of all others, sorted by the setting."""
     best, found = sweep.table.iloc[0], {}
     for key in sweep.keys:
         others = [other for other in sweep.keys if other != key]

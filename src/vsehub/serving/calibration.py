@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """The scores from which p values follow.
+    """The calibration scores that determine p values.
 
     null_scores: (n,) float64, the best score of each calibration query among the items that do not answer it.
     best_scores: (n,) float64, its best score among all items. Raises InputError without scores, or if one is not

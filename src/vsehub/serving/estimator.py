@@ -98,7 +98,7 @@ class CorrectedSearch:
         criterion = named_criterion(self.criterion, self.parameters or {})
         require(
             reference is None or criterion.inductive,
-            f"reference: {criterion!r} takes none, since it matches the queries of a search with the items",
+            f"reference: {criterion!r} takes no reference, since it matches the queries of a search with the items",
         )
         opened, names = self._open("items", items, ids=ids)
         seen = None if reference is None else self._open("reference", reference, opened.shape[1], self.device)[0]
@@ -110,13 +110,13 @@ class CorrectedSearch:
 
     @torch.no_grad()
     def tune(self, queries: Any, truth: Any) -> Self:
-        """Choose the criterion's settings on queries (Q, D) with known answers, and fit it with them.
+        """Choose the criterion's settings on queries (Q, D) with known answers, and fit it.
 
-        All settings of the criterion's GRID are tried. Those that it has are kept unless others rank the answers higher
-        by more than one standard error (`criteria.auto.chosen`). With criterion="auto" the criterion is chosen too, by
-        the same rule; before `tune` it is CSLS. With a reference, queries that are in it, bit for bit, are left out of
-        it, fold by fold, while they are searched. Of very many queries, references or items a sample is looked at.
-        Measure on other queries than these.
+        All settings of its GRID are tried. Those that it has are kept unless others rank the answers higher by more
+        than one standard error (`criteria.auto.chosen`). With criterion="auto" the criterion is chosen too, by the same
+        rule; before `tune` it is CSLS. With a reference, queries that are in it, bit for bit, are left out of it, fold
+        by fold, while they are searched. Of very many queries, references or items a sample is looked at. Measure on
+        other queries than these.
 
         truth: the position of each query's item (Q,), pairs of positions of queries and items (P, 2), or the path of a
         table with the columns query and item. Raises InputError if truth does not fit, has answers of too few queries,
@@ -138,10 +138,10 @@ class CorrectedSearch:
         """Calibrate the best scores of queries without an answer, from queries (Q, D) with known answers.
 
         `search` can then give p values and accept results at a rate of false accepts; see `serving.calibration` for
-        what is guaranteed. Give other queries than to `tune`. Of queries that share answers one is drawn by seed, and
-        those in the reference are left out. `fit` and `tune` make the calibration void. truth: that of `tune`. Raises
-        InputError if truth does not fit or leaves no query or no item, and if a score depends on the other queries of
-        its search (no reference, or a matching).
+        what is guaranteed. Give other queries than to `tune`. Among queries that share answers one is drawn by seed,
+        and those in the reference are left out. `fit` and `tune` make the calibration void. truth: that of `tune`.
+        Raises InputError if truth does not fit or leaves no query or no item, and if a score depends on the other
+        queries of its search (no reference, or a matching).
         """
         if not isinstance(self.criterion_, Correction) or self.item_terms_ is None:
             fail(f"criterion: without reference queries a score under {self.criterion_!r} depends on other queries")

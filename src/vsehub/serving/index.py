@@ -79,7 +79,7 @@ def build_index(items: Any, bias: Tensor, scale: float, kind: str = "flat", seed
 
     items: a tensor, a numpy array, a memory map or an open file (`data.vectors`), read in blocks; the index holds them
     as float32. bias: b (M,), scale: a, of an `ItemBias`. kind: "flat" is exact; "ivf" and "hnsw" are approximate
-    (`measured_recall` says how much). seed: seed of the sample on which "ivf" is trained. Raises InputError if FAISS is
+    (`measured_recall` says how much). seed: seed of the training sample of "ivf". Raises InputError if FAISS is
     missing or the bias does not fit the items.
     """
     one_of("index", kind, KINDS)

@@ -27,7 +27,7 @@ from vsehub.types import Batch
 class Augmentation:
     """The settings of what a batch changes; each a probability.
 
-    drop_words, drop_regions: with which a word of a caption, or a region of an image, is left out (VSE∞, Chen et al.
+    drop_words, drop_regions: of leaving out a word of a caption, or a region of an image (VSE∞, Chen et al.
     2021: 0.2); `<start>` and `<end>`, and at least one region, stay. Raises InputError for other values.
     """
 
@@ -140,10 +140,10 @@ def relation_of(split: CaptionedImages) -> Relation | None:
 class EpochSampler(Sampler):
     """Draws of pairs, shuffled anew each epoch by seed and epoch only, so that a resumed run draws the same.
 
-    images: (P,) the image of each pair. together: how many pairs of an image follow each other in an epoch, and so are
-    in one batch unless it ends between them; an image's remainder forms a smaller group. least: a remainder of fewer
-    pairs is left out: one pair has no negatives, and each process that shares a batch needs a pair. same: all epochs
-    have the batches of the first.
+    images: (P,) the image of each pair. together: number of pairs of an image that follow each other in an epoch,
+    usually within one batch; an image's remainder forms a smaller group. least: a remainder of fewer pairs is left out:
+    one pair has no negatives, and each process that shares a batch needs a pair. same: all epochs have the batches of
+    the first.
     """
 
     def __init__(

@@ -95,7 +95,7 @@ def build_module(
     )
     config = {key: settings[key] for key in DESCRIBED}
     for side, encoder in encoders.items():
-        # What a checkpoint must not need again: weights files, folders of other models.
+        # Settings that a checkpoint must not need again: weights files, folders of other models.
         config[side] = config[side] | dict(getattr(encoder, "rebuilt", {}))
     parts = {part: components.build(part, settings[part]) for part in ("similarity", "loss", "optimizer", "scheduler")}
     description = {
@@ -110,7 +110,7 @@ def build_module(
 
 
 def load_splits(data: RetrievalDataModule, final_split: str) -> dict[str, dict[str, Any]]:
-    """Load all splits that a run needs; returns the facts of each for its record."""
+    """Load all splits that a run needs; returns the metadata of each for its record."""
     data.setup()
     data.load(final_split)
     for name, split in data.splits.items():

@@ -1,4 +1,4 @@
-"""The files that training writes: last.ckpt, the state from which a run continues, and the best epoch's model."""
+"""The files that training writes: last.ckpt, for resuming, and the best epoch's model."""
 
 from pathlib import Path
 from typing import Any

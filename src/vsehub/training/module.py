@@ -39,7 +39,7 @@ class RetrievalModule(pl.LightningModule):
 
     optimizer: parameters -> optimizer. scheduler: optimizer -> scheduler, stepped once an epoch. positives: "image"
     takes the other pairs of the same image out of the negatives, "pair" keeps them there (the papers).
-    embedding_dropout: the probability with which a number of an encoding is 0 in a training step. chunk: how many pairs
+    embedding_dropout: probability of dropping a number of an encoding in a training step. chunk: how many pairs
     of a batch are encoded at a time in a training step; None: all. description: plain values that a checkpoint carries
     so that it can be rebuilt from itself alone. Raises InputError where encoders, similarity and loss cannot go
     together, or an encoder cannot go through a batch in parts.
@@ -126,7 +126,7 @@ class RetrievalModule(pl.LightningModule):
     def neighbors(self, images: Encoding, texts: Encoding, batch: Batch) -> NeighborStats | None:
         """The batch's nearest entries in the bank, or None without a filled bank or a loss that asks for them.
 
-        images, texts: the encodings of this process's share of the batch, for which it queries its bank.
+        images, texts: the encodings of this process's share of the batch.
         """
         if self.bank is None or len(self.bank) == 0 or not self.loss.takes_neighbors:
             return None
@@ -249,7 +249,7 @@ def check_together(image_encoder: Encoder, text_encoder: Encoder, similarity: Si
 
 
 def parameter_groups(module: nn.Module) -> list[dict[str, Any]]:
-    """The trainable parameters for an optimizer; those to which an encoder gives their own rate in their own groups.
+    """The trainable parameters for an optimizer; an encoder's `own_rates` are groups of their own.
 
     Biases, gains and other parameters of fewer than two dimensions are in groups without weight decay.
     """

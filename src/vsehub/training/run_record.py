@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 def describe_run(config: Mapping[str, Any], source: Source, data: Mapping[str, dict]) -> dict[str, Any]:
-    """The record of a run before it trains. config: its plain configuration. data: the facts of its splits."""
+    """The record of a run before it trains. config: its plain configuration. data: the metadata of its splits."""
     record = {
         "name": f"{source.name}-{config['label']}-{config['seed']}",
         "label": config["label"],
@@ -48,8 +48,8 @@ def describe_run(config: Mapping[str, Any], source: Source, data: Mapping[str, d
 class RunRecorder(pl.Callback):
     """Writes `run.json` when training starts, fails and ends, and `metrics.csv`, one row an epoch.
 
-    folder: the run's. record: its content, to which the facts known before training (name, seed, config, data, ...) are
-    added. The rows travel in the checkpoint, so that a resumed run's history is whole.
+    folder: the run's. record: its content before training (name, seed, config, data, ...). The rows travel in the
+    checkpoint, so that a resumed run's history is whole.
     """
 
     def __init__(self, folder: str | Path):
@@ -103,7 +103,7 @@ class RunRecorder(pl.Callback):
             write_text(self.folder / "metrics.csv", csv_text(columns, self.rows))
 
     def on_save_checkpoint(self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict) -> None:
-        """Write what loggers hold of the steps before the checkpoint; a run that is killed after it goes on from it."""
+        """Write the loggers' rows of the steps before the checkpoint, which a resumed run does not repeat."""
         for logger in trainer.loggers:
             logger.save()
 

@@ -89,8 +89,8 @@ def open_teacher(
 ) -> tuple[Teacher | None, list[dict[str, str]] | None]:
     """The teacher of a training, of the checkpoints `paths`, and {"checkpoint", "sha256"} of each; None without any.
 
-    described: the facts of the training's splits. before: the record of the run that continues. settings: arguments of
-    `Teacher`. Raises InputError for a checkpoint that cannot encode the data, for one whose run trained or chose its
+    described: the metadata of the training's splits. before: the record of the run that continues. settings: arguments
+    of `Teacher`. Raises InputError for a checkpoint that cannot encode the data, for one whose run trained or chose its
     epoch on what is measured here, and if the run that continues had other teachers.
     """
     members = []

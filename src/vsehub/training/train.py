@@ -78,8 +78,8 @@ def build_trainer(settings: Mapping[str, Any], components: Components, recorder:
     """Lightning's Trainer with the callbacks and loggers of a run.
 
     settings: those of trainer, callbacks, bank, logger and seed, as the configuration has them. The run's folder gets
-    checkpoints/best.safetensors, the model with the largest val/rsum, and checkpoints/last.ckpt, from which a run
-    continues. Raises InputError for bad settings, before any data are read.
+    checkpoints/best.safetensors, the model with the largest val/rsum, and checkpoints/last.ckpt, for resuming. Raises
+    InputError for bad settings, before any data are read.
     """
     silence_lightning()
     own = dict(settings["trainer"])
@@ -100,7 +100,7 @@ def build_trainer(settings: Mapping[str, Any], components: Components, recorder:
     if any(masked(one) != one for one in sys.argv):
         os.environ["WANDB__DISABLE_META"] = "true"  # wandb's metadata hold the arguments
     if wandb := sys.modules.get("wandb"):
-        wandb.finish()  # the run of an earlier job of this process, in which Lightning would go on
+        wandb.finish()  # Lightning would continue the run of an earlier job of this process
     checkpoints = recorder.folder / "checkpoints"
     saving: dict[str, Any] = {"enable_version_counter": False, "save_on_train_epoch_end": True}
     best = BestModel(checkpoints, "best", monitor="val/rsum", mode="max", save_weights_only=True, **saving)

@@ -1,4 +1,4 @@
-"""The view of a wandb project that compares losses: what it shows, and saving it."""
+"""The view of a wandb project that compares losses."""
 
 import json
 
@@ -36,7 +36,7 @@ def comparison(entity: str | None, project: str, study: str | None):
         for side, words in DIRECTIONS.items()
     ]
     skewness = curve("val/hubness/hs_sum", "hs_sum, validation"), bars(["test/hubness/hs_sum"], "hs_sum, test")
-    # What a sweep changes beside what it reaches; settings are chosen by the validation metrics.
+    # Swept settings beside the metrics; settings are chosen by the validation metrics.
     reached = {"best/val/rsum": "rsum, validation", "test/rsum": "rsum, test", "test/hubness/hs_sum": "hs_sum, test"}
     axes = [wr.ParallelCoordinatesPlotColumn(wr.Config(name), sign) for name, sign in SWEPT.items()]
     axes += [wr.ParallelCoordinatesPlotColumn(wr.SummaryMetric(name), title) for name, title in reached.items()]
@@ -74,10 +74,10 @@ def sent(view) -> dict:
 
 
 def save(view, renew: str | None = None) -> tuple[str, dict]:
-    """Save the view in its project; the address at which it is seen, and what was sent.
+    """Save the view in its project; returns its address and what was sent.
 
-    renew: the id of a saved view of the project, `nw` in its address, that becomes this one. Without an entity, the
-    account's own. Raises InputError with wandb's words where it refuses.
+    renew: the id of a saved view to replace,
+    `nw` in its address. Without an entity, the account's own. Raises InputError with wandb's words where it refuses.
     """
     wandb, ws = package("a view of wandb", "wandb", "wandb"), package("a view of wandb", "wandb", VIEWS)
     try:

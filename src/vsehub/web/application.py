@@ -44,7 +44,7 @@ class Question(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def of_form(cls, value: Any) -> Any:
-        """A field of a form, in which "" is not given."""
+        """A field of a form; None if it is empty."""
         return None if value == "" else value
 
     def asks(self) -> list[str]:

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 PLAIN = "nns"
 K = 10  # of N_k
-DEPTH = 100  # of the lists in which displaced answers are looked for
+DEPTH = 100  # length of the lists that are searched for displaced answers
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,7 +181,7 @@ class Catalogue:
             "criterion": criterion,
             "k": k,
             "looked": max(DEPTH, k),
-            # the rates of `vsehub calibrate` at which the first corrected item is not accepted
+            # the rates of `vsehub calibrate` that do not accept the first corrected item
             "nothing_at": sorted(rate for rate, threshold in thresholds.items() if best <= threshold),
             **found,
         }

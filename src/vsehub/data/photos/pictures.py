@@ -43,11 +43,11 @@ Crop = tuple[int, int, int, int, tuple[int, int]]  # left, top, width and height
 
 @dataclass(frozen=True)
 class PictureSettings(Component):
-    """The settings with which a source reads its pictures.
+    """The settings for reading a source's pictures.
 
-    size, resize, crops: of `Pictures`. augment: "vsepp", random crops and mirrors in training, or "none". unreadable:
-    "stop" at pictures that cannot be decoded, or "leave_out" them and their captions. Raises InputError for other
-    values, and for `resize` below `size`.
+    size, resize, crops: as in `Pictures`. augment: "vsepp", random
+    crops and mirrors in training, or "none". unreadable: "stop" at pictures that cannot be decoded, or "leave_out" them
+    and their captions. Raises InputError for other values, and for `resize` below `size`.
     """
 
     size: int = 224

@@ -42,7 +42,7 @@ class Member(NamedTuple):
 
 
 class WebDataset(ListedPhotos):
-    """Tar shards in which files of one name belong together: a picture (jpg, jpeg, png, webp) and its captions.
+    """Tar shards: files of one name are a picture (jpg, jpeg, png, webp) and its captions.
 
     shards: a folder of .tar files, one file, or a pattern (train-{000..099}.tar, train-*.tar), or a list of these;
     splits are drawn from them by seed, picture by picture. splits: or the shards of each split. caption: None takes the

@@ -11,7 +11,7 @@ SIDE = 64
 # Painted four times larger, then averaged down: smooth edges without an antialiasing library.
 ZOOM = 4
 CANVAS = SIDE * ZOOM
-# How dark a shadow is for each opacity of the body from 0 to 255.
+# Darkness of a shadow for each opacity of the body from 0 to 255.
 SHADOW = [value * 3 // 10 for value in range(256)]
 
 COLOURS = {
@@ -28,7 +28,7 @@ COLOURS = {
 }
 RADII = {"small": 7.0, "medium": 10.5, "large": 15.0}
 TEXTURES = ("plain", "striped", "dotted", "checked")
-# Top and bottom colours; _decorate paints the rest, of which these are waves and spots.
+# Top and bottom colours; _decorate paints waves and spots on them.
 BACKGROUNDS = {
     "sky": ((110, 180, 240), (205, 230, 250)),
     "grass": ((120, 185, 80), (70, 140, 50)),

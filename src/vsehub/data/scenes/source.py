@@ -47,7 +47,7 @@ class Scenes(Component):
 
     @property
     def folder(self) -> Path:
-        """The folder in which this size, seed and edition are cached."""
+        """The cache folder of this size, seed and edition."""
         return cache_folder(self.cache) / f"scenes-{self.size}-seed{self.seed}-edition{EDITION}"
 
     def load(self, split: str) -> CaptionedImages:

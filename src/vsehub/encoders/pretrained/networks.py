@@ -34,7 +34,7 @@ class PretrainedEncoder(Encoder):
         return [(tuned, self.learning_rate)] if tuned and self.learning_rate is not None else []
 
     def train(self, mode: bool = True) -> "PretrainedEncoder":
-        """Training mode, in which a frozen network stays in eval mode: no dropout, batch statistics as they are."""
+        """Training mode; a frozen network stays in eval mode: no dropout, batch statistics as they are."""
         super().train(mode)
         self.get_submodule(self.inner).train(mode and self.tune in (True, "all"))
         return self
@@ -45,7 +45,7 @@ class PretrainedEncoder(Encoder):
 
 
 class DescribedEncoder(PretrainedEncoder):
-    """A pretrained encoder whose checkpoint brings the description from which it is built, its argument `config`."""
+    """A pretrained encoder that is rebuilt from the description in its checkpoint, the argument `config`."""
 
     @classmethod
     def admit(cls, settings: Mapping[str, Any], trust: Sequence[str]) -> None:
@@ -193,7 +193,7 @@ def load_weights(network: nn.Module, path: str | Path, ignored: Collection[str] 
         else:
             found = torch.load(path, map_location="cpu", weights_only=True)
         missing, foreign = network.load_state_dict(found.get("state_dict", found), strict=False)
-    # Older files lack the counts of batches, from which nothing is computed.
+    # Older files lack the counts of batches, which no computation uses.
     missing = [key for key in missing if not key.endswith("num_batches_tracked")]
     foreign = [key for key in foreign if key not in ignored]
     require(

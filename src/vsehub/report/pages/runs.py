@@ -1,4 +1,4 @@
-"""The page of `vsehub report`: notes on the runs, the facts of each setting, the origin of all values."""
+"""The page of `vsehub report`: notes on the runs, the metadata of each setting, the origin of all values."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Pages made of sections: notes, tables, facts and plots under a heading; the same sections in Markdown."""
+"""Pages made of sections: notes, tables, metadata and plots under a heading; the same sections in Markdown."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

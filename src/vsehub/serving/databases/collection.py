@@ -1,8 +1,8 @@
 """A corrected ranking in a vector database: filling a collection, searching it, and changing its items.
 
-A collection holds the vectors of items with their bias as one more dimension (`serving.index`). Its metadata is
-written twice: as it is created, incomplete, and after all items are stored. Reference queries, from which new items get
-their bias, are in a collection beside it, NAME_ref.
+A collection holds the vectors of items with their bias as one more dimension (`serving.index`). Its metadata is written
+twice: as it is created, incomplete, and after all items are stored. The reference queries, which give new items their
+bias, are in a collection beside it, NAME_ref.
 
 The metadata is a JSON object. criterion, parameters: the name of a criterion's yaml file, and its settings. reference:
 where its reference queries came from, in words. reference_rows: the number of reference queries stored beside the
@@ -87,7 +87,7 @@ class Collection:
         return [items if items and items[0][2] > least else [] for items in lists]
 
     def search(self, queries: Any, k: int = 10, corrected: bool = True) -> tuple[Any, Any]:
-        """Values and positions (Q, k) as `ServedIndex.search` returns them, of queries as they are ranked."""
+        """Values and positions (Q, k), as `ServedIndex.search` returns them."""
         asked = as_vectors("queries", queries, columns=self.metadata["dim"])
         products = torch.full((len(asked), k), -torch.inf)
         positions = torch.full((len(asked), k), -1, dtype=torch.int64)

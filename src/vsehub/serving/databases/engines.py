@@ -2,7 +2,7 @@
 
 An engine is a module of this package, named in `ENGINES`, with these functions:
 
-connect(uri, name): a context in which a `Database` is open.
+connect(uri, name): a context manager that opens a `Database`.
 note(address, name, k): the import and the search of a usage note in the engine's own client. address: a Python
 expression. The search turns `vectors` into `ids` and `products`.
 read_biases(database, ids, field): (id, key, number in the field or None) of each item with one of the ids.
@@ -33,7 +33,7 @@ TIMEOUT = 5  # seconds within which a server must answer
 _KEYS = uuid.UUID("5d2f9f0e-6a0b-4d0c-9a55-6a7a8f1a3c11")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,49}")
 
-# What other programs have stored may be of any type.
+# Values that other programs stored may be of any type.
 Hits = list[tuple[Any, Any, Any]]  # id, label and inner product of each item found, best first; no label: None or ""
 Rows = tuple[Sequence[Any], Sequence[Any] | np.ndarray]  # ids and vectors of items
 
@@ -103,7 +103,7 @@ ENGINES = {
 class Place:
     """The engine, URI or folder, and name of a collection.
 
-    Raises InputError for an unknown engine, if a package of it is missing, and for a URI or a name that it cannot take.
+    Raises InputError for an unknown engine, a missing package, and an invalid URI or name.
     """
 
     engine: str
@@ -149,7 +149,7 @@ class Place:
 
     @contextmanager
     def connect(self) -> Iterator[Database]:
-        """The collection within the block, in which an error of the engine's client becomes an InputError."""
+        """Open the collection; within the block, errors of the engine's client become InputError."""
         if not self.served:
             Path(self.uri).parent.mkdir(parents=True, exist_ok=True)
         try:

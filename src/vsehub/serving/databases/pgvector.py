@@ -91,7 +91,7 @@ class PGVector(Database):
                 yield [name for name, _ in rows], [vector.to_numpy() for _, vector in rows]
 
     def _do(self, text: str, **values: Any) -> Any:
-        """Execute SQL in which {table} is the table's quoted name, and other braces and %(...)s are `values`."""
+        """Execute SQL; {table} is the table's quoted name, other braces and %(...)s are `values`."""
         parts = {name: value for name, value in values.items() if isinstance(value, Composable)}
         others = {name: value for name, value in values.items() if name not in parts}
         return self.client.execute(SQL(text).format(table=Identifier(self.name), **parts), others or None)

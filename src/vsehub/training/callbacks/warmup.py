@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 class Warmup(pl.Callback):
     """Scales the schedule's learning rate by (step + 1) / steps during the first steps of a run.
 
-    At the start all similarities are about equal, and Adam's first full-sized steps move them together: HAL's then
+    At the start all similarities are about equal, and Adam's first full-sized steps move all at once: HAL's then
     fall below 0 within four steps, where max(0, W_ii S_ii) has no gradient to bring them back. steps: 0 for none; more
     than a tenth of the training's own steps are cut to that tenth, which is logged.
     """

@@ -65,7 +65,7 @@ class Tower(DescribedEncoder):
 class ImageTower(Tower):
     """(N, 3, size, size) pixels, uint8 or floats in [0, 1], to (N, D).
 
-    The size is the model's own, to which pictures are brought as the model wants them (`preparation`).
+    The size is the model's own; `preparation` resizes pictures to it.
     """
 
     side = "image"
