@@ -44,7 +44,7 @@ def loss_overrides(label: str) -> list[str]:
 
 
 def done(folder: Path, criterion: str, reference: str) -> bool:
-    """Whether the test split was measured so."""
+    """True if the test split was measured so."""
     kind = {"queries": "transductive", "train": "inductive"}[reference]
     return any((folder / "evaluations").glob(f"test-*-{criterion}-{kind}-*.json"))
 

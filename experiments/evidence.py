@@ -82,7 +82,7 @@ def concluded(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def outcome(row: pd.Series) -> str:
-    """What the test over seeds gives for the claim that the difference is positive."""
+    """Result of the test over seeds for the claim that the difference is positive."""
     if row["seeds"] < FEWEST_SEEDS:
         return "not measured" if row["seeds"] == 0 else "too few seeds"
     if not row["holm"] < LEVEL:
@@ -117,7 +117,7 @@ def number(value: float, sign: str = "") -> str:
 
 
 def verdict(frame: pd.DataFrame) -> str:
-    """What came out how often, in one sentence; what holds or is contradicted is named."""
+    """The number of claims of each outcome, in one sentence; it names those that hold or are contradicted."""
     told = []
     for kind in OUTCOMES:
         claims = list(frame.loc[frame["outcome"] == kind, "claim"])

@@ -1,4 +1,4 @@
-"""What the papers' features are, and what to get where they are missing."""
+"""The papers' features, and advice on those that are missing."""
 
 from math import prod
 from pathlib import Path
@@ -19,7 +19,7 @@ WHAT_TO_GET = """{folder} lacks {absent}
 
 
 def missing(dataset: str, base: Path, features: str) -> str | None:
-    """What to get for a data set's features of one kind below `base`; None where all is there."""
+    """The missing features of a data set and one architecture below `base`; None if all exist."""
     folder = base / features
     names = [f"{split}_{kind}" for split in SPLITS[dataset] for kind in ("ims.npy", "caps.txt")]
     absent = [name for name in names if not (folder / name).is_file()]

@@ -22,7 +22,7 @@ def _read(name: str) -> pd.DataFrame:
 
 
 def published_table(paper: str, table: str) -> pd.DataFrame:
-    """The rows of a published table, with the results' keys. Raises InputError naming the choices if there is none."""
+    """The rows of a published table, with the results' keys. Raises InputError for an unknown table."""
     frame = _read("paper_tables.csv")
     one_of("paper", paper, tuple(sorted(frame["paper"].unique())))
     frame = frame[frame["paper"] == paper]
@@ -78,7 +78,7 @@ def _measured_lines(row: pd.Series, found: pd.Series) -> list[dict]:
 
 
 def measured_lines(row: pd.Series, place: dict[str, str], means: pd.Series, deviations: pd.Series) -> list[dict]:
-    """What stands below a published row: "measured" (the means), "std" and "difference" (measured - published).
+    """The rows below a published row: "measured" (the means), "std" and "difference" (measured - published).
 
     row: as `published_table` has it. place: what was measured, the keys of PLACE. On other data than the row's own a
     difference in points means nothing, and there is none: `order_notes` compares the rows' order instead.

@@ -37,7 +37,7 @@ def _measured(row: pd.Series, evaluations: Sequence[dict]) -> list[dict]:
 
 
 def described(evaluations: Sequence[dict]) -> dict[str, str]:
-    """What a line's evaluations are of, as text; settings that differ between seeds stand side by side."""
+    """The data and models of a line's evaluations, as text; settings that differ between seeds are side by side."""
     settings = list(dict.fromkeys(filter(None, map(_settings, evaluations))))
     fitted = ["tuned on val"] if any(evaluation.get("tuned") for evaluation in evaluations) else []
     seeds = ", ".join(str(seed) for seed in sorted(evaluation["seed"] for evaluation in evaluations))

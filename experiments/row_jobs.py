@@ -1,4 +1,4 @@
-"""What is to be done for a published table: runs, each trained once, and the measurements of its rows upon them."""
+"""The jobs of a published table: runs, each trained once, and the measurements of its rows upon them."""
 
 import hashlib
 import json
@@ -25,7 +25,7 @@ class LeftOut(Exception):
 
 @dataclass(frozen=True)
 class Places:
-    """Where data lies: the papers' data sets, or `data`, the name of another ("scenes" needs no folder)."""
+    """Folders of the data: the papers' data sets, or `data`, the name of another ("scenes" needs no folder)."""
 
     data: str | None
     root: Path | None
@@ -112,7 +112,7 @@ class Job:
         return None
 
     def _is_of_row(self, one: dict) -> bool:
-        """Whether an evaluation is the row's: an ensemble's, an inductive or a differently set one is not."""
+        """True if an evaluation is the row's: not an ensemble's, inductive or of other settings."""
         row = self.row
         same = (one["criterion"], one["protocol"], bool(one["tuned"])) == (row.criterion, row.protocol, row.tuned)
         plain = one["reference"] != "inductive" and "ensemble" not in one
@@ -122,7 +122,7 @@ class Job:
 def jobs(
     table: str, places: Places, seeds: list[int], lines: list[str], overrides: list[str], out: Path
 ) -> tuple[list[Job], dict[str, LeftOut]]:
-    """What is to be done for a table ("aaai2020/2"), seed by seed, and the lines that are left out, with the reason.
+    """The jobs of a table ("aaai2020/2"), seed by seed, and the lines that are left out, with the reason.
 
     lines: these rows alone; an empty list takes all. Runs go below out/runs, named by their settings.
     """

@@ -10,13 +10,13 @@ VSEHUB = Path(sys.executable).with_name("vsehub")
 
 
 def status(folder: Path) -> str | None:
-    """A run's status from its record, or None where there is none."""
+    """A run's status from its record, or None without a record."""
     record = folder / "run.json"
     return json.loads(record.read_text())["status"] if record.is_file() else None
 
 
 def results(folder: Path) -> dict[str, float] | None:
-    """What a finished run reached: its best epoch by validation rsum, and the plain figures of the test split."""
+    """Metrics of a finished run: its best epoch by validation rsum, and the plain metrics of the test split."""
     if status(folder) != "finished":
         return None
     record = json.loads((folder / "run.json").read_text())

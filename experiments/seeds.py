@@ -1,4 +1,4 @@
-"""What the pages of trainings with several seeds share: a table of the cases, and claims tested over the seeds."""
+"""Parts of pages on trainings with several seeds: a table of the cases, and claims tested over the seeds."""
 
 from pathlib import Path
 

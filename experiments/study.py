@@ -1,4 +1,4 @@
-"""What a study is, and the verbs that all studies share.
+"""The class of a study, and the verbs that all studies share.
 
 A study is a folder with study.py, which declares `STUDY`, and README.md; `python -m experiments NAME VERB` runs it:
 
@@ -36,7 +36,7 @@ Option = tuple[tuple[str, ...], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Verb:
-    """What a command runs, with the arguments that it takes; the first line of the function's docstring is its help."""
+    """A command's function with its arguments; the first line of the function's docstring is its help."""
 
     run: Callable[[Given], None]
     options: tuple[Option, ...]
@@ -104,7 +104,7 @@ class Trainings:
     scenes: "Trainings | None" = None
 
     def on(self, data: str) -> "Trainings":
-        """What is trained on `data`, a folder or SCENES. Raises InputError where scenes are not trained on."""
+        """The trainings on `data`, a folder or SCENES. Raises InputError where scenes are not trained on."""
         if data != SCENES:
             return self
         require(self.scenes is not None, "this is not trained on scenes; give the folder of extracted features")
@@ -166,7 +166,7 @@ class Study:
 
     @property
     def folder(self) -> Path:
-        """Where its tables and its page lie."""
+        """The folder of its tables and its page."""
         return Path(self.file).parent
 
     @property
@@ -258,7 +258,7 @@ def finish(failed: list[str], what: str) -> None:
 
 
 def evaluated(folder: Path, wanted: Sequence[str]) -> bool:
-    """Whether a run's test split was measured by these settings of `vsehub evaluate`."""
+    """True if a run's test split was measured by these settings of `vsehub evaluate`."""
     settings = dict(one.split("=", 1) for one in wanted)
     asked = (settings.get("criterion", "nns"), settings.get("reference") == "train", settings.get("tune") == "true")
     records = (json.loads(path.read_text()) for path in (folder / "evaluations").glob("test-*.json"))

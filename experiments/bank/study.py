@@ -35,7 +35,7 @@ RECIPES = {
     "plain": ["embedding_dropout=0", "text_encoder.word_dropout=0", "callbacks=default"],
     "regularised": [],  # the defaults
 }
-# What the ablation varies; the study's own bank holds 0.05 of the pairs, has k = 13 and is refilled in every epoch.
+# Settings of the ablation; the study's own bank holds 0.05 of the pairs, has k = 13 and is refilled in every epoch.
 SIZES = (0.01, 0.2)  # k follows the size: 10 and 53
 NEIGHBOURS = (1, 100)
 AGES = (2, 6)  # epochs between two refills; 6: the bank of the second epoch to the end

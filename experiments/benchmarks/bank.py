@@ -1,4 +1,4 @@
-"""What the memory bank costs: its refresh as a share of an epoch, and a step with it against a step without.
+"""Cost of the memory bank: its refresh as a share of an epoch, and a step with it against a step without.
 
 The refresh is `BankCallback`'s own: a sample of 5 % of the training pairs, loaded, encoded and indexed. An epoch is its
 number of steps times the step measured without a bank. Targets: 10 % of an epoch, 1.15 times a step.

@@ -1,4 +1,4 @@
-"""What the benchmarks share: arguments, interleaved timing, and results as JSON and as a part of README.md."""
+"""Parts that the benchmarks share: arguments, interleaved timing, and results as JSON and as a part of README.md."""
 
 import argparse
 import statistics
@@ -45,7 +45,7 @@ def device_of(name: str) -> torch.device:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until a GPU has done what it was told; nothing on a CPU."""
+    """Wait for a GPU to finish; no effect on a CPU."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
@@ -99,7 +99,7 @@ def shown(times: dict, unit: float = 1e3, suffix: str = "ms") -> str:
 
 
 def target(value: float, limit: float) -> str:
-    """Whether a figure is within its limit, in words."""
+    """A limit and its outcome, "reached" or "MISSED"."""
     return f"at most {limit:g}: {'reached' if value <= limit else 'MISSED'}"
 
 

@@ -57,7 +57,7 @@ def csls_bias(items: Tensor) -> Tensor:
 
 
 def faiss_rows(kind: str, items: Tensor, bias: Tensor, folder: Path) -> Iterator[dict]:
-    """That of a kind of FAISS index."""
+    """The row of a kind of FAISS index."""
     began = time.perf_counter()
     index = build_index(items, bias, CSLS.scale, kind)
     seconds = time.perf_counter() - began
@@ -105,7 +105,7 @@ def size_of(place: Place) -> int | None:
 
 @contextmanager
 def server(engine: str, folder: Path) -> Iterator[Place | None]:
-    """Where a database is; None for Postgres where it cannot be started."""
+    """URI of a database; None for Postgres if it cannot be started."""
     if ENGINES[engine].folder is not None:
         yield placed(engine, None, "items", folder)
     elif importlib.util.find_spec("pgserver") is None:

@@ -1,4 +1,4 @@
-"""What only a GPU can show, in one table; without one a line and nothing else.
+"""A table of what only a GPU can show; without a GPU a line only.
 
 Whether both bank backends give the CPU's exact answer on each GPU; whether SCAN's shortlists are scored alike at once
 and one by one, and the text GRU is the CPU's; whether as many processes as there are GPUs train as one does, and

@@ -1,4 +1,4 @@
-"""Whether a device gives the CPU's answers, and its fast ways those of the plain ones: bank, Sinkhorn, text encoder."""
+"""Comparison of a device's answers with the CPU's, and of fast ways with plain ones: bank, Sinkhorn, text encoder."""
 
 import numpy as np
 import torch

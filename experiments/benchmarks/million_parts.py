@@ -1,4 +1,4 @@
-"""What million.py measures, part by part."""
+"""The measurements of million.py, part by part."""
 
 import multiprocessing
 import time

@@ -74,7 +74,7 @@ def curve(run: Run) -> pd.Series:
 
 
 def figures_of(frame: pd.DataFrame) -> pd.Series:
-    """Which figures a run is drawn in: "losses batch_size", say; all are points of the correlation."""
+    """The figures that show a run: "losses batch_size", say; all are points of the correlation."""
     members = {"losses": compared(frame)} | {name: swept(frame, name) for name in SWEPT}
     return pd.Series(
         [" ".join(name for name, index in members.items() if row in index) for row in frame.index], frame.index

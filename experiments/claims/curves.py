@@ -1,4 +1,4 @@
-"""What the papers' figures show, in numbers: epochs to the plateau, which runs belong in one figure, correlation."""
+"""The papers' figures in numbers: epochs to the plateau, the runs of one figure, correlation."""
 
 import hashlib
 import json
@@ -41,7 +41,7 @@ def plateau(curve: Sequence[float], tolerance: float = TOLERANCE) -> int:
 
 
 def correlation(x: Sequence[float], y: Sequence[float]) -> Correlation:
-    """How x and y go together. p: the share of 10,000 seeded permutations whose |ρ| is as large, the data's included.
+    """Correlation of x and y. p: the share of 10,000 seeded permutations whose |ρ| is as large, the data's included.
 
     Fewer than three points, or a side whose values are all equal, have no correlation.
     """
@@ -66,7 +66,7 @@ def digest(settings: Mapping[str, str], without: Collection[str] = ()) -> str:
 
 
 def place(settings: Mapping[str, str]) -> dict[str, str | float | None]:
-    """Where a recipe belongs: its digest, that of its budget (all but the loss's own), those without a swept setting,
+    """Keys of a recipe: its digest, that of its budget (all but the loss's own), those without a swept setting,
     under `rest_NAME`, and the swept settings' values.
     """
     own = [key for key in settings if key.startswith(OF_THE_LOSS)]
@@ -81,7 +81,7 @@ def compared(runs: pd.DataFrame) -> pd.Index:
     """The index of the runs that compare the losses: those of one budget, a recipe a loss.
 
     runs: a row each; `place`'s columns, loss, seed and epochs. The budget is the one with most losses; of equal ones
-    that with more runs, then with more epochs. Of a loss's recipes there it is the one with the papers' values, then
+    that with more runs, then with more epochs. Among a loss's recipes it is the one with the papers' values, then
     the one with most seeds.
     """
     if runs.empty:

@@ -111,7 +111,7 @@ def one_lambda(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def kind_text(criterion: str, reference: str, settings: str) -> str:
-    """How a ranking was made, as the tables name it."""
+    """Name of a ranking's criterion in the tables."""
     words = [reference] * (reference == "inductive") + [settings] * (settings == "tuned")
     return ", ".join([criterion, *words])
 

@@ -31,7 +31,7 @@ def measure_run(folder: Path, run: Run, out: Path, root: str | None) -> None:
 
 
 def cells() -> Iterator[tuple[str, str, str, Any]]:
-    """What one run is measured under: file name, split, criterion's name and criterion."""
+    """The measurements of one run: file name, split, criterion's name and criterion."""
     for name in CRITERIA:
         yield name, "test", name, chosen("criterion", name)
     for split in ("val", "test"):
@@ -40,5 +40,5 @@ def cells() -> Iterator[tuple[str, str, str, Any]]:
 
 
 def done(path: Path, facts: dict) -> bool:
-    """Whether a measurement is there, of this training."""
+    """True if the measurement exists and is of this training."""
     return path.is_file() and json.loads(path.read_text())["run"] == facts

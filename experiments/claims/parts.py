@@ -97,7 +97,7 @@ def sweep_part(data: Data, name: str) -> Part:
 
 
 def occurrences_part(data: Data, case: str) -> Part:
-    """How often items are found: by loss under nns, or by criterion for HAL, or the first loss where HAL is not."""
+    """Distribution of N_k: by loss under nns, or by criterion for HAL, or the first loss without HAL."""
     frame = data["occurrences"]
     if case == "loss":
         own, words = frame[frame["criterion"] == "nns"], "Plain nearest neighbours."

@@ -24,7 +24,7 @@ def looks(losses: Iterable[str]) -> dict[str, dict]:
 
 
 def _look(number: int) -> dict:
-    """Colour, marker and line of what is no loss."""
+    """Colour, marker and line of lines that are not losses."""
     line = LINES[number // len(COLOURS) % len(LINES)]
     return {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)], "linestyle": line}
 

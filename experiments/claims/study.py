@@ -42,7 +42,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Data:
-    """What is trained on one data set: its settings; each loss's own; the sweeps."""
+    """The trainings on one data set: its settings; each loss's own; the sweeps."""
 
     settings: tuple[str, ...]
     sweeps: dict[str, Sweep]

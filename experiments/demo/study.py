@@ -1,4 +1,4 @@
-"""What the demo's learning rates were chosen from.
+"""The trainings that the demo's learning rates were chosen from.
 
 python -m experiments demo collect runs/sweeps/demo
 python -m experiments demo render

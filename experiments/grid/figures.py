@@ -42,7 +42,7 @@ def forest(tests: pd.DataFrame) -> Picture:
 
 
 def gains(frame: pd.DataFrame, tests: pd.DataFrame) -> Picture:
-    """What each criterion adds to nns, by loss, with intervals over images."""
+    """Gain of each criterion over nns, by loss, with intervals over images."""
     losses, names = list(dict.fromkeys(frame["loss"])), criteria(frame)[1:]
     look = looks(losses)
     found = {(row["family"], row["one"]): row for _, row in tests.iterrows()}

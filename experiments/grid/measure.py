@@ -61,7 +61,7 @@ def measure_run(folder: Path, run: Run, out: Path, criteria: Sequence[str], root
 
 
 def cells(criteria: Sequence[str]) -> Iterator[tuple[str, str, bool]]:
-    """What one run is measured under: criterion, reference, whether its settings are tuned on val.
+    """The measurements of one run: criterion, reference, whether its settings are tuned on val.
 
     What matches has no inductive form; nns refers to nothing; nns and gm have nothing to fit.
     """
@@ -78,5 +78,5 @@ def file_name(criterion: str, reference: str, fitted: bool) -> str:
 
 
 def done(path: Path, facts: dict) -> bool:
-    """Whether a measurement is there, of this training."""
+    """True if the measurement exists and is of this training."""
     return path.is_file() and json.loads(path.read_text())["run"]["started"] == facts["started"]

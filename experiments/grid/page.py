@@ -42,7 +42,7 @@ def render(folder: Path, page: Path | None = None) -> None:
 
 
 def title(frame: pd.DataFrame) -> str:
-    """What was crossed with what, and on what data."""
+    """Losses, criteria, seeds and data of the grid."""
     losses, names = frame["loss"].nunique(), frame["criterion"].nunique()
     return f"{losses} losses x {names} criteria on {', '.join(sorted(set(frame['dataset'])))}"
 

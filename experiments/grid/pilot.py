@@ -43,7 +43,7 @@ def tries() -> dict[str, tuple[str, str, list[str]]]:
 
 
 def overrides(loss: str, rate: str, own: list[str]) -> list[str]:
-    """What `vsehub train` is told of a loss; own settings that name the loss itself take the label's place."""
+    """Overrides of `vsehub train` for a loss; settings that name the loss replace its label."""
     named = [one for one in own if one.startswith("loss=")]
     rest = [one for one in own if one not in named]
     return [*([*named, "bank=none"] if named else loss_overrides(loss)), f"optimizer.lr={rate}", *rest]
@@ -68,7 +68,7 @@ def best_of(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def chosen(path: Path = HERE / "settings.csv") -> dict[str, list[str]]:
-    """What `vsehub train` is told of each loss of the grid, by the pilot's choice."""
+    """Overrides of `vsehub train` for each loss of the grid, by the pilot's choice."""
     hint = "Run `python -m experiments grid train DATA --part pilot`, then choose"
     frame = pd.read_csv(existing("settings", path, hint), dtype=str)
     return {row["loss"]: row["overrides"].split() for _, row in frame.iterrows()}

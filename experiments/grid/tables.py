@@ -17,7 +17,9 @@ NO_FORM = "∅: no inductive form"
 
 
 def repeated(criterion: str, reference: str) -> bool:
-    """Whether a cell is another's and would count twice: of transductive QB-Norm every query is active, as in `is`."""
+    """True for a cell that repeats another and would count twice: of transductive QB-Norm every query is active, as in
+    `is`.
+    """
     return criterion == "qb_norm" and reference == "transductive"
 
 

@@ -1,4 +1,4 @@
-"""What the grid's tables say, in sentences."""
+"""The grid's tables in sentences."""
 
 import pandas as pd
 
@@ -13,7 +13,7 @@ RULE = (
 
 
 def summary(tests: pd.DataFrame, claims: pd.DataFrame) -> str:
-    """What the tests tell apart, then what became of the papers' claims."""
+    """The differences that the tests find, then the outcome of the papers' claims."""
     rows = tests[tests["family"] == LOSSES]
     both, images = (rows["outcome"] == APART).sum(), (rows["outcome"] == IMAGES).sum()
     return (

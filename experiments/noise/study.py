@@ -118,7 +118,7 @@ def ordered(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def row(record: dict) -> dict:
-    """What results.csv holds of a run."""
+    """The row of a run in results.csv."""
     noise = record.get("noise") or {"protocol": CLEAN, "rate": 0.0, "changed": 0.0}
     return (
         {"loss": record["label"], "protocol": noise["protocol"], "rate": noise["rate"], "seed": record["seed"]}
@@ -185,7 +185,7 @@ def matrix(claims: pd.DataFrame) -> ReportTable:
 
 
 def facts(frame: pd.DataFrame, protocol: str) -> str:
-    """What must be known of the runs of a protocol: how many captions truly changed, what collapsed, when it ended."""
+    """Notes on the runs of a protocol: captions that truly changed, collapsed runs, best epochs."""
     own = frame[frame["protocol"] == protocol]
     shares = own.groupby("rate")["changed"].agg(["min", "max"])
     told = [f"{rate:g}: {100 * row['min']:.2f} to {100 * row['max']:.2f} %" for rate, row in shares.iterrows()]

@@ -1,4 +1,4 @@
-"""What corrections gain on embeddings of pretrained models: by criterion, reference, its size, and by choosing.
+"""Gains of corrections on embeddings of pretrained models: by criterion, reference, its size, and by choosing.
 
     python -m experiments pretrained measure FOLDER [--more FILE.npz ...]
     python -m experiments pretrained render
@@ -161,7 +161,7 @@ def parts(one: Set, condition: str, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def answers(one: Set, queries: Tensor) -> Positives:
-    """Which items answer which of these queries."""
+    """The items that answer each of these queries."""
     place = torch.full((len(one.scores),), -1)
     place[queries] = torch.arange(len(queries))
     known = place[one.query] >= 0
@@ -169,7 +169,7 @@ def answers(one: Set, queries: Tensor) -> Positives:
 
 
 def hit(one: Set, criterion: Correction | None, queries: Tensor, reference: Tensor | None) -> np.ndarray:
-    """Which queries find an answer first: (n,) of 0 and 1."""
+    """1 for each query that finds an answer first, else 0: (n,)."""
     scores = one.scores[queries]
     if criterion is not None:
         scores = criterion.rescore(scores, None if reference is None else one.scores[reference])
@@ -274,7 +274,7 @@ def picture(frame: pd.DataFrame) -> Picture:
 
 
 def by_set(frame: pd.DataFrame) -> str:
-    """What `auto` gains on each set, beside the best of the fixed criteria there, which nobody knows beforehand."""
+    """Gain of `auto` on each set, beside the best of the fixed criteria there, which nobody knows beforehand."""
     rows = []
     for (name, condition), own in frame.groupby(["set", "condition"], sort=False):
         cells = [name, condition, f"{own.loc[own['criterion'] == 'nns', 'r1'].mean():.1f}"]
