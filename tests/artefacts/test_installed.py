@@ -9,7 +9,6 @@ import json
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from building import ROOT
 from false_packages import write_false_packages
 from filelock import FileLock
 from installing import clean, install, run
@@ -78,16 +77,6 @@ def test_every_command_helps(programs, folder):
         done = run(programs / "vsehub", command, "--help", cwd=folder, env=environment)
         assert f"vsehub {command}" in done.out
         assert "Warning" not in done.err, command
-
-
-def test_only_the_package_and_its_plugin_lie_at_the_top(programs):
-    (about,) = programs.parent.glob("lib/python*/site-packages/vsehub-*.dist-info")
-    listed = (about / "RECORD").read_text().splitlines()
-    assert {line.partition("/")[0] for line in listed} - {about.name, ".."} == {"vsehub"}
-    package = about.parent / "vsehub"
-    assert (package / "py.typed").is_file()
-    settings = {path.relative_to(package) for path in (package / "conf").rglob("*.yaml")}
-    assert settings == {path.relative_to(ROOT) for path in (ROOT / "conf").rglob("*.yaml")}
 
 
 def test_vectors_are_ranked(programs, folder):

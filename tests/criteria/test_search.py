@@ -3,14 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from criteria.test_formulas import DBSN, DUAL, EXACT, FORMULAS, SIDES, item_scores, unit, vectors
+from criteria.test_formulas import DBSN, DUAL, FORMULAS, SIDES, item_scores, unit, vectors
 from looped import looped
 
-from vsehub.criteria import CSLS, Chain, DualInvertedSoftmax, NearestNeighbor, RelaxedGreedyMatching
-from vsehub.criteria.base import fit_all
+from vsehub.criteria import CSLS, Chain, NearestNeighbor, RelaxedGreedyMatching
 from vsehub.metrics import top_k
 from vsehub.neighbors import tiles
-from vsehub.neighbors.vectors import as_vectors
 
 CRITERIA = [NearestNeighbor(), *(criterion for criterion, _ in FORMULAS)]
 
@@ -71,21 +69,6 @@ def test_equal_values_come_in_their_order(criterion, own, sizes):
     assert (values[:, 1:] <= values[:, :-1]).all()
     assert (positions.diff(dim=1) > 0)[ties].all()
     assert ties.sum() >= (4 * 8 if isinstance(criterion, NearestNeighbor) else 1), "copies of an item have one score"
-
-
-def test_several_criteria_share_a_product(sizes):
-    """Each is fitted and searched as alone."""
-    query, item, reference, bank = vectors("plain")
-    criteria = [*CRITERIA, DUAL, DualInvertedSoftmax(30.0, 1.0), CSLS(3)]
-    asked, *sides = (as_vectors("vectors", one) for one in (query, item, reference, bank))
-    fitted = fit_all(criteria, *sides)
-    lists = tiles.nearest(
-        asked, sides[0], 6, [one.over(asked, sides[0], own) for one, own in zip(criteria, fitted, strict=True)]
-    )
-    for criterion, terms, (_, positions) in zip(criteria, fitted, lists, strict=True):
-        torch.testing.assert_close(terms, fit_all([criterion], *sides)[0], **EXACT)
-        further = bank if criterion.takes_reference_items else None
-        assert torch.equal(positions, criterion.search(query, item, reference, 6, reference_items=further)[1])
 
 
 def test_arrays_in_arrays_out(tmp_path):

@@ -1,6 +1,5 @@
 """docs/find.py ranks pictures as `vsehub search` does."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -64,10 +63,3 @@ def test_a_text_finds_the_pictures_that_the_model_finds(kind, find, run_here, tm
             assert float(score) == pytest.approx(scores[names.index(name)].item(), abs=2e-4), text
         best_scores = scores.sort(descending=True).values[:10].tolist()
         assert [float(score) for score, _ in lines] == pytest.approx(best_scores, abs=2e-4)
-
-
-def test_another_version_is_refused(find, tmp_path):
-    (tmp_path / "old").mkdir()
-    (tmp_path / "old" / "export.json").write_text(json.dumps({"format": "vsehub export", "version": 0}))
-    said = find("old", tmp_path, "a", status=1)
-    assert said == "old: version 0 of vsehub export, this script reads 1; export the checkpoint again\n"

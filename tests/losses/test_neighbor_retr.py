@@ -6,7 +6,7 @@ import torch
 from loop_cases import EXACT, KINDS, SIZES, batch, equals_loops
 from looped import looped
 
-from vsehub.losses import NeighborRetr, NTXent, Transport
+from vsehub.losses import NeighborRetr, Transport
 from vsehub.losses.base import without_other_positives
 from vsehub.types import NeighborStats
 
@@ -206,22 +206,6 @@ def test_a_hub_among_the_neighbours_is_pulled_less():
     after = loss.neighbor_targets(scores, counted, centrality, within)
     assert after[0, column] < before[0, column]
     torch.testing.assert_close(after.sum(dim=1), torch.ones(12, dtype=torch.float64), **EXACT)
-
-
-def test_the_weighted_term_alone():
-    scores, positives = batch(7, "distinct")
-    only = {"neighbor_weight": 0.0, "uniform_weight": 0.0, "temperature": 0.1}
-    plain = NTXent(0.1, margin=0.0)(scores, positives)["loss"]
-    unweighted = NeighborRetr(centrality_scale=0.0, **only)(scores, positives)
-    assert unweighted.keys() == {"loss", "centrality"}
-    torch.testing.assert_close(unweighted["loss"], plain, **EXACT)
-    same = torch.full((7,), 0.4, dtype=torch.float64)
-    weighted = NeighborRetr(**only)(scores, positives, with_centralities(7)._replace(**both(same, same)))["loss"]
-    torch.testing.assert_close(weighted, math.exp(0.3 * 0.4) * plain, **EXACT)
-
-
-def both(images, texts):
-    return {"image_centrality": images, "text_centrality": texts}
 
 
 @looped("dtype", [torch.bfloat16, torch.float16, torch.float32])

@@ -3,6 +3,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from looped import looped
 
 from vsehub.checks import InputError
 from vsehub.neighbors import MemoryBank
@@ -55,20 +56,6 @@ def test_equals_naive_oracle(backend, exclude, seed, n, m, d, coarse):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_own_image_is_never_a_neighbour(backend):
-    generator = torch.Generator().manual_seed(0)
-    vectors = unit(generator, 60, 8)
-    ids = torch.arange(60) // 5
-    bank = MemoryBank(10, backend)
-    bank.fill(vectors, vectors, ids, torch.arange(60))
-    stats = bank.query(vectors, vectors, ids, torch.arange(60))
-    assert stats.image_to_text.shape == (60, 10)
-    assert (stats.image_to_text < 0.999).all()
-    assert (stats.image_to_text.diff(dim=1) <= 0).all()
-    assert not stats.image_to_text.requires_grad
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 2**16), n=st.integers(1, 9), m=st.integers(14, 40), coarse=st.booleans())
 def test_centrality_is_the_mean_similarity_to_all_entries(backend, seed, n, m, coarse):
@@ -101,38 +88,27 @@ def test_k_is_a_share_of_the_bank_by_default():
         assert bank.k == k
 
 
-def test_bank_smaller_than_k():
-    vectors = torch.eye(12)
-    with pytest.raises(InputError, match=r"bank of 12 pairs, 3 of them of one image, leaves 9 .* k is 10"):
-        MemoryBank(10, "exact").fill(vectors, vectors, torch.arange(12) // 3, torch.arange(12))
+EYE, IDS = torch.eye(12), torch.arange(12)
 
 
-def test_bank_emptied_by_the_batch():
-    vectors = torch.eye(12)
-    bank = MemoryBank(5, "exact", "batch_captions")
-    bank.fill(vectors, vectors, torch.arange(12), torch.arange(12))
-    with pytest.raises(InputError, match="8 of the bank's 12 pairs are in the batch"):
-        bank.query(vectors[:8], vectors[:8], torch.arange(8), torch.arange(8))
+def filled(images=EYE, texts=EYE, image_ids=IDS, **settings):
+    bank = MemoryBank(**settings)
+    bank.fill(images, texts, image_ids, IDS)
+    return bank
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
+@looped(
+    ("call", "named"),
     [
-        ({"backend": "annoy"}, "bank backend is 'annoy'; choose one of 'auto', 'faiss', 'exact'"),
-        ({"exclude": "none"}, "bank exclude is 'none'"),
-        ({"k": 0}, "bank k is 0"),
+        (lambda: filled(k=10, image_ids=IDS // 3), "k is 10"),
+        (lambda: filled(k=5, exclude="batch_captions").query(EYE[:8], EYE[:8], IDS[:8], IDS[:8]), "8 of .* 12 pairs"),
+        (lambda: filled(k=3, texts=EYE[:11]), "texts"),
+        (lambda: MemoryBank(3).query(EYE, EYE, IDS, IDS), "empty"),
+        (lambda: MemoryBank(backend="annoy"), "backend is 'annoy'"),
+        (lambda: MemoryBank(exclude="none"), "exclude is 'none'"),
+        (lambda: MemoryBank(0), "k is 0"),
     ],
 )
-def test_bad_settings(arguments, message):
-    with pytest.raises(InputError, match=message):
-        MemoryBank(**arguments)
-
-
-def test_query_before_fill():
-    with pytest.raises(InputError, match="the bank is empty"):
-        MemoryBank(3).query(torch.eye(3), torch.eye(3), torch.arange(3), torch.arange(3))
-
-
-def test_shapes_that_differ():
-    with pytest.raises(InputError, match=r"texts has shape \(11, 12\); expected a matrix \(12, 12\)"):
-        MemoryBank(3).fill(torch.eye(12), torch.eye(12)[:11], torch.arange(12), torch.arange(12))
+def test_bad_input(call, named):
+    with pytest.raises(InputError, match=named):
+        call()

@@ -34,23 +34,13 @@ def by_hand(queries, entries, side, k):
     return scores.topk(k, dim=1)
 
 
-def test_everything_scored_in_blocks(side, monkeypatch):
+def test_everything_scored_is_exact_also_by_a_shortlist_of_all(side, monkeypatch):
     monkeypatch.setattr(scored_index, "BLOCK_ELEMENTS", 40)  # three queries at a time
     queries, entries = sets(7, 0), sets(13, 1)
-    values, positions = ScoredIndex(entries, BestMatch(), side).search(queries, 5)
-    wanted = by_hand(queries, entries, side, 5)
-    torch.testing.assert_close(values, wanted.values)
-    assert torch.equal(positions, wanted.indices)
-
-
-def test_a_shortlist_of_everything_is_exact(side):
-    queries, entries = sets(7, 0), sets(13, 1)
-    index = ShortlistIndex(entries, BestMatch(), side, 13, ExactIndex)
-    values, positions = index.search(queries, 2)
-    wanted = by_hand(queries, entries, side, 2)
-    torch.testing.assert_close(values, wanted.values)
-    assert torch.equal(positions, wanted.indices)
-    assert index.recall(queries, 2) == 1.0
+    whole = ShortlistIndex(entries, BestMatch(), side, 13, ExactIndex)
+    for index in (ScoredIndex(entries, BestMatch(), side), whole):
+        torch.testing.assert_close(index.search(queries, 5), tuple(by_hand(queries, entries, side, 5)))
+    assert whole.recall(queries, 5) == 1.0
 
 
 def test_a_short_shortlist_keeps_its_best_and_says_what_it_misses(side):

@@ -172,16 +172,6 @@ def test_most_items_are_ruled_out(make, affine, monkeypatch):
     assert set(multiplied) == {0}
 
 
-@needs_int8
-def test_kept_items_are_rounded_once(monkeypatch):
-    rounded, known = [], screened._round
-    monkeypatch.setattr(screened, "_round", lambda *given: rounded.append(len(given[0])) or known(*given))
-    kept, queries = KeptItems(as_vectors("items", random(200, 16, 1))), as_vectors("queries", random(10, 16, 2))
-    for _ in range(3):
-        nearest(queries, kept, 3)
-    assert rounded == [10, 64, 64, 8, 10, 10]
-
-
 @pytest.mark.parametrize("count", [1, 40])
 def test_items_may_lie_anywhere(count, tmp_path, monkeypatch):
     """Memory maps, other types, and a source that only reads rows, of which no more than a tile is read."""
