@@ -54,14 +54,7 @@ def test_ranks_of_rows_cut_into_cached_blocks(ks, monkeypatch):
     assert all(int(counts.sum()) == 23 * k for k, counts in ranking.occurrences.items())
 
 
-def test_a_block_without_columns_adds_nothing():
-    blocks = torch.tensor([[1.0, 3.0]]), torch.empty(1, 0), torch.tensor([[2.0, 3.0]])
-    values, columns = top_k_of_blocks(blocks, 3)
-    assert values.tolist() == [[3.0, 3.0, 2.0]]
-    assert columns.tolist() == [[1, 3, 2]]
-
-
-WIDTHS = [(4096, 4096, 4096), (2048, 2048, 100, 7), (5, 3000, 64), (1000, 1, 31, 33), (40, 40, 40)]
+WIDTHS = [(4096, 4096, 4096), (2048, 2048, 100, 7), (5, 0, 3000, 64), (1000, 1, 31, 33), (40, 40, 40)]
 
 
 def kind_of_scores(rows, width, kind):

@@ -19,9 +19,6 @@ from vsehub.serving.databases.engines import ENGINES, Place
 @pytest.fixture(scope="session")
 def postgres():
     """The URI of a Postgres with pgvector."""
-    if "VSEHUB_TEST_POSTGRES" in os.environ:
-        yield os.environ["VSEHUB_TEST_POSTGRES"]
-        return
     pytest.importorskip("pgserver")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -35,9 +32,6 @@ def postgres():
 @pytest.fixture
 def qdrant_server(monkeypatch):
     """The URI of a Qdrant: the client's in-memory mode stands for the server, within this process."""
-    if "VSEHUB_TEST_QDRANT" in os.environ:
-        yield os.environ["VSEHUB_TEST_QDRANT"]
-        return
     import qdrant_client
 
     server = qdrant_client.QdrantClient(":memory:")
@@ -55,9 +49,10 @@ def place(request, tmp_path):
     if any(importlib.util.find_spec(one) is None for one in ENGINES[engine].packages):
         pytest.skip(f"vsehub[{engine}] is not installed")
     uris = {
-        "milvus": lambda: os.environ.get("VSEHUB_TEST_MILVUS", str(tmp_path / "index.milvus.db")),
+        "milvus": lambda: str(tmp_path / "index.milvus.db"),
         "lancedb": lambda: str(tmp_path / "index.lancedb"),
         "qdrant": lambda: request.getfixturevalue("qdrant_server"),
         "pgvector": lambda: request.getfixturevalue("postgres"),
     }
-    return Place(engine, uris[engine](), f"t{uuid.uuid4().hex[:12]}")
+    server = os.environ.get(f"VSEHUB_TEST_{engine.replace('pgvector', 'postgres').upper()}")
+    return Place(engine, server or uris[engine](), f"t{uuid.uuid4().hex[:12]}")

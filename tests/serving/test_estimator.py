@@ -301,8 +301,7 @@ def test_files_made_to_do_harm(settings, arrays, stored, tmp_path_factory):
     refused(str(path), lambda: CorrectedSearch.load(path))
 
 
-def test_damaged_and_foreign_files(stored, tmp_path):
-    content, path = stored.read_bytes(), tmp_path / "search.safetensors"
-    for damaged in (*(content[:size] for size in (0, 8, 100, len(content) - 1)), b"\x89PNG" * 99):
-        path.write_bytes(damaged)
-        refused("search", lambda: CorrectedSearch.load(path))
+@looped("damaged", [slice(0), slice(8), slice(100), slice(-1), slice(1, None)])
+def test_damaged_files(damaged, stored, tmp_path):
+    (tmp_path / "search.safetensors").write_bytes(stored.read_bytes()[damaged])
+    refused("search", lambda: CorrectedSearch.load(tmp_path / "search.safetensors"))

@@ -9,7 +9,6 @@ from looped import looped
 
 from vsehub.checks import InputError
 from vsehub.criteria import CSLS, NNN, InvertedSoftmax, NearestNeighbor
-from vsehub.neighbors import vectors as sampling
 from vsehub.neighbors.faiss import loaded_faiss
 from vsehub.serving import build_index, index, load_index, measured_recall, usage_note
 
@@ -103,19 +102,6 @@ def test_a_saved_index_is_loaded_and_its_note_runs(kind, normalize, sides, tmp_p
     values, positions = served.search(queries, 4)
     assert (pasted["positions"] == positions.numpy()).mean() > 0.99  # norms of float32 are rounded
     np.testing.assert_allclose(pasted["scores"], values, rtol=1e-4)
-
-
-@pytest.mark.parametrize("kind", index.KINDS)
-def test_items_from_a_file_in_blocks(kind, sides, tmp_path, monkeypatch):
-    queries, items, bias = sides
-    monkeypatch.setattr(index, "BLOCK", 700)
-    monkeypatch.setattr(sampling, "BLOCK", 300)
-    np.save(tmp_path / "items.npy", items.half().numpy())
-    mapped = build_index(np.load(tmp_path / "items.npy", mmap_mode="r"), bias, 2.0, kind)
-    values, positions = mapped.search(queries.numpy())
-    assert isinstance(values, np.ndarray)
-    held = build_index(items.half().double(), bias.double(), 2.0, kind)
-    np.testing.assert_array_equal(positions, held.search(queries)[1])
 
 
 def test_damaged_and_foreign_files(sides, tmp_path):
