@@ -6,7 +6,6 @@ calls classes that the yaml files of its group name (docs/security.md).
 
 import importlib
 import inspect
-import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,7 +20,6 @@ from vsehub.checks import InputError, boolean, fail, nearest, regular, require
 
 TARGET, PARTIAL = "_target_", "_partial_"
 MISSING = "???"  # as OmegaConf writes a value that must be given
-_CLASS = re.compile(r"\w+(\.\w+)+")
 # Raised again unchanged: their messages say more than "refuses its settings".
 _NOT_REFUSALS = (OSError, ImportError, MemoryError)
 
@@ -36,8 +34,14 @@ class Component:
     rebuilt: Mapping[str, Any] = {}
 
     @classmethod
-    def admit(cls, settings: Mapping[str, Any], trust: Sequence[str]) -> None:
-        """Raise InputError for settings of a checkpoint that would open files other than those of `trust`."""
+    def restored(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings from a checkpoint, with `rebuilt`. Raises InputError if they would open other files."""
+        return {**settings, **cls.rebuilt}
+
+
+def declared(made: Callable[..., Any]) -> type[Component]:
+    """The class, if it is a `Component`, else `Component` itself, whose declarations are the defaults."""
+    return made if isinstance(made, type) and issubclass(made, Component) else Component
 
 
 def conf_folder() -> Path:
@@ -53,7 +57,7 @@ class Components:
 
     folders: each has one folder per group (`loss/`, `criterion/`, ...) with one yaml file per choice, like conf/.
     trust: full names of further classes, "package.module.Class". own: all nodes are the user's own, from the command
-    line, which may name any class. Raises InputError if an entry of `trust` is no such name.
+    line, which may name any class.
     """
 
     folders: Sequence[Path]
@@ -61,11 +65,8 @@ class Components:
     own: bool = False
 
     def __post_init__(self) -> None:
-        named = isinstance(self.trust, list | tuple) and all(
-            isinstance(one, str) and _CLASS.fullmatch(one) for one in self.trust
-        )
         require(
-            named,
+            isinstance(self.trust, list | tuple),
             f"trust is {self.trust!r}; expected full names of classes, as in trust=mypackage.losses.Mine",
         )
 
@@ -74,15 +75,13 @@ class Components:
 
         node: `_target_`, the class, and values for its arguments, components of the same group among them; an argument
         whose annotation is a `Component` is made from its own settings. given: arguments that come from elsewhere.
-        restored: the node comes from a checkpoint, so that `Component.rebuilt` replaces arguments that would read or
-        write other files. Raises InputError for a class that no yaml of the group names, for values that are missing,
-        and for everything that the constructor refuses.
+        restored: the node comes from a checkpoint, see `Component.restored`. Raises InputError for a class that no yaml
+        of the group names, for values that are missing, and for everything that the constructor refuses.
         """
         made = self.find(group, node)
         settings = {key: value for key, value in node.items() if key not in (TARGET, PARTIAL)} | given
         if restored:
-            settings |= getattr(made, "rebuilt", {})
-            getattr(made, "admit", Component.admit)(settings, self.trust)
+            settings = declared(made).restored(settings)
         nested = nested_settings(made)
         for name, value in settings.items():
             if name in given or (name in nested and value is None):
@@ -142,12 +141,8 @@ class Components:
         return {target for path in paths for target in _named(_content(path))}
 
 
-def _content(path: Path) -> Any:
-    return _parsed(path, path.stat().st_mtime_ns)
-
-
 @cache
-def _parsed(path: Path, changed: int) -> Any:
+def _content(path: Path) -> Any:
     try:
         return yaml.safe_load(regular(path).read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -194,14 +189,9 @@ def component_nodes(value: Any) -> list[Any]:
 
 def changed(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """The settings with changes; a change of one nested setting leaves the others beside it."""
-    found = dict(settings)
-    for name, value in changes.items():
-        before = found.get(name)
-        if isinstance(value, Mapping) and isinstance(before, Mapping):
-            found[name] = changed(before, value)
-        else:
-            found[name] = value
-    return found
+    inner = [name for name, value in changes.items() if isinstance(value, Mapping) and name in settings]
+    inner = [name for name in inner if isinstance(settings[name], Mapping)]
+    return {**settings, **changes, **{name: changed(settings[name], changes[name]) for name in inner}}
 
 
 def make(group: str, made: Callable[..., Any], settings: Mapping[str, Any], /, **given: Any) -> Any:

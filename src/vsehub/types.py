@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from vsehub.checks import require
+from vsehub.checks import fail, require
 from vsehub.components import Component
 
 
@@ -118,7 +118,7 @@ class Similarity(nn.Module):
 
     def vectors(self, encoding: Any) -> Tensor:
         """Vectors (N, D) whose inner products are the scores, of encodings (N, D); written where `inner_product`."""
-        raise NotImplementedError(f"{type(self).__name__} is not an inner product, or lacks `vectors`")
+        fail(f"{type(self).__name__} is not an inner product of vectors, which this needs, or lacks `vectors`")
 
     def candidates(self, queries: Any, entries: Any, chosen: Tensor, side: str) -> Tensor:
         """Scores (Q, C) of Q encoded queries, each with its own entries, whose rows are `chosen` (Q, C).

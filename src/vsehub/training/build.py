@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vsehub.checks import require
-from vsehub.components import TARGET, Components, make
+from vsehub.components import TARGET, Components, declared, make
 from vsehub.data.contents import warn_of_shared
 from vsehub.data.noise import Noise, NoisySource
 from vsehub.data.sources import describe_split
@@ -18,7 +18,7 @@ from vsehub.training.batches import Augmentation
 from vsehub.training.checkpoint import load_state, require_fitting
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.module import RetrievalModule, require_rows_apart
-from vsehub.types import Encoder
+from vsehub.types import Encoder, require_part
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ def build_module(
     }
     encoders = {}
     for side, given in sizes.items():
-        changes = getattr(components.find(side, settings[side]), "rebuilt", {}) if resumed else {}
+        changes = declared(components.find(side, settings[side])).rebuilt if resumed else {}
         encoders[side] = components.build(side, settings[side] | changes, **given)
     require(
         any(one.requires_grad for encoder in encoders.values() for one in encoder.parameters()),
@@ -95,8 +95,9 @@ def build_module(
     )
     config = {key: settings[key] for key in DESCRIBED}
     for side, encoder in encoders.items():
-        # Settings that a checkpoint must not need again: weights files, folders of other models.
-        config[side] = config[side] | dict(getattr(encoder, "rebuilt", {}))
+        # What a checkpoint must not need again: weights files, folders of other models.
+        require_part(side.replace("_", " "), encoder, Encoder)
+        config[side] = {**config[side], **encoder.rebuilt}
     parts = {part: components.build(part, settings[part]) for part in ("similarity", "loss", "optimizer", "scheduler")}
     description = {
         "config": json.loads(masked(json.dumps(config))),

@@ -48,9 +48,10 @@ class DescribedEncoder(PretrainedEncoder):
     """A pretrained encoder that is rebuilt from the description in its checkpoint, the argument `config`."""
 
     @classmethod
-    def admit(cls, settings: Mapping[str, Any], trust: Sequence[str]) -> None:
-        """Raise InputError for a checkpoint without the description: `model` would be opened instead."""
+    def restored(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """As `Component`. Raises InputError for a checkpoint without the description: `model` would be opened."""
         require(isinstance(settings.get("config"), Mapping), "its config is missing, and `model` would be opened")
+        return super().restored(settings)
 
 
 class Backbone(nn.Module):
