@@ -74,8 +74,8 @@ MUTATIONS = [
     ("evaluation/tune.py", "chosen[k] = max(sums,", "chosen[k] = min(sums,", "evaluation"),
     (
         "evaluation/scores.py",
-        "self.queries if self._own else self.shared.vectors(self._sides(reference)[0])",
-        "self.queries",
+        "own if reference is split else (vectors",
+        "own if True else (vectors",
         "evaluation",
     ),
     (

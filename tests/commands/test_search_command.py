@@ -120,7 +120,7 @@ def test_a_second_search_encodes_nothing_until_something_changed(command, checkp
     first, counts = search()
     assert counts == [1, 32, 480]
     assert search() == (first, [1])
-    kept = tmp_path / "best.encoded" / "test-images.safetensors"
+    kept = tmp_path / "best.encoded" / "test.safetensors"
     kept.write_bytes(kept.read_bytes()[:100])
     assert search() == (first, [1, 32])
     assert search("data.seed=5")[1] == [1, 32, 480]
@@ -198,7 +198,7 @@ def test_a_filled_collection(run_here, command, model, tmp_path):
         (["circle", "k=0"], "k is 0"),
         (["circle", "split=dev"], "split is 'dev'"),
         (["circle", "reference=dev", "criterion=csls"], "'dev'"),
-        (["circle", "data.rooot=x"], "data.rooot"),
+        (["circle", "data.rooot=x"], "rooot"),
         (["circle", "zxqv wvut"], "'zxqv wvut'"),
         (["circle", "criterion=csls+rgm"], "matches many queries"),
         (["circle", "checkpoint=null"], "checkpoint is not set"),

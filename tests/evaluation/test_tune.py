@@ -10,7 +10,7 @@ from vsehub.criteria import CSLS, Auto, Chain, NearestNeighbor, RelaxedGreedyMat
 from vsehub.criteria.auto import chosen
 from vsehub.evaluation import EncodedSplit, Protocol
 from vsehub.evaluation.evaluate import evaluate, rank
-from vsehub.evaluation.scores import DirectedScores
+from vsehub.evaluation.scores import both_directions
 from vsehub.evaluation.tune import choose, tune
 from vsehub.metrics.occurrences import KS
 
@@ -22,9 +22,10 @@ class SmallGreedy(RelaxedGreedyMatching):
 
 
 @pytest.mark.parametrize("reference", [None, split(25, seed=4)], ids=["transductive", "inductive"])
-def test_the_best_on_validation_is_chosen(reference):
+def test_the_best_on_validation_is_chosen(reference, caplog):
     encoded = split(40, seed=3)
     found = tune(CSLS(10), encoded, COSINE, SINGLE, reference)
+    assert bool(caplog.records) == (reference is not None), "inductive, plain search is better here"
     rsums = [evaluate(encoded, COSINE, CSLS(k), SINGLE, reference).metrics["rsum"] for k in CSLS.GRID["k"]]
     assert [rsum for _, rsum in found.tried] == rsums
     assert found.rsum == max(rsums) > min(rsums)
@@ -45,7 +46,8 @@ def test_the_criterion_is_chosen_against_the_default(seed):
     parts = np.array([evaluate(encoded, COSINE, criterion, SINGLE).contributions for _, criterion in candidates])
     standing = [(name, criterion.parameters()) for name, criterion in candidates].index(("csls", {"k": 10}))
     name, criterion = candidates[chosen(parts, standing, 0)]
-    assert (found.name, repr(found.criterion)) == (name, repr(criterion))
+    assert found.parameters == {"criterion": name, **criterion.parameters()}
+    assert repr(found.criterion) == repr(criterion)
     assert found.rsum == evaluate(encoded, COSINE, criterion, SINGLE).metrics["rsum"]
 
 
@@ -54,10 +56,7 @@ def test_a_criterion_that_loses_to_plain_search_on_validation_is_told(caplog):
         GRID: ClassVar = {"k": (2, 3)}
         scale = -1.0
 
-    encoded = split(40, seed=3)
-    tune(CSLS(10), encoded, COSINE, SINGLE)
-    assert not caplog.records
-    tune(Harmful(), encoded, COSINE, SINGLE)
+    tune(Harmful(), split(40, seed=3), COSINE, SINGLE)
     assert "criterion=nns" in caplog.text
 
 
@@ -80,10 +79,9 @@ def test_a_matching_gets_one_relaxation_for_each_k():
 @pytest.mark.parametrize("direction", ["i2t", "t2i"])
 def test_matched_rankings_equal_the_dense_ones(criterion, direction):
     """R@k is that of the matching made with k, its lists completed from the plain order."""
-    scores = DirectedScores(split(23, shuffled=True), direction, COSINE, split(23, shuffled=True))
-    matrix = scores.rows(slice(None))
-    found = rank(scores, criterion)
-    changed = 0
+    encoded, changed = split(23, shuffled=True), 0
+    scores = both_directions(encoded, COSINE, encoded)[direction]
+    matrix, found = scores.rows(slice(None)), rank(scores, criterion)
     for k in KS:
         lists = criterion.rescore(matrix, k=k).argsort(dim=1, descending=True, stable=True)
         answers = torch.zeros_like(matrix, dtype=torch.bool)
@@ -97,10 +95,7 @@ def test_matched_rankings_equal_the_dense_ones(criterion, direction):
 
 def test_refusals():
     encoded = split(9)
-    with pytest.raises(InputError, match="NearestNeighbor has no settings to tune"):
+    with pytest.raises(InputError, match="NearestNeighbor"):
         tune(NearestNeighbor(), encoded, COSINE, SINGLE)
-    with pytest.raises(InputError, match="SmallGreedy matches the queries that are ranked against each other"):
+    with pytest.raises(InputError, match="SmallGreedy"):
         evaluate(encoded, COSINE, SmallGreedy(), SINGLE, encoded)
-    for steps in ([CSLS()], [SmallGreedy(), CSLS()], [CSLS(), CSLS()], []):
-        with pytest.raises(InputError, match="expected a criterion that corrects scores and, after it, one"):
-            Chain(steps)

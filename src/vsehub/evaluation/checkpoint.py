@@ -94,7 +94,7 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     """A checkpoint, on the CPU.
 
     Raises InputError if the file is missing, cut short, not written by vsehub or of another version, if it is not the
-    one that its run recorded, or if its weights do not fit its vocabulary.
+    one that its run recorded.
     """
     path = checkpoint_file(path)
     with readable(path, Exception, kind="safetensors"):
@@ -119,18 +119,10 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         config, words, *shapes = map(json.loads(metadata["description"]).__getitem__, _KEYS)
         image_shape, text_shape = (shape and tuple(whole("a size", size) for size in shape) for shape in shapes)
         whole("max_words", config["loader"]["max_words"] or 1)
-        sound = image_shape is not None and all(isinstance(config[part], dict) for part in (*PARTS, "data"))
-    except (ValueError, KeyError, TypeError, RecursionError):
-        sound = False
-    require(sound, f"checkpoint: the description in {path} is damaged. {_AGAIN}")
-    vocabulary = restored(words)
-    table, known = weights.get("text_encoder.words.weight"), 0 if vocabulary is None else len(vocabulary)
-    require(
-        table is None or len(table) == known,
-        f"checkpoint: {path} is of another vocabulary: it has {0 if table is None else len(table)} word vectors but "
-        f"{known} words. {_AGAIN}",
-    )
-    return Checkpoint(path, sha256, weights, config, vocabulary, image_shape, text_shape)
+        require(image_shape is not None and all(isinstance(config[part], dict) for part in (*PARTS, "data")), "parts")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InputError(f"checkpoint: the description in {path} is damaged ({error!r:.80}). {_AGAIN}") from error
+    return Checkpoint(path, sha256, weights, config, restored(words), image_shape, text_shape)
 
 
 def restore(checkpoint: Checkpoint, components: Components) -> Model:
@@ -145,11 +137,8 @@ def restore(checkpoint: Checkpoint, components: Components) -> Model:
     sizes |= {f"shape {shape}": size for shape in shapes for size in shape or ()}
     # No size in a description can exceed the number of weights, except that pictures can be larger than a small model.
     count = sum(tensor.numel() for tensor in checkpoint.weights.values())
-    for name, size in sizes.items():
-        require(
-            not isinstance(size, int) or abs(size) <= max(count, 1 << 16),
-            f"checkpoint: {path}: {name} is {size}, but the file holds {count} numbers. {_AGAIN}",
-        )
+    large = [name for name, size in sizes.items() if isinstance(size, int) and abs(size) > max(count, 1 << 16)]
+    require(not large, f"checkpoint: {path}: {large} are larger, but the file holds {count} numbers. {_AGAIN}")
     given = {
         "image_encoder": image_sizes(config["image_encoder"], checkpoint.image_shape),
         "text_encoder": text_sizes(config["text_encoder"], checkpoint.vocabulary, checkpoint.text_shape),
@@ -177,18 +166,14 @@ def text_sizes(node: Mapping[str, Any], vocabulary: Words | None, text_shape: tu
 
     Raises InputError if the encoder takes captions and the data are vectors, or the reverse.
     """
-    encoder = str(node.get("_target_")).split(".")[-1]
-    if vocabulary is None:
-        require(
-            "text_shape" in node and text_shape is not None,
-            f"the data's texts are vectors {text_shape}, but {encoder} takes captions; give text_encoder=text_features",
-        )
-        return {"text_shape": list(text_shape or ())}
+    vectors, encoder = vocabulary is None, str(node.get("_target_")).split(".")[-1]
     require(
-        "text_shape" not in node,
-        f"{encoder} takes texts that are vectors, but the data's are captions; give text_encoder=text_gru, for example",
+        ("text_shape" in node) == vectors,
+        f"the data's texts are {f'vectors {text_shape}' if vectors else 'captions'}, but {encoder} takes "
+        f"{'captions' if vectors else 'vectors'}; give text_encoder={'text_features' if vectors else 'text_gru'}",
     )
-    return {"vocabulary_size": len(vocabulary)} if "vocabulary_size" in node else {}
+    sizes = {"text_shape": list(text_shape or ()), "vocabulary_size": len(vocabulary or ())}
+    return {name: size for name, size in sizes.items() if name in node}
 
 
 def fitting(

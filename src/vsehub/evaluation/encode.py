@@ -22,8 +22,7 @@ def text_table(texts: Sequence[str] | ArrayLike, vocabulary: Words | None, max_w
     """T texts as encoders read them: tokenised captions or, without a vocabulary, vectors (T, F)."""
     if vocabulary is None:
         return VectorTable(np.asarray(texts))
-    assert isinstance(texts, Sequence)  # texts with a vocabulary are captions
-    return TokenTable.build(vocabulary, list(texts), max_words)
+    return TokenTable.build(vocabulary, list(texts), max_words)  # type: ignore[arg-type]  # they are captions then
 
 
 @dataclass(frozen=True)

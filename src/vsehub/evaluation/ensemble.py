@@ -2,8 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -46,7 +45,7 @@ class Several:
 
 
 class MeanSimilarity(Similarity):
-    """S[i, t] = the mean of the models' scores, each with its own similarity; holds two score matrices at a time.
+    """S[i, t] = the mean of the models' scores, each with its own similarity; holds three score matrices at a time.
 
     weights: weights of the models, from 0 up, divided by their sum; None: equal. A model of weight 0 is not scored.
     Raises InputError for weights of another number, below 0, or whose sum is 0.
@@ -68,26 +67,17 @@ class MeanSimilarity(Similarity):
 
     def forward(self, images: Several, texts: Several) -> Tensor:
         """Scores (I, T) of images against texts, both encoded by as many models as there are similarities."""
-        models = zip(self.similarities, self.shares, images.parts, texts.parts, strict=True)
-        used = [(share, partial(similarity, *sides)) for similarity, share, *sides in models if share]
-        (first, score), *others = used
-        mean: Tensor = score() * first
-        for share, score in others:
-            mean.add_(score(), alpha=share)
+        mean = torch.zeros(())
+        for similarity, share, *sides in zip(self.similarities, self.shares, images.parts, texts.parts, strict=True):
+            if share:
+                mean = torch.add(mean, similarity(*sides), alpha=share)
         return mean
 
 
 def together(splits: Sequence[EncodedSplit]) -> EncodedSplit:
-    """One encoded split from the encodings of several models.
-
-    Raises InputError if they encoded different splits.
-    """
-    first = splits[0]
-    for other in splits[1:]:
-        same = torch.equal(first.image_index, other.image_index) and len(first.images) == len(other.images)
-        require(same, "the models of an ensemble encoded different images or texts; encode the same split with each")
+    """One encoded split from the encodings of the same split by several models."""
     images, texts = (Several(tuple(getattr(split, side) for split in splits)) for side in ("images", "texts"))
-    return EncodedSplit(images, texts, first.image_index, first.pairs)
+    return replace(splits[0], images=images, texts=texts)
 
 
 class Ensemble:
@@ -105,7 +95,7 @@ class Ensemble:
             digests = [f"{digest}*{share:.6g}" for digest, share in zip(digests, shares, strict=True)]
         self.digests, self.description = sorted(digests), {"shares": list(shares)}
         for member in self.members[1:]:
-            member.use_data(members[0].source, members[0].splits)
+            member.source, member.splits = members[0].source, members[0].splits
 
     def split(self, name: str) -> CaptionedImages:
         """A split of the data. Raises InputError if it is missing, or if its features do not fit every model."""
@@ -122,10 +112,10 @@ class Ensemble:
         The best model first, then, `rounds` times, the model (again) whose addition gives the largest rsum; a model's
         weight is how often it was added, up to the best round (Caruana et al. 2004). Among equal values the first wins.
         """
-        split, similarities = self.encode("val"), [member.similarity for member in self.members]
+        split = self.encode("val")
 
         def rsum(weights: list[int]) -> float:
-            mean = MeanSimilarity(similarities, weights)
+            mean = MeanSimilarity(self.similarity.similarities, weights)
             return evaluate(split, mean, NearestNeighbor(), protocol).metrics["rsum"]
 
         counts, steps = [0] * len(self.members), []

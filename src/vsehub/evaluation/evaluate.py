@@ -129,7 +129,6 @@ def measured(folds: list[Fold], criterion: Criterion, inductive: bool) -> Evalua
         for side, by_k in rankings.items():
             for k, ranking in by_k.items():
                 counts[side][k].append(ranking.occurrences[k])
-        fold["i2t"].shared.release()
     metrics = {name: sum(fold[name] for fold in found) / len(found) for name in found[0]}
     histograms = {
         side: {str(k): histogram(torch.cat(of_folds)) for k, of_folds in by_k.items()} for side, by_k in counts.items()
@@ -144,9 +143,8 @@ def fold_metrics(rankings: dict[str, dict[int, Ranking]]) -> dict[str, float]:
     for direction, by_k in rankings.items():
         deepest = by_k[max(by_k)]
         ranks = rank_metrics(deepest) | {f"r{k}": rank_metrics(ranking)[f"r{k}"] for k, ranking in by_k.items()}
-        occurrences = {k: ranking.occurrences[k] for k, ranking in by_k.items()}
-        bad = {k: ranking.bad[k] for k, ranking in by_k.items()}
-        hubness = occurrence_metrics(occurrences, bad, int(deepest.measured.sum()))
+        counts = ({k: getattr(ranking, name)[k] for k, ranking in by_k.items()} for name in ("occurrences", "bad"))
+        hubness = occurrence_metrics(*counts, int(deepest.measured.sum()))
         recalls |= {f"{direction}/{name}": value for name, value in ranks.items()}
         hubs |= {f"{direction}/{name}": value for name, value in hubness.items()}
     hubs["hs_sum"] = skew_sum(hubs)

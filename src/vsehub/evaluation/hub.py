@@ -14,7 +14,6 @@ from vsehub.io.files import read_object
 
 SUFFIX, SCHEME = ".safetensors", "hf://"
 MODEL, CARD = "model.safetensors", "README.md"
-SECONDS = 10.0  # the hub's time to answer with its version
 _TEXT = """---
 library_name: "vsehub"
 pipeline_tag: "feature-extraction"
@@ -56,7 +55,7 @@ def checkpoint_file(path: str | Path) -> Path:
         repo, _, revision = str(path).removeprefix(SCHEME).partition("@")
         hub = package("checkpoint", "hub", "huggingface_hub")
         with _answered(f"checkpoint: {path}"):
-            return Path(hub.hf_hub_download(repo, MODEL, revision=revision or None, etag_timeout=SECONDS))
+            return Path(hub.hf_hub_download(repo, MODEL, revision=revision or None))
     path = existing("checkpoint", path, f"Give the path of a checkpoint, e.g. RUN_FOLDER/checkpoints/best{SUFFIX}")
     require(
         path.is_file() and path.suffix != ".ckpt",

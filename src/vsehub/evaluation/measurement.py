@@ -47,8 +47,10 @@ class Measurement:
     def __post_init__(self) -> None:
         one_of("split", self.split, SPLITS)
         one_of("reference", self.reference, tuple(REFERENCES))
-        asked = "criterion=auto" if isinstance(self.criterion, Auto) else "tune=true"
-        require(not (self.chooses and self.split == "val"), f"split=val is what {asked} chooses on; measure split=test")
+        require(
+            not (self.chooses and self.split == "val"),
+            "split=val is what tune=true and criterion=auto choose on; measure split=test",
+        )
         require(
             not (self.inductive and self.split == "train"),
             "reference=train with split=train: the reference holds the queries themselves, which is transductive; "
@@ -75,33 +77,28 @@ class Measurement:
             words += f"; {REFERENCE_ITEMS[key]}"
         return kind, words.format(split=self.split)
 
-    def settings(self, model: DataModel | Ensemble) -> dict[str, Any]:
-        """Everything that affects the metrics, in plain values: equal settings are the same measurement."""
+    def file(self, model: DataModel | Ensemble, folder: Path) -> Path:
+        """The path of this measurement's record, named after a digest of everything that affects the metrics.
+
+        Raises InputError if the split has too few images for the protocol.
+        """
+        self.protocol.slices(len(model.split(self.split).images))
         used = [self.split, *(["train"] if self.inductive else []), *(["val"] if self.chooses else [])]
-        return {
+        kind, models = self.seen[0], len(model.digests)
+        settings = {
             "vsehub": __version__,
             "split": self.split,
             "protocol": asdict(self.protocol),
             "criterion": [self.name, type(self.criterion).__name__, self.criterion.parameters()],
             "tuned": self.tuned,
-            "reference": self.seen[0],
+            "reference": kind,
             "checkpoints": model.digests,
             "data": {split: model.split(split).fingerprint() for split in used},
         }
-
-    def file(self, model: DataModel | Ensemble, folder: Path) -> Path:
-        """The path of this measurement's record, named after a digest of all its settings.
-
-        Raises InputError if the split has too few images for the protocol.
-        """
-        self.protocol.slices(len(model.split(self.split).images))
-        text = json.dumps(self.settings(model), sort_keys=True, default=str)
-        digest = hashlib.sha256(text.encode()).hexdigest()[:10]
-        named = [self.split, self.protocol.name, self.name]
-        kind, models = self.seen[0], len(model.digests)
-        named += ["tuned"] if self.tuned else []
-        named += ([] if kind == "none" else [kind]) + ([f"ensemble-of-{models}"] if models > 1 else [])
-        return folder / f"{'-'.join(named)}-{digest}.json"
+        digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()[:10]
+        named = [self.split, self.protocol.name, self.name, "tuned" if self.tuned else ""]
+        named += ["" if kind == "none" else kind, f"ensemble-of-{models}" if models > 1 else "", digest]
+        return folder / f"{'-'.join(filter(None, named))}.json"
 
 
 def measure(model: DataModel | Ensemble, asked: Measurement) -> dict[str, Any]:
@@ -111,19 +108,17 @@ def measure(model: DataModel | Ensemble, asked: Measurement) -> dict[str, Any]:
     the protocol, or the criterion the similarity.
     """
     start = time.perf_counter()
-    criterion, protocol = asked.criterion, asked.protocol
-    loaded = model.split(asked.split)
+    criterion, protocol, loaded = asked.criterion, asked.protocol, model.split(asked.split)
+    parameters, tuned, reference = criterion.parameters(), None, None
     protocol.slices(len(loaded.images))  # raises for too few images before the work begins
-    reference = model.encode("train") if asked.inductive else None
     if asked.inductive:  # queries in their own reference make the metrics too good
+        reference = model.encode("train")
         warn_of_shared({"train": model.split("train"), asked.split: loaded})
-    choice = None
     if asked.chooses:
         validation = model.encode("val"), model.similarity, protocol, reference
         found = choose(criterion, *validation) if isinstance(criterion, Auto) else tune(criterion, *validation)
-        criterion = found.criterion
-        choice = {"split": "val", "rsum": found.rsum, "tried": [[settings, rsum] for settings, rsum in found.tried]}
-    named = {"criterion": found.name} if isinstance(asked.criterion, Auto) else {}
+        criterion, parameters = found.criterion, found.parameters
+        tuned = {"split": "val", "rsum": found.rsum, "tried": found.tried}
     queries = model.encode(asked.split)
     ranked = time.perf_counter()
     result = evaluate(queries, model.similarity, criterion, protocol, reference)
@@ -137,12 +132,12 @@ def measure(model: DataModel | Ensemble, asked: Measurement) -> dict[str, Any]:
         "fold_images": protocol.fold_images,
         "folds": protocol.folds,
         "criterion": asked.name,
-        "parameters": named | criterion.parameters(),
-        "tuned": choice,
+        "parameters": parameters,
+        "tuned": tuned,
         "reference": kind,
         "reference_set": words,
         "images": images,
-        "texts": len(loaded.captions) if images == len(loaded.images) else int((loaded.image_index < images).sum()),
+        "texts": int((loaded.image_index < images).sum()),
         "checkpoints": model.digests,
         **model.description,
         "seconds": time.perf_counter() - start,
@@ -155,14 +150,13 @@ def measure(model: DataModel | Ensemble, asked: Measurement) -> dict[str, Any]:
 
 def table(record: dict[str, Any]) -> str:
     """The metrics as a table for the terminal."""
-    metrics, chosen = record["metrics"], ""
-    if record["tuned"] is not None:
-        tried = {key for settings, _ in record["tuned"]["tried"] for key in settings}
-        chosen = ", ".join(f"{key} {value}" for key, value in record["parameters"].items() if key in tried)
+    metrics, tried = record["metrics"], record["tuned"]["tried"] if record["tuned"] else []
+    chosen = {key for settings, _ in tried for key in settings}
+    shown = [f"{key} {value}" for key, value in record["parameters"].items() if key in chosen]
     lines = [
         f"{record['split']}: {record['images']} images, {record['texts']} texts, protocol {record['protocol']}, "
         f"criterion {record['criterion']}"
-        + (f" (chosen on val: {chosen.removeprefix('criterion ')})" if chosen else "")
+        + (f" (chosen on val: {', '.join(shown).removeprefix('criterion ')})" if shown else "")
         + (f", ensemble of {len(record['ensemble'])}" if record.get("ensemble") else "")
         + ("" if record["reference"] == "none" else f" ({record['reference']}: {record['reference_set']})"),
         "               R@1    R@5   R@10  Med r  Mean r  skew N_10",

@@ -29,11 +29,12 @@ class Protocol:
             self.fold_images is not None or self.folds == 1,
             f"folds is {self.folds} without fold_images; give the images of a fold, protocol.fold_images=N",
         )
-        images, folds = KNOWN.get(self.name, (self.fold_images, self.folds))
+        asked = self.fold_images, self.folds
+        known = KNOWN.get(self.name, asked)
         require(
-            (images, folds) == (self.fold_images, self.folds),
-            f"protocol {self.name} is {_words(images, folds)}, but {_words(self.fold_images, self.folds)} was asked "
-            "for; give your protocol another name: protocol.name=NAME",
+            known == asked,
+            f"protocol {self.name} has fold_images and folds {known}, not {asked}; give your protocol another name: "
+            "protocol.name=NAME",
         )
 
     def images(self, images: int) -> int:
@@ -49,7 +50,3 @@ class Protocol:
             f"{images}; use protocol=single to rank the whole split at once",
         )
         return [slice(fold * size, (fold + 1) * size) for fold in range(self.folds)]
-
-
-def _words(images: int | None, folds: int) -> str:
-    return "one ranking of the whole split" if images is None else f"{folds} x {images} images"

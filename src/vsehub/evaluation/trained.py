@@ -1,9 +1,9 @@
 """A model with its data: encodes images and texts, and searches the splits of its data."""
 
 import hashlib
+import inspect
 import json
 import logging
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
@@ -17,8 +17,8 @@ from safetensors.torch import save
 from torch import Tensor
 
 from vsehub import __version__
-from vsehub.checks import InputError, nearest, regular, require, whole
-from vsehub.components import Components, changed, conf_folder
+from vsehub.checks import InputError, regular, require, whole
+from vsehub.components import Components, changed, conf_folder, declared
 from vsehub.criteria.base import Criterion
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.data.contents import content_digest
@@ -81,9 +81,10 @@ class DataModel:
     record.
     """
 
-    source: Source
+    source: Source = None  # type: ignore[assignment]  # of a published model without data
     description: Mapping[str, Any] = {}
     resize: int | None = None  # the length of a picture's shorter side before its middle is cropped; None: the crop's
+    prompt = "{}"  # the place of a text in what is encoded
 
     def __init__(
         self,
@@ -110,33 +111,19 @@ class DataModel:
         """The device of the model."""
         return next(self.model.parameters()).device
 
-    def use_data(self, source: Source, splits: dict[str, CaptionedImages]) -> None:
-        """Use another source and its loaded splits; to be called before anything is encoded."""
-        self.source, self.splits = source, splits
-
-    @property
-    def takes_pictures(self) -> bool:
-        """True if images are pictures, not vectors of features."""
-        shape = self.model.image_shape
-        return len(shape) > 2 and shape[-3] == 3
-
-    @property
-    def _sizes(self) -> tuple[int, int, int]:
-        """The side of a picture in pixels, that before cropping, and the number of crops."""
-        shape = self.model.image_shape
-        return shape[-1], self.resize or shape[-1], shape[0] if len(shape) == 4 else 1
-
     def use_folder(self, folder: str | Path) -> CaptionedImages:
         """The pictures of a folder as the split `FOLDER`, which has no captions.
 
         Raises InputError for a model that was trained on vectors, and if the folder holds no picture.
         """
+        shape = self.model.image_shape
         require(
-            self.takes_pictures,
+            len(shape) > 2 and shape[-3] == 3,
             f"folder: {self.name} was trained on vectors, not on pictures. Give a model of pictures, such as "
             "model=open_clip:ViT-B-32/laion2b_s34b_b79k",
         )
-        self.splits[FOLDER] = prepared(folder_pictures(folder, *self._sizes), self.model.image_encoder.preparation)
+        pictures = folder_pictures(folder, shape[-1], self.resize or shape[-1], shape[0] if len(shape) == 4 else 1)
+        self.splits[FOLDER] = prepared(pictures, self.model.image_encoder.preparation)
         return self.splits[FOLDER]
 
     def use_reference(self, name: str, texts: Sequence[str]) -> None:
@@ -146,13 +133,17 @@ class DataModel:
     def split(self, name: str) -> CaptionedImages:
         """A split of the source. Raises InputError if it is missing, or if its features have another size."""
         if name not in self.splits:
+            require(
+                self.source is not None,
+                f"{self.name} has no data of its own, and so no split {name!r}; for a criterion that needs reference "
+                "queries give reference=FILE.txt, one text on each line",
+            )
             self.splits[name] = prepared(self.source.load(name), self.model.image_encoder.preparation)
         return fitting(name, self.splits[name], self.model.image_shape, self.model.text_shape)
 
     def encode_images(self, images: ArrayLike | Tensor) -> Encoding:
         """Encode images (N, *image_shape), as the source stores them: (N, D), not normalised, or N sets."""
         rows = images.cpu().numpy() if isinstance(images, Tensor) else images
-        require(len(rows) > 0, "images is empty; give one or more")
         require_shape("images", rows, self.model.image_shape)
         return encode_images(self.model.image_encoder, rows, np.arange(len(rows)), self.batch_size)
 
@@ -162,13 +153,12 @@ class DataModel:
         Raises InputError for texts of the other kind, and for vectors of another size.
         """
         rows: Any = texts.cpu().numpy() if isinstance(texts, Tensor) else texts
-        captions = isinstance(rows, list | tuple) and all(isinstance(text, str) for text in rows)
         if self.vocabulary is None:
-            require(not isinstance(rows, Sequence), "texts: the model was trained on vectors, give an array of them")
-            require_shape("texts", rows, self.model.text_shape)
+            require_shape("texts", np.asarray(rows) if isinstance(rows, Sequence) else rows, self.model.text_shape)
         else:
-            require(captions, f"texts is {texts!r}; expected a list of texts")
-        require(len(rows) > 0, "texts is empty; give one or more")
+            captions = isinstance(rows, list | tuple) and rows and all(isinstance(text, str) for text in rows)
+            require(bool(captions), f"texts is {texts!r}; expected a list of texts")
+            rows = [self.prompt.replace("{}", text) for text in rows]
         table = text_table(rows, self.vocabulary, self.max_words)
         return encode_texts(self.model.text_encoder, table, np.arange(len(table)), self.batch_size)
 
@@ -201,21 +191,15 @@ class DataModel:
             f"criterion: {type(criterion).__name__} matches many queries with items at once, a single query cannot be "
             "matched; use another, e.g. csls",
         )
-        require(
-            self.similarity.inner_product,
-            f"{self.name}: {type(self.similarity).__name__} is not an inner product; search needs one",
-        )
         asked, found = ("texts", "images") if images is None else ("images", "texts")
-        loaded = self.split(split)
+        loaded, vectors = self.split(split), self.similarity.vectors
         size = len(loaded.images if found == "images" else loaded.captions)
         require(whole("k", k) <= size, f"k is {k}; expected at most {size}, the number of {found} in the {split} split")
-        vectors = self.similarity.vectors
         queries = vectors(self.encode_images(images) if images is not None else self.encode_texts(texts or []))
         items = vectors(self._side(split, found))
         others = vectors(self._side(reference, asked)) if criterion.needs_reference else None
         # A reference of texts only has no items: the items themselves are the reference items then.
-        only_texts = (reference, "texts") in self._encoded and reference not in (*self.splits, *SPLITS)
-        has_items = criterion.takes_reference_items and not only_texts
+        has_items = criterion.takes_reference_items and reference in (*self.splits, *SPLITS)
         bank = vectors(self._side(reference, found)) if has_items else None
         scores, rows = criterion.search(queries, items, others, k, reference_items=bank)
         return Hits(rows, scores, torch.einsum("qd,qkd->qk", queries, items[rows]))
@@ -230,45 +214,42 @@ class DataModel:
                 encoded = encode()
             else:
                 origin = [self.sha256, content_digest(rows), self._way_of_encoding]
-                encoded = cached(self.store / f"{split}-{side}.safetensors", origin, encode)
+                encoded = cached(self.store / f"{split}.safetensors", side, origin, encode)
             self._encoded[split, side] = encoded.to(self.device)
         return self._encoded[split, side]
 
     @cached_property
     def _way_of_encoding(self) -> str:
-        """Precision, kind of device, and a hash of the code of the model's parts that vsehub and torch do not bring."""
-        names = sorted({type(part).__module__ for part in self.model.modules()})
-        foreign = [sys.modules.get(name) for name in names if name.split(".")[0] not in ("vsehub", "torch")]
-        files = [Path(file) for file in (getattr(one, "__file__", None) for one in foreign) if file]
-        code = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+        """Precision, kind of device, and a hash of the code of the model's parts, so that edited code counts."""
+        files = sorted({inspect.getfile(type(part)) for part in self.model.modules()})
+        code = hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()
         numbers = next(self.model.parameters())
         return f"{numbers.dtype}, {torch.get_float32_matmul_precision()}, {numbers.device.type}, {code}"
 
 
-def cached(path: Path, origin: list[str], encode: Callable[[], Any]) -> Tensor:
-    """The vectors (N, D) in a file, on the CPU, or else the result of `encode`, which is stored.
+def cached(path: Path, side: str, origin: list[str], encode: Callable[[], Any]) -> Tensor:
+    """The vectors (N, D) of a split's "images" or "texts" in its file, on the CPU; if absent, `encode()`, stored there.
 
-    origin: digests of what is encoded and how. The file is read if it was stored for the same origin in this folder:
+    origin: digests of what is encoded and how. Vectors are read if they were stored for the same origin in this folder:
     the folder's path and inode count, so that encodings in a copied or downloaded folder are made again. Raises
     InputError if the folder is a link to another one.
     """
     folder = within(path.parent.parent, path.parent.name)
     with suppress(OSError):  # nothing can be stored there
         folder.mkdir(parents=True, exist_ok=True)
-    inode = folder.stat().st_ino if folder.exists() else 0
-    key = {"origin": json.dumps([__version__, *origin, str(folder.resolve()), inode])}
+    key = json.dumps([__version__, *origin, str(folder.resolve()), folder.exists() and folder.stat().st_ino])
+    sides: dict[str, Tensor] = {}
+    keys: dict[str, str] = {}
     with suppress(OSError, InputError, SafetensorError), safe_open(regular(path), "pt") as file:
-        if file.metadata() == key:
-            log.info("encodings reused: %s", path)
-            vectors: Tensor = file.get_tensor("vectors")
-            return vectors
-    encoded: Tensor = encode()
-    try:
-        with atomic(path) as handle:
-            handle.write(save({"vectors": encoded.cpu().contiguous()}, key))
-    except OSError as error:
-        log.warning("%s could not be stored; the next command encodes it again: %s", path, error)
-    return encoded
+        keys, sides = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    if keys.get(side) != key:
+        keys[side], sides[side] = key, encode().cpu().contiguous()
+        try:
+            with atomic(path) as handle:
+                handle.write(save(sides, keys))
+        except OSError as error:
+            log.warning("%s could not be stored; the next command encodes it again: %s", path, error)
+    return sides[side]
 
 
 class TrainedModel(DataModel):
@@ -291,7 +272,7 @@ class TrainedModel(DataModel):
     ):
         whole("batch_size", batch_size)
         read = read_checkpoint(checkpoint)
-        self.path = read.path
+        self.path, self.config = read.path, read.config
         super().__init__(
             restore(read, components).to(device or ("cuda" if torch.cuda.is_available() else "cpu")),
             read.vocabulary,
@@ -301,9 +282,8 @@ class TrainedModel(DataModel):
             f"checkpoint: {self.path}",
             self.path.with_suffix(".encoded") if keep else None,
         )
-        self.config = read.config
         self.resize = (self.config["data"].get("pictures") or {}).get("resize")
-        self._components, self._changes = components, dict(data or {})
+        self._components, self._changes = components, data or {}
 
     def push_to_hub(self, repo: str, private: bool = False, overwrite: bool = False, token: str | None = None) -> str:
         """Upload the checkpoint with a model card to the Hugging Face hub; returns the address hf://USER/NAME@COMMIT.
@@ -323,16 +303,9 @@ class TrainedModel(DataModel):
         Raises InputError if one of these is not a setting of the data, or if the data cannot be found.
         """
         node = {key: value for key, value in self.config["data"].items() if key != "noise"}
-        settings = [str(key) for key in node if key != "_target_"]
-        for key in self._changes:
-            require(
-                key in settings,
-                f"data.{key} is not a setting of the checkpoint's data{nearest(str(key), settings)}; choose among "
-                f"{', '.join(settings)}",
-            )
         asked = flatten(self._changes, "data")
         require_given({name: value for name, value in flatten(node, "data").items() if name not in asked})
         # Settings that a checkpoint does not decide, such as the folders of caches.
-        own = node | dict(getattr(self._components.find("data", node), "rebuilt", {}))
-        source: Source = self._components.build("data", changed(own, self._changes))
+        node = declared(self._components.find("data", node)).restored(node)
+        source: Source = self._components.build("data", changed(node, self._changes))
         return source

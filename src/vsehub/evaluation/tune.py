@@ -2,8 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,18 +24,17 @@ Settings = dict[str, Any]
 Measure = Callable[[Settings], dict[str, float]]
 
 
-@dataclass(frozen=True)
-class Tuned:
+class Tuned(NamedTuple):
     """The result of tuning.
 
-    criterion: the criterion with the chosen settings. rsum: its value on validation. tried: all settings with their
-    rsum, in order. name: name of the criterion, if that was chosen too.
+    criterion: the criterion with the chosen settings. parameters: the settings, with the "criterion" if that was chosen
+    too. rsum: its value on validation. tried: all settings with their rsum, in order.
     """
 
     criterion: Criterion
+    parameters: Settings
     rsum: float
     tried: list[tuple[Settings, float]]
-    name: str | None = None
 
 
 def tune(
@@ -57,23 +55,21 @@ def tune(
     corrections = criterion.correction.grid()
     matchings = criterion.matching.grid() if criterion.matching is not None else [{}]
     folds = folds_of(split, similarity, protocol, reference)
-    with bar("tuning", total=len(corrections) * len(matchings)) as steps:
 
-        def measure(settings: Settings) -> dict[str, float]:
-            steps.update()
-            return measured(folds, criterion.with_parameters(**settings), reference is not None).metrics
+    def measure(settings: Settings) -> dict[str, float]:
+        return measured(folds, criterion.with_parameters(**settings), reference is not None).metrics
 
-        tried = [_best_matching(own, matchings, measure) for own in corrections]
+    tried = [_best_matching(own, matchings, measure) for own in bar("tuning", corrections)]
     best, rsum = max(tried, key=lambda one: one[1])
-    tuned = Tuned(criterion.with_parameters(**best), rsum, tried)
+    tuned = criterion.with_parameters(**best)
     plain = measured(folds, NearestNeighbor(), inductive=False).metrics["rsum"]
     if plain > rsum:
         log.warning(
             "on val plain search has an rsum of %.1f, but %s, the best of %d settings, %.1f: take criterion=nns, or "
             "criterion=auto, which chooses among criteria",
-            *(plain, tuned.criterion, len(tried), rsum),
+            *(plain, tuned, len(tried), rsum),
         )
-    return tuned
+    return Tuned(tuned, tuned.parameters(), rsum, tried)
 
 
 def _best_matching(own: Settings, matchings: list[Settings], measure: Measure) -> tuple[Settings, float]:
@@ -120,4 +116,4 @@ def choose(
     )
     place = chosen(np.array([result.contributions for *_, result in found]), standing, 0)
     tried = [(settings, result.metrics["rsum"]) for settings, _, result in found]
-    return Tuned(found[place][1], tried[place][1], tried, tried[place][0]["criterion"])
+    return Tuned(found[place][1], *tried[place], tried)

@@ -2,26 +2,21 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from vsehub.checks import one_of, require
-from vsehub.data.photos.pictures import prepared
-from vsehub.data.sources import ArrayLike, CaptionedImages, Source
+from vsehub.checks import require
+from vsehub.data.sources import Source
 from vsehub.data.text.vocabulary import restored
 from vsehub.encoders import ImageTower, TextTower
 from vsehub.encoders.pretrained.joint.towers import LIBRARIES
 from vsehub.encoders.pretrained.networks import weights_hash
 from vsehub.evaluation.checkpoint import Model
 from vsehub.evaluation.trained import DataModel
-from vsehub.sets import Encoding
 from vsehub.similarities import Cosine
 
-DTYPES = ("float32", "bfloat16", "float16")
 CAPTION = "{}"  # in a prompt
 
 
@@ -30,10 +25,9 @@ class ZeroShot(DataModel):
 
     model: LIBRARY:NAME, such as open_clip:ViT-B-32/laion2b_s34b_b79k or hf:FOLDER; nothing is downloaded. source: the
     data, whose picture files are prepared as the model requires; None: no data. weights: file of the whole model's
-    weights. pretrained: False for random weights. prompt: a text with {} instead of the caption. dtype: type of the
-    model's numbers. batch_size: images or texts encoded at a time. keep: a folder for encoded splits, read again by the
-    next measurement. device: default: the GPU if available. Raises InputError for an unknown library, and as
-    `Tower`.
+    weights. pretrained: False for random weights. prompt: a text with {} instead of the caption. batch_size: images or
+    texts encoded at a time. keep: a folder for encoded splits, read again by the next measurement. device: default:
+    the GPU if available. Raises InputError for an unknown library, and as `Tower`.
     """
 
     def __init__(
@@ -43,12 +37,10 @@ class ZeroShot(DataModel):
         weights: str | None = None,
         pretrained: bool = True,
         prompt: str = CAPTION,
-        dtype: str = "float32",
         batch_size: int = 256,
         keep: str | Path | None = None,
         device: str | None = None,
     ):
-        one_of("dtype", dtype, DTYPES)
         library, name = library_and_name(model)
         require(
             isinstance(prompt, str) and prompt.count(CAPTION) == 1,
@@ -64,47 +56,23 @@ class ZeroShot(DataModel):
             "weights_hash": {"image": weights_hash(images.network), "text": weights_hash(texts.network)},
             "preprocessing": preparation,
             "prompt": prompt,
-            "dtype": dtype,
             "tokenizer": {"tokens": texts.description["takes"]["most"], "hash": words.fingerprint()},
         }
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
         size = preparation["size"]
-        built = Model(images, texts, Cosine(), (3, size, size), None).eval()
         place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        store = None if keep is None else Path(keep) / f"{slug(model)}.encoded"
         super().__init__(
-            built.to(place, getattr(torch, dtype)), words, None, batch_size, digest, f"model: {model}", store
+            Model(images, texts, Cosine(), (3, size, size), None).eval().to(place),
+            words,
+            None,
+            batch_size,
+            digest,
+            f"model: {model}",
+            None if keep is None else Path(keep) / f"{slug(model)}.encoded",
         )
-        self.prompt, self._has_data, self.description = prompt, source is not None, {"zero_shot": facts}
+        self.prompt, self.description = prompt, {"zero_shot": facts}
         if source is not None:
             self.source = source
-
-    def encode_texts(self, texts: Sequence[str] | ArrayLike | Tensor) -> Encoding:
-        """Encode T captions in the prompt: (T, D), not normalised. Raises InputError for texts that are vectors."""
-        require(
-            isinstance(texts, list | tuple) and all(isinstance(text, str) for text in texts),
-            f"the data's texts are vectors, or none; {self.name} takes captions: choose data of captions, such as "
-            "data=karpathy",
-        )
-        assert isinstance(texts, list | tuple)
-        return super().encode_texts([self.prompt.replace(CAPTION, str(text)) for text in texts])
-
-    def split(self, name: str) -> CaptionedImages:
-        """A split of the source. Raises InputError for a missing split, or one without pictures."""
-        if name not in self.splits:
-            require(
-                self._has_data,
-                f"{self.name} has no data of its own, and so no split {name!r}; for a criterion that needs reference "
-                "queries give reference=FILE.txt, one text on each line",
-            )
-            loaded = self.source.load(name)
-            require(
-                len(loaded.images.shape) == 4 and loaded.images.shape[1] == 3,
-                f"the data's images have shape {tuple(loaded.images.shape[1:])}, but {self.name} takes pictures; "
-                "choose data of pictures, such as data=karpathy",
-            )
-            self.splits[name] = prepared(loaded, self.model.image_encoder.preparation)
-        return super().split(name)
 
 
 def library_and_name(model: Any) -> tuple[str, str]:

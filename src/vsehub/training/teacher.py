@@ -96,7 +96,7 @@ def open_teacher(
     members = []
     for path in paths:
         member = TrainedModel(path, components, batch_size=data.eval_batch_size, keep=True)
-        member.use_data(data.source, {"train": data.splits["train"]})
+        member.source, member.splits = data.source, {"train": data.splits["train"]}
         member.split("train")  # raises if the model cannot encode it
         _require_unseen(member.path, described)
         members.append(member)
