@@ -80,7 +80,7 @@ def test_names_and_prefixes(tmp_path):
             for rows, captions in ((6, 29), (6, 5), (30, 6))
         ),
         (2, 10, range(3), r"train_ids\.txt"),
-        (2, b"one\ncaf\xe9 x\n", None, r"train_caps\.txt:2"),
+        (2, b"one\ncaf\xe9 x\n", None, r"train_caps\.txt"),
     ],
 )
 def test_files_that_do_not_fit(tmp_path, rows, captions, ids, named):

@@ -25,9 +25,9 @@ from vsehub.cli.run_folder import (
 )
 from vsehub.cli.sweep import swept
 from vsehub.components import TARGET, component_nodes
+from vsehub.data.photos.source import ListedPhotos
 from vsehub.evaluation.hub import checkpoint_file
 from vsehub.extras import require_packages
-from vsehub.io.progress import stage
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ def train(cfg: DictConfig) -> float:
     cfg, folder, before = begun(cfg)
     refuse_early(cfg, own)
     if launch.number() == 0:
-        stage(log, "loading torch and the data")
+        log.info("loading torch and the data")
 
     import torch
 
@@ -152,7 +152,7 @@ def train(cfg: DictConfig) -> float:
             fail("training ended before the first epoch was complete; raise trainer.max_time or trainer.max_steps")
         device = "cpu" if settings["trainer"].get("accelerator") == "cpu" else None
         model = TrainedModel(best, parts, batch_size=data.eval_batch_size, device=device)
-        model.use_data(data.source, data.splits)
+        model.source, model.splits = data.source, data.splits
         evaluation = measure(model, asked)
         write_json(asked.file(model, folder / "evaluations"), evaluation)
         metrics = {f"{final}/{name}": value for name, value in evaluation["metrics"].items()}
@@ -180,7 +180,9 @@ def refuse_early(cfg: DictConfig, own: bool) -> None:
             require_packages(f"logger={package}", package, package)
     data = {name: value for name, value in plain(cfg.data).items() if name != "noise"}
     if data["_target_"] not in _OF_VECTORS:
-        components(cfg.trust, own=own).build("data", data)  # its files are looked for, and nothing is read
+        source = components(cfg.trust, own=own).build("data", data)
+        if isinstance(source, ListedPhotos):
+            source.require_files(["train", "val", cfg.final_split])
 
 
 def teacher_files(cfg: DictConfig) -> list[str]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from vsehub.checks import existing, one_of, require
 from vsehub.data.sources import SPLITS, CaptionedImages
-from vsehub.io.arrays import RowErrors, UnusableRows, readable
+from vsehub.io.arrays import listed, readable, refuse_unusable
 from vsehub.io.progress import bar
 from vsehub.io.text import read_lines
 
@@ -38,7 +38,7 @@ def look_through(path: Path, features: np.ndarray, rows_are_captions: bool) -> b
     """
     images = len(features) // REPEAT
     may_repeat = rows_are_captions and len(features) == images * REPEAT
-    unusable, broken = UnusableRows(), RowErrors()
+    largest, broken = np.empty(len(features), features.dtype), np.zeros(images, bool)
     unsigned = np.dtype(f"u{features.dtype.itemsize}")
     step = max(1, _BLOCK_BYTES // (features[0].nbytes * REPEAT)) * REPEAT
     with bar(f"checking {path.name}", total=features.nbytes, unit="B", unit_scale=True) as progress:
@@ -46,20 +46,22 @@ def look_through(path: Path, features: np.ndarray, rows_are_captions: bool) -> b
             block = np.ascontiguousarray(features[first : first + step])
             bits = block.reshape(len(block), -1).view(unsigned)
             # Without their sign bit floats are ordered like integers, NaN last: one fast pass instead of three.
-            largest = (bits & (2 ** (8 * bits.itemsize - 1) - 1)).max(axis=1)
-            unusable.add(first, largest.view(features.dtype))
+            magnitudes = bits & (2 ** (8 * bits.itemsize - 1) - 1)
+            largest[first : first + step] = magnitudes.max(axis=1).view(features.dtype)
             if may_repeat:
                 groups = bits.reshape(-1, REPEAT, bits.shape[1])
-                broken.add(first // REPEAT, (groups[:, 1:] != groups[:, :1]).any(axis=(1, 2)))
+                broken[first // REPEAT :][: len(groups)] = (groups[:, 1:] != groups[:, :1]).any(axis=(1, 2))
             progress.update(block.nbytes)
-    unusable.refuse(
+    refuse_unusable(
         f"{path}: of {len(features)} feature rows, counted from 0:",
+        largest,
         "Extract the features of these images again, or leave the images and their captions out",
     )
-    repeated = may_repeat and 2 * broken.count < images
+    repeated = may_repeat and 2 * broken.sum() < images
     require(
-        not repeated or broken.count == 0,
-        f"{path}: rows 5i to 5i+4 are one image's for most of the {images} images, but differ for images i = {broken}. "
+        not repeated or not broken.any(),
+        f"{path}: rows 5i to 5i+4 are one image's for most of the {images} images, but differ for images i = "
+        f"{listed(np.flatnonzero(broken))}. "
         "The file is damaged: copy or extract it again",
     )
     return repeated

@@ -1,4 +1,4 @@
-"""Arrays and pictures in files; errors of readers, bad rows and equal rows, for messages that name them."""
+"""Arrays and pictures in files; errors of readers, bad rows and hashes of rows."""
 
 import hashlib
 import zipfile
@@ -45,69 +45,41 @@ def readable(path: Path, *damage: type[Exception], kind: str | None = None) -> I
 
     damage: the reader's own exceptions. kind: expected kind of file; None: as its name ends.
     """
-    caught = DAMAGE + damage
     try:
         regular(path)
         yield
     except InputError:
         raise
-    except caught as error:
+    except (*DAMAGE, *damage) as error:
         raise InputError(
             f"{path} cannot be read as {kind or path.suffix} ({shortened(error) or type(error).__name__}). The file is "
             "cut short, damaged or of another format: copy, download or write it again"
         ) from error
 
 
-def listed(names: Sequence[object], count: int | None = None, most: int = NAMED) -> str:
-    """The first `most` names, and the total number if there are more. count: that number, by default len(names).
+def listed(names: Sequence[object] | np.ndarray, most: int = NAMED) -> str:
+    """The first `most` names, and the total number if there are more.
 
     Names from a damaged file may be of any length: each is cut after `LONGEST_NAME` characters.
     """
-    count = len(names) if count is None else count
     shown = (name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]} ..." for name in map(str, names[:most]))
-    return ", ".join(shown) + (f", ... ({count:,} in all)" if count > most else "")
+    return ", ".join(shown) + (f", ... ({len(names):,} in all)" if len(names) > most else "")
 
 
-class RowErrors:
-    """Bad rows: all of them counted, the numbers of the first few kept for a message."""
+def refuse_unusable(what: str, sizes: np.ndarray, advice: str, begin: int = 0) -> None:
+    """Raise InputError naming the rows that hold NaN, infinite values or only zeros.
 
-    def __init__(self) -> None:
-        self.count = 0
-        self.named: list[int] = []
-
-    def add(self, rows: int | np.ndarray, mask: np.ndarray) -> None:
-        """Add the rows of a block where `mask` (b,) is true. rows: the numbers (b,) of its rows, or its first row."""
-        found = np.flatnonzero(mask)
-        self.count += len(found)
-        first = found[: NAMED - len(self.named)]
-        self.named += (first + rows if isinstance(rows, int) else rows[first]).tolist()
-
-    def __str__(self) -> str:
-        return listed(self.named, self.count)
-
-
-class UnusableRows:
-    """Rows that contain NaN, infinite values or only zeros, collected while all rows are read once."""
-
-    def __init__(self) -> None:
-        self._found = {what: RowErrors() for what in ("NaN", "infinite values", "only zeros")}
-
-    def add(self, rows: int | np.ndarray, sizes: np.ndarray) -> None:
-        """Check a block. sizes (b,): the norm or the largest magnitude of each row, NaN if the row holds a NaN.
-
-        rows: as in `RowErrors.add`.
-        """
-        for found, mask in zip(self._found.values(), (np.isnan(sizes), np.isinf(sizes), sizes == 0), strict=True):
-            found.add(rows, mask)
-
-    def refuse(self, what: str, advice: str) -> None:
-        """Raise InputError if there are any. what: begins the message, before the rows; advice: ends it."""
-        found = [
-            f"row {rows} holds {fault}" if rows.count == 1 else f"rows {rows} hold {fault}"
-            for fault, rows in self._found.items()
-            if rows.count
-        ]
-        require(not found, f"{what} {'; '.join(found)}. {advice}")
+    what: begins the message, before the rows; advice: ends it. sizes (n,): the norm or the largest magnitude of each
+    row, NaN if the row holds a NaN. begin: the number of the first row.
+    """
+    masks = {"NaN": np.isnan(sizes), "infinite values": np.isinf(sizes), "only zeros": sizes == 0}
+    found = {fault: np.flatnonzero(mask) + begin for fault, mask in masks.items()}
+    told = [
+        f"row {rows[0]} holds {fault}" if len(rows) == 1 else f"rows {listed(rows)} hold {fault}"
+        for fault, rows in found.items()
+        if len(rows)
+    ]
+    require(not told, f"{what} {'; '.join(told)}. {advice}")
 
 
 def row_hashes(rows: np.ndarray) -> np.ndarray:

@@ -28,12 +28,9 @@ WAIT = 60.0  # seconds that a process waits for another one that writes the same
 def cache_folder(chosen: str | None) -> Path:
     """The folder for files that can be made again: `chosen`; None: vsehub's folder in the user's caches.
 
-    By default it is $XDG_CACHE_HOME/vsehub or ~/.cache/vsehub on Linux, and the platform's own place on macOS and
-    Windows. Raises InputError if `chosen` is a file; it need not exist.
+    By default it is $XDG_CACHE_HOME/vsehub or ~/.cache/vsehub on Linux. It need not exist.
     """
-    folder = Path(chosen).expanduser() if chosen else platformdirs.user_cache_path("vsehub", appauthor=False)
-    require(not folder.is_file(), f"cache: {folder} is a file; give a folder, or null for the one in the user's caches")
-    return folder
+    return Path(chosen).expanduser() if chosen else platformdirs.user_cache_path("vsehub", appauthor=False)
 
 
 @contextmanager
@@ -101,24 +98,20 @@ def claimed(folder: Path, doing: str) -> FileLock:
 
 @contextmanager
 def alone(folder: Path, doing: str) -> Iterator[None]:
-    """Hold the lock of a folder within the block, as `claimed` does; then remove it, and a new folder if empty."""
-    made, lock = not folder.exists(), claimed(folder, doing)
+    """Hold the lock of a folder within the block, as `claimed` does; then remove the lock."""
+    lock = claimed(folder, doing)
     try:
         yield
     finally:
         _end(lock)
-        with suppress(OSError):  # not empty
-            if made:
-                folder.rmdir()
 
 
 def within(folder: Path, name: str) -> Path:
     """The path of a file or folder below `folder`. Raises InputError if `..` or a link leads out of `folder`."""
     path = folder / name
-    place = path.resolve()
     require(
-        place.is_relative_to(folder.resolve()),
-        f"{path} leads out of {folder}, to {place}; a folder that vsehub wrote has no such link: remove it",
+        path.resolve().is_relative_to(folder.resolve()),
+        f"{path} leads out of {folder}, to {path.resolve()}; a folder that vsehub wrote has no such link: remove it",
     )
     return path
 
@@ -157,8 +150,8 @@ def read_object(path: Path) -> dict[str, Any]:
 
 def require_writable(folder: str | Path) -> None:
     """Raise InputError if the folder `out` cannot be written to; it need not exist yet."""
-    require(str(folder).strip() != "", "out is empty; give out=FOLDER")
-    require(not is_uri(str(folder)), f"out is {folder}; results are written to folders of this machine, give one")
+    own = str(folder).strip() != "" and not is_uri(str(folder))
+    require(own, f"out is {str(folder)!r}; results are written to a folder of this machine, give one: out=FOLDER")
     near = next(path for path in (Path(folder), *Path(folder).absolute().parents) if os.path.lexists(path))
     try:  # permissions are no proof, for example in /proc
         tempfile.TemporaryFile(dir=near).close()

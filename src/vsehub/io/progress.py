@@ -1,7 +1,6 @@
-"""Progress bars, lines about the stages of a command, silence, and iteration ahead of time in a thread."""
+"""Progress bars, silence, and iteration ahead of time in a thread."""
 
 import logging
-import sys
 import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -28,8 +27,8 @@ def bar(label: str, over: Iterable[T] | None = None, total: int | None = None, *
     Shown after `show()`, on a terminal, once the work has taken `SECONDS`. style: further arguments of tqdm, such as
     unit.
     """
-    hidden = None if _shown else True  # None: hidden without a terminal
-    return tqdm(over, label, total, leave=False, disable=hidden, delay=SECONDS, **style)
+    # None: hidden without a terminal.
+    return tqdm(over, label, total, leave=False, disable=None if _shown else True, delay=SECONDS, **style)
 
 
 def ahead(items: Iterable[T], count: int = 1) -> Iterator[T]:
@@ -45,20 +44,13 @@ def ahead(items: Iterable[T], count: int = 1) -> Iterator[T]:
             yield cast(T, item)
 
 
-def stage(log: logging.Logger, text: str) -> None:
-    """Log the stage that begins, if the output is not a terminal and so shows no bar."""
-    if not sys.stderr.isatty():
-        log.info(text)
-
-
 @contextmanager
 def quiet() -> Iterator[None]:
     """Silence the warnings and log messages of a library within the block, where these do not concern the user."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             yield
     finally:
         logging.disable(before)

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from contextlib import suppress
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -23,18 +24,14 @@ PACKAGES = (
 def code_version() -> dict[str, Any] | None:
     """ "sha" and "dirty" of the git checkout that this package runs from, None outside a checkout."""
     folder = Path(vsehub.__file__).parent
-
-    def git(*arguments: str) -> str:
-        return subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True).stdout
-
+    git = partial(subprocess.check_output, cwd=folder, text=True, stderr=subprocess.DEVNULL)
     try:
-        root = Path(git("rev-parse", "--show-toplevel").strip())
-        if folder != root / "src" / "vsehub":  # installed within the checkout of another project
-            return None
-        sha, changes = git("rev-parse", "HEAD").strip(), git("status", "--porcelain", "--", "src", "conf")
+        root = Path(git(["git", "rev-parse", "--show-toplevel"]).strip())
+        sha, changes = git(["git", "rev-parse", "HEAD"]), git(["git", "status", "--porcelain", "--", "src", "conf"])
     except (OSError, subprocess.CalledProcessError):
         return None
-    return {"sha": sha, "dirty": bool(changes)}
+    # Elsewhere it is installed within the checkout of another project.
+    return {"sha": sha.strip(), "dirty": bool(changes)} if folder == root / "src" / "vsehub" else None
 
 
 def versions() -> dict[str, str]:
@@ -53,5 +50,9 @@ def hardware() -> dict[str, Any]:
     gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
-    name = cpu[1].strip() if cpu else platform.processor() or platform.machine()
-    return {"cpu": name, "cores": cores, "memory_gb": round(memory / 2**30), "gpu": gpu}
+    return {
+        "cpu": cpu[1].strip() if cpu else platform.processor() or platform.machine(),
+        "cores": cores,
+        "memory_gb": round(memory / 2**30),
+        "gpu": gpu,
+    }

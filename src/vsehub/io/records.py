@@ -66,19 +66,15 @@ def read_record(path: Path, kind: Kind, hint: str) -> dict[str, Any]:
         record = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not whole JSON ({error}): it was cut short or changed by hand. {hint}") from error
-    return checked_record(record, kind, str(path), hint)
-
-
-def checked_record(record: Any, kind: Kind, name: str, hint: str) -> dict[str, Any]:
-    """The record, called `name` in messages. Raises InputError, ending in `hint`, for another kind or version."""
-    require(isinstance(record, dict), f"{name} holds a {type(record).__name__}; expected a JSON object. {hint}")
-    require_version(f"{name}, {kind.name},", record.get("schema"), kind.version, hint)
+    require(isinstance(record, dict), f"{path} holds a {type(record).__name__}; expected a JSON object. {hint}")
+    require_version(f"{path}, {kind.name},", record.get("schema"), kind.version, hint)
     wrong = [key for key, of in kind.keys.items() if not isinstance(record.get(key), of)]
-    require(not wrong, f"{name}: {', '.join(wrong)} is missing, or not what vsehub writes. {hint}")
-    metrics = record.get("metrics") or {}
+    require(not wrong, f"{path}: {', '.join(wrong)} is missing, or not what vsehub writes. {hint}")
+    metrics: dict[str, Any] = record.get("metrics") or {}
     wrong = [key for key, value in metrics.items() if type(value) not in (int, float, type(None))]
-    require(not wrong, f"{name}: metrics: {', '.join(wrong)} is not a number. {hint}")
-    return record
+    require(not wrong, f"{path}: metrics: {', '.join(wrong)} is not a number. {hint}")
+    found: dict[str, Any] = record
+    return found
 
 
 def require_version(name: str, version: Any, reads: int | str, hint: str) -> None:

@@ -16,7 +16,6 @@ from vsehub.criteria.auto import Auto
 from vsehub.criteria.choose import Choice, choose
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.io.address import typed_command
-from vsehub.io.progress import stage
 from vsehub.io.provenance import code_version, hardware, versions
 from vsehub.io.records import EMBEDDINGS
 from vsehub.metrics.positives import Positives
@@ -94,7 +93,7 @@ def compared(
     """
     began, started = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
     check_criteria(criteria, inputs.sides, k)
-    stage(log, f"looking through {len(inputs.sides.queries):,} queries and {len(inputs.sides.items):,} items")
+    log.info("looking through %d queries and %d items", len(inputs.sides.queries), len(inputs.sides.items))
     norms, shared = inputs.check(engine.look_through)
     seconds = {"look_through": time.perf_counter() - began}
     auto, choice = next((one for one in criteria.values() if isinstance(one, Auto)), None), None
@@ -104,7 +103,7 @@ def compared(
         name, criterion = auto.untuned if choice is None else (choice.name, choice.criterion)
         criteria = {} if name == PLAIN else {name: criterion}
         seconds["choosing"] = time.perf_counter() - choosing
-    stage(log, f"ranking under {', '.join([PLAIN, *criteria])}")
+    log.info("ranking under %s", ", ".join([PLAIN, *criteria]))
     measured = measure(inputs.sides, criteria, k, engine)
     written = {
         "schema": EMBEDDINGS.version,

@@ -17,7 +17,7 @@ from vsehub.criteria.base import as_sides
 from vsehub.data.truth import read_ids, read_labels, read_truth
 from vsehub.data.vectors.embeddings import Norms, VectorFile, look_through, open_vectors, same_space
 from vsehub.data.vectors.paths import stamps
-from vsehub.io.arrays import UnusableRows, listed
+from vsehub.io.arrays import listed, refuse_unusable
 from vsehub.io.text import read_lines, stays_inside
 from vsehub.metrics.positives import Positives
 from vsehub.neighbors.tiles import nearest
@@ -140,17 +140,14 @@ class Range:
 
 def look_through_scores(scores: VectorFile) -> Range:
     """The range of all scores, in one reading. Raises InputError naming rows that hold NaN or infinite scores."""
-    least, most, unusable = float("inf"), float("-inf"), UnusableRows()
-    for first, rows in scores.blocks():
-        low, high = rows.aminmax(dim=1)  # both are NaN where one score is
-        # A row of zeros is as good as any other.
-        unusable.add(first, 1 + torch.maximum(low.abs(), high.abs()).numpy())
-        least, most = min(least, low.min().item()), max(most, high.max().item())
-    unusable.refuse(
+    # Both are NaN where one score is.
+    low, high = (torch.cat(side) for side in zip(*(rows.aminmax(dim=1) for _, rows in scores.blocks()), strict=True))
+    refuse_unusable(
         f"{scores}: of {len(scores)} rows, counted from 0:",
+        1 + torch.maximum(low.abs(), high.abs()).numpy(),  # a row of zeros is as good as any other
         "Score these queries again, or leave them out; give pairs that were not scored a score below all others",
     )
-    return Range(least, most)
+    return Range(low.min().item(), high.max().item())
 
 
 @dataclass(frozen=True, eq=False)

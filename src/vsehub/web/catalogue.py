@@ -12,7 +12,6 @@ from torch import Tensor
 
 from vsehub.checks import require
 from vsehub.criteria.base import Criterion, ItemBias, fit_all
-from vsehub.io.progress import stage
 from vsehub.metrics.occurrences import histogram, occurrence_metrics
 from vsehub.neighbors.screened import Affine, KeptItems
 from vsehub.neighbors.tiles import nearest
@@ -71,7 +70,7 @@ class Catalogue:
         queries, self.rows = sampled(sides.queries, sample, seed)
         self.queries: VectorSource = as_vectors("queries", queries.float().cpu())
         self.positives = None if sides.positives is None else sides.positives.of(self.rows)
-        stage(log, f"fitting {', '.join(known) or 'no criterion'} and ranking {len(self.queries):,} queries")
+        log.info("fitting %s and ranking %s queries", ", ".join(known) or "no criterion", f"{len(self.queries):,}")
         fitted = {name: one for name, one in known.items() if name not in contents.stored}
         seen = self.queries if sides.reference is None else sides.reference
         terms = fit_all(list(fitted.values()), self.items, seen, sides.reference_items) if fitted else []

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import os
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -62,6 +63,16 @@ class ListedPhotos(Component):
     def read_listing(self) -> Iterable[Listed]:
         """All pictures in order; rows of one file are one picture. Raises InputError if the listing is damaged."""
 
+    def require_files(self, splits: Sequence[str]) -> None:
+        """Raise InputError naming the pictures of these splits whose files are missing. Opens no picture."""
+        rows = [row for row in self._rows if row.split in splits]
+        missing = [row.name for row in rows if isinstance(row.file, str) and not os.path.exists(row.file)]
+        require(
+            not missing,
+            f"{self.place}: {len(missing):,} of {len(rows):,} pictures are missing in {self.images}: "
+            f"{listed(missing, most=10)}. Give the folder of the pictures: data.images=FOLDER",
+        )
+
     def load(self, split: str) -> CaptionedImages:
         """The split "train", "val" or "test", in the listing's order; every picture is decoded once as a check.
 
@@ -69,6 +80,7 @@ class ListedPhotos(Component):
         "stop", if some cannot be decoded.
         """
         one_of("split", split, SPLITS)
+        self.require_files([split])
         rows = [row for row in self._rows if row.split == split]
         require(
             bool(rows),
@@ -176,7 +188,7 @@ def _key(file: PictureFile) -> str:
     """A text that changes whenever the picture changes."""
     if not isinstance(file, str):
         return repr(file)
-    stat = existing("images", file, "Give the folder of the pictures").stat()
+    stat = os.stat(file)
     return f"{file} {stat.st_size} {stat.st_mtime_ns}"
 
 

@@ -43,7 +43,6 @@ class Scenes(Component):
     def __post_init__(self) -> None:
         one_of("size", self.size, tuple(SIZES))
         whole_seed("seed", self.seed)
-        cache_folder(self.cache)  # refuses a file
 
     @property
     def folder(self) -> Path:

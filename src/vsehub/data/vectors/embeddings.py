@@ -14,7 +14,7 @@ from vsehub.data.truth import distinct_ids
 from vsehub.data.vectors.paths import Stamps, fetch, is_folder, require_vectors, shards, split_path, stamps
 from vsehub.data.vectors.readers import Shards, matrix_dtype, read_file, read_metadata
 from vsehub.io.address import is_uri, masked
-from vsehub.io.arrays import RowErrors, UnusableRows
+from vsehub.io.arrays import listed, refuse_unusable
 from vsehub.io.progress import bar
 
 _BLOCK_BYTES = 16 << 20
@@ -176,21 +176,22 @@ def look_through(vectors: VectorFile, begin: int = 0) -> Norms:
     or only zeros, or if `vectors.normalize` is None and rows are not unit vectors.
     """
     tolerance = 1e-2 if vectors.dtype in (torch.float16, torch.bfloat16) else 1e-3
-    unusable, off = UnusableRows(), RowErrors()
     blocks = bar(f"checking {vectors}", replace(vectors, normalize=False).blocks())
     norms = torch.cat([row_norms(rows).cpu() for _, rows in blocks]).numpy()
-    unusable.add(begin, norms)
-    off.add(begin, abs(norms - 1) > tolerance)
-    unusable.refuse(
+    off = np.flatnonzero(abs(norms - 1) > tolerance) + begin
+    refuse_unusable(
         f"{vectors}: of {len(vectors)} rows as float32, counted from 0:",
+        norms,
         "Embed what they stand for again, or leave these rows out on both sides",
+        begin,
     )
-    measured = Norms(norms.min().item(), norms.max().item(), 1 - off.count / len(vectors), tolerance)
+    measured = Norms(norms.min().item(), norms.max().item(), 1 - len(off) / len(vectors), tolerance)
     require(
-        vectors.normalize is not None or off.count == 0,
-        f"{vectors}: the norms of the rows lie between {measured.least:.4g} and {measured.most:.4g}; {off.count:,} of "
-        f"{len(vectors):,} differ from 1 by more than {tolerance:g} (rows, counted from 0: {off}). Set normalize=true "
-        "(in Python normalize=True) to divide each row by its norm (cosine), or false to take the inner products",
+        vectors.normalize is not None or len(off) == 0,
+        f"{vectors}: the norms of the rows lie between {measured.least:.4g} and {measured.most:.4g}; {len(off):,} of "
+        f"{len(vectors):,} differ from 1 by more than {tolerance:g} (rows, counted from 0: {listed(off)}). Set "
+        "normalize=true (in Python normalize=True) to divide each row by its norm (cosine), or false to take the inner "
+        "products",
     )
     return measured
 
