@@ -1,4 +1,4 @@
-"""`vsehub calibrate`: learn from queries with known answers which scores of a reranking mean that nothing is there."""
+"""`vsehub calibrate`: learn the score below which a query has no answer, from queries with known answers."""
 
 from omegaconf import DictConfig
 
