@@ -98,7 +98,7 @@ def test_memory_is_bounded(monkeypatch):
                 largest = max(largest, answer.numel())
             return answer
 
-    query, item, bank = unit(96, 0, dim=2), unit(600, 1, dim=2), unit(300, 2, dim=2)
+    query, item, bank = unit(40, 0, dim=2), unit(600, 1, dim=2), unit(300, 2, dim=2)
     with Watch():
         for criterion in CRITERIA:
             criterion.search(query, item, query[:30], 2)

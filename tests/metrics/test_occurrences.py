@@ -40,7 +40,7 @@ def naive_atkinson(counts):
     return 1 - (sum(n**0.5 for n in counts) / len(counts)) ** 2 / (sum(counts) / len(counts))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(listings())
 def test_lists_that_come_in_blocks(listing):
     lists, mask, size = listing

@@ -38,7 +38,7 @@ def naive_occurrences(scores, k):
     return counts
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(retrievals(), st.integers(1, 12))
 def test_ranks_and_occurrences(retrieval, size):
     scores, mask = retrieval

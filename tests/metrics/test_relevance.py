@@ -51,7 +51,7 @@ def check(ranking, scores, mask):
             assert (ranking.ranks[at], ranking.average_precision[at], ranking.r_precision[at]) == (0, 0, 0)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(retrievals(), st.sampled_from([(), (1,), (2, 4), (1, 5, 10)]), st.integers(1, 9))
 def test_rankings_by_scores(retrieval, ks, size):
     scores, mask = retrieval

@@ -11,6 +11,7 @@ import pytest
 import torch
 from looped import looped
 from rows import rows_of
+from test_estimator import refused
 
 from vsehub import extras
 from vsehub.checks import InputError
@@ -65,12 +66,6 @@ def found(now):
 def at(now):
     """An open collection whose search returns positions among `IDS`."""
     return Collection(now.database, now.place, now.metadata, IDS)
-
-
-def refused(name, *calls):
-    for call in calls:
-        with pytest.raises(InputError, match=name):
-            call()
 
 
 def test_what_is_filled_is_searched(place):
