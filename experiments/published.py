@@ -162,9 +162,7 @@ def published_beside_table(frame: pd.DataFrame, caption: str = "") -> ReportTabl
     shown.loc[frame["value"] == "difference", [name for name in PLACE if name not in ("line", "value", "loss")]] = ""
     shown = shown[frame["value"] != "std"]
     shown = shown if shown["note"].any() else shown.drop(columns="note")
-    starts = (shown["line"] != shown["line"].shift()).tolist()
-    table = ReportTable.of(shown, caption, words=len(PLACE), notes=int("note" in shown))
-    return table._replace(starts=starts)
+    return ReportTable.of(shown, caption, words=len(PLACE), notes=int("note" in shown))
 
 
 def short_published_table(frame: pd.DataFrame, caption: str = "") -> ReportTable:

@@ -105,7 +105,7 @@ def picture(frame: pd.DataFrame) -> Picture:
         figure.axes[0].set_ylabel("rsum on test, plain search")
         figure.axes[0].legend(loc="lower right")
         caption = "HAL with a memory bank and without: mean and deviation over seeds, each run."
-        return drawn(figure, "rsum", caption, None)
+        return drawn(figure, "rsum", caption)
 
 
 STUDY = Study(

@@ -49,7 +49,7 @@ def over_epochs(frame: pd.DataFrame) -> Picture:
             "Validation rsum over epochs: mean and sample deviation over seeds; the dashed line is where the learning "
             "rate falls to a tenth."
         )
-        return render(figure, "epochs", caption, None)
+        return render(figure, "epochs", caption)
 
 
 def over_setting(frame: pd.DataFrame, name: str) -> Picture:
@@ -68,7 +68,7 @@ def over_setting(frame: pd.DataFrame, name: str) -> Picture:
         axes.xaxis.set_minor_locator(NullLocator())
         axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
         caption = "rsum on test: single seeds, their mean and sample deviation."
-        return render(figure, name.replace("_", "-"), caption, None)
+        return render(figure, name.replace("_", "-"), caption)
 
 
 def found_how_often(frame: pd.DataFrame, case: str, name: str) -> Picture:
@@ -91,7 +91,7 @@ def found_how_often(frame: pd.DataFrame, case: str, name: str) -> Picture:
             axes.legend(fontsize=8.5, loc="lower left")
         figure.axes[0].set_ylabel("share of items found by at least $N$")
         caption = "Share of the items that are among the 10 nearest of at least N queries, all seeds together."
-        return render(figure, name, caption, None)
+        return render(figure, name, caption)
 
 
 def over_lambda(frame: pd.DataFrame, plain_search: pd.DataFrame) -> Picture:
@@ -113,7 +113,7 @@ def over_lambda(frame: pd.DataFrame, plain_search: pd.DataFrame) -> Picture:
             "R@10 of relaxed greedy matching over λ: mean and sample deviation over seeds; thin dashes are plain "
             "nearest neighbours."
         )
-        return render(figure, "lambda", caption, None)
+        return render(figure, "lambda", caption)
 
 
 def hubness_and_rsum(points: pd.DataFrame, by_criterion: pd.DataFrame) -> Picture:
@@ -140,4 +140,4 @@ def hubness_and_rsum(points: pd.DataFrame, by_criterion: pd.DataFrame) -> Pictur
             axes.set_xlabel("hs_sum (hubness)")
             axes.legend(fontsize=8.5)
         caption = "rsum against hubness, a point a run and evaluation on test."
-        return render(figure, "hubness", caption, None)
+        return render(figure, "hubness", caption)

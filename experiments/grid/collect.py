@@ -17,7 +17,7 @@ from vsehub.checks import require
 from vsehub.io.files import write_text
 from vsehub.report.recipes import differing, label_rank, recipe
 from vsehub.report.runs import Run
-from vsehub.report.statistics import Pair, compare
+from vsehub.report.statistics import compare
 
 SIDES = ("i2t", "t2i")
 METRICS = {f"{side}_r{k}": f"{side}/r{k}" for side in SIDES for k in (1, 5, 10)} | {
@@ -100,12 +100,12 @@ def comparisons(records: list[dict], frame: pd.DataFrame) -> pd.DataFrame:
     rsum = frame[frame["criterion"] == "nns"].groupby("loss", sort=False)["rsum"].mean()
     losses = list(rsum.sort_values(ascending=False, kind="stable").index)
     cases = {loss: parts[loss, *plain] for loss in losses}
-    found = [(LOSSES, compare(cases, [Pair(*two) for two in itertools.combinations(losses, 2)]))]
+    found = [(LOSSES, compare(cases, list(itertools.combinations(losses, 2))))]
     for loss in rsum.index:
         cases = {
             " ".join(rest): own for (label, *rest), own in parts.items() if label == loss and not repeated(*rest[:2])
         }
-        pairs = [Pair(name, " ".join(plain)) for name in cases if name != " ".join(plain)]
+        pairs = [(name, " ".join(plain)) for name in cases if name != " ".join(plain)]
         found.append((f"criteria after {loss}", compare(cases, pairs)))
     return pd.concat([table.assign(family=family) for family, table in found], ignore_index=True)
 

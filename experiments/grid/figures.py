@@ -38,7 +38,7 @@ def forest(tests: pd.DataFrame) -> Picture:
             "test images. Filled: both corrected tests tell them apart; blue and open: only that over images; "
             "grey: no claim. The interval knows nothing of other trainings."
         )
-        return render(figure, "losses", caption, None)
+        return render(figure, "losses", caption)
 
 
 def gains(frame: pd.DataFrame, tests: pd.DataFrame) -> Picture:
@@ -72,7 +72,7 @@ def gains(frame: pd.DataFrame, tests: pd.DataFrame) -> Picture:
             "What each criterion, tuned on val, adds to plain search by loss: mean over the seeds, 95 % bootstrap "
             "interval over test images. Criteria that match have no inductive form; transductive qb_norm is `is`."
         )
-        return render(figure, "criteria", caption, None)
+        return render(figure, "criteria", caption)
 
 
 def hubness(frame: pd.DataFrame) -> Picture:
@@ -105,4 +105,4 @@ def hubness(frame: pd.DataFrame) -> Picture:
             "Hubness against rsum, means over the seeds, a point a criterion (tuned on val); large and open: nns. "
             "Criteria that match bound how often an item is found, so their hubness is another matter; left out."
         )
-        return render(figure, "hubness", caption, None)
+        return render(figure, "hubness", caption)

@@ -25,8 +25,7 @@ def render(folder: Path, page: Path | None = None) -> None:
     first = words.summary(tests, claims)
     save(folder, *drawn.values())
     if page is not None:
-        rest = {"notes": [], "compared": None, "others": [], "commands": []}
-        write_text(page, render_page("page.html.j2", title=title(frame), summary=first, measured=parts, **rest))
+        write_text(page, render_page("page.html.j2", title=title(frame), summary=first, notes=[], sections=parts))
     if (folder / "README.md").exists():
         short = [
             tables.ranking(frame, tests),

@@ -4,7 +4,7 @@ import pandas as pd
 
 from experiments.evidence import over_seeds
 from vsehub.report.statistics import APART, IMAGES, SEEDS
-from vsehub.report.tables import ReportTable, duration, probability_text, shades
+from vsehub.report.tables import ReportTable, duration, probability_text
 
 CRITERIA = ("nns", "is", "csls", "nnn", "qb_norm", "sinkhorn", "gm", "rgm", "csls+rgm")
 LOSSES = "losses under nns"  # the family's name in comparisons.csv
@@ -40,19 +40,17 @@ def heat(frame: pd.DataFrame, reference: str, settings: str, metric: str = "rsum
     rows, columns = view(frame, reference, settings), criteria(frame)
     unable = set(frame.loc[~frame["inductive_form"], "criterion"]) if reference == "inductive" else set()
     full = frame["seed"].nunique()
-    texts, values = [], []
+    texts = []
     for loss in dict.fromkeys(frame["loss"]):
         texts.append([loss])
-        values.append([None])
         for name in columns:
             own = rows[(rows["loss"] == loss) & (rows["criterion"] == name)][metric]
             lacking = f" (n {len(own)})" if len(own) < full else ""
             shown = over_seeds(own, digits) + lacking if len(own) else "∅" if name in unable else "not measured"
             texts[-1].append(shown)
-            values[-1].append(own.mean() if len(own) else None)
     caption = f"{metric}, {reference}, settings {settings}: mean ± sample deviation over {full} seeds."
     caption += f" {NO_FORM}." if reference == "inductive" else ""
-    return ReportTable(["loss", *columns], texts, caption, shades=shades(values))
+    return ReportTable(["loss", *columns], texts, caption)
 
 
 def gains(frame: pd.DataFrame, tests: pd.DataFrame, reference: str, settings: str) -> ReportTable:
@@ -61,10 +59,9 @@ def gains(frame: pd.DataFrame, tests: pd.DataFrame, reference: str, settings: st
     unable = set(frame.loc[~frame["inductive_form"], "criterion"]) if reference == "inductive" else set()
     found = {(row["family"].removeprefix("criteria after "), row["one"]): row["outcome"] for _, row in tests.iterrows()}
     full = frame["seed"].nunique()
-    texts, values = [], []
+    texts = []
     for loss in dict.fromkeys(frame["loss"]):
         texts.append([loss])
-        values.append([None])
         own = rows[rows["loss"] == loss].set_index("seed")
         plain = own.loc[own["criterion"] == "nns", "rsum"]
         for name in columns:
@@ -76,10 +73,9 @@ def gains(frame: pd.DataFrame, tests: pd.DataFrame, reference: str, settings: st
                 lacking = f" (n {len(gain)})" if len(gain) < full else ""
                 shown = f"{gain.mean():+.1f}{MARKS.get(outcome, '')}{lacking}"
             texts[-1].append(shown)
-            values[-1].append(gain.mean() if len(gain) else None)
     caption = f"rsum beyond nns, {reference}, settings {settings}. {MARKED}."
     caption += f" {NO_FORM}." if reference == "inductive" else ""
-    return ReportTable(["loss", *columns], texts, caption, shades=shades(values))
+    return ReportTable(["loss", *columns], texts, caption)
 
 
 def ranking(frame: pd.DataFrame, tests: pd.DataFrame) -> ReportTable:

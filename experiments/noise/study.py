@@ -218,7 +218,7 @@ def curves(frame: pd.DataFrame) -> Picture:
         panels[0].set_ylabel("rsum, test")
         panels[-1].legend()
         caption = "rsum on the test split over the rate of noise in the training captions."
-        return drawn(whole, "rsum_over_rate", caption, None)
+        return drawn(whole, "rsum_over_rate", caption)
 
 
 def render(folder: Path) -> None:

@@ -270,7 +270,7 @@ def picture(frame: pd.DataFrame) -> Picture:
         axes.minorticks_off()
         axes.set(xlabel="reference queries", ylabel="gain in R@1, points")
         axes.legend()
-        return drawn(figure, "reference-size", "The gain over the number of reference queries", None)
+        return drawn(figure, "reference-size", "The gain over the number of reference queries")
 
 
 def by_set(frame: pd.DataFrame) -> str:

@@ -21,27 +21,15 @@ PATHS = {
 }
 
 
-def data(name, folder, **changes):
-    """The settings of conf/data/NAME.yaml, its paths in a folder."""
-    node = OmegaConf.load(CONF / "data" / f"{name}.yaml")
-    for key, value in {path: f"{folder}/{path}" for path in PATHS[name]}.items() | changes.items():
-        OmegaConf.update(node, key, value)
-    return OmegaConf.to_container(node)
-
-
-@pytest.mark.parametrize("name", PATHS)
+@pytest.mark.parametrize("name", [path.stem for path in (CONF / "data").glob("*.yaml")])
 def test_seeds_whose_data_have_moved_are_of_one_series(tmp_path, write_run, name):
-    assert sorted(PATHS) == sorted(path.stem for path in (CONF / "data").glob("*.yaml"))
-    for seed, folder in enumerate(("here", "there", "there")):
-        write_run(seed=seed, config={"data": data(name, folder)})
-    assert len({*series_of(read_runs([tmp_path / "runs"])).values()}) == 1
-    write_run(seed=3, config={"data": data(name, "there", _target_="vsehub.data.Other")})
-    assert len({*series_of(read_runs([tmp_path / "runs"])).values()}) == 2
+    """Another class of data, or other columns of a table, are another series."""
+    changes = [("_target_", "vsehub.data.Other"), *([("columns.image", "photo")] if name == "table" else [])]
+    for seed, (folder, *change) in enumerate((("here",), ("there",), *(("there", *one) for one in changes))):
+        node = OmegaConf.load(CONF / "data" / f"{name}.yaml")
+        for key, value in [*((path, f"{folder}/{path}") for path in PATHS[name]), *([change] if change else [])]:
+            OmegaConf.update(node, key, value)
+        write_run(seed=seed, config={"data": OmegaConf.to_container(node)})
+    assert len({*series_of(read_runs([tmp_path / "runs"])).values()}) == 1 + len(changes)
     for path in PATHS[name]:
         assert decides(f"data.{path}") == ("cache" not in path), "a sweep trains on other files anew"
-
-
-def test_the_columns_of_a_table_are_not_its_path(tmp_path, write_run):
-    for seed, column in enumerate(("picture", "photo")):
-        write_run(seed=seed, config={"data": data("table", "here", **{"columns.image": column})})
-    assert len({*series_of(read_runs([tmp_path / "runs"])).values()}) == 2

@@ -10,8 +10,7 @@ from vsehub.report.runs import find_runs, read_runs
 
 
 def test_runs_are_found_below_parents_once_and_links_are_not_followed(tmp_path, write_run):
-    first = write_run(seed=0, folder="sweep/0")
-    second = write_run(seed=1, folder="sweep/1")
+    first, second = (write_run(seed=seed, folder=f"sweep/{seed}") for seed in (0, 1))
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     os.symlink(first, elsewhere / "link")
@@ -22,22 +21,24 @@ def test_runs_are_found_below_parents_once_and_links_are_not_followed(tmp_path, 
             find_runs(folders)
 
 
-@pytest.mark.parametrize("text", ['{"schema": 2, "na', "", "[1]", '{"schema": 1}', '{"schema": 2, "name": "x"}'])
-def test_an_unusable_run_json_is_named(write_run, text):
-    path = write_run()
-    (path / "run.json").write_text(text)
-    with pytest.raises(InputError) as caught:
-        read_runs([path])
-    assert str(path / "run.json") in str(caught.value)
+EVALUATION = "evaluations/test-nns-0.json"
 
 
-@pytest.mark.parametrize("changed", [None, {"metrics": [1.0]}])
-def test_an_unusable_evaluation_is_named(write_run, changed):
-    path = write_run()
-    (file,) = (path / "evaluations").glob("*.json")
-    file.write_text("{" if changed is None else json.dumps(json.loads(file.read_text()) | changed))
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        *(("run.json", text) for text in ('{"schema": 2, "na', "", "[1]", '{"schema": 1}', '{"schema": 2}')),
+        ("metrics.csv", "epoch\nmany"),
+        (EVALUATION, "{"),
+        (EVALUATION, {"metrics": [1.0]}),
+        *((EVALUATION, {"contributions": parts}) for parts in ([1.0], [1.0] * 499 + ["2"], [float("nan")] * 500)),
+    ],
+)
+def test_an_unusable_file_is_named(write_run, name, text):
+    file = write_run() / name
+    file.write_text(text if isinstance(text, str) else json.dumps(json.loads(file.read_text()) | text))
     with pytest.raises(InputError) as caught:
-        read_runs([path])
+        read_runs([file.parents[name.count("/")]])
     assert str(file) in str(caught.value)
 
 

@@ -3,16 +3,14 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import pandas as pd
-
 from vsehub.io.files import Output, atomic, write_text
-from vsehub.report.pages.runs import origin, page_table, run_notes, setting_facts
-from vsehub.report.pages.sections import Section, bullets
+from vsehub.report.pages.runs import origin, run_notes, setting_facts
+from vsehub.report.pages.sections import Section
 from vsehub.report.pages.templates import render_page
 from vsehub.report.plots import Picture
-from vsehub.report.recipes import name_test_sets, recipes_by_series, series_of
+from vsehub.report.recipes import differing, name_test_sets, recipe, recipes_by_series, series_of
 from vsehub.report.results import (
-    Setting,
+    UNWRITTEN,
     aggregate,
     by_setting,
     conclusion,
@@ -21,16 +19,13 @@ from vsehub.report.results import (
     paired_table,
     results,
     results_table,
-    short_table,
 )
-from vsehub.report.run_plots import OVERVIEW, draw
-from vsehub.report.runs import Run, read_runs
+from vsehub.report.run_plots import curves, occurrences, overview, styles
+from vsehub.report.runs import read_runs
 from vsehub.report.sweeps import sweep_sections
 from vsehub.report.tables import count_text, frame_csv, markdown_text
 
 SURE = ("results.csv", "table.csv", "table.md", "table.tex", "table.txt", "index.html")  # written for any runs
-UNTESTED = "none (no values of single images, no common seed, or different data): nothing is claimed beyond mean ± std"
-NOTHING = "No run was evaluated."
 
 
 def build_report(
@@ -40,6 +35,8 @@ def build_report(
     overwrite: bool = False,
 ) -> dict[str, Path]:
     """Read every run in or below `folders` and write the report into the folder `out`.
+
+    results.csv has a line per evaluation, and after its metrics a column for each setting in which runs differ.
 
     Args:
         overwrite: whether to replace an earlier report.
@@ -55,37 +52,57 @@ def build_report(
     # a run without any value or epoch belongs to no recipe; the notes name it
     shown = [run for run in runs if run.evaluations or len(run.history)]
     series = series_of(shown)
-    recipes = recipes_by_series(shown, series)
+    recipes, look = recipes_by_series(shown, series), styles(series.values())
     frame = results(shown, series)
-    means, tests = aggregate(frame), paired(shown, frame, recipes)
-    pictures = draw(shown, series, means, intervals(shown, frame))
+    means, tests = aggregate(frame), paired(frame, recipes)
+    lines, families, rows = by_setting(frame), by_setting(tests), by_setting(means)
+    swept, notes = sweep_sections(shown), run_notes(runs, frame, recipes)
+    measured = []
+    for number, (setting, own) in enumerate(rows.items(), 1):
+        mark, pairs = f"-{number}" if len(rows) > 1 else "", families.get(setting, tests[:0])
+        tables = [results_table(own, "Mean over the seeds, ± one sample standard deviation.")]
+        counted = occurrences(lines[setting], look, f"occurrences{mark}")
+        measured.append(
+            Section(
+                setting.title,
+                [conclusion(pairs)] if len(own) > 1 else [],
+                [*tables, paired_table(pairs)] if len(pairs) else tables,
+                setting_facts(lines[setting]),
+                [counted] if counted else [],
+                [overview(intervals(lines[setting]), look, f"overview{mark}")],
+            )
+        )
+    training = []
+    for number, place in enumerate(sorted({one[:2] for one in recipes}), 1):
+        members = [run for run in shown if series[run.path][:2] == place]
+        curve = curves(members, series, look, f"rsum-over-epochs-{number}")
+        training += [Section(f"Training: {' · '.join(place)}", pictures=[curve])] if curve else []
+    sections = [*swept, *measured]
+    settings = {run.path: recipe(run) for run in shown}
+    varied = {key: [settings[run].get(key) for run in frame["run"]] for key in differing(settings.values())}
     title = title or f"vsehub report: {', '.join(sorted({str(run.record['dataset']) for run in runs}))}"
-    notes, swept = run_notes(runs, frame, recipes), sweep_sections(shown)
-    settings = by_setting(means)
-    measured = [_section(setting, rows, frame, shown, tests, pictures) for setting, rows in settings.items()]
-    training = [picture for picture in pictures if picture.setting is None]
+    short = [results_table(own, setting.title, short=True).terminal() for setting, own in rows.items()]
+    facts = [count_text(len(runs), "run"), count_text(len(frame), "evaluation"), count_text(len(notes), "note")]
     texts = {
-        "results.csv": frame_csv(frame),
+        "results.csv": frame_csv(frame.drop(columns=UNWRITTEN).assign(**varied)),
         "table.csv": frame_csv(means),
-        "table.md": _markdown(title, settings, measured, tests, swept, notes),
-        "table.tex": "\n".join(results_table(rows, setting.title).latex() for setting, rows in settings.items()),
-        "table.txt": _terminal(title, settings, len(notes)),
+        "table.md": "\n\n".join(
+            [f"# {markdown_text(title)}", *(part.markdown() for part in [*sections, Section("Notes", notes)])]
+        ),
+        "table.tex": "\n".join(results_table(own, setting.title).latex() for setting, own in rows.items()),
+        "table.txt": "\n\n".join([title, *short, f"{', '.join(facts)}: table.md, and the page"]) + "\n",
     }
     if len(tests):
         texts["paired.csv"] = frame_csv(tests)
+    pages = [*sections, *training]
     texts["index.html"] = render_page(
         "page.html.j2",
         title=title,
-        summary=summary(runs),
+        summary=", ".join(facts[:2]),
         notes=notes,
-        measured=measured,
-        others=[
-            *swept,
-            *([Section("Training", pictures=training)] if training else []),
-            *origin(runs, series, recipes),
-        ],
+        sections=[*pages, *origin(runs, series, recipes)],
     )
-    return write_all(output, texts, [*pictures, *(picture for part in swept for picture in part.pictures)])
+    return write_all(output, texts, [picture for part in pages for picture in (*part.lead, *part.pictures)])
 
 
 def write_all(out: Output, texts: dict[str, str], pictures: Sequence[Picture]) -> dict[str, Path]:
@@ -101,61 +118,3 @@ def write_all(out: Output, texts: dict[str, str], pictures: Sequence[Picture]) -
         write_text(out / name, text)
     out.finish()
     return {name: out / name for name in (*texts, *drawn)}
-
-
-def summary(runs: Sequence[Run]) -> str:
-    """The numbers of runs: "6 runs, 3 losses, 2 seeds, 12 evaluations"."""
-    losses, seeds = ({run.record[key] for run in runs} for key in ("label", "seed"))
-    counts = [count_text(len(runs), "run"), count_text(len(losses), "loss", "losses"), count_text(len(seeds), "seed")]
-    return ", ".join([*counts, count_text(sum(len(run.evaluations) for run in runs), "evaluation")])
-
-
-def _of(setting: Setting, frame: pd.DataFrame) -> pd.DataFrame:
-    return frame[(frame[list(Setting._fields)] == list(setting)).all(axis=1)]
-
-
-def _section(
-    setting: Setting,
-    rows: pd.DataFrame,
-    frame: pd.DataFrame,
-    runs: Sequence[Run],
-    tests: pd.DataFrame,
-    pictures: Sequence[Picture],
-) -> Section:
-    """The results of one setting, with the outcome of its paired tests, metadata and plots."""
-    own = _of(setting, tests)
-    facts = setting_facts(_of(setting, frame), runs)
-    notes = []
-    if len(rows) > 1:
-        notes = [conclusion(own)]
-        facts += [("paired tests", UNTESTED if own.empty else f"{len(own)}, in paired.csv and table.md")]
-    drawn = [picture for picture in pictures if picture.setting == setting]
-    lead = [picture for picture in drawn if picture.name.startswith(OVERVIEW)]
-    rest = [picture for picture in drawn if picture not in lead]
-    return Section(setting.title, notes, [page_table(rows)], facts, rest, lead)
-
-
-def _markdown(
-    title: str,
-    settings: dict[Setting, pd.DataFrame],
-    measured: Sequence[Section],
-    tests: pd.DataFrame,
-    swept: Sequence[Section],
-    notes: Sequence[str],
-) -> str:
-    """The text of table.md: the table, the paired tests and metadata of each setting, then the sweeps and the notes."""
-    sections = []
-    for section, (setting, rows) in zip(measured, settings.items(), strict=True):
-        own = _of(setting, tests)
-        tables = [results_table(rows), *([paired_table(own)] if len(own) else [])]
-        sections.append(section._replace(tables=tables))
-    parts = [f"# {markdown_text(title)}", "\n\n".join(section.markdown() for section in [*sections, *swept]) or NOTHING]
-    parts += ["## Notes", bullets(notes)] if notes else []
-    return "\n\n".join(parts) + "\n"
-
-
-def _terminal(title: str, settings: dict[Setting, pd.DataFrame], notes: int) -> str:
-    """The text of table.txt, which the command prints: a short table per setting."""
-    tables = [short_table(rows, setting.title).terminal() for setting, rows in settings.items()]
-    rest = f"all columns, paired tests and {count_text(notes, 'note')}: table.md, and the page"
-    return "\n\n".join([title, *(tables or [NOTHING]), rest]) + "\n"

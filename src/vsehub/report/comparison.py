@@ -53,15 +53,55 @@ def evidence(record: dict) -> list[tuple[str, str]]:
         facts.append(("truth", measured))
     if choice is not None:
         facts.append(("chosen", choice_text(choice)))
-    facts += [
-        (f"gain of {one['criterion']} in R@1", gain_text(one["gain"], "" if choice is None else "other "))
-        for one in record["rankings"][1:]
-        if one["gain"]
-    ]
-    if record["calibration"] is not None:
-        facts.append(("calibration", calibration_text(record["calibration"])))
+    for ranking in record["rankings"][1:]:
+        if gain := ranking["gain"]:
+            queries = f"{gain['queries']:,} {'other ' * (choice is not None)}queries of {gain['groups']:,} items"
+            points = f"{gain['r1']:+.1f} points [{gain['low']:+.1f}, {gain['high']:+.1f}]"
+            facts.append((f"gain of {ranking['criterion']} in R@1", f"{points} over {queries}, p {gain['p']:.2g}"))
+    if calibration := record["calibration"]:
+        rates = [
+            f"above {one['threshold']:.4g} for {one['false_accept']:g} false accepts (of queries with answers "
+            f"{one['accepted']:.1%})"
+            for one in calibration["rates"]
+        ]
+        facts.append(
+            ("calibration", f"first score {', '.join(rates)}; by {calibration['queries']:,} calibration queries")
+        )
     verdicts = {"verdict": record["verdict"], "verdict on the corrected ranking": record["verdict_corrected"]}
     return facts + [(name, verdict_text(one)) for name, one in verdicts.items() if one is not None]
+
+
+def choice_text(choice: dict) -> str:
+    """The choice of `criterion=auto`, and the queries used for it."""
+    settings = parameters(choice)
+    name = choice["criterion"] + (f" ({settings})" if settings else "")
+    if choice["queries"] == 0:
+        return f"{name}: the default, since no answers are known to choose by"
+    folds = f" in {choice['folds']} folds, since the reference holds them" if choice["folds"] else ""
+    return (
+        f"{name}, of {len(choice['tried'])} criteria and settings, by the mean reciprocal rank of "
+        f"{choice['queries']:,} queries{folds}"
+    )
+
+
+def verdict_text(verdict: dict) -> str:
+    """The level, the skewness, and each check that is beyond a threshold, all with their levels by chance.
+
+    "warn: skewness of N_10 2.4, by chance 0.3 (warn above 1.4 beyond chance)".
+    """
+    parts = []
+    for one in verdict["checks"]:
+        bad = one["level"] != "ok"
+        limit = f" ({one['level']} above {one[one['level']]:g} beyond chance)" if bad else ""
+        if bad or one["name"] == "skewness":
+            parts.append(f"{one['meaning']} {one['value']:.2g}, by chance {one['chance']:.2g}{limit}")
+    return f"{verdict['level']}: {'; '.join(parts)}"
+
+
+def parameters(ranking: dict) -> str:
+    """A criterion's parameters as text; empty if they are nested."""
+    values = (ranking.get("parameters") or {}).items()
+    return ", ".join(f"{name} {value}" for name, value in values if not isinstance(value, dict | list))
 
 
 class Metric(NamedTuple):
@@ -83,24 +123,28 @@ class Metric(NamedTuple):
         value = (ranking.get(self.part) or {}).get(self.key)
         return None if value is None else round(self.scale * value, self.decimals) + 0.0  # no negative zero
 
-    def text(self, value: float | None) -> str:
-        """The value as text."""
+    def text(self, ranking: dict) -> str:
+        """The value of a ranking as text."""
+        value = self.of(ranking)
         return "–" if value is None else f"{value:,.{self.decimals}f}".replace("-", "−")
 
-    def change(self, before: float | None, after: float | None) -> str:
-        """The difference of two values; "worse" if it is."""
-        if self.part == "changed" or before is None or after is None or before == after:
-            return ""
-        sign, more = ("+", 1) if after > before else ("−", -1)
-        return f"{sign}{self.text(abs(after - before))}{' worse' if more * self.better < 0 else ''}"
+    def cell(self, plain: dict, ranking: dict) -> Cell:
+        """The value as text, and its difference from the plain ranking's; "worse" if it is."""
+        before, after = self.of(plain), self.of(ranking)
+        if self.part == "changed":
+            return ("–" if ranking is plain else self.text(ranking), "")
+        if before is None or after is None or before == after:
+            return (self.text(ranking), "")
+        worse = " worse" if (after - before) * self.better < 0 else ""
+        return (self.text(ranking), f"{after - before:+,.{self.decimals}f}{worse}".replace("-", "−"))
 
 
 METRICS = (
-    Metric("truth", "r1", "R@1", 1, 1, 1, "queries whose nearest item answers them"),
-    Metric("truth", "r5", "R@5", 1, 1, 1, "queries with an answer among the 5 nearest items"),
-    Metric("truth", "r10", "R@10", 1, 1, 1, "queries with an answer among the 10 nearest items"),
-    Metric("truth", "map_r", "mAP@R", 1, 1, 1, "mean average precision of the first R items, R being how many answer"),
-    Metric("truth", "r_precision", "R-Prec", 1, 1, 1, "share of a query's first R items that answer it"),
+    Metric("truth", "r1", "R@1", 1, 1, 1, "%, queries whose nearest item answers them"),
+    Metric("truth", "r5", "R@5", 1, 1, 1, "%, queries with an answer among the 5 nearest items"),
+    Metric("truth", "r10", "R@10", 1, 1, 1, "%, queries with an answer among the 10 nearest items"),
+    Metric("truth", "map_r", "mAP@R", 1, 1, 1, "%, mean average precision of the first R items, R answer the query"),
+    Metric("truth", "r_precision", "R-Prec", 1, 1, 1, "%, share of a query's first R items that answer it"),
     Metric("hubness", "largest_hub_{k}", "largest hub", 1, 0, -1, "how many lists the most found item is in"),
     Metric("hubness", "skew_{k}", "skew N_{k}", 1, 2, -1, "skewness of how often items are found; high with hubs"),
     Metric("hubness", "antihub_rate_{k}", "never %", 100, 1, -1, "items that are in no list"),
@@ -123,70 +167,9 @@ def metrics(record: dict) -> list[Metric]:
 def rankings_table(record: dict) -> ReportTable:
     """The table of the rankings: each value, its difference from the plain ranking's, and whether that is worse."""
     plain, shown = record["rankings"][0], metrics(record)
-    rows: list[list[Cell]] = []
-    for ranking in record["rankings"]:
-        row: list[Cell] = [(ranking["criterion"], parameters(ranking)), str(ranking.get("reference") or "none")]
-        for metric in shown:
-            itself = metric.part == "changed" and ranking is plain
-            value = None if itself else metric.of(ranking)
-            row.append((metric.text(value), metric.change(metric.of(plain), value)))
-        rows.append(row)
-    over = {
-        "truth": "Against the truth, %",
-        "hubness": f"Hubness at k = {neighbourhood(record)}",
-        "changed": f"Against {plain['criterion']}, %",
-    }
-    head = ["ranking", "reference", *(metric.name for metric in shown)]
-    return ReportTable(head, rows, words=2, over=["", "", *(over[metric.part] for metric in shown)])
-
-
-def parameters(ranking: dict) -> str:
-    """A criterion's parameters as text; empty if they are nested."""
-    given = (ranking.get("parameters") or {}).items()
-    return ", ".join(f"{name} {value}" for name, value in given if not isinstance(value, dict | list))
-
-
-def verdict_text(verdict: dict) -> str:
-    """The level, the skewness, and each check that is beyond a threshold, all with their levels by chance.
-
-    "warn: skewness of N_10 2.4, by chance 0.3 (warn above 1.4 beyond chance)".
-    """
-    parts = []
-    for one in verdict["checks"]:
-        bad = one["level"] != "ok"
-        limit = f" ({one['level']} above {one[one['level']]:g} beyond chance)" if bad else ""
-        if bad or one["name"] == "skewness":
-            parts.append(f"{one['meaning']} {one['value']:.2g}, by chance {one['chance']:.2g}{limit}")
-    return f"{verdict['level']}: {'; '.join(parts)}"
-
-
-def choice_text(choice: dict) -> str:
-    """The choice of `criterion=auto`, and the queries used for it."""
-    settings = parameters(choice)
-    name = choice["criterion"] + (f" ({settings})" if settings else "")
-    if choice["queries"] == 0:
-        return f"{name}: the default, since no answers are known to choose by"
-    folds = f" in {choice['folds']} folds, since the reference holds them" if choice["folds"] else ""
-    return (
-        f"{name}, of {len(choice['tried'])} criteria and settings, by the mean reciprocal rank of "
-        f"{choice['queries']:,} queries{folds}"
-    )
-
-
-def gain_text(gain: dict, others: str) -> str:
-    """A gain in R@1 over plain search, with its 95 % interval. others: before the word "queries"."""
-    grouped = f" of {gain['groups']:,} items" if gain["groups"] < gain["queries"] else ""
-    return (
-        f"{gain['r1']:+.1f} points [{gain['low']:+.1f}, {gain['high']:+.1f}] over {gain['queries']:,} {others}"
-        f"queries{grouped}, p {gain['p']:.2g}"
-    )
-
-
-def calibration_text(calibration: dict) -> str:
-    """The threshold of each rate of false accepts, and what it accepts of the queries whose answers are there."""
-    rates = [
-        f"above {one['threshold']:.4g} for {one['false_accept']:g} false accepts (of queries with answers "
-        f"{one['accepted']:.1%})"
-        for one in calibration["rates"]
+    rows: list[list[Cell]] = [
+        [(ranking["criterion"], parameters(ranking)), str(ranking.get("reference") or "none")]
+        + [metric.cell(plain, ranking) for metric in shown]
+        for ranking in record["rankings"]
     ]
-    return f"first score {', '.join(rates)}; by {calibration['queries']:,} calibration queries"
+    return ReportTable(["ranking", "reference", *(metric.name for metric in shown)], rows, words=2)

@@ -38,11 +38,10 @@ RC: dict[Any, Any] = {  # newer versions of matplotlib annotate each key
 
 @dataclass(frozen=True)
 class Picture:
-    """A plot: file stem, caption, the setting it belongs to (None: training), and its renderings."""
+    """A plot: file stem, caption, and its renderings."""
 
     name: str
     caption: str
-    setting: tuple[str, ...] | None
     png: bytes
     svg: bytes
 
@@ -60,12 +59,12 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
-def render(figure: Figure, name: str, caption: str, setting: tuple[str, ...] | None) -> Picture:
+def render(figure: Figure, name: str, caption: str) -> Picture:
     """The figure as PNG and SVG, with equal bytes for equal data. Call it inside `rc_context(RC)`."""
     png, svg = io.BytesIO(), io.BytesIO()
     figure.savefig(png, format="png", dpi=DPI, metadata={"Software": None})
     figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
-    return Picture(name, caption, setting, png.getvalue(), svg.getvalue())
+    return Picture(name, caption, png.getvalue(), svg.getvalue())
 
 
 PLAIN_COLOUR = "#6f7780"  # visible on white and on black
@@ -114,7 +113,7 @@ def occurrence_curves(histograms: Mapping[str, dict], k: int, fair: float) -> Pi
         axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:g} %")
         handles, labels = axes.get_legend_handles_labels()
         figure.legend(handles[::-1], labels[::-1], loc="outside lower center", ncols=2, fontsize=9)
-        return render(figure, f"occurrences-{k}", caption, None)
+        return render(figure, f"occurrences-{k}", caption)
 
 
 def label_counts(axes: Axes) -> None:

@@ -12,6 +12,7 @@ from vsehub.report.runs import Run
 LABEL_ORDER = ("sum", "max", "knn_margin", "hal", "hal+mb", "rescaled_sum", "rescaled_max")
 NOISE = "noise"  # the recipe's key for the effect of data.noise, also for configurations older than that setting
 FINGERPRINT = "fingerprint of "
+SYMBOLS = {"loss.gamma": "γ", "loss.epsilon": "ε"}  # of settings in the names of variants
 NAMED_KEYS = 2  # a variant that differs in more keys is called "recipe 1", "recipe 2" ...; the page lists the keys
 
 
@@ -44,21 +45,14 @@ def recipe(run: Run) -> dict[str, str]:
     settings = {key: str(value) for key, value in flatten(run.record["config"]).items() if in_recipe(key)}
     for split, facts in sorted((run.record.get("data") or {}).items()):
         settings[f"{FINGERPRINT}{split}"] = str((facts or {}).get("fingerprint", "unknown"))[:12]
-    settings[NOISE] = noise_text(run) or "none"
-    if "noise" in run.record:  # drawn by each seed from the same data
-        settings[f"{FINGERPRINT}train"] = run.record["noise"]["clean_fingerprint"][:12]
+    noise = run.record.get("noise")
+    settings[NOISE] = f"{noise['protocol']} {noise['rate']:g}" if noise else "none"
+    if noise:
+        settings[NOISE] += "" if noise["index"] is None else f" of index {noise['fingerprint'][:12]}"
+        settings[f"{FINGERPRINT}train"] = noise["clean_fingerprint"][:12]  # each seed draws other noise
     if "precision" in run.record:  # the one used; the config may say "auto"
         settings["trainer.precision"] = str(run.record["precision"])
     return settings
-
-
-def noise_text(run: Run) -> str:
-    """The noise in the training captions, "captions 0.2", with the index's hash if a file was given; "" if none."""
-    noise = run.record.get("noise")
-    if not noise:
-        return ""
-    drawn = noise["index"] is None
-    return f"{noise['protocol']} {noise['rate']:g}" + ("" if drawn else f" of index {noise['fingerprint'][:12]}")
 
 
 def differing(recipes: Iterable[dict[str, str]]) -> list[str]:
@@ -68,60 +62,60 @@ def differing(recipes: Iterable[dict[str, str]]) -> list[str]:
     return [key for key in keys if len({settings.get(key, "absent") for settings in recipes}) > 1]
 
 
-def data_keys(keys: Iterable[str]) -> list[str]:
-    """The keys of a recipe that identify a run's data."""
-    return [key for key in keys if key == NOISE or key.startswith(FINGERPRINT)]
-
-
 def name_test_sets(runs: Sequence[Run]) -> list[Run]:
     """The runs with a suffix such as " (test 1a2b3c4d5e6f)" where one data-set name stands for several test sets.
 
-    The suffix is the fingerprint of the measured split, "unknown" if the record lacks it. A run
-    without evaluations is named by all its splits but the training split.
+    The suffix is the fingerprint of the measured split, "unknown" if the record lacks it. A run without evaluations is named by all its splits but the training split.
     """
-    measured = {}
-    known = defaultdict(set)
+    measured, known = {}, defaultdict(set)
     for run in runs:
         facts = recipe(run)
         splits = {one["split"] for one in run.evaluations.values()} or run.record["data"].keys() - {"train"}
-        measured[run.path] = {split: facts.get(f"{FINGERPRINT}{split}", "unknown") for split in sorted(splits)}
-        for split, fingerprint in measured[run.path].items():
+        measured[run.path] = [(split, facts.get(f"{FINGERPRINT}{split}", "unknown")) for split in sorted(splits)]
+        for split, fingerprint in measured[run.path]:
             known[run.record["dataset"], split].add(fingerprint)
     named = []
     for run in runs:
         dataset = run.record["dataset"]
-        apart = [f"{split} {name}" for split, name in measured[run.path].items() if len(known[dataset, split]) > 1]
-        suffix = f" ({', '.join(apart)})" if apart else ""
-        named.append(replace(run, record=run.record | {"dataset": f"{dataset}{suffix}"}))
+        apart = [f"{split} {name}" for split, name in measured[run.path] if len(known[dataset, split]) > 1]
+        full = f"{dataset} ({', '.join(apart)})" if apart else dataset
+        named.append(replace(run, record=run.record | {"dataset": full}))
     return named
+
+
+def by_loss(runs: Sequence[Run]) -> dict[tuple[str, str, str], list[Run]]:
+    """The runs of each data set, architecture and loss, in the order of the report."""
+    groups = defaultdict(list)
+    for run in runs:
+        groups[run.record["dataset"], run.record["architecture"], run.record["label"]].append(run)
+    return {place: groups[place] for place in sorted(groups, key=lambda place: (*place[:2], label_rank(place[2])))}
 
 
 def series_of(runs: Sequence[Run]) -> dict[str, Series]:
     """The series of each run, by the run's path."""
-    groups = defaultdict(list)
-    for run in runs:
-        groups[run.record["dataset"], run.record["architecture"], run.record["label"]].append(run)
     return {
-        run.path: Series(str(dataset), str(architecture), str(label), variant)
-        for (dataset, architecture, label), members in groups.items()
-        for run, variant in zip(members, variants([recipe(run) for run in members]), strict=True)
+        run.path: Series(*place, variant)
+        for place, members in by_loss(runs).items()
+        for run, variant in zip(members, variants(list(map(recipe, members))), strict=True)
     }
 
 
 def variants(recipes: Sequence[dict[str, str]]) -> list[str]:
-    """A short name for each recipe: the settings that differ, "recipe n" if there are many, "" without a difference."""
+    """A short name for each recipe: the settings that differ, "recipe n" if there are many, "" without a difference.
+
+    Long numbers, as a search draws them, are rounded to four digits.
+    """
     keys = differing(recipes)
     values = [tuple(settings.get(key, "absent") for key in keys) for settings in recipes]
-    short = [tuple(map(_short, row)) for row in values]
-    values = short if len(set(short)) == len(set(values)) else values
-    if len(keys) > NAMED_KEYS:
-        distinct = sorted(set(values))
+    words = [SYMBOLS.get(key, key) for key in keys]
+    names = [", ".join(f"{word} {_short(value)}" for word, value in zip(words, row, strict=True)) for row in values]
+    distinct = sorted(set(values))
+    if len(keys) > NAMED_KEYS or len(set(names)) < len(distinct):
         return [f"recipe {distinct.index(row) + 1}" for row in values]
-    return [", ".join(f"{key} {value}" for key, value in zip(keys, row, strict=True)) for row in values]
+    return names
 
 
 def _short(text: str) -> str:
-    """A number rounded to four digits, since a search may draw long ones."""
     return f"{float(text):.4g}" if re.fullmatch(r"-?\d+\.\d{5,}", text) else text
 
 

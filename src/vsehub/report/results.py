@@ -3,16 +3,25 @@
 import itertools
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from vsehub.report.recipes import Series, data_keys, differing, label_rank, series_rank
+from vsehub.report.recipes import FINGERPRINT, NOISE, Series, differing, label_rank, series_rank
 from vsehub.report.runs import Run
-from vsehub.report.statistics import APART, FEWEST_SEEDS, TOO_FEW, Pair, Parts, bootstrap_interval, compare
-from vsehub.report.statistics import COLUMNS as COMPARED
+from vsehub.report.statistics import (
+    APART,
+    FEWEST_SEEDS,
+    TOO_FEW,
+    Parts,
+    bootstrap_interval,
+    compare,
+)
+from vsehub.report.statistics import (
+    COLUMNS as COMPARED,
+)
 from vsehub.report.tables import (
     ReportTable,
     criterion_text,
@@ -21,8 +30,6 @@ from vsehub.report.tables import (
     seeds_text,
     spread_text,
 )
-
-KEYS = ["dataset", "architecture", "label", "variant", "split", "protocol", "criterion", "parameters", "reference"]
 
 
 class Setting(NamedTuple):
@@ -54,124 +61,128 @@ COLUMNS = (
     Column("rsum", "rsum", 1),
     Column("hubness/hs_sum", "hs_sum", 2),
 )
-HEADINGS = {"label": "loss", "wall_seconds": "wall time"}
+MEASURED = [*(column.key for column in COLUMNS), "wall_seconds"]
+KEYS = ["dataset", "architecture", "label", "variant", "split", "protocol", "criterion", "settings", "reference"]
+# columns of `results` that are not written: the series' title, the criterion's parameters where they distinguish rows,
+# the criterion in words, each image's contribution to rsum (None without) and the histograms of N_k
+UNWRITTEN = ["series", "settings", "case", "contributions", "histograms"]
 
 
 def results(runs: Sequence[Run], series: dict[str, Series]) -> pd.DataFrame:
     """One line per run and evaluation, with every metric in full precision; no lines if nothing was evaluated."""
-    lines = [
-        {**series[run.path]._asdict(), **_run_facts(run), **_evaluation_facts(name, evaluation)}
-        for run in runs
-        for name, evaluation in run.evaluations.items()
-    ]
-    frame = pd.DataFrame(lines, columns=None if lines else [*KEYS, "seed", "run", "evaluation"])
-    for key in ("wall_seconds", *(column.key for column in COLUMNS)):
-        frame[key] = pd.to_numeric(frame[key]) if key in frame else float("nan")
+    lines = []
+    for run in runs:
+        record, best, data = run.record, run.record.get("best") or {}, run.record.get("data") or {}
+        facts = {
+            **series[run.path]._asdict(),
+            "run": run.path,
+            **{key: record[key] for key in ("name", "seed", "status")},
+            "best_epoch": best.get("epoch"),
+            "wall_seconds": record.get("wall_seconds"),
+            "train_fingerprint": (data.get("train") or {}).get("fingerprint"),
+            "series": series[run.path].title,
+        }
+        for name, one in run.evaluations.items():
+            words = ("split", "protocol", "criterion", "reference", "reference_set")
+            lines.append(
+                facts
+                | {"evaluation": name, **{key: str(one.get(key)) for key in words}}
+                | {"parameters": json.dumps(one.get("parameters") or {}, sort_keys=True)}
+                | {key: one.get(key) for key in ("images", "texts", "folds", "seconds", "contributions", "histograms")}
+                | one["metrics"]
+            )
+    needed = [*Setting._fields, "label", "variant", "criterion", "parameters", "reference", "reference_set", "run"]
+    frame = pd.DataFrame(lines)
+    frame = frame.reindex(columns=[*dict.fromkeys([*frame, *needed, "seed", "evaluation", *MEASURED, *UNWRITTEN])])
+    frame = frame.astype(dict.fromkeys(needed, str) | dict.fromkeys(MEASURED, float))
+    frame["settings"] = _distinguishing(frame)
+    named = zip(frame["criterion"], frame["settings"], frame["reference"], strict=True)
+    frame["case"] = [criterion_text(*one) + ("" if seen == "none" else f", {seen}") for *one, seen in named]
     return frame
 
 
-def _run_facts(run: Run) -> dict:
-    record = run.record
-    train = (record.get("data") or {}).get("train") or {}
-    return {
-        "run": run.path,
-        "name": record["name"],
-        "seed": record["seed"],
-        "status": record["status"],
-        "best_epoch": (record.get("best") or {}).get("epoch"),
-        "wall_seconds": record.get("wall_seconds"),
-        "train_fingerprint": train.get("fingerprint"),
-    }
+def _distinguishing(frame: pd.DataFrame) -> pd.Series:
+    """The parameters as text, "beta 10", where one run was evaluated with several, else empty.
 
-
-def _evaluation_facts(name: str, evaluation: dict) -> dict:
-    facts = {key: evaluation.get(key) for key in ("split", "protocol", "criterion", "reference", "reference_set")}
-    return {
-        "evaluation": name,
-        **{key: str(value) for key, value in facts.items()},
-        "parameters": json.dumps(evaluation.get("parameters") or {}, sort_keys=True),
-        **{key: evaluation.get(key) for key in ("images", "texts", "folds", "seconds")},
-        **evaluation["metrics"],
-    }
+    If one run was evaluated with several inductive reference sets, the set is named with the parameters.
+    """
+    place = [*Setting._fields, "criterion", "reference"]
+    keys = [frame[name] for name in place]
+    texts = frame["parameters"].map(lambda text: ", ".join(f"{key} {value}" for key, value in json.loads(text).items()))
+    several = frame["reference_set"].groupby(keys).transform("nunique") > 1
+    texts = texts + (", " + frame["reference_set"]).where(several, "")
+    repeated = frame.duplicated([*place, "run"]).groupby(keys).transform("any")
+    return texts.str.removeprefix(", ").where(repeated, "")
 
 
 def aggregate(frame: pd.DataFrame) -> pd.DataFrame:
     """Mean and sample standard deviation over the seeds of each row of the table.
 
-    Returns KEYS, n (runs), seeds ("0, 1"), then for each metric of COLUMNS and wall_seconds its mean under the
-    metric's key and its standard deviation (NaN with one run) under "<key> std". `parameters` separates rows only if
-    one run was evaluated with several; otherwise it is empty.
+    Returns dataset, architecture, label, variant, split, protocol, criterion, parameters (empty unless they distinguish
+    rows), reference, n (runs), seeds ("0, 1"), then for each metric of COLUMNS and wall_seconds its mean under the
+    metric's key and its standard deviation (NaN with one run) under "<key> std".
     """
-    metrics = [*(column.key for column in COLUMNS), "wall_seconds"]
-    rows: list[dict] = []
-    for key, group in by_parameters(frame).groupby(KEYS, sort=False):
-        row = dict(zip(KEYS, key, strict=True)) | {"n": len(group), "seeds": ", ".join(map(str, sorted(group["seed"])))}
-        for metric in metrics:
-            row |= {metric: group[metric].mean(), f"{metric} std": group[metric].std(ddof=1)}
-        rows.append(row)
-
-    def rank(row: dict) -> tuple:
-        setting = tuple(row[key] for key in Setting._fields)
-        criterion = (row["criterion"] != "nns", row["criterion"], row["parameters"], row["reference"])
-        return (*setting, *criterion, label_rank(row["label"]), row["variant"])
-
-    columns = [*KEYS, "n", "seeds", *(name for metric in metrics for name in (metric, f"{metric} std"))]
-    return pd.DataFrame(sorted(rows, key=rank), columns=columns)
-
-
-def by_parameters(frame: pd.DataFrame) -> pd.DataFrame:
-    """The results with `parameters` as text if one run was evaluated with several, else empty.
-
-    If one run was evaluated with several inductive reference sets, the set is named with the parameters.
-    """
-    frame = frame.copy()
-    place = [*Setting._fields, "criterion", "reference"]
-    for _, group in frame.groupby(place, sort=False):
-        several = group.duplicated("run").any()
-        texts = [parameters_text(line) if several else "" for _, line in group.iterrows()]
-        if several and group["reference_set"].nunique() > 1:
-            texts = [f"{text}, {name}".lstrip(", ") for text, name in zip(texts, group["reference_set"], strict=True)]
-        frame.loc[group.index, "parameters"] = texts
-    return frame
-
-
-def parameters_text(line: pd.Series) -> str:
-    """Criterion parameters as text: "beta 30.0"."""
-    return ", ".join(f"{key} {value}" for key, value in json.loads(line["parameters"]).items())
+    spread = {
+        name: (metric, how)
+        for metric in MEASURED
+        for name, how in ((metric, pd.Series.mean), (f"{metric} std", pd.Series.std))
+    }
+    seeds = {"n": ("seed", "size"), "seeds": ("seed", lambda seeds: ", ".join(map(str, sorted(seeds))))}
+    table = frame.groupby(KEYS, sort=False).agg(**seeds, **spread).reset_index()
+    ranks = [
+        (
+            *(row[key] for key in Setting._fields),
+            row["criterion"] != "nns",
+            *(row[key] for key in ("criterion", "settings", "reference")),
+            label_rank(row["label"]),
+            row["variant"],
+        )
+        for row in table.to_dict("records")
+    ]
+    order = sorted(range(len(table)), key=ranks.__getitem__)
+    return table.iloc[order].rename(columns={"settings": "parameters"})
 
 
 def by_setting(table: pd.DataFrame) -> dict[Setting, pd.DataFrame]:
     """The rows of each setting, in the order of the table."""
-    groups = table.groupby(list(Setting._fields), sort=False)
-    return {Setting(*key): group for key, group in groups}
+    return {Setting(*key): group for key, group in table.groupby(list(Setting._fields), sort=False)}
 
 
-def display(table: pd.DataFrame) -> pd.DataFrame:
-    """The aggregated table as text: "mean ± std" (only the mean with one seed), missing values as a dash."""
-    shown = table[KEYS].astype(str)
+def results_table(table: pd.DataFrame, caption: str = "", short: bool = False) -> ReportTable:
+    """The aggregated rows of one setting as text: "mean ± std", only the mean with one seed, a dash without a value.
+
+    short: only the columns that fit into a terminal.
+    """
+    shown = pd.DataFrame({"loss": table["label"]})
+    if table["variant"].any():
+        shown["variant"] = table["variant"]
     shown["criterion"] = list(map(criterion_text, table["criterion"], table["parameters"]))
+    shown["reference"] = table["reference"]
+    words = shown.shape[1]
+    for key, heading, decimals in COLUMNS:
+        spread = zip(table[key], table[f"{key} std"], strict=True)
+        shown[heading] = [spread_text(mean, std, decimals) for mean, std in spread]
     shown["seeds"] = list(map(seeds_text, table["n"], table["seeds"]))
-    for column in COLUMNS:
-        shown[column.heading] = [
-            spread_text(mean, std, column.decimals)
-            for mean, std in zip(table[column.key], table[f"{column.key} std"], strict=True)
-        ]
-    shown["wall_seconds"] = [duration(seconds) for seconds in table["wall_seconds"]]
-    unused = ["parameters"] + ([] if (table["variant"] != "").any() else ["variant"])
-    return shown.drop(columns=unused).rename(columns=HEADINGS)
+    shown["wall time"] = table["wall_seconds"].map(duration)
+    if short:
+        shown = shown[[*shown.columns[:words], "i2t R@1", "t2i R@1", "rsum", "hs_sum", "seeds"]]
+    return ReportTable.of(shown, caption, words, notes=1 if short else 2)
 
 
-def results_table(table: pd.DataFrame, caption: str = "") -> ReportTable:
-    """The aggregated table, for all output formats."""
-    shown = display(table)
-    return ReportTable.of(shown, caption, words=shown.columns.get_loc("seeds") + 1)
+def intervals(frame: pd.DataFrame) -> pd.DataFrame:
+    """rsum of each loss under each criterion, with its interval over images and its range over seeds.
 
-
-def short_table(table: pd.DataFrame, caption: str = "") -> ReportTable:
-    """The aggregated table of one setting at the width of a terminal."""
-    shown = display(table).assign(seeds=table["n"].astype(str))
-    words = [name for name in ("loss", "variant", "criterion", "reference", "seeds") if name in shown]
-    return ReportTable.of(shown[[*words, "i2t R@1", "t2i R@1", "rsum", "hs_sum"]], caption, words=len(words))
+    One row per series and case of `results`: "seeds", "rsum" (mean over the seeds), "least" and "most" of the seeds,
+    "low" and "high" (95 % bootstrap interval over images of that mean; NaN without values of single images).
+    """
+    rows = []
+    for key, group in frame.groupby(["series", "case"], sort=False):
+        sums, parts = group["rsum"], group["contributions"]
+        low = high = np.array([math.nan])
+        if parts.notna().all():
+            low, high = bootstrap_interval(np.mean(parts.tolist(), axis=0)[:, None])
+        rows.append((*key, len(sums), sums.mean(), low[0], high[0], sums.min(), sums.max()))
+    return pd.DataFrame(rows, columns=["series", "case", "seeds", "rsum", "low", "high", "least", "most"])
 
 
 FAMILY = "family"
@@ -182,43 +193,7 @@ PAIRED_CAPTION = (
 )
 
 
-def with_cases(runs: Sequence[Run], frame: pd.DataFrame) -> pd.DataFrame:
-    """`results` of the runs with the columns series (title), case (the criterion in words) and parts.
-
-    parts: (I,), the contributions of the images to rsum; None without values of single images.
-    """
-    evaluations = {run.path: run.evaluations for run in runs}
-    frame = by_parameters(frame)
-    series = [Series(*row).title for row in frame[list(Series._fields)].itertuples(index=False)]
-    cases = list(map(criterion_text, frame["criterion"], frame["parameters"]))
-    cases = [
-        case if seen == "none" else f"{case}, {seen}" for case, seen in zip(cases, frame["reference"], strict=True)
-    ]
-    parts = [
-        evaluations[run][name].get("contributions") for run, name in zip(frame["run"], frame["evaluation"], strict=True)
-    ]
-    return frame.assign(series=series, case=cases, parts=parts)
-
-
-def intervals(runs: Sequence[Run], frame: pd.DataFrame) -> pd.DataFrame:
-    """rsum of each loss under each criterion, with its interval over images and its range over seeds.
-
-    One row per case: the setting, "series" (title), "criterion", "seeds", "rsum" (mean over the seeds), "least" and
-    "most" of the seeds, "low" and "high" (95 % bootstrap interval over images of that mean; NaN without values of
-    single images). frame: `results` of the runs.
-    """
-    keys, rows = [*Setting._fields, "series", "case"], []
-    for key, group in with_cases(runs, frame).groupby(keys, sort=False):
-        sums, parts = group["rsum"], group["parts"]
-        low = high = np.array([math.nan])
-        if parts.notna().all() and parts.map(len).nunique() == 1:
-            low, high = bootstrap_interval(np.mean(parts.tolist(), axis=0)[:, None])
-        rows.append((*key, len(sums), sums.mean(), low[0], high[0], sums.min(), sums.max()))
-    columns = [*Setting._fields, "series", "criterion", "seeds", "rsum", "low", "high", "least", "most"]
-    return pd.DataFrame(rows, columns=columns)
-
-
-def paired(runs: Sequence[Run], frame: pd.DataFrame, recipes: dict[Series, dict[str, str]]) -> pd.DataFrame:
+def paired(frame: pd.DataFrame, recipes: dict[Series, dict[str, str]]) -> pd.DataFrame:
     """The paired tests that the evaluations allow: one row per pair, with the setting and the family it belongs to.
 
     There are two kinds of families: all losses measured under one criterion, and all criteria of one loss against
@@ -226,96 +201,66 @@ def paired(runs: Sequence[Run], frame: pd.DataFrame, recipes: dict[Series, dict[
     different data, and criteria that rank exactly like another one of the family. frame: `results` of the runs.
     """
     columns = [*Setting._fields, FAMILY, *COMPARED]
-    found = [pd.DataFrame(columns=columns)]
-    for setting, rows in by_setting(with_cases(runs, frame)).items():
-        known = rows[rows["parts"].notna()]
-        for _, own in known.groupby(known["parts"].map(len)):  # two data sets may have one name
-            for name, (members, pairs) in _families(_cases(own), recipes).items():
-                found.append(compare(members, pairs).assign(**setting._asdict(), **{FAMILY: name}))
-    return pd.concat(found[1:] or found, ignore_index=True)[columns]
+    tests = [pd.DataFrame(columns=columns)]
+    for setting, rows in by_setting(frame[frame["contributions"].notna()]).items():
+        cases: dict[tuple[Series, str], Parts] = {}
+        for key, group in rows.groupby([*Series._fields, "case"], sort=False):
+            if group["seed"].is_unique:
+                own = dict(zip(group["seed"], map(np.array, group["contributions"]), strict=True))
+                cases[Series(*key[:-1]), key[-1]] = own
+        means = {case: np.mean([part.mean() for part in parts.values()]) for case, parts in cases.items()}
+        cases = {case: cases[case] for case in sorted(cases, key=lambda case: -means[case])}
+        for name, members, pairs in _families(cases, recipes):
+            if pairs:
+                tests.append(compare(members, pairs).assign(**setting._asdict(), **{FAMILY: name}))
+    return pd.concat(tests[1:] or tests, ignore_index=True)[columns]
 
 
-Cases = dict[tuple[Series, str], Parts]  # of a series under a criterion
-
-
-def _cases(rows: pd.DataFrame) -> Cases:
-    """The contributions of each case by seed, largest mean first, without cases that repeat a seed."""
-    cases = {
-        (Series(*key[:-1]), key[-1]): dict(zip(group["seed"], map(np.array, group["parts"]), strict=True))
-        for key, group in rows.groupby([*Series._fields, "case"], sort=False)
-        if group["seed"].is_unique
-    }
-    means = {case: np.mean([part.mean() for part in parts.values()]) for case, parts in cases.items()}
-    return {case: cases[case] for case in sorted(cases, key=lambda case: -means[case])}
-
-
-def _families(cases: Cases, recipes: dict[Series, dict[str, str]]) -> dict[str, tuple[dict[str, Parts], list[Pair]]]:
-    """Each family's cases by name, and its pairs; families without a pair are omitted."""
-    found = {}
+def _families(
+    cases: dict[tuple[Series, str], Parts], recipes: dict[Series, dict[str, str]]
+) -> Iterator[tuple[str, dict[str, Parts], list[tuple[str, str]]]]:
+    """Yields each family's name, its cases by name and its pairs."""
     for criterion in sorted({criterion for _, criterion in cases}, key=lambda name: (name != "nns", name)):
         members = {series: parts for (series, own), parts in cases.items() if own == criterion}
         pairs = [
-            Pair(one.title, other.title)
+            (one.title, other.title)
             for one, other in itertools.combinations(members, 2)
-            if set(members[one]) & set(members[other]) and not data_keys(differing([recipes[one], recipes[other]]))
+            if set(members[one]) & set(members[other]) and _same_data(recipes[one], recipes[other])
         ]
-        found[f"losses under {criterion}"] = ({one.title: parts for one, parts in members.items()}, pairs)
+        yield f"losses under {criterion}", {one.title: parts for one, parts in members.items()}, pairs
     for loss in sorted({series for series, _ in cases}, key=series_rank):
         ranked = {criterion: parts for (series, criterion), parts in cases.items() if series == loss}
-        plain, copies = ranked.get("nns", {}), _copies(ranked)
-        pairs = [
-            Pair(name, "nns")
-            for name, parts in ranked.items()
-            if name != "nns" and name not in copies and set(parts) & set(plain)
-        ]
-        found[f"criteria after {loss.title}"] = (ranked, pairs)
-    return {name: family for name, family in found.items() if family[1]}
+        plain = ranked.get("nns", {})
+        # of equal rankings one is tested: transductive QB-Norm, for example, is the inverted softmax of the same β
+        values = {name: str({seed: own[seed].tolist() for seed in sorted(own)}) for name, own in ranked.items()}
+        distinct = {values[name]: name for name in sorted(ranked, reverse=True)}.values()
+        names = [name for name in ranked if name != "nns" and name in distinct]
+        pairs = [(name, "nns") for name in names if set(ranked[name]) & set(plain)]
+        yield f"criteria after {loss.title}", ranked, pairs
 
 
-def _copies(ranked: dict[str, Parts]) -> set[str]:
-    """The cases with equal values on every image as one before them by name: two such cases are one test.
-
-    Transductive QB-Norm, for example, is the inverted softmax of the same β.
-    """
-    copies = set()
-    for one, other in itertools.combinations(sorted(ranked), 2):
-        first, second = ranked[one], ranked[other]
-        if first.keys() == second.keys() and all(np.array_equal(first[seed], second[seed]) for seed in first):
-            copies.add(other)
-    return copies
+def _same_data(one: dict[str, str], other: dict[str, str]) -> bool:
+    return not any(key == NOISE or key.startswith(FINGERPRINT) for key in differing([one, other]))
 
 
 def conclusion(tests: pd.DataFrame) -> str:
     """The losses and criteria that are apart, in one sentence. tests: rows of `paired` of one setting."""
-    if tests.empty or set(tests["outcome"]) == {TOO_FEW}:
+    if set(tests["outcome"]) <= {TOO_FEW}:
         return f"No difference is a claim: that takes {FEWEST_SEEDS} seeds of each loss, and paired tests of both."
     apart = tests[tests["outcome"] == APART]
-    if apart.empty:
-        return "Nothing is apart: other test images or other seeds could turn every difference round."
-    ahead = apart["one"].where(apart["difference"] > 0, apart["other"])
-    behind = apart["other"].where(apart["difference"] > 0, apart["one"])
-    families = apart[FAMILY].groupby(ahead + " above " + behind, sort=False)
-    words = [f"{pair} ({', '.join(names)})" for pair, names in families]
-    return f"Apart, over images and seeds: {'; '.join(words)}. All other differences may be chance."
+    above = apart["one"] + " above " + apart["other"]
+    above = above.where(apart["difference"] > 0, apart["other"] + " above " + apart["one"])
+    words = [f"{pair} ({', '.join(names)})" for pair, names in apart[FAMILY].groupby(above, sort=False)]
+    return f"Apart, over images and seeds: {'; '.join(words) or 'nothing'}. All other differences may be chance."
 
 
 def paired_table(tests: pd.DataFrame) -> ReportTable:
     """The paired tests of one setting as a table of text."""
-    shown = pd.DataFrame(
-        {
-            "outcome": tests["outcome"],
-            "one": tests["one"],
-            "other": tests["other"],
-            "family": tests[FAMILY],
-            "difference": tests["difference"].map("{:+.1f}".format),
-            "95 % over images": [
-                f"{low:+.1f} to {high:+.1f}" for low, high in zip(tests["low"], tests["high"], strict=True)
-            ],
-            "p images": tests["p_images"].map(probability_text),
-            "Holm images": tests["holm_images"].map(probability_text),
-            "p seeds": tests["p_seeds"].map(probability_text),
-            "Holm seeds": tests["holm_seeds"].map(probability_text),
-            "seeds": tests["seeds"],
-        }
-    )
+    shown = tests[["outcome", "one", "other", FAMILY]].copy()
+    shown["difference"] = tests["difference"].map("{:+.1f}".format)
+    shown["95 % over images"] = tests["low"].map("{:+.1f} to ".format) + tests["high"].map("{:+.1f}".format)
+    for name in ("images", "seeds"):
+        shown[f"p {name}"] = tests[f"p_{name}"].map(probability_text)
+        shown[f"Holm {name}"] = tests[f"holm_{name}"].map(probability_text)
+    shown["seeds"] = tests["seeds"]
     return ReportTable.of(shown, PAIRED_CAPTION, words=4)

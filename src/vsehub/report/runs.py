@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from vsehub.checks import existing, fail, regular, require
+from vsehub.checks import InputError, existing, is_finite, regular, require
 from vsehub.io.files import require_no_way_out
 from vsehub.io.records import EVALUATION, RUN, read_record
 from vsehub.io.text import unescaped
@@ -37,27 +37,35 @@ class Run:
 def read_runs(folders: Sequence[str | Path]) -> list[Run]:
     """Every run in or below `folders`, each once, ordered by path.
 
-    Raises InputError: a folder is absent, no run.json is found, or a file is cut short or of another schema.
+    Raises InputError: a folder is absent, no run.json is found, a file is cut short or of another schema, or a
+    protocol's name stands for different folds, whose values are not comparable.
     """
     found = find_runs(folders)
     root = os.path.commonpath([path.parent for path in found])
     runs = [read_run(path, path.relative_to(root).as_posix()) for path in found]
-    refuse_mixed_protocols(runs)
+    folds: dict[tuple[str, str], tuple] = {}
+    for run in runs:
+        for name, one in run.evaluations.items():
+            size = one["folds"], one["fold_images"]
+            require(
+                folds.setdefault((one["split"], one["protocol"]), size) == size,
+                f"{run.path}/evaluations/{name}: the protocol {one['protocol']} has other folds than in another "
+                "evaluation. Give your protocols different names (protocol.name=NAME), or report the runs separately",
+            )
     return runs
 
 
 def find_runs(folders: Sequence[str | Path]) -> list[Path]:
     """The resolved folders with a run.json, in or below `folders`; links to folders are not followed."""
-    found = set()
-    for folder in folders:
-        folder = existing("run folder", folder, "Give a folder that `vsehub train` wrote, or a parent of such folders")
-        require(folder.is_dir(), f"run folder: {folder} is a file; give the folder that holds it")
-        found |= {Path(place).resolve() for place, _, names in os.walk(folder) if "run.json" in names}
-    require(
-        bool(found),
-        f"no runs: there is no run.json in or below {', '.join(map(str, folders))}. Give a folder that `vsehub train` "
-        "wrote, or a parent of such folders (links to folders are not followed)",
-    )
+    hint = "Give a folder that `vsehub train` wrote, or a parent of such folders"
+    found = {
+        Path(place).resolve()
+        for folder in folders
+        for place, _, names in os.walk(existing("run folder", folder, hint))
+        if "run.json" in names
+    }
+    where = ", ".join(map(str, folders))
+    require(bool(found), f"no runs: there is no run.json in or below {where} (links are not followed). {hint}")
     return sorted(found)
 
 
@@ -65,9 +73,7 @@ def read_run(folder: Path, path: str) -> Run:
     """The run in `folder`, named `path` in the report. Raises InputError if a file cannot be used."""
     require_no_way_out(folder)
     record = read_record(folder / "run.json", RUN, "Train the run again, or take its folder out of the report")
-    files = sorted((folder / "evaluations").glob("*.json"))
-    hint = "Delete that file and evaluate the run again"
-    evaluations = {file.stem: _evaluation(file, hint) for file in files}
+    evaluations = {file.stem: _evaluation(file) for file in sorted((folder / "evaluations").glob("*.json"))}
     best = (record.get("best") or {}).get("sha256")
     # Of an earlier best checkpoint: the run continued after it was measured.
     stale = [name for name, one in evaluations.items() if best is not None and best not in one["checkpoints"]]
@@ -75,40 +81,18 @@ def read_run(folder: Path, path: str) -> Run:
     return Run(path, record, kept, read_history(folder / "metrics.csv"), stale)
 
 
-def refuse_mixed_protocols(runs: Sequence[Run]) -> None:
-    """Raise InputError if a protocol's name stands for different folds, whose values are not comparable."""
-    found: dict[tuple[str, str], dict[tuple, str]] = {}
-    for run in runs:
-        for name, one in run.evaluations.items():
-            size = one["fold_images"], one["folds"]
-            found.setdefault((one["split"], one["protocol"]), {}).setdefault(size, f"{run.path}/evaluations/{name}")
-    for (_, protocol), folds in found.items():
-        require(
-            len(folds) == 1,
-            f"the protocol {protocol} stands for different folds: "
-            + ", ".join(f"{count} x {images or 'all'} images in {file}" for (images, count), file in folds.items())
-            + ". Give your protocols different names (protocol.name=NAME), or report the runs separately",
-        )
-
-
-def _evaluation(file: Path, hint: str) -> dict:
-    evaluation = read_record(file, EVALUATION, hint)
-    contributions = evaluation.get("contributions")
-    require(
-        contributions is None
-        or (len(contributions) == evaluation["images"] and all(type(one) in (int, float) for one in contributions)),
-        f"{file} has contributions that are not one number for each image: it was changed by hand. {hint}",
-    )
-    return named(evaluation)
-
-
-def named(evaluation: dict) -> dict:
+def _evaluation(file: Path) -> dict:
     """The evaluation; an ensemble's criterion names its members' losses, so that its values stay separate."""
-    members = evaluation.get("ensemble")
-    if not members:
-        return evaluation
-    losses = " + ".join(str(member["label"]) for member in members)
-    return evaluation | {"criterion": f"{evaluation['criterion']}, ensemble of {len(members)} ({losses})"}
+    evaluation = read_record(file, EVALUATION, "Delete that file and evaluate the run again")
+    parts, members = evaluation.get("contributions"), evaluation.get("ensemble")
+    require(
+        parts is None or (len(parts) == evaluation["images"] and all(map(is_finite, parts))),
+        f"{file} has contributions that are not one number for each image: it was changed by hand",
+    )
+    if members:
+        losses = " + ".join(str(member["label"]) for member in members)
+        evaluation["criterion"] += f", ensemble of {len(members)} ({losses})"
+    return evaluation
 
 
 def read_history(file: Path) -> pd.DataFrame:
@@ -116,9 +100,8 @@ def read_history(file: Path) -> pd.DataFrame:
     if not file.exists() or not regular(file).read_bytes().strip():
         return pd.DataFrame()
     try:
-        history = pd.read_csv(file, dtype=float).rename(columns=unescaped)
+        return pd.read_csv(file, dtype=float).rename(columns=unescaped)
     except ValueError as error:  # pandas' ParserError and UnicodeDecodeError are such
-        fail(
-            f"{file} is not a table of numbers ({' '.join(str(error).split())}). Delete it to report without its curve"
-        )
-    return history
+        raise InputError(
+            f"{file} is not a table of numbers ({error}). Delete it to report without its curve"
+        ) from error

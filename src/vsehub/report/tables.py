@@ -1,6 +1,6 @@
-"""One table of text, written to the terminal, as Markdown, CSV and LaTeX, and by the pages' templates as HTML.
+"""One table of text, written to the terminal, as Markdown and LaTeX, and by the pages' templates as HTML.
 
-Only `ReportTable.latex` and `frame_csv` need pandas: a command can print a table without importing it.
+A command can print a table without importing pandas.
 """
 
 import math
@@ -57,10 +57,6 @@ class ReportTable(NamedTuple):
         caption: one line that says what the cells are.
         words: the number of columns on the left that hold words; other columns hold numbers and are right-aligned.
         notes: the number of columns on the right that hold words.
-        over: a heading above each column, "" for none; equal adjacent headings are merged. Only shown by pages.
-        starts: whether each row begins a group of rows. Only shown by pages.
-        shades: a value from 0 to 1 that colours each cell, or None. Only shown by pages.
-        wrap: whether pages break long words.
     """
 
     head: Sequence[str]
@@ -68,10 +64,6 @@ class ReportTable(NamedTuple):
     caption: str = ""
     words: int = 1
     notes: int = 0
-    over: Sequence[str] | None = None
-    starts: Sequence[bool] | None = None
-    shades: Sequence[Sequence[float | None]] | None = None
-    wrap: bool = False
 
     @classmethod
     def of(cls, frame: "pd.DataFrame", caption: str = "", words: int = 1, notes: int = 0) -> Self:
@@ -82,17 +74,6 @@ class ReportTable(NamedTuple):
     def numeric(self) -> list[bool]:
         """True for each column of numbers."""
         return [self.words <= place < len(self.head) - self.notes for place in range(len(self.head))]
-
-    @property
-    def groups(self) -> list[tuple[str, int]]:
-        """The headings of `over`, each with the number of columns below it."""
-        found: list[tuple[str, int]] = []
-        for name in self.over or ():
-            if name and found and found[-1][0] == name:
-                found[-1] = (name, found[-1][1] + 1)
-            else:
-                found.append((name, 1))
-        return found
 
     def texts(self) -> list[list[str]]:
         """The rows, each cell one text."""
@@ -109,20 +90,10 @@ class ReportTable(NamedTuple):
         return f"{markdown_text(self.caption)}\n\n{text}" if self.caption else text
 
     def latex(self) -> str:
-        """A `table*` with the caption; needs \\usepackage{booktabs}. What stands in a cell stays text."""
-        import pandas as pd
-
-        # Styler's own escaping lacks Greek letters, and "[" or "*" at a line's start is an argument of the line before.
-        rows = [list(map(latex_text, row)) for row in self.texts()]
-        frame = pd.DataFrame(rows, columns=list(map(latex_text, self.head)), dtype=str)
-        text = frame.style.hide(axis="index").to_latex(
-            environment="table*",
-            position_float="centering",
-            column_format="".join("r" if numeric else "l" for numeric in self.numeric),
-            hrules=True,
-            caption=latex_text(self.caption),
-        )
-        return text.replace("\\centering", "\\centering\\scriptsize\\setlength{\\tabcolsep}{2pt}", 1)
+        """A `table*` with the caption. What stands in a cell stays text."""
+        begin = "\\begin{table*}\n\\centering\\scriptsize\\setlength{\\tabcolsep}{2pt}"
+        text = self._tabulated("latex_raw", latex_text)
+        return f"{begin}\n\\caption{{{latex_text(self.caption)}}}\n{text}\n\\end{{table*}}\n"
 
     def _tabulated(self, style: str, text: Callable[[object], str]) -> str:
         sides = ["right" if numeric else "left" for numeric in self.numeric] if self.rows else None
@@ -184,28 +155,18 @@ def count_text(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
-def shades(values: Sequence[Sequence[float | None]]) -> list[list[float | None]]:
-    """Each value scaled from the smallest (0) to the largest (1); None stays None, NaN becomes None."""
-    known = [value for row in values for value in row if value is not None and value == value]
-    low, high = min(known, default=0.0), max(known, default=0.0)
-    width = high - low or 1.0
-    return [[None if value is None or value != value else (value - low) / width for value in row] for row in values]
-
-
 def code_text(record: Mapping[str, Any]) -> str:
-    """The version of the code in a record with "vsehub" and "git": "vsehub 0.1.0, git 1a2b3c4d"."""
-    sha = (record.get("git") or {}).get("sha")
-    known = [f"{name} {fact}" for name, fact in (("vsehub", record.get("vsehub")), ("git", sha and sha[:8])) if fact]
-    return ", ".join(known) or "not recorded"
+    """The version of the code in a record: "vsehub 0.1.0, git 1a2b3c4d", and whether it had uncommitted changes."""
+    git = record.get("git") or {}
+    commit = f", git {git['sha'][:8]}{', uncommitted changes' if git.get('dirty') else ''}" if git.get("sha") else ""
+    return f"vsehub {record.get('vsehub', 'of unknown version')}{commit}"
 
 
 def hardware_text(facts: Mapping[str, Any] | None) -> str:
     """A machine of {"cpu", "cores", "memory_gb", "gpu"} in one phrase."""
-    if not facts:
-        return "not recorded"
-    memory = facts.get("memory_gb")
-    known = [facts.get("cpu"), facts.get("cores") and f"{facts['cores']} cores", memory and f"{memory:g} GB memory"]
-    return ", ".join(str(fact) for fact in [*known, facts.get("gpu") or "no GPU"] if fact)
+    facts = facts or {}
+    units = {"cpu": "", "cores": " cores", "memory_gb": " GB memory", "gpu": ""}
+    return ", ".join(f"{facts[key]}{unit}" for key, unit in units.items() if facts.get(key)) or "not recorded"
 
 
 def versions_text(versions: Mapping[str, Any] | None) -> str:

@@ -1,4 +1,4 @@
-"""Pages made of sections: notes, tables, metadata and plots under a heading; the same sections in Markdown."""
+"""Pages made of sections: plots, notes, tables and metadata under a heading; the same sections in Markdown."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -28,10 +28,9 @@ class Section(NamedTuple):
 
     def markdown(self) -> str:
         """The section without its plots."""
-        parts = [f"## {markdown_text(self.heading)}", bullets(self.notes)]
-        parts += [table.markdown() for table in self.tables]
-        parts.append(bullets([f"{name}: {text}" for name, text in self.facts]))
-        return "\n\n".join(part for part in parts if part)
+        facts = bullets([f"{name}: {text}" for name, text in self.facts])
+        parts = [f"## {markdown_text(self.heading)}", bullets(self.notes), *(table.markdown() for table in self.tables)]
+        return "\n\n".join(filter(None, [*parts, facts]))
 
 
 def bullets(texts: Sequence[str]) -> str:

@@ -1,8 +1,7 @@
-"""Rendering of page templates, with plots, thumbnails and bars that are embedded in the page."""
+"""Rendering of page templates, with plots and thumbnails that are embedded in the page."""
 
 import base64
 import io
-from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from vsehub.io.arrays import open_picture
-from vsehub.report.tables import Cell
 
 SIDE = 128
 
@@ -38,42 +36,13 @@ def page_environment(*packages: str) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"image": image, "beside": beside}
+    environment.filters["image"] = image
     return environment
-
-
-def beside(cell: Cell) -> tuple[str, str]:
-    """A cell's value and the note beside it in small type, such as the deviation of "1.0 ± 0.2"."""
-    if not isinstance(cell, str):
-        return cell
-    value, sign, deviation = cell.partition(" ± ")
-    return value, f"± {deviation}" if sign else ""
 
 
 def data_url(kind: str, content: bytes) -> str:
     """A data URL of some bytes of a media type."""
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"
-
-
-def bars(
-    colours: Mapping[str, str], counts: Sequence[int], scale: int, wrong: Sequence[int] | None = None
-) -> list[dict[str, str | None]]:
-    """One bar per ranking: its name, colour and count, and the widths in % of the count and of its wrong part.
-
-    colours: ranking -> colour. counts, wrong: one per ranking. scale: the count of a whole bar.
-    """
-    return [
-        {
-            "name": name,
-            "colour": colour,
-            "text": f"{count:,}",
-            "width": f"{100 * count / scale:.2f}",
-            "wrong": None if false is None else f"{100 * false / scale:.2f}",
-        }
-        for (name, colour), count, false in zip(
-            colours.items(), counts, [None] * len(counts) if wrong is None else wrong, strict=True
-        )
-    ]
 
 
 def thumbnail(picture: str | Path | np.ndarray, side: int = SIDE) -> bytes | None:

@@ -1,0 +1,61 @@
+"""Sweeps in the report: settings told apart, the best chosen on validation, gaps in the open."""
+
+import numpy as np
+import pytest
+
+from vsehub.report.runs import read_runs
+from vsehub.report.sweeps import sweep_sections
+
+
+@pytest.fixture
+def write_point(write_run):
+    """A function that writes a run of settings with its best validation and its test rsum."""
+
+    def write(val, test, seed=0, label="hal", status="finished", **settings):
+        name = "-".join([label, *map(str, settings.values()), str(seed)])
+        more = {"best": {"epoch": 3, "val/rsum": val}, "metrics": {"test/rsum": test}, "status": status}
+        return write_run(label, seed, (test,), config={"loss": {"_target_": label, **settings}}, folder=name, **more)
+
+    return write
+
+
+def found(tmp_path):
+    """The sections' headings, as settings and the last word, and the rows of their tables."""
+    sections = sweep_sections(read_runs([tmp_path / "runs"]))
+    parts = [section.heading.removeprefix("Sweep of ").partition(": ") for section in sections]
+    return sections, [
+        (keys, rest.rpartition(" · ")[2], section.tables[0].rows)
+        for (keys, _, rest), section in zip(parts, sections, strict=True)
+    ]
+
+
+def test_validation_chooses_even_where_test_says_otherwise(write_point, tmp_path):
+    for gamma, epsilon, seed in ((g, e, s) for g in (10, 30.0, 60) for e in (0.1, 0.3) for s in (0, 1)):
+        val, test = 300 + gamma / 10 + 10 * epsilon + seed, 290 - gamma / 10 - 10 * epsilon + 3 * seed
+        status = "running" if (gamma, epsilon) == (60, 0.1) else "finished"
+        write_point(val, test, seed, status=status, gamma=gamma, epsilon=epsilon)
+    sections, [(keys, loss, rows)] = found(tmp_path)
+    assert (keys, loss, len(rows)) == ("loss.epsilon, loss.gamma", "hal", 5)
+    assert rows[0] == ["0.3", "60", "309.5 ± 0.7", "282.5 ± 2.1", "2 (0, 1)", "chosen"]
+    assert rows[-1][:5] == ["0.1", "10", "302.5 ± 0.7", "289.5 ± 2.1", "2 (0, 1)"]
+    assert [bool(row[-1]) for row in rows] == [True, False, False, False, True]  # the last is best on test
+    assert b"<pattern" in sections[0].lead[0].svg, "the cell without a run is not hatched"
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_words_divide_sweeps_and_many_numbers_of_few_runs_are_none(write_point, tmp_path):
+    for variant, lead in (("paper", 0), ("release", 5)):
+        for k in (1, 3, 10):
+            write_point(200 + k + lead, 190, label="knn_margin", variant=variant, k=k)
+    write_point(100, 90, label="sum", margin=0.2)
+    for number in (1, 2):
+        write_point(200, 190, label="max", a=number, b=2 * number, c=3 * number)
+    for number, (gamma, epsilon) in enumerate(np.random.default_rng(0).random((5, 2))):
+        write_point(200 + number, 190, gamma=gamma, epsilon=epsilon, epsilon_again=epsilon)
+    sections = found(tmp_path)[1]
+    assert [(keys, word, len(rows)) for keys, word, rows in sections] == [
+        ("loss.k", "loss.variant paper", 3),
+        ("loss.k", "loss.variant release", 3),
+        ("loss.epsilon, loss.gamma", "hal", 5),  # a setting that repeats another is not a second one
+    ]
+    assert sections[0][2][0][:4] == ["10", "210.0", "190.0", "1 (0)"]
