@@ -85,11 +85,11 @@ def test_a_fitted_inductive_criterion_and_the_report(runs, vsehub):
     assert (record["reference"], record["tuned"]["split"]) == ("inductive", "val")
     vsehub("report", "sum", "hal", "out=page", cwd=runs, UNDRAWN="1")
     lines = (runs / "page" / "table.md").read_text().splitlines()
-    rows = [[cell.strip() for cell in line.split("|")] for line in lines if line.startswith("| scenes")]
-    criteria = [(row[3], row[6].split(" (")[0]) for row in rows]
+    rows = [[cell.strip() for cell in line.split("|")] for line in lines if line.startswith("|")]
+    criteria = [(row[1], row[2].split(" (")[0]) for row in rows]
     assert criteria.count(("sum", "nns")) == 1
     assert ("sum", "is, ensemble of 2") in criteria
-    assert any("(sum + hal+mb)" in row[6] for row in rows)
+    assert any("(sum + hal+mb)" in row[2] for row in rows)
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,8 @@ def differing(recipes: Iterable[dict[str, str]]) -> list[str]:
 def name_test_sets(runs: Sequence[Run]) -> list[Run]:
     """The runs with a suffix such as " (test 1a2b3c4d5e6f)" where one data-set name stands for several test sets.
 
-    The suffix is the fingerprint of the measured split, "unknown" if the record lacks it. A run without evaluations is named by all its splits but the training split.
+    The suffix is the fingerprint of the measured split, "unknown" if the record lacks it. A run without evaluations
+    is named by all its splits but the training split.
     """
     measured, known = {}, defaultdict(set)
     for run in runs:

@@ -165,8 +165,8 @@ def results_table(table: pd.DataFrame, caption: str = "", short: bool = False) -
     shown["seeds"] = list(map(seeds_text, table["n"], table["seeds"]))
     shown["wall time"] = table["wall_seconds"].map(duration)
     if short:
-        shown = shown[[*shown.columns[:words], "i2t R@1", "t2i R@1", "rsum", "hs_sum", "seeds"]]
-    return ReportTable.of(shown, caption, words, notes=1 if short else 2)
+        shown = shown[[*shown.columns[:words], "i2t R@1", "t2i R@1", "rsum", "hs_sum"]].assign(seeds=table["n"])
+    return ReportTable.of(shown, caption, words, notes=0 if short else 2)
 
 
 def intervals(frame: pd.DataFrame) -> pd.DataFrame:
