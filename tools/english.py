@@ -28,7 +28,7 @@ HABITS = {  # those of the last two lines are counted in names, the others in pr
     "chain": r"\b(of|by|for|in|on|from|with|to|at) (which|whose)\b",
     "opening": r"\A\s*(What|How|Which|Whether|Where|That)\b",
     "none": r"\b(is|are|was|were|be) (no|none)\b(?! longer)|\bor none\b",
-    "headless": r"(?:^\s*|\. )\w+: (of|for|in|with|by|that|which|whether|what|how) ",
+    "headless": r"(?:^\s*|\. )\w+: (of|for|in|with|by|that|which|what|how) ",
     "see": r"\ASee `[^`]*`\.?\Z",
     "object first": r"(?:^|[.;:] )(Of|To|From|By|With) [^.,;:]{3,60} (is|are|was|were|has|have) ",
     "words": r"\b(leaves? away|left away|parted by|to be had|(is|are|was|were) told|shortlists?|facts|takes none)\b",

@@ -74,10 +74,10 @@ class Loss(nn.Module):
     text belong together. neighbors: `NeighborStats` of the memory bank, or None. All values of the returned dictionary
     are logged.
 
-    takes_neighbors: whether `neighbors` is used; only such a loss is trained with a memory bank. neighbors_k: how many
-    of the bank's neighbours are used, None for all. takes_centrality: whether the bank is to give the centralities too.
-    needs_above: the score that a pair must exceed before the loss rewards it, None for losses without such a score.
-    margin: the margin between a pair and its negatives, 0 for losses without one.
+    takes_neighbors: whether `neighbors` is used; only such a loss is trained with a memory bank. neighbors_k: number of
+    the bank's neighbours that are used, None for all. takes_centrality: whether the bank is to give the centralities
+    too. needs_above: the score that a pair must exceed before the loss rewards it, None for losses without such a
+    score. margin: the margin between a pair and its negatives, 0 for losses without one.
     """
 
     takes_neighbors: bool = False
@@ -99,7 +99,7 @@ class Loss(nn.Module):
 class Similarity(nn.Module):
     """Scores (I, T) of encoded images against encoded texts.
 
-    A subclass writes `forward(images, texts)`. takes: what is compared, "vectors" (N, D) or "sets" (N `Sets`).
+    A subclass writes `forward(images, texts)`. takes: type of the encodings, "vectors" (N, D) or "sets" (N `Sets`).
     inner_product: whether the scores are inner products of `vectors`, which the memory bank, search and evaluation then
     use; all other similarities are scored by `forward`.
     """
@@ -138,8 +138,8 @@ class Encoder(nn.Module, Component):
 
     gives: "vectors" where `forward` returns (N, D), "sets" where it returns N `Sets`. space: a name of the space of the
     vectors, if they were trained to be compared with those of the other encoder; None if vsehub trains them to be.
-    preparation: how pictures must come to an image encoder; None: as the data's settings say. dim: D, where an encoder
-    says so. max_positions: the most words that a text encoder takes, <start> and <end> counted; None: no limit.
+    preparation: size and interpolation of an image encoder's pictures; None: the data's settings. dim: D, where an
+    encoder says so. max_positions: the most words that a text encoder takes, <start> and <end> counted; None: no limit.
     """
 
     gives: str = "vectors"

@@ -66,7 +66,7 @@ def main() -> None:
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     os.environ["PYTHONSAFEPATH"] = "1"
     # Threads of OpenMP wait for each other without spinning: where another program takes a core, a training that spins
-    # takes many times as long, and where none does, it gains nothing. To be set before torch is loaded.
+    # takes many times as long, and where none does, it gains nothing. Set before torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     command, *arguments = sys.argv[1:] or ["help"]
     if command in ("-h", "--help", "help"):

@@ -66,7 +66,7 @@ class Criterion(ABC):
     ) -> Tensor:
         """Scores (Q, M) in the order of the corrected ranking, from scores (Q, M) and reference scores (R, M).
 
-        reference_item_scores: of reference items, for a correction that takes them; see `Correction`.
+        reference_item_scores: scores of reference items, for a correction that takes them; see `Correction`.
         """
         return self.correction.rescore(scores, reference_scores, reference_item_scores=reference_item_scores)
 
@@ -118,9 +118,9 @@ class Correction(Criterion):
     by block) and `corrected`; `query_terms` where a query has terms too.
 
     columnwise: whether an item's terms depend only on its own column of scores; otherwise `fit_parts` is written.
-    nearest_alone: whether they depend on the scores of its k nearest reference queries alone, k being a setting.
+    nearest_alone: whether they depend only on the scores of its k nearest reference queries, k being a setting.
     query_terms_rank: whether a query's terms can change the order of its items, which must then lie on one machine.
-    reference_items_as: which scores of reference items the item terms depend on too.
+    reference_items_as: the scores of reference items that the item terms also depend on.
     "rows": those of the reference items with the items, (G, M); without reference items the items themselves are taken.
     "columns": those of the reference queries with the reference items, (R, G); without reference items there are none.
     None: reference items are refused, and `criterion=auto` tries the class, with the settings of its yaml and of GRID.
@@ -157,7 +157,7 @@ class Correction(Criterion):
     def fit(self, columns: Columns, reference_items: Columns | None = None) -> Terms:
         """The terms, each (M,), of all items. Raises InputError where one is NaN or infinite.
 
-        reference_items: the scores that `reference_items_as` names, in blocks of columns; None where there are none.
+        reference_items: the scores that `reference_items_as` names, in blocks of columns; None without reference items.
         """
         sides = [columns] if reference_items is None else [columns, reference_items]
         return finite_terms(self.fit_parts(each_of(sides))[0])
@@ -301,7 +301,7 @@ def fit_all(
 ) -> list[Terms]:
     """The item terms of several criteria; columnwise criteria without a `fit` of their own share one product.
 
-    reference_items: for the criteria that take them; None for the items themselves.
+    reference_items: reference items of the criteria that take them; None: the items themselves.
     """
     columns = ScoreColumns(reference, items)
     shared: dict[int, list[Terms]] = {

@@ -18,7 +18,7 @@ LEAST_MASS = 1e-20  # of an item, below which too many of its shares may have va
 class Sinkhorn(ItemBias):
     """s/τ + log v(item), v from normalising e^{s/τ} of reference x items alternately to uniform marginals.
 
-    temperature: τ. rounds: how often rows (reference queries), then columns (items) are normalised. Only the items'
+    temperature: τ. rounds: number of normalisations of rows (reference queries), then columns (items). Only the items'
     scaling is kept: the queries' own changes no ranking. Streaming goes over the scores once a round and once before.
     Raises InputError for a temperature or a number of rounds that is not positive.
     """

@@ -42,7 +42,7 @@ class CaptionedImages:
     images: (I, ...), one entry per image. captions: T strings, or vectors (T, D) if the texts are of another modality.
     image_index: (T,) integers; captions[t] describes images[image_index[t]]. names: I file names for reports, or None.
     pairs: (P, 2) integers, image and caption of all pairs, if a caption may belong to several images; None: the pairs
-    of image_index. Raises InputError if there are no images, or if captions and image_index differ in number.
+    of image_index. Raises InputError without images, or if captions and image_index differ in number.
     """
 
     images: ArrayLike

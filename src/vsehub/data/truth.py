@@ -106,7 +106,7 @@ def read_truth(
     """The pairs of a table: query (P,) and item (P,), int64 row numbers; see `read_pairs`.
 
     path: the table, or "aligned": query i and item i are a pair, whatever their ids. A query may have any number of
-    items, or none. queries, items: the number of rows of each side. Raises InputError for unequal numbers of aligned
+    items, also zero. queries, items: the number of rows of each side. Raises InputError for unequal numbers of aligned
     rows, row numbers out of range, and repeated pairs.
     """
     for side, ids in (("queries", query_ids), ("items", item_ids)):

@@ -12,7 +12,7 @@ from vsehub.checks import fail
 MASK = "***"
 SHORTEST = 6  # letters of a secret that is masked outside of its address too
 
-_SHOWN = (  # parameters of a URI whose values are no secrets
+_SHOWN = (  # parameters of a URI whose values are not secret
     "application_name|channel_binding|connect_timeout|dbname|download|format|host|hostaddr|keepalives|nw|page|port|raw|"
     "ref|region|revision|sslmode|target_session_attrs|user|version|versionid"
 )

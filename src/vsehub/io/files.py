@@ -153,7 +153,7 @@ def require_writable(folder: str | Path) -> None:
     own = str(folder).strip() != "" and not is_uri(str(folder))
     require(own, f"out is {str(folder)!r}; results are written to a folder of this machine, give one: out=FOLDER")
     near = next(path for path in (Path(folder), *Path(folder).absolute().parents) if os.path.lexists(path))
-    try:  # permissions are no proof, for example in /proc
+    try:  # permissions prove nothing, for example in /proc
         tempfile.TemporaryFile(dir=near).close()
     except OSError as error:
         raise InputError(f"out: nothing can be written to {near} ({error.strerror}); give another folder") from error

@@ -22,7 +22,7 @@ def read_lines(path: Path, what: str) -> list[str]:
     """The lines of a UTF-8 file without their ends, which are `\\n` or `\\r\\n`, nothing else.
 
     The last newline may be missing, and the file may begin with a byte order mark. what: name of a line ("caption"),
-    for messages. Raises InputError for a folder, if a line is blank or not UTF-8, or if there are no lines.
+    for messages. Raises InputError for a folder, an empty file, and a line that is blank or not UTF-8.
     """
     with readable(path):
         text = path.read_bytes().decode("utf-8-sig")

@@ -16,11 +16,11 @@ class HAL(Loss):
     """Mean over the pairs of 1/γ log(1 + Σ e^{γ W (S - ε)}) over rows and columns, minus log(1 + W_ii S_ii).
 
     gamma, epsilon: γ and ε of eq. 7. alpha, beta, epsilon1, epsilon2: the weights' constants of eq. 6, used only with
-    neighbours; without them W = 1. statistics: whose neighbours weight the batch, "bank" for those that are given, or
-    "batch" for the negatives of each row and column, an ablation that needs no bank. neighbors_k: how many neighbours
-    count, the nearest first (None: all). variant: "paper" computes the equations, "release" what the authors' published
-    code does (docs/protocols.md lists where they differ). Log-sums are taken stably, in float32 at least, so that
-    γ = 1000 stays finite. Raises InputError for constants out of range.
+    neighbours; without them W = 1. statistics: source of the weights' neighbours: "bank", or "batch" for the negatives
+    of each row and column, an ablation that needs no bank. neighbors_k: number of neighbours that count, the nearest
+    first (None: all). variant: "paper" computes the equations, "release" what the authors' published code does
+    (docs/protocols.md lists where they differ). Log-sums are taken stably, in float32 at least, so that γ = 1000 stays
+    finite. Raises InputError for constants out of range.
     """
 
     needs_above = 0.0  # below, max(0, W_ii S_ii) has no gradient

@@ -52,9 +52,9 @@ class NeighborRetr(Loss):
     Centrality weighting: -e^{κ c_i} log p_ii, p the softmax of S/τ, c_i that of the row's own item. Neighbour
     adjusting: the k largest negatives of a row are its neighbours; the target is one half the pair, one half the
     softmax over the neighbours of T (s - c), s and c scaled by the range that they have outside the neighbourhood: near
-    neighbours that are no hubs are pulled, hubs pushed. The prediction is the softmax of S over both. Uniform
-    regularisation: the target is β Q + (1 - β) I, Q the doubly stochastic plan of entropic optimal transport by S/ε,
-    which retrieves every item equally often; the prediction is p.
+    neighbours are pulled, hubs pushed. The prediction is the softmax of S over both. Uniform regularisation: the target
+    is β Q + (1 - β) I, Q the doubly stochastic plan of entropic optimal transport by S/ε, which retrieves every item
+    equally often; the prediction is p.
 
     temperature: τ. centrality_scale: κ. k: neighbours; all that score as high as the k-th count, but for rounding.
     sharpness: T. transport: settings of the plan and its share β; None: the defaults. neighbor_weight, uniform_weight:

@@ -37,9 +37,8 @@ class Positives:
     def from_pairs(cls, query: Tensor, item: Tensor, queries: int, items: int, complete: bool = True) -> "Positives":
         """From pairs (P,), (P,) of positions in any order; a pair given twice counts once.
 
-        complete: False allows queries without a positive. Raises InputError if the sides differ in length, a
-        position is outside of 0 to `queries` - 1 or `items` - 1, there are no pairs, or, if complete, a query
-        has none.
+        complete: False allows queries without a positive. Raises InputError if the sides are empty or differ in length,
+        if a position is outside of 0 to `queries` - 1 or `items` - 1, or, if complete, for a query without a pair.
         """
         require(
             query.ndim == 1 and query.shape == item.shape and len(query) > 0,

@@ -125,7 +125,7 @@ class ScoredIndex:
 class ShortlistIndex:
     """An index of M encoded sets: finds those with the nearest mean vectors, and scores these exactly.
 
-    shortlist: how many entries are scored per neighbour. make_index: unit vectors (M, D) -> their index.
+    shortlist: number of entries scored per neighbour. make_index: unit vectors (M, D) -> their index.
     """
 
     name = "shortlists by mean vectors, scored exactly"
@@ -165,11 +165,11 @@ Index = ExactIndex | FaissIndex | ScoredIndex | ShortlistIndex
 class MemoryBank:
     """M encoded pairs and an index over each side.
 
-    k: neighbours per query; None takes 0.88 % of the bank, at least 10. backend: "faiss", "exact", or "auto": FAISS
-    if it is installed and searches on the vectors' device, else exact. exclude: "image" excludes entries of the
-    query's own image or, with a `relation`, all entries that belong to the query; "batch_captions" (the authors' code)
-    excludes, for every query, entries whose caption is anywhere in the batch. shortlist: for similarities of sets, how
-    many entries are scored exactly per neighbour, those with the nearest mean vectors; None scores the whole bank.
+    k: neighbours per query; None takes 0.88 % of the bank, at least 10. backend: "faiss", "exact", or "auto": FAISS if
+    it is installed and searches on the vectors' device, else exact. exclude: "image" excludes entries of the query's
+    own image or, with a `relation`, all entries that belong to the query; "batch_captions" (the authors' code)
+    excludes, for every query, entries whose caption is anywhere in the batch. shortlist: number of entries scored
+    exactly per neighbour for similarities of sets, those with the nearest mean vectors; None scores the whole bank.
     """
 
     def __init__(

@@ -71,7 +71,7 @@ def choice_record(auto: Auto, choice: Choice | None, gain: dict[str, float] | No
 
 @dataclass(frozen=True)
 class Comparison:
-    """Measured rankings, the plain one first, and their record. criterion: that of the last ranking.
+    """Measured rankings, the plain one first, and their record. criterion: criterion of the last ranking.
 
     began: the start, by `time.perf_counter`.
     """

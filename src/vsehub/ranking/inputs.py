@@ -155,8 +155,8 @@ class Sides:
     """Checked sides of a comparison; make one by `Sides.of`.
 
     reference: reference queries of the criteria; None: the queries themselves (transductive). reference_items:
-    reference items of the criteria that take them; None: the items themselves. positives: which items answer which
-    query; None: unknown.
+    reference items of the criteria that take them; None: the items themselves. positives: the known answers; None:
+    unknown.
     """
 
     queries: VectorSource

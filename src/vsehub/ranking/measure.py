@@ -41,7 +41,7 @@ MOST_MATCHED = 10**9
 class Local:
     """The engine that computes item terms and lists in this process; `ray.Sharded` is the other one.
 
-    device: where blocks are computed; None: where the vectors are. facts: its part of a record.
+    device: where blocks are computed; None: where the vectors are. facts: metadata for the record.
     """
 
     facts: Mapping[str, Any] = {"name": "local"}

@@ -92,8 +92,8 @@ class CorrectedSearch:
 
         reference: None if each search is to take its own queries (transductive). ids: ids of the items, all different
         as texts; None: those of the items' file, if it has any. Raises InputError for arguments of the constructor that
-        are not possible, for vectors that do not fit or that `normalize` refuses, and for a reference where the
-        criterion takes none.
+        are not possible, for vectors that do not fit or that `normalize` refuses, and for a reference that the
+        criterion cannot use.
         """
         criterion = named_criterion(self.criterion, self.parameters or {})
         require(
@@ -139,9 +139,9 @@ class CorrectedSearch:
 
         `search` can then give p values and accept results at a rate of false accepts; see `serving.calibration` for
         what is guaranteed. Give other queries than to `tune`. Among queries that share answers one is drawn by seed,
-        and those in the reference are left out. `fit` and `tune` make the calibration void. truth: that of `tune`.
-        Raises InputError if truth does not fit or leaves no query or no item, and if a score depends on the other
-        queries of its search (no reference, or a matching).
+        and those in the reference are left out. `fit` and `tune` make the calibration void. truth: known answers, as in
+        `tune`. Raises InputError if truth does not fit or leaves no query or no item, and if a score depends on the
+        other queries of its search (no reference, or a matching).
         """
         if not isinstance(self.criterion_, Correction) or self.item_terms_ is None:
             fail(f"criterion: without reference queries a score under {self.criterion_!r} depends on other queries")

@@ -21,14 +21,13 @@ log = logging.getLogger(__name__)
 class RetrievalDataModule(pl.LightningDataModule):
     """Loads a source's splits, builds the vocabulary from the training captions and serves batches.
 
-    batch_size: pairs a step. eval_batch_size: images or captions encoded at a time. min_count: how often a word must be
-    seen. max_words: longer captions are cut (None: never). captions_per_image: how many captions of an image are put
-    into a batch together, where it has as many. augmentation: what a training batch changes. tokenizer: a Hugging Face
-    model, by name or folder, whose subwords are taken instead of words. workers: loader processes; 0 loads in the main
-    process, which is fastest for features and small pictures; photos that are decoded on the fly want one.
-    same_batches: each epoch has the batches of the first. words, preparation: the tokens of the text encoder and how
-    pictures come to the image encoder, where they bring their own. Raises InputError for a batch of one, which has no
-    negatives.
+    batch_size: pairs a step. eval_batch_size: images or captions encoded at a time. min_count: least number of
+    occurrences of a word. max_words: longer captions are cut (None: never). captions_per_image: captions of an image in
+    one batch, if it has as many. augmentation: random changes to a training batch. tokenizer: a Hugging Face model, by
+    name or folder, whose subwords are taken instead of words. workers: loader processes; 0 loads in the main process,
+    which is fastest for features and small pictures; photos that are decoded on the fly want one. same_batches: each
+    epoch has the batches of the first. words, preparation: the tokens of the text encoder and how pictures come to the
+    image encoder, where they bring their own. Raises InputError for batches of a single pair, which has no negatives.
     """
 
     def __init__(

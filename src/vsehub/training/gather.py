@@ -57,8 +57,8 @@ def shares(rows: int, parts: int) -> list[int]:
 def gathered(rows: Encoding, counts: Sequence[int] | None = None) -> Encoding:
     """The rows of all processes, those of process 0 first: (n, ...) or n `Sets` of each -> (N, ...) or N `Sets`.
 
-    counts: how many rows each process has; None: as many as this one. All processes have to call it, with rows of one
-    type and dimension. Without other processes it is the rows themselves.
+    counts: number of rows of each process; None: the same number in all. All processes have to call it, with rows of
+    one type and dimension. Without other processes it is the rows themselves.
     """
     if processes() == 1:
         return rows

@@ -39,10 +39,10 @@ class RetrievalModule(pl.LightningModule):
 
     optimizer: parameters -> optimizer. scheduler: optimizer -> scheduler, stepped once an epoch. positives: "image"
     takes the other pairs of the same image out of the negatives, "pair" keeps them there (the papers).
-    embedding_dropout: probability of dropping a number of an encoding in a training step. chunk: how many pairs
-    of a batch are encoded at a time in a training step; None: all. description: plain values that a checkpoint carries
-    so that it can be rebuilt from itself alone. Raises InputError where encoders, similarity and loss cannot go
-    together, or an encoder cannot go through a batch in parts.
+    embedding_dropout: probability of dropping a number of an encoding in a training step. chunk: pairs encoded at a
+    time in a training step; None: the whole batch. description: plain values that a checkpoint carries so that it can
+    be rebuilt from itself alone. Raises InputError where encoders, similarity and loss cannot go together, or an
+    encoder cannot go through a batch in parts.
     """
 
     def __init__(

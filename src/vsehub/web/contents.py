@@ -15,7 +15,7 @@ from vsehub.evaluation.words import word_notes
 from vsehub.metrics.positives import Positives
 from vsehub.ranking.inputs import Inputs, Names, Sides
 
-# row -> its picture's file or pixels (3, H, W); None where there is none
+# row -> its picture's file or pixels (3, H, W); None without a picture
 Pictured = Callable[[int], Path | np.ndarray | None]
 
 
@@ -50,7 +50,7 @@ class Contents:
     """The opened contents.
 
     title: name of the collection. inputs: queries, items, what criteria are fitted on, true pairs, and names. picture:
-    function that returns an item's picture. fitted_on: what criteria are fitted on, in words. asker: what encodes
+    function that returns an item's picture. fitted_on: description of the criteria's reference. asker: encoder of
     sentences, or None. stored: criterion -> (a, b) of a result that has its own correction. thresholds: rate -> the
     score of that criterion above which a first item is accepted at this rate of `vsehub calibrate`.
     """

@@ -55,8 +55,8 @@ class Assignment(Matching):
 def k_best(scores: np.ndarray, places: int) -> Iterator[np.ndarray]:
     """All assignments (Q,), the item of each query, the largest sum of scores (Q, M) first.
 
-    places: how many queries an item may serve, at least Q/M. Two assignments differ in the item of some query; which of
-    an item's places a query has makes no difference. Ties: the assignment that was found first comes first.
+    places: number of queries that an item may serve, at least Q/M. Two assignments differ in the item of some query;
+    which of an item's places a query has makes no difference. Ties: the assignment that was found first comes first.
     """
     numbers = itertools.count()
     best = linear_sum_assignment(np.tile(scores, places), maximize=True)[1] % scores.shape[1]

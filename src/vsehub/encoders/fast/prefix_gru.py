@@ -23,9 +23,9 @@ from vsehub.sets import Sets
 class Forest(NamedTuple):
     """Distinct prefixes as n nodes, level by level; for a GRU of both directions a tree of each, forwards first.
 
-    words: (n,) the last word of each prefix. directions: (n,) the tree of each node. parents: for each level (c,), the
-    node of each node's parent; empty for the first level. levels: for each level and there for each tree, its nodes.
-    nodes: for each tree (N, L), the node that each caption has reached at each of its words, 0 behind its last.
+    words: (n,) the last word of each prefix. directions: (n,) the tree of each node. parents: the parent (c,) of each
+    node of each level; empty for the first level. levels: the nodes of each tree, for each level. nodes: (N, L) of each
+    tree, the node that each caption has reached at each word, 0 behind its last.
     """
 
     words: Tensor

@@ -18,8 +18,8 @@ from vsehub.types import Encoder
 class PretrainedEncoder(Encoder):
     """An encoder on a network trained elsewhere, which is frozen or tuned.
 
-    inner: the name of the network's module. tune: whether, or how, it is trained. learning_rate: that of the tuned
-    network; None: the optimizer's.
+    inner: the name of the network's module. tune: whether, or how, it is trained. learning_rate: learning rate of the
+    tuned network; None: the optimizer's.
     """
 
     # A checkpoint holds the network's weights: rebuilding it takes no download and no file.
