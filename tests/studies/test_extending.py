@@ -43,4 +43,4 @@ def test_no_file_needs_an_edit(tmp_path):
     own = os.environ | {"PYTHONPATH": str(tmp_path / "src")}
     found = subprocess.run(command, cwd=tmp_path, env=own, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stdout[-3000:]
-    assert re.search(r"\b[2-9]\d passed", found.stdout)
+    assert re.search(r"\b\d\d passed", found.stdout)
