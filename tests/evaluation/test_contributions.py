@@ -68,7 +68,6 @@ def test_equal_loops_and_have_rsum_as_mean(criterion, correct, kind):
     found = evaluate(encoded, Cosine(), criterion, Protocol("single"))
     assert found.contributions == pytest.approx(by_loops(encoded, correct), rel=1e-12)
     assert np.mean(found.contributions) == pytest.approx(found.metrics["rsum"], rel=1e-12)
-    assert len(set(found.contributions)) > 3  # not one figure for all
 
 
 def test_respect_folds():

@@ -1,5 +1,7 @@
 """Encoding outside of training."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
@@ -26,12 +28,8 @@ def settings():
 def test_nothing_is_rounded_to_tf32_and_settings_come_back(value):
     encoder, before = Noting(3, 2), settings()
     images = np.full((5, 3), value, dtype=np.float32)
-    if np.isfinite(value):
-        torch.testing.assert_close(encode_images(encoder, images, np.arange(5), 2), encoder(torch.from_numpy(images)))
-        encode_images(encoder, images, np.arange(5))
-    else:
-        with pytest.raises(ValueError, match="infinity"):
-            encode_images(encoder, images, np.arange(5))
+    with nullcontext() if np.isfinite(value) else pytest.raises(ValueError, match="infinity"):
+        encode_images(encoder, images, np.arange(5), 2)
     assert encoder.noted == ("ieee", "ieee", False)
     assert encoder.training
     assert settings() == before != ("ieee", "ieee")
