@@ -6,18 +6,14 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
 from vsehub.checks import InputError, regular, require
 
-if TYPE_CHECKING:
-    from PIL import Image
-
 NAMED = 5  # rows named in a message; the rest are counted
 LONGEST_NAME = 200  # characters of a name in a message
-# Formats of pictures that start no program (as EPS does) and decode within bounds.
+# Formats of pictures that are opened: they start no program (as EPS does) and decode within bounds.
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 # Exceptions of readers for damaged files. RecursionError and NotImplementedError are RuntimeErrors, UnicodeError is a
 # ValueError.
@@ -30,13 +26,6 @@ DAMAGE: tuple[type[Exception], ...] = (
 def shortened(error: Exception | str) -> str:
     """The message of an error on one line, shortened, since a message may repeat many of the file's bytes."""
     return " ".join(str(error).split())[:300]
-
-
-def open_picture(file: Path | BinaryIO) -> "Image.Image":
-    """The picture of a file, not decoded yet. Raises UnidentifiedImageError for a format outside `FORMATS`."""
-    from PIL import Image
-
-    return Image.open(file, formats=FORMATS)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from PIL import Image
 
 from vsehub.checks import InputError, one_of, regular, require
 from vsehub.components import Component
-from vsehub.io.arrays import open_picture
+from vsehub.io.arrays import FORMATS
 
 if TYPE_CHECKING:
     from vsehub.data.sources import CaptionedImages
@@ -85,7 +85,7 @@ def read_crop(
     the first frame is used. Raises InputError if the file cannot be decoded, or has more than 8 bits a channel.
     """
     try:
-        with _opened(file) as raw, open_picture(raw) as image:
+        with _opened(file) as raw, Image.open(raw, formats=FORMATS) as image:
             orientation = _orientation(image)
             width, height = image.size[::-1] if orientation in _LYING else image.size
             left, top, across, down, size = choose(width, height)

@@ -10,7 +10,7 @@ import jinja2
 import numpy as np
 from PIL import Image, ImageOps
 
-from vsehub.io.arrays import open_picture
+from vsehub.io.arrays import FORMATS
 
 SIDE = 128
 
@@ -64,7 +64,7 @@ def _of_file(path: Path, side: int) -> Image.Image:
     """The picture, upright, with white in place of transparency."""
     if not path.is_file():  # reading a pipe would block
         raise FileNotFoundError("no such file")
-    with open_picture(path) as picture:
+    with Image.open(path, formats=FORMATS) as picture:
         picture.draft("RGB", (2 * side, 2 * side))  # a JPEG is read at a fraction of its size
         upright = ImageOps.exif_transpose(picture)
         if upright.has_transparency_data:
