@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from vsehub.checks import InputError
-from vsehub.data.truth import read_ids, read_labels, read_truth
+from vsehub.data.truth import read_ids, read_labels, read_pairs, read_truth
 
 QUERIES, ITEMS = ["a", "b", "c"], ["7", "é f", "6", "5"]
 NUMBERED, NAMED = (None, None), (QUERIES, ITEMS)
@@ -128,3 +128,12 @@ def test_ids(tmp_path):
     ):
         with pytest.raises(InputError, match=named):
             refused()
+
+
+def test_qrels_of_trec(tmp_path):
+    for name in ("qrels.txt", "test.qrels"):
+        (tmp_path / name).write_text("q1 0 b 1\nq0 0 a 2\nq0 0 b 0\n")
+        assert [one.tolist() for one in read_pairs(tmp_path / name, 2, 2, ["q0", "q1"], ["a", "b"])] == [[1, 0], [1, 0]]
+    (tmp_path / "qrels.txt").write_text("q1 0 b\n")
+    with pytest.raises(InputError, match=r"qrels\.txt"):
+        read_pairs(tmp_path / "qrels.txt", 2, 2, ["q0", "q1"], ["a", "b"])

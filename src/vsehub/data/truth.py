@@ -34,11 +34,17 @@ def read_pairs(
     """The pairs of a table, in its order: row numbers (P,) int64 of the queries and of the items.
 
     path: a .csv, .tsv, .jsonl or .parquet with the columns query and item, or with two columns, in that order; or
-    BEIR's qrels (query-id, corpus-id, score), whose pairs count if the score is above 0. An entry is an id if the side
+    BEIR's qrels (query-id, corpus-id, score), or TREC's (a .txt or .qrels of lines "query 0 item score"), whose pairs
+    count if the score is above 0. An entry is an id if the side
     has ids, else a row number counted from 0. Pairs with an unknown id are skipped with a warning. Raises InputError
     for other row numbers, and if no pairs are left.
     """
-    table = read_table(path, partial(_columns, path))
+    if path.suffix in (".txt", ".qrels"):
+        with readable(path, ValueError, kind="TREC's qrels"):
+            lines = zip(*(line.split() for line in read_lines(path, "pair")), strict=True)
+            table = {name: list(entries) for name, entries in zip((BEIR[0], "", *BEIR[1:]), lines, strict=True) if name}
+    else:
+        table = read_table(path, partial(_columns, path))
     found, headed = [], False
     sides = zip(COLUMNS, table.items(), (queries, items), (query_ids, item_ids), strict=False)
     for side, (name, entries), count, ids in sides:

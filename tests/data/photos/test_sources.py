@@ -364,9 +364,11 @@ class TestShards:
             return [path.rpartition("/")[2][:-4] for path in shard_files([str(tmp_path / one) for one in patterns])]
 
         assert stems("") == ["a-1", "b-08", "b-09", "b-10"]
-        assert stems("b-0*.tar", "b-10.tar", "a-1.tar") == ["b-08", "b-09", "b-10", "a-1"]
-        with pytest.raises(InputError, match="shards"):
-            stems("c-*.tar")
+        assert stems("b-{08..10}.tar") == ["b-08", "b-09", "b-10"]
+        assert stems("b-0{8..9}.tar", "b-1*.tar", "a-1.tar") == ["b-08", "b-09", "b-10", "a-1"]
+        for wrong in (["b-{08..11}.tar"], ["c-*.tar"]):
+            with pytest.raises(InputError, match="shards"):
+                stems(*wrong)
 
 
 class TestHuggingFace:

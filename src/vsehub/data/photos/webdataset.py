@@ -3,6 +3,7 @@
 import glob
 import json
 import os
+import re
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ from vsehub.io.arrays import readable
 from vsehub.io.progress import bar
 
 _PICTURES = ("jpg", "jpeg", "png", "webp")
+_RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 
 
 class Member(NamedTuple):
@@ -42,7 +44,7 @@ class Member(NamedTuple):
 class WebDataset(ListedPhotos):
     """Tar shards: files of one name are a picture (jpg, jpeg, png, webp) and its captions.
 
-    shards: a folder of .tar files, one file, or a pattern (train-*.tar), or a list of these;
+    shards: a folder of .tar files, one file, or a pattern (train-{000..099}.tar, train-*.tar), or a list of these;
     splits are drawn from them by seed, picture by picture. splits: or the shards of each split. caption: None takes the
     .txt, one caption; else the key of the .json, or a list of keys, that holds a caption or a list of them. name: for
     reports, by default the name of the shards' folder. draw, pictures: as in `ListedPhotos`.
@@ -78,11 +80,21 @@ def shard_files(patterns: str | Sequence[str]) -> list[str]:
     """The .tar files that a folder, a file, a pattern or a list of these stands for, in this order; folders by name."""
     paths: list[str] = []
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
-        files = sorted(glob.glob(os.path.join(pattern, "*.tar") if os.path.isdir(pattern) else pattern))
-        require(len(files) > 0, f"shards: no such file or folder, or no .tar file in it: {pattern}")
-        paths += files
-    require(bool(paths), "shards: no files; give a folder of .tar files, or a pattern such as train-*.tar")
+        for name in numbered(str(pattern)):
+            files = sorted(glob.glob(os.path.join(name, "*.tar") if os.path.isdir(name) else name))
+            require(len(files) > 0, f"shards: no such file or folder, or no .tar file in it: {name}")
+            paths += files
+    require(bool(paths), "shards: no files; give a folder of .tar files, or a pattern such as train-{000..099}.tar")
     return paths
+
+
+def numbered(pattern: str) -> list[str]:
+    """The names that {000..099} in a pattern stands for, with its zeros."""
+    span = _RANGE.search(pattern)
+    if span is None:
+        return [pattern]
+    names = (f"{number:0{len(span[1])}d}" for number in range(int(span[1]), int(span[2]) + 1))
+    return [one for name in names for one in numbered(pattern.replace(span[0], name, 1))]
 
 
 def read_shard(path: str, keys: Sequence[str] | None) -> list[tuple[Member, list[Any]]]:
