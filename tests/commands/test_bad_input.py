@@ -32,6 +32,7 @@ TINY = ("data.size=tiny", "embedding_dim=16", "text_encoder.word_dim=8")
     [
         ("train loss=hall", "loss/hall.*hal infonce"),
         ("train loss.gama=3", "loss.gama"),
+        ("train lss.gamma=3", "did you mean loss"),
         ("train lr=1", "'lr'"),
         ("train -m lr=1,2", "'lr'"),
         ("train criterion.k=3", "criterion.k"),
@@ -57,7 +58,7 @@ def test_help_lists_settings_and_choices(run_here, capsys):
     assert "vsehub train resume=RUN_FOLDER" in said
     assert "seed: 0 # seed of the initial weights" in said
     assert "  loss=hal, infonce" in said
-    assert "run_folder: ${hydra:runtime.output_dir}" in said
+    assert "run_folder: ${first:${resume},${hydra:runtime.output_dir}}" in said
     assert "app_name" not in said
 
 
@@ -109,9 +110,6 @@ def test_settings_that_do_not_fit(refused, tmp_path, overrides, message):
 
 def test_data_that_is_not_there(refused, tmp_path):
     assert "data.root is not set; give data.root=VALUE" in refused("train", "data=precomp")
-    (tmp_path / "empty").mkdir()
-    said = refused("train", "data=precomp", "data.root=empty", "loss.gamma=-1")
-    assert "loss.gamma is -1; expected a number above 0" in said, "bad settings are refused before the data are read"
     absent = refused("train", "data=precomp", "data.root=absent")
     assert "root: no such file or folder: absent. Put the files of the VSE++ layout there" in absent
 
@@ -157,12 +155,12 @@ def test_resume(refused, run_here, trained, tmp_path):
     (stopped / "run.json").write_text(json.dumps(record))
     before = {path: path.read_bytes() for path in stopped.rglob("*.*") if path.is_file() and path.name != "train.log"}
     for change, message in (
-        ("loss=max", "loss=max would make the run's record false"),
-        ("seed=5", "seed=5 would make the run's record false"),
-        ("optimizer.lr=0.5", "optimizer.lr=0.5 would make the run's record false"),
-        ("embedding_dim=8", "embedding_dim=8 would make the run's record false"),
-        ("loader.min_count=2", "loader.min_count=2 would make the run's record false"),
-        ("data.seed=4", "data.seed=4 would make the run's record false"),
+        ("loss=max", "loss=max makes the run's record false"),
+        ("seed=5", "seed=5 makes the run's record false"),
+        ("optimizer.lr=0.5", "optimizer.lr=0.5 makes the run's record false"),
+        ("embedding_dim=8", "embedding_dim=8 makes the run's record false"),
+        ("loader.min_count=2", "loader.min_count=2 makes the run's record false"),
+        ("data.seed=4", "data.seed=4 makes the run's record false"),
         ("trainer.max_epochs=many", "trainer.max_epochs is 'many'"),
     ):
         assert message in refused("train", f"resume={stopped}", change), change
@@ -187,7 +185,6 @@ def test_a_run_takes_no_folder_of_somebody_else(refused, tmp_path):
     (tmp_path / "mine" / "notes.txt").write_text("mine")
     assert "holds notes.txt, which does not belong to a run; give another" in refused("train", "hydra.run.dir=mine")
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]
-    assert "mine/notes.txt is a file; give another folder" in refused("train", "hydra.run.dir=mine/notes.txt")
 
 
 def test_two_trainings_in_one_folder(refused, tmp_path):

@@ -158,8 +158,11 @@ def theirs(trained, tmp_path):
 def test_a_record_trusts_no_class_and_names_no_folder(run_here, theirs, tmp_path):
     whole = json.loads((theirs / "run.json").read_text())
     for changes, message in (
-        ({"logger": whole["config"]["logger"] | {"name": "../elsewhere/x"}}, "logger.name is .* leads out of the run"),
-        ({"logger": whole["config"]["logger"] | {"version": "/tmp/x"}}, "logger.version is .* leads out of the run"),
+        (
+            {"logger": whole["config"]["logger"] | {"name": "../elsewhere/x"}},
+            "names a path out of the run",
+        ),
+        ({"logger": whole["config"]["logger"] | {"version": "/tmp/x"}}, "names a path out of the run"),
         ({"trust": ["os.system"], "loss": ATTACKS[4]}, "loss: os.system is not a class that a yaml file of loss names"),
     ):
         (theirs / "run.json").write_text(json.dumps(whole | {"config": whole["config"] | changes}))

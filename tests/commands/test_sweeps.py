@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -13,9 +14,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from looped import looped
 from omegaconf import OmegaConf
 
-from vsehub.checks import InputError
-from vsehub.cli.sweep import digest, finished_rsum
-from vsehub.io.records import RUN
+from vsehub.cli.nodes import plain
+from vsehub.cli.sweep import digest
 from vsehub.recipes import decides
 
 ROOT = Path(__file__).parents[2]
@@ -54,7 +54,7 @@ def config(*overrides, command="train"):
 
 
 def settings(*overrides):
-    return digest(config(*overrides))
+    return digest(plain(config(*overrides), resolve=False))
 
 
 @pytest.mark.long
@@ -63,7 +63,7 @@ def test_the_digest_sees_what_decides_a_run_and_no_place():
     places = ("run_name=other", "logger=tensorboard", "study=name", "loader.workers=2")
     machine = ("trainer.accelerator=cpu", "trainer.enable_progress_bar=false", "data.cache=elsewhere")
     assert settings(*places, *machine, "run_folder=elsewhere", "hydra.sweep.dir=elsewhere") == plain
-    assert settings("loss.gamma=60") == settings("loss.gamma=60.0") == plain
+    assert settings("loss.gamma=60") == plain
     decided = ["seed=1", "loss.gamma=31", "bank=memory", "final_split=val", "protocol=c1", "criterion=csls"]
     decided += ["data.noise.seed=3", "data.size=tiny", "trainer.max_epochs=3", "positives=pair"]
     assert len({settings(one) for one in decided} | {plain}) == len(decided) + 1
@@ -152,7 +152,7 @@ def test_a_killed_sweep_goes_on_where_it_stopped(vsehub, tmp_path):
     assert [record(runs[seed])["status"] for seed in (0, 1)] == ["finished", "running"]
     before, started = state(runs[0]), record(runs[1])["started"]
     done = vsehub(*command, cwd=tmp_path / "broken", small=True)
-    assert f"skipped, it is finished: {runs[0]}" in done.out
+    assert f"{runs[0]} is finished after 2 epochs" in done.out
     assert "resuming" in done.out
     assert state(runs[0]) == before
     assert by_seed(sweep) == runs
@@ -179,25 +179,13 @@ def test_a_failed_run_ends_nothing(run_here, small, tmp_path):
     assert state(finished) == before
 
 
-def test_a_folder_with_another_run_is_left_alone(tmp_path):
-    own = {key: value for key, value in OmegaConf.to_container(config("seed=3")).items() if key != "hydra"}
-    own |= {"run_folder": str(tmp_path), "criterion_name": "nns", "run_name": "name", "logger": None}
-    cfg = OmegaConf.create(own)
-
-    def write(status, **changes):
-        kept = OmegaConf.to_container(cfg, resolve=True) | changes
-        facts = {"name": "n", "label": "hal", "dataset": "scenes", "architecture": "a", "seed": 3, "data": {}}
-        best = {"best": {"epoch": 0, "val/rsum": 123.0}, "metrics": {}, "epochs": 1}
-        written = {"schema": RUN.version, "status": status, "config": kept} | facts | best
-        (tmp_path / "run.json").write_text(json.dumps(written))
-
-    assert finished_rsum(cfg, tmp_path) is None
-    for status, expected in (("running", None), ("failed", None), ("finished", 123)):
-        write(status)
-        assert finished_rsum(cfg, tmp_path) == expected
-    write("finished", seed=4)
-    with pytest.raises(InputError, match="other settings"):
-        finished_rsum(cfg, tmp_path)
+def test_a_folder_with_another_run_is_left_alone(run_here, small, trained, run_settings, tmp_path):
+    shutil.copytree(trained, tmp_path / "sweep" / "same")
+    before = state(tmp_path / "sweep" / "same")
+    command = ("train", "-m", *small, "hydra.sweep.dir=sweep", "hydra.sweep.subdir=same", *run_settings)
+    assert "other settings" in run_here(*command[:-1], "seed=4", status=2)
+    assert "is finished after 4 epochs" in run_here(*command)
+    assert state(tmp_path / "sweep" / "same") == before
 
 
 @needs("joblib")
@@ -231,7 +219,7 @@ def test_optuna_goes_on(run_here, small, tmp_path):
     assert best.best_value == max(reached)
     assert 5 <= best.best_params["loss.gamma"] <= 150
     again = run_here(*command, "hydra.sweeper.n_trials=3")
-    assert again.count("skipped, it is finished") == 2
+    assert again.count("is finished after") == 2
     assert len(list(sweep.glob("*/run.json"))) == 3
     assert "maximize" in run_here("train", "-m", "hydra/sweeper=optuna", "seed=0,1", *SHORT, *small, status=2)
 

@@ -23,8 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from vsehub.checks import InputError, boolean, nearest, require
-from vsehub.cli import launch
-from vsehub.cli.nodes import components, config_dirs, leaves, plain
+from vsehub.cli.nodes import components, config_dirs, plain
 from vsehub.components import conf_folder
 from vsehub.io.address import masked_output
 from vsehub.io.files import write_text
@@ -45,7 +44,7 @@ def run(task: Callable[[DictConfig], float | None], config: str) -> None:
     def guarded(cfg: DictConfig) -> float | None:
         # Inside Hydra, which would print its own message first; in a sweep Hydra goes on with the other jobs.
         with nullcontext() if is_multirun() else boundary():
-            if launch.number() == 0:
+            if process_number() == 0:
                 show()
             hide_notes()
             require_read(cfg, config)
@@ -56,26 +55,25 @@ def run(task: Callable[[DictConfig], float | None], config: str) -> None:
 
 def require_read(cfg: DictConfig, config: str) -> None:
     """Raise InputError for a word where true or false is expected, and for a yaml that Hydra does not read."""
-    for key, default in leaves(plain(OmegaConf.load(conf_folder() / f"{config}.yaml"), resolve=False)):
-        if isinstance(default, bool) and not key.startswith("hydra."):
-            boolean(key, OmegaConf.select(cfg, key))
-    for path in [path for folder in config_dirs() for path in folder.glob("*/**/*.yaml")]:
-        ours = conf_folder() / path.parent.name / path.name
-        require(
-            not ours.is_file() or path.read_bytes() == ours.read_bytes(),
-            f"--config-dir: {path} is not read, since vsehub has {path.parent.name}/{path.name} itself; rename it",
-        )
+    for key, default in plain(OmegaConf.load(conf_folder() / f"{config}.yaml"), resolve=False).items():
+        if isinstance(default, bool):
+            boolean(key, cfg[key])
+    for folder in config_dirs():
+        hidden = [path for path in folder.glob("*/**/*.yaml") if (conf_folder() / path.relative_to(folder)).is_file()]
+        require(not hidden, f"--config-dir: {hidden} are not read, since vsehub has files of these names; rename them")
 
 
 def hide_notes() -> None:
     """Mask the secrets in the files that Hydra has written of the job."""
     told = HydraConfig.get()
-    notes = [Path(told.sweep.dir, "multirun.yaml")]
-    if told.output_subdir is not None:
-        notes += Path(told.runtime.output_dir, told.output_subdir).glob("*.yaml")
-    for note in notes:
-        if note.is_file():
-            write_text(note, masked_output(note.read_text(encoding="utf-8")))
+    folder = Path(told.runtime.output_dir, str(told.output_subdir))
+    for note in (*Path(told.sweep.dir).glob("multirun.yaml"), *folder.glob("*.yaml")):
+        write_text(note, masked_output(note.read_text(encoding="utf-8")))
+
+
+def process_number() -> int:
+    """The number of this process among those that train together, from 0."""
+    return next((int(os.environ[name]) for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID") if name in os.environ), 0)
 
 
 def is_multirun() -> bool:
@@ -116,17 +114,16 @@ def reported(error: BaseException) -> tuple[str, int]:
     if _signals or isinstance(error, KeyboardInterrupt):
         what, status = ("terminated", TERMINATED) if signal.SIGTERM in _signals else ("interrupted", INTERRUPTED)
         _signals.clear()
-        again = launch.continued_by()
-        goes_on = "a command that can continue does so when it is run again" if again is None else f"`{again}` goes on"
-        return f"{what}; complete files were kept, and {goes_on}", status
+        return f"{what}; complete files were kept; `vsehub train resume=RUN_FOLDER` continues a training", status
     line = " ".join(str(error).split())
-    if wrong := re.match(r"Could not override '([\w.]+)'", line):
-        known = OmegaConf.load(conf_folder() / f"{sys.argv[0].rpartition(' ')[2].replace('-', '_')}.yaml")
-        line += nearest(wrong[1], map(str, known))
+    if wrong := re.match(r"Could not override '(\w+)", line):
+        text = (conf_folder() / f"{sys.argv[0].rpartition(' ')[2].replace('-', '_')}.yaml").read_text(encoding="utf-8")
+        known = re.findall(r"^(?:  - (?:optional )?)?(\w+):", text, re.MULTILINE)
+        line += "" if wrong[1] in known else nearest(wrong[1], known)
     if isinstance(error, InputError | HydraException | OmegaConfBaseException | YAMLError):
         override = getattr(error, "override", None)  # which Hydra could not parse
         return f"{override}: {line}" if override else line, BAD_INPUT
-    if isinstance(error, OSError):
+    if isinstance(error, OSError | ImportError):
         return line, FAILED
     with tempfile.NamedTemporaryFile("w", prefix="vsehub-", suffix=".log", delete=False, encoding="utf-8") as log:
         log.write(masked_output(f"{' '.join(sys.argv)}\n\n{''.join(traceback.format_exception(error))}"))
@@ -139,7 +136,7 @@ def end(message: str, status: int = BAD_INPUT) -> NoReturn:
         sys.stdout.flush()
     except OSError:  # a full disk or a reader that has ended: the rest of the output would fail again at the exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    number = launch.number()
+    number = process_number()
     if number == 0 or status < INTERRUPTED:
         print(f"{sys.argv[0]}{f' (process {number})' if number else ''}: {message}", file=sys.stderr)
     raise SystemExit(status)

@@ -3,14 +3,13 @@
 import os
 import signal
 import sys
+import warnings
 from importlib import import_module
 from io import TextIOWrapper
 from typing import TextIO
 
 from vsehub import __version__
 from vsehub.checks import nearest, require
-
-_SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux's prctl
 
 COMMANDS = {
     "train": "train encoders with a loss; -m: a sweep; resume=RUN_FOLDER: continue a run",
@@ -62,8 +61,8 @@ def main() -> None:
     if "LOCAL_RANK" in os.environ and sys.platform == "linux":
         import ctypes
 
-        # One of several processes ends when the one that started it does, even by SIGKILL.
-        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+        # One of several processes ends when the one that started it does, even by SIGKILL: PR_SET_PDEATHSIG is 1.
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     os.environ["PYTHONSAFEPATH"] = "1"
     # Threads of OpenMP wait for each other without spinning: where another program takes a core, a training that spins
     # takes many times as long, and where none does, it gains nothing. Set before torch is loaded.
@@ -75,12 +74,16 @@ def main() -> None:
     if command in ("-V", "--version"):
         print(__version__)
         return
-    from vsehub.cli.app import boundary, run
+    from vsehub.cli.app import boundary, process_number, run
     from vsehub.cli.overrides import for_hydra
     from vsehub.io.address import remember
 
     for argument in arguments:
         remember(argument)
+    if command == "train" and process_number():  # of several that train together only the first prints and writes
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (until the process ends)
+        warnings.simplefilter("ignore")
+        arguments += ["hydra.run.dir=.", "hydra/job_logging=disabled"]
     for stream in (sys.stdout, sys.stderr):
         mask(stream)
     sys.argv = [f"vsehub {command}", *arguments]
@@ -90,11 +93,7 @@ def main() -> None:
         # Hydra reads the overrides from sys.argv and names its program after the first entry.
         sys.argv[1:] = for_hydra(command, arguments)
         name = command.replace("-", "_")
-        module = import_module(f"vsehub.cli.{name}")
-        if command == "train":
-            module.main()
-        else:
-            run(getattr(module, name), name)
+        run(getattr(import_module(f"vsehub.cli.{name}"), name), name)
 
 
 def mask(stream: TextIO) -> None:

@@ -1,7 +1,7 @@
 """From nodes of the configuration to plain values, components and devices."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,15 +18,6 @@ if TYPE_CHECKING:
 def plain(node: Any, resolve: bool = True) -> Any:
     """The plain values of a configuration node; resolve: replace interpolations by their values."""
     return OmegaConf.to_container(node, resolve=resolve) if OmegaConf.is_config(node) else node
-
-
-def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted key and value of each setting in nested plain values; an empty mapping counts as a value."""
-    for key, value in values.items():
-        if isinstance(value, dict) and value:
-            yield from leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def literal(values: dict[str, Any]) -> DictConfig:
@@ -80,4 +71,5 @@ def decay_epoch(epochs: Any) -> int:
 
 # A choice that follows another one: the entry of a table, or else the last argument.
 OmegaConf.register_new_resolver("by", lambda key, table, other: table.get(key, other), replace=True)
+OmegaConf.register_new_resolver("first", lambda *values: next(one for one in values if one is not None), replace=True)
 OmegaConf.register_new_resolver("decay_epoch", decay_epoch, replace=True)

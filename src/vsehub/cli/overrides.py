@@ -4,16 +4,13 @@ import re
 from collections.abc import Sequence
 
 from hydra._internal.utils import get_args_parser
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
-from omegaconf import OmegaConf
 
 from vsehub.checks import require
 
 _KEYS = {"search": "query", "report": "runs", "index": "result", "calibrate": "result", "serve": "result"}
 _LISTS = ("query", "runs")
 _OF_CHECKPOINT = ("evaluate", "search", "serve")
-MULTIRUN = {"-m", "--multirun"}
 _SETTING = re.compile(r"[+~]{0,2}[\w./@:-]+=|~[\w./@:-]+$")
 _PLAIN = re.compile(r"[A-Za-z./][\w./:-]*", re.ASCII)  # Hydra reads it as the text that it is
 
@@ -30,17 +27,11 @@ def override(key: str, text: str) -> str:
     return f"{key}={text if _PLAIN.fullmatch(text) else quoted(text)}"
 
 
-def text_of(argument: str) -> str | None:
-    """The value of an override as text, None for null."""
-    value = OverridesParser.create().parse_override(argument).value()
-    return None if value is None else str(OmegaConf.create({"value": value}).value)  # without the escapes of `quoted`
-
-
 def for_hydra(command: str, arguments: Sequence[str]) -> list[str]:
     """The arguments of a command as Hydra takes them: its options first, and a key for each text.
 
-    Texts without a key get the one that the command reads them by. data.KEY=VALUE changes the data of a checkpoint,
-    whose settings no yaml of these commands lists: it gets a plus.
+    Texts without a key get the one that the command reads them by. data.KEY=VALUE may change the data of a checkpoint
+    or of a run that continues, whose settings no yaml lists: it gets pluses.
     """
     known, unknown = get_args_parser().parse_known_intermixed_args(arguments)
     require(not unknown, f"{' '.join(unknown)}: no such option; settings are given as key=value")
@@ -50,8 +41,10 @@ def for_hydra(command: str, arguments: Sequence[str]) -> list[str]:
     if key in _LISTS:
         texts += [one for one in given if one.startswith(f"{key}=") and not one.startswith(f"{key}=[")]
         listed = ",".join(quoted(one.removeprefix(f"{key}=")) for one in given if one in texts)
-        given = [*(one for one in given if one not in texts), *([f"{key}=[{listed}]"] if texts else [])]
+        options += [f"{key}=[{listed}]"] if texts else []
+        given = [one for one in given if one not in texts]
     given = [override(str(key), one) if one in texts else one for one in given]
-    if command in _OF_CHECKPOINT and not any(one.startswith("data=") for one in given):
-        given = [f"+{one}" if one.startswith("data.") else one for one in given]
-    return [*options, *given]
+    resumes = command == "train" and any(one.startswith("resume=") for one in given)
+    if resumes or (command in _OF_CHECKPOINT and not any(one.startswith("data=") for one in given)):
+        given = [f"++{one}" if one.startswith("data.") else one for one in given]
+    return [*options, *given, *(["hydra.run.dir=."] if resumes else [])]

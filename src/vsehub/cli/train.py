@@ -1,90 +1,74 @@
 """`vsehub train`: one run, from data to its final metrics."""
 
 import logging
+import os
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from vsehub.checks import fail, one_of, require, whole_seed
-from vsehub.cli import app, launch
+import vsehub
+from vsehub.checks import fail, one_of, regular, require, whole_seed
+from vsehub.cli.app import is_multirun, process_number
 from vsehub.cli.nodes import components, config_dirs, plain
-from vsehub.cli.overrides import MULTIRUN, quoted, text_of
-from vsehub.cli.run_folder import (
-    RunFolder,
-    data_choice,
-    forget_start,
-    last_checkpoint,
-    read_run,
-    require_same_data,
-    resumed,
-)
-from vsehub.cli.sweep import swept
-from vsehub.components import TARGET, component_nodes
+from vsehub.cli.overrides import override
+from vsehub.cli.run_folder import held, read_run, resumed
+from vsehub.cli.sweep import digest
 from vsehub.data.photos.source import ListedPhotos
 from vsehub.evaluation.hub import checkpoint_file
 from vsehub.extras import require_packages
 
 log = logging.getLogger(__name__)
 
-# Packages that loggers import beside Lightning, and the extras of vsehub that install them.
-_PACKAGES = {
-    "pytorch_lightning.loggers.WandbLogger": "wandb",
-    "pytorch_lightning.loggers.TensorBoardLogger": "tensorboard",
-}
 # The settings of a run beside those that its checkpoint describes.
 TRAINED = (
     *("loss", "embedding_dropout", "optimizer", "scheduler", "trainer", "callbacks", "bank", "logger"),
     *("augmentation", "teacher", "distillation", "criterion", "protocol", "solver"),
 )
-_OF_VECTORS = ("vsehub.data.Pairs",)  # whose class needs torch
-
-
-def main() -> None:
-    """Run the command; with resume=FOLDER only that folder is written to."""
-    require(
-        not (MULTIRUN & set(sys.argv) and launch.started_together()),
-        "a sweep starts the processes of each of its runs itself; omit torchrun or srun and give trainer.devices=N",
-    )
-    if launch.number() > 0:
-        launch.silence()
-    folder = next((text_of(argument) for argument in sys.argv if argument.startswith("resume=")), None)
-    if folder:
-        changes = [one for one in sys.argv[1:] if not one.startswith("resume=")]
-        require(not MULTIRUN & set(changes), "resume continues one run; omit -m")
-        record = read_run(Path(folder))
-        if launch.number() == 0 and record["status"] == "finished":
-            require(
-                not changes,
-                f"resume: the run in {folder} is finished, so its record can no longer change; start a new run for "
-                f"{' '.join(changes)}",
-            )
-            print(f"{folder} is finished after {record['epochs']} epochs; nothing to do")
-            return
-        sys.argv += [f"hydra.run.dir={quoted(folder)}", "hydra.output_subdir=null"]
-        data = data_choice(record)
-        if data is not None and not any(one.startswith("data=") for one in changes):
-            sys.argv.append(f"data={data}")
-    try:
-        app.run(swept(train), "train")
-    finally:
-        RunFolder.release()
 
 
 def train(cfg: DictConfig) -> float:
-    """Train, then measure the best model; write everything to the run's folder.
+    """Train in the run's folder, unless it holds a finished run; returns the best validation rsum."""
+    told = HydraConfig.get()
+    direction = str(told.sweeper.get("direction"))  # a text or the plugin's enumeration
+    require("minimize" not in direction, "validation rsum is to rise; give hydra.sweeper.direction=maximize")
+    folder, resumes = Path(cfg.run_folder).resolve(), cfg.resume is not None
+    with nullcontext() if process_number() else held(folder, resumes or is_multirun(), wait=is_multirun()):
+        before = None
+        # Another process than the first knows the folder only if it was given.
+        named = is_multirun() or any(one.startswith("run_folder=") for one in told.overrides.task)
+        if resumes:
+            cfg, before = resumed(folder)
+        elif (named or process_number() == 0) and (folder / "run.json").is_file():
+            before = read_run(folder)
+            require(
+                digest(before["config"]) == digest(plain(cfg)),
+                f"{folder} holds a run of other settings; leave hydra.sweep.subdir as it is",
+            )
+        if before is not None and before["status"] == "finished":
+            print(f"{folder} is finished after {before['epochs']} epochs; nothing to do")
+            return float(before["best"]["val/rsum"])
+        if not resumes:
+            choices = told.runtime.choices
+            cfg = OmegaConf.create(plain(cfg) | {"label": run_label(choices), "architecture": architecture(choices)})
+        return fit(cfg, folder, before, own=not resumes)
 
-    Returns the best validation rsum, for a sweep to choose by.
+
+def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, own: bool) -> float:
+    """Train, measure the best model, and write everything to the run's folder; returns the best validation rsum.
+
+    before: the record of an earlier start if the run continues. own: the classes are named by the command line, not by
+    a record.
     """
-    own = cfg.resume is None  # else the classes are named by a record
-    cfg, folder, before = begun(cfg)
-    refuse_early(cfg, own)
-    if launch.number() == 0:
-        log.info("loading torch and the data")
+    teachers = refuse_early(cfg, own)
+    if process_number() == 0:
+        log.info("training in %s; if it is stopped, vsehub train resume=%s continues", folder, folder)
 
     import torch
 
@@ -98,24 +82,27 @@ def train(cfg: DictConfig) -> float:
     from vsehub.training.teacher import open_teacher
     from vsehub.training.train import build_trainer, train_module
 
-    checkpoint = None if before is None else last_checkpoint(folder)
+    last = folder / "checkpoints" / "last.ckpt"
+    checkpoint = regular(last) if before is not None and last.exists() else None
     if before is not None:
         log.info("resuming %s from %s", folder, checkpoint or "its start: it has no checkpoint yet")
-    launch.of_run = None if app.is_multirun() else folder
     settings = {key: plain(cfg[key]) for key in (*DESCRIBED, *TRAINED)}
     parts, final = components(cfg.trust, own), str(cfg.final_split)
 
     recorder = RunRecorder(folder)
     trainer = build_trainer(settings, parts, recorder)
-    for group in ("similarity", "loss"):
-        parts.build(group, settings[group])  # refused before the data are read
     criterion, protocol = (parts.build(group, settings[group]) for group in ("criterion", "protocol"))
     asked = Measurement(final, criterion, cfg.criterion_name, protocol)
     torch.manual_seed(cfg.seed)
     data = build_data(settings, parts, resumed=before is not None)
     described = load_splits(data, final)
-    if before is not None:
-        require_same_data(before, described)
+    for split, facts in described.items():
+        recorded = ((before["data"] if before else {}).get(split) or facts)["fingerprint"]
+        require(
+            recorded == facts["fingerprint"],
+            f"resume: the {split} data differ from those with which the run was started ({facts['fingerprint']}, not "
+            f"{recorded}); give the same data (data.KEY=PATH if they were moved), or start a new run",
+        )
     data.train_dataloader()  # raises now where batches cannot be drawn
     protocol.slices(len(data.splits[final].images))  # raises now, not after hours of training
     began, fitted = time.perf_counter(), None
@@ -128,102 +115,63 @@ def train(cfg: DictConfig) -> float:
     shared = trainer.world_size > 1 and not settings["trainer"].get("sync_batchnorm", False)
     prepare_module(module, data, checkpoint, shared)
     known = components(cfg.trust)  # a teacher names no class of the command line's own
-    module.teacher, teachers = open_teacher(
-        teacher_files(cfg), known, data, described, before, settings["distillation"]
-    )
-    recorder.record |= describe_run(plain(cfg), data.source, described) | {"teacher": teachers}
-    if before is not None and before.get("command"):  # the one that chose the settings
-        recorder.record["command"] = before["command"]
-    if isinstance(data.source, NoisySource) and launch.number() == 0:
+    module.teacher, taught = open_teacher(teachers, known, data, described, before, settings["distillation"])
+    recorder.record |= describe_run(plain(cfg), data.source, described) | {"teacher": taught}
+    recorder.record |= {"command": before["command"]} if before is not None else {}  # the one that chose the settings
+    if isinstance(data.source, NoisySource) and process_number() == 0:
         data.source.write_index(folder / INDEX_FILE)
     if fitted is not None:
         best: Path | None = fitted.train(module, recorder, time.perf_counter() - began)
     else:
-        with launch.launched_with(own_arguments(folder, before)):
+        # Lightning starts the other processes with these arguments; its variables must not reach a sweep's next run.
+        with patch.dict(os.environ), patch.object(sys, "argv", command_line(folder)):
             best = train_module(trainer, module, data, checkpoint)
 
-    if launch.number() > 0:
+    if process_number() or settings["trainer"].get("fast_dev_run"):  # which keeps no checkpoint
         return recorder.best["val/rsum"]
-    if settings["trainer"].get("fast_dev_run"):
-        print("fast_dev_run: all went well; Lightning keeps no checkpoint, and so nothing is measured")
-        return recorder.best["val/rsum"]
-    try:
-        if best is None:
-            fail("training ended before the first epoch was complete; raise trainer.max_time or trainer.max_steps")
-        device = "cpu" if settings["trainer"].get("accelerator") == "cpu" else None
-        model = TrainedModel(best, parts, batch_size=data.eval_batch_size, device=device)
-        model.source, model.splits = data.source, data.splits
-        evaluation = measure(model, asked)
-        write_json(asked.file(model, folder / "evaluations"), evaluation)
-        metrics = {f"{final}/{name}": value for name, value in evaluation["metrics"].items()}
-        recorder.finish(trainer, metrics, model.sha256)
-    except BaseException as error:
-        recorder.end(error)
-        raise
+    if best is None:
+        fail("training ended before the first epoch was complete; raise trainer.max_time or trainer.max_steps")
+    device = "cpu" if settings["trainer"].get("accelerator") == "cpu" else None
+    model = TrainedModel(best, parts, batch_size=data.eval_batch_size, device=device)
+    model.source, model.splits = data.source, data.splits
+    evaluation = measure(model, asked)
+    write_json(asked.file(model, folder / "evaluations"), evaluation)
+    metrics = {f"{final}/{name}": value for name, value in evaluation["metrics"].items()}
+    recorder.finish(trainer, metrics, model.sha256)
     reached = recorder.record["best"]
     print(f"\n{cfg.label}, seed {cfg.seed}, best epoch {reached['epoch']}\n{table(evaluation)}")
     print(f"run folder: {folder}")
     return reached["val/rsum"]
 
 
-def refuse_early(cfg: DictConfig, own: bool) -> None:
-    """Raise InputError for what can be refused without torch, whose import takes seconds: absent files, for example."""
+def refuse_early(cfg: DictConfig, own: bool) -> list[str]:
+    """The checkpoints of the teachers.
+
+    Raises InputError for what can be refused without torch, whose import takes seconds: absent files, for example.
+    """
     require_packages("training", "train", "pytorch_lightning")
-    teachers = teacher_files(cfg)
+    named = plain(cfg.teacher)
+    require(named != [], "teacher is an empty list; give teacher=FILE or teacher=[FILE,FILE]")
+    teachers = [str(one) for one in (named if isinstance(named, list) else [named]) if one is not None]
     require(not (cfg.solver and teachers), "solver and teacher are both given; what is solved has no teacher: omit one")
     for path in teachers:
         checkpoint_file(path)
     one_of("final_split", cfg.final_split, ("val", "test"))
     whole_seed("seed", cfg.seed)
-    for node in component_nodes(plain(cfg.logger)):
-        if package := _PACKAGES.get(node.get(TARGET)):
-            require_packages(f"logger={package}", package, package)
     data = {name: value for name, value in plain(cfg.data).items() if name != "noise"}
-    if data["_target_"] not in _OF_VECTORS:
+    if data["_target_"] != "vsehub.data.Pairs":  # whose class needs torch
         source = components(cfg.trust, own=own).build("data", data)
         if isinstance(source, ListedPhotos):
             source.require_files(["train", "val", cfg.final_split])
+    return teachers
 
 
-def teacher_files(cfg: DictConfig) -> list[str]:
-    """The checkpoints of the teachers. Raises InputError for an empty list."""
-    given = plain(cfg.teacher)
-    require(given != [], "teacher is an empty list; give teacher=FILE or teacher=[FILE,FILE]")
-    return [str(one) for one in (given if isinstance(given, list) else [given]) if one is not None]
-
-
-def begun(cfg: DictConfig) -> tuple[DictConfig, Path, dict[str, Any] | None]:
-    """The run's configuration, its folder, and the record of an earlier start if the run continues.
-
-    Raises InputError if the run cannot continue.
-    """
-    hydra_config = HydraConfig.get()
-    choices = hydra_config.runtime.choices
-    folder = Path(hydra_config.runtime.output_dir)
-    if cfg.resume is not None:
-        cfg, before = resumed(folder, list(hydra_config.overrides.task))
-        return cfg, folder, before
-    own: dict[str, Any] = plain(cfg) | {"label": run_label(choices), "architecture": architecture(choices)}
-    cfg = OmegaConf.create(own)
-    require(
-        Path(cfg.run_folder).resolve() == folder.resolve(),
-        f"run_folder is {cfg.run_folder}, but the run's folder is {folder}; give only hydra.run.dir=FOLDER",
-    )
-    if app.is_multirun() and (folder / "run.json").is_file():  # the sweep has found that its settings are the same
-        return cfg, folder, resumed(folder, [])[1]
-    if launch.number() == 0:
-        forget_start(folder)
-    return cfg, folder, None
-
-
-def own_arguments(folder: Path, before: dict[str, Any] | None) -> list[str]:
-    """The arguments that start this run alone, also one of a sweep; before: the record of a run to continue."""
-    if not app.is_multirun():
-        return sys.argv[1:]
-    overrides = HydraConfig.get().overrides.task
-    if before is not None:
-        overrides = [f"resume={quoted(str(folder))}", *(one for one in overrides if one.startswith("trust="))]
-    return [*(f"--config-dir={one}" for one in config_dirs()), *overrides]
+def command_line(folder: Path) -> list[str]:
+    """The program and the arguments that start another process of the run in `folder`, also of a sweep's."""
+    told = HydraConfig.get()
+    options = [f"--config-name={told.job.config_name}", *(f"--config-dir={one}" for one in config_dirs())]
+    program = str(Path(vsehub.__file__).with_name("__main__.py"))
+    return [program, "train", *options, *told.overrides.task, override("run_folder", str(folder))]
 
 
 def run_label(choices: Mapping[str, str]) -> str:

@@ -82,24 +82,24 @@ def remove_abandoned(path: Path) -> None:
         pass
 
 
-def claimed(folder: Path, doing: str) -> FileLock:
+def claimed(folder: Path, doing: str, wait: bool = False) -> FileLock:
     """The lock of a folder, held until it is released or the process ends. Creates the folder if necessary.
 
-    doing: the other process's action in the folder, for the message. Raises InputError if another process holds it.
+    doing: what another process that holds it does, for the message. wait: for that one; else it raises InputError.
     """
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / LOCK)
     try:
-        lock.acquire(timeout=0)
+        lock.acquire(timeout=-1 if wait else 0)
     except Timeout:
         fail(f"{folder}: another process is {doing} in this folder; wait for it, or give another folder")
     return lock
 
 
 @contextmanager
-def alone(folder: Path, doing: str) -> Iterator[None]:
-    """Hold the lock of a folder within the block, as `claimed` does; then remove the lock."""
-    lock = claimed(folder, doing)
+def alone(folder: Path, doing: str, wait: bool = False) -> Iterator[None]:
+    """Hold the lock of a folder within the block, as `claimed` does; then remove it, and a new folder if empty."""
+    made, lock = not folder.exists(), claimed(folder, doing, wait)
     try:
         yield
     finally:
