@@ -98,7 +98,7 @@ def test_a_fitted_inductive_criterion_and_the_report(runs, vsehub):
         ("[hal/checkpoints/best.safetensors,hal/evaluations/../checkpoints/best.safetensors]", "is given twice"),
         (
             "[hal/checkpoints/best.safetensors,other/checkpoints/best.safetensors]",
-            "was trained on other data (scenes) than",
+            "trained on different data",
         ),
         ("[hal/checkpoints/best.safetensors,alone.safetensors]", "run.json"),
         ("[hal/checkpoints/best.safetensors,absent.safetensors]", "no such file or folder: absent.safetensors"),

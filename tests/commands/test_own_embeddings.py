@@ -266,6 +266,9 @@ REFUSED = [
     (["queries=null", "items=null", "scores=s.npy", "reference_scores=s.npy"], "300 of 300 queries"),
     (["queries=null", "items=null", "scores=s.npy", "reference_scores=narrow.npy"], "narrow.npy"),
     (["queries=null", "items=null", "scores=nan_scores.npy"], "rows 4, 7 hold NaN"),
+    (["reference_scores=s.npy"], "scores=FILE instead"),
+    (["queries=null", "items=null", "scores=s.npy", "reference=train.npy"], "scores=FILE instead"),
+    (["criterion=auto", "tune_truth=rows.csv"], "tune_queries and tune_truth together"),
     (["criterion=dual_is", "reference_items=absent.npy"], "reference_items.*absent.npy"),
     (["criterion.k=0"], "criterion.k is 0"),
     (["criterion=rgm", "reference=train.npy"], "rgm .* reference"),
@@ -288,12 +291,9 @@ def test_what_is_refused_leaves_nothing(files, scores, here):
     assert sorted(files.iterdir()) == before
 
 
-def test_files_that_are_not_read_are_named(files, here):
-    """They change nothing."""
-    unread = ("reference_items=m.npy", "reference_scores=q.npy", "tune_queries=train.npy", "tune_truth=rows.csv")
-    said = here("rerank", *ALL, *unread, "out=a")
-    assert "reference_scores, reference_items, tune_queries, tune_truth: not read" in said
-    assert "reference: not read" in here("rerank", *ALL, "criterion=nns", "reference=train.npy", "out=plain")
+def test_files_that_no_criterion_takes_change_nothing(files, here):
+    here("rerank", *ALL, "reference_items=m.npy", "out=a")
+    here("rerank", *ALL, "criterion=nns", "reference=train.npy", "out=plain")
     here("rerank", *ALL, "out=b")
     one, two = (record(files / out) for out in "ab")
     assert one["rankings"] == two["rankings"]

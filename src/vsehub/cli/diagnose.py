@@ -51,11 +51,12 @@ def next_steps(files: Mapping[str, str], cfg: DictConfig, record: Mapping[str, A
     settings |= {} if cfg.normalize is None else {"normalize": str(cfg.normalize).lower()}
     settings |= {"criterion": "auto" if known else "csls", "out": out}
     settings |= {"criterion.indexable": "true"} if known and vectors else {}
-    steps = [("rerank", settings, "write the corrected ranking")]
-    if vectors:
-        steps.append(("index", {"result": out, "engine": "flat"}, "write an index that returns it"))
-        steps.append(("serve", {"result": out}, "show the hubs and what they displace in a browser"))
+    steps = [
+        ("rerank", settings, "write the corrected ranking"),
+        ("index", {"result": out, "engine": "flat"}, "write an index that returns it"),
+        ("serve", {"result": out}, "show the hubs and what they displace in a browser"),
+    ]
     return [
         {"command": shlex.join(["vsehub", command, *(override(*one) for one in words.items())]), "why": why}
-        for command, words, why in steps
+        for command, words, why in (steps if vectors else steps[:1])
     ]

@@ -1,6 +1,5 @@
 """Code shared by `rerank` and `diagnose`: their files, checked before torch is loaded, and a comparison of rankings."""
 
-import logging
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -17,10 +16,9 @@ if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is 
     from vsehub.ranking.compare import Comparison
     from vsehub.ranking.measure import Local
 
-log = logging.getLogger(__name__)
-
 RESULT, PAGE = "result.json", "index.html"
 VECTORS = ("queries", "items", "reference", "reference_items", "scores", "reference_scores", "tune_queries")
+SCORES = {"scores", "reference_scores"}
 TUNING = ("tune_queries", "tune_truth")
 FILES = (*VECTORS, "truth", "tune_truth", "query_ids", "item_ids", "query_labels", "item_labels", "item_images")
 
@@ -28,10 +26,12 @@ FILES = (*VECTORS, "truth", "tune_truth", "query_ids", "item_ids", "query_labels
 def named_files(cfg: DictConfig) -> dict[str, str]:
     """Setting -> file, of those that are given. Raises InputError for what can be refused before anything is read."""
     files = {name: str(cfg[name]) for name in FILES if cfg.get(name) is not None}
+    vectors = files.keys() & {"queries", "items", "reference", "reference_items"}
     require(
-        files.keys() & {"queries", "items", "scores"} in ({"queries", "items"}, {"scores"}),
-        "give queries=FILE and items=FILE, one vector per row, or scores=FILE instead of both",
+        ("scores" in files and not vectors) or ({"queries", "items"} <= vectors and not files.keys() & SCORES),
+        "give queries=FILE and items=FILE, one vector per row, or scores=FILE instead, the reference likewise",
     )
+    require(("tune_queries" in files) == ("tune_truth" in files), "give tune_queries and tune_truth together")
     for name in [one for one in VECTORS if one in files]:
         require_vectors(name, split_path(files[name])[0])
     whole_seed("seed", cfg.seed)
@@ -49,30 +49,18 @@ def comparison(
 ) -> Iterator["Comparison"]:
     """The measured rankings of files; at the end of the block their record and page are written.
 
-    Files that none of the criteria reads are named in a warning and left out. engine: None for this process.
+    engine: None for this process.
     """
-    from vsehub.criteria import Auto
     from vsehub.ranking.compare import compared
     from vsehub.ranking.inputs import open_inputs
     from vsehub.ranking.measure import Local
     from vsehub.report.comparison import table
+    from vsehub.report.pages.embeddings import write_embeddings_report
 
-    used, scored = list(criteria.values()), "scores" in files
-    fitted = any(one.needs_reference or one.matching is not None for one in used)
-    read = {"reference": fitted and not scored, "reference_scores": fitted and scored}
-    read["reference_items"] = any(one.takes_reference_items for one in used)
-    read |= dict.fromkeys(TUNING, any(isinstance(one, Auto) for one in used) and files.keys() >= set(TUNING))
-    unread = [name for name, wanted in read.items() if name in files and not wanted]
-    if unread:
-        log.warning("%s: not read by these criteria and settings", ", ".join(unread))
-    files = {name: path for name, path in files.items() if name not in unread}
     with out.held(), engine or nullcontext(Local(device_named(str(cfg.device)))) as where:
         found = compared(command, open_inputs(files, cfg.normalize), criteria, cfg.k, where, cfg.seed)
         out.begin(out.names)  # a command that is stopped is known by its mark
         yield found
-
-        from vsehub.report.pages.embeddings import write_embeddings_report
-
         found.record["seconds"]["total"] = time.perf_counter() - found.began
         write_embeddings_report(found.record, out.folder)
         write_json(out / RESULT, found.record)

@@ -7,27 +7,25 @@ from omegaconf import DictConfig
 
 from vsehub.checks import existing, require, whole
 from vsehub.cli.nodes import chosen, components, plain
-from vsehub.cli.published import model_settings, require_checkpoint_alone, require_one_model
+from vsehub.cli.published import model_settings
+from vsehub.evaluation.hub import checkpoint_file
 from vsehub.io.files import require_writable, within
 from vsehub.io.records import EVALUATION, RUN, read_record
 
 if TYPE_CHECKING:
     from vsehub.evaluation.trained import DataModel
 
+_RUNS = "Give the checkpoints of runs that vsehub trained"
 _TWICE = "checkpoint is an empty list, or a file is given twice; the models of an ensemble must differ"
 
 
 def evaluate(cfg: DictConfig) -> float | None:
     """Measure `cfg.checkpoint`, the ensemble of several, or `cfg.model` as it is, and write the evaluation."""
-    require_one_model(cfg.checkpoint, cfg.model)
-    batch_size = whole("eval_batch_size", cfg.eval_batch_size)
-    published, given = model_settings(cfg), plain(cfg.checkpoint)
+    published, batch_size = model_settings(cfg), whole("eval_batch_size", cfg.eval_batch_size)
+    given = plain(cfg.checkpoint)
     checkpoints = [str(path) for path in (given if isinstance(given, list) else [given])]
     if cfg.model is None:
-        from vsehub.evaluation.hub import checkpoint_file
-
         require(len({checkpoint_file(path).resolve() for path in checkpoints}) == len(checkpoints) > 0, _TWICE)
-        require_checkpoint_alone(published)
         out = out_folder(cfg.out, Path(checkpoints[0]))
 
     from vsehub.evaluation.ensemble import Ensemble
@@ -47,7 +45,6 @@ def evaluate(cfg: DictConfig) -> float | None:
 
         source = clean_source(data, known)
         out = Path(cfg.out or f"runs/zero_shot/{slug(cfg.model)}-{file_name(source.name)}")
-        require_writable(out)
         model = ZeroShot(cfg.model, source, batch_size=batch_size, keep=out, **published)
     else:
         models = [TrainedModel(path, known, data, batch_size=batch_size, keep=True) for path in checkpoints]
@@ -56,6 +53,7 @@ def evaluate(cfg: DictConfig) -> float | None:
         if isinstance(model, Ensemble) and weights == "val":
             require(cfg.split != "val", "split=val is what member_weights=val chooses on; measure split=test")
             model = model.weighted(protocol)
+    require_writable(out)
     path = asked.file(model, out)
     if path.exists() and not cfg.overwrite:
         record = read_record(path, EVALUATION, "Give overwrite=true to measure again")
@@ -72,32 +70,24 @@ def described(checkpoints: list[str]) -> list[dict]:
 
     Raises InputError if a member is in no run folder, or if the members were trained on different data.
     """
-    members, first = [], None
-    for path in map(Path, checkpoints):
-        record = existing(f"checkpoint: {path}: run", path.parent.parent / "run.json", "Give runs that vsehub trained")
-        run = read_record(record, RUN, "Give the checkpoint of another run")
-        data = {split: facts["fingerprint"] for split, facts in run["data"].items()}
-        if "noise" in run:  # members may have been trained with different noise on the same data
-            data["train"] = run["noise"]["clean_fingerprint"]
-        first = data if first is None else first
-        require(
-            all(first[split] == data[split] for split in data.keys() & first.keys()),
-            f"checkpoint: {path} was trained on other data ({run['dataset']}) than {checkpoints[0]}; the models of an "
-            "ensemble must rank the same images and texts",
-        )
-        members.append({"checkpoint": str(path.resolve()), "label": run["label"], "seed": run["seed"]})
-    return members
+    files = [existing(f"checkpoint: {one}: run", Path(one).parent.parent / "run.json", _RUNS) for one in checkpoints]
+    runs = [read_record(file, RUN, _RUNS) for file in files]
+    require(
+        len({run["data"]["val"]["fingerprint"] for run in runs}) == 1,  # noise changes that of the training split
+        "checkpoint: these were trained on different data; the models of an ensemble must rank the same items",
+    )
+    return [
+        {"checkpoint": str(Path(path).resolve()), "label": run["label"], "seed": run["seed"]}
+        for path, run in zip(checkpoints, runs, strict=True)
+    ]
 
 
 def out_folder(out: str | None, checkpoint: Path) -> Path:
     """The folder for the evaluation. Raises InputError if none is given and the checkpoint is not in a run folder."""
-    if out is not None:
-        require_writable(out)
-        return Path(out)
     run = checkpoint.parent.parent
     require(
-        (run / "run.json").is_file(),
+        out is not None or (run / "run.json").is_file(),
         f"checkpoint: {checkpoint} is not in a run folder; give a folder for the evaluation: out=FOLDER, or give "
         "RUN_FOLDER/checkpoints/best.safetensors",
     )
-    return within(run, "evaluations")
+    return within(run, "evaluations") if out is None else Path(out)

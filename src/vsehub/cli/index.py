@@ -1,6 +1,5 @@
 """`vsehub index`: an index of a reranking: a FAISS file or a collection in a database, with a note on searching it."""
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +28,7 @@ def index(cfg: DictConfig) -> None:
 
     from vsehub.cli.result import Result
 
-    began, changes = time.perf_counter(), {name: cfg[name] for name in ("queries", "items", "reference")}
-    result = Result(str(cfg.result), changes)
+    result = Result(str(cfg.result), {name: cfg[name] for name in ("queries", "items", "reference")})
     files = [USAGE] if place else [INDEX, USAGE]
     with result.extended(files, cfg.overwrite):
         if place is None:
@@ -39,16 +37,11 @@ def index(cfg: DictConfig) -> None:
             told, note = (bias_alone if cfg.only else collection)(result, place, cfg)
         write_text(result.folder / USAGE, note)
         result.record["index"] = told
-        result.record["seconds"]["index"] = time.perf_counter() - began
-    said = f"{told['items']:,} items"
+    best = "it holds the biases"
     if "recall" in told:
-        recall, times = told["recall"], told["milliseconds"]
-        said = (
-            f"it finds {recall['corrected']:.1%} of the {recall['k']} best, {recall['plain']:.1%} of the plain "
-            f"ranking's; {times['corrected']:.3g} ms a query, plain {times['plain']:.3g}"
-        )
-    print(f"index ({told['kind']}): {said}")
-    print(f"written to {result.folder}: {', '.join(files)}; {result.record['seconds']['index']:.1f} seconds")
+        plain, corrected, k = (told["recall"][name] for name in ("plain", "corrected", "k"))
+        best = f"it finds {corrected:.1%} of the {k} best, {plain:.1%} of the plain ranking's"
+    print(f"index ({told['kind']}): {best}; {told['items']:,} items\nwritten to {result.folder}: {', '.join(files)}")
 
 
 def faiss_index(result: "Result", cfg: DictConfig) -> tuple[dict[str, Any], str]:
@@ -59,11 +52,11 @@ def faiss_index(result: "Result", cfg: DictConfig) -> tuple[dict[str, Any], str]
     built = build_index(items, result.bias, result.criterion.scale, cfg.engine)
     told = {"kind": cfg.engine, "files": [INDEX], "items": len(items), **measured(built, result)}
     built.save(path)
-    code = usage_note(built, str(path.absolute()), record["k"], record["inputs"]["normalize"])
     told["bytes"] = path.stat().st_size
-    rows = f"`positions` are rows of {record['items']['path']}, counted from 0"
-    rows += ", in the order of the ids" if result.inputs.item_names.ids is not None else ""
-    return told, usage(result, INDEX, "Searching needs only FAISS and numpy", code + accepted(record), rows)
+    code = usage_note(built, str(path.absolute()), record["k"], record["inputs"]["normalize"]) + accepted(record)
+    order = ", in the order of the ids" if result.inputs.item_names.ids is not None else ""
+    rows = f"`positions` are rows of {record['items']['path']}, counted from 0{order}"
+    return told, usage(result, INDEX, "Searching needs only FAISS and numpy", code, rows)
 
 
 def collection(result: "Result", place: "Place", cfg: DictConfig) -> tuple[dict[str, Any], str]:
@@ -74,7 +67,6 @@ def collection(result: "Result", place: "Place", cfg: DictConfig) -> tuple[dict[
     record, sides, names = result.record, result.inputs.sides, result.inputs.item_names
     ids, title = item_ids(result), ENGINES[place.engine].title
     approximate = len(ids) >= APPROXIMATE_FROM if cfg.approximate is None else cfg.approximate
-    rates = (record["calibration"] or {"rates": []})["rates"]
     with fill(
         place,
         sides.items,
@@ -87,7 +79,7 @@ def collection(result: "Result", place: "Place", cfg: DictConfig) -> tuple[dict[
         reference_name=record["reference"]["set"],
         approximate=approximate,
         normalize=record["inputs"]["normalize"],
-        thresholds={repr(one["false_accept"]): one["threshold"] for one in rates},
+        thresholds={repr(rate): threshold for rate, threshold in thresholds(record).items()},
         overwrite=cfg.overwrite,
     ) as filled:
         told: dict[str, Any] = {"kind": f"{title}, {'approximate' if approximate else 'exact'}", "uri": place.address}
@@ -127,16 +119,20 @@ def item_ids(result: "Result") -> list[str]:
     return list(map(str, range(names.rows))) if names.ids is None else list(names.ids)
 
 
+def thresholds(record: dict[str, Any]) -> dict[float, float]:
+    """Rate of false accepts -> score, as `vsehub calibrate` has learned them."""
+    return {one["false_accept"]: one["threshold"] for one in (record["calibration"] or {"rates": []})["rates"]}
+
+
 def accepted(record: dict[str, Any]) -> str:
-    """The lines of a note that apply the thresholds of `vsehub calibrate`; "" without any."""
-    if record["calibration"] is None:
-        return ""
-    rates = {one["false_accept"]: one["threshold"] for one in record["calibration"]["rates"]}
-    return (
+    """The lines of a note that apply the thresholds; "" without any."""
+    rates = thresholds(record)
+    lines = (
         f"thresholds = {rates}  # rate -> score; void once items have come or gone\n"
-        f"accepted = scores[:, 0] > thresholds[{max(rates)}]  # False: nothing here; of the queries without an answer "
-        "at most that rate is accepted\n"
+        f"accepted = scores[:, 0] > thresholds[{max(rates, default=0)}]  # False: nothing here; of the queries without "
+        "an answer at most that rate is accepted\n"
     )
+    return lines if rates else ""
 
 
 def usage(result: "Result", name: str, needs: str, code: str, rows: str) -> str:

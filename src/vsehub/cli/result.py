@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from vsehub.checks import existing, fail, require
+from vsehub.checks import existing, require
 from vsehub.cli.embeddings import RESULT, TUNING
 from vsehub.cli.nodes import components
 from vsehub.cli.rerank import BIASES, KIND
@@ -39,17 +39,15 @@ class Result:
         self.record = read_record(existing("result", self.folder / RESULT, HINT), EMBEDDINGS, HINT)
         ranking, biases, known = self.record["rankings"][-1], self.folder / BIASES, components()
         self.name = str(ranking["criterion"])
-        criterion = known.build("criterion", {**known.node("criterion", self.name), **ranking["parameters"]})
-        if not isinstance(criterion, ItemBias) or not biases.exists():
-            fail(
-                f"result: {folder} has no {BIASES}: {self.name} does not rank by the score minus a term of the item. "
-                "Give a result of another criterion, e.g. csls; criterion=auto criterion.indexable=true chooses among "
-                "those"
-            )
-        self.criterion = criterion
+        self.criterion = known.build("criterion", {**known.node("criterion", self.name), **ranking["parameters"]})
+        require(
+            isinstance(self.criterion, ItemBias) and biases.exists(),
+            f"result: {folder} has no {BIASES}: {self.name} does not rank by the score minus a term of the item. Give "
+            "a result of another criterion, e.g. csls; criterion=auto criterion.indexable=true chooses among those",
+        )
         changed = {name: str(one) for name, one in changes.items() if one is not None}
-        unused = (*TUNING, *(QUERIES if new_queries else ()))
-        kept = {name: one for name, one in self.record["inputs"].items() if name not in {*unused, *changed}}
+        unused = {*TUNING, *changed, *(QUERIES if new_queries else ())}
+        kept = {name: one for name, one in self.record["inputs"].items() if name not in unused}
         files = {name: one for name, one in kept.items() if isinstance(one, str)}
         remote = [f"{name}={one}" for name, one in files.items() if is_uri(one)]
         require(not remote, f"result: an address in a record is not opened; give {' '.join(remote)} yourself")
@@ -57,7 +55,7 @@ class Result:
         others = [
             str(file)
             for side, file in self.inputs.files.items()
-            if (side != "queries" or not new_queries)
+            if not (side == "queries" and new_queries)
             and file.fingerprint() != (self.record[side] or {}).get("fingerprint")
         ]
         require(not others, f"result: not the vectors that were ranked: {', '.join(others)}. Give vsehub rerank again")

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
@@ -102,9 +102,7 @@ def resumed(folder: Path) -> tuple[DictConfig, dict[str, Any]]:
             "machine; else start a new run",
         )
     require_given({name: value for name, value in before.items() if name not in given})
-    merged = OmegaConf.merge(cfg, changes)
-    assert isinstance(merged, DictConfig)  # as cfg is
-    return merged, record
+    return cast(DictConfig, OmegaConf.merge(cfg, changes)), record
 
 
 def _loggers(record: dict[str, Any], folder: Path) -> Any:

@@ -7,7 +7,8 @@ from omegaconf import DictConfig
 
 from vsehub.checks import existing, require
 from vsehub.cli.nodes import build, chosen, components, plain
-from vsehub.cli.published import model_settings, require_checkpoint_alone, require_one_model
+from vsehub.cli.published import model_settings
+from vsehub.evaluation.hub import checkpoint_file
 
 if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is reported before
     from vsehub.evaluation.trained import DataModel
@@ -19,24 +20,24 @@ def search(cfg: DictConfig) -> None:
     """Print what the texts of `cfg.query` find."""
     texts = plain(cfg)["query"]
     require(
-        isinstance(texts, list) and len(texts) > 0 and not any(isinstance(text, list | dict) for text in texts),
+        isinstance(texts, list) and len(texts) > 0,
         f'query is {texts!r}; give each text as an argument, e.g. vsehub search checkpoint=... "two dogs on a beach"',
     )
-    require_one_model(cfg.checkpoint, cfg.model)
-    require_model_file(cfg)
+    settings = model_settings(cfg)
+    if cfg.checkpoint is not None:
+        checkpoint_file(cfg.checkpoint)
     places = [name for name in ("folder", "engine") if cfg[name] is not None]
     require(
         len(places) == 1 or (not places and cfg.model is None),
         f"{' and '.join(places) or 'model'} given; a published model has no data of its own to search: give "
         "folder=PICTURES, or engine= with uri=",
     )
-
     require(cfg.accept is None or cfg.engine is not None, "accept: of a calibrated collection; give engine= too")
 
     from vsehub.evaluation.words import word_notes
     from vsehub.report.tables import ReportTable
 
-    texts, model = list(map(str, texts)), searching_model(cfg)
+    texts, model = list(map(str, texts)), searching_model(cfg, settings)
     notes = [word_notes(text, model.vocabulary, model.max_words) for text in texts]  # type: ignore[arg-type]
     said, lists = (search_split if cfg.engine is None else search_collection)(cfg, model, texts)
     for text, own, rows in zip(texts, notes, lists, strict=True):
@@ -46,17 +47,8 @@ def search(cfg: DictConfig) -> None:
     print(said)
 
 
-def require_model_file(cfg: DictConfig) -> None:
-    """Raise InputError for a missing checkpoint, and for settings of `model=` beside one."""
-    if cfg.checkpoint is not None:
-        from vsehub.evaluation.hub import checkpoint_file
-
-        checkpoint_file(cfg.checkpoint)
-        require_checkpoint_alone(model_settings(cfg))
-
-
-def searching_model(cfg: DictConfig) -> "DataModel":
-    """The model of the checkpoint, or a published one."""
+def searching_model(cfg: DictConfig, settings: dict[str, Any]) -> "DataModel":
+    """The model of the checkpoint, or a published one with its settings."""
     if cfg.model is None:
         from vsehub.evaluation.trained import TrainedModel
 
@@ -65,7 +57,7 @@ def searching_model(cfg: DictConfig) -> "DataModel":
     from vsehub.io.files import cache_folder
 
     own = {"batch_size": cfg.eval_batch_size, "keep": cache_folder(None) / "encoded"}
-    return ZeroShot(cfg.model, None, **own, **model_settings(cfg))
+    return ZeroShot(cfg.model, None, **own, **settings)
 
 
 def search_split(cfg: DictConfig, model: "DataModel", texts: Sequence[str]) -> tuple[str, list[list[Any]]]:

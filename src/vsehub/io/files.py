@@ -98,8 +98,8 @@ def claimed(folder: Path, doing: str, wait: bool = False) -> FileLock:
 
 @contextmanager
 def alone(folder: Path, doing: str, wait: bool = False) -> Iterator[None]:
-    """Hold the lock of a folder within the block, as `claimed` does; then remove it, and a new folder if empty."""
-    made, lock = not folder.exists(), claimed(folder, doing, wait)
+    """Hold the lock of a folder within the block, as `claimed` does; then remove the lock."""
+    lock = claimed(folder, doing, wait)
     try:
         yield
     finally:
