@@ -20,8 +20,10 @@ OWN = (
     "data.pictures.size=32",
     "data.pictures.resize=40",
     "text_encoder=text_gru",
+    "text_encoder.word_dim=8",
+    "embedding_dim=8",
+    "loader.min_count=1",
 )
-OWN += ("text_encoder.word_dim=8", "embedding_dim=8", "loader.min_count=1")
 
 
 @pytest.fixture

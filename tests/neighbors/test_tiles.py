@@ -24,3 +24,12 @@ def test_corrections_of_one_pass_are_those_of_the_whole_matrix(scale, dtype, row
     for (values, positions), wanted in zip(found, (scale * scores - bias, own * scores - bias, scores), strict=True):
         best, order = wanted.sort(dim=1, descending=True, stable=True)
         torch.testing.assert_close((values, positions), (best[:, :9], order[:, :9]), rtol=0, atol=0)
+
+
+@looped(("reference", "items"), [(3, 40), (40, 3), (1, 1), (100, 50)])
+def test_columns_of_scores(reference, items, monkeypatch):
+    """In blocks of which each overwrites the last."""
+    monkeypatch.setattr(tiles, "COLUMN_ELEMENTS", 100)
+    asked, among = (torch.arange(5.0 * rows).view(rows, 5) % 7 for rows in (reference, items))
+    blocks = tiles.ScoreColumns(as_vectors("reference", asked), as_vectors("items", among))()
+    assert torch.equal(torch.cat([block.clone() for block in blocks], dim=1), asked @ among.T)
