@@ -1,6 +1,7 @@
 """The pages and the interface of `vsehub serve`, asked in process: answers, refusals, and what they never say."""
 
 import asyncio
+import html
 import io
 import re
 from urllib.parse import quote
@@ -54,27 +55,16 @@ def client(known):
     return asking(catalogue(asker=Asked(known.vectors)))
 
 
-def error(answer, status):
-    assert answer.status_code == status, answer.text
-    said = answer.json()["error"]
-    assert "Traceback" not in said
-    assert "/" not in said.replace("http://", "")
-    return said
-
-
 def test_a_known_query(client, known):
     found = client.get("/api/search", params={"query": 0, "k": 5, "criterion": "is"}).json()
-    for side, name in (("plain", "nns"), ("corrected", "is")):
-        assert [one["id"] for one in found[side]] == [known.id_of(row) for row in known.rankings[name].positions[0, :5]]
-    before = known.rankings["nns"].positions[0].tolist()
+    ids = {side: [one["id"] for one in found[side]] for side in ("plain", "corrected", "answers")}
+    before, after = ([known.id_of(row) for row in known.rankings[name].positions[0]] for name in ("nns", "is"))
+    assert (ids["plain"], ids["corrected"]) == (before[:5], after[:5])
     for one in found["corrected"]:
-        assert one["plain_rank"] == before.index(known.row_of[one["id"]]) + 1
-        assert one["moved"] == one["plain_rank"] - one["rank"]
-    assert {one["id"] for one in found["answers"]} == {known.id_of(row) for row in (0, 11)}
-    corrected = {one["id"] for one in found["corrected"]}
+        assert (one["plain_rank"], one["moved"]) == (rank := before.index(one["id"]) + 1, rank - one["rank"])
+    assert set(ids["answers"]) == {known.id_of(row) for row in (0, 11)}
     for one in found["plain"]:
-        assert one["right"] == (known.row_of[one["id"]] in (0, 11))
-        assert one["stays"] == (one["id"] in corrected)
+        assert (one["right"], one["stays"]) == (one["id"] in ids["answers"], one["id"] in ids["corrected"])
 
 
 def test_sentences_and_items(client, known):
@@ -87,18 +77,15 @@ def test_sentences_and_items(client, known):
 def test_ids_that_are_hard_to_write(client, name):
     address = quote(name, safe="")
     assert client.get(f"/api/items/{address}").json()["id"] == name
-    page = client.get(f"/items/{address}")
-    assert page.status_code == 200
-    assert "<script>alert" not in page.text
-    assert "<b>caption" not in page.text
-    assert "&lt;b&gt;caption" in page.text
+    page = client.get(f"/items/{address}").text
+    assert "<script>alert" not in page
+    assert "<b>caption" not in page
+    assert "&lt;b&gt;caption" in page
 
 
 def test_hubs_and_items(client, known):
     hubs = client.get("/api/hubs", params={"limit": 3, "criterion": "csls"}).json()
     assert [one["id"] for one in hubs["items"]] == [known.id_of(row) for row in known.hubs[:3]]
-    finder = hubs["items"][0]["finders"][0]
-    assert finder["answer"]["plain_rank"] is None or finder["answer"]["plain_rank"] > finder["rank"]
     antihubs = client.get("/api/hubs", params={"kind": "antihubs"}).json()
     assert all(one["found_by"]["nns"] == 0 for one in antihubs["items"])
     assert antihubs["total"] == int((known.rankings["nns"].counts == 0).sum())
@@ -106,7 +93,7 @@ def test_hubs_and_items(client, known):
     assert collection["criteria"] == [one["criterion"] for one in collection["hubness"]] == ["nns", "csls", "is"]
 
 
-def test_pictures_by_row_alone(client):
+def test_pictures_by_row_only(client):
     answer = client.get("/pictures/3")
     assert answer.headers["content-type"] == "image/jpeg"
     assert Image.open(io.BytesIO(answer.content)).size == (8, 8)
@@ -120,102 +107,67 @@ def test_pictures_by_row_alone(client):
         ({}, 422, "text, item and query"),
         ({"text": "7", "query": 1}, 422, "text, item and query"),
         ({"text": "  "}, 422, "text"),
-        ({"text": "dog"}, 422, "'dog'"),
-        ({"text": "7" * 5000}, 422, "text: "),
+        ({"text": "dog"}, 422, "dog"),
+        ({"text": "7" * 5000}, 422, "text"),
         ({"item": "nobody"}, 404, "nobody"),
         ({"query": QUERIES}, 404, f"0 to {QUERIES - 1}"),
-        ({"query": -1}, 422, "query: "),
+        ({"query": -1}, 422, "query"),
         ({"query": 10**30}, 404, "query"),
         ({"query": 1, "k": 10**9}, 422, "k: "),
-        ({"query": 1, "k": 0}, 422, "k: "),
-        ({"query": 1, "criterion": "os.system"}, 422, "nns, csls, is"),
+        ({"query": 1, "criterion": "<i>"}, 422, "nns, csls, is"),
         ({"query": 1, "surprise": 1}, 422, "surprise"),
     ],
 )
 def test_questions_that_cannot_be_answered(client, question, status, named):
-    assert named in error(client.get("/api/search", params=question), status)
+    answer = client.get("/api/search", params=question)
+    assert (answer.status_code, named in answer.json()["error"]) == (status, True)
+    if question:
+        page = client.get("/", params=question)
+        assert (page.status_code, "<i>" in page.text) == (status, False)
 
 
-def test_only_its_own_names_are_answered(client):
-    for host in ("evil.example", "127.0.0.1.evil.example:8000", "[::2]:80"):
-        assert "host" in error(client.get("/api/collection", headers={"host": host}), 421)
-    for host in ("localhost:8000", "127.0.0.1", "[::1]:8000", "LOCALHOST"):
-        assert client.get("/api/collection", headers={"host": host}).status_code == 200
+SITE = "sec-fetch-site"
 
 
 @pytest.mark.parametrize(
-    "headers",
+    ("path", "headers", "status"),
     [
-        {"origin": "http://evil.example"},
-        {"origin": "http://127.0.0.1:9000"},
-        {"origin": "null"},
-        {"sec-fetch-site": "cross-site", "sec-fetch-dest": "image"},
-        {"sec-fetch-site": "cross-site", "sec-fetch-dest": "iframe"},
-        {"sec-fetch-site": "same-site"},
+        *(("/", {"host": host}, 421) for host in ("evil.example", "127.0.0.1.evil.example:8000", "[::2]:80")),
+        *(("/", {"host": host}, 200) for host in ("localhost:8000", "127.0.0.1", "[::1]:8000", "LOCALHOST")),
+        *(("/", {"origin": origin}, 403) for origin in ("http://evil.example", "http://127.0.0.1:9000", "null")),
+        ("/", {SITE: "cross-site", "sec-fetch-dest": "image"}, 403),
+        ("/", {SITE: "cross-site", "sec-fetch-dest": "iframe"}, 403),
+        ("/", {SITE: "same-site"}, 403),
+        ("/?query=0", {SITE: "same-origin"}, 200),
+        ("/?query=0", {SITE: "none", "sec-fetch-dest": "document"}, 200),
+        ("/?query=0", {SITE: "cross-site", "sec-fetch-dest": "document"}, 403),
+        ("/items/item%2020", {SITE: "cross-site", "sec-fetch-dest": "document"}, 200),  # a link
+        ("/items/nobody", {}, 404),
+        ("/hubs?kind=elephants", {}, 422),
+        ("/hubs?offset=1000", {}, 200),
+        ("/pictures/0", {}, 200),
+        ("/openapi.json", {}, 200),
     ],
     ids=str,
 )
-def test_pages_of_other_sites_ask_nothing(client, headers):
-    error(client.get("/api/search", params={"query": 0}, headers=headers), 403)
-    error(client.get("/", headers=headers), 403)
-
-
-def test_its_own_pages_and_links_to_them_are_answered(client):
-    for headers in (
-        {"sec-fetch-site": "same-origin"},
-        {"sec-fetch-site": "none", "sec-fetch-dest": "document"},
-    ):
-        assert client.get("/?query=0", headers=headers).status_code == 200
-    link = {"sec-fetch-site": "cross-site", "sec-fetch-dest": "document"}
-    assert client.get("/items/item%2020", headers=link).status_code == 200
-    error(client.get("/api/search", params={"query": 0}, headers=link), 403)
-
-
-def test_every_answer_forbids_what_is_not_its_own(client):
-    for path in ("/", "/hubs", "/api/collection", "/nowhere", "/pictures/0", "/openapi.json"):
-        headers = client.get(path).headers
-        assert "default-src 'none'" in headers["content-security-policy"]
-        assert headers["x-content-type-options"] == "nosniff"
-
-
-@pytest.mark.parametrize(
-    ("path", "status", "words"),
-    [
-        ("/", 200, "made up"),
-        ("/?query=0", 200, "question 0 &amp; &lt;i&gt;"),
-        ("/?text=&query=0&item=&criterion=is&k=3", 200, "Corrected: is"),
-        ("/?text=7", 200, "“7”"),
-        ("/?item=a/b", 200, "Near a/b"),
-        ("/?query=0&k=many", 422, "k: "),
-        ("/?query=0&criterion=<i>", 422, "choose one of nns"),
-        ("/hubs", 200, "Hubs: "),
-        ("/hubs?kind=antihubs", 200, "Never found: "),
-        ("/hubs?kind=elephants", 422, "kind: "),
-        ("/hubs?offset=1000", 200, "There are none"),
-        ("/nowhere", 404, "Not Found"),
-        ("/items/nobody", 404, "nobody"),
-    ],
-)
-def test_pages(client, path, status, words):
-    page = client.get(path)
-    assert page.status_code == status
-    assert words in page.text
-    assert "<i>" not in page.text
-    assert not re.search(r"(src|href)=\"(https?:)?//", page.text), "nothing is fetched from elsewhere"
+def test_who_may_ask_and_what_every_answer_forbids(client, path, headers, status):
+    answer = client.get(path, headers=headers)
+    assert answer.status_code == status
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert answer.headers["x-content-type-options"] == "nosniff"
 
 
 def test_every_link_of_the_pages_leads_somewhere(client):
-    seen, waiting = set(), ["/", "/hubs", "/items/a%2Fb"]
+    seen, waiting = set(), ["/?text=&query=0&item=&criterion=is&k=3", "/hubs", "/items/a%2Fb"]
     while waiting and len(seen) < 60:
         path = waiting.pop(0)
+        assert path.startswith(("/", "data:")), "nothing is fetched from elsewhere"
         if path not in seen and path.startswith("/"):
             seen.add(path)
             answer = client.get(path)
             assert answer.status_code == 200 or path.startswith("/pictures/5"), path
-            found = (
-                re.findall(r'(?:href|src)="([^"#]+)"', answer.text) if "html" in answer.headers["content-type"] else []
-            )
-            waiting += [one.replace("&amp;", "&").replace("&#39;", "'").replace("&#34;", '"') for one in found]
+            if "html" in answer.headers["content-type"]:
+                waiting += map(html.unescape, re.findall(r'(?:href|src)="([^"#]+)"', answer.text))
     assert len(seen) == 60
 
 
@@ -225,17 +177,15 @@ def test_what_fails_is_told_without_a_trace(known):
             raise RuntimeError("/home/somebody/secret.py")
 
     broken = asking(catalogue(asker=Broken(known.vectors)))
-    assert error(broken.get("/api/search", params={"text": "7"}), 500)
-    page = broken.get("/?text=7")
-    assert page.status_code == 500
-    assert "secret" not in page.text
-    assert "default-src 'none'" in page.headers["content-security-policy"]
+    for path in ("/", "/api/search"):
+        answer = broken.get(path, params={"text": "7"})
+        assert (answer.status_code, "secret" in answer.text) == (500, False)
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
 
 
 def test_the_rates_at_which_a_query_finds_nothing(known):
     bias = torch.linspace(0, 1, len(known))
-    scores = known.queries.rows(0, 2) @ known.vectors.T
-    best, other = (2 * scores - bias).amax(dim=1).tolist()
+    best, other = (2 * known.queries.rows(0, 2) @ known.vectors.T - bias).amax(dim=1).tolist()
     thresholds = {0.1: min(best, other) - 1e-3, 0.05: (best + other) / 2, 0.01: max(best, other) + 1e-3}
     served = asking(catalogue(stored={"csls": (2.0, bias)}, thresholds=thresholds))
     for query, score in ((0, best), (1, other)):
