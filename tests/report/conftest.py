@@ -27,7 +27,6 @@ def evaluation(rsum: float, seed: int = 0, criterion: str = "nns", **changes) ->
         for rank, weight in (("r1", 0.5), ("r5", 1.1), ("r10", 1.4)):
             metrics[f"{side}/{rank}"] = rsum / 6 * share * weight
         metrics |= {f"{side}/medr": 3.0, f"{side}/meanr": 4000 / rsum, f"hubness/{side}/skew_1": 2.5}
-    sides = {"i2t": (500, 2500), "t2i": (2500, 500)}
     return {
         "schema": EVALUATION.version,
         "split": "test",
@@ -43,30 +42,22 @@ def evaluation(rsum: float, seed: int = 0, criterion: str = "nns", **changes) ->
         "checkpoints": ["5a5a"],
         "seconds": 1.2,
         "metrics": metrics,
-        "histograms": {side: {str(k): histogram(rng, *sizes, k) for k in (1, 5, 10)} for side, sizes in sides.items()},
+        "histograms": {
+            side: {str(k): histogram(rng, *sizes, k) for k in (1, 5, 10)}
+            for side, sizes in {"i2t": (500, 2500), "t2i": (2500, 500)}.items()
+        },
     } | changes
 
 
 @pytest.fixture
-def write_run(tmp_path, run_writer):
+def write_run(tmp_path):
     """A function that writes a run folder below tmp_path / "runs" and returns its path."""
-    return run_writer(tmp_path / "runs")
-
-
-@pytest.fixture(scope="session")
-def run_writer():
-    """The function `writer`."""
-    return writer
-
-
-def writer(runs: Path):
-    """A function that writes a run folder below `runs` and returns its path."""
 
     def write(
         label="hal", seed=0, rsums=(300.0,), epochs=4, config=None, folder=None, evaluations=None, **changes
     ) -> Path:
         name = changes.get("name", f"scenes-{label}-{seed}")
-        path = runs / (folder or name)
+        path = tmp_path / "runs" / (folder or name)
         (path / "evaluations").mkdir(parents=True)
         data = {"images": 2000, "captions": 10000, "fingerprint": "ab12cd34ef56"}
         record = {
