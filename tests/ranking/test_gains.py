@@ -52,12 +52,12 @@ def test_copies_of_queries_tell_nothing_more():
 
 @looped(("groups", "size", "share"), [(60, 1, 0.05), (60, 1, 0.4), (100, 5, 0.5), (30, 30, 0.15)])
 def test_coverage(groups, size, share):
-    """In 1,000 draws the interval misses the true gain of about one in twenty; drawing single queries misses more."""
+    """In 500 draws the interval misses the true gain of about one in twenty; drawing single queries misses more."""
     random = np.random.default_rng(0)
     towards = 1 / (1 + np.exp(-(0.3 + 2 * random.standard_normal(400_000))))
     truth = 100 * share * (2 * towards.mean() - 1)
     missed = naive = 0
-    for _ in range(1000):
+    for _ in range(500):
         likely = random.choice(towards, groups)[:, None]
         moved, up = random.random((groups, size)) < share, random.random((groups, size)) < likely
         before, after = (moved & ~up).ravel().astype(int), (moved & up).ravel().astype(int)
@@ -66,9 +66,9 @@ def test_coverage(groups, size, share):
         change = 100 * (after - before)
         error = 1.96 * change.std() / np.sqrt(len(change))
         naive += abs(change.mean() - truth) > error
-    assert missed <= 65
+    assert missed <= 36
     if size > 1:
-        assert naive > 75
+        assert naive > 38
 
 
 def test_queries_are_grouped_by_the_item_that_answers_them():
