@@ -74,8 +74,8 @@ MUTATIONS = [
     ("evaluation/tune.py", "chosen[k] = max(sums,", "chosen[k] = min(sums,", "evaluation"),
     (
         "evaluation/scores.py",
-        "own if reference is split else (vectors",
-        "own if True else (vectors",
+        "sides if reference is split else (vectors",
+        "sides if True else (vectors",
         "evaluation",
     ),
     (

@@ -24,24 +24,24 @@ MATRIX_ELEMENTS = 2**27  # 512 MB: COCO's 5,000 images with 25,000 texts
 class DirectedScores:
     """Scores of Q queries against M items, of R reference queries against the same items, and of reference items.
 
-    direction: "i2t" has images as queries and texts as items, "t2i" the reverse. own, reference: images and texts whose
-    scores are taken, vectors where the similarity is an inner product; the same object for a split that is its own
-    reference. pairs: (2, P) image and text of all pairs. matrix: returns all scores (I, T), which must not be changed;
-    None where they are too many to be in memory: they are then computed block by block, each time.
+    direction: "i2t" has images as queries and texts as items, "t2i" the reverse. sides, reference: images and texts
+    whose scores are taken, vectors where the similarity is an inner product; the same object for a split that is its
+    own reference. pairs: (2, P) image and text of all pairs. matrix: returns all scores (I, T), which must not be
+    changed; None where they are too many to be in memory: they are then computed block by block, each time.
     """
 
     def __init__(
         self,
         direction: str,
         similarity: Similarity,
-        own: Sequence[Any],
+        sides: Sequence[Any],
         reference: Sequence[Any],
         pairs: Tensor,
         matrix: Callable[[], Tensor] | None,
     ):
         self._turned = direction == "t2i"
         step = -1 if self._turned else 1
-        (self.queries, self.items), (self.reference, self._bank) = own[::step], reference[::step]
+        (self.queries, self.items), (self.reference, self._bank) = sides[::step], reference[::step]
         self.positives = Positives.from_pairs(*list(pairs)[::step], len(self.queries), len(self.items))
         self.similarity, self._matrix, self._inner = similarity, matrix, similarity.inner_product
         self._kept: dict[tuple[int, int], Tensor] = {}
@@ -126,16 +126,16 @@ def _row_blocks(scores: Tensor) -> Iterator[tuple[int, Tensor]]:
 def both_directions(split: EncodedSplit, similarity: Similarity, reference: EncodedSplit) -> dict[str, DirectedScores]:
     """The "i2t" and "t2i" scores of a split, from one product for both where it may be in memory."""
     vectors = similarity.vectors if similarity.inner_product else lambda encoding: encoding
-    own = vectors(split.images), vectors(split.texts)
-    theirs = own if reference is split else (vectors(reference.images), vectors(reference.texts))
+    sides = vectors(split.images), vectors(split.texts)
+    others = sides if reference is split else (vectors(reference.images), vectors(reference.texts))
 
     @cache
     def matrix() -> Tensor:
         """All scores (I, T); equal images are tied for every text, equal texts for every image."""
         if not similarity.inner_product:
-            return similarity(*own)
+            return similarity(*sides)
         # `products` ties equal texts; the images, the items of the other direction, need as many rows.
-        return products(own[1])(at_least(NARROW, own[0]), None)[: len(own[0])]
+        return products(sides[1])(at_least(NARROW, sides[0]), None)[: len(sides[0])]
 
-    whole = matrix if len(own[0]) * len(own[1]) <= MATRIX_ELEMENTS else None
-    return {side: DirectedScores(side, similarity, own, theirs, split.all_pairs.T, whole) for side in DIRECTIONS}
+    whole = matrix if len(sides[0]) * len(sides[1]) <= MATRIX_ELEMENTS else None
+    return {side: DirectedScores(side, similarity, sides, others, split.all_pairs.T, whole) for side in DIRECTIONS}

@@ -62,13 +62,13 @@ def refuse_unusable(what: str, sizes: np.ndarray, advice: str, begin: int = 0) -
     row, NaN if the row holds a NaN. begin: the number of the first row.
     """
     masks = {"NaN": np.isnan(sizes), "infinite values": np.isinf(sizes), "only zeros": sizes == 0}
-    found = {fault: np.flatnonzero(mask) + begin for fault, mask in masks.items()}
-    told = [
+    rows_of = {fault: np.flatnonzero(mask) + begin for fault, mask in masks.items()}
+    faults = [
         f"row {rows[0]} holds {fault}" if len(rows) == 1 else f"rows {listed(rows)} hold {fault}"
-        for fault, rows in found.items()
+        for fault, rows in rows_of.items()
         if len(rows)
     ]
-    require(not told, f"{what} {'; '.join(told)}. {advice}")
+    require(not faults, f"{what} {'; '.join(faults)}. {advice}")
 
 
 def row_hashes(rows: np.ndarray) -> np.ndarray:

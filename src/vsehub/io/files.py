@@ -150,8 +150,8 @@ def read_object(path: Path) -> dict[str, Any]:
 
 def require_writable(folder: str | Path) -> None:
     """Raise InputError if the folder `out` cannot be written to; it need not exist yet."""
-    own = str(folder).strip() != "" and not is_uri(str(folder))
-    require(own, f"out is {str(folder)!r}; results are written to a folder of this machine, give one: out=FOLDER")
+    local = str(folder).strip() != "" and not is_uri(str(folder))
+    require(local, f"out is {str(folder)!r}; results are written to a folder of this machine, give one: out=FOLDER")
     near = next(path for path in (Path(folder), *Path(folder).absolute().parents) if os.path.lexists(path))
     try:  # permissions prove nothing, for example in /proc
         tempfile.TemporaryFile(dir=near).close()

@@ -63,7 +63,7 @@ def read_record(path: Path, kind: Kind, hint: str) -> dict[str, Any]:
     """The record in `path`. Raises InputError, ending in `hint`, if it is damaged or of another version."""
     text = regular(path).read_bytes()
     try:
-        record = json.loads(text)
+        record: dict[str, Any] = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not whole JSON ({error}): it was cut short or changed by hand. {hint}") from error
     require(isinstance(record, dict), f"{path} holds a {type(record).__name__}; expected a JSON object. {hint}")
@@ -73,8 +73,7 @@ def read_record(path: Path, kind: Kind, hint: str) -> dict[str, Any]:
     metrics: dict[str, Any] = record.get("metrics") or {}
     wrong = [key for key, value in metrics.items() if type(value) not in (int, float, type(None))]
     require(not wrong, f"{path}: metrics: {', '.join(wrong)} is not a number. {hint}")
-    found: dict[str, Any] = record
-    return found
+    return record
 
 
 def require_version(name: str, version: Any, reads: int | str, hint: str) -> None:

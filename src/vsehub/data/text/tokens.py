@@ -18,8 +18,7 @@ class TokenTable:
     """
 
     def __init__(self, tokens: np.ndarray, offsets: np.ndarray):
-        self.tokens = tokens
-        self.offsets = offsets
+        self.tokens, self.offsets = tokens, offsets
 
     @classmethod
     def build(cls, vocabulary: Words, captions: Sequence[str], max_words: int | None = None) -> "TokenTable":
