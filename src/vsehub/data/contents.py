@@ -54,11 +54,10 @@ def warn_of_shared(splits: Mapping[str, CaptionedImages]) -> None:
     Vectors whose texts may belong to several images are skipped, since `data.pairs` compares their row
     numbers.
     """
-    found = [(name, splits[name]) for name in SPLITS if name in splits]
     keys = [
-        (name, row_keys(split.images), row_keys(split.captions))
-        for name, split in found
-        if split.pairs is None or split.written
+        (name, row_keys(splits[name].images), row_keys(splits[name].captions))
+        for name in SPLITS
+        if name in splits and (splits[name].pairs is None or splits[name].written)
     ]
     for (first, *theirs), (second, *own) in combinations(keys, 2):
         images, captions = (in_common(*sides) for sides in zip(theirs, own, strict=True))

@@ -147,8 +147,10 @@ class NoisySource:
             "changed": changed / len(clean.captions),
             "changed_captions": changed,
         }
-        said = "noise, protocol %s, rate %g: %d of %d training captions (%.2f %%) belong to a wrong image"
-        log.info(said, protocol, rate, changed, len(clean.captions), 100 * changed / len(clean.captions))
+        log.info(
+            "noise, protocol %s, rate %g: %d of %d training captions (%.2f %%) belong to a wrong image",
+            *(protocol, rate, changed, len(clean.captions), 100 * changed / len(clean.captions)),
+        )
         return replace(clean, image_index=images)
 
     def write_index(self, path: str | Path) -> None:

@@ -65,11 +65,11 @@ class ListedPhotos(Component):
 
     def require_files(self, splits: Sequence[str]) -> None:
         """Raise InputError naming the pictures of these splits whose files are missing. Opens no picture."""
-        rows = [row for row in self._rows if row.split in splits]
-        missing = [row.name for row in rows if isinstance(row.file, str) and not os.path.exists(row.file)]
+        files = {row.name: row.file for row in self._rows if row.split in splits}
+        missing = [name for name, file in files.items() if isinstance(file, str) and not os.path.exists(file)]
         require(
             not missing,
-            f"{self.place}: {len(missing):,} of {len(rows):,} pictures are missing in {self.images}: "
+            f"{self.place}: {len(missing):,} of {len(files):,} pictures are missing in {self.images}: "
             f"{listed(missing, most=10)}. Give the folder of the pictures: data.images=FOLDER",
         )
 
