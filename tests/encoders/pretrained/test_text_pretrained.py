@@ -7,8 +7,6 @@ from tiny_bert import SIZES, tiny_bert
 
 from vsehub.checks import InputError
 from vsehub.encoders import TextPretrained
-from vsehub.encoders.pretrained.configurations import TEXTS as KINDS
-from vsehub.encoders.pretrained.configurations import reduced
 
 TEXTS = torch.tensor([[2, 4, 5, 6, 3], [2, 3, 0, 0, 0], [2, 7, 3, 0, 0]])
 LENGTHS = torch.tensor([5, 2, 3])
@@ -57,55 +55,35 @@ def test_is_rebuilt_without_the_folder(folder):
     assert again.rebuilt == encoder.rebuilt
 
 
-@looped(
-    ("kind", "positions"),
-    [("bert", 12), ("roberta", 10), ("distilbert", 12), ("mpnet", 10), ("albert", 12), ("electra", 12), ("gpt2", 12)],
-)
+@looped(("kind", "positions"), [("roberta", 10), ("distilbert", 12), ("mpnet", 10), ("albert", 12), ("gpt2", 12)])
 def test_positions_of_other_kinds(kind, positions):
-    """As many as the model can really take: RoBERTa's first two are never used."""
+    """As many as the model can really take: RoBERTa's first two are never used. A description gives the model again."""
     names = {"gpt2": ("n_embd", "n_layer", "n_head", "n_inner", "n_positions")}
     names["distilbert"] = ("dim", "n_layers", "n_heads", "hidden_dim", "max_position_embeddings")
     sizes = dict(zip(names.get(kind, list(SIZES)[1:]), list(SIZES.values())[1:], strict=True))
     config = {"model_type": kind, "vocab_size": 20, "bos_token_id": 2, "eos_token_id": 3, **sizes}
     encoder = TextPretrained("nowhere", 14, dim=6, config=config).eval()
-    assert encoder.max_positions == positions
-    texts = torch.full((2, positions), 5)
-    found = encoder(texts, torch.tensor([positions, 3]))
-    torch.testing.assert_close(found[1:], encoder(texts[1:, :3], torch.tensor([3])), rtol=1e-4, atol=1e-5)
+    texts, lengths = torch.full((2, positions), 5), torch.tensor([positions, 3])
+    found = encoder(texts, lengths)
+    torch.testing.assert_close(found[1:], encoder(texts[1:, :3], lengths[1:]), rtol=1e-4, atol=1e-5)
+    again = TextPretrained("gone", 14, dim=6, **json.loads(json.dumps(encoder.rebuilt))).eval()
+    again.load_state_dict(encoder.state_dict())
+    assert torch.equal(again(texts, lengths), found)
     with pytest.raises(InputError, match=f"loader.max_words={positions - 2}"):
         encoder(torch.full((1, positions + 1), 5), torch.tensor([positions + 1]))
 
 
-def test_each_type_of_text_encoder_is_described_and_rebuilt():
-    """The smallest of each type: its reduced configuration gives the same values again."""
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-
-    small = ("hidden_size", "dim", "n_embd", "d_model", "word_embed_proj_dim", "embedding_size", "projection_dim")
-    few = ("num_hidden_layers", "n_layers", "n_layer", "vocab_size", "intermediate_size", "hidden_dim", "ffn_dim")
-    for kind in sorted(KINDS):
-        known = CONFIG_MAPPING[kind]().to_dict()
-        sizes = {key: 24 for key in small if key in known} | {key: 3 for key in few if key in known}
-        sizes |= {key: 2 for key in ("num_attention_heads", "n_heads", "n_head", "num_key_value_heads") if key in known}
-        sizes |= {key: 0 for key in known if key.endswith("_token_id") and isinstance(known[key], int)}
-        found = reduced("x", CONFIG_MAPPING[kind](**sizes).to_dict(), KINDS)
-        assert reduced("x", json.loads(json.dumps(found)), KINDS) == found, kind
-        again = CONFIG_MAPPING[kind](**{key: value for key, value in found.items() if key != "model_type"}).to_dict()
-        assert {key: value for key, value in again.items() if key in found} == found, kind
-
-
-def test_refusals(tmp_path, folder):
+def test_refusals(tmp_path):
     for absent in (str(tmp_path / "absent"), "nobody/no-model", str(tmp_path)):
         with pytest.raises(InputError, match=r"hf download"):
             TextPretrained(absent, 14)
     for hostile in (
         {"model_type": "t5"},
-        {"model_type": "clip"},
-        {"model_type": "vit"},
-        CONFIG | {"auto_map": {"AutoModel": "evil/repo--model.Evil"}},
-        CONFIG | {"_attn_implementation": "evil/repo"},
-        CONFIG | {"hidden_act": "os.system"},
+        {"auto_map": {"AutoModel": "evil/repo--model.Evil"}},
+        {"_attn_implementation": "evil/repo"},
+        {"hidden_act": "os.system"},
     ):
         with pytest.raises(InputError, match=r"^model: nowhere"):
-            TextPretrained("nowhere", 14, config=hostile)
+            TextPretrained("nowhere", 14, config=CONFIG | hostile)
     with pytest.raises(InputError, match="21 ids"):
-        TextPretrained(folder, 21)
+        TextPretrained("nowhere", 21, config=CONFIG)

@@ -72,7 +72,7 @@ def test_vectors_are_open_clips_own(folders, tmp_path):
         captions = [*CAPTIONS, LONG, "It’s a café &amp; THE <b>Box</b>… 12", ""]
         own = model.encode_text(tokenizer(captions))
         torch.testing.assert_close(texts(*batch(words, captions)), own, rtol=1e-5, atol=1e-6)
-    assert sum(one.numel() for one in images.parameters()) + sum(one.numel() for one in texts.parameters()) == sum(
+    assert sum(one.numel() for side in (images, texts) for one in side.parameters()) == sum(
         one.numel() for name, one in model.named_parameters() if not name.startswith("logit")
     )  # one copy of the weights in both
 
@@ -84,14 +84,11 @@ def test_clips_tokens_are_open_clips_own():
     words = restored(TextTower.subwords_of({"library": "open_clip", "model": "ViT-B-32"}))
     random = np.random.default_rng(0)
     texts = ["", " \t", "I'LL they've it's 10'000", "<start_of_text> x <END_OF_TEXT>", "ǅ ß 東京 नमस्ते 🚀🚀", LONG * 9]
-    letters = [
-        chr(one) for one in (*range(32, 127), *range(0xA0, 0x600), *range(0x3040, 0x30A0), *range(0x1F300, 0x1F340))
-    ]
-    texts += ["".join(random.choice(letters, size)) for size in random.integers(1, 60, 500)]
-    for text, row in zip(texts, own(texts), strict=True):
-        found = words.encode(text)
-        assert found == row[: len(found)].tolist(), text
-        assert not row[len(found) :].any()
+    ranges = range(32, 127), range(0xA0, 0x600), range(0x3040, 0x30A0), range(0x1F300, 0x1F340)
+    letters = [chr(one) for letters in ranges for one in letters]
+    texts += ["".join(random.choice(letters, size)) for size in random.integers(1, 60, 200)]
+    for text, row in zip(texts, own(texts).tolist(), strict=True):
+        assert words.encode(text) == np.trim_zeros(row, "b"), text
     assert len(words) == own.vocab_size
 
 
@@ -157,67 +154,54 @@ def test_long_texts_are_cut_counted_and_said(folders, caplog):
 
 def test_what_is_trained(folders):
     """Frozen, with adapters, tuned: the parameters with gradient, and their rates."""
-    for place in (folders["clip"], folders["open_clip"]):
-        inputs = {ImageTower: (pixels(),), TextTower: batch(subwords(place))}
-        for made, given in inputs.items():
-            frozen = made(*place).train()
-            assert not any(one.requires_grad for one in frozen.parameters())
-            assert not frozen.network.training
-            adapted = made(*place, tune="lora", learning_rate=1e-4, lora_rank=2).train()
-            names = [name for name, one in adapted.named_parameters() if one.requires_grad]
-            assert names
-            assert all("lora_" in name for name in names)
-            torch.testing.assert_close(adapted(*given), frozen(*given))  # B is 0 at first
-            adapted(*given).square().sum().backward()
-            assert all(one.grad is not None for name, one in adapted.named_parameters() if "lora_B" in name)
-            assert [group["lr"] for group in parameter_groups(adapted)] == [1e-4]
-            tuned = made(*place, tune="all").train()
-            tuned(*given).square().sum().backward()
-            assert all(one.grad is not None for one in tuned.parameters())
-
-
-def described(place, **settings):
-    node = {"library": place[0], "model": place[1], **settings}
-    parts = {}
-    for name, made in (("image_encoder", ImageTower), ("text_encoder", TextTower)):
-        built = made(**node)
-        parts[name] = built, {"_target_": f"vsehub.encoders.{made.__name__}", **node, **built.rebuilt}
-    return parts
-
-
-def written(path, parts, words):
-    config = {name: node for name, (_, node) in parts.items()}
-    config |= {"similarity": {"_target_": "vsehub.similarities.Cosine"}, "data": {}, "loader": {"max_words": None}}
-    weights = {f"{name}.{key}": one for name, (part, _) in parts.items() for key, one in part.state_dict().items()}
-    shape = {"image_shape": [3, SIDE, SIDE], "text_shape": None}
-    write_checkpoint(path, weights, {"config": config, "vocabulary": stored(words), **shape})
-    return weights
+    words = subwords(folders["clip"])
+    for made, place, given in (
+        (ImageTower, folders["open_clip"], (pixels(),)),
+        (TextTower, folders["clip"], batch(words)),
+    ):
+        frozen = made(*place).train()
+        assert not any(one.requires_grad for one in frozen.parameters())
+        assert not frozen.network.training
+        adapted = made(*place, tune="lora", learning_rate=1e-4, lora_rank=2).train()
+        trained = {name: one for name, one in adapted.named_parameters() if one.requires_grad}
+        assert trained
+        assert all("lora_" in name for name in trained)
+        torch.testing.assert_close(adapted(*given), frozen(*given))  # B is 0 at first
+        adapted(*given).square().sum().backward()
+        assert all(one.grad is not None for name, one in trained.items() if "lora_B" in name)
+        assert [group["lr"] for group in parameter_groups(adapted)] == [1e-4]
+        tuned = made(*place, tune="all").train()
+        tuned(*given).square().sum().backward()
+        assert all(one.grad is not None for one in tuned.parameters())
 
 
 @pytest.mark.parametrize("kind", ["open_clip", "siglip"])
 def test_a_checkpoint_rebuilds_without_the_folder(kind, folders, tmp_path):
     """Adapters too; whatever folder or file the checkpoint names."""
-    library, folder = folders[kind]
     moved = tmp_path / "moved"
-    moved.symlink_to(folder)
-    words, parts = subwords(folders[kind]), described((library, str(moved)), tune="lora")
-    for part, _ in parts.values():
-        for name, one in part.named_parameters():
-            if "lora_B" in name:
+    moved.symlink_to(folders[kind][1])
+    words, node = subwords(folders[kind]), {"library": folders[kind][0], "model": str(moved), "tune": "lora"}
+    config = {"similarity": {"_target_": "vsehub.similarities.Cosine"}, "data": {}, "loader": {"max_words": None}}
+    parts, weights = {}, {}
+    for name, made in (("image_encoder", ImageTower), ("text_encoder", TextTower)):
+        part = parts[name] = made(**node).eval()
+        for key, one in part.named_parameters():
+            if "lora_B" in key:
                 torch.nn.init.normal_(one)
-    path = tmp_path / "best.safetensors"
-    written(path, parts, words)
+        config[name] = {"_target_": f"vsehub.encoders.{made.__name__}", **node, **part.rebuilt}
+        weights |= {f"{name}.{key}": one for key, one in part.state_dict().items()}
+    shape = {"image_shape": [3, SIDE, SIDE], "text_shape": None}
+    write_checkpoint(tmp_path / "a.safetensors", weights, {"config": config, "vocabulary": stored(words), **shape})
     moved.unlink()
-    images, texts = (part.eval() for part, _ in parts.values())
     for change in ({}, {"pretrained": True, "weights": "w.bin"}):
-        found = read_checkpoint(path)
+        found = read_checkpoint(tmp_path / "a.safetensors")
         found.config["image_encoder"] |= change
         again = restore(found, Components([conf_folder()]))
-        assert torch.equal(again.image_encoder(pixels()), images(pixels()))
-        assert torch.equal(again.text_encoder(*batch(words)), texts(*batch(words)))
-        assert again.image_encoder.preparation == images.preparation
+        assert torch.equal(again.image_encoder(pixels()), parts["image_encoder"](pixels()))
+        assert torch.equal(again.text_encoder(*batch(words)), parts["text_encoder"](*batch(words)))
+        assert again.image_encoder.preparation == parts["image_encoder"].preparation
     found.config["image_encoder"]["config"] = None
-    with pytest.raises(InputError, match="config is missing"):
+    with pytest.raises(InputError, match="config"):
         restore(found, Components([conf_folder()]))
 
 
@@ -267,27 +251,12 @@ def test_a_description_holds_known_settings_and_nothing_else(folders, tmp_path):
                     ImageTower(library, folder, pretrained=False, config=changed)
 
 
-def test_an_image_encoder_of_timm(folders):
-    pytest.importorskip("timm")
-    library, folder = folders["open_clip"]
-    config = json.loads(json.dumps(ImageTower(library, folder).rebuilt["config"]))
-    side = {"timm_model_name": "test_vit", "timm_pool": "", "timm_proj": "linear", "image_size": 160}
-    config["architecture"]["vision_cfg"] = side
-    config["takes"] |= {"size": 160, "resize": 160}
-    assert ImageTower(library, folder, pretrained=False, config=config)(torch.zeros(1, 3, 160, 160)).shape == (1, 8)
-
-
 @pytest.mark.parametrize(
     ("library", "model", "named"),
     [
         ("open_clip", "ViT-B-23/openai", "ViT-B-32"),
-        ("open_clip", "ViT-B-32/laion2b", "laion2b_s34b_b79k"),
         ("open_clip", "ViT-B-32", "NAME/WEIGHTS"),
-        (
-            "open_clip",
-            "ViT-B-32/laion2b_s34b_b79k",
-            "hf download laion/CLIP-ViT-B-32-laion2B-s34B-b79K",
-        ),
+        ("open_clip", "ViT-B-32/laion2b_s34b_b79k", "hf download laion/CLIP-ViT-B-32-laion2B-s34B-b79K"),
         ("open_clip", "hf-hub:nobody/nothing", "hf download nobody/nothing open_clip_config.json"),
         ("open_clip", "xlm-roberta-base-ViT-B-32/laion5b_s13b_b90k", "xlm-roberta-base of transformers"),
         ("hf", "openai/clip-vit-base", "hf download openai/clip-vit-base"),
