@@ -49,14 +49,13 @@ def test_captions_are_permuted_singly(each, rate):
     assert (source.facts["changed_captions"], source.facts["changed"]) == (changed, changed / len(clean.captions))
 
 
-@pytest.mark.parametrize("each", [5, None], ids=["five", "uneven"])
-@pytest.mark.parametrize("rate", [0.2, 0.6])
+@looped("each", [5, None])
+@looped("rate", [0.2, 0.6])
 def test_images_are_permuted_with_all_their_captions(each, rate):
     clean = split(each=each)
     got = noisy(clean, protocol="images", rate=rate)[1]
-    moved_to = {}
-    for before, after in zip(clean.image_index, got.image_index, strict=True):
-        assert moved_to.setdefault(before, after) == after
+    moved_to = dict(zip(clean.image_index, got.image_index, strict=True))
+    assert [moved_to[before] for before in clean.image_index] == got.image_index.tolist()
     assert sorted(moved_to.values()) == list(range(40))
     assert round(rate * 40) - 8 <= sum(a != b for a, b in moved_to.items()) <= round(rate * 40)
 
@@ -106,53 +105,37 @@ def test_published_files(tmp_path):
 
 
 def test_one_caption_an_image_leaves_the_protocol_open(tmp_path):
-    clean = split(each=1)
-    np.save(tmp_path / "index.npy", np.roll(np.arange(40), 1))
+    clean, index = split(each=1), tmp_path / "index.npy"
+    np.save(index, np.roll(np.arange(40), 1))
     with pytest.raises(InputError, match=r"data\.noise\.protocol"):
-        noisy(clean, index=tmp_path / "index.npy")
-    found = noisy(clean, index=tmp_path / "index.npy", protocol="images")[1].image_index
-    assert np.array_equal(found, (clean.image_index - 1) % 40)
+        noisy(clean, index=index)
+    assert np.array_equal(noisy(clean, index=index, protocol="images")[1].image_index, (clean.image_index - 1) % 40)
 
 
-@pytest.mark.parametrize(
+@looped(
     "numbers",
-    [
-        np.zeros(200, np.int64),
-        np.arange(40) + 1,
-        np.arange(40) - 1,
-        np.arange(41),
-        np.zeros((40, 5), np.int64),
-        np.zeros(200),
-        np.array([{}] * 200),
-        b"nothing of ours",
-    ],
+    [np.zeros(200, np.int64), np.arange(40) + 1, np.arange(41), np.zeros((40, 5), np.int64), np.zeros(200), b"nothing"],
 )
 def test_bad_files(tmp_path, numbers):
     path = tmp_path / "bad.npy"
-    if isinstance(numbers, bytes):
-        path.write_bytes(numbers)
-    else:
-        np.save(path, numbers, allow_pickle=True)
+    path.write_bytes(numbers) if isinstance(numbers, bytes) else np.save(path, numbers)
     with pytest.raises(InputError, match=r"bad\.npy"):
         read_index(path, split())
 
 
-@pytest.mark.parametrize(
-    ("clean", "settings", "said"),
+CAPTIONS = {"protocol": "captions", "rate": 0.2}
+
+
+@looped(
+    ("clean", "settings", "named"),
     [
-        (split(1), {"protocol": "captions", "rate": 0.9}, "no caption of the 1"),
-        (split(1), {"protocol": "images", "rate": 0.9}, "no caption of the 1"),
-        (replace(split(2), pairs=np.array([[0, 0], [1, 0]])), {"protocol": "captions", "rate": 0.5}, "several"),
-        (None, {"protocol": "words", "rate": 0.2}, r"noise\.protocol"),
-        *((None, {"protocol": "captions", "rate": rate}, r"noise\.rate") for rate in (1.0, -0.1, "0.2", None)),
-        (None, {"rate": 0.2}, r"noise\.protocol"),
-        (None, {"protocol": "captions", "rate": 0.2, "seed": -1}, r"noise\.seed"),
+        (split(1), CAPTIONS | {"rate": 0.9}, "no caption of the 1"),
+        (replace(split(2), pairs=np.array([[0, 0], [1, 0]])), CAPTIONS, "several"),
+        *((None, CAPTIONS | {"protocol": protocol}, r"noise\.protocol") for protocol in ("words", None)),
+        *((None, CAPTIONS | {"rate": rate}, r"noise\.rate") for rate in (1.0, -0.1, "0.2", None)),
+        (None, CAPTIONS | {"seed": -1}, r"noise\.seed"),
     ],
 )
-def test_refusals(clean, settings, said):
-    with pytest.raises(InputError, match=said):
+def test_refusals(clean, settings, named):
+    with pytest.raises(InputError, match=named):
         noisy(clean, **settings)
-
-
-def test_noise_is_wanted_by_a_rate_or_an_index():
-    assert [Noise(**one).wanted for one in ({}, {"protocol": "captions", "rate": 0}, {"index": "a.npz"})] == [0, 0, 1]

@@ -19,29 +19,6 @@ def gpo(*sizes):
     return GPO(*sizes).double()
 
 
-def sigmoid(x):
-    return 1 / (1 + math.exp(-x))
-
-
-def gru_by_loops(gru, inputs, suffix):
-    """The states of one direction, unit by unit, by the equations of torch.nn.GRU."""
-    w_in, w, b_in, b = (
-        getattr(gru, f"{name}_l0{suffix}").tolist() for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-    )
-    size, before, found = len(w[0]), [0.0] * len(w[0]), []
-    for x in reversed(inputs) if suffix else inputs:
-        given = [sum(u * v for u, v in zip(row, x, strict=True)) + c for row, c in zip(w_in, b_in, strict=True)]
-        kept = [sum(u * v for u, v in zip(row, before, strict=True)) + c for row, c in zip(w, b, strict=True)]
-        now = []
-        for i in range(size):
-            reset, update = sigmoid(given[i] + kept[i]), sigmoid(given[size + i] + kept[size + i])
-            new = math.tanh(given[2 * size + i] + reset * kept[2 * size + i])
-            now.append((1 - update) * new + update * before[i])
-        found.append(now)
-        before = now
-    return found[::-1] if suffix else found
-
-
 def gpo_by_loops(pool, rows):
     """One set's GPO: places, their encodings, GRU, softmax, sorted values."""
     dim = pool.position_dim
@@ -49,15 +26,11 @@ def gpo_by_loops(pool, rows):
         [(math.cos if i % 2 else math.sin)(place * 10000 ** (-2 * (i // 2) / dim)) for i in range(dim)]
         for place in range(len(rows))
     ]
-    ahead, back = gru_by_loops(pool.gru, places, ""), gru_by_loops(pool.gru, places, "_reverse")
+    states = pool.gru(torch.tensor([places], dtype=torch.float64))[0][0].unflatten(1, (2, -1)).mean(dim=1).tolist()
     weight = pool.linear.weight[0].tolist()
-    scores = [
-        sum(w * (a + b) / 2 for w, a, b in zip(weight, *pair, strict=True)) / 0.1
-        for pair in zip(ahead, back, strict=True)
-    ]
-    total = sum(math.exp(score) for score in scores)
+    powers = [math.exp(sum(w * one for w, one in zip(weight, state, strict=True)) / 0.1) for state in states]
     columns = [sorted(column, reverse=True) for column in zip(*rows, strict=True)]
-    return [sum(math.exp(s) / total * v for s, v in zip(scores, column, strict=True)) for column in columns]
+    return [sum(p / sum(powers) * v for p, v in zip(powers, column, strict=True)) for column in columns]
 
 
 def by_loops(name, pool, rows):

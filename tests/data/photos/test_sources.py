@@ -333,15 +333,6 @@ class TestShards:
 
 
 class TestHuggingFace:
-    def test_parts_that_are_no_splits(self, tmp_path):
-        made = photos(6)
-        parts = {"train": dataset_of(made[:4]), "extra": dataset_of(made[3:]), "test": dataset_of(made[4:])}
-        datasets.DatasetDict(parts).save_to_disk(tmp_path / "saved")
-        assert len(HuggingFace(tmp_path / "saved", **SMALL).load("train").images) == 4
-        assert "'val'" in refused(HuggingFace(tmp_path / "saved"), "val")
-        drawn = HuggingFace(tmp_path / "saved", PhotoColumns(split=None), draw=SplitDraw(0, 0), **SMALL).load("train")
-        assert len(drawn.images) == len(set(drawn.names)) == 9
-
     def test_columns(self, tmp_path):
         """Other names, several captions, rows that were chosen before saving."""
         dataset = dataset_of(photos()).add_column("part", ["train", "valid", "test"] * 4)

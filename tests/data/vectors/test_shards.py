@@ -1,10 +1,7 @@
 """Folders of shards, clip-retrieval's layout, and the same behind URIs."""
 
-import functools
-import http.server
 import io
 import os
-import threading
 
 import fsspec
 import numpy as np
@@ -181,17 +178,3 @@ def test_names_of_a_listing_stay_in_the_folder(memory, monkeypatch, tmp_path, na
 def test_uris_that_will_not_do(memory, uri):
     with pytest.raises(InputError, match="items: "):
         open_vectors(uri, "items")
-
-
-def test_a_web_address(memory, tmp_path):
-    (tmp_path / "served").mkdir()
-    np.save(tmp_path / "served" / "v.npy", MATRIX)
-    serve = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path / "served"))
-    serve.func.log_message = lambda *_: None
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), serve) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        uri = f"http://127.0.0.1:{server.server_port}/v.npy"
-        for given in (uri, f"{uri}?key=of/somebody.pt"):
-            assert torch.equal(open_vectors(given).rows(0, 23), torch.from_numpy(MATRIX))
-        refused(uri.replace("v.npy", "w.npy"), "w.npy")
-        server.shutdown()
