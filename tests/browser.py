@@ -1,6 +1,5 @@
 """Pages opened in headless Chromium over the DevTools protocol, with the standard library alone."""
 
-import base64
 import json
 import os
 import shutil
@@ -82,16 +81,6 @@ class Browser:
         answer = self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
-
-    def screenshot(self) -> bytes:
-        """The whole page as PNG."""
-        shot = self.send("Page.captureScreenshot", captureBeyondViewport=True)
-        return base64.b64decode(shot["data"])
-
-    def pdf(self) -> bytes:
-        """The page as it is printed."""
-        self.send("Emulation.setEmulatedMedia", media="print", features=[])
-        return base64.b64decode(self.send("Page.printToPDF", preferCSSPageSize=True)["data"])
 
     def told(self, method: str) -> list[dict]:
         """The parameters of the events of one kind since the page was opened."""

@@ -60,7 +60,7 @@ def write_karpathy(root, made, **settings):
 
 
 def write_table(root, made, has_splits=True, **settings):
-    """A row for each caption, in another order than the pictures'."""
+    """A row for each caption."""
     rows = [(one.name, caption, *([one.split] * has_splits)) for one in made for caption in one.captions or [""]]
     with (root / "captions.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("image", "caption", "split")[: 2 + has_splits], *rows])
@@ -69,9 +69,8 @@ def write_table(root, made, has_splits=True, **settings):
 
 def write_lines(root, made, has_splits=True, **settings):
     """A line for each picture, with a list of captions."""
-    lines = [
-        {"image": one.name, "caption": one.captions} | ({"split": one.split} if has_splits else {}) for one in made
-    ]
+    splits = [{"split": one.split} if has_splits else {} for one in made]
+    lines = [{"image": one.name, "caption": one.captions} | own for one, own in zip(made, splits, strict=True)]
     (root / "captions.jsonl").write_text("\n".join(map(json.dumps, lines)))
     return Table(root / "captions.jsonl", write_folder(root / "photos", made), **settings)
 
@@ -111,12 +110,8 @@ def write_saved(root, made, has_splits=True, **settings):
     import datasets
 
     words = {"train": "train", "val": "validation", "test": "test"}
-    saved = dataset_of(made)
-    if has_splits:
-        splits = dict.fromkeys(one.split for one in made)
-        saved = datasets.DatasetDict(
-            {words[split]: dataset_of([one for one in made if one.split == split]) for split in splits}
-        )
+    parts = {words[split]: dataset_of([one for one in made if one.split == split]) for split in words}
+    saved = datasets.DatasetDict(parts) if has_splits else dataset_of(made)
     saved.save_to_disk(root / "saved")
     return HuggingFace(root / "saved", **settings)
 

@@ -1,6 +1,5 @@
 """The documentation names files and tests that are there, and figures that were measured."""
 
-import json
 import re
 from pathlib import Path
 from statistics import mean, stdev
@@ -26,17 +25,6 @@ def test_the_tests_that_the_page_on_security_names_exist():
     text = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     assert named
     assert named <= set(re.findall(r"def (test_\w+)", text))
-
-
-def test_the_figures_of_indexes_are_those_that_were_measured():
-    page = (ROOT / "docs" / "serve.md").read_text()
-    for size, digits in (("", 1), ("_1000000", 0)):
-        file = ROOT / "experiments" / "benchmarks" / "results" / f"engines{size}-cpu.json"
-        for row in json.loads(file.read_text())["rows"]:
-            recalls = [f"{row['recall'][ranking]:.3f}" for ranking in ("corrected", "plain")]
-            took = f"{row['milliseconds']['corrected']:.{digits}f} ms"
-            filled = [f"{row['seconds']:.0f} s"] if size else []
-            assert " | ".join([f"{row['bytes'] / 1e6:,.{digits}f} MB", *filled, *recalls, took]) in page, row["name"]
 
 
 def test_the_figures_of_findings_are_those_that_were_measured():

@@ -40,16 +40,6 @@ def test_equals_the_equations_of_a_pre_norm_transformer():
             torch.testing.assert_close(sets[torch.tensor([row])].vectors, expected, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("pooling", ["last", "mean", "max", "gpo"])
-def test_padding_is_nothing_and_every_parameter_learns(pooling):
-    model = encoder(pooling=pooling, dropout=0.0)
-    garbage = TEXTS.masked_fill(torch.arange(5) >= LENGTHS[:, None], 8)
-    found = model(TEXTS, LENGTHS)
-    torch.testing.assert_close(model(garbage, LENGTHS), found, rtol=1e-12, atol=1e-14)
-    found.square().sum().backward()
-    assert all(torch.isfinite(p.grad).all() and p.grad.abs().sum() > 0 for p in model.parameters())
-
-
 def test_a_caption_beyond_the_positions_is_refused():
     with pytest.raises(InputError, match=r"loader.max_words=5"):
         encoder()(torch.ones(1, 9, dtype=torch.int64), torch.tensor([9]))

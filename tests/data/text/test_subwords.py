@@ -8,20 +8,20 @@ from vsehub.data.text.vocabulary import Subwords
 CAPTIONS = ["A man's red dogs.", "", "running RUNNING dogs in dogs", "é café", "..."]
 
 
-@pytest.fixture
-def model(tmp_path):
-    return tiny_bert(tmp_path)
-
-
-def test_numbers_are_those_of_the_models_own_tokenizer(model):
+def test_numbers_are_those_of_the_models_own_tokenizer_and_a_checkpoint_keeps_them(tmp_path):
     from transformers import AutoTokenizer
 
+    model = tiny_bert(tmp_path)
     subwords, own = Subwords.of_model(model), AutoTokenizer.from_pretrained(model)
     assert len(subwords) == len(own) == 14
     for caption in CAPTIONS:
         assert subwords.encode(caption) == own(caption)["input_ids"]
     assert subwords.encode("A man's red dogs.") == [2, 4, 5, 1, 1, 8, 6, 7, 13, 3]
     assert subwords.encode("") == [2, 3]
+    again, other = Subwords.from_json(subwords.to_json()), tiny_tokenizer()
+    assert list(again.encode_all(CAPTIONS)) == list(subwords.encode_all(CAPTIONS))
+    other.add_tokens(["man's"])
+    assert again.fingerprint() == subwords.fingerprint() != Subwords(other).fingerprint()
 
 
 def test_cut_captions_keep_the_special_tokens():
@@ -31,14 +31,6 @@ def test_cut_captions_keep_the_special_tokens():
     assert subwords.encode("running dogs") == [2, 9, 10, 6, 7, 3]  # the cut before has left nothing behind
     together = subwords.encode_all(CAPTIONS, 2)
     assert [subwords.encode(caption, 2) for caption in CAPTIONS] == list(together)
-
-
-def test_json_round_trip_and_fingerprint(model):
-    subwords = Subwords.of_model(model)
-    again, other = Subwords.from_json(subwords.to_json()), tiny_tokenizer()
-    assert again.encode("running dogs in") == subwords.encode("running dogs in")
-    other.add_tokens(["man's"])
-    assert again.fingerprint() == subwords.fingerprint() != Subwords(other).fingerprint()
 
 
 def test_refusals(tmp_path):

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 from contextlib import suppress
 
 import numpy as np
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from looped import looped
 from safetensors.numpy import save_file
 from safetensors.torch import save_file as save_torch
 
@@ -87,11 +89,9 @@ def small_blocks(monkeypatch):
 
 
 def refused(path, name):
-    """The message with which a file is refused as it is opened or looked through; it names the file."""
-    with pytest.raises(InputError) as caught:
+    """A file is refused as it is opened or looked through; the message names it."""
+    with pytest.raises(InputError, match=re.escape(name)):
         look_through(open_vectors(path, normalize=True))
-    assert name in str(caught.value)
-    return str(caught.value)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int8])
@@ -288,20 +288,17 @@ def test_a_fingerprint_tells_data_apart():
         assert open_vectors(other).fingerprint() != one
 
 
-@pytest.mark.parametrize("normalize", [None, True, False])
-@pytest.mark.parametrize("make", [np.asarray, torch.from_numpy])
+@looped("normalize", [None, True, False])
+@looped("make", [np.asarray, torch.from_numpy])
 def test_bad_rows_are_numbered_and_counted(make, normalize):
     array = np.random.default_rng(0).normal(size=(100, 3)).astype(np.float32)
     array[7, 1], array[50, 0], array[51] = np.nan, -np.inf, (np.inf, np.nan, 1)
     array[[1, 2, 3, 5, 8, 13, 99]] = -0.0
     with pytest.raises(InputError, match=r"items.*7, 51.*50.*1, 2, 3, 5, 8, \.\.\. \(7"):
         look_through(open_vectors(make(array), "items", normalize=normalize))
-
-
-@pytest.mark.parametrize("size", [1e-20, 1e20])
-def test_rows_whose_norms_float32_cannot_hold_are_refused(size):
-    with pytest.raises(InputError, match=r"queries.*row 1 "):
-        look_through(open_vectors(np.array([[1, 0], [size, size]], np.float32), normalize=True))
+    for size in (1e-20, 1e20):  # of norms that float32 cannot hold
+        with pytest.raises(InputError, match=r"queries.*row 1 "):
+            look_through(open_vectors(np.array([[1, 0], [size, size]], np.float32), normalize=True))
 
 
 def test_norms_are_unit_or_normalize_is_set():

@@ -53,35 +53,32 @@ def test_features_regions_and_crops_are_the_networks_own(resnet, weights):
 
 
 @torch.no_grad()
-@looped("model", ["densenet121", "mobilenet_v3_small", "swin_t"])
-def test_torchvisions_classifiers_lose_their_last_layer(model):
-    """What went into the last layer comes out, whatever torchvision calls it; the map is the one before the pooling."""
-    backbone, images = Backbone(SHAPE, "torchvision", model, pretrained=False), torch.rand(2, *SHAPE)
-    full, seen = torchvision.models.get_model(model).eval(), []
+@looped(
+    ("library", "model", "side"),
+    [
+        *(("torchvision", model, 64) for model in ("densenet121", "mobilenet_v3_small", "swin_t")),
+        ("timm", "resnet10t", 64),
+        ("timm", "test_vit", 160),
+    ],
+)
+def test_classifiers_lose_their_last_layer(library, model, side):
+    """What went into the last layer comes out, whatever it is called; the map is the one before the pooling."""
+    import timm  # here, since it takes seconds and would in each process that collects this file
+
+    backbone, images = Backbone((3, side, side), library, model, pretrained=False), torch.rand(2, 3, side, side)
+    full, seen = (timm.create_model if library == "timm" else torchvision.models.get_model)(model).eval(), []
     full.load_state_dict(backbone.network.state_dict(), strict=False)
     last = [part for part in full.modules() if isinstance(part, nn.Linear)][-1]
     last.register_forward_hook(lambda part, given, out: seen.append(given[0]))
-    full((images - MEAN[:, None, None]) / STD[:, None, None])
+    mean, std = (torch.tensor(one)[:, None, None] for one in backbone.mean_std)
+    full((images - mean) / std)
     torch.testing.assert_close(backbone(images), seen[0], rtol=1e-4, atol=1e-4)
     assert backbone.size == seen[0].shape[1]
-    if model == "swin_t":
+    if model in ("resnet10t", "swin_t"):
         torch.testing.assert_close(backbone.regions(images, 1)[:, 0], backbone(images), rtol=1e-4, atol=1e-4)
-
-
-@torch.no_grad()
-@looped("model", ["resnet10t", "test_vit"])
-def test_timms_models(model):
-    import timm  # here, since it takes seconds and would in each process that collects this file
-
-    size = 64 if model == "resnet10t" else 160
-    backbone, images = Backbone((3, size, size), "timm", model, pretrained=False), torch.rand(2, 3, size, size)
-    full = timm.create_model(model).eval()
-    full.load_state_dict(backbone.network.state_dict(), strict=False)
-    mean, std = (torch.tensor(full.pretrained_cfg[name])[:, None, None] for name in ("mean", "std"))
-    last = full.forward_features((images - mean) / std)
-    torch.testing.assert_close(backbone(images), full.forward_head(last, pre_logits=True), rtol=1e-4, atol=1e-4)
-    expected = last.flatten(2).mT if model == "resnet10t" else last[:, 1:]
-    torch.testing.assert_close(backbone.regions(images, int(expected.shape[1] ** 0.5)), expected, rtol=1e-4, atol=1e-4)
+    elif library == "timm":
+        patches = full.forward_features((images - mean) / std)[:, 1:]
+        torch.testing.assert_close(backbone.regions(images, 10), patches, rtol=1e-4, atol=1e-4)
 
 
 def test_a_frozen_backbone_stays_as_it_is_and_a_tuned_one_learns(weights):
