@@ -52,9 +52,7 @@ def test_a_cached_split_is_not_rendered_and_a_damaged_one_is_named(tmp_path, mon
         path.write_bytes(whole)
 
 
-@pytest.mark.parametrize(
-    ("settings", "named"), [({"size": "huge"}, "size"), ({"seed": -1}, "seed"), ({"cache": __file__}, "cache")]
-)
-def test_bad_arguments_are_named(settings, named):
-    with pytest.raises(InputError, match=named):
-        Scenes(**{"size": "tiny"} | settings)
+@pytest.mark.parametrize(("name", "value"), [("size", "huge"), ("seed", -1)])
+def test_bad_arguments_are_named(name, value):
+    with pytest.raises(InputError, match=name):
+        Scenes(**{"size": "tiny"} | {name: value})
