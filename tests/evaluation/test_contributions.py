@@ -21,13 +21,9 @@ def split(images, even=False, seed=0, pairs=False):
     index = torch.arange(images).repeat_interleave(each)
     index = index[torch.randperm(len(index), generator=generator)]
     text = image[index] + torch.randint(-2, 3, (len(index), 5), generator=generator)
-    both = None
-    if pairs:  # every fourth text belongs to a second image too
-        own = torch.stack([index, torch.arange(len(index))], dim=1)
-        more = own[::4].clone()
-        more[:, 0] = (more[:, 0] + 1) % images
-        both = torch.cat([own, more])
-    return EncodedSplit(image, text, index, both)
+    both = torch.stack([index, torch.arange(len(index))], dim=1)
+    second = torch.stack([(index[::4] + 1) % images, both[::4, 1]], dim=1)  # of every fourth text
+    return EncodedSplit(image, text, index, torch.cat([both, second]) if pairs else None)
 
 
 def rank_by_counting(scores, own):
@@ -39,9 +35,7 @@ def rank_by_counting(scores, own):
 def by_loops(encoded, correct):
     """correct: (scores (Q, M), k) -> corrected."""
     plain = Cosine()(encoded.images, encoded.texts)
-    pairs = encoded.pairs.tolist() if encoded.pairs is not None else [[n, t] for t, n in enumerate(encoded.image_index)]
-    pairs = [(int(n), int(t)) for n, t in pairs]
-    images, texts = plain.shape
+    pairs, (images, texts) = encoded.all_pairs.tolist(), plain.shape
     parts = [0.0] * images
     for k in KS:
         i2t, t2i = correct(plain, k).tolist(), correct(plain.T, k).tolist()

@@ -49,17 +49,14 @@ def pushed(tmp_path, monkeypatch):
 def test_a_pushed_model_comes_back_with_its_card(pushed, trained):
     model = vsehub.load(trained / "checkpoints" / "best.safetensors")
     address = model.push_to_hub("me/scenes", token=TOKEN)
-    assert address == f"hf://me/scenes@{'5a' * 20}"
-    for path in (address, "hf://me/scenes"):
-        assert vsehub.load(path).sha256 == model.sha256
+    assert [vsehub.load(path).sha256 for path in (address, "hf://me/scenes")] == [model.sha256] * 2
     with pytest.raises(InputError, match="overwrite=True"):
         model.push_to_hub("me/scenes", token=TOKEN)
     assert model.push_to_hub("me/scenes", token=TOKEN, overwrite=True) == address
     card, record = (pushed / "me/scenes/README.md").read_text(), json.loads((trained / "run.json").read_text())
     assert f"| seed | {record['seed']} |" in card
     assert f"| rsum | {record['metrics']['test/rsum']:.2f} |" in card
-    assert str(trained) not in card
-    assert TOKEN not in card
+    assert not [text for text in (str(trained), TOKEN) if text in card]
 
 
 def test_refusals_are_one_line_without_secrets(pushed, trained):
