@@ -1,8 +1,14 @@
 """What the files of a run say."""
 
 import csv
+import json
 
 TIMES = {"seconds", "val/seconds", "bank/seconds"}
+
+
+def record(run):
+    """run.json."""
+    return json.loads((run / "run.json").read_text())
 
 
 def rows(run):

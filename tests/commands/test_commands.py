@@ -8,11 +8,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from run_files import rows
-
-
-def record(run):
-    return json.loads((run / "run.json").read_text())
+from run_files import record, rows
 
 
 def figures(run, name="test-single-nns"):
@@ -45,10 +41,8 @@ def test_a_run_leaves_its_record(trained):
 def killed_after(run, process, epochs):
     """Kill the process at the first sight of last.ckpt written after so many rows of metrics.csv."""
     history, last = run / "metrics.csv", run / "checkpoints" / "last.ckpt"
-    deadline = time.monotonic() + 200
     while not history.exists() or len(history.read_text().splitlines()) <= epochs:
         assert process.poll() is None, (run.parent / "output.txt").read_text()
-        assert time.monotonic() < deadline
         time.sleep(0.01)
     while not last.exists() or last.stat().st_mtime_ns < history.stat().st_mtime_ns:
         time.sleep(0.005)
@@ -90,66 +84,48 @@ def test_a_checkpoint_is_self_contained(trained, vsehub, tmp_path):
     assert "is not in a run folder; give a folder for the evaluation: out=FOLDER" in refused.err
 
 
-def test_evaluate_and_report(trained, vsehub, tmp_path):
+def test_evaluate_and_report(trained, run_here, small, undrawn, tmp_path):
     """A second run, two criteria over it, and one report over both runs."""
     runs = tmp_path / "runs"
     shutil.copytree(trained, runs / "hal", ignore=shutil.ignore_patterns("checkpoints"))
     settings = ["trainer.max_epochs=1", "trainer.precision=bf16-mixed", "hydra.run.dir=runs/max"]
-    vsehub("train", "loss=max", *settings, cwd=tmp_path, small=True)
+    run_here("train", "loss=max", *small, *settings)
     best = "checkpoint=runs/max/checkpoints/best.safetensors"
-    vsehub("evaluate", "-m", best, "criterion=csls", "reference=queries,train", "split=val", cwd=tmp_path)
+    run_here("evaluate", "-m", best, "criterion=csls", "reference=queries,train", "split=val")
     kinds = ("transductive", "inductive")
     transductive, inductive = (figures(runs / "max", f"val-single-csls-{kind}") for kind in kinds)
     assert transductive["reference_set"] == "the val queries themselves, fold by fold"
     assert inductive["reference_set"] == "all training queries"
     assert (inductive["criterion"], inductive["parameters"], inductive["images"]) == ("csls", {"k": 10}, 32)
     assert transductive["histograms"] != inductive["histograms"]
-    done = vsehub("report", "runs", "out=page", cwd=tmp_path)
+    said = run_here("report", "runs", "out=page")
     table = (tmp_path / "page" / "table.md").read_text()
-    assert (tmp_path / "page" / "table.txt").read_text().strip() in done.out
-    assert max(map(len, done.out.splitlines())) <= 120
-    assert "hal+mb" in table
-    assert "max" in table
-    assert f"{figures(trained)['metrics']['rsum']:.1f}" in table
-    assert (tmp_path / "page" / "index.html").stat().st_size > 10_000
+    assert (tmp_path / "page" / "table.txt").read_text().strip() in said
+    for text in ("hal+mb", "| max", f"{figures(trained)['metrics']['rsum']:.1f}"):
+        assert text in table
 
 
-def test_a_measurement_is_that_of_the_training(trained, run_here, tmp_path):
-    best = f"checkpoint={trained / 'checkpoints' / 'best.safetensors'}"
-    run_here("evaluate", best, "out=exact/evaluations")
-    exact, own = figures(tmp_path / "exact"), figures(trained)
-    assert exact.keys() == own.keys()
-    assert exact["metrics"] == own["metrics"]
-
-
-@pytest.fixture
-def features(tmp_path):
-    """Extracted features of 60 images of ten kinds; the captions name the kind."""
+def test_extracted_features_and_data_that_moved(run_here, tmp_path):
+    """Features of 60 images of ten kinds; the captions name the kind."""
     generator = np.random.default_rng(0)
     kinds = generator.normal(size=(10, 12))
-    root = tmp_path / "features"
-    root.mkdir()
+    features = tmp_path / "features"
+    features.mkdir()
     for split, images in (("train", 60), ("dev", 20), ("test", 20)):
         kind = np.arange(images) % 10
         noisy = kinds[kind] + 0.3 * generator.normal(size=(images, 12))
-        np.save(root / f"{split}_ims.npy", noisy.astype(np.float32))
+        np.save(features / f"{split}_ims.npy", noisy.astype(np.float32))
         captions = [f"a picture of kind{k} in place{place}" for k in kind for place in range(5)]
-        (root / f"{split}_caps.txt").write_text("\n".join(captions) + "\n")
-    return root
-
-
-def test_extracted_features_and_data_that_moved(features, vsehub, tmp_path):
-    settings = ["data=precomp", f"data.root={features}", "embedding_dim=16", "text_encoder.word_dim=8", "loss=max"]
+        (features / f"{split}_caps.txt").write_text("\n".join(captions) + "\n")
+    settings = ["data=precomp", "data.root=features", "embedding_dim=16", "text_encoder.word_dim=8", "loss=max"]
     more = ["loader.batch_size=50", "trainer.max_epochs=4", "optimizer.lr=0.01", "callbacks.warmup.steps=0"]
-    vsehub("train", *settings, *more, "hydra.run.dir=run", cwd=tmp_path)
+    run_here("train", *settings, *more, "hydra.run.dir=run")
     run = record(tmp_path / "run")
     assert (run["dataset"], run["architecture"]) == ("features", "text_gru_gpo+image_features")
     assert run["metrics"]["test/rsum"] > 1.5 * 600 * 10 / 20 / 2, "no better than chance"
-    moved = features.rename(tmp_path / "moved")
+    features.rename(tmp_path / "moved")
     best = "checkpoint=run/checkpoints/best.safetensors"
-    refused = vsehub("evaluate", best, cwd=tmp_path, status=2)
-    assert f"root: no such file or folder: {features}" in refused.err
-    vsehub("evaluate", best, f"data.root={moved}", "out=again", cwd=tmp_path)
+    assert "root: no such file" in run_here("evaluate", best, status=2)
+    run_here("evaluate", best, "data.root=moved", "out=again")
     (written,) = (tmp_path / "again").iterdir()
-    again = json.loads(written.read_text())
-    assert again["metrics"] == figures(tmp_path / "run")["metrics"]
+    assert json.loads(written.read_text())["metrics"] == figures(tmp_path / "run")["metrics"]

@@ -38,7 +38,7 @@ def written(name):
     text = (ROOT / name).read_text()
     if name == "README.md":
         text = text.partition("\n## Correct the embeddings you have\n")[2].partition("\n## ")[0]
-    # What is trained on vectors is followed in test_adapter_command.py.
+    # What is trained on vectors is followed in test_pairs_command.py.
     before, _, section = text.partition("\n## Adapt to your data\n")
     text = before + section[section.find("\n## ") :]
     if name.endswith(".md"):

@@ -1,14 +1,15 @@
 """`vsehub extract`: killed it continues to the same bytes, and training on them is training on the pictures."""
 
-import csv
 import json
 import signal
 import time
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 import torchvision
+from run_files import rows
 
 from vsehub.encoders import ImageBackbone
 from vsehub.encoders.pretrained.networks import weights_hash
@@ -31,12 +32,7 @@ def weights(tmp_path_factory):
 @pytest.fixture
 def command(run_here, weights):
     """A function that runs `vsehub extract` in this process, in a folder of its own, and returns what it prints."""
-
-    def run(*arguments, status=0, model=MODEL):
-        given = (f"image_encoder.weights={weights}",) if model is MODEL else ()
-        return run_here("extract", *model, *given, *arguments, status=status)
-
-    return run
+    return partial(run_here, "extract", *MODEL, f"image_encoder.weights={weights}")
 
 
 def contents(folder):
@@ -70,11 +66,6 @@ def test_killed_it_continues_to_the_same_bytes(run_here, vsehub, tmp_path):
     assert contents(tmp_path / "killed") == expected
 
 
-def test_two_processes_do_not_share_a_folder(command, tmp_path):
-    with alone(tmp_path / "out", "extracting"):
-        assert "another process" in command("out=out", status=2)
-
-
 @pytest.mark.long
 def test_training_on_features_is_training_with_the_frozen_network(command, vsehub, weights, tmp_path):
     command("out=features")
@@ -85,31 +76,23 @@ def test_training_on_features_is_training_with_the_frozen_network(command, vsehu
     stored = ("data=precomp", f"data.root={tmp_path / 'features'}", f"hydra.run.dir={tmp_path / 'stored'}")
     vsehub("train", *stored, *small, cwd=tmp_path)
 
-    logged = [list(csv.DictReader((tmp_path / run / "metrics.csv").open())) for run in ("pictures", "stored")]
-    for ours, theirs in zip(*logged, strict=True):
+    for ours, theirs in zip(rows(tmp_path / "pictures"), rows(tmp_path / "stored"), strict=True):
         assert float(ours["train/loss"]) == pytest.approx(float(theirs["train/loss"]), rel=1e-5)
         assert float(ours["val/rsum"]) == pytest.approx(float(theirs["val/rsum"]), abs=1)
     states = [
         torch.load(tmp_path / run / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
         for run in ("pictures", "stored")
     ]
-    renamed = {
-        name.replace("image_encoder.head.", "image_encoder."): value
-        for name, value in states[0].items()
-        if ".backbone." not in name
-    }
-    assert renamed.keys() == states[1].keys()
     for name, value in states[1].items():
-        torch.testing.assert_close(renamed[name], value, rtol=1e-5, atol=1e-5, msg=name)
+        own = states[0][name.replace("image_encoder.", "image_encoder.head.")]
+        torch.testing.assert_close(own, value, rtol=1e-5, atol=1e-5, msg=name)
 
-    frozen = {name: value for name, value in states[0].items() if ".backbone." in name}
     file = torch.load(weights, weights_only=True)
-    assert all(torch.equal(value, file[name.split("network.")[1]]) for name, value in frozen.items())
+    for name, value in states[0].items():
+        assert ".backbone." not in name or torch.equal(value, file[name.split("network.")[1]])
     weights.rename(tmp_path / "away.pth")  # a checkpoint is enough to measure with
-    try:
-        vsehub("evaluate", f"checkpoint={tmp_path / 'pictures' / 'checkpoints' / 'best.safetensors'}", cwd=tmp_path)
-    finally:
-        (tmp_path / "away.pth").rename(weights)
+    vsehub("evaluate", f"checkpoint={tmp_path / 'pictures' / 'checkpoints' / 'best.safetensors'}", cwd=tmp_path)
+    (tmp_path / "away.pth").rename(weights)
 
 
 def test_regions_in_half_precision(command, weights, tmp_path):
@@ -123,23 +106,23 @@ def test_regions_in_half_precision(command, weights, tmp_path):
     assert len((tmp_path / "regions" / "dev_caps.txt").read_text().splitlines()) == 160
 
 
-def test_what_is_refused(command, weights, tmp_path):
+def test_what_is_refused(command, run_here, weights, tmp_path):
     broken = torch.load(weights, weights_only=True)
     broken["layer4.1.bn2.weight"][3] = float("nan")
     torch.save(broken, tmp_path / "nan.pth")
-    assert "scene-train-000000" in command("image_encoder.weights=nan.pth", "out=a", status=2)
-    assert "ImageCNN" in command("out=b", model=("data=scenes", "data.size=tiny", "image_encoder=image_cnn"), status=2)
-    for setting, key in (
-        (None, "data.json"),
-        ("dtype=int8", "dtype"),
-        ("splits=[dev]", "split"),
-        ("splits=[]", "splits"),
-    ):
-        given = (setting,) if setting else ()
-        assert key in command("out=b", *given, model=MODEL if setting else (), status=2)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "dev_ims.npy").write_text("precious")
-    for given in ((), ("overwrite=true",)):
-        assert "dev_ims.npy" in command("out=mine", "splits=[val]", *given, status=2)
+    with alone(tmp_path / "busy", "extracting"):
+        for settings, named in (
+            (("image_encoder.weights=nan.pth", "out=a"), "scene-train-000000"),
+            (("dtype=int8", "out=b"), "dtype"),
+            (("splits=[dev]", "out=b"), "split"),
+            (("splits=[]", "out=b"), "splits"),
+            (("out=mine", "splits=[val]"), "dev_ims.npy"),
+            (("out=mine", "splits=[val]", "overwrite=true"), "dev_ims.npy"),
+            (("out=busy",), "another process"),
+        ):
+            assert named in command(*settings, status=2), settings
+    assert "ImageCNN" in run_here("extract", *MODEL[:2], "image_encoder=image_cnn", "out=b", status=2)
     assert (tmp_path / "mine" / "dev_ims.npy").read_text() == "precious"
     assert not (tmp_path / "b").exists()

@@ -1,46 +1,33 @@
 """Training under noise, as a command."""
 
-import json
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from broken_off import stopped
-from run_files import rows
+from run_files import record, rows
 
 from vsehub.data import Scenes
 
-EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 SMALL = (
     *("data.size=tiny", "embedding_dim=16", "text_encoder.word_dim=8", "image_encoder.width=4"),
     *("loader.batch_size=64", "callbacks.warmup.steps=4"),
 )
 
 
-def record(run):
-    return json.loads((run / "run.json").read_text())
-
-
-@pytest.fixture
-def train(run_here, tmp_path):
-    """Trains in this process with HAL's bank and noise; the run's folder."""
-
-    def run(folder, *settings):
+@pytest.mark.long
+def test_a_run_under_noise_records_it_goes_on_with_it_and_lends_it(run_here, tmp_path):
+    def train(folder, *settings):
         run_here("train", "bank=memory", "bank.fraction=0.5", *SMALL, *settings, f"hydra.run.dir={folder}")
         return tmp_path / folder
 
-    return run
-
-
-@pytest.mark.long
-def test_a_run_under_noise_records_it_goes_on_with_it_and_lends_it(train, run_here, tmp_path):
     noise = ("data.noise.protocol=captions", "data.noise.rate=0.4", "seed=5")
     whole = train("whole", *noise, "trainer.max_epochs=2")
     told = record(whole)["noise"]
     numbers = np.load(whole / "noise_index.npy")
-    clean = Scenes(size="tiny", cache=str(tmp_path / "cache")).load("train")
+    scenes = Scenes(size="tiny", cache=str(tmp_path / "cache"))
+    clean = scenes.load("train")
     assert Counter(numbers.tolist()) == Counter(clean.image_index.tolist())
     changed = int((numbers != clean.image_index).sum())
     assert 192 - 20 <= changed <= 192
@@ -48,10 +35,10 @@ def test_a_run_under_noise_records_it_goes_on_with_it_and_lends_it(train, run_he
     assert (told["changed"], told["clean_fingerprint"]) == (changed / 480, clean.fingerprint())
     splits = record(whole)["data"]
     assert splits["train"]["fingerprint"] != clean.fingerprint()
-    assert all(
-        splits[name]["fingerprint"] == Scenes(size="tiny", cache=str(tmp_path / "cache")).load(name).fingerprint()
-        for name in ("val", "test")
-    )
+    for name in ("val", "test"):
+        assert (
+            splits[name]["fingerprint"] == Scenes(size="tiny", cache=str(tmp_path / "cache")).load(name).fingerprint()
+        )
 
     broken = train("broken", *noise, "trainer.max_epochs=1")
     run_here("train", f"resume={stopped(broken)}", "trainer.max_epochs=2")
@@ -59,8 +46,7 @@ def test_a_run_under_noise_records_it_goes_on_with_it_and_lends_it(train, run_he
     assert record(broken)["noise"] == told
     ours, theirs = (torch.load(run / "checkpoints" / "last.ckpt")["state_dict"] for run in (broken, whole))
     assert all(torch.equal(ours[name], weight) for name, weight in theirs.items())
-    refused = run_here("train", f"resume={stopped(broken)}", "data.noise.rate=0.2", status=2)
-    assert "data.noise.rate=0.2" in refused
+    assert "data.noise.rate=0.2" in run_here("train", f"resume={stopped(broken)}", "data.noise.rate=0.2", status=2)
 
     lent = train(
         "lent", f"data.noise.index={whole / 'noise_index.npy'}", "data.noise.rate=0.4", "seed=6", "trainer.max_epochs=1"
@@ -75,26 +61,15 @@ def test_a_run_under_noise_records_it_goes_on_with_it_and_lends_it(train, run_he
     assert "ensemble of 2" in run_here("evaluate", together)
 
 
-def test_without_noise_nothing_is_written(trained):
+def test_bad_settings_are_said_before_training(run_here, trained, tmp_path):
     assert "noise" not in record(trained)
-    assert not (trained / "noise_index.npy").exists()
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
+    (tmp_path / "splits.json").write_text("{}")
+    for settings, named in (
         (["data.noise.rate=0.2"], "data.noise.protocol"),
         (["data.noise.protocol=captions"], "data.noise.rate"),
         (["data.noise.protocol=captions", "data.noise.rate=1"], "data.noise.rate is 1"),
-        (["data.noise.index=absent.npy"], "data.noise.index: no such file or folder: absent.npy"),
-    ],
-)
-def test_bad_settings_are_said_before_training(run_here, settings, said):
-    assert said in run_here("train", *SMALL, *settings, status=2)
-
-
-def test_extraction_has_no_noise(run_here, tmp_path):
-    (tmp_path / "pictures").mkdir()
-    (tmp_path / "splits.json").write_text("{}")
-    settings = ["data.json=splits.json", "data.images=pictures", "data.noise.protocol=images", "data.noise.rate=0.2"]
-    assert "data.noise is for training only" in run_here("extract", *settings, "out=features", status=2)
+        (["data.noise.index=absent.npy"], "data.noise.index: no such file"),
+    ):
+        assert named in run_here("train", *SMALL, *settings, status=2)
+    settings = ["data.json=splits.json", "data.images=.", "data.noise.protocol=images", "data.noise.rate=0.2"]
+    assert "data.noise" in run_here("extract", *settings, "out=features", status=2)

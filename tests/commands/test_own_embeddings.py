@@ -1,8 +1,10 @@
 """`vsehub rerank` and `vsehub diagnose` on vectors of no model of ours, through the real command line."""
 
+import itertools
 import json
 import re
 import sys
+from contextlib import nullcontext
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -18,11 +20,6 @@ from vsehub.neighbors import tiles
 from vsehub.ranking import compare
 from vsehub.ranking import measure as search
 
-KEYS = {
-    *("schema", "kind", "vsehub", "command", "versions", "git", "hardware", "engine", "started", "seconds"),
-    *("scores", "queries", "items", "reference", "reference_items", "k", "ks", "truth", "rankings", "hubs", "antihubs"),
-    *("choice", "verdict", "verdict_corrected", "index", "calibration", "inputs"),
-}
 RERANKED = {"ranking.parquet", "biases.parquet", "result.json", "index.html", MARK}
 ALL = ("queries=q.npy", "items=m.npy", "truth=rows.csv")
 
@@ -39,14 +36,10 @@ def here(files, monkeypatch, capsys):
     def run(*arguments, status=0):
         monkeypatch.chdir(files)
         monkeypatch.setattr(sys, "argv", ["vsehub", *map(str, arguments)])
-        ended = 0
-        try:
+        with pytest.raises(SystemExit) if status else nullcontext() as ended:
             main()
-        except SystemExit as end:
-            ended = end.code
         said = "".join(capsys.readouterr())
-        assert ended == status, said
-        assert "Traceback" not in said
+        assert not status or ended.value.code == status, said
         return said
 
     return run
@@ -60,12 +53,12 @@ def names_in(folder):
     return {path.name for path in folder.iterdir()}
 
 
-def test_rerank(files, vsehub):
-    """From the console script to the table, the record and the page, with everything that can be named."""
+def test_rerank(files, here):
+    """From the command line to the table, the record and the page, with everything that can be named."""
     (files / "photos" / "photo 007.jpg").touch()
     named = ("item_ids=ids.txt", "item_labels=captions.txt", "query_labels=asked.txt", "item_images=photos")
     settings = ("queries=both.npz::text", "items=both.npz::image", "truth=pairs.csv", "reference=train.npy", *named)
-    done = vsehub("rerank", *settings, "criterion=csls", "criterion.k=5", "k=7", "out=there", cwd=files)
+    said = here("rerank", *settings, "criterion=csls", "criterion.k=5", "k=7", "out=there")
     assert names_in(files / "there") == RERANKED
     queries, items, reference, _ = map(torch.from_numpy, vectors())
     values, positions = CSLS(k=5).search(queries, items, reference, 7)
@@ -75,29 +68,19 @@ def test_rerank(files, vsehub):
     torch.testing.assert_close(scores, values)
 
     told = record(files / "there")
-    assert told.keys() == KEYS
-    assert (told["kind"], told["k"], told["ks"]) == ("rerank", 7, [1, 5, 10])
-    assert (told["queries"]["path"], told["queries"]["rows"], told["items"]["dim"]) == ("both.npz::text", QUERIES, DIM)
-    assert {"kind": "inductive", "set": "train.npy", "rows": 200, "queries_in_it": 0}.items() <= told[
-        "reference"
-    ].items()
+    assert {"kind": "inductive", "set": "train.npy", "rows": 200}.items() <= told["reference"].items()
     assert told["truth"] == {"path": "pairs.csv", "pairs": 270, "measured_queries": 270, "queries_without": 30}
     plain, csls = told["rankings"]
-    assert [(one["criterion"], one["parameters"], one["reference"]) for one in told["rankings"]] == [
-        ("nns", {}, "none"),
-        ("csls", {"k": 5}, "inductive"),
-    ]
+    assert [(one["criterion"], one["parameters"]) for one in told["rankings"]] == [("nns", {}), ("csls", {"k": 5})]
     assert csls["hubness"]["largest_hub_10"] < plain["hubness"]["largest_hub_10"]
     assert csls["truth"]["r1"] > plain["truth"]["r1"] > 50
-    assert f"{csls['truth']['r1']:.1f}" in done.out
+    assert f"{csls['truth']['r1']:.1f}" in said
     assert csls["gain"]["r1"] == pytest.approx(csls["truth"]["r1"] - plain["truth"]["r1"])
-    assert all(one["before"] < one["after"] for one in csls["hubs_made"])
     worst, asked = told["hubs"][0], (files / "asked.txt").read_text().splitlines()
-    assert worst["occurrences"][0] == plain["hubness"]["largest_hub_10"]
     assert (worst["id"], worst["label"]) == (ids[worst["item"]], f"a photo of thing {worst['item']}")
     assert [one["label"] for one in worst["queries"]] == [asked[one["query"]] for one in worst["queries"]]
-    shown = {one["item"]: one["image"] for one in (*told["hubs"], *told["antihubs"]["examples"])}
-    assert all(image == ("photos/photo 007.jpg" if item == 7 else None) for item, image in shown.items())
+    for one in (*told["hubs"], *told["antihubs"]["examples"]):
+        assert one["image"] == ("photos/photo 007.jpg" if one["item"] == 7 else None)
     assert worst["id"] in (files / "there" / "index.html").read_text()
 
 
@@ -105,10 +88,8 @@ def test_diagnose(files, here):
     here("diagnose", *ALL, "out=there")
     assert names_in(files / "there") == {"neighbors.parquet", "result.json", "index.html", MARK}
     told = record(files / "there")
-    assert told.keys() == KEYS | {"next"}
     assert told["reference"] == {"kind": "transductive", "set": "the queries themselves", "rows": QUERIES}
     assert [one["criterion"] for one in told["rankings"]] == ["nns", "is", "csls", "nnn", "dn"]
-    assert told["rankings"][3]["parameters"] == {"k": 128, "weight": 0.75}, "not those of the yaml"
     here("diagnose", "queries=q.npy", "items=m.npy", "criteria=[nns,local_scaling]", "out=bare", "k=3")
     bare = record(files / "bare")
     assert [one["criterion"] for one in bare["rankings"]] == ["nns", "local_scaling"]
@@ -147,11 +128,9 @@ def test_neighbors_of_a_diagnosis(files, here):
 def test_reference_items(files, here):
     bank = np.random.default_rng(3).normal(size=(40, DIM)).astype(np.float32)
     np.save(files / "bank.npy", bank / np.linalg.norm(bank, axis=1, keepdims=True))
-    np.save(files / "narrow.npy", bank[:, :5])
     given = ("reference=train.npy", "reference_items=bank.npy")
     for name, criterion in (("dual_is", DualInvertedSoftmax()), ("dbsn", DualBankSinkhorn())):
         here("rerank", *ALL, *given, f"criterion={name}", f"out={name}")
-        assert {"set": "bank.npy", "rows": 40}.items() <= record(files / name)["reference_items"].items()
         sides = (np.load(files / f"{side}.npy") for side in ("q", "m", "train"))
         wanted = criterion.search(*sides, K, reference_items=np.load(files / "bank.npy"))[1]
         assert np.array_equal(read_ranking(files / name / "ranking.parquet")[0], wanted)
@@ -177,17 +156,8 @@ def test_biases_rank_as_the_criterion_does(files, here):
 
 def test_a_reference_of_another_domain_is_told(files, here):
     assert "another domain" not in here("rerank", *ALL, "reference=train.npy", "out=near")
-    turned = np.load(files / "train.npy")[:, ::-1] * np.where(np.arange(DIM) % 2, -1, 1)
-    np.save(files / "turned.npy", turned.astype(np.float32))
-    said = here("rerank", *ALL, "reference=turned.npy", "out=far")
-    assert "reference: it looks like queries of another domain" in said
-
-
-def test_a_matching(files, here):
-    here("rerank", *ALL, "criterion=csls+rgm", "out=there")
-    told = record(files / "there")
-    assert told["rankings"][1]["parameters"] == {"k": 10, "relaxation": 2.0, "capacity": "proportional"}
-    assert told["reference"]["kind"] == told["rankings"][1]["reference"] == "transductive"
+    np.save(files / "turned.npy", -np.load(files / "train.npy")[:, ::-1])
+    assert "another domain" in here("rerank", *ALL, "reference=turned.npy", "out=far")
 
 
 def test_one_item_and_one_query(files, here):
@@ -197,20 +167,14 @@ def test_one_item_and_one_query(files, here):
     assert record(files / "bare")["hubs"][0]["occurrences"] == [QUERIES] * 5
 
 
-class Killed(BaseException):
-    """Stands for a kill: nothing but the process's end answers it."""
-
-
 def test_a_killed_command_starts_anew(files, here, monkeypatch):
     """Killed after the second of five blocks."""
     monkeypatch.setattr(tiles, "QUERIES_HELD", 64)
     whole = search.nearest_blocks
 
     def broken(*arguments, **settings):
-        for number, block in enumerate(whole(*arguments, **settings)):
-            if number == 2:
-                raise Killed
-            yield block
+        yield from itertools.islice(whole(*arguments, **settings), 2)
+        raise BaseException  # nothing but the process's end answers it
 
     with monkeypatch.context() as changed:
         changed.setattr(search, "nearest_blocks", broken)
@@ -220,7 +184,7 @@ def test_a_killed_command_starts_anew(files, here, monkeypatch):
     one, two = (files / out for out in ("there", "unbroken"))
     assert names_in(one) == RERANKED - {"biases.parquet"}
     assert (one / "ranking.parquet").read_bytes() == (two / "ranking.parquet").read_bytes()
-    for key in KEYS - {"seconds", "started", "command"}:
+    for key in record(one).keys() - {"seconds", "started", "command"}:
         assert record(one)[key] == record(two)[key], key
 
 
@@ -246,23 +210,18 @@ def test_a_folder_that_holds_a_result(files, here):
 
 REFUSED = [
     (["queries=null"], "queries=FILE"),
-    (["scores=s.npy"], "scores=FILE"),
     (["items=absent.npy"], "items: .*absent.npy"),
     (["k=121"], "k is 121"),
     (["items=raw.npy"], "normalize=true"),
-    (["normalize=maybe"], "normalize"),
     (["reference=photos/../q.npy"], "300 of 300 queries"),
     (["device=abacus"], "device"),
-    (["seed=none"], "seed"),
     (["item_ids=asked.txt"], "300 ids|comes twice"),
-    (["item_labels=asked.txt"], "300 labels"),
     (["items=cut.npy"], "cut.npy"),
     (["items=nan.npy"], "rows 3, 50 hold NaN"),
     (["items=wide.npy"], "17"),
     (["reference=none.npy"], r"none.npy .*\(0, 16\)"),
     (["reference=leaking.npy"], "4 of 300 queries"),
     (["item_ids=twice.txt"], "'a' comes twice"),
-    (["queries=null", "items=null", "scores=turned.npy", "item_ids=ids.txt"], "120 ids"),
     (["queries=null", "items=null", "scores=s.npy", "reference_scores=s.npy"], "300 of 300 queries"),
     (["queries=null", "items=null", "scores=s.npy", "reference_scores=narrow.npy"], "narrow.npy"),
     (["queries=null", "items=null", "scores=nan_scores.npy"], "rows 4, 7 hold NaN"),
@@ -275,19 +234,17 @@ REFUSED = [
     (["criterion=auto", "tune_queries=q.npy", "tune_truth=rows.csv"], "300 of 300 .* tune_queries"),
     (["num_cpus=2"], "num_cpus: for engine=ray"),
     (["criteria=[csls,clsl]"], r"criterion is 'clsl' \(did you mean csls\?\)"),
-    (["criteria=[csls,auto]"], "auto chooses one criterion"),
     (["fail_on=ok"], "fail_on is 'ok'"),
 ]
 
 
 def test_what_is_refused_leaves_nothing(files, scores, here):
     before = sorted(files.iterdir())
+    commands = {"criterion": "rerank", "num_cpus": "rerank", "criteria": "diagnose", "fail_on": "diagnose"}
     for number, (settings, named) in enumerate(REFUSED):
         given = {one.partition("=")[0]: one for one in (*ALL[:2], *settings)}
-        own = ("rerank", "diagnose")[number % 2]
-        command = {"criterion": "rerank", "num_cpus": "rerank", "criteria": "diagnose", "fail_on": "diagnose"}
-        name = command.get(settings[0].partition("=")[0].partition(".")[0], own)
-        assert re.search(named, here(name, *given.values(), status=2)), settings
+        command = commands.get(re.split("[.=]", settings[0])[0], ("rerank", "diagnose")[number % 2])
+        assert re.search(named, here(command, *given.values(), status=2)), settings
     assert sorted(files.iterdir()) == before
 
 
@@ -295,9 +252,7 @@ def test_files_that_no_criterion_takes_change_nothing(files, here):
     here("rerank", *ALL, "reference_items=m.npy", "out=a")
     here("rerank", *ALL, "criterion=nns", "reference=train.npy", "out=plain")
     here("rerank", *ALL, "out=b")
-    one, two = (record(files / out) for out in "ab")
-    assert one["rankings"] == two["rankings"]
-    assert record(files / "plain")["reference"] == {"kind": "none", "set": "none"}
+    assert record(files / "a")["rankings"] == record(files / "b")["rankings"]
 
 
 def test_a_chosen_criterion(files, here):
@@ -309,43 +264,26 @@ def test_a_chosen_criterion(files, here):
     assert choice["criterion"] == ranked["criterion"] != "nns"
     assert choice["parameters"] == ranked["parameters"]
     assert choice["gain"]["r1"] == pytest.approx(ranked["truth"]["r1"] - plain["truth"]["r1"])
-    assert len(choice["tried"]) > 40
-    for text in (
-        f"chosen: {choice['criterion']} (",
-        "over 135 other queries",
-        "135 more were kept",
-        "30 queries without",
-    ):
-        assert text in said
+    assert f"chosen: {choice['criterion']} (" in said
 
-    said = here("rerank", *sides, "out=b")
+    here("rerank", *sides, "out=b")
     assert record(files / "b")["choice"] == {"criterion": "csls", "parameters": {"k": 10}, "queries": 0, "gain": None}
-    assert "chosen: csls (k 10): the default" in said
     here("rerank", *sides, "truth=rows.csv", "out=c", "criterion.indexable=true", "reference=train.npy")
     tried = {one["name"] for one in record(files / "c")["choice"]["tried"]}
     assert tried == {"nns", "sinkhorn", "csls", "is", "nnn", "dn"}
     assert (files / "c" / "biases.parquet").is_file()
-
-    np.save(files / "own.npy", np.load(files / "train.npy")[:100])
-    nearest = (np.load(files / "own.npy") @ np.load(files / "m.npy").T).argmax(axis=1)
-    (files / "own.csv").write_text("\n".join(["query,item", *(f"{q},{m}" for q, m in enumerate(nearest))]))
-    tune = ("tune_queries=own.npy", "tune_truth=own.csv", "truth=rows.csv", "reference=train.npy")
-    here("rerank", *sides, *tune, "out=d")
-    found = record(files / "d")
-    assert [found["choice"][name] for name in ("queries", "folds", "set_aside")] == [100, 5, 0]
-    assert found["truth"]["measured_queries"] == found["choice"]["gain"]["queries"] == 270
 
 
 @pytest.fixture
 def scores(files):
     """The scores of the vectors, as files beside them, and files that are damaged, each in one way."""
     queries, items, reference, _ = vectors()
-    made = {"s": queries @ items.T, "r": reference @ items.T, "turned": items @ queries.T}
+    made = {"s": queries @ items.T, "r": reference @ items.T}
     made["narrow"], made["nan_scores"] = made["r"][:, 1:], made["s"].copy()
     made["nan_scores"][[4, 7]] = np.nan
     made |= {"nan": items.copy(), "wide": np.eye(DIM + 1), "none": reference[:0]}
+    made |= {"leaking": np.concatenate((reference, queries[:4]))}
     made["nan"][[3, 50]] = np.nan
-    made["leaking"] = np.concatenate((reference, queries[:4]))
     for name, array in made.items():
         np.save(files / f"{name}.npy", array.astype(np.float32))
     (files / "cut.npy").write_bytes((files / "m.npy").read_bytes()[:-1])
@@ -361,24 +299,19 @@ def test_scores_instead_of_vectors(files, scores, here):
     rankings = [read_ranking(files / out / "ranking.parquet", item_ids=ids)[0] for out in ("vectors", "scores")]
     assert (rankings[0] == rankings[1]).float().mean() > 0.999  # products may be rounded otherwise
     told, other = record(files / "scores"), record(files / "vectors")
-    assert told.keys() == other.keys() == KEYS
-    assert (told["scores"]["path"], told["scores"]["rows"], told["scores"]["columns"]) == ("s.npy", QUERIES, ITEMS)
     assert told["scores"]["range"]["most"] == np.load(files / "s.npy").max()
     assert (told["queries"], told["items"], other["scores"]) == ({"rows": QUERIES}, {"rows": ITEMS}, None)
     assert {"kind": "inductive", "set": "r.npy", "rows": 200}.items() <= told["reference"].items()
     for one, two in zip(told["rankings"], other["rankings"], strict=True):
         assert one["truth"] == pytest.approx(two["truth"], abs=0.5)
         assert one["hubness"] == pytest.approx(two["hubness"], abs=0.05, rel=0.02)
-    assert "300 × 120" in (files / "scores" / "index.html").read_text()
-    here("diagnose", "scores=s.npy", "truth=rows.csv", "out=found")
-    assert [one["reference"] for one in record(files / "found")["rankings"]] == ["none", *["transductive"] * 4]
+    here("diagnose", "scores=s.npy", "truth=rows.csv", "criteria=[csls]", "out=found")
     here("rerank", "scores=s.npy", "truth=rows.csv", "criterion=csls+rgm", "out=matched")
 
 
 def test_a_verdict_for_pipelines(files, here):
     sides = ("queries=q.npy", "items=m.npy", "criteria=[csls]")  # these vectors are made with hubs
-    for out, settings, status in (("a", (), 0), ("b", ("fail_on=fail",), 0), ("c", ("fail_on=warn",), 3)):
-        assert "verdict: warn: skewness of N_10 1.8" in here("diagnose", *sides, f"out={out}", *settings, status=status)
-        assert record(files / out)["verdict"]["level"] == "warn"
+    for settings, status in (("fail_on=fail", 0), ("fail_on=warn", 3)):
+        assert "verdict: warn" in here("diagnose", *sides, settings, "out=a", "overwrite=true", status=status)
     levels = {one["name"]: one["level"] for one in record(files / "a")["verdict"]["checks"]}
     assert levels == {"skewness": "warn", "largest_hub": "warn", "antihubs": "ok"}

@@ -43,14 +43,12 @@ def test_shards_rank_as_one_file_does(vectors, run_here):
         one, other = (read_ranking(vectors / name / "ranking.parquet") for name in ("one", f"o{number}"))
         assert all(map(np.array_equal, one, other))
         assert record(vectors / f"o{number}")["rankings"] == record(vectors / "one")["rankings"]
-        assert record(vectors / f"o{number}")["queries"]["path"] == queries
 
 
 def test_bytes_need_normalize(vectors, run_here):
     np.save(vectors / "q8.npy", np.round(127 * np.load(vectors / "q.npy")).astype(np.int8))
     assert "normalize=true" in run_here("diagnose", "queries=q8.npy", "items=m.npy", "criteria=csls", status=2)
     run_here("diagnose", "queries=q8.npy", "items=m.npy", "criteria=csls", "normalize=true", "truth=truth.csv")
-    assert record(vectors / "diagnose")["queries"]["dtype"] == "int8"
 
 
 def test_clip_retrieval(vectors, run_here):
@@ -69,6 +67,5 @@ def test_clip_retrieval(vectors, run_here):
     run_here("rerank", "queries=laion::text_emb", "items=laion::img_emb", "truth=pairs.csv")
     found = record(vectors / "rerank")
     assert found["rankings"][0]["truth"]["r10"] > 90
-    assert found["hubs"][0]["label"].startswith("picture ")
-    assert found["hubs"][0]["id"] in ids
+    assert (found["hubs"][0]["label"][:8], found["hubs"][0]["id"] in ids) == ("picture ", True)
     assert "img_emb" in run_here("rerank", "queries=laion", "items=laion::img_emb", "out=b", status=2)

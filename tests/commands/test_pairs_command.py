@@ -1,7 +1,6 @@
-"""Two modalities that are neither images nor texts, through the console script."""
+"""Training on pairs of vectors through the commands: adapters of a frozen model, and plain encoders of vectors."""
 
 import json
-import shlex
 import shutil
 
 import numpy as np
@@ -9,132 +8,138 @@ import pytest
 from broken_off import stopped
 from run_files import rows
 
-from vsehub.evaluation import read_checkpoint
+import vsehub
 
-SIZES = {"train": (0, 160), "val": (160, 200), "test": (200, 240)}
-SETTINGS = [
-    *("data=pairs", "embedding_dim=16", "loader.batch_size=32", "callbacks.warmup.steps=0", "optimizer.lr=0.01"),
+TRAINED = [
+    "experiment=adapter",
+    "loss=hal",
+    "loss.epsilon=0.3",
+    "bank=memory",
+    "bank.fraction=1",
+    "bank.k=5",
     "scheduler.step_size=2",
 ]
-BANK = ["loss=hal", "bank=memory", "bank.fraction=0.5", "bank.k=5"]
+SIZES = {"train": (0, 120), "val": (120, 160), "test": (160, 200)}
 
 
 @pytest.fixture(scope="module")
-def lexicon(tmp_path_factory):
-    """Two languages' words for 240 meanings: two words each there, one or two here, all of a meaning paired."""
-    folder = tmp_path_factory.mktemp("lexicon")
+def frozen(tmp_path_factory):
+    """Made-up vectors of a frozen model: 200 images of two texts each, with a gap between the modalities and a hub."""
+    folder = tmp_path_factory.mktemp("frozen")
     generator = np.random.default_rng(0)
-    meanings = generator.normal(size=(240, 8))
-    here = np.concatenate([np.arange(240), np.arange(0, 240, 3)])
-    there = np.repeat(np.arange(240), 2)
-    for side, words, dim in (("here", here, 12), ("there", there, 10)):
-        turned = meanings[words] @ generator.normal(size=(8, dim)) + 0.3 * generator.normal(size=(len(words), dim))
-        np.save(folder / f"{side}.npy", turned.astype(np.float32))
+    images = generator.normal(size=(200, 16))
+    texts = np.repeat(images, 2, axis=0) + 0.8 * generator.normal(size=(400, 16))
+    np.save(folder / "images.npy", (images + 2 * np.eye(16)[0]).astype(np.float16))
+    np.save(folder / "texts.npy", (texts - 2 * np.eye(16)[0] + np.eye(16)[1]).astype(np.float16))
     for split, (first, last) in SIZES.items():
-        rows = [
-            f"{text},{image}"
-            for image in np.flatnonzero((here >= first) & (here < last))
-            for text in np.flatnonzero(there == here[image])
-        ]
-        (folder / f"{split}.csv").write_text("\n".join(["query,item", *rows]) + "\n")
+        lines = [f"{2 * image + one},{image}" for image in range(first, last) for one in range(2)]
+        (folder / f"{split}.csv").write_text("\n".join(["query,item", *lines]) + "\n")
     return folder
 
 
 @pytest.fixture(scope="module")
-def run(lexicon, vsehub):
-    """The folder of a run of three epochs over it."""
-    vsehub("train", *files(lexicon), *SETTINGS, *BANK, "trainer.max_epochs=3", "hydra.run.dir=run", cwd=lexicon)
-    return lexicon / "run"
+def run(frozen, vsehub):
+    """The folder of a run of three epochs over them."""
+    vsehub("train", *TRAINED, *files(frozen), "trainer.max_epochs=3", "hydra.run.dir=run", cwd=frozen)
+    return frozen / "run"
 
 
 def files(folder):
     tables = [f"data.splits.{split}={folder / split}.csv" for split in SIZES]
-    return [f"data.images={folder / 'here.npy'}", f"data.texts={folder / 'there.npy'}", *tables]
+    return [f"data.images={folder / 'images.npy'}", f"data.texts={folder / 'texts.npy'}", *tables]
 
 
 def read(path):
     return json.loads(path.read_text())
 
 
-def test_a_run_leaves_its_record(run, lexicon):
+def test_it_trains_and_resumes_as_any_encoder(run, frozen, vsehub, tmp_path):
+    """Also with the data moved."""
     record = read(run / "run.json")
-    assert (record["status"], record["label"], record["dataset"]) == ("finished", "hal+mb", lexicon.name)
-    assert record["architecture"] == "text_features+image_features"
-    counted = {split: (of["images"], of["captions"]) for split, of in record["data"].items()}
-    assert counted == {"train": (214, 320), "val": (53, 80), "test": (53, 80)}
-    assert rows(run)[1]["bank/pairs"] == "214.0", "half of the training pairs"
-    chance = 2 * 100 * 16 / 80 * 2
-    assert record["metrics"]["test/rsum"] > 3 * chance
-
-
-def test_its_checkpoint_is_self_contained(run, lexicon, vsehub, tmp_path):
-    """Moved alone, with the data moved too and the training table gone, it gives the same figures."""
-    alone = shutil.copy(run / "checkpoints" / "best.safetensors", tmp_path / "moved.safetensors")
-    checkpoint = read_checkpoint(alone)
-    assert checkpoint.vocabulary is None
-    assert (checkpoint.image_shape, checkpoint.text_shape) == ((12,), (10,))
-    for name in ("here.npy", "there.npy", "test.csv"):
-        shutil.copy(lexicon / name, tmp_path / name)
-    moved = [f"data.images={tmp_path / 'here.npy'}", f"data.texts={tmp_path / 'there.npy'}", "data.splits.val=null"]
-    moved += ["data.splits.train=null", f"data.splits.test={tmp_path / 'test.csv'}"]
-    vsehub("evaluate", f"checkpoint={alone}", *moved, f"out={tmp_path}", cwd=tmp_path)
-    again, first = (read(next(folder.glob("test-single-nns-*.json"))) for folder in (tmp_path, run / "evaluations"))
-    assert again["metrics"] == first["metrics"]
-    np.save(tmp_path / "there.npy", np.load(lexicon / "there.npy")[:, :9])
-    refused = vsehub("evaluate", f"checkpoint={alone}", *moved, f"out={tmp_path}", cwd=tmp_path, status=2)
-    assert (
-        "the texts of the split 'test' have 9 features but the model was made for 10; give features of the same"
-        in refused.err
-    )
-
-
-def test_criteria_and_a_report(run, vsehub, tmp_path):
-    copied = tmp_path / "runs" / "hal"
-    shutil.copytree(run, copied)
-    best = f"checkpoint={copied / 'checkpoints' / 'best.safetensors'}"
-    vsehub("evaluate", "-m", best, "criterion=csls,is", "reference=queries,train", cwd=tmp_path)
-    found = {path.stem.rpartition("-")[0]: read(path) for path in (copied / "evaluations").iterdir()}
-    kinds = ("nns", "csls-transductive", "csls-inductive")
-    rsums = {kind: found[f"test-single-{kind}"]["metrics"]["rsum"] for kind in kinds}
-    assert len(set(rsums.values())) == 3
-    assert found["test-single-csls-inductive"]["texts"] == 80
-    vsehub("report", "runs", "out=page", cwd=tmp_path, UNDRAWN="1")
-    assert f"{rsums['nns']:.1f}" in (tmp_path / "page" / "table.md").read_text()
-
-
-@pytest.mark.long
-def test_a_resumed_run_ends_as_the_unbroken_one(run, lexicon, vsehub, tmp_path):
-    vsehub("train", *files(lexicon), *SETTINGS, *BANK, "trainer.max_epochs=2", "hydra.run.dir=broken", cwd=tmp_path)
-    refused = vsehub("train", "resume=broken", "trainer.max_epochs=3", cwd=tmp_path, status=2)
-    assert "is finished, so its record can no longer change" in refused.err
+    assert (record["status"], record["label"], record["architecture"]) == ("finished", "hal+mb", "adapter+adapter")
+    assert rows(run)[1]["bank/pairs"] == "240.0", "all training pairs"
+    vsehub("train", *TRAINED, *files(frozen), "trainer.max_epochs=2", "hydra.run.dir=broken", cwd=tmp_path)
     stopped(tmp_path / "broken")
-    shutil.copy(lexicon / "here.npy", tmp_path / "moved.npy")
-    refused = vsehub("train", "resume=broken", "data=scenes", cwd=tmp_path, status=2)
-    assert "resume: data=scenes would make the run's record false" in refused.err
-    refused = vsehub("train", "resume=broken", "data.draw.val=0.2", cwd=tmp_path, status=2)
-    assert "resume: data.draw.val=0.2 would make the run's record false" in refused.err
+    shutil.copy(frozen / "images.npy", tmp_path / "moved.npy")
     vsehub("train", "resume=broken", "data.images=moved.npy", "trainer.max_epochs=3", cwd=tmp_path)
     assert rows(tmp_path / "broken") == rows(run)
-    ours, theirs = (read(folder / "run.json")["metrics"] for folder in (tmp_path / "broken", run))
-    assert ours == theirs
-    typed = shlex.split(read(tmp_path / "broken" / "run.json")["command"])  # of the start, which chose the settings
-    assert typed[:2] == ["vsehub", "train"]
-    assert {"hydra.run.dir=broken", "trainer.max_epochs=2"} <= set(typed)
-    assert not any(one.startswith("resume=") for one in typed)
+    resumed = read(tmp_path / "broken" / "run.json")
+    assert resumed["metrics"] == record["metrics"]
+    assert "hydra.run.dir=broken" in resumed["command"], "the command of the start, which chose the settings"
 
 
-def test_shares_and_what_cannot_be(run, lexicon, vsehub, tmp_path):
-    """One table split by shares; words are no vectors for search, and vectors no captions for a GRU."""
-    table = (lexicon / "train.csv").read_text()
-    (tmp_path / "all.csv").write_text(table)
-    one_table = [*files(lexicon)[:2], "data.pairs=all.csv", *SETTINGS, "loss=max"]
-    vsehub("train", *one_table, "trainer.max_epochs=1", "hydra.run.dir=shares", cwd=tmp_path)
-    counted = [one["captions"] for one in read(tmp_path / "shares" / "run.json")["data"].values()]
-    assert sum(counted) == 320
+def test_a_step_of_rate_0_leaves_the_frozen_model(frozen, vsehub, tmp_path):
+    settings = ("optimizer.lr=1e-12", "trainer.max_epochs=1", "hydra.run.dir=still")
+    vsehub("train", *TRAINED[:2], *files(frozen), *settings, cwd=tmp_path)
+    images, texts = (np.load(frozen / f"{side}.npy").astype(np.float64) for side in ("images", "texts"))
+    images, texts = (one / np.linalg.norm(one, axis=1, keepdims=True) for one in (images[160:], texts[320:]))
+    r1 = 100 * np.mean((texts @ images.T).argmax(axis=1) == np.arange(80) // 2)
+    assert read(tmp_path / "still" / "run.json")["metrics"]["test/t2i/r1"] == pytest.approx(r1)
+
+
+def test_encoded_vectors_rank_as_the_checkpoint_does(run, frozen, run_here, undrawn, tmp_path):
+    best = run / "checkpoints" / "best.safetensors"
+    run_here("evaluate", f"checkpoint={best}", "criterion=csls", "reference=train", f"out={tmp_path}")
+    measured = read(next(tmp_path.glob("test-single-csls-inductive-*.json")))["metrics"]
+    images, texts = np.load(frozen / "images.npy"), np.load(frozen / "texts.npy")
+    np.savez(tmp_path / "items.npz", vectors=images[160:], ids=np.array([f"image-{row}" for row in range(160, 200)]))
+    np.save(tmp_path / "queries.npy", texts[320:])
+    np.save(tmp_path / "reference.npy", texts[:240])
+    run_here("encode", f"checkpoint={best}", "images=items.npz::vectors", "texts=queries.npy", "out=test")
+    run_here("encode", f"checkpoint={best}", "texts=reference.npy", "out=train")
+    model = vsehub.load(best, device="cpu")
+    encoded = model.similarity.vectors(model.encode_texts(texts[320:].astype(np.float32))).numpy()
+    np.testing.assert_allclose(np.load(tmp_path / "test" / "texts.npy"), encoded, atol=1e-6)
+    truth = [f"{row},image-{160 + row // 2}" for row in range(80)]
+    (tmp_path / "truth.csv").write_text("\n".join(["query,item", *truth]) + "\n")
+    sides = ("queries=test/texts.npy", "items=test/images.npy", "item_ids=test/image_ids.txt", "truth=truth.csv")
+    run_here("rerank", *sides, "reference=train/texts.npy", "criterion=csls", "out=ranked")
+    assert f'"r1": {measured["t2i/r1"]}' in (tmp_path / "ranked" / "result.json").read_text()
+
+
+def test_what_encode_refuses(run, frozen, trained, run_here, tmp_path):
     best = f"checkpoint={run / 'checkpoints' / 'best.safetensors'}"
-    refused = vsehub("search", best, "a dog", cwd=tmp_path, status=2)
-    assert "texts: the model was trained on vectors" in refused.err
-    refused = vsehub("train", *one_table, "text_encoder=text_gru", "hydra.run.dir=gru", cwd=tmp_path, status=2)
-    assert "the data's texts are vectors (10,), but TextGRU takes captions; give text_encoder=" in refused.err
-    refused = vsehub("train", "data=pairs", "data.images=a.npy", "hydra.run.dir=none", cwd=tmp_path, status=2)
-    assert "data.texts is not set; give data.texts=VALUE" in refused.err
+    given = f"images={frozen / 'images.npy'}"
+    np.save(tmp_path / "short.npy", np.ones((3, 8), dtype=np.float32))
+    np.save(tmp_path / "zero.npy", np.zeros((3, 16), dtype=np.float32))
+    captions = f"checkpoint={trained / 'checkpoints' / 'best.safetensors'}"
+    for arguments, named in (
+        ((given, "out=new"), "checkpoint"),
+        ((best, given), "out"),
+        ((best, "out=new"), "images=FILE"),
+        ((best, "images=absent.npy", "out=new"), "absent.npy"),
+        ((best, "texts=short.npy", "out=new"), "vectors of 8 numbers"),
+        ((best, "texts=zero.npy", "out=new"), "zero.npy"),
+        ((captions, given, "out=new"), "images of shape (3, 64, 64)"),
+        ((captions, f"texts={frozen / 'texts.npy'}", "out=new"), "texts of shape None"),
+    ):
+        assert named in run_here("encode", *arguments, status=2), arguments
+        assert not (tmp_path / "new").exists()
+    run_here("encode", best, given, "out=new")
+    assert "new" in run_here("encode", best, given, "out=new", status=2)
+    run_here("encode", best, given, "out=new", "overwrite=true")
+
+
+def test_a_checkpoint_is_measured_on_data_that_moved(run, frozen, run_here, tmp_path):
+    """The table of training is not needed; vectors of another size are refused."""
+    best = f"checkpoint={run / 'checkpoints' / 'best.safetensors'}"
+    shutil.copy(frozen / "images.npy", tmp_path / "moved.npy")
+    moved = ["data.images=moved.npy", "data.splits.val=null", "data.splits.train=null"]
+    run_here("evaluate", best, *moved, "out=again")
+    again, first = (read(next(one.glob("test-single-nns-*"))) for one in (tmp_path / "again", run / "evaluations"))
+    assert again["metrics"] == first["metrics"]
+    np.save(tmp_path / "moved.npy", np.load(frozen / "images.npy")[:, :9])
+    assert "have 9 features" in run_here("evaluate", best, *moved, "out=other", status=2)
+
+
+def test_shares_and_what_cannot_be(run, frozen, run_here, tmp_path):
+    """One table split by shares; vectors are no captions, and captions no vectors."""
+    data = ["data=pairs", *files(frozen)[:2], f"data.pairs={frozen / 'train.csv'}", "embedding_dim=16", "loss=max"]
+    run_here("train", *data, "trainer.max_epochs=1", "hydra.run.dir=shares")
+    record = read(tmp_path / "shares" / "run.json")
+    assert record["architecture"] == "text_features+image_features"
+    assert sum(one["captions"] for one in record["data"].values()) == 240
+    best = f"checkpoint={run / 'checkpoints' / 'best.safetensors'}"
+    assert "trained on vectors" in run_here("search", best, "a dog", status=2)
+    assert "TextGRU" in run_here("train", *data, "text_encoder=text_gru", "hydra.run.dir=gru", status=2)
+    assert "data.texts is not set" in run_here("train", "data=pairs", "data.images=a.npy", status=2)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from photo_files import add
 from PIL import Image
+from run_files import record
 
 from vsehub.data import Scenes
 
@@ -59,10 +60,6 @@ def as_dataset(folder, rows):
             {"image": [str(folder / "photos" / name) for name in names], "caption": captions}, features=features
         )
     datasets.DatasetDict(parts).save_to_disk(folder / "dataset")
-
-
-def record(run):
-    return json.loads((run / "run.json").read_text())
 
 
 @pytest.mark.long

@@ -36,9 +36,14 @@ def place(trained, vsehub, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def student(place, vsehub):
+    return taught(vsehub, place, "student")
+
+
+def taught(vsehub, place, name, *settings, **how):
+    """The folder of a student of both."""
     both = f"teacher=[{best(place / 'first')},{best(place / 'second')}]"
-    vsehub("train", *SETTINGS, *EXACT, both, "hydra.run.dir=student", cwd=place, small=True)
-    return place / "student"
+    vsehub("train", *SETTINGS, *EXACT, both, *settings, f"hydra.run.dir={name}", cwd=place, small=True, **how)
+    return place / name
 
 
 def alike(one, other):
@@ -54,41 +59,31 @@ def alike(one, other):
 def test_a_student_learns_from_two_and_its_record_names_them(student, place):
     said = json.loads((student / "run.json").read_text())
     assert [one["checkpoint"] for one in said["teacher"]] == [str(best(place / name)) for name in ("first", "second")]
-    taught = [float(row["train/distillation"]) for row in rows(student)]
-    assert taught[1] < taught[0]
+    terms = [float(row["train/distillation"]) for row in rows(student)]
+    assert terms[1] < terms[0]
     assert (place / "first" / "checkpoints" / "best.encoded").is_dir(), "what teachers say is kept"
 
 
 @pytest.mark.long
 def test_in_chunks_it_is_the_same(student, place, vsehub):
-    both = f"teacher=[{best(place / 'first')},{best(place / 'second')}]"
-    vsehub("train", *SETTINGS, *EXACT, both, "loader.chunk=9", "hydra.run.dir=chunks", cwd=place, small=True)
-    alike(student, place / "chunks")
+    alike(student, taught(vsehub, place, "chunks", "loader.chunk=9"))
 
 
 @pytest.mark.long
 def test_two_processes_do_what_one_does(student, place, vsehub):
-    both = f"teacher=[{best(place / 'first')},{best(place / 'second')}]"
-    two = ("trainer.devices=2", "trainer.accelerator=cpu", "hydra.run.dir=two")
-    vsehub("train", *SETTINGS, *EXACT, both, *two, cwd=place, small=True, console=True)
-    alike(student, place / "two")
+    alike(student, taught(vsehub, place, "two", "trainer.devices=2", "trainer.accelerator=cpu", console=True))
 
 
 def test_a_stopped_run_goes_on_with_the_same_teachers_alone(student, place, vsehub):
-    both = f"teacher=[{best(place / 'first')},{best(place / 'second')}]"
-    run = ("trainer.max_epochs=1", "hydra.run.dir=again")
-    vsehub("train", *SETTINGS, *EXACT, both, *run, cwd=place, small=True)
-    stopped(place / "again")
+    stopped(taught(vsehub, place, "again", "trainer.max_epochs=1"))
     vsehub("train", "resume=again", "trainer.max_epochs=2", cwd=place)
     alike(student, place / "again")
     stopped(place / "again")
     (place / "first").rename(place / "kept")
-    try:
-        shutil.copytree(place / "second", place / "first")
-        said = vsehub("train", "resume=again", cwd=place, status=2).err
-    finally:
-        shutil.rmtree(place / "first")
-        (place / "kept").rename(place / "first")
+    shutil.copytree(place / "second", place / "first")
+    said = vsehub("train", "resume=again", cwd=place, status=2).err
+    shutil.rmtree(place / "first")
+    (place / "kept").rename(place / "first")
     assert "put the same checkpoints back" in said
 
 
@@ -105,16 +100,10 @@ def test_a_teacher_that_saw_the_test_split_is_refused(place, vsehub):
         assert not (place / "no").exists()
 
 
-def test_teachers_that_cannot_read_the_data_are_refused(place, vsehub):
-    said = vsehub("train", "teacher=nowhere.safetensors", cwd=place, small=True, status=2).err
-    assert "checkpoint: no such file" in said
-    said = vsehub("train", "teacher=[]", cwd=place, small=True, status=2).err
-    assert "teacher is an empty list" in said
-    random = np.random.default_rng(0)
-    np.save(place / "images.npy", random.normal(size=(40, 6)).astype(np.float32))
-    np.save(place / "texts.npy", random.normal(size=(40, 4)).astype(np.float32))
+def test_a_teacher_of_other_data_is_refused(place, vsehub):
+    for name, size in (("images", 6), ("texts", 4)):
+        np.save(place / f"{name}.npy", np.random.default_rng(0).normal(size=(40, size)).astype(np.float32))
     (place / "pairs.csv").write_text("query,item\n" + "".join(f"{row},{row}\n" for row in range(40)))
     own = ("data=pairs", "data.images=images.npy", "data.texts=texts.npy", "data.pairs=pairs.csv")
     said = vsehub("train", *own, f"teacher={best(place / 'first')}", cwd=place, status=2).err
-    assert "features but the model was made for" in said
-    assert "have 6 features but the model was made for" in said
+    assert "have 6 features" in said
