@@ -5,7 +5,6 @@ import json
 import shutil
 import time
 
-import numpy as np
 import pytest
 import torch
 from run_files import record, rows
@@ -103,29 +102,3 @@ def test_evaluate_and_report(trained, run_here, small, undrawn, tmp_path):
     assert (tmp_path / "page" / "table.txt").read_text().strip() in said
     for text in ("hal+mb", "| max", f"{figures(trained)['metrics']['rsum']:.1f}"):
         assert text in table
-
-
-def test_extracted_features_and_data_that_moved(run_here, tmp_path):
-    """Features of 60 images of ten kinds; the captions name the kind."""
-    generator = np.random.default_rng(0)
-    kinds = generator.normal(size=(10, 12))
-    features = tmp_path / "features"
-    features.mkdir()
-    for split, images in (("train", 60), ("dev", 20), ("test", 20)):
-        kind = np.arange(images) % 10
-        noisy = kinds[kind] + 0.3 * generator.normal(size=(images, 12))
-        np.save(features / f"{split}_ims.npy", noisy.astype(np.float32))
-        captions = [f"a picture of kind{k} in place{place}" for k in kind for place in range(5)]
-        (features / f"{split}_caps.txt").write_text("\n".join(captions) + "\n")
-    settings = ["data=precomp", "data.root=features", "embedding_dim=16", "text_encoder.word_dim=8", "loss=max"]
-    more = ["loader.batch_size=50", "trainer.max_epochs=4", "optimizer.lr=0.01", "callbacks.warmup.steps=0"]
-    run_here("train", *settings, *more, "hydra.run.dir=run")
-    run = record(tmp_path / "run")
-    assert (run["dataset"], run["architecture"]) == ("features", "text_gru_gpo+image_features")
-    assert run["metrics"]["test/rsum"] > 1.5 * 600 * 10 / 20 / 2, "no better than chance"
-    features.rename(tmp_path / "moved")
-    best = "checkpoint=run/checkpoints/best.safetensors"
-    assert "root: no such file" in run_here("evaluate", best, status=2)
-    run_here("evaluate", best, "data.root=moved", "out=again")
-    (written,) = (tmp_path / "again").iterdir()
-    assert json.loads(written.read_text())["metrics"] == figures(tmp_path / "run")["metrics"]

@@ -33,10 +33,10 @@ PAGES = {
 }
 
 
-def written(name):
-    """The commands of a page, as lists of arguments; of README.md those of its section."""
+def written(name, whole=False):
+    """The commands of a page, as lists of arguments; of README.md those of its section, unless `whole`."""
     text = (ROOT / name).read_text()
-    if name == "README.md":
+    if name == "README.md" and not whole:
         text = text.partition("\n## Correct the embeddings you have\n")[2].partition("\n## ")[0]
     # What is trained on vectors is followed in test_pairs_command.py.
     before, _, section = text.partition("\n## Adapt to your data\n")

@@ -81,11 +81,7 @@ def test_one_that_is_killed_ends_all_and_another_goes_on(alone, place, environme
             command(f"hydra.run.dir={run}", "trainer.devices=2"), cwd=place, env=environment, stderr=opened
         )
     last = run / "checkpoints" / "last.ckpt"
-    deadline = time.monotonic() + 200
-    while not last.is_file():
-        assert process.poll() is None, log.read_text()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_for(lambda: last.is_file() or process.poll() is not None)
     one = next(child for child in children(process.pid) if environment_of(child).get("LOCAL_RANK") == "1")
     os.kill(one, signal.SIGKILL)
     status = process.wait(timeout=60)
@@ -129,30 +125,6 @@ def test_a_run_that_is_stopped_resumes_with_as_many(alone, place, environment, s
     subprocess.run(resumed, check=True, cwd=place, env=environment, capture_output=True)
     assert record(run)["processes"] == 2
     alike(run, alone)
-
-
-STARTER = """
-import subprocess, sys, time
-code = "import io, sys, time; from vsehub.cli.main import main; sys.argv[1:] = ['--version']"
-code += "; sys.stdout = io.StringIO(); main(); sys.stdout = sys.__stdout__"
-code += "; print('up', flush=True); time.sleep(90)"
-started = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
-print(started.pid, flush=True)
-time.sleep(90)
-"""
-
-
-@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the processes in Linux's /proc")
-def test_a_process_ends_with_its_starter(environment):
-    variables = environment | {"LOCAL_RANK": "1"}
-    starter = subprocess.Popen([sys.executable, "-c", STARTER], stdout=subprocess.PIPE, env=variables, text=True)
-    first, second = sorted(starter.stdout.readline().strip() for _ in range(2))  # either may be the sooner
-    assert second == "up"
-    started = int(first)
-    assert runs(started)
-    starter.kill()
-    starter.wait()
-    wait_for(lambda: not runs(started), 20)
 
 
 @pytest.mark.parametrize("folder", ["out", "a b", "it's", "a,b", "${x}", r"\${x}", "[1]x", "1.0", "/a/b=c"])
@@ -244,28 +216,28 @@ def test_a_strategy_that_is_not_known_to_give_the_gradients_of_one(run_here):
 
 def test_batch_normalisation_is_refused(run_here):
     """A share of a batch has other statistics."""
-    said = run_here("train", *SMALL, *SETTINGS, "image_encoder.norm=batch", "trainer.devices=2", status=2)
-    assert "several processes share a batch, but the image encoder ImageCNN normalises" in said
+    settings = ("image_encoder.norm=batch", "trainer.devices=2")
+    assert "ImageCNN normalises" in run_here("train", *SMALL, *SETTINGS, *settings, status=2)
 
 
 def test_a_batch_divides_and_each_process_has_a_pair(monkeypatch):
-    monkeypatch.setattr("vsehub.training.datamodule.processes", lambda: 3)
     pairs = len(RetrievalDataModule(Scenes("tiny"), 12).train_dataloader().dataset)
-    with pytest.raises(InputError, match=r"loader.batch_size is 26, .* 3 processes cannot share equally; give 24 or"):
-        RetrievalDataModule(Scenes("tiny"), 26).train_dataloader()
-    monkeypatch.setattr("vsehub.training.datamodule.processes", lambda: pairs + 1)
-    with pytest.raises(InputError, match=f"has {pairs} pairs; expected at least {pairs + 1}, one for each process"):
-        RetrievalDataModule(Scenes("tiny"), pairs + 1).train_dataloader()
+    for size, processes, named in ((26, 3, "loader.batch_size is 26, "), (pairs + 1, pairs + 1, f"has {pairs} pairs")):
+        monkeypatch.setattr("vsehub.training.datamodule.processes", lambda processes=processes: processes)
+        with pytest.raises(InputError, match=named):
+            RetrievalDataModule(Scenes("tiny"), size).train_dataloader()
 
 
-def test_the_devices_are_those_that_were_started(monkeypatch):
-    for name, value in {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}.items():
+@pytest.mark.parametrize(
+    ("variables", "place"),
+    [
+        ({"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}, {"devices": 2, "num_nodes": 2}),
+        ({"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}, {}),
+        ({"SLURM_STEP_ID": "0", "SLURM_NTASKS": "6", "SLURM_NNODES": "3"}, {"devices": 2, "num_nodes": 3}),
+        ({"SLURM_STEP_ID": "0", "SLURM_NTASKS": "1", "SLURM_NNODES": "3"}, {}),
+    ],
+)
+def test_the_devices_are_those_that_were_started(monkeypatch, variables, place):
+    for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert started_place() == {"devices": 2, "num_nodes": 2}
-    monkeypatch.delenv("TORCHELASTIC_RUN_ID")
-    assert started_place() == {}
-    for name, value in {"SLURM_STEP_ID": "0", "SLURM_NTASKS": "6", "SLURM_NNODES": "3"}.items():
-        monkeypatch.setenv(name, value)
-    assert started_place() == {"devices": 2, "num_nodes": 3}
-    monkeypatch.setenv("SLURM_NTASKS", "1")
-    assert started_place() == {}
+    assert started_place() == place

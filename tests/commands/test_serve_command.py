@@ -1,5 +1,6 @@
-"""`vsehub serve` as its user starts it: files, a collection and a checkpoint; refusals; how it ends."""
+"""`vsehub serve` as its user starts it: a result and a checkpoint; refusals; how it ends."""
 
+import csv
 import http.client
 import json
 import signal
@@ -8,6 +9,7 @@ import time
 from urllib.parse import quote
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("fastapi", reason="fastapi is not installed: pip install 'vsehub[serve]'")
@@ -16,22 +18,20 @@ IDS = ["a/b", 'it\'s "one"', "ü %2F?&#", *(f"m{row}" for row in range(3, 60))]
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory):
+def ranked(tmp_path_factory, vsehub):
+    """A folder with the result of a reranking."""
     folder = tmp_path_factory.mktemp("served")
     random = np.random.default_rng(0)
     items = random.normal(size=(60, 8)).astype(np.float32) + 0.4
-    items /= np.linalg.norm(items, axis=1, keepdims=True)
     queries = items[np.arange(90) % 60] + 0.3 * random.normal(size=(90, 8)).astype(np.float32)
-    queries /= np.linalg.norm(queries, axis=1, keepdims=True)
-    np.save(folder / "items.npy", items)
-    np.save(folder / "queries.npy", queries)
+    for name, rows in (("items", items), ("queries", queries)):
+        np.save(folder / f"{name}.npy", rows / np.linalg.norm(rows, axis=1, keepdims=True))
     (folder / "ids.txt").write_text("\n".join(IDS) + "\n")
-    (folder / "truth.csv").write_text("query,item\n" + "".join(f"{row},{json_id(row % 60)}\n" for row in range(90)))
+    with (folder / "truth.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("query", "item"), *((row, IDS[row % 60]) for row in range(90))])
+    given = ("queries=queries.npy", "items=items.npy", "item_ids=ids.txt", "truth=truth.csv")
+    vsehub("rerank", *given, "criterion=csls", "k=5", "out=ranked", cwd=folder, UNDRAWN="1")
     return folder
-
-
-def json_id(row):
-    return '"' + IDS[row].replace('"', '""') + '"'
 
 
 class Served:
@@ -63,41 +63,27 @@ class Served:
         return self.process.wait(60)
 
 
-def test_files_are_served_until_an_interrupt_and_nothing_is_written(files, vsehub, tmp_path):
-    own = (f"items={files}/items.npy", f"queries={files}/queries.npy")
-    before = sorted(path.name for path in files.iterdir())
-    served = Served(
-        vsehub, tmp_path, *own, f"truth={files}/truth.csv", f"item_ids={files}/ids.txt", "criteria=[csls,is,nnn]"
-    )
+def test_a_result_is_served_until_an_interrupt_and_nothing_is_written(ranked, vsehub, tmp_path):
+    before = sorted(path.name for path in ranked.rglob("*"))
+    served = Served(vsehub, tmp_path, f"'{ranked}/ranked'", "criteria=[is,nnn]")
     collection = served.json("/api/collection")
     assert collection["criteria"] == ["nns", "csls", "is", "nnn"]
     assert collection["hubness"][0]["recalls"]["R@10"] > 50
     for name in IDS[:3]:
         assert served.json(f"/api/items/{quote(name, safe='')}")["id"] == name
     found = served.json("/api/search?query=3&criterion=nnn&k=4")
-    items, queries = np.load(files / "items.npy"), np.load(files / "queries.npy")
+    items, queries = np.load(ranked / "items.npy"), np.load(ranked / "queries.npy")
     order = np.argsort(-(items @ queries[3]), kind="stable")[:4]
     assert [one["id"] for one in found["plain"]] == [IDS[row] for row in order]
-    assert served.get("/..%2f..%2fetc/passwd")[0] == 404
-    assert served.end() == 0
-    assert "Traceback" not in served.output()
-    assert sorted(path.name for path in files.iterdir()) == before
-    assert [path.name for path in tmp_path.iterdir()] == ["output.txt"]
-
-
-@pytest.mark.long
-def test_a_result_is_served_with_its_own_correction(files, vsehub, tmp_path):
-    own = f"items={files}/items.npy", f"queries={files}/queries.npy", f"item_ids={files}/ids.txt"
-    vsehub("rerank", *own, "criterion=csls", "k=5", "out=ranked", cwd=tmp_path)
-    served = Served(vsehub, tmp_path, "ranked", "criteria=is")
-    assert served.json("/api/collection")["criteria"] == ["nns", "csls", "is"]
-    import pyarrow.parquet as pq
-
-    ranking = pq.read_table(tmp_path / "ranked" / "ranking.parquet").to_pylist()
+    ranking = pq.read_table(ranked / "ranked" / "ranking.parquet").to_pylist()
     for query in (0, 7, 50):
         corrected = served.json(f"/api/search?query={query}&k=5&criterion=csls")["corrected"]
         assert [one["id"] for one in corrected] == [row["item"] for row in ranking if row["query"] == query]
+    assert served.get("/..%2f..%2fetc/passwd")[0] == 404
     assert served.end() == 0
+    assert "Traceback" not in served.output()
+    assert sorted(path.name for path in ranked.rglob("*")) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["output.txt"]
 
 
 @pytest.mark.long
@@ -116,8 +102,7 @@ def test_a_checkpoint_with_its_scenes(vsehub, tmp_path):
     assert served.end() == 0
 
 
-def test_a_port_in_use_or_that_is_none(files, vsehub, tmp_path):
+def test_a_port_in_use_or_that_is_none(ranked, vsehub):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         for port in (taken.getsockname()[1], 70_000):
-            said = vsehub("serve", f"items={files}/items.npy", f"port={port}", cwd=tmp_path, status=2).err
-            assert f"127.0.0.1:{port}" in said
+            assert f"127.0.0.1:{port}" in vsehub("serve", "ranked", f"port={port}", cwd=ranked, status=2).err

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from broken_off import EPOCHS, SETTINGS, kill
+from broken_off import stopped
 from filelock import FileLock
 from run_files import record
 from wandb_server import KEY, WandbServer
@@ -93,20 +93,14 @@ def last_line(server, run, name):
 
 
 @pytest.mark.long
-def test_a_killed_run_continues_in_its_own(vsehub, tmp_path):
-    folder = tmp_path / "run"
-    with WandbServer() as server:
-        settings = ["logger=wandb", *SETTINGS, f"hydra.run.dir={folder}"]
-        process = vsehub("train", *settings, cwd=tmp_path, small=True, start=True, **account(server))
-        kill(process, folder)
-        begun = record(folder)
-        vsehub("train", f"resume={folder}", cwd=tmp_path, **account(server))
-    (run,) = server.runs
-    assert run == begun["wandb"]["id"] == record(folder)["wandb"]["id"]
-    assert server.ended == {run: 0}
-    sent = server.files[run, "wandb-history.jsonl"]
-    assert {row["epoch"] for row in sent if "val/rsum" in row} >= set(range(1, EPOCHS))
-    assert last_line(server, run, "wandb-summary.json")["test/rsum"] == record(folder)["metrics"]["test/rsum"]
+def test_a_stopped_run_continues_in_its_own(vsehub, tmp_path):
+    folder, offline = tmp_path / "run", {"NETRC": str(tmp_path / "absent")}
+    settings = ("logger=wandb", "logger.offline=true", "trainer.max_epochs=1", "hydra.run.dir=run")
+    vsehub("train", *settings, cwd=tmp_path, small=True, **offline)
+    begun = record(stopped(folder))["wandb"]["id"]
+    vsehub("train", "resume=run", "trainer.max_epochs=2", cwd=tmp_path, **offline)
+    assert record(folder)["wandb"]["id"] == begun
+    assert {path.name.rpartition("-")[2] for path in (folder / "wandb").glob("offline-run-*")} == {begun}
 
 
 def test_the_view_shows_what_runs_log(synced):

@@ -15,7 +15,7 @@ class WandbServer:
     """Listens on `url` inside `with`. refuse: it knows no key.
 
     views: what upsertView got. runs: by id, what upsertBucket got last of each variable. files: by run id and file
-    name, the lines streamed. ended: by run id, the exit code.
+    name, the lines streamed.
     """
 
     def __init__(self, refuse: bool = False):
@@ -23,7 +23,6 @@ class WandbServer:
         self.views: list[dict] = []
         self.runs: dict[str, dict] = defaultdict(dict)
         self.files: dict[tuple[str, str], list[dict]] = defaultdict(list)
-        self.ended: dict[str, int] = {}
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Handler,), {"server_kept": self}))
         self.url = f"http://127.0.0.1:{self._http.server_port}"
 
@@ -47,8 +46,6 @@ class WandbServer:
                 if view["name"] == given["viewName"]
             ]
             return {"project": {"allViews": {"edges": [{"node": node} for node in nodes]}}}
-        if "RunResumeStatus" in query:
-            return {"model": {"id": "UA==", "name": given["project"], "entity": ENTITY, "bucket": self.bucket(given)}}
         if "upsertBucket(" in query:
             self.runs[given["name"]] |= {key: value for key, value in given.items() if value is not None}
             project = {"id": "UA==", "name": given["project"], "entity": ENTITY}
@@ -58,34 +55,11 @@ class WandbServer:
             return {"viewer": USER}
         return None
 
-    def bucket(self, given: dict) -> dict | None:
-        """What a client that resumes a run asks for; None where there is no such run."""
-        if given["name"] not in self.runs:
-            return None
-        history, summary = (self.files[given["name"], f"wandb-{name}"] for name in ("history.jsonl", "summary.json"))
-        return {
-            "id": "Ug==",
-            "name": given["name"],
-            "summaryMetrics": json.dumps(summary[-1] if summary else {}),
-            "displayName": self.runs[given["name"]].get("displayName"),
-            "logLineCount": 0,
-            "historyLineCount": len(history),
-            "eventsLineCount": 0,
-            "historyTail": json.dumps([json.dumps(line) for line in history[-1:]]),
-            "eventsTail": "[]",
-            "config": self.runs[given["name"]]["config"],
-            "tags": self.runs[given["name"]].get("tags"),
-            "notes": None,
-            "wandbConfig": json.dumps({"t": {}}),
-        }
-
     def streamed(self, run: str, told: dict) -> None:
-        """Keep the lines of a run's history, events and summary, and how it ended; its output is text."""
+        """Keep the lines of a run's history, events and summary; its output is text."""
         for name, chunk in (told.get("files") or {}).items():
             if name != "output.log":
                 self.files[run, name] += map(json.loads, chunk["content"])
-        if told.get("complete"):
-            self.ended[run] = told["exitcode"]
 
 
 class Handler(BaseHTTPRequestHandler):
