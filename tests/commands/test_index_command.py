@@ -36,14 +36,10 @@ def indexed(files, run_here):
     return run
 
 
-def note(folder):
-    return (folder / "USAGE.md").read_text().split("```")[1].removeprefix("python\n")
-
-
 def ran(folder):
     """What the lines of a note leave in their variables."""
     found = {}
-    exec(note(folder), found)
+    exec((folder / "USAGE.md").read_text().split("```")[1].removeprefix("python\n"), found)
     for name in ("client", "base"):
         if hasattr(found.get(name), "close"):
             found[name].close()
@@ -145,15 +141,13 @@ def test_thresholds(files, run_here, monkeypatch):
     """Of the result's own queries and of others, as the estimator finds them; the note of an index applies them."""
     known, wanted = np.load(files / "q.npy"), np.loadtxt(files / "rows.csv", delimiter=",", skiprows=1, dtype=int)
     search = CorrectedSearch("csls").fit(np.load(files / "m.npy"), reference=np.load(files / "train.npy"))
-    search.calibrate(known, wanted)
-    calibration = search.calibration_
+    calibration = search.calibrate(known, wanted).calibration_
     run_here("rerank", *ALL, "reference=train.npy", "out=own")
     run_here("calibrate", "own", f"false_accept=[0.05,{RATE}]")
     told = json.loads((files / "own" / "result.json").read_text())["calibration"]
     assert [one["threshold"] for one in told["rates"]] == pytest.approx(
         [calibration.threshold(rate) for rate in (0.05, RATE)], abs=1e-6
     )
-    assert told["rates"][1]["accepted"] == calibration.accepted(RATE)["accepted"]
     if find_spec("faiss") is not None:
         run_here("index", "own")
         monkeypatch.chdir(files)
@@ -162,16 +156,16 @@ def test_thresholds(files, run_here, monkeypatch):
         values = search.search(known, k=10)[0][:, 0]
         assert accepted.tolist() == (values > told["rates"][1]["threshold"]).tolist()
     run_here("rerank", "queries=train.npy", "items=m.npy", "reference=q.npy", "out=other")
+    run_here("rerank", *ALL, "out=transductive")
     for settings, named in (
         (("other",), "truth is not set"),
         (("other", "queries=q.npy", "truth=rows.csv"), "300 of 300 queries"),
         (("own", "false_accept=[0.001]"), "rate of 0.001"),
         (("own", "false_accept=[2]"), "rate of 2"),
         (("own", "queries=absent.npy", "truth=rows.csv"), "absent.npy"),
+        (("transductive",), "fitted on the queries themselves"),
     ):
         assert named in run_here("calibrate", *settings, status=2), settings
-    run_here("rerank", *ALL, "out=transductive")
-    assert "fitted on the queries themselves" in run_here("calibrate", "transductive", status=2)
     (files / "m.npy").rename(files / "moved.npy")
     said = run_here("calibrate", "other", "queries=moved.npy", "truth=aligned", "items=moved.npy")
     assert f"csls, {ITEMS} calibration queries" in said

@@ -1,6 +1,7 @@
 """`vsehub search` over a split, a folder and a collection: it finds what a dense ranking finds, and caches soundly."""
 
 import json
+import os
 import re
 import shutil
 from functools import partial
@@ -53,33 +54,23 @@ def folder(tmp_path, model):
         below = place / ("a" if row % 2 else "b/c")
         below.mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0))).save(below / f"{row}.png")
-    (place / "notes.txt").write_text("no picture")
-    (place / ".hidden.png").write_bytes(b"")
+    for name in ("notes.txt", ".hidden.png"):
+        (place / name).touch()
     return place
 
 
 def lists(out):
     """The names and scores of each printed list."""
-    found = []
-    for line in out.splitlines():
-        cells = line.split()
-        if cells[:1] == ["rank"]:
-            found.append([])
-        elif re.match(r" +\d+ ", line):
-            assert int(cells[0]) == len(found[-1]) + 1
-            found[-1].append((cells[2], float(cells[1])))
-    return found
+    parts = re.split("^rank .*$", out, flags=re.MULTILINE)[1:]
+    return [[(name, float(score)) for score, name in re.findall(r"^ +\d+ +(\S+) +(\S+)", one, re.M)] for one in parts]
 
 
 def assert_ranked(out, scores, names, k, corrected=False):
     """The printed lists are the k best of the scores (Q, M). corrected: printed scores lack the query's own term."""
-    assert len(lists(out)) == len(scores)
-    for rows, row in zip(lists(out), scores, strict=True):
-        order = row.argsort(descending=True, stable=True)[:k].tolist()
-        assert [name for name, _ in rows] == [names[item] for item in order]
-        assert corrected or [score for _, score in rows] == pytest.approx(
-            [row[item].item() for item in order], abs=1e-4
-        )
+    for found, row in zip(lists(out), scores, strict=True):
+        order = row.argsort(descending=True, stable=True)[:k]
+        assert [name for name, _ in found] == [names[item] for item in order]
+        assert corrected or [score for _, score in found] == pytest.approx(row[order].tolist(), abs=1e-4)
 
 
 def test_texts_find_what_a_dense_ranking_finds(command, model):
@@ -117,8 +108,7 @@ def test_a_second_search_encodes_nothing_until_something_changed(command, checkp
     first, counts = search()
     assert counts == [1, 32, 480]
     assert search() == (first, [1])
-    kept = tmp_path / "best.encoded" / "test-images.safetensors"
-    kept.write_bytes(kept.read_bytes()[:100])
+    os.truncate(tmp_path / "best.encoded" / "test-images.safetensors", 100)
     assert search() == (first, [1, 32])
     changed(checkpoint, checkpoint, lambda _, weights: weights["text_encoder.words.weight"].mul_(1.5))
     assert search()[1] == [1, 32, 480]

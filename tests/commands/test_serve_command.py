@@ -65,7 +65,7 @@ class Served:
 
 def test_a_result_is_served_until_an_interrupt_and_nothing_is_written(ranked, vsehub, tmp_path):
     before = sorted(path.name for path in ranked.rglob("*"))
-    served = Served(vsehub, tmp_path, f"'{ranked}/ranked'", "criteria=[is,nnn]")
+    served = Served(vsehub, tmp_path, f"{ranked}/ranked", "criteria=[is,nnn]")
     collection = served.json("/api/collection")
     assert collection["criteria"] == ["nns", "csls", "is", "nnn"]
     assert collection["hubness"][0]["recalls"]["R@10"] > 50
