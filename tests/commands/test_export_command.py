@@ -34,13 +34,11 @@ def test_a_whole_split_is_ranked_as_by_the_checkpoint(trained, run_here, tmp_pat
         session = runtime.InferenceSession(tmp_path / "out" / told[side]["file"])
         found += session.run(None, dict(zip(told[side]["inputs"], inputs, strict=True)))
     wanted = [model.encode_images(split.images).numpy(), model.encode_texts(split.captions).numpy()]
-    units = []
     for got, want in zip(found, wanted, strict=True):
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-4)
-        units.append([one / np.linalg.norm(one, axis=1, keepdims=True) for one in (got, want)])
-    ours, theirs = (units[0][way] @ units[1][way].T for way in (0, 1))
-    for ranked in (ours, ours.T):
-        scores = theirs if ranked is ours else theirs.T
+    units = [[one / np.linalg.norm(one, axis=1, keepdims=True) for one in sides] for sides in (found, wanted)]
+    ours, theirs = (images @ texts.T for images, texts in units)
+    for ranked, scores in ((ours, theirs), (ours.T, theirs.T)):
         order = (-ranked).argsort(axis=1, kind="stable")
         inverted = -np.diff(np.take_along_axis(scores, order, axis=1), axis=1)
         assert inverted.min() > -1e-5  # other positions only where the checkpoint's scores are tied

@@ -51,11 +51,11 @@ def test_killed_it_continues_to_the_same_bytes(run_here, vsehub, tmp_path):
         time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    kept = {path: path.stat().st_mtime_ns for path in chunks.glob("*.npy")}
+    kept = list(chunks.glob("*.npy"))
     assert 5 <= len(kept) < 40
     assert not (tmp_path / "killed" / "manifest.json").exists()
-    assert "another dtype" in run_here("extract", *given, "out=killed", "dtype=float16", status=2)
-    last, *_ = sorted(kept)[::-1]
+    assert "dtype" in run_here("extract", *given, "out=killed", "dtype=float16", status=2)
+    last = max(kept)
     np.save(last, np.load(last) + 1)  # is joined as it is, and not computed again
     run_here("extract", *given, "out=killed")
     found, expected = contents(tmp_path / "killed"), contents(tmp_path / "unbroken")

@@ -91,7 +91,7 @@ def test_the_lines_of_a_note_from_where_a_person_stands(kind, normalize, tmp_pat
         np.save("queries.npy", queries)
         before = {path.name for path in folder.iterdir()}
         told = ran(tmp_path / "there")
-        found = told["positions"] if "positions" in told else np.array(told["ids"]).astype(int)
+        found = np.array(told.get("positions", told.get("ids"))).astype(int)
         assert (found == positions.numpy()).all()
         np.testing.assert_allclose(told["scores"], scores, rtol=1e-3, atol=1e-3)
         assert {path.name for path in folder.iterdir()} == before
@@ -100,17 +100,6 @@ def test_the_lines_of_a_note_from_where_a_person_stands(kind, normalize, tmp_pat
         with pytest.raises(FileNotFoundError):
             ran(tmp_path / "there")
         assert not folder.exists()
-
-
-@pytest.mark.skipif(find_spec("lancedb") is None, reason="vsehub[lancedb] is not installed")
-def test_a_database(files, run_here, indexed):
-    given = (*NAMED, "reference=train.npy", "k=5")
-    told, _ = indexed(given, "engine=lancedb")
-    assert (told["items"], told["recall"]) == (ITEMS, {"k": 5, "plain": 1.0, "corrected": 1.0})
-    assert "USAGE.md already" in run_here("index", "there", "engine=lancedb", status=2)
-    elsewhere = ("engine=lancedb", "uri=there/index.lancedb", "overwrite=true")
-    told = run_here("index", "there", *elsewhere, "collection=second", "approximate=true")
-    assert "LanceDB, approximate" in told
 
 
 def test_what_no_index_is_made_of(files, run_here, monkeypatch):

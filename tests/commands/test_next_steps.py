@@ -53,13 +53,3 @@ def test_what_is_advised_is_run(folder, vsehub, given, criterion, commands):
             time.sleep(0.1)
         served.kill()
         served.wait()
-
-
-def test_nothing_is_advised_without_hubs(tmp_path, run_here, undrawn):
-    random = np.random.default_rng(0)
-    items = random.normal(size=(300, 16))
-    np.save(tmp_path / "items.npy", items.astype(np.float32))
-    np.save(tmp_path / "queries.npy", (items + random.normal(size=items.shape)).astype(np.float32))
-    run_here("diagnose", "queries=queries.npy", "items=items.npy", "normalize=true", "criteria=[is,csls]", "out=found")
-    record = json.loads((tmp_path / "found" / "result.json").read_text())
-    assert (record["verdict"]["level"], record["next"]) == ("ok", [])

@@ -7,6 +7,7 @@ import sys
 from contextlib import nullcontext
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -126,14 +127,11 @@ def test_neighbors_of_a_diagnosis(files, here):
 def test_reference_items(files, here):
     bank = np.random.default_rng(3).normal(size=(40, DIM)).astype(np.float32)
     np.save(files / "bank.npy", bank / np.linalg.norm(bank, axis=1, keepdims=True))
-    given = ("reference=train.npy", "reference_items=bank.npy")
     for name, criterion in (("dual_is", DualInvertedSoftmax()), ("dbsn", DualBankSinkhorn())):
-        here("rerank", *ALL, *given, f"criterion={name}", f"out={name}")
+        here("rerank", *ALL, "reference=train.npy", "reference_items=bank.npy", f"criterion={name}", f"out={name}")
         sides = (np.load(files / f"{side}.npy") for side in ("q", "m", "train"))
         wanted = criterion.search(*sides, K, reference_items=np.load(files / "bank.npy"))[1]
         assert np.array_equal(read_ranking(files / name / "ranking.parquet")[0], wanted)
-    here("diagnose", *ALL, "criteria=[csls,dual_is]", "out=own")
-    assert record(files / "own")["reference_items"] == {"set": "the items themselves", "rows": ITEMS}
 
 
 def test_biases_rank_as_the_criterion_does(files, here):
@@ -150,10 +148,25 @@ def test_biases_rank_as_the_criterion_does(files, here):
     assert names_in(files / "no") == RERANKED - {"biases.parquet"}
 
 
+def test_shards_rank_as_one_file_does(files, here):
+    np.savetxt(files / "m.csv", np.load(files / "m.npy"), delimiter=",", fmt="%.9g")
+    for side in "qm":
+        (files / side).mkdir()
+        for number, part in enumerate(np.array_split(np.load(files / f"{side}.npy"), 12)):
+            pq.write_table(pa.table({"v": list(part)}), files / side / f"part_{number}.parquet")
+    here("rerank", *ALL, "out=one")
+    for queries, items in (("q", "m"), (f"file://{files}/q", "m.csv"), ("q::v", f"file://{files}/m.npy")):
+        here("rerank", f"queries={queries}", f"items={items}", "truth=rows.csv", "out=other", "overwrite=true")
+        one, other = (read_ranking(files / name / "ranking.parquet") for name in ("one", "other"))
+        assert all(map(torch.equal, one, other))
+        assert record(files / "other")["rankings"] == record(files / "one")["rankings"]
+
+
 def test_a_reference_of_another_domain_is_told(files, here):
-    assert "another domain" not in here("rerank", *ALL, "reference=train.npy", "out=near")
     np.save(files / "turned.npy", -np.load(files / "train.npy")[:, ::-1])
-    assert "another domain" in here("rerank", *ALL, "reference=turned.npy", "out=far")
+    for reference in ("train", "turned"):
+        said = here("rerank", *ALL, f"reference={reference}.npy", f"out={reference}")
+        assert ("another domain" in said) == (reference == "turned")
 
 
 def test_one_item_and_one_query(files, here):

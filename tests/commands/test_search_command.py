@@ -8,6 +8,7 @@ from functools import partial
 from importlib.util import find_spec
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from checkpoint_files import changed
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -61,7 +62,7 @@ def folder(tmp_path, model):
 
 def lists(out):
     """The names and scores of each printed list."""
-    parts = re.split("^rank .*$", out, flags=re.MULTILINE)[1:]
+    parts = re.split("^ *rank .*$", out, flags=re.MULTILINE)[1:]
     return [[(name, float(score)) for score, name in re.findall(r"^ +\d+ +(\S+) +(\S+)", one, re.M)] for one in parts]
 
 
@@ -157,8 +158,6 @@ def test_a_filled_collection(run_here, command, model, tmp_path):
     stored = "engine=lancedb", f"uri={tmp_path / 'shop'}", "collection=shop"
     run_here("rerank", *files, f"item_ids={tmp_path / 'ids.txt'}", "criterion=csls", "k=7", "out=ranked")
     run_here("index", "ranked", *stored)
-    import pyarrow.parquet as pq
-
     ranking = pq.read_table(tmp_path / "ranked" / "ranking.parquet").to_pydict()
     listed = lists(command(*stored, *TEXTS, "k=7"))
     assert [name for one in listed for name, _ in one] == ranking["item"]
@@ -172,9 +171,6 @@ def test_a_filled_collection(run_here, command, model, tmp_path):
     out = command(*stored, *TEXTS, "k=7", "accept=0.5")
     assert out.count("Nothing here") == sum(score <= threshold + 1e-4 for score in best) > 0
     assert lists(out)[0] == listed[int(np.argmax(best))]
-    assert "accept" in command(*stored, "a red box", "accept=0.1", status=2)
-    other = ("search", f"model=hf:{tiny_hf(tmp_path / 'clip')}", *stored, "a red box")
-    assert "queries" in run_here(*other, status=2)
     assert "criterion=csls" in command(*stored, "a red box", "criterion=csls", status=2)
 
 

@@ -29,7 +29,8 @@ def ranked(tmp_path_factory, vsehub):
     (folder / "ids.txt").write_text("\n".join(IDS) + "\n")
     with (folder / "truth.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("query", "item"), *((row, IDS[row % 60]) for row in range(90))])
-    given = ("queries=queries.npy", "items=items.npy", "item_ids=ids.txt", "truth=truth.csv")
+    given = [f"queries={folder}/queries.npy", f"items={folder}/items.npy", f"item_ids={folder}/ids.txt"]
+    given += [f"truth={folder}/truth.csv"]
     vsehub("rerank", *given, "criterion=csls", "k=5", "out=ranked", cwd=folder, UNDRAWN="1")
     return folder
 

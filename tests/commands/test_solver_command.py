@@ -73,20 +73,6 @@ def test_the_commands_of_the_strongest_recipe(features, tmp_path, vsehub):
     assert {told["architecture"].split("+")[0] for told in records} == {"text_gru_gpo", "text_transformer"}
 
 
-def test_two_modalities_that_are_vectors(run_here, tmp_path):
-    random = np.random.default_rng(1)
-    latent = random.normal(size=(200, 5))
-    for name, size in (("left", 9), ("right", 7)):
-        mixed = latent @ random.normal(size=(5, size)) + 0.2 * random.normal(size=(200, size))
-        np.save(tmp_path / f"{name}.npy", mixed.astype(np.float32))
-    (tmp_path / "pairs.csv").write_text("query,item\n" + "".join(f"{row},{row}\n" for row in range(200)))
-    given = ("data.images=left.npy", "data.texts=right.npy", "data.pairs=pairs.csv", "hydra.run.dir=vectors")
-    own = ("experiment=cca", "text_encoder=text_features", "solver.dimensions=[3,5]")
-    run_here("train", *own, "data=pairs", *given)
-    assert record(tmp_path / "vectors")["solved"]["dimensions"] == 5
-    assert record(tmp_path / "vectors")["metrics"]["test/rsum"] > 400
-
-
 def test_what_is_refused(features, run_here):
     data = ("data=precomp", f"data.root={features}", "loader.min_count=1")
     for settings, named in (
