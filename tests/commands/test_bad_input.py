@@ -147,10 +147,6 @@ def test_what_cannot_be_evaluated(refused, trained, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def unchanged(description, weights):
-    pass
-
-
 @pytest.mark.parametrize(
     ("change", "facts", "named"),
     [
@@ -162,9 +158,9 @@ def unchanged(description, weights):
         (lambda told, _: told["config"]["image_encoder"].update(width=10**9), {}, "but the file holds .* numbers"),
         (lambda told, _: told["config"]["image_encoder"].update(widht=3), {}, "'widht'"),
         (lambda _, weights: weights.popitem(), {}, "do not fit its model"),
-        (unchanged, {"description": "[" * 100_000}, "damaged"),
-        (unchanged, {"version": "1"}, "reads version 2"),
-        (unchanged, {"format": "something else"}, "vsehub train"),
+        (lambda *_: None, {"description": "[" * 100_000}, "damaged"),
+        (lambda *_: None, {"version": "1"}, "reads version 2"),
+        (lambda *_: None, {"format": "something else"}, "vsehub train"),
     ],
 )
 def test_tampered_checkpoints(trained, tmp_path, change, facts, named):

@@ -18,10 +18,8 @@ def figures(run, name="test-single-nns"):
 
 def test_a_run_leaves_its_record(trained):
     run = record(trained)
-    assert run["status"] == "finished"
-    assert (run["label"], run["dataset"], run["seed"], run["epochs"]) == ("hal+mb", "scenes", 3, 4)
-    assert run["config"]["embedding_dim"] == 16
-    assert run["data"]["train"].keys() == {"images", "captions", "fingerprint"}
+    assert [run[name] for name in ("status", "label", "seed", "epochs")] == ["finished", "hal+mb", 3, 4]
+    assert (run["dataset"], run["config"]["embedding_dim"]) == ("scenes", 16)
     history = rows(trained)
     assert [float(row["lr"]) for row in history] == [1e-3, 5e-4, 2.5e-4, 1.25e-4]
     assert [row["bank/pairs"] for row in history] == ["", "240.0", "240.0", "240.0"]
@@ -87,8 +85,7 @@ def test_evaluate_and_report(trained, run_here, small, undrawn, tmp_path):
     run_here("train", "loss=max", *small, *settings)
     best = "checkpoint=runs/max/checkpoints/best.safetensors"
     run_here("evaluate", "-m", best, "criterion=csls", "reference=queries,train", "split=val")
-    kinds = ("transductive", "inductive")
-    transductive, inductive = (figures(runs / "max", f"val-single-csls-{kind}") for kind in kinds)
+    transductive, inductive = (figures(runs / "max", f"val-single-csls-{one}") for one in ("transductive", "inductive"))
     assert "themselves" in transductive["reference_set"]
     assert "training queries" in inductive["reference_set"]
     assert (inductive["criterion"], inductive["parameters"], inductive["images"]) == ("csls", {"k": 10}, 32)

@@ -58,7 +58,6 @@ REFUSED = [
     ("diagnose queries=a.npy items=b.npy", "queries: no such file"),
     # Commands without a package that is not installed.
     ("train", "'vsehub[train]'", "pytorch_lightning"),
-    ("train -m loss=sum,max", "'vsehub[train]'", "pytorch_lightning"),
     ("report .", "'vsehub[train]'", "pandas"),
     ("extract data=scenes image_encoder=resnet152 out=o", "'vsehub[train]'", "torchvision"),
     ("train logger=wandb", "'vsehub[wandb]'", "wandb"),

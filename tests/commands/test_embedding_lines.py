@@ -32,10 +32,8 @@ def unit(generator, rows):
     return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
-def write_pairs(folder, captions, images):
-    """pairs.csv: three captions an image, by the names given."""
-    pairs = [f"{caption},{images[n // 3]}" for n, caption in enumerate(captions)]
-    (folder / "pairs.csv").write_text("\n".join(["query,item", *pairs]) + "\n")
+def write_pairs(path, pairs):
+    path.write_text("\n".join(["query,item", *(f"{query},{item}" for query, item in pairs)]) + "\n")
 
 
 @pytest.fixture
@@ -50,8 +48,7 @@ def given(tmp_path):
     np.savez(tmp_path / "both.npz", text=captions, image=images)
     for side, names in (("caption", range(CAPTIONS)), ("image", range(IMAGES))):
         (tmp_path / f"{side}_ids.txt").write_text("".join(f"{side}-{n}\n" for n in names))
-    known = [f"{row},{row % IMAGES}" for row in range(150)]
-    (tmp_path / "train_pairs.csv").write_text("\n".join(["query,item", *known]) + "\n")
+    write_pairs(tmp_path / "train_pairs.csv", ((row, row % IMAGES) for row in range(150)))
     (tmp_path / "photos").mkdir()
     for number in range(IMAGES):
         Image.new("RGB", (8, 8)).save(tmp_path / "photos" / f"image-{number}.jpg")
@@ -68,13 +65,11 @@ def test_lines_followed_one_after_the_other(page, given, run_here, undrawn, tmp_
         if "ray_address" in values:
             continue
         if "truth" in values:
-            sides = (("caption", CAPTIONS), ("image", IMAGES))
-            rows = [[f"{word}-{n}" if "query_ids" in values else n for n in range(count)] for word, count in sides]
-            write_pairs(tmp_path, *rows)
+            caption, image = ("caption-", "image-") if "query_ids" in values else ("", "")
+            write_pairs(tmp_path / "pairs.csv", ((f"{caption}{n}", f"{image}{n // 3}") for n in range(CAPTIONS)))
         if command == "calibrate":  # by the names that the images have in a line
-            names = [f"image-{row}" for row in range(IMAGES)] if page.endswith(".md") else range(IMAGES)
-            pairs = [f"{row},{name}" for row, name in enumerate(names)]
-            (tmp_path / "known.csv").write_text("\n".join(["query,item", *pairs]) + "\n")
+            image = "image-" if page.endswith(".md") else ""
+            write_pairs(tmp_path / "known.csv", ((n, f"{image}{n}") for n in range(IMAGES)))
         run_here(command, *settings)
         if command in ("index", "calibrate"):
             continue

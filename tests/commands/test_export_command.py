@@ -12,9 +12,8 @@ from vsehub.data.text.tokens import TokenTable
 
 
 def onnx_runtime():
-    for package in ("onnx", "onnxscript"):
-        pytest.importorskip(package, reason=f"format=onnx needs {package}: vsehub[export]")
-    return pytest.importorskip("onnxruntime", reason="format=onnx needs onnxruntime: vsehub[export]")
+    pytest.importorskip("onnxscript", reason="format=onnx needs vsehub[export]")
+    return pytest.importorskip("onnxruntime", reason="format=onnx needs vsehub[export]")
 
 
 @pytest.mark.long

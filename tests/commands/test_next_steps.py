@@ -6,32 +6,27 @@ import time
 
 import numpy as np
 import pytest
+from own_vectors import write_vectors
 
 
 @pytest.fixture
 def folder(tmp_path):
-    random = np.random.default_rng(0)
-    gap = 5 * np.eye(8)[0]  # the items nearest to it are hubs
-    items = random.normal(size=(80, 8)) + gap
-    queries = items[np.arange(120) % 80] + 0.5 * random.normal(size=(120, 8)) + gap
-    items, queries = ((one / np.linalg.norm(one, axis=1, keepdims=True)).astype(np.float32) for one in (items, queries))
-    place = tmp_path / "it's a $folder"
-    place.mkdir()
-    np.save(place / "my queries.npy", queries)
-    np.save(place / "items.npy", 2 * items)
-    np.save(place / "scores.npy", queries @ items.T)
-    for name, count in (("truth", 120), ("few", 60)):  # auto chooses by half of them, and needs 50
-        (place / f"{name}.csv").write_text("query,item\n" + "".join(f"{row},{row % 80}\n" for row in range(count)))
+    (tmp_path / "it's a $folder").mkdir()
+    place = write_vectors(tmp_path / "it's a $folder")
+    np.save(place / "scores.npy", np.load(place / "q.npy") @ np.load(place / "m.npy").T)
+    (place / "q.npy").rename(place / "my queries.npy")
+    few = (place / "rows.csv").read_text().splitlines()[:61]
+    (place / "few.csv").write_text("\n".join(few) + "\n")  # auto chooses by half of them, and needs 50
     return place
 
 
-FILES = "queries=my queries.npy", "items=items.npy", "normalize=true"
+FILES = "queries=my queries.npy", "items=raw.npy", "normalize=true"
 
 
 @pytest.mark.parametrize(
     ("given", "criterion", "commands"),
     [
-        ((*FILES, "truth=truth.csv"), "auto", ["rerank", "index", "serve"]),
+        ((*FILES, "truth=rows.csv"), "auto", ["rerank", "index", "serve"]),
         (("scores=scores.npy", "criteria=[csls]", "truth=few.csv"), "csls", ["rerank"]),
     ],
 )

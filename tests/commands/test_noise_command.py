@@ -53,7 +53,6 @@ def test_a_run_under_noise_records_it_goes_on_with_it_and_lends_it(run_here, tmp
 
 def test_bad_settings_are_said_before_training(run_here, trained, tmp_path):
     assert "noise" not in record(trained)
-    (tmp_path / "splits.json").write_text("{}")
     for settings, named in (
         (["data.noise.rate=0.2"], "data.noise.protocol"),
         (["data.noise.protocol=captions"], "data.noise.rate"),
@@ -61,5 +60,5 @@ def test_bad_settings_are_said_before_training(run_here, trained, tmp_path):
         (["data.noise.index=absent.npy"], "data.noise.index: no such file"),
     ):
         assert named in run_here("train", *SMALL, *settings, status=2)
-    settings = ["data.json=splits.json", "data.images=.", "data.noise.protocol=images", "data.noise.rate=0.2"]
+    settings = ["data.json=absent.json", "data.images=.", "data.noise.protocol=images", "data.noise.rate=0.2"]
     assert "data.noise" in run_here("extract", *settings, "out=features", status=2)

@@ -4,7 +4,6 @@ import json
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "pretrained" / "clip_coco500.npz"
@@ -13,13 +12,7 @@ README = " ".join((Path(__file__).parents[2] / "README.md").read_text().split())
 
 @pytest.mark.skipif(not SHARED.is_file(), reason=f"{SHARED.name}, CLIP's vectors of COCO, is not beside the project")
 def test_the_figures_of_the_readme(vsehub, tmp_path):
-    with np.load(SHARED) as held:
-        np.save(tmp_path / "images.npy", held["image"])
-        np.save(tmp_path / "captions.npy", held["text"])
-        rows = "".join(f"{row},{row}\n" for row in range(len(held["text"])))
-    (tmp_path / "pairs.csv").write_text(f"query,item\n{rows}")
-    given = [f"{name}={tmp_path / file}" for name, file in (("queries", "captions.npy"), ("items", "images.npy"))]
-    given += [f"truth={tmp_path / 'pairs.csv'}", "normalize=true"]
+    given = [f"queries={SHARED}::text", f"items={SHARED}::image", "truth=aligned", "normalize=true"]
     names = {"nns": "none (nearest neighbour)", "is": "inverted softmax", "csls": "CSLS", "sinkhorn": "Sinkhorn"}
     for criterion in ("is", "csls", "sinkhorn"):
         vsehub("rerank", *given, f"criterion={criterion}", f"out={tmp_path / criterion}", cwd=tmp_path, UNDRAWN="1")

@@ -56,8 +56,8 @@ def address(tmp_path):
     np.save(folder / "a.npy", rows)
     np.save(folder / "b.npy", rows[::-1])
     for name, first, last in (("train", 0, 60), ("val", 60, 70), ("test", 70, 80)):
-        lines = [f"{row},{row}" for row in range(first, last)]
-        (tmp_path / f"{name}.csv").write_text("\n".join(["query,item", *lines]) + "\n")
+        lines = [f"{row},{row}\n" for row in range(first, last)]
+        (tmp_path / f"{name}.csv").write_text("".join(["query,item\n", *lines]))
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=folder))
     server.asked = []
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -71,10 +71,8 @@ def address(tmp_path):
 def run(vsehub, tmp_path):
     """A function that runs a command whose every file lies below the test's folder, and looks for the secret after."""
     names = ("XDG_CACHE_HOME", "TMPDIR", "WANDB_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR")
-    variables = dict.fromkeys(names, str(tmp_path / "own")) | {
-        "NETRC": str(tmp_path / "absent"),
-        "WANDB_MODE": "offline",
-    }
+    variables = dict.fromkeys(names, str(tmp_path / "own"))
+    variables |= {"NETRC": str(tmp_path / "absent"), "WANDB_MODE": "offline"}
     (tmp_path / "own").mkdir()
 
     def run(*arguments, status=0, **settings):

@@ -257,9 +257,6 @@ def test_building_checks_settings():
     ):
         with pytest.raises(InputError, match=message):
             known.build(group, node | change)
-    steps = [{"_target_": f"vsehub.criteria.{name}"} for name in ("CSLS", "RelaxedGreedyMatching")]
-    chain = known.build("criterion", {"_target_": "vsehub.criteria.Chain", "steps": [steps[0] | {"k": 3}, steps[1]]})
-    assert chain.correction.k == 3
 
 
 def test_a_broken_yaml_and_a_class_that_is_not_there(tmp_path):

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from test_embedding_lines import unit, written
+from test_embedding_lines import unit, write_pairs, written
 
 from vsehub.serving.estimator import named_criterion
 
@@ -39,8 +39,8 @@ def test_the_page_followed_line_by_line(run_here, undrawn, tmp_path):
     write_parquet(tmp_path / "captions.parquet", [f"caption {row}" for row in range(240)], captions)
     write_parquet(tmp_path / "images.parquet", names[:30], images[:30])
     write_parquet(tmp_path / "new_images.parquet", names[29:], images[29:])
-    pairs = [f"caption {row},image {answer}" for row, answer in enumerate(answers) if answer < 30]
-    (tmp_path / "pairs.csv").write_text("\n".join(["query,item", *pairs]))
+    pairs = [(f"caption {row}", names[answer]) for row, answer in enumerate(answers) if answer < 30]
+    write_pairs(tmp_path / "pairs.csv", pairs)
     (tmp_path / "gone.txt").write_text("image 3\nimage 4\n")
     np.save(tmp_path / "train_captions.npy", training)
     np.save(tmp_path / "queries.npy", captions)

@@ -1,7 +1,6 @@
 """Sweeps: runs are recognised by their settings, killed and continued, also under launchers and Optuna."""
 
 import importlib.util
-import json
 import time
 from pathlib import Path
 
@@ -137,7 +136,7 @@ def test_a_failed_run_ends_nothing_and_a_folder_of_another_run_is_left_alone(run
     place = ("hydra.sweep.dir=sweep", "hydra.sweep.subdir=${hydra:job.num}")
     command = ("train", "-m", "loss=hal", *SHORT, *small, *place)
     assert "loss.gamma is -1" in run_here(*command, "loss.gamma=-1,30", status=2)
-    (finished,) = by_seed(tmp_path / "sweep").values()
+    finished = tmp_path / "sweep" / "1"
     assert record(finished)["status"] == "finished"
     before = state(finished)
     run_here(*command, "loss.gamma=-1,30", status=2)
@@ -176,13 +175,4 @@ def test_optuna_goes_on_with_the_losss_own_settings_on_validation(run_here, smal
     assert 0.05 <= best.best_params["loss.margin"] <= 0.3
     assert {run["config"]["final_split"] for run in runs} == {"val"}
     assert run_here(*command, "hydra.sweeper.n_trials=3").count("skipped, it is finished") == 2
-    assert len(list(sweep.glob("*/run.json"))) == 3
     assert "maximize" in run_here("train", "-m", "hydra/sweeper=optuna", "seed=0,1", *SHORT, *small, status=2)
-
-
-def test_lambda_is_swept_on_validation(trained, run_here, tmp_path):
-    best = f"checkpoint={trained}/checkpoints/best.safetensors"
-    run_here("evaluate", "-m", "sweep=lambda", best, "criterion.relaxation=1.0,4.0", "out=out")
-    found = [json.loads(path.read_text()) for path in (tmp_path / "out").iterdir()]
-    assert sorted(one["parameters"]["relaxation"] for one in found) == [1.0, 4.0]
-    assert {one["split"] for one in found} == {"val"}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from broken_off import stopped
-from run_files import rows
+from run_files import record, rows
 
 SETTINGS = (
     "bank=memory",
@@ -57,7 +57,7 @@ def alike(one, other):
 
 
 def test_a_student_learns_from_two_and_its_record_names_them(student, place):
-    said = json.loads((student / "run.json").read_text())
+    said = record(student)
     assert [one["checkpoint"] for one in said["teacher"]] == [str(best(place / name)) for name in ("first", "second")]
     terms = [float(row["train/distillation"]) for row in rows(student)]
     assert terms[1] < terms[0]
@@ -88,16 +88,14 @@ def test_a_stopped_run_goes_on_with_the_same_teachers_alone(student, place, vseh
 
 
 def test_a_teacher_that_saw_the_test_split_is_refused(place, vsehub):
-    shutil.copytree(place / "first", place / "seen")
-    record = place / "seen" / "run.json"
-    facts = json.loads(record.read_text())
-    for used, measured, what in (("train", "test", "was trained on the test"), ("val", "test", "chose its epoch")):
-        data = facts["data"] | {used: facts["data"][measured]}
-        record.write_text(json.dumps(facts | {"data": data}))
-        given = f"teacher={best(place / 'seen')}"
-        said = vsehub("train", given, "trainer.max_epochs=1", "hydra.run.dir=no", cwd=place, small=True, status=2).err
-        assert what in said
-        assert not (place / "no").exists()
+    seen = shutil.copytree(place / "first", place / "seen")
+    facts = record(seen)
+    given = (f"teacher={best(seen)}", "trainer.max_epochs=1", "hydra.run.dir=no")
+    for used, what in (("train", "was trained on the test"), ("val", "chose its epoch")):
+        data = facts["data"] | {used: facts["data"]["test"]}
+        (seen / "run.json").write_text(json.dumps(facts | {"data": data}))
+        assert what in vsehub("train", *given, cwd=place, small=True, status=2).err
+    assert not (place / "no").exists()
 
 
 def test_a_teacher_of_other_data_is_refused(place, vsehub):
