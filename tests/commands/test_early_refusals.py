@@ -59,7 +59,6 @@ REFUSED = [
     # Commands without a package that is not installed.
     ("train", "'vsehub[train]'", "pytorch_lightning"),
     ("report .", "'vsehub[train]'", "pandas"),
-    ("extract data=scenes image_encoder=resnet152 out=o", "'vsehub[train]'", "torchvision"),
     ("train logger=wandb", "'vsehub[wandb]'", "wandb"),
     ("train logger=tensorboard", "'vsehub[tensorboard]'", "tensorboard"),
 ]
