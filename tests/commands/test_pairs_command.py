@@ -137,6 +137,6 @@ def test_shares_and_what_cannot_be(run, frozen, run_here, tmp_path):
     run_here("train", *data, "trainer.max_epochs=1", "hydra.run.dir=shares")
     assert sum(one["captions"] for one in read(tmp_path / "shares" / "run.json")["data"].values()) == 240
     best = f"checkpoint={run / 'checkpoints' / 'best.safetensors'}"
-    assert "trained on vectors" in run_here("search", best, "a dog", status=2)
+    assert "texts" in run_here("search", best, "a dog", status=2)
     assert "TextGRU" in run_here("train", *data, "text_encoder=text_gru", "hydra.run.dir=gru", status=2)
     assert "data.texts is not set" in run_here("train", "data=pairs", "data.images=a.npy", status=2)
