@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 import vsehub
 from vsehub.checks import InputError
-from vsehub.cli.run_folder import forget_start, require_new
+from vsehub.cli.run_folder import held, require_own
 from vsehub.io.files import alone, claimed
 from vsehub.training.checkpoint import load_state, require_fitting
 
@@ -30,6 +30,7 @@ TINY = ("data.size=tiny", "embedding_dim=16", "text_encoder.word_dim=8")
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
+        ("train lss.gamma=3", "did you mean loss"),
         ("train lr=1", "'lr'"),
         ("train -m lr=1,2", "'lr'"),
         ("train bank=none,memory", "bank=none,memory"),
@@ -89,7 +90,7 @@ def test_a_run_continues_as_it_was_recorded(refused, trained, tmp_path):
     record["config"] |= {"run_folder": str(moved)}
     (moved / "run.json").write_text(json.dumps(record))
     for change in ("loss=max", "seed=5", "optimizer.lr=0.5", "embedding_dim=8", "loader.min_count=2", "data.seed=4"):
-        assert f"{change} would make the run's record false" in refused("train", f"resume={moved}", change)
+        assert f"{change} makes the run's record false" in refused("train", f"resume={moved}", change)
 
 
 def test_a_finished_run_cannot_change(refused, run_here, trained):
@@ -104,8 +105,7 @@ def test_a_finished_run_cannot_change(refused, run_here, trained):
 def test_a_folder_of_somebody_else_or_in_use(refused, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine")
-    for folder in ("mine", "mine/notes.txt"):
-        assert "notes.txt" in refused("train", f"hydra.run.dir={folder}")
+    assert "notes.txt" in refused("train", "hydra.run.dir=mine")
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]
     with alone(tmp_path / "run", "training"):
         assert "another process" in refused("train", *TINY, "hydra.run.dir=run")
@@ -113,15 +113,16 @@ def test_a_folder_of_somebody_else_or_in_use(refused, tmp_path):
 
 def test_a_start_that_was_killed_is_no_obstacle(tmp_path):
     """Killed after the noise was drawn and the loggers had begun; a folder without a lock is somebody else's."""
+    run = tmp_path / "run"
+    (run / "csv" / "version_0").mkdir(parents=True)
     for name in ("train.log", ".run.json.1a2b3c4d.part", "noise_index.npy"):
-        (tmp_path / name).touch()
-    (tmp_path / "csv" / "version_0").mkdir(parents=True)
+        (run / name).touch()
     with pytest.raises(InputError, match=r"csv, noise_index.npy"):
-        require_new(tmp_path)
-    claimed(tmp_path, "training").release()
-    require_new(tmp_path)
-    forget_start(tmp_path)
-    assert {path.name for path in tmp_path.rglob("*")} == {"train.log", ".lock", "csv"}
+        require_own(run, False)
+    claimed(run, "training").release()
+    with held(run, False, False):
+        assert run.is_dir()
+    assert not run.exists()
 
 
 def test_what_cannot_be_evaluated(refused, trained, tmp_path):

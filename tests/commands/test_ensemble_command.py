@@ -77,7 +77,7 @@ def test_what_is_no_ensemble_is_refused(runs, run_here):
     given = {name: runs / best(name) for name in ("hal", "sum", "other")}
     for checkpoints, settings, named in (
         ([given["hal"], runs / "hal" / ".." / best("hal")], [], "twice"),
-        ([given["hal"], given["other"]], [], "other data"),
+        ([given["hal"], given["other"]], [], "different data"),
         ([given["hal"], runs / "alone.safetensors"], [], "run.json"),
         ([given["hal"], "absent.safetensors"], [], "absent.safetensors"),
         ([], [], "empty list"),

@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 from false_packages import write_false_packages
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from input_setups import SMALL
+from omegaconf import OmegaConf
 from run_files import record, rows
 
 from vsehub.checks import InputError
-from vsehub.cli.overrides import override, text_of
+from vsehub.cli.overrides import override
 from vsehub.data import Scenes
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.gather import started_place
@@ -123,7 +125,8 @@ def test_a_run_that_is_stopped_resumes_with_as_many(alone, place, environment, s
 
 @pytest.mark.parametrize("folder", ["out", "a b", "it's", "a,b", "${x}", r"\${x}", "[1]x", "1.0", "/a/b=c"])
 def test_a_folder_with_odd_signs_can_be_resumed(folder):
-    assert text_of(override("resume", folder)) == folder
+    value = OverridesParser.create().parse_override(override("resume", folder)).value()
+    assert OmegaConf.create({"value": value}).value == folder
 
 
 def wait_for(condition, seconds=200):

@@ -137,7 +137,7 @@ def test_trainings_of_all_loggers(run, address, tmp_path):
     for number in range(3):
         told = record(tmp_path / "sweep" / str(number))
         assert (told["status"], MASK in told["config"]["data"]["images"]) == ("finished", True)
-    assert "skipped, it is finished" in run("train", "-m", *TRAINED, *sides, "logger=csv", *folders)
+    assert "is finished after" in run("train", "-m", *TRAINED, *sides, "logger=csv", *folders)
     run("train", "-m", *TRAINED, *sides, "loss=max,sum", "data.pairs=nowhere", "hydra.sweep.dir=failing", status=2)
     best = f"checkpoint={tmp_path / 'sweep' / '0' / 'checkpoints' / 'best.safetensors'}"
     assert "data.images=ADDRESS" in run("evaluate", best, "out=again", status=2)

@@ -151,8 +151,8 @@ def test_a_record_writes_nowhere_else(run_here, theirs, tmp_path):
 def test_a_record_trusts_no_class_and_names_no_folder(run_here, theirs, tmp_path):
     logger = theirs.config["logger"]
     for changes, message in (
-        ({"logger": logger | {"name": "../elsewhere/x"}}, "logger.name is .* leads out of the run"),
-        ({"logger": logger | {"version": "/tmp/x"}}, "logger.version is .* leads out of the run"),
+        ({"logger": logger | {"name": "../elsewhere/x"}}, "names a path out of the run"),
+        ({"logger": logger | {"version": "/tmp/x"}}, "names a path out of the run"),
         ({"trust": ["os.system"], "loss": ATTACKS[4]}, "loss: os.system is not a class that a yaml file of loss names"),
     ):
         said = run_here("train", f"resume={theirs(**changes)}", "trainer.max_epochs=5", status=2)

@@ -11,6 +11,7 @@ from looped import looped
 from omegaconf import OmegaConf
 from run_files import record, rows
 
+from vsehub.cli.nodes import plain
 from vsehub.cli.sweep import digest
 from vsehub.recipes import decides
 
@@ -45,7 +46,7 @@ def config(*overrides, command="train"):
 
 
 def settings(*overrides):
-    return digest(config(*overrides))
+    return digest(plain(config(*overrides), resolve=False))
 
 
 @pytest.mark.long
@@ -54,7 +55,7 @@ def test_the_digest_sees_what_decides_a_run_and_no_place():
     places = ("run_name=other", "logger=tensorboard", "study=name", "loader.workers=2")
     machine = ("trainer.accelerator=cpu", "trainer.enable_progress_bar=false", "data.cache=elsewhere")
     assert settings(*places, *machine, "run_folder=elsewhere", "hydra.sweep.dir=elsewhere") == plain
-    assert settings("loss.gamma=60") == settings("loss.gamma=60.0") == plain
+    assert settings("loss.gamma=60") == plain
     decided = ["seed=1", "loss.gamma=31", "bank=memory", "final_split=val", "protocol=c1", "criterion=csls"]
     decided += ["data.noise.seed=3", "data.size=tiny", "trainer.max_epochs=3", "positives=pair"]
     assert len({settings(one) for one in decided} | {plain}) == len(decided) + 1
@@ -119,7 +120,7 @@ def test_a_killed_sweep_goes_on_where_it_stopped(vsehub, tmp_path):
     runs = by_seed(sweep)
     before, started = state(runs[0]), record(runs[1])["started"]
     done = vsehub(*command, cwd=tmp_path / "broken", small=True)
-    assert f"skipped, it is finished: {runs[0]}" in done.out
+    assert f"{runs[0]} is finished after 2 epochs" in done.out
     assert state(runs[0]) == before
     assert (by_seed(sweep), record(runs[1])["started"]) == (runs, started)
     vsehub(*command, cwd=tmp_path / "whole", small=True)
@@ -174,5 +175,5 @@ def test_optuna_goes_on_with_the_losss_own_settings_on_validation(run_here, smal
     assert best.best_value == max(run["best"]["val/rsum"] for run in runs)
     assert 0.05 <= best.best_params["loss.margin"] <= 0.3
     assert {run["config"]["final_split"] for run in runs} == {"val"}
-    assert run_here(*command, "hydra.sweeper.n_trials=3").count("skipped, it is finished") == 2
+    assert run_here(*command, "hydra.sweeper.n_trials=3").count("is finished after") == 2
     assert "maximize" in run_here("train", "-m", "hydra/sweeper=optuna", "seed=0,1", *SHORT, *small, status=2)

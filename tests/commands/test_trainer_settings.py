@@ -41,5 +41,5 @@ def test_lightnings_own_classes_and_a_loss_that_returns_a_tensor(run_here, small
 
 
 def test_debug_runs_and_epochs_without_measuring(run_here, small):
-    assert "fast_dev_run" in run_here("train", *small, "+trainer.fast_dev_run=true", "hydra.run.dir=fast")
+    assert "best epoch" not in run_here("train", *small, "+trainer.fast_dev_run=true", "hydra.run.dir=fast")
     assert "check_val_every_n_epoch" in run_here("train", *small, "+trainer.check_val_every_n_epoch=2", status=2)
