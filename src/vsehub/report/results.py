@@ -159,7 +159,7 @@ def results_table(table: pd.DataFrame, caption: str = "", short: bool = False) -
     shown["criterion"] = list(map(criterion_text, table["criterion"], table["parameters"]))
     shown["reference"] = table["reference"]
     words = shown.shape[1]
-    for key, heading, decimals in COLUMNS:
+    for key, heading, decimals in (*COLUMNS[-2:], *COLUMNS[:-2]):  # a phone shows the first columns only
         spread = zip(table[key], table[f"{key} std"], strict=True)
         shown[heading] = [spread_text(mean, std, decimals) for mean, std in spread]
     shown["seeds"] = list(map(seeds_text, table["n"], table["seeds"]))
