@@ -4,7 +4,7 @@ import pytest
 from photo_files import photos, write_table
 
 from vsehub.checks import InputError
-from vsehub.components import Components, changed, conf_folder
+from vsehub.components import Components, conf_folder
 
 
 @pytest.fixture
@@ -39,12 +39,3 @@ def test_a_checkpoint_does_not_say_where_files_are_written(tmp_path):
         "data", {"_target_": "vsehub.data.Scenes", "size": "tiny", "cache": str(tmp_path)}, restored=True
     )
     assert found.cache is None
-
-
-def test_changes_of_nested_settings_leave_the_others():
-    assert changed({"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": 4}, "e": {"f": 5}}) == {
-        "a": {"b": 4, "c": 2},
-        "d": 3,
-        "e": {"f": 5},
-    }
-    assert changed({"a": {"b": 1}}, {"a": None}) == {"a": None}

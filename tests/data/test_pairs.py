@@ -130,14 +130,6 @@ def test_a_group_of_most_pairs_stays_in_train():
         draw_pairs(np.array(star), SplitDraw(), "table.csv")
 
 
-def test_a_table_split_by_shares(folder):
-    table(folder / "all.csv", [(one, one) for one in range(9)] + [(0, 0)])
-    split = source(folder, pairs=folder / "all.csv", draw=SplitDraw(0.0, 0.3))
-    assert (len(split.load("train").pairs), len(split.load("test").pairs), split.name) == (7, 2, folder.name)
-    with pytest.raises(InputError, match=r"'val'.* train, test"):
-        split.load("val")
-
-
 def test_a_pair_in_two_tables_is_refused_and_shared_sides_are_counted(folder, caplog):
     table(folder / "test.csv", [(11, 8), (3, 2), (5, 2), (1, 2)])
     with pytest.raises(InputError, match=r"test.csv: 2 pairs .*train.csv"):
@@ -146,15 +138,6 @@ def test_a_pair_in_two_tables_is_refused_and_shared_sides_are_counted(folder, ca
     with caplog.at_level(logging.WARNING):
         source(folder, "train", "val", "test").load("test")
     assert [one.args for one in caplog.records] == [(2, 4, "images", "test"), (2, 3, "texts", "test")]
-
-
-@pytest.mark.parametrize("bad", [np.nan, 0.0])
-def test_bad_rows_are_refused(folder, bad):
-    texts = np.load(folder / "texts.npy")
-    texts[3] = bad
-    np.save(folder / "texts.npy", texts)
-    with pytest.raises(InputError, match=r"texts.npy.* row 3 "):
-        source(folder, "train", "val", "test").load("val")
 
 
 @looped(

@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy import linalg, sparse
 
-from vsehub.encoders import ImageFeatures, TextBag, TextFeatures
+from vsehub.encoders import TextBag
 from vsehub.encoders.cca import Cca, tf_idf
 
 SPECIALS = 4
@@ -94,16 +94,3 @@ def test_cca_solves_the_eigenproblem(pairs_of, image, text, few):
     assert np.allclose(left.T @ own[0] @ left, np.eye(5), atol=1e-6)  # each side white, under its regularisation
     assert np.allclose(right.T @ own[1] @ right, np.eye(5), atol=1e-6)
     assert np.allclose(left.T @ between @ right, np.diag(correlations[:5]), atol=1e-6)
-
-
-def test_encoders_compute_the_maps(pairs_of):
-    images, texts, pairs = pairs_of
-    of_images, of_texts, _ = Cca(images, texts, pairs).fit(0.5, 0.5, most=4)
-    encoders = ImageFeatures((7,), 4).eval(), TextFeatures((5,), 4).eval()
-    of_images.put_into(encoders[0])
-    of_texts.put_into(encoders[1])
-    for own, rows, encoded in (
-        (of_images, images, encoders[0](torch.from_numpy(images))),
-        (of_texts, texts, encoders[1](torch.from_numpy(texts), torch.ones(40))),
-    ):
-        assert np.allclose(encoded.detach().numpy(), (normalize(rows) - own.mean) @ own.directions, atol=1e-4)

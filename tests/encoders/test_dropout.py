@@ -2,7 +2,7 @@
 
 import torch
 
-from vsehub.encoders import ImageFeatures, ImageRegions, TextFeatures, TextGRU
+from vsehub.encoders import ImageFeatures, ImageRegions, TextFeatures
 from vsehub.encoders.texts import WordEmbedding
 
 
@@ -17,17 +17,6 @@ def test_a_word_loses_the_same_dimensions_wherever_it_stands():
     assert 0.7 < kept[:, :3].float().mean() < 0.8
     assert not torch.equal(words(ids), found)
     assert torch.equal(words.eval()(ids), words.weight[ids])
-
-
-def test_captions_with_the_same_beginning_still_share_it():
-    torch.manual_seed(0)
-    encoder = TextGRU(20, dim=8, word_dim=16, word_dropout=0.5)
-    texts, lengths = torch.tensor([[1, 5, 6, 2], [1, 5, 6, 2], [1, 7, 6, 2]]), torch.tensor([4, 4, 4])
-    found = encoder(texts, lengths)
-    assert torch.equal(found[0], found[1])
-    assert not torch.equal(encoder(texts, lengths)[0], found[0])
-    found.sum().backward()
-    assert encoder.words.weight.grad[[5, 6, 7]].abs().sum(dim=1).all()
 
 
 def test_features_are_dropped_after_they_are_normalised():

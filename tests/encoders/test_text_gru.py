@@ -1,9 +1,7 @@
-import pytest
 import torch
 from looped import looped
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from vsehub.checks import InputError
 from vsehub.encoders import TextGRU
 from vsehub.encoders.pooling import last
 from vsehub.sets import Sets
@@ -78,6 +76,3 @@ def test_paper_init_is_xavier_everywhere():
     encoder = TextGRU(50, dim=32, word_dim=20, init="paper")
     assert encoder.gru.weight_hh_l0.abs().max() <= (6 / (32 * 4)) ** 0.5
     assert encoder.gru.bias_hh_l0.abs().max() == 0
-    for choice in ("init", "cell"):
-        with pytest.raises(InputError, match=choice):
-            TextGRU(50, **{choice: "x"})

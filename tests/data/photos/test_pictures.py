@@ -199,14 +199,6 @@ def test_damage_is_found_and_named(tmp_path, content):
         Pictures([str(path)], 8, 8)[0]
 
 
-@looped("kind", ["JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "TIFF"])
-def test_formats_of_photos_are_decoded_whatever_the_name(tmp_path, kind):
-    path = saved(tmp_path / "one.jpg", noise(20, 20), format=kind, save_all=kind == "MPO")
-    assert isinstance(inspect(path), str)
-    assert Pictures([path], 8, 8)[0].shape == (3, 8, 8)
-    assert thumbnail(path)
-
-
 @pytest.mark.parametrize("kind", ["EPS", "JPEG2000", "ICO", "PCX", "PPM"])
 def test_other_formats_are_never_decoded_and_start_no_program(tmp_path, monkeypatch, kind):
     started = tmp_path / "started"

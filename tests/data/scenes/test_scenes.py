@@ -50,9 +50,3 @@ def test_a_cached_split_is_not_rendered_and_a_damaged_one_is_named(tmp_path, mon
         with pytest.raises(InputError, match=path.name):
             source.load("val")
         path.write_bytes(whole)
-
-
-@pytest.mark.parametrize(("name", "value"), [("size", "huge"), ("seed", -1)])
-def test_bad_arguments_are_named(name, value):
-    with pytest.raises(InputError, match=name):
-        Scenes(**{"size": "tiny"} | {name: value})
