@@ -24,8 +24,8 @@ def test_train_resume_evaluate_and_search(run_here, vsehub, tmp_path):
         write(tmp_path, made)
 
     def train(name, *given):
-        vsehub("train", *given, *TINY, f"hydra.run.dir={name}", cwd=tmp_path)
-        return tmp_path / name
+        vsehub("train", *given, *TINY, f"hydra.run.dir=runs/{name}", cwd=tmp_path)
+        return tmp_path / "runs" / name
 
     table = train("table", "data=table", "data.table=captions.csv", "data.images=photos", "trainer.max_epochs=2")
     tars = [f"data.splits.{split}={split}-*.tar" for split in SPLITS]

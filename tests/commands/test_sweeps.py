@@ -55,7 +55,7 @@ def test_the_digest_sees_what_decides_a_run_and_no_place():
     places = ("run_name=other", "logger=tensorboard", "study=name", "loader.workers=2")
     machine = ("trainer.accelerator=cpu", "trainer.enable_progress_bar=false", "data.cache=elsewhere")
     assert settings(*places, *machine, "run_folder=elsewhere", "hydra.sweep.dir=elsewhere") == plain
-    assert settings("loss.gamma=60") == plain
+    assert settings("loss.gamma=60.0") == plain
     decided = ["seed=1", "loss.gamma=31", "bank=memory", "final_split=val", "protocol=c1", "criterion=csls"]
     decided += ["data.noise.seed=3", "data.size=tiny", "trainer.max_epochs=3", "positives=pair"]
     assert len({settings(one) for one in decided} | {plain}) == len(decided) + 1
@@ -141,7 +141,7 @@ def test_a_failed_run_ends_nothing_and_a_folder_of_another_run_is_left_alone(run
     assert record(finished)["status"] == "finished"
     before = state(finished)
     run_here(*command, "loss.gamma=-1,30", status=2)
-    assert "other settings" in run_here(*command, "loss.gamma=-1,31", status=2)
+    assert "other settings" in run_here(*command, "loss.gamma=30,31", status=2)
     assert state(finished) == before
 
 
