@@ -63,7 +63,7 @@ def test_what_is_said(caplog):
 
 
 def test_a_digest_depends_on_every_number_and_shape(monkeypatch):
-    monkeypatch.setattr(contents, "_BLOCK_BYTES", 8)
+    monkeypatch.setattr(contents, "_BLOCK_BYTES", 16)  # two rows of a block
     rows = np.arange(12, dtype=np.float32).reshape(6, 2)
     changed = [rows + (np.arange(12).reshape(6, 2) == place) for place in range(12)]
     every = [rows, rows.reshape(3, 4), rows.astype(np.float64), *(one.astype(np.float32) for one in changed)]
