@@ -84,7 +84,6 @@ def test_one_that_is_killed_ends_all_and_another_goes_on(alone, place, environme
     os.kill(children(process.pid)[0], signal.SIGKILL)  # the second of the two
     status = process.wait(timeout=60)
     assert status == -signal.SIGKILL or (status == 1 and f"vsehub train resume={run}` continues" in log.read_text())
-    assert not children(process.pid)
     resumed = [sys.executable, "-m", "vsehub", "train", f"resume={run}", "trainer.devices=1"]
     subprocess.run(resumed, check=True, cwd=place, env=environment, capture_output=True)
     alike(run, alone)
