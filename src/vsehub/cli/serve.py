@@ -1,7 +1,7 @@
 """`vsehub serve`: look at a collection in a browser: plain and corrected search side by side, and its hubs."""
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig, ListConfig
 
@@ -13,17 +13,15 @@ from vsehub.extras import require_packages
 if TYPE_CHECKING:
     from vsehub.web.contents import Contents
 
-FILES = ("items", "queries", "truth", "reference", "item_ids", "query_ids", "item_labels", "query_labels")
-
 
 def serve(cfg: DictConfig) -> None:
     """Open what the configuration names, and serve pages on it until the command is interrupted."""
     require_packages("serving pages", "serve", "fastapi", "uvicorn")
-    given = [name for name in ("result", "items", "checkpoint", "model") if cfg[name] is not None]
+    given = [name for name in ("result", "checkpoint", "model") if cfg[name] is not None]
     require(
-        given in (["result"], ["items"], ["checkpoint"]) or (len(given) == 2 and given[1] in ("checkpoint", "model")),
-        f"{' and '.join(given) or 'nothing'} given; serve checkpoint=RUN_FOLDER/checkpoints/best.safetensors, or "
-        "items=FILE of vectors or the folder of a reranking, each perhaps with checkpoint= or model=",
+        given in (["checkpoint"], ["result"], ["result", "checkpoint"], ["result", "model"]),
+        f"{' and '.join(given) or 'nothing'} given; serve checkpoint=RUN_FOLDER/checkpoints/best.safetensors, or the "
+        "folder that vsehub rerank wrote, perhaps with checkpoint= or model=",
     )
     require_model_file(cfg)
     names = [str(name) for name in (cfg.criteria if isinstance(cfg.criteria, ListConfig) else [cfg.criteria])]
@@ -47,28 +45,16 @@ def serve(cfg: DictConfig) -> None:
 
 def opened(cfg: DictConfig) -> "Contents":
     """Open the contents that the configuration names. Raises InputError if they cannot be opened."""
-    from vsehub.web import contents
+    from vsehub.web.contents import Asker, of_result, of_split
 
-    if cfg.result is None and cfg["items"] is None:
-        return contents.of_split(searching_model(cfg), cfg.split, cfg.reference or "train", cfg.images)
-    shown = {} if cfg.images is None else {"item_images": str(cfg.images)}
-    stored: dict[str, Any] = {}
-    thresholds: dict[float, float] = {}
-    if cfg.result is not None:
-        from vsehub.cli.result import Result
+    if cfg.result is None:
+        return of_split(searching_model(cfg), cfg.split, cfg.reference, cfg.images)
+    from vsehub.cli.result import Result
 
-        result = Result(str(cfg.result), shown)
-        inputs = result.inputs
-        stored = {result.name: (result.criterion.scale, result.bias.float())}
-        rates = (result.record["calibration"] or {"rates": []})["rates"]
-        thresholds = {one["false_accept"]: one["threshold"] for one in rates}
-    else:
-        from vsehub.ranking.inputs import open_inputs
-
-        given = {name: str(cfg[name]) for name in FILES if cfg[name] is not None}
-        inputs = open_inputs({"queries": given["items"]} | given | shown, cfg.normalize)
-        inputs.check()
+    result = Result(str(cfg.result), {"item_images": cfg.images})
     asker = None
     if cfg.checkpoint is not None or cfg.model is not None:
-        asker = contents.Asker(searching_model(cfg), inputs.given["normalize"])
-    return contents.of_files(inputs, asker, stored, thresholds)
+        asker = Asker(searching_model(cfg), result.inputs.given["normalize"])
+    rates = (result.record["calibration"] or {"rates": []})["rates"]
+    thresholds = {one["false_accept"]: one["threshold"] for one in rates}
+    return of_result(result.inputs, asker, {result.name: (result.criterion.scale, result.bias.float())}, thresholds)

@@ -134,7 +134,6 @@ class Service:
             "items": len(one),
             "dimensions": one.vectors.shape[1],
             "queries": len(one.queries),
-            "asked_by_items": one.contents.asked_by_items,
             "fitted_on": one.contents.fitted_on,
             "criteria": list(one.rankings),
             "reads": self.reads,

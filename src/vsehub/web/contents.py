@@ -1,7 +1,7 @@
-"""The contents that are served: a split of a model's data, or files of vectors."""
+"""The contents that are served: a split of a model's data, or a result of `vsehub rerank`."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -63,11 +63,6 @@ class Contents:
     stored: Mapping[str, tuple[float, Tensor]] = field(default_factory=dict)
     thresholds: Mapping[float, float] = field(default_factory=dict)
 
-    @property
-    def asked_by_items(self) -> bool:
-        """True if the items are also the queries, because no others were given."""
-        return self.inputs.query_names is self.inputs.item_names
-
 
 def of_split(model: DataModel, split: str, reference: str, images: str | None) -> Contents:
     """A split of a model's data: captions find images. reference: the split whose captions fit the criteria."""
@@ -110,29 +105,20 @@ def _files(names: Names) -> Pictured:
     return lambda row: None if (file := names.image(row)) is None else Path(file)
 
 
-def of_files(
-    inputs: Inputs,
-    asker: Asker | None,
-    stored: Mapping[str, tuple[float, Tensor]] | None = None,
-    thresholds: Mapping[float, float] | None = None,
+def of_result(
+    inputs: Inputs, asker: Asker | None, stored: Mapping[str, tuple[float, Tensor]], thresholds: Mapping[float, float]
 ) -> Contents:
-    """Opened vector files; the items are also the queries if both are the same object. Others: as in `Contents`."""
-    itself = inputs.given["queries"] == inputs.given["items"]
-    items = inputs.item_names
-    title = f"{len(inputs.sides.items):,} items of {inputs.sides.items.shape[1]:,} dimensions"
-    title += "" if itself else f", {len(inputs.sides.queries):,} queries"
-    reference = "the queries themselves (transductive)"
-    if itself:
-        reference = "the items themselves: without queries, each item asks"
-    elif inputs.sides.reference is not None:
-        reference = f"{len(inputs.sides.reference):,} other queries (inductive)"
-
+    """The files of a reranking, opened; the other arguments are those of `Contents`."""
+    items, queries, reference = inputs.sides.items, inputs.sides.queries, inputs.sides.reference
+    fitted_on = "the queries themselves (transductive)"
+    if reference is not None:
+        fitted_on = f"{len(reference):,} other queries (inductive)"
     return Contents(
-        title,
-        replace(inputs, query_names=items) if itself else inputs,
-        _files(items),
-        reference,
+        f"{len(items):,} items of {items.shape[1]:,} dimensions, {len(queries):,} queries",
+        inputs,
+        _files(inputs.item_names),
+        fitted_on,
         asker,
-        stored or {},
-        thresholds or {},
+        stored,
+        thresholds,
     )
