@@ -38,7 +38,7 @@ def contents(folder):
 @pytest.mark.long
 def test_killed_it_continues_to_the_same_bytes(run_here, vsehub, tmp_path):
     """Also with random weights, which are drawn anew."""
-    given = (*MODEL, "batch_size=4", "image_encoder.pretrained=false")
+    given = (*MODEL, "batch_size=4", "+image_encoder.pretrained=false")
     run_here("extract", *given, "out=unbroken")
     process = vsehub("extract", *given, "out=killed", cwd=tmp_path, start=True)
     chunks = tmp_path / "killed" / ".chunks"

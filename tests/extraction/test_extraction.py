@@ -40,11 +40,11 @@ def pixels(images):
     return torch.from_numpy(images).float().flatten(2).transpose(1, 2)
 
 
-def chunks_of(folder, loaded, function=pixels, size=4, dtype=torch.float32, name="train"):
+def chunks_of(folder, loaded, function=pixels, size=4, dtype="float32", name="train"):
     return compute(folder, name, Work(loaded.images, function, loaded.name_of), size, dtype)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_a_broken_off_computation_continues(tmp_path, dtype):
     loaded, computed = split([1] * 11), []
 
@@ -61,7 +61,7 @@ def test_a_broken_off_computation_continues(tmp_path, dtype):
     begin(tmp_path, dict(reversed(SETTINGS.items())), overwrite=False)
     join(chunks_of(tmp_path, loaded, counted, dtype=dtype), 11, tmp_path / "all.npy")
     assert sum(computed) == 11
-    found, expected = np.load(tmp_path / "all.npy"), pixels(loaded.images).to(dtype).numpy()
+    found, expected = np.load(tmp_path / "all.npy"), pixels(loaded.images).to(getattr(torch, dtype)).numpy()
     assert found.dtype == expected.dtype
     np.testing.assert_array_equal(found, expected)
 
@@ -99,7 +99,7 @@ def test_unusable_features_name_their_images(tmp_path, value):
         return pixels(images).masked_fill(torch.tensor(bad)[:, None, None], value)
 
     with pytest.raises(InputError, match=r"5\.jpg, 7\.jpg"):
-        chunks_of(tmp_path, loaded, spoiled, dtype=torch.float16)
+        chunks_of(tmp_path, loaded, spoiled, dtype="float16")
 
 
 def test_precomp_reads_features(tmp_path):
@@ -131,7 +131,7 @@ def test_vectors_and_pairs_have_the_same_ids(tmp_path, names):
     chunks = {}
     for name, one in splits.items():
         texts = Work(one.captions, lambda rows: torch.tensor([[1.0, int(row[-1])] for row in rows]), one.text_of)
-        chunks[f"{name}-texts"] = compute(tmp_path / "chunks", f"{name}-texts", texts, 2, torch.float32)
+        chunks[f"{name}-texts"] = compute(tmp_path / "chunks", f"{name}-texts", texts, 2, "float32")
         chunks[f"{name}-images"] = chunks_of(
             tmp_path / "chunks", one, lambda images: pixels(images).flatten(1), name=f"{name}-images"
         )

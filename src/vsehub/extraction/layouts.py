@@ -67,18 +67,18 @@ def begin(folder: Path, settings: Mapping[str, Any], overwrite: bool) -> None:
 
 
 @torch.inference_mode()
-def compute(folder: Path, name: str, work: Work, size: int, dtype: torch.dtype) -> list[Path]:
+def compute(folder: Path, name: str, work: Work, size: int, dtype: str) -> list[Path]:
     """The files of all chunks of `size` rows, in order; chunks that are there are not computed again.
 
-    name: begins the names of the files. Raises InputError naming rows whose result holds NaN, infinite values or only
-    zeros.
+    name: begins the names of the files. dtype: a type of torch, by name. Raises InputError naming rows whose result
+    holds NaN, infinite values or only zeros.
     """
     paths = {start: folder / f"{name}-{start:09d}.npy" for start in range(0, len(work.rows), size)}
     missing = [start for start, path in paths.items() if not path.exists()]
     chunks = ahead(work.rows[start : start + size] for start in missing)
     with without_tf32():
         for start, chunk in zip(missing, bar(f"computing {name}", chunks, len(missing)), strict=True):
-            result = np.ascontiguousarray(work.function(chunk).to(dtype).cpu())
+            result = np.ascontiguousarray(work.function(chunk).to(getattr(torch, dtype)).cpu())
             flat = result.reshape(len(result), -1)
             unusable = start + np.flatnonzero(~np.isfinite(flat).all(axis=1) | ~flat.any(axis=1))
             require(
@@ -119,7 +119,13 @@ def _shard(side: str, number: int) -> tuple[str, str]:
 
 
 def same_captions(splits: Mapping[str, CaptionedImages]) -> dict[str, CaptionedImages]:
-    """The splits, image by image, with as many captions of each image: the fewest that any image has, at most 5."""
+    """The splits, image by image, with as many captions of each image: the fewest that any image has, at most 5.
+
+    Raises InputError for an image without captions, and for texts that are vectors.
+    """
+    vectors = [split for split, loaded in splits.items() if not loaded.written]
+    require(not vectors, f"{vectors}: the data's texts are vectors; choose data of captions, such as data=karpathy")
+    splits = {split: loaded.with_own_captions() for split, loaded in splits.items()}
     counts = [np.bincount(loaded.image_index, minlength=len(loaded.images)).min().item() for loaded in splits.values()]
     each, found = min(MOST_CAPTIONS, *counts), {}
     require(each > 0, "an image has no captions; expected one at least for every image")
