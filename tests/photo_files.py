@@ -11,7 +11,7 @@ from PIL import Image
 
 from vsehub.data import HuggingFace, Karpathy, Table, WebDataset
 
-SIDE = 12
+SIDE = 14  # of the part that is read: the middle of a picture of 16 x 18 pixels
 
 
 class Photo(NamedTuple):
@@ -25,7 +25,7 @@ class Photo(NamedTuple):
 
 def picture(number):
     """The bytes of a png of one grey value with a corner."""
-    pixels = np.full((SIDE, SIDE + 2, 3), 5 * number % 256, np.uint8)
+    pixels = np.full((SIDE + 2, SIDE + 4, 3), 5 * number % 256, np.uint8)
     pixels[: 1 + number % 5, :3] = 255
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "png")

@@ -16,7 +16,7 @@ def node(tmp_path, monkeypatch):
         "table": str(tmp_path / "captions.csv"),
         "images": str(tmp_path / "photos"),
     }
-    return given | {"draw": {"val": 0.0, "test": 0.5}, "pictures": {"size": 8, "resize": 8}}
+    return given | {"draw": {"val": 0.0, "test": 0.5}, "pictures": {"size": 8}}
 
 
 def test_nested_settings_are_built(node):
@@ -26,7 +26,7 @@ def test_nested_settings_are_built(node):
     for inner, message in (
         ({"pictures": 5}, "data.pictures is 5"),
         ({"pictures": {"siez": 5}}, "data.pictures: PictureSettings .*'siez'"),
-        ({"pictures": {"size": 0}}, "size 0"),
+        ({"pictures": {"size": 0}}, "size is 0"),
         ({"pictures": {"_target_": "vsehub.data.Scenes"}}, "data.pictures is .*vsehub.data.Scenes"),
         ({"draw": {"val": 0.5, "test": 0.5}}, "data.draw.val is 0.5 and test 0.5"),
     ):

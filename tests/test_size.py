@@ -62,7 +62,7 @@ def read(path):
 def leaves(values, before=""):
     """The dotted keys of nested values; Hydra's own are left out."""
     for key, value in values.items():
-        if not key.startswith("_") and before + key not in ("defaults", "hydra"):
+        if not key.startswith("_") and key != "defaults" and before + key != "hydra":
             yield from leaves(value, f"{before}{key}.") if isinstance(value, dict) and value else [before + key]
 
 

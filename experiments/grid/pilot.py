@@ -27,7 +27,7 @@ OWN = {
     "hal": WEIGHTS,
     "hal+mb": WEIGHTS,
     "infonce": (["loss.learnable=true"], ["loss.learnable=false"]),
-    "siglip": (["loss.bias=-10"], ["loss.bias=-5"]),
+    "siglip": (["+loss.bias=-10"], ["+loss.bias=-5"]),
 }
 PILOT = ("embedding_dim=512", "trainer.max_epochs=5", "scheduler.step_size=4", "final_split=val")
 

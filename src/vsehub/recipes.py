@@ -9,14 +9,14 @@ import re
 # after training. The data are identified by their fingerprint, not by their path.
 NOT_RECIPE = re.compile(
     r"^(name|run_name|label|study|resume|final_split|criterion_name|(logger|hydra|criterion|protocol)(\..*)?)$"
-    r"|^data\.(.*[._])?(root|dir|folder|path|file|name|cache)$|^data\.noise(\..*)?$"
+    r"|^data\.(.*[._])?(root|dir|folder|path|file|name)$|^data\.noise(\..*)?$"
     r"|^data\.(json|table|images|texts|pairs|shards|image_ids|text_ids|splits(\..*)?)$"
     r"|^trainer\.(enable_.*|log_every_n_steps|accelerator|devices|num_nodes|strategy|sync_batchnorm|num_sanity_val_steps|default_root_dir)$"
     r"|(^|\.)(seed|out|output_dir|run_folder|dirpath|save_dir|workers|num_workers|eval_batch_size)$|^loader\.chunk$"
 )
 # Settings that are not part of a recipe but affect a run's results: its seeds, what is measured at its end, and the
 # path of its data, which identifies them before they are read.
-COUNTS = re.compile(r"(^|\.)seed$|^final_split$|^(criterion|protocol)(\.|$)|^data\.(?!(cache|name)$)")
+COUNTS = re.compile(r"(^|\.)seed$|^final_split$|^(criterion|protocol)(\.|$)|^data\.(?!name$)")
 _ADDED = "architecture"  # follows from other settings; written to run.json only
 
 

@@ -68,7 +68,7 @@ def test_help_lists_settings_and_choices(run_here, capsys):
         (["similarity=order", "criterion=dual_is"], "DualInvertedSoftmax"),
         (["loss.gamma=-1"], "loss.gamma is -1"),
         (["trainer.max_epochs=null"], "trainer.max_epochs is None"),
-        (["trainer.limit_train_batches=0"], "trainer.limit_train_batches"),
+        (["+trainer.limit_train_batches=0"], "trainer.limit_train_batches"),
         (["+trainer.speed=3"], "trainer: .*'speed'"),
         (["optimizer.lr=-1"], "optimizer: .*-1"),
         (["protocol=c1"], r"protocol c1 .*1000"),

@@ -170,5 +170,5 @@ def test_the_criterion_is_chosen_by_a_share_of_the_answers_which_is_not_measured
     for asking, mask in ((by, own), (measured, ~own)):
         queries[mask], wanted[mask], _ = asking(int(mask.sum()))
     pairs = list(enumerate(wanted.tolist()))
-    found = reranked(queries, pairs, "criterion=auto", f"criterion.share={200 / 350}")
+    found = reranked(queries, pairs, "criterion=auto", f"+criterion.share={200 / 350}")
     require_chosen(found, by, measured)

@@ -17,7 +17,7 @@ def runs(trained, vsehub, tmp_path_factory):
     shutil.copytree(trained, folder / "hal")
     first = folder / "hal" / "checkpoints" / "best.safetensors"
     shutil.copy(first, first.with_name("again.safetensors"))
-    words = ["loader.min_count=30", "text_encoder=text_lstm", "similarity=order"]
+    words = ["loader.min_count=30", "text_encoder=text_gru", "text_encoder.cell=lstm", "similarity=order"]
     vsehub("train", "loss=sum", *words, "trainer.max_epochs=3", "hydra.run.dir=sum", cwd=folder, small=True)
     other = shutil.copytree(folder / "sum", folder / "other") / "run.json"
     data = record(folder / "sum")["data"]

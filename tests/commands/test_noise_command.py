@@ -27,7 +27,7 @@ def test_a_run_under_noise_records_it_goes_on_with_it_and_lends_it(run_here, tmp
     told = record(whole)["noise"]
     index = whole / "noise_index.npy"
     numbers = np.load(index)
-    scenes = Scenes(size="tiny", cache=str(tmp_path / "cache"))
+    scenes = Scenes(size="tiny")
     clean = scenes.load("train")
     assert Counter(numbers.tolist()) == Counter(clean.image_index.tolist())
     changed = int((numbers != clean.image_index).sum())

@@ -8,7 +8,7 @@ from run_files import record, rows
 
 TINY = (
     *("image_encoder=image_cnn", "image_encoder.width=4", "embedding_dim=16"),
-    *("data.pictures.size=32", "data.pictures.resize=32"),
+    "data.pictures.size=32",
     *("text_encoder.word_dim=8", "loader.batch_size=16", "loader.min_count=1", "callbacks.warmup.steps=2", "loss=hal"),
     *("trainer.precision=32-true", "trainer.accelerator=cpu", "bank=memory", "bank.fraction=0.5", "bank.k=3"),
 )

@@ -25,7 +25,7 @@ from vsehub.training.gather import started_place
 
 SETTINGS = [
     *("bank=memory", "image_encoder.norm=group", "text_encoder.word_dropout=0", "embedding_dropout=0"),
-    *("trainer.precision=32-true", "trainer.accelerator=cpu", "trainer.max_epochs=3", "trainer.log_every_n_steps=1"),
+    *("trainer.precision=32-true", "trainer.accelerator=cpu", "trainer.max_epochs=3", "+trainer.log_every_n_steps=1"),
     *("loader.batch_size=26", "seed=3"),  # a last batch that two processes share unequally
 ]
 

@@ -29,7 +29,7 @@ FORMS = (
 )
 TRAINED = (
     *("data=pairs", "embedding_dim=8", "loader.batch_size=16", "callbacks.warmup.steps=0", "loss=max", "bank=none"),
-    *("trainer.max_epochs=1", "trainer.log_every_n_steps=1"),
+    *("trainer.max_epochs=1", "+trainer.log_every_n_steps=1"),
     *(f"data.splits.{split}={split}.csv" for split in ("train", "val", "test")),
 )
 

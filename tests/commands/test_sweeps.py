@@ -25,7 +25,7 @@ LAUNCHERS = {
     "submitit_slurm": "hydra_plugins.hydra_submitit_launcher",
     "ray": "hydra_plugins.hydra_ray_launcher",
 }
-SHORT = ("trainer.max_epochs=1", "trainer.limit_train_batches=2")
+SHORT = ("trainer.max_epochs=1", "+trainer.limit_train_batches=2")
 
 
 def installed(module):
@@ -53,14 +53,14 @@ def settings(*overrides):
 def test_the_digest_sees_what_decides_a_run_and_no_place():
     plain = settings()
     places = ("run_name=other", "logger=tensorboard", "study=name", "loader.workers=2")
-    machine = ("trainer.accelerator=cpu", "trainer.enable_progress_bar=false", "data.cache=elsewhere")
+    machine = ("trainer.accelerator=cpu", "+trainer.enable_progress_bar=false")
     assert settings(*places, *machine, "run_folder=elsewhere", "hydra.sweep.dir=elsewhere") == plain
     assert settings("loss.gamma=60.0") == plain
     decided = ["seed=1", "loss.gamma=31", "bank=memory", "final_split=val", "protocol=c1", "criterion=csls"]
-    decided += ["data.noise.seed=3", "data.size=tiny", "trainer.max_epochs=3", "positives=pair"]
+    decided += ["+data.noise.seed=3", "data.size=tiny", "trainer.max_epochs=3", "positives=pair"]
     assert len({settings(one) for one in decided} | {plain}) == len(decided) + 1
     table = ("data=table", "data.table=a.csv")
-    others = ("data.table=b.csv", "data.pictures.size=32", "data.draw.seed=1", "data.columns.split=null")
+    others = ("data.table=b.csv", "data.pictures.size=32", "+data.draw.seed=1", "data.columns.split=null")
     assert len({settings(*table, one) for one in others} | {settings(*table)}) == len(others) + 1
 
 

@@ -20,7 +20,7 @@ def data(tmp_path):
     return ["data=karpathy", *(f"data.{key}={value}" for key, value in photos(tmp_path / "photos").items())]
 
 
-SMALL = ("trainer.max_epochs=2", "loader.batch_size=8", "trainer.accelerator=cpu", "trainer.enable_progress_bar=false")
+SMALL = ("trainer.max_epochs=2", "loader.batch_size=8", "trainer.accelerator=cpu", "+trainer.enable_progress_bar=false")
 BANK = ("loss=hal", "bank=memory", "bank.fraction=1.0", "bank.k=2")
 
 

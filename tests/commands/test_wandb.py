@@ -21,7 +21,7 @@ def synced(vsehub, tmp_path_factory):
     """The folder of a sweep over two losses without an account, and the server to which wandb itself sent it later."""
     folder = tmp_path_factory.mktemp("wandb")
     settings = ["loss=sum,hal", f"study={STUDY}", "logger=wandb", "logger.tags=[mine]", "logger.offline=true"]
-    settings += ["trainer.max_epochs=1", "trainer.log_every_n_steps=1", "hydra.sweep.subdir=${hydra:job.num}"]
+    settings += ["trainer.max_epochs=1", "+trainer.log_every_n_steps=1", "hydra.sweep.subdir=${hydra:job.num}"]
     vsehub("train", "-m", *settings, "hydra.sweep.dir=sweep", cwd=folder, small=True, NETRC=str(folder / "absent"))
     offline = sorted(folder.glob("sweep/*/wandb/offline-run-*"))
     with WandbServer() as server:

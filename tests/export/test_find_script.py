@@ -13,12 +13,11 @@ import vsehub
 for package in ("onnx", "onnxscript", "onnxruntime"):
     pytest.importorskip(package, reason=f"format=onnx needs {package}: vsehub[export]")
 ROOT = Path(__file__).parents[2]
-SMALL = ("trainer.max_epochs=1", "loader.batch_size=8", "trainer.accelerator=cpu", "trainer.enable_progress_bar=false")
+SMALL = ("trainer.max_epochs=1", "loader.batch_size=8", "trainer.accelerator=cpu", "+trainer.enable_progress_bar=false")
 OWN = (
     "image_encoder=image_cnn",
     "image_encoder.width=4",
     "data.pictures.size=32",
-    "data.pictures.resize=40",
     "text_encoder=text_gru",
     "text_encoder.word_dim=8",
     "embedding_dim=8",

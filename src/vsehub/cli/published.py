@@ -6,7 +6,7 @@ from omegaconf import DictConfig
 
 from vsehub.checks import require
 
-MODEL_SETTINGS = {"weights": None, "pretrained": True, "prompt": "{}"}
+MODEL_SETTINGS = {"weights": None, "prompt": "{}"}
 
 
 def model_settings(cfg: DictConfig) -> dict[str, Any]:

@@ -52,12 +52,11 @@ def searching_model(cfg: DictConfig, settings: dict[str, Any]) -> "DataModel":
     if cfg.model is None:
         from vsehub.evaluation.trained import TrainedModel
 
-        return TrainedModel(cfg.checkpoint, components(cfg.trust), plain(cfg.data), cfg.eval_batch_size, keep=True)
+        return TrainedModel(cfg.checkpoint, components(cfg.trust), plain(cfg.data), keep=True)
     from vsehub.evaluation.zero_shot import ZeroShot
     from vsehub.io.files import cache_folder
 
-    own = {"batch_size": cfg.eval_batch_size, "keep": cache_folder(None) / "encoded"}
-    return ZeroShot(cfg.model, None, **own, **settings)
+    return ZeroShot(cfg.model, None, keep=cache_folder() / "encoded", **settings)
 
 
 def search_split(cfg: DictConfig, model: "DataModel", texts: Sequence[str]) -> tuple[str, list[list[Any]]]:

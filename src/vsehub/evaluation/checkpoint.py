@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from vsehub.checks import InputError, require, whole
-from vsehub.components import Components
+from vsehub.components import MISSING, Components
 from vsehub.data.sources import ArrayLike, CaptionedImages
 from vsehub.data.text.vocabulary import Words, restored
 from vsehub.evaluation.hub import SUFFIX, checkpoint_file
@@ -135,15 +136,13 @@ def restore(checkpoint: Checkpoint, components: Components) -> Model:
     shapes = checkpoint.image_shape, checkpoint.text_shape
     sizes = {f"{part}.{name}": value for part in PARTS for name, value in config[part].items()}
     sizes |= {f"shape {shape}": size for shape in shapes for size in shape or ()}
+    sizes["embedding_dim"] = config.get("embedding_dim")
     # No size in a description can exceed the number of weights, except that pictures can be larger than a small model.
     count = sum(tensor.numel() for tensor in checkpoint.weights.values())
     large = [name for name, size in sizes.items() if isinstance(size, int) and abs(size) > max(count, 1 << 16)]
     require(not large, f"checkpoint: {path}: {large} are larger, but the file holds {count} numbers. {_AGAIN}")
-    given = {
-        "image_encoder": image_sizes(config["image_encoder"], checkpoint.image_shape),
-        "text_encoder": text_sizes(config["text_encoder"], checkpoint.vocabulary, checkpoint.text_shape),
-    }
     try:
+        given = encoder_sizes(config, components, checkpoint.vocabulary, *shapes)
         parts = [components.build(part, config[part], restored=True, **given.get(part, {})) for part in PARTS]
         model = Model(*parts, *shapes)  # type: ignore[call-arg]
         model.load_state_dict(checkpoint.weights)
@@ -156,24 +155,35 @@ def restore(checkpoint: Checkpoint, components: Components) -> Model:
     return model.eval()
 
 
-def image_sizes(node: Mapping[str, Any], image_shape: tuple[int, ...]) -> dict[str, Any]:
-    """The constructor arguments of an image encoder that come from the data; none if its model fixes the size."""
-    return {"image_shape": list(image_shape)} if "image_shape" in node else {}
+def encoder_sizes(
+    settings: Mapping[str, Any],
+    components: Components,
+    vocabulary: Words | None,
+    image_shape: tuple[int, ...],
+    text_shape: tuple[int, ...] | None,
+) -> dict[str, dict[str, Any]]:
+    """The arguments of each encoder that come from the data or from `embedding_dim`: those that its class takes.
 
-
-def text_sizes(node: Mapping[str, Any], vocabulary: Words | None, text_shape: tuple[int, ...] | None) -> dict[str, Any]:
-    """The sizes that the data give to a text encoder.
-
-    Raises InputError if the encoder takes captions and the data are vectors, or the reverse.
+    settings: those of both encoders and embedding_dim; what an encoder's own settings say is left to them. Raises
+    InputError if the text encoder takes captions and the data are vectors, or the reverse.
     """
-    vectors, encoder = vocabulary is None, str(node.get("_target_")).split(".")[-1]
+    vectors, encoder = vocabulary is None, settings["text_encoder"]["_target_"].split(".")[-1]
+    takes = {side: signature(components.find(side, settings[side])).parameters for side in PARTS[:2]}
     require(
-        ("text_shape" in node) == vectors,
+        ("text_shape" in takes["text_encoder"]) == vectors,
         f"the data's texts are {f'vectors {text_shape}' if vectors else 'captions'}, but {encoder} takes "
         f"{'captions' if vectors else 'vectors'}; give text_encoder={'text_features' if vectors else 'text_gru'}",
     )
-    sizes = {"text_shape": list(text_shape or ()), "vocabulary_size": len(vocabulary or ())}
-    return {name: size for name, size in sizes.items() if name in node}
+    sizes = {"image_shape": list(image_shape), "text_shape": list(text_shape or ())}
+    sizes |= {"vocabulary_size": len(vocabulary or ()), "dim": settings.get("embedding_dim")}
+    return {
+        side: {
+            name: size
+            for name, size in sizes.items()
+            if name in takes[side] and settings[side].get(name, MISSING) == MISSING
+        }
+        for side in takes
+    }
 
 
 def fitting(

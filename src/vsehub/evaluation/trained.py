@@ -22,7 +22,7 @@ from vsehub.components import Components, changed, conf_folder, declared
 from vsehub.criteria.base import Criterion
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.data.contents import content_digest
-from vsehub.data.photos.pictures import prepared
+from vsehub.data.photos.pictures import prepared, resized
 from vsehub.data.photos.source import folder_pictures
 from vsehub.data.sources import SPLITS, ArrayLike, CaptionedImages, Source
 from vsehub.data.text.vocabulary import Words
@@ -282,7 +282,7 @@ class TrainedModel(DataModel):
             f"checkpoint: {self.path}",
             self.path.with_suffix(".encoded") if keep else None,
         )
-        self.resize = (self.config["data"].get("pictures") or {}).get("resize")
+        self.resize = resized(read.image_shape[-1]) if read.config["data"].get("pictures") else None
         self._components, self._changes = components, data or {}
 
     def push_to_hub(self, repo: str, private: bool = False, overwrite: bool = False, token: str | None = None) -> str:

@@ -25,9 +25,9 @@ class ZeroShot(DataModel):
 
     model: LIBRARY:NAME, such as open_clip:ViT-B-32/laion2b_s34b_b79k or hf:FOLDER; nothing is downloaded. source: the
     data, whose picture files are prepared as the model requires; None: no data. weights: file of the whole model's
-    weights. pretrained: False for random weights. prompt: a text with {} instead of the caption. batch_size: images or
-    texts encoded at a time. keep: a folder for encoded splits, read again by the next measurement. device: default:
-    the GPU if available. Raises InputError for an unknown library, and as `Tower`.
+    weights. prompt: a text with {} instead of the caption. batch_size: images or texts encoded at a time. keep: a
+    folder for encoded splits, read again by the next measurement. device: default: the GPU if available. Raises
+    InputError for an unknown library, and as `Tower`.
     """
 
     def __init__(
@@ -35,7 +35,6 @@ class ZeroShot(DataModel):
         model: str,
         source: Source | None,
         weights: str | None = None,
-        pretrained: bool = True,
         prompt: str = CAPTION,
         batch_size: int = 256,
         keep: str | Path | None = None,
@@ -46,13 +45,13 @@ class ZeroShot(DataModel):
             isinstance(prompt, str) and prompt.count(CAPTION) == 1,
             f"prompt is {prompt!r}; expected a text with {CAPTION} once, in the place of the caption",
         )
-        settings: dict[str, Any] = {"library": library, "model": name, "pretrained": pretrained, "weights": weights}
+        settings: dict[str, Any] = {"library": library, "model": name, "weights": weights}
         images, texts = ImageTower(**settings), TextTower(**settings)
         words: Any = restored(TextTower.subwords_of(settings))
         preparation = images.description["takes"]
         facts = {
             "model": model,
-            "weights": weights if pretrained or weights else "random",
+            "weights": weights,
             "weights_hash": {"image": weights_hash(images.network), "text": weights_hash(texts.network)},
             "preprocessing": preparation,
             "prompt": prompt,

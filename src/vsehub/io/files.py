@@ -25,12 +25,9 @@ VERSION = 1
 WAIT = 60.0  # seconds that a process waits for another one that writes the same file
 
 
-def cache_folder(chosen: str | None) -> Path:
-    """The folder for files that can be made again: `chosen`; None: vsehub's folder in the user's caches.
-
-    By default it is $XDG_CACHE_HOME/vsehub or ~/.cache/vsehub on Linux. It need not exist.
-    """
-    return Path(chosen).expanduser() if chosen else platformdirs.user_cache_path("vsehub", appauthor=False)
+def cache_folder() -> Path:
+    """The folder for files that can be made again, in the user's caches: $XDG_CACHE_HOME/vsehub or ~/.cache/vsehub."""
+    return platformdirs.user_cache_path("vsehub", appauthor=False)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from vsehub.data.contents import warn_of_shared
 from vsehub.data.noise import Noise, NoisySource
 from vsehub.data.sources import describe_split
 from vsehub.data.text.vocabulary import restored, stored
-from vsehub.evaluation.checkpoint import fitting, image_sizes, text_sizes
+from vsehub.evaluation.checkpoint import encoder_sizes, fitting
 from vsehub.io.address import masked
 from vsehub.training.batches import Augmentation
 from vsehub.training.checkpoint import load_state, require_fitting
@@ -35,7 +35,7 @@ def build_data(settings: Settings, components: Components, resumed: bool = False
     settings come from the record of the run that continues.
     """
     own, loader = dict(settings["data"]), dict(settings["loader"])
-    noise = make("data.noise", Noise, own.pop("noise", None) or {})
+    noise = make("data.noise", Noise, {"seed": settings["seed"]} | (own.pop("noise", None) or {}))
     source = components.build("data", own, restored=resumed)
     if noise.wanted:
         source = NoisySource(source, noise)
@@ -80,12 +80,8 @@ def build_module(
     InputError where the parts do not fit the data or each other.
     """
     image_shape, text_shape = data.splits["train"].images.shape[1:], data.text_shape
-    sizes = {
-        "image_encoder": image_sizes(settings["image_encoder"], image_shape),
-        "text_encoder": text_sizes(settings["text_encoder"], data.vocabulary, text_shape),
-    }
     encoders = {}
-    for side, given in sizes.items():
+    for side, given in encoder_sizes(settings, components, data.vocabulary, image_shape, text_shape).items():
         changes = declared(components.find(side, settings[side])).rebuilt if resumed else {}
         encoders[side] = components.build(side, settings[side] | changes, **given)
     require(

@@ -49,8 +49,7 @@ class FittedCca:
 
     def sized(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """A training's settings with encoders of `dim` dimensions."""
-        sides = {side: {**settings[side], "dim": self.dim} for side in ("image_encoder", "text_encoder")}
-        return {**settings, **sides, "embedding_dim": self.dim}
+        return {**settings, "embedding_dim": self.dim}
 
     def put_into(self, image_encoder: torch.nn.Module, text_encoder: torch.nn.Module) -> None:
         """Make encoders of `dim` dimensions compute the maps. Raises InputError for encoders of another kind."""

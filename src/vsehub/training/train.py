@@ -89,6 +89,7 @@ def build_trainer(settings: Mapping[str, Any], components: Components, recorder:
     for name in ("check_val_every_n_epoch", "val_check_interval"):
         require(name not in own, f"trainer.{name} has no effect, since each epoch is measured; leave it out")
     require(own.get("limit_train_batches") != 0, "trainer.limit_train_batches is 0, so that no epoch would train")
+    own = {"enable_model_summary": False, "num_sanity_val_steps": 0} | own
     own["precision"] = resolve_precision(own.get("precision", "auto"), own.get("accelerator", "auto"))
     # A log file has one line per epoch instead of a bar.
     own["enable_progress_bar"] = own.get("enable_progress_bar", True) and sys.stderr.isatty()

@@ -71,7 +71,7 @@ class HuggingFace(ListedPhotos):
                 require(inside, f"folder: {self.place} names files elsewhere")
             else:
                 parts = datasets.load_dataset(
-                    "imagefolder", data_dir=str(self.place), cache_dir=str(cache_folder(None) / "datasets")
+                    "imagefolder", data_dir=str(self.place), cache_dir=str(cache_folder() / "datasets")
                 )
             whole = len(parts) == 1 or self._columns.split is None
             for part, rows in parts.items():

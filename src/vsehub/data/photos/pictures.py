@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from PIL import Image
 
-from vsehub.checks import InputError, one_of, regular, require
+from vsehub.checks import InputError, one_of, regular, require, whole
 from vsehub.components import Component
 from vsehub.io.arrays import FORMATS
 
@@ -45,24 +45,26 @@ Crop = tuple[int, int, int, int, tuple[int, int]]  # left, top, width and height
 class PictureSettings(Component):
     """The settings for reading a source's pictures.
 
-    size, resize, crops: as in `Pictures`. augment: "vsepp", random
-    crops and mirrors in training, or "none". unreadable: "stop" at pictures that cannot be decoded, or "leave_out" them
-    and their captions. Raises InputError for other values, and for `resize` below `size`.
+    size, crops: as in `Pictures`; its `resize` is `resized(size)`. augment: "vsepp", random crops and mirrors in
+    training, or "none". unreadable: "stop" at pictures that cannot be decoded, or "leave_out" them and their captions.
+    Raises InputError for other values.
     """
 
     size: int = 224
-    resize: int = 256
     crops: int = 1
     augment: str = "none"
     unreadable: str = "stop"
 
     def __post_init__(self) -> None:
-        require(
-            self.resize >= self.size > 0, f"resize is {self.resize} and size {self.size}; expected resize >= size > 0"
-        )
+        whole("size", self.size)
         one_of("crops", self.crops, (1, 10))
         one_of("augment", self.augment, ("none", "vsepp"))
         one_of("unreadable", self.unreadable, ("stop", "leave_out"))
+
+
+def resized(size: int) -> int:
+    """The length of a picture's shorter side before its middle of `size` pixels is cropped: 256 for 224."""
+    return size * 8 // 7
 
 
 class StoredPicture(Protocol):

@@ -16,7 +16,7 @@ import numpy as np
 
 from vsehub.checks import existing, fail, one_of, require
 from vsehub.components import Component
-from vsehub.data.photos.pictures import THREADS, PictureFile, Pictures, PictureSettings, inspect
+from vsehub.data.photos.pictures import THREADS, PictureFile, Pictures, PictureSettings, inspect, resized
 from vsehub.data.sources import SPLITS, CaptionedImages, SplitDraw, split_named
 from vsehub.io.arrays import listed
 from vsehub.io.files import cache_folder, read_object, write_text
@@ -92,7 +92,7 @@ class ListedPhotos(Component):
         log.info("%s: %s pictures, %s captions", split, f"{len(rows):,}", f"{len(texts):,}")
         settings, files = self._pictures, [row.file for row in rows]
         augments = settings.augment == "vsepp" and split == "train"
-        pictures = Pictures(files, settings.size, settings.resize, settings.crops, augments, contents)
+        pictures = Pictures(files, settings.size, resized(settings.size), settings.crops, augments, contents)
         first = np.unique(pairs[:, 1], return_index=True)[1]
         several = pairs if len(pairs) > len(texts) else None
         return CaptionedImages(pictures, texts, pairs[first, 0], [row.name for row in rows], several)
@@ -156,7 +156,7 @@ def checked(rows: Sequence[Listed], place: Path, leave_out: bool) -> tuple[list[
     Intact pictures are remembered in the user's caches, in a file for each `place`, until they change. Raises
     InputError naming pictures that cannot be decoded; `leave_out`: log a warning instead, if there are others.
     """
-    memory = cache_folder(None) / f"pictures-{hashlib.sha256(str(place.resolve()).encode()).hexdigest()[:16]}.json"
+    memory = cache_folder() / f"pictures-{hashlib.sha256(str(place.resolve()).encode()).hexdigest()[:16]}.json"
     intact = read_object(memory)
     keys = [_key(row.file) for row in rows]
     unknown = [(key, row) for key, row in zip(keys, rows, strict=True) if key not in intact]

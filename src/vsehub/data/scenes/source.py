@@ -5,13 +5,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
 
 from vsehub.checks import one_of, whole_seed
-from vsehub.components import Component
 from vsehub.data.scenes.captions import describe
 from vsehub.data.scenes.images import BACKGROUNDS, COLOURS, OUTLINES, RADII, SIDE, TEXTURES, Scene, Thing, render
 from vsehub.data.sources import SPLITS, CaptionedImages
@@ -26,19 +24,16 @@ EDITION = 1
 
 
 @dataclass(frozen=True)
-class Scenes(Component):
+class Scenes:
     """Scenes of one to three objects on a background, 64 x 64 pixels, five captions each: nothing to download.
 
-    size: "tiny", "default" or "large". seed: an integer from 0; the same seed gives the same data. cache: the folder
-    that keeps the rendered scenes; None is vsehub's folder in the user's caches (`io.files.cache_folder`). Raises
-    InputError for other values.
+    size: "tiny", "default" or "large". seed: an integer from 0; the same seed gives the same data. Raises InputError
+    for other values.
     """
 
     size: str = "default"
     seed: int = 0
-    cache: str | None = None
     name: ClassVar[str] = "scenes"
-    rebuilt = MappingProxyType({"cache": None})  # a checkpoint does not say where files are written
 
     def __post_init__(self) -> None:
         one_of("size", self.size, tuple(SIZES))
@@ -47,7 +42,7 @@ class Scenes(Component):
     @property
     def folder(self) -> Path:
         """The cache folder of this size, seed and edition."""
-        return cache_folder(self.cache) / f"scenes-{self.size}-seed{self.seed}-edition{EDITION}"
+        return cache_folder() / f"scenes-{self.size}-seed{self.seed}-edition{EDITION}"
 
     def load(self, split: str) -> CaptionedImages:
         """The split, rendered on first use: images (I, 3, 64, 64) uint8, a read-only memory map; 5 I captions.

@@ -80,7 +80,7 @@ def fetch(name: str, uri: str) -> Path:
         info = files.info(path)
         version = {key: value for key, value in info.items() if key != "url"}  # a redirection may be signed anew
         digest = hashlib.sha256(f"{uri} {version}".encode()).hexdigest()
-        copy = cache_folder(None) / "vectors" / digest / file_name(uri)
+        copy = cache_folder() / "vectors" / digest / file_name(uri)
         if not copy.exists() or (uri.startswith("http") and not _VERSIONS & info.keys()):
             log.info("fetching %s", masked(uri))
             with atomic(copy) as out, files.open(path, "rb") as source:

@@ -10,7 +10,7 @@ import pytorch_lightning as pl
 import torch
 from torch import nn
 
-from vsehub.checks import require, whole_seed
+from vsehub.checks import require
 from vsehub.data.sources import CaptionedImages
 from vsehub.evaluation.encode import encode_images, encode_texts
 from vsehub.metrics.occurrences import k_occurrences, skewness
@@ -30,7 +30,7 @@ class BankCallback(pl.Callback):
 
     fraction: share of the training pairs in the bank. first_epoch: the first epoch, counted from 0, that has one (the
     authors' code trains the first epoch without). k, backend, exclude, shortlist: `MemoryBank`'s.
-    seed: seed of the samples, which also depend on the epoch. Raises InputError where the loss cannot use a bank.
+    The samples depend on the data module's seed and the epoch. Raises InputError where the loss cannot use a bank.
     """
 
     def __init__(
@@ -41,12 +41,10 @@ class BankCallback(pl.Callback):
         backend: str = "auto",
         exclude: str = "image",
         shortlist: int | None = 4,
-        seed: int = 0,
     ):
         require(0 < fraction <= 1, f"fraction is {fraction}; expected a share above 0 and at most 1")
         require(first_epoch >= 0, f"first_epoch is {first_epoch}; expected a whole number from 0 up")
-        whole_seed("seed", seed)
-        self.fraction, self.first_epoch, self.seed = fraction, first_epoch, seed
+        self.fraction, self.first_epoch = fraction, first_epoch
         self.bank = MemoryBank(k, backend, exclude, shortlist)
 
     def setup(self, trainer: Any, module: Any, stage: str) -> None:
@@ -56,6 +54,7 @@ class BankCallback(pl.Callback):
             f"the loss {type(module.loss).__name__} takes no global statistics, so it has no use for a bank; "
             "train it with bank=none, or use loss=hal (statistics: bank) or loss=neighbor_retr",
         )
+        self.seed = trainer.datamodule.seed
         split = trainer.datamodule.load("train")[0]
         self._relation = relation_of(split)  # the same in every epoch
         self.bank.plan(*self._ids(split, self.first_epoch), self._relation)
@@ -63,10 +62,10 @@ class BankCallback(pl.Callback):
         require(wanted <= self.bank.k, f"loss.neighbors_k is {wanted} but the bank gives {self.bank.k}; raise bank.k")
         module.bank = self.bank
 
-    def sample(self, pairs: int, epoch: int) -> np.ndarray:
+    def sample(self, pairs: int, epoch: int, seed: int) -> np.ndarray:
         """The training pairs of an epoch's bank, in ascending order, by seed and epoch only."""
         size = max(1, round(self.fraction * pairs))
-        return np.sort(np.random.default_rng([self.seed, epoch, 1]).choice(pairs, size, replace=False))
+        return np.sort(np.random.default_rng([seed, epoch, 1]).choice(pairs, size, replace=False))
 
     def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Load, encode and index this epoch's sample; log how long that took and the bank's own hubness."""
@@ -104,7 +103,7 @@ class BankCallback(pl.Callback):
     def _ids(self, split: CaptionedImages, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Images and captions (M,) of an epoch's bank."""
         pairs = split.training_pairs()
-        images, captions = torch.from_numpy(pairs[self.sample(len(pairs), epoch)]).unbind(dim=1)
+        images, captions = torch.from_numpy(pairs[self.sample(len(pairs), epoch, self.seed)]).unbind(dim=1)
         return images, captions
 
 
