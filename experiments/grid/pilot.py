@@ -26,7 +26,7 @@ OWN = {
     "rescaled": (["loss=rescaled_sum"], ["loss=rescaled_max"]),
     "hal": WEIGHTS,
     "hal+mb": WEIGHTS,
-    "infonce": (["loss.learnable=true"], ["loss.learnable=false"]),
+    "infonce": (["+loss.learnable=true"], ["+loss.learnable=false"]),
     "siglip": (["+loss.bias=-10"], ["+loss.bias=-5"]),
 }
 PILOT = ("embedding_dim=512", "trainer.max_epochs=5", "scheduler.step_size=4", "final_split=val")

@@ -240,7 +240,7 @@ REFUSED = [
     (["criterion.k=0"], "criterion.k is 0"),
     (["criterion=rgm", "reference=train.npy"], "rgm .* reference"),
     (["criterion=auto", "tune_queries=q.npy", "tune_truth=rows.csv"], "300 of 300 .* tune_queries"),
-    (["num_cpus=2"], "num_cpus: for engine=ray"),
+    (["num_gpus=2"], "num_gpus: for engine=ray"),
     (["criteria=[csls,clsl]"], r"criterion is 'clsl' \(did you mean csls\?\)"),
     (["fail_on=ok"], "fail_on is 'ok'"),
 ]
@@ -248,7 +248,7 @@ REFUSED = [
 
 def test_what_is_refused_leaves_nothing(files, scores, here):
     before = sorted(files.iterdir())
-    commands = {"criterion": "rerank", "num_cpus": "rerank", "criteria": "diagnose", "fail_on": "diagnose"}
+    commands = {"criterion": "rerank", "num_gpus": "rerank", "criteria": "diagnose", "fail_on": "diagnose"}
     for number, (settings, named) in enumerate(REFUSED):
         given = {one.partition("=")[0]: one for one in (*ALL[:2], *settings)}
         command = commands.get(re.split("[.=]", settings[0])[0], ("rerank", "diagnose")[number % 2])

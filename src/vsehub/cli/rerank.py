@@ -37,7 +37,7 @@ def rerank(cfg: DictConfig) -> None:
 def engine(cfg: DictConfig) -> "AbstractContextManager[Local] | None":
     """A cluster; None for this process. Raises InputError for settings that do not fit."""
     one_of("engine", cfg.engine, ("local", "ray"))
-    own = {name: cfg[name] for name in ("ray_address", "num_cpus", "num_gpus") if cfg[name] is not None}
+    own = {name: cfg[name] for name in ("ray_address", "num_gpus") if cfg[name] is not None}
     if cfg.engine == "local":
         require(not own, f"{', '.join(own)}: for engine=ray, and engine is local; omit them, or set engine=ray")
         return None

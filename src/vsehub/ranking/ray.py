@@ -143,9 +143,9 @@ def _arrays(terms: Terms) -> Arrays:
 class Tasks:
     """Tasks of Ray. device: where they compute, "cpu" or "cuda"."""
 
-    def __init__(self, ray: ModuleType, num_cpus: float, num_gpus: float):
+    def __init__(self, ray: ModuleType, num_gpus: float):
         self._ray, self.device = ray, "cuda" if num_gpus else "cpu"
-        self._task = ray.remote(carry_out).options(num_cpus=num_cpus, num_gpus=num_gpus)
+        self._task = ray.remote(carry_out).options(num_gpus=num_gpus)
         self.share = ray.put  # all workers of a machine read an object of the store without copying it
 
     def check(self) -> None:
@@ -155,7 +155,7 @@ class Tasks:
         except self._ray.exceptions.GetTimeoutError as error:
             raise InputError(
                 f"no worker could start in {START_SECONDS:.0f} seconds; the cluster has {self._ray.cluster_resources()}"
-                f", free {self._ray.available_resources()}. Set num_cpus or num_gpus lower, or wait"
+                f", free {self._ray.available_resources()}. Set num_gpus lower, or wait"
             ) from error
         require(found == _versions("cpu"), f"a worker has {found}, this machine {_versions('cpu')}; install the same")
 
@@ -257,12 +257,12 @@ def _versions(device: str) -> dict[str, str]:
 
 
 @contextmanager
-def cluster(address: str | None = None, num_cpus: float = 1.0, num_gpus: float = 0.0) -> Iterator[Sharded]:
+def cluster(address: str | None = None, num_gpus: float = 0.0) -> Iterator[Sharded]:
     """The engine, while this process is connected to a Ray cluster; an existing connection is used, and stays open.
 
     address: HOST:PORT of the cluster's head, or "auto" for a cluster that runs on this machine; None: a cluster is
-    started, and stopped at the end. num_cpus, num_gpus: of one task; fractions are allowed. Raises InputError if Ray is
-    not installed, nothing answers at the address or no worker can start.
+    started, and stopped at the end. num_gpus: of one task, which has one core; fractions are allowed. Raises InputError
+    if Ray is not installed, nothing answers at the address or no worker can start.
     """
     require_packages("engine=ray", "ray", "ray")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # otherwise Ray sends usage statistics to its makers
@@ -290,10 +290,9 @@ def cluster(address: str | None = None, num_cpus: float = 1.0, num_gpus: float =
                 "asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH=FILE, the token file of its head"
             ) from error
         try:
-            engine = Sharded(Tasks(ray, num_cpus, num_gpus))
+            engine = Sharded(Tasks(ray, num_gpus))
             engine.tasks.check()
-            share = {"num_cpus": num_cpus, "num_gpus": num_gpus}
-            engine.facts = {"name": "ray", "version": ray.__version__, "address": address, **share}
+            engine.facts = {"name": "ray", "version": ray.__version__, "address": address, "num_gpus": num_gpus}
             yield engine
         finally:
             if own:
