@@ -135,8 +135,7 @@ def restore(checkpoint: Checkpoint, components: Components) -> Model:
     config, path = checkpoint.config, checkpoint.path
     shapes = checkpoint.image_shape, checkpoint.text_shape
     sizes = {f"{part}.{name}": value for part in PARTS for name, value in config[part].items()}
-    sizes |= {f"shape {shape}": size for shape in shapes for size in shape or ()}
-    sizes["embedding_dim"] = config.get("embedding_dim")
+    sizes |= {f"shape {shape}": size for shape in (*shapes, [config.get("embedding_dim")]) for size in shape or ()}
     # No size in a description can exceed the number of weights, except that pictures can be larger than a small model.
     count = sum(tensor.numel() for tensor in checkpoint.weights.values())
     large = [name for name, size in sizes.items() if isinstance(size, int) and abs(size) > max(count, 1 << 16)]
@@ -174,8 +173,12 @@ def encoder_sizes(
         f"the data's texts are {f'vectors {text_shape}' if vectors else 'captions'}, but {encoder} takes "
         f"{'captions' if vectors else 'vectors'}; give text_encoder={'text_features' if vectors else 'text_gru'}",
     )
-    sizes = {"image_shape": list(image_shape), "text_shape": list(text_shape or ())}
-    sizes |= {"vocabulary_size": len(vocabulary or ()), "dim": settings.get("embedding_dim")}
+    sizes = {
+        "dim": settings.get("embedding_dim"),
+        "image_shape": list(image_shape),
+        "text_shape": list(text_shape or ()),
+        "vocabulary_size": len(vocabulary or ()),
+    }
     return {
         side: {
             name: size

@@ -123,9 +123,10 @@ def same_captions(splits: Mapping[str, CaptionedImages]) -> dict[str, CaptionedI
 
     Raises InputError for an image without captions, and for texts that are vectors.
     """
-    vectors = [split for split, loaded in splits.items() if not loaded.written]
-    require(not vectors, f"{vectors}: the data's texts are vectors; choose data of captions, such as data=karpathy")
-    splits = {split: loaded.with_own_captions() for split, loaded in splits.items()}
+    require(
+        all(loaded.written for loaded in splits.values()),
+        "the data's texts are vectors; choose data of captions, such as data=karpathy",
+    )
     counts = [np.bincount(loaded.image_index, minlength=len(loaded.images)).min().item() for loaded in splits.values()]
     each, found = min(MOST_CAPTIONS, *counts), {}
     require(each > 0, "an image has no captions; expected one at least for every image")
@@ -143,7 +144,7 @@ def write_features(folder: Path, splits: Mapping[str, CaptionedImages], chunks: 
     for split, loaded in splits.items():
         features, captions, ids = (folder / name for name in feature_files([split]))
         join(chunks[split], len(loaded.images), features)
-        texts: Any = loaded.captions
+        texts = map(loaded.text_of, range(len(loaded.captions)))
         write_text(captions, "".join(f"{' '.join(text.split())}\n" for text in texts))
         if loaded.names is not None:
             write_text(ids, "".join(f"{name}\n" for name in loaded.names))
