@@ -1,13 +1,15 @@
 """`vsehub serve`: look at a collection in a browser: plain and corrected search side by side, and its hubs."""
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, ListConfig
 
 from vsehub.checks import require
 from vsehub.cli.nodes import build, components
-from vsehub.cli.search import require_model_file, searching_model
+from vsehub.cli.published import model_settings
+from vsehub.cli.search import searching_model
+from vsehub.evaluation.hub import checkpoint_file
 from vsehub.extras import require_packages
 
 if TYPE_CHECKING:
@@ -23,7 +25,9 @@ def serve(cfg: DictConfig) -> None:
         f"{' and '.join(given) or 'nothing'} given; serve checkpoint=RUN_FOLDER/checkpoints/best.safetensors, or the "
         "folder that vsehub rerank wrote, perhaps with checkpoint= or model=",
     )
-    require_model_file(cfg)
+    settings = {} if given == ["result"] else model_settings(cfg)
+    if cfg.checkpoint is not None:
+        checkpoint_file(cfg.checkpoint)
     names = [str(name) for name in (cfg.criteria if isinstance(cfg.criteria, ListConfig) else [cfg.criteria])]
 
     from vsehub.web.server import address, hosts_of, listening, run
@@ -34,7 +38,7 @@ def serve(cfg: DictConfig) -> None:
 
     known = components()
     criteria = {name: build("criterion", known.node("criterion", name)) for name in names if name != PLAIN}
-    contents = opened(cfg)
+    contents = opened(cfg, settings)
     for name in contents.stored.keys() - criteria.keys():
         criteria = {name: build("criterion", known.node("criterion", name)), **criteria}
     served = application(Catalogue(contents, criteria), hosts_of(str(cfg.host)))
@@ -43,18 +47,18 @@ def serve(cfg: DictConfig) -> None:
         run(served, taken)
 
 
-def opened(cfg: DictConfig) -> "Contents":
+def opened(cfg: DictConfig, settings: dict[str, Any]) -> "Contents":
     """Open the contents that the configuration names. Raises InputError if they cannot be opened."""
     from vsehub.web.contents import Asker, of_result, of_split
 
     if cfg.result is None:
-        return of_split(searching_model(cfg), cfg.split, cfg.reference, cfg.images)
+        return of_split(searching_model(cfg, settings), cfg.split, cfg.reference, cfg.images)
     from vsehub.cli.result import Result
 
     result = Result(str(cfg.result), {"item_images": cfg.images})
     asker = None
     if cfg.checkpoint is not None or cfg.model is not None:
-        asker = Asker(searching_model(cfg), result.inputs.given["normalize"])
+        asker = Asker(searching_model(cfg, settings), result.inputs.given["normalize"])
     rates = (result.record["calibration"] or {"rates": []})["rates"]
     thresholds = {one["false_accept"]: one["threshold"] for one in rates}
     return of_result(result.inputs, asker, {result.name: (result.criterion.scale, result.bias.float())}, thresholds)
