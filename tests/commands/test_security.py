@@ -143,8 +143,8 @@ def test_a_file_names_no_address(run_here, hostile, theirs):
 
 def test_a_record_writes_nowhere_else(run_here, theirs, tmp_path):
     elsewhere = str(tmp_path / "elsewhere")
-    logger, data = theirs.config["logger"] | {"save_dir": elsewhere}, theirs.config["data"] | {"cache": elsewhere}
-    run_here("train", f"resume={theirs(logger=logger, data=data)}", "trainer.max_epochs=5")
+    logger = theirs.config["logger"] | {"save_dir": elsewhere}
+    run_here("train", f"resume={theirs(logger=logger)}", "trainer.max_epochs=5")
     assert not list((tmp_path / "elsewhere").iterdir())
 
 

@@ -12,9 +12,9 @@ from vsehub.data.scenes.source import SIZES, Scenes
 CAPTIONS = [641064237, 3803831879, 1107245201]
 
 
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    source = Scenes("tiny", cache=str(tmp_path_factory.mktemp("scenes")))
+@pytest.fixture
+def tiny():
+    source = Scenes("tiny")
     return {split: source.load(split) for split in ("train", "val", "test")}
 
 
@@ -27,16 +27,18 @@ def test_a_split_has_five_captions_an_image_in_image_order(tiny):
         assert data.names[12] == f"scene-{split}-000012"
 
 
-def test_the_seed_alone_decides(tiny, tmp_path):
+def test_the_seed_alone_decides(tiny, tmp_path, monkeypatch):
     """No split needs another one."""
-    again, other = (Scenes("tiny", seed=seed, cache=str(tmp_path)) for seed in (0, 1))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    again, other = (Scenes("tiny", seed=seed) for seed in (0, 1))
     assert again.load("val").fingerprint() == tiny["val"].fingerprint() != other.load("val").fingerprint()
     assert sorted(path.name for path in again.folder.iterdir()) == ["val.json", "val.npy"]
     assert [zlib.crc32("\n".join(tiny[split].captions).encode()) for split in tiny] == CAPTIONS
 
 
 def test_a_cached_split_is_not_rendered_and_a_damaged_one_is_named(tmp_path, monkeypatch):
-    source = Scenes("tiny", cache=str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    source = Scenes("tiny")
     found = source.load("val").fingerprint()
     monkeypatch.setattr(scenes, "render", None)
     assert source.load("val").fingerprint() == found
