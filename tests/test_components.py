@@ -32,10 +32,3 @@ def test_nested_settings_are_built(node):
     ):
         with pytest.raises(InputError, match=message):
             components.build("data", node | inner)
-
-
-def test_a_checkpoint_does_not_say_where_files_are_written(tmp_path):
-    found = Components([conf_folder()]).build(
-        "data", {"_target_": "vsehub.data.Scenes", "size": "tiny", "cache": str(tmp_path)}, restored=True
-    )
-    assert found.cache is None
