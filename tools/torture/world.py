@@ -35,7 +35,7 @@ TEMPORARY = (".part",)  # endings of temporary files
 LOCKED = ".lock"  # of the empty file beside a temporary one; a killed process leaves it until the file is written again
 ENCODED = ".encoded"  # of folders beside a checkpoint, in which `evaluate` keeps what it encodes
 # Hydra's own, the log, Lightning's (a resumed training begins a new version), the empty file of the lock, databases.
-NOT_COMPARED = {"csv", ".hydra", "train.log", "multirun.yaml", ".lock", "index.milvus.db", "index.lancedb"}
+NOT_COMPARED = {"csv", "train.log", "multirun.yaml", ".lock", "index.milvus.db", "index.lancedb"}
 _CLOCK = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00|git [0-9a-f]{8}|"
     r"milliseconds</dt><dd>plain [\d.]+, corrected [\d.]+|[\d.,]+(?: ms| s| seconds| min| minutes| MB| GB)\b"

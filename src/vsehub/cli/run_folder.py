@@ -45,7 +45,7 @@ def held(folder: Path, continues: bool, wait: bool) -> Iterator[None]:
 
 def require_own(folder: Path, continues: bool) -> None:
     """Raise InputError if a folder holds a run that must not continue, or files that do not belong to a run."""
-    names = {path.name for path in folder.glob("*")}
+    names = {path.name for path in folder.glob("*")} - {".hydra"}  # which Hydra writes if it is asked to
     begun = "run.json" in names
     require(
         continues or not begun,

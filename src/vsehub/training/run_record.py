@@ -116,8 +116,6 @@ class RunRecorder(pl.Callback):
         """Record that the run ended without its final metrics: failed, or stopped by a signal and resumable."""
         stopped = isinstance(error, KeyboardInterrupt | SystemExit | SIGTERMException) or is_lost(error)
         self.record["status"] = "stopped" if stopped else "failed"
-        for key in ("best", "metrics"):  # it was ending
-            self.record.pop(key, None)
         self.write()
 
     @property
