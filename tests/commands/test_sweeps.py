@@ -67,7 +67,7 @@ def test_the_digest_sees_what_decides_a_run_and_no_place():
 def test_what_counts():
     for key in ("seed", "bank.seed", "criterion", "criterion.k", "data.noise.rate", "loss.gamma", "data.pictures.size"):
         assert decides(key)
-    for key in ("logger", "hydra.sweep.dir", "run_folder", "study", "data.cache", "label", "resume"):
+    for key in ("logger", "hydra.sweep.dir", "run_folder", "study", "label", "resume"):
         assert not decides(key)
 
 

@@ -172,7 +172,6 @@ def write_vectors(folder: Path, splits: Mapping[str, CaptionedImages], chunks: C
 def image_ids(splits: Mapping[str, CaptionedImages]) -> dict[str, list[str]]:
     """The ids of the images of each split: their names, after the split and the row if names repeat."""
     names = {split: [loaded.name_of(row) for row in range(len(loaded.images))] for split, loaded in splits.items()}
-    every = [name for split in names.values() for name in split]
-    if len(set(every)) == len(every):
+    if len(set().union(*names.values())) == sum(map(len, names.values())):
         return names
     return {split: [f"{split}/{row}/{name}" for row, name in enumerate(names[split])] for split in names}
