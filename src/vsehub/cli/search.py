@@ -47,16 +47,8 @@ def search(cfg: DictConfig) -> None:
     print(said)
 
 
-def require_model_file(cfg: DictConfig) -> None:
-    """Raise InputError for a missing checkpoint, and for settings of `model=` beside it."""
-    if cfg.checkpoint is not None:
-        model_settings(cfg)
-        checkpoint_file(cfg.checkpoint)
-
-
-def searching_model(cfg: DictConfig, settings: dict[str, Any] | None = None) -> "DataModel":
+def searching_model(cfg: DictConfig, settings: dict[str, Any]) -> "DataModel":
     """The model of the checkpoint, or a published one with its settings."""
-    settings = model_settings(cfg) if settings is None else settings
     if cfg.model is None:
         from vsehub.evaluation.trained import TrainedModel
 

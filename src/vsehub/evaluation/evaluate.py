@@ -143,8 +143,9 @@ def fold_metrics(rankings: dict[str, dict[int, Ranking]]) -> dict[str, float]:
     for direction, by_k in rankings.items():
         deepest = by_k[max(by_k)]
         ranks = rank_metrics(deepest) | {f"r{k}": rank_metrics(ranking)[f"r{k}"] for k, ranking in by_k.items()}
-        counts = ({k: getattr(ranking, name)[k] for k, ranking in by_k.items()} for name in ("occurrences", "bad"))
-        hubness = occurrence_metrics(*counts, int(deepest.measured.sum()))
+        counts = {k: ranking.occurrences[k] for k, ranking in by_k.items()}
+        bad = {k: ranking.bad[k] for k, ranking in by_k.items()}
+        hubness = occurrence_metrics(counts, bad, int(deepest.measured.sum()))
         recalls |= {f"{direction}/{name}": value for name, value in ranks.items()}
         hubs |= {f"{direction}/{name}": value for name, value in hubness.items()}
     hubs["hs_sum"] = skew_sum(hubs)

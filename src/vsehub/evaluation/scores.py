@@ -42,7 +42,8 @@ class DirectedScores:
         self._turned = direction == "t2i"
         step = -1 if self._turned else 1
         (self.queries, self.items), (self.reference, self._bank) = sides[::step], reference[::step]
-        self.positives = Positives.from_pairs(*list(pairs)[::step], len(self.queries), len(self.items))
+        query, item = list(pairs)[::step]
+        self.positives = Positives.from_pairs(query, item, len(self.queries), len(self.items))
         self.similarity, self._matrix, self._inner = similarity, matrix, similarity.inner_product
         self._kept: dict[tuple[int, int], Tensor] = {}
 

@@ -197,9 +197,13 @@ class Output:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Lock the folder against other processes of this machine within the block."""
-        with alone(self.folder, "writing"):
-            self.recheck()  # another process may have finished in the meantime
-            yield
+        try:
+            with alone(self.folder, "writing"):
+                self.recheck()  # another process may have finished in the meantime
+                yield
+        finally:
+            with suppress(OSError):
+                self.folder.rmdir()  # only where it is empty, after a refusal
 
     def begin(self, names: Iterable[str]) -> None:
         """Remove the files of an earlier command of this kind, and mark the folder as an unfinished output.

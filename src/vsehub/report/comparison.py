@@ -168,8 +168,11 @@ def rankings_table(record: dict) -> ReportTable:
     """The table of the rankings: each value, its difference from the plain ranking's, and whether that is worse."""
     plain, shown = record["rankings"][0], metrics(record)
     rows: list[list[Cell]] = [
-        [(ranking["criterion"], parameters(ranking)), str(ranking.get("reference") or "none")]
-        + [metric.cell(plain, ranking) for metric in shown]
+        [
+            (ranking["criterion"], parameters(ranking)),
+            str(ranking.get("reference") or "none"),
+            *(metric.cell(plain, ranking) for metric in shown),
+        ]
         for ranking in record["rankings"]
     ]
     return ReportTable(["ranking", "reference", *(metric.name for metric in shown)], rows, words=2)

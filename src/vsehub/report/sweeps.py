@@ -28,7 +28,7 @@ STYLES: dict[str, dict[str, Any]] = {
 
 def sweep_sections(runs: Sequence[Run]) -> list[Section]:
     """The sections of all sweeps among the runs, in the order of the losses; unfinished runs are omitted."""
-    sections = []
+    sections: list[Section] = []
     done = [run for run in runs if run.finished and (run.record.get("best") or {}).get("val/rsum") is not None]
     for place, members in by_loss(done).items():
         texts = pd.DataFrame(map(settings_of, members)).fillna("absent")

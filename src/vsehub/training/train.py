@@ -82,7 +82,7 @@ def build_trainer(settings: Mapping[str, Any], components: Components, recorder:
     InputError for bad settings, before any data are read.
     """
     silence_lightning()
-    own = dict(settings["trainer"])
+    own: dict[str, Any] = dict(settings["trainer"])
     # Other strategies are not tested to give the gradients of one process.
     one_of("trainer.strategy", own.get("strategy", "auto"), STRATEGIES)
     whole("trainer.max_epochs", own.get("max_epochs"))
