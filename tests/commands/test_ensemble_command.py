@@ -21,7 +21,7 @@ def runs(trained, vsehub, tmp_path_factory):
     vsehub("train", "loss=sum", *words, "trainer.max_epochs=3", "hydra.run.dir=sum", cwd=folder, small=True)
     other = shutil.copytree(folder / "sum", folder / "other") / "run.json"
     data = record(folder / "sum")["data"]
-    data["test"]["fingerprint"] = "x"
+    data["val"]["fingerprint"] = "x"
     other.write_text(json.dumps(record(folder / "sum") | {"data": data}))
     shutil.copy(folder / best("sum"), folder / "alone.safetensors")
     return folder
