@@ -11,7 +11,6 @@ from vsehub.data.noise import clean_source
 from vsehub.data.sources import SPLITS, Source
 from vsehub.io.address import typed_command
 from vsehub.io.files import Output, write_json
-from vsehub.io.provenance import code_version, hardware, versions
 
 KIND, MANIFEST, CHUNKS = "an extraction", "manifest.json", ".chunks"
 
@@ -28,6 +27,7 @@ def extract(cfg: DictConfig) -> None:
 
     from vsehub.encoders import ImageTower
     from vsehub.extraction.layouts import begin, compute, feature_files, vector_files
+    from vsehub.io.provenance import code_version, hardware, versions
 
     is_joint = known.find("image_encoder", encoder) is ImageTower
     names = [*(vector_files if is_joint else feature_files)(cfg.splits), MANIFEST]

@@ -166,7 +166,7 @@ def encoder_sizes(
     settings: those of both encoders and embedding_dim; what an encoder's own settings say is left to them. Raises
     InputError if the text encoder takes captions and the data are vectors, or the reverse.
     """
-    vectors, encoder = vocabulary is None, settings["text_encoder"]["_target_"].split(".")[-1]
+    vectors, encoder = vocabulary is None, str(settings["text_encoder"]["_target_"]).split(".")[-1]
     takes = {side: signature(components.find(side, settings[side])).parameters for side in PARTS[:2]}
     require(
         ("text_shape" in takes["text_encoder"]) == vectors,
