@@ -33,6 +33,7 @@ TINY = ("data.size=tiny", "embedding_dim=16", "text_encoder.word_dim=8")
         ("train lss.gamma=3", "did you mean loss"),
         ("train lr=1", "'lr'"),
         ("train -m lr=1,2", "'lr'"),
+        ("train -m loss=sum,max --cfg job", "--multirun, --cfg"),
         ("train bank=none,memory", "bank=none,memory"),
         ("train data.root='a", "data.root="),
         ("evaluate loss=hal", "'loss'"),

@@ -38,7 +38,7 @@ ENCODED = ".encoded"  # of folders beside a checkpoint, in which `evaluate` keep
 NOT_COMPARED = {"csv", "train.log", "multirun.yaml", ".lock", "index.milvus.db", "index.lancedb"}
 _CLOCK = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00|git [0-9a-f]{8}|"
-    r"milliseconds</dt><dd>plain [\d.]+, corrected [\d.]+|[\d.,]+(?: ms| s| seconds| min| minutes| MB| GB)\b"
+    r"(?:milliseconds|seconds)</dt><dd>[^<]*|[\d.,]+(?: ms| s| seconds| min| minutes| MB| GB)\b"
 )
 
 

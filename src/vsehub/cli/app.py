@@ -120,7 +120,11 @@ def reported(error: BaseException) -> tuple[str, int]:
         text = (conf_folder() / f"{sys.argv[0].rpartition(' ')[2].replace('-', '_')}.yaml").read_text(encoding="utf-8")
         known = re.findall(r"^(?:  - (?:optional )?)?(\w+):", text, re.MULTILINE)
         line += "" if wrong[1] in known else nearest(wrong[1], known)
-    if isinstance(error, InputError | HydraException | OmegaConfBaseException | YAMLError):
+    # Hydra refuses -m beside --cfg by a plain ValueError.
+    if (
+        isinstance(error, InputError | HydraException | OmegaConfBaseException | YAMLError)
+        or "Only one of --run" in line
+    ):
         override = getattr(error, "override", None)  # which Hydra could not parse
         return f"{override}: {line}" if override else line, BAD_INPUT
     if isinstance(error, OSError | ImportError):
