@@ -19,8 +19,10 @@ class HAL(Loss):
     neighbours; without them W = 1. statistics: source of the weights' neighbours: "bank", or "batch" for the negatives
     of each row and column, an ablation that needs no bank. neighbors_k: number of neighbours that count, the nearest
     first (None: all). variant: "paper" computes the equations, "release" what the authors' published code does
-    (docs/protocols.md lists where they differ). Log-sums are taken stably, in float32 at least, so that γ = 1000 stays
-    finite. Raises InputError for constants out of range.
+    (docs/protocols.md lists where they differ). placebo: for ablations, weights that know no hub: "constant" (the mean
+    of the batch's W_ij, and that of its W_ii), "permuted" (each pair has another pair's), or a number (every weight);
+    all need neighbours. Log-sums are taken stably, in float32 at least, so that γ = 1000 stays finite. Raises
+    InputError for constants out of range.
     """
 
     needs_above = 0.0  # below, max(0, W_ii S_ii) has no gradient
@@ -36,6 +38,7 @@ class HAL(Loss):
         neighbors_k: int | None = None,
         variant: str = "paper",
         statistics: str = "bank",
+        placebo: str | float | None = None,
     ):
         super().__init__()
         positive("gamma", gamma)
@@ -43,13 +46,17 @@ class HAL(Loss):
         positive("beta", beta)
         one_of("variant", variant, ("paper", "release"))
         one_of("statistics", statistics, ("bank", "batch"))
+        if isinstance(placebo, float):
+            positive("placebo", placebo)
+        else:
+            one_of("placebo", placebo, (None, "constant", "permuted"))
         for name, value in (("epsilon", epsilon), ("epsilon1", epsilon1), ("epsilon2", epsilon2)):
             finite_number(name, value)
         if neighbors_k is not None:
             whole("neighbors_k", neighbors_k)
         self.gamma, self.epsilon = gamma, epsilon
         self.alpha, self.beta, self.epsilon1, self.epsilon2 = alpha, beta, epsilon1, epsilon2
-        self.neighbors_k, self.variant, self.statistics = neighbors_k, variant, statistics
+        self.neighbors_k, self.variant, self.statistics, self.placebo = neighbors_k, variant, statistics, placebo
         self.takes_neighbors = statistics == "bank"
 
     def forward(self, scores: Tensor, positives: Tensor, neighbors: NeighborStats | None = None) -> dict[str, Tensor]:
@@ -93,7 +100,20 @@ class HAL(Loss):
         pair = self.beta * (paired - pair_shift)
         crowd = torch.logaddexp(image_crowd[:, None], text_crowd[None, :])
         weights = torch.sigmoid(crowd - torch.logaddexp(pair[:, None], pair[None, :]))
-        return weights.diagonal_scatter(own)
+        return self._blinded(weights.diagonal_scatter(own))
+
+    def _blinded(self, weights: Tensor) -> Tensor:
+        """The placebo's weights in place of these, (N, N) both."""
+        if self.placebo is None:
+            return weights
+        if self.placebo == "permuted":
+            # Batches are in random order: half a turn gives each pair the weights of another one, drawn at random.
+            return weights.roll((len(weights) // 2,) * 2, (0, 1))
+        if self.placebo == "constant":
+            own = weights.diagonal()
+            between = (weights.sum() - own.sum()) / max(1, weights.numel() - len(own))
+            return between.expand_as(weights).diagonal_scatter(own.mean().expand_as(own))
+        return torch.full_like(weights, self.placebo)
 
     def _of_batch(self, scores: Tensor, positives: Tensor) -> NeighborStats:
         """The negatives of each row and of each column, (N, k) each: the k largest, or all, in any order."""
