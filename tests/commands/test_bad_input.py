@@ -83,7 +83,10 @@ def test_settings_that_do_not_fit(refused, tmp_path, overrides, named):
 
 
 def test_a_run_continues_as_it_was_recorded(refused, trained, tmp_path):
-    assert "absent" in refused("train", "resume=absent")
+    (tmp_path / "mine").mkdir()
+    for folder in ("absent", "mine"):
+        assert folder in refused("train", f"resume={folder}")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine"], "what holds no run is left as it is"
     moved = shutil.copytree(trained, tmp_path / "moved")
     record = json.loads((moved / "run.json").read_text()) | {"status": "stopped"}
     (moved / "run.json").write_text(json.dumps(record))

@@ -39,6 +39,8 @@ def train(cfg: DictConfig) -> float:
     direction = str(told.sweeper.get("direction"))  # a text or the plugin's enumeration
     require("minimize" not in direction, "validation rsum is to rise; give hydra.sweeper.direction=maximize")
     folder, resumes = Path(cfg.run_folder).resolve(), cfg.resume is not None
+    if resumes:
+        read_run(folder)  # before it is locked: a folder that holds none is left as it is
     with nullcontext() if process_number() else held(folder, resumes or is_multirun(), wait=is_multirun()):
         before = None
         # Another process than the first knows the folder only if it was given.
