@@ -23,12 +23,10 @@ WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 7 ? n + 1 : 8
 # What `make test` runs, e.g. TESTS=tests/losses; empty: all of it.
 TESTS ?=
 MARKED := not long
-LAYERS := tests/losses tests/similarities tests/metrics tests/neighbors tests/criteria
 
 DATA ?=
 ROOT ?=
 COCO ?=
-TABLE ?=
 FLICKR30K ?=
 SEEDS ?= 0
 OUT ?=
@@ -81,32 +79,15 @@ demo-page: $(INSTALLED) ## train on the embedded scenes (a minute) and show the 
 test: $(INSTALLED) ## run all tests but those of test-long, or TESTS="tests/losses tests/criteria"; PYTHON=python3.13 VENV=.venv-3.13 for another Python
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "$(MARKED)" $(ARGS) $(TESTS)
 
-test-layers: TESTS = $(LAYERS)
-# Run the tests of losses, similarities, metrics, neighbors and criteria.
-test-layers: test
-
 test-long: MARKED = long
 test-long: test ## the long tests, which `make test` leaves out: Ray, killed trainings, exports, whole trainings, traced system calls
 
-# The same with the lowest versions that pyproject.toml allows, in .venv-lowest.
-test-lowest:
-	$(MAKE) test-layers VENV=.venv-lowest VERSIONS='--resolution lowest-direct' COMPILE=0
-
-# Run all tests, or TESTS=..., and write build/coverage/html.
-coverage: $(INSTALLED)
-	mkdir -p build/coverage
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --cov --cov-report=html $(ARGS) $(TESTS)
-
 MINUTES ?= $(if $(HOURS),$(shell awk 'BEGIN {print 60 * $(HOURS)}'),10)
-# Malformed inputs, kills, numbers: ten minutes, or HOURS=8; SEED=0.
-torture: $(INSTALLED)
+torture: $(INSTALLED) ## malformed inputs, killed commands, numbers against oracles: ten minutes, or HOURS=8; SEED=0
 	OMP_NUM_THREADS=1 $(BIN)/python tools/torture/torture.py --minutes $(MINUTES) --seed $(or $(SEED),0) $(ARGS)
 
 lint: $(INSTALLED) ## check style
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
-
-types: $(INSTALLED) ## check types, strictly below training and the command line
-	$(BIN)/mypy
 
 $(VENV)/installed-docs: $(INSTALLED)
 	@$(call INSTALL,docs)
@@ -117,63 +98,12 @@ docs: $(VENV)/installed-docs ## build the documentation with the Python API and 
 	$(BIN)/python docs/check_links.py build/docs
 
 # LINES given on the command line alone: a shell may export its own.
-REPRODUCE = $(BIN)/python -m experiments.reproduce $(TABLE) $(if $(DATA),--data $(DATA)) $(if $(ROOT),--root $(ROOT)) \
-  $(if $(COCO),--coco $(COCO)) $(if $(FLICKR30K),--flickr30k $(FLICKR30K)) $(if $(OUT),--out $(OUT)) --seeds $(SEEDS) \
-  $(if $(filter command,$(origin LINES)),--lines $(LINES)) $(if $(DRY_RUN),--dry-run) $(ARGS)
+reproduce-table2: $(INSTALLED) ## AAAI 2020's table 2: on scenes, FLICKR30K=folder, COCO=folder, or DATA=flickr8k ROOT=folder; DRY_RUN=1
+	$(BIN)/python -m experiments.reproduce aaai2020/2 $(if $(DATA),--data $(DATA)) $(if $(ROOT),--root $(ROOT)) \
+	  $(if $(COCO),--coco $(COCO)) $(if $(FLICKR30K),--flickr30k $(FLICKR30K)) $(if $(OUT),--out $(OUT)) --seeds $(SEEDS) \
+	  $(if $(filter command,$(origin LINES)),--lines $(LINES)) $(if $(DRY_RUN),--dry-run) $(ARGS)
 
-reproduce: $(INSTALLED) ## a published table, TABLE=aaai2020/1: on scenes, FLICKR30K=folder, COCO=folder, or DATA=flickr8k ROOT=folder; DRY_RUN=1
-	$(REPRODUCE)
-
-reproduce-table2: TABLE = aaai2020/2
-reproduce-table2: reproduce ## the same for AAAI 2020's table 2
-
-# The papers' figures: DATA=scenes (5 minutes) | DATA=flickr8k ROOT=folder SEEDS=0,1,2; OUT=folder DRY_RUN=1.
-FIGURES_OUT = $(or $(OUT),runs/figures-$(or $(DATA),scenes))
-reproduce-figures: $(INSTALLED)
-	@test "$(or $(DATA),scenes)" = scenes || test -d "$(ROOT)" || { echo "DATA=$(DATA) needs ROOT, the folder of its features"; exit 1; }
-	$(BIN)/python -m experiments claims train $(if $(filter-out scenes,$(DATA)),$(ROOT),scenes) --out $(FIGURES_OUT) \
-	  --seeds $(SEEDS) $(if $(DRY_RUN),--dry-run) $(ARGS)
-ifndef DRY_RUN
-	$(BIN)/python -m experiments claims measure $(FIGURES_OUT)/runs --out $(FIGURES_OUT)/measured
-	$(BIN)/python -m experiments claims collect $(FIGURES_OUT)/runs --measured $(FIGURES_OUT)/measured --to $(FIGURES_OUT)
-	$(BIN)/python -m experiments claims render $(FIGURES_OUT)
-	@echo "the page: $(FIGURES_OUT)/README.md"
-endif
-
-grid: SEEDS = 0,1,2
-# Losses x criteria x seeds, measured and tested, on one page: DATA=folder (default scenes) SEEDS=0,1,2 OUT=runs/grid.
-grid: $(INSTALLED)
-	$(BIN)/python -m experiments grid run $(or $(DATA),scenes) --seeds $(SEEDS) --out $(or $(OUT),runs/grid) $(ARGS)
-
-# Time the hot paths against plain baselines (about 20 minutes on two cores).
-benchmark: $(INSTALLED)
-	$(BIN)/python -m experiments.benchmarks.throughput $(ROOT)
-	$(BIN)/python -m experiments.benchmarks.bank $(ROOT)
-	$(BIN)/python -m experiments.benchmarks.hal
-	$(BIN)/python -m experiments.benchmarks.evaluation
-
-# Search of a million items, databases (about three quarters of an hour on two cores).
-benchmark-search: $(INSTALLED)
-	$(BIN)/python -m experiments.benchmarks.million
-	$(BIN)/python -m experiments.benchmarks.engines
-
-# What only a GPU can show; skips politely without one.
-gpu-check: $(INSTALLED)
+gpu-check: $(INSTALLED) ## what only a GPU can show; skips politely without one
 	$(BIN)/python -m experiments.benchmarks.gpu_check $(ARGS)
 
-# Build the sdist and, from it, the wheel into build/dist: the same bytes from the same commit.
-dist: $(INSTALLED)
-	rm -rf build/dist
-	SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} $(BIN)/python -m build --no-isolation --outdir build/dist
-	cd build/dist && sha256sum *
-
-test-dist: export VSEHUB_TEST_DIST = $(CURDIR)/build/dist
-# Build both, install each into an empty environment outside of the checkout, and use it there.
-test-dist: dist
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n0 $(ARGS) tests/artefacts/test_artefacts.py tests/artefacts/test_installed.py
-
-# Remove what was built, never runs.
-clean:
-	rm -rf build docs/api .pytest_cache .ruff_cache .mypy_cache .hypothesis
-
-.PHONY: help setup demo demo-embeddings demo-page test test-layers test-long test-lowest coverage torture lint types docs reproduce reproduce-table2 reproduce-figures grid benchmark benchmark-search gpu-check dist test-dist clean
+.PHONY: help setup demo demo-embeddings demo-page test test-long torture lint docs reproduce-table2 gpu-check

@@ -184,7 +184,7 @@ That of experiments/claims/README.md, which says what is compared and how.
 
 ## Command
 
-`make reproduce-figures`, or the commands there, with `collect --to FOLDER` and `render FOLDER`.
+The commands there, with `collect --to FOLDER` and `render FOLDER`.
 
 ## Verdict
 

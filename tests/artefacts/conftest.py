@@ -1,4 +1,4 @@
-"""The artefacts that the tests look at: those of VSEHUB_TEST_DIST, which `make test-dist` has built, or built here."""
+"""The artefacts that the tests look at: those of VSEHUB_TEST_DIST, which release/build.sh has built, or built here."""
 
 import os
 from pathlib import Path
