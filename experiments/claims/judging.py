@@ -12,7 +12,7 @@ SWEEPS = ("batch_size", "k", "bank")
 RUN = ["loss", "seed", "recipe"]
 KIND = ["criterion", "reference", "settings"]
 DEFAULT_LAMBDA = 2.0
-ENDS = ("", "_5", "_before_decay", "_before_decay_5")
+ENDS = ("", "_before_decay")
 
 
 def drawn_in(frame: pd.DataFrame, figure: str) -> pd.DataFrame:
@@ -36,9 +36,8 @@ def plateaus(epochs: pd.DataFrame) -> pd.DataFrame:
     for run, own in epochs.sort_values("epoch", kind="stable").groupby(RUN, sort=False):
         before = own if own["decay"].isna().all() else own[own["epoch"] <= own["decay"]]
         line = dict(zip(RUN, run, strict=True)) | {"epochs": len(own), "decay": own["decay"].iloc[0]}
-        for name, curve in (("plateau", own["val_rsum"]), ("plateau_before_decay", before["val_rsum"])):
-            line |= {name: plateau(curve.tolist()), f"{name}_5": plateau(curve.tolist(), 0.05)}
-        rows.append(line)
+        curves = {"plateau": own["val_rsum"], "plateau_before_decay": before["val_rsum"]}
+        rows.append(line | {name: plateau(curve.tolist()) for name, curve in curves.items()})
     return pd.DataFrame(rows, columns=[*RUN, "epochs", "decay", *(f"plateau{end}" for end in ENDS)])
 
 

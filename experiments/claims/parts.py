@@ -22,7 +22,7 @@ from experiments.evidence import over_seeds
 from vsehub.report.plots import Picture
 from vsehub.report.tables import ReportTable
 
-HEAD_LAMBDA = ("nns", "λ = 1", "λ of val", "λ")
+HEAD_LAMBDA = ("nns", "λ = 1", "λ of val")
 HEAD_HUBNESS = ["of", "Pearson's r", "Spearman's ρ", "p", "points"]
 SWEEP_TITLES = {
     "batch_size": "rsum over the batch size",
@@ -68,15 +68,14 @@ def epochs_part(data: Data) -> Part:
     for loss, part in lengths.groupby("loss", sort=False):
         cells = [over_seeds(part[f"plateau{end}"]) for end in ENDS]
         rows.append([loss, *cells, over_seeds(runs.loc[runs["loss"] == loss, "val_rsum"])])
-    head = ["loss", "1 %", "5 %", "1 %, before", "5 %, before", "best val rsum"]
+    head = ["loss", "epochs to the plateau", "before the rate falls", "best val rsum"]
     settings = "; ".join(dict.fromkeys(runs["setting"]))
     last = int((runs["best_epoch"] == runs["epochs"]).sum())
     falls = (lengths["plateau"] == lengths["decay"] + 1).sum()
     text = (
-        f"The plateau is the first epoch whose val rsum is within {100 * TOLERANCE:g} % of the run's best; beside it "
-        "within 5 %, and both for the epochs before the learning rate falls. "
-        f"{falls} of {len(lengths)} runs reach it in the very epoch after the rate falls: there the schedule sets it. "
-        f"{last} of {len(runs)} runs are best in their last epoch."
+        f"The plateau is the first epoch within {100 * TOLERANCE:g} % of the run's best val rsum. {falls} of "
+        f"{len(lengths)} runs reach it in the very epoch after the rate falls: there the schedule sets it. "
+        f"{last} of {len(runs)} are best in their last epoch."
         f"\n\n{settings}.\n\n{table(head, rows)}"
     )
     return text, pictures.over_epochs(own)
@@ -133,9 +132,8 @@ def lambda_part(data: Data) -> Part:
         cells = []
         for side in pictures.DIRECTIONS:
             greedy = part.loc[part["relaxation"] == 1, f"{side}_r10"]
-            tuned = ", ".join(f"{value:g}" for value in sorted(set(best[side]))) or "–"
             searched = near.loc[near["loss"] == loss, f"{side}_r10"]
-            cells += [over_seeds(searched), over_seeds(greedy), over_seeds(best[f"{side}_r10"]), tuned]
+            cells += [over_seeds(searched), over_seeds(greedy), over_seeds(best[f"{side}_r10"])]
         rows.append([loss, *cells])
     head = ["loss"] + [f"{side} {what}" for side in pictures.DIRECTIONS for what in HEAD_LAMBDA]
     return table(head, rows), pictures.over_lambda(test, near)
