@@ -25,7 +25,10 @@ def draw_hubness(result: dict, criterion: str = "is") -> None:
     with matplotlib.rc_context(RC):
         figure = new_figure(7.2, 3.2)
         axes = figure.add_subplot()
-        for name, label, colour in (("nns", "plain", PLAIN_COLOUR), (criterion, f"corrected ({criterion})", COLOURS[0])):
+        for name, label, colour in (
+            ("nns", "plain", PLAIN_COLOUR),
+            (criterion, f"corrected ({criterion})", COLOURS[0]),
+        ):
             histogram = rankings[name]["histograms"]["10"]
             edges = np.arange(0, 251, 10)
             counts, _ = np.histogram(histogram["occurrences"], edges, weights=histogram["items"])

@@ -1,11 +1,12 @@
-"""Is the memory bank a regulariser? HAL with and without it, at two settings, with and without regularisation.
+"""What does the memory bank do? HAL with and without it, at two settings, with and without regularisation.
 
     python -m experiments bank train DATA
     python -m experiments bank collect
     python -m experiments bank render                           --part ablation, of the first two: the bank varied
 
-Statistics of a pair's neighbours come from the bank, from the batch alone ("batch"), or from nowhere ("none"). The
-ablation varies the bank's size, its k and how often it is refilled (stale.py), one at a time.
+Statistics of a pair's neighbours come from the bank, from the batch alone ("batch"), or from nowhere ("none"). With
+"constant" and "permuted" the weights of the bank lose whose they are. The ablation varies the bank's size, its k, how
+often it is refilled (stale.py), and has one weight for all pairs, one at a time.
 """
 
 import itertools
@@ -31,6 +32,7 @@ COMMON = (
 )
 WEIGHTS = {30: ["loss.gamma=30", "loss.epsilon=0.3"], 60: ["loss.gamma=60", "loss.epsilon=0.7"]}
 STATISTICS = {"none": ["bank=none"], "bank": ["bank=memory"], "batch": ["bank=none", "loss.statistics=batch"]}
+STATISTICS |= {blind: ["bank=memory", f"+loss.placebo={blind}"] for blind in ("constant", "permuted")}
 RECIPES = {
     "plain": ["embedding_dropout=0", "text_encoder.word_dropout=0", "callbacks=default"],
     "regularised": [],  # the defaults
@@ -39,9 +41,11 @@ RECIPES = {
 SIZES = (0.01, 0.2)  # k follows the size: 10 and 53
 NEIGHBOURS = (1, 100)
 AGES = (2, 6)  # epochs between two refills; 6: the bank of the second epoch to the end
+SCALES = (0.35, 0.5, 0.7)  # one weight for all pairs
 TITLES = {"plain": "plain", "regularised": "with dropout and averaged weights"}
 BASE = "gamma 30, bank, plain"
 LABELS = {"none": "no bank", "bank": "with the bank", "batch": "the batch's statistics"}
+LABELS |= {"constant": "the bank's mean weights", "permuted": "the bank's weights, permuted"}
 
 
 def grid() -> dict[str, list[str]]:
@@ -56,6 +60,7 @@ def ablation() -> dict[str, list[str]]:
     """The bank's size, its k and its age one at a time, at gamma 30 without regularisation, where it does most."""
     base = [*WEIGHTS[30], *RECIPES["plain"]]
     cases = {f"share {share:g}": [*STATISTICS["bank"], f"bank.fraction={share}"] for share in SIZES}
+    cases |= {f"weight {one:g}": [*STATISTICS["bank"], f"+loss.placebo={one:g}"] for one in SCALES}
     cases |= {f"k {k}": [*STATISTICS["bank"], f"bank.k={k}"] for k in NEIGHBOURS}
     cases |= {f"every {age}": [f"--config-dir={HERE / 'conf'}", "bank=stale", f"bank.every={age}"] for age in AGES}
     return {case: [*base, *own] for case, own in cases.items()}
@@ -97,7 +102,7 @@ def picture(frame: pd.DataFrame) -> Picture:
                 if own.empty:
                     continue
                 look = {"color": COLOURS[place], "marker": MARKERS[place]}
-                places = own["gamma"].astype(int) + 1.5 * (place - 1)
+                places = own["gamma"].astype(int) + 1.5 * (place - 2)
                 axes.plot(places, own["rsum"], linestyle="none", alpha=0.35, markersize=4, **look)
                 over = own.assign(at=places).groupby("at")["rsum"].agg(["mean", "std"])
                 axes.errorbar(over.index, over["mean"], yerr=over["std"], label=label, **look)
