@@ -22,7 +22,7 @@ from experiments.evidence import over_seeds
 from vsehub.report.plots import Picture
 from vsehub.report.tables import ReportTable
 
-HEAD_LAMBDA = ("nns", "λ = 1", "λ of val")
+HEAD_LAMBDA = ("nns", "λ of val")
 HEAD_HUBNESS = ["of", "Pearson's r", "Spearman's ρ", "p", "points"]
 SWEEP_TITLES = {
     "batch_size": "rsum over the batch size",
@@ -66,9 +66,8 @@ def epochs_part(data: Data) -> Part:
     lengths = plateaus(own)
     rows = []
     for loss, part in lengths.groupby("loss", sort=False):
-        cells = [over_seeds(part[f"plateau{end}"]) for end in ENDS]
-        rows.append([loss, *cells, over_seeds(runs.loc[runs["loss"] == loss, "val_rsum"])])
-    head = ["loss", "epochs to the plateau", "before the rate falls", "best val rsum"]
+        rows.append([loss, *(over_seeds(part[f"plateau{end}"]) for end in ENDS)])
+    head = ["loss", "epochs to the plateau", "before the rate falls"]
     settings = "; ".join(dict.fromkeys(runs["setting"]))
     last = int((runs["best_epoch"] == runs["epochs"]).sum())
     falls = (lengths["plateau"] == lengths["decay"] + 1).sum()
@@ -127,13 +126,12 @@ def lambda_part(data: Data) -> Part:
         return "", None
     chosen, near = chosen_lambdas(own), plain(main)
     rows = []
-    for loss, part in test.groupby("loss", sort=False):
+    for loss in dict.fromkeys(test["loss"]):
         best = chosen[chosen["loss"] == loss]
         cells = []
         for side in pictures.DIRECTIONS:
-            greedy = part.loc[part["relaxation"] == 1, f"{side}_r10"]
             searched = near.loc[near["loss"] == loss, f"{side}_r10"]
-            cells += [over_seeds(searched), over_seeds(greedy), over_seeds(best[f"{side}_r10"])]
+            cells += [over_seeds(searched), over_seeds(best[f"{side}_r10"])]
         rows.append([loss, *cells])
     head = ["loss"] + [f"{side} {what}" for side in pictures.DIRECTIONS for what in HEAD_LAMBDA]
     return table(head, rows), pictures.over_lambda(test, near)
@@ -153,9 +151,9 @@ def hubness_part(data: Data) -> Part:
     main = one_lambda(drawn_in(results, "losses"))
     main = main[(main["settings"] == "default") & (main["reference"] != "inductive")]
     text = (
-        "A point is a recipe, the mean over its seeds; p is two-sided, by 10,000 permutations. Recipes share data, "
-        "network and seeds, so that p flatters. Criteria are at their default settings unless tuned on val. Matching "
-        "bounds how often an item is found: its hs_sum is not comparable with other criteria's."
+        "A point is a recipe, the mean over its seeds; p is two-sided, by 10,000 permutations, and too small, since "
+        "recipes share data, network and seeds. Criteria have their default settings. Matching bounds how often an "
+        "item is found, so its hs_sum cannot be compared."
         f"\n\n{table(HEAD_HUBNESS, rows)}"
     )
     return text, pictures.hubness_and_rsum(plain(results), main)
