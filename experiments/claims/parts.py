@@ -10,7 +10,6 @@ from experiments.claims.judging import (
     ENDS,
     RUN,
     SWEEPS,
-    chosen_lambdas,
     correlations,
     drawn_in,
     of_runs,
@@ -22,7 +21,6 @@ from experiments.evidence import over_seeds
 from vsehub.report.plots import Picture
 from vsehub.report.tables import ReportTable
 
-HEAD_LAMBDA = ("nns", "λ of val")
 HEAD_HUBNESS = ["of", "Pearson's r", "Spearman's ρ", "p", "points"]
 SWEEP_TITLES = {
     "batch_size": "rsum over the batch size",
@@ -118,23 +116,11 @@ def occurrences_part(data: Data, case: str) -> Part:
 
 
 def lambda_part(data: Data) -> Part:
-    """R@10 over λ on test, and the λ that val chooses."""
+    """R@10 over λ on test, a figure without a table."""
     main = drawn_in(data["results"], "losses")
     own = of_runs(data["lambda"], main)
     test = own[own["split"] == "test"]
-    if test.empty:
-        return "", None
-    chosen, near = chosen_lambdas(own), plain(main)
-    rows = []
-    for loss in dict.fromkeys(test["loss"]):
-        best = chosen[chosen["loss"] == loss]
-        cells = []
-        for side in pictures.DIRECTIONS:
-            searched = near.loc[near["loss"] == loss, f"{side}_r10"]
-            cells += [over_seeds(searched), over_seeds(best[f"{side}_r10"])]
-        rows.append([loss, *cells])
-    head = ["loss"] + [f"{side} {what}" for side in pictures.DIRECTIONS for what in HEAD_LAMBDA]
-    return table(head, rows), pictures.over_lambda(test, near)
+    return "", None if test.empty else pictures.over_lambda(test, plain(main))
 
 
 def hubness_part(data: Data) -> Part:

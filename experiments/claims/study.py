@@ -136,7 +136,7 @@ def render(folder: Path) -> None:
         else:
             save(folder, picture)
             text = f"![{picture.caption}](figures/{name}.png)\n\n{text}"
-        page.append(f"### {title}\n\n{text}")
+        page.append(f"### {title}\n\n{text}".rstrip())
     renew(folder / "README.md", verdict(claims), "verdict")
     renew(folder / "README.md", "\n\n".join(page), "figures")
 
