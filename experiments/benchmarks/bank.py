@@ -15,7 +15,6 @@ import torch
 from experiments.benchmarks import common
 from experiments.benchmarks.sources import source_of
 from experiments.benchmarks.ways import Way
-from vsehub.checks import InputError
 from vsehub.neighbors.faiss import loaded_faiss
 from vsehub.training.callbacks import BankCallback
 from vsehub.training.datamodule import RetrievalDataModule
@@ -106,12 +105,9 @@ def main(argv: list[str] | None = None) -> None:
     logging.getLogger("vsehub").setLevel(logging.WARNING)
     device = common.device_of(options.device)
     torch.manual_seed(0)
-    try:
-        source = source_of(options.root, options.synthetic)
-        data = RetrievalDataModule(source)
-        data.setup()
-    except InputError as error:
-        parser.error(str(error))
+    source = source_of(options.root, options.synthetic)
+    data = RetrievalDataModule(source)
+    data.setup()
     precision = resolve_precision("auto", "gpu" if device.type == "cuda" else "cpu")
     result = {"data": source.name, "precision": precision}
     result |= measure(data, device, precision, options.rounds, options.block)

@@ -39,9 +39,7 @@ def arguments(description: str, root: bool = False) -> argparse.ArgumentParser:
 
 def device_of(name: str) -> torch.device:
     """The device that --device names."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(name)
+    return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
 
 
 def synchronize(device: torch.device) -> None:
@@ -120,20 +118,13 @@ def hardware_line() -> str:
     )
 
 
-def report(name: str, title: str, record: dict, text: str, device: torch.device, out: Path | None) -> Path:
+def report(name: str, title: str, record: dict, text: str, device: torch.device, out: Path | None) -> None:
     """Print a result and write it as JSON; in results/ also into its part of README.md, if it has one."""
     out = out or RESULTS / f"{name}-{'gpu' if device.type == 'cuda' else 'cpu'}.json"
-    print(written(name, title, record, text, device, out))
-    return out
-
-
-def written(name: str, title: str, record: dict, text: str, device: torch.device, out: Path) -> str:
-    """Write a result as `report` does; the markdown."""
-    machine = hardware_line()
     facts = {"benchmark": name, "device": device.type, "hardware": hardware(), "threads": torch.get_num_threads()}
     write_json(out, facts | {"versions": versions(), "git": code_version()} | record)
-    section = f"### {title}\n\n{machine}\n\n{text}\n"
+    section = f"### {title}\n\n{hardware_line()}\n\n{text}\n"
     page = HERE / "README.md"
     if out.parent.resolve() == RESULTS.resolve() and f"<!-- generated: {out.stem} -->" in page.read_text():
         renew(page, section, out.stem)
-    return section
+    print(section)

@@ -147,10 +147,8 @@ def main(argv: list[str] | None = None) -> None:
     logging.getLogger("vsehub").setLevel(logging.ERROR)  # that approximate indexes are approximate is what is measured
     with tempfile.TemporaryDirectory() as folder:
         result = measure(options, Path(folder))
-    text = (
-        f"{options.items:,} items, {options.queries:,} queries, D = {options.dim}, k = {K}, made-up vectors with hubs"
-    )
-    text += f"\n\n{common.table(COLUMNS, map(line, result['rows']))}"
+    sizes = f"{options.items:,} items, {options.queries:,} queries, D = {options.dim}, k = {K}"
+    text = f"{sizes}, made-up vectors with hubs\n\n{common.table(COLUMNS, map(line, result['rows']))}"
     name, title = "engines", "A corrected ranking in every index"
     if options.items != ITEMS:
         name, title = f"{name}_{options.items}", f"{title}: {options.items:,} items"

@@ -19,19 +19,12 @@ from vsehub.neighbors.screened import Affine, KeptItems
 from vsehub.neighbors.tiles import nearest
 from vsehub.neighbors.vectors import as_vectors
 
-ITEMS, DIM, K, ROUNDS, SCALE = 100_000, 512, 10, 5, 2.0
+ITEMS, DIM, K, ROUNDS, SCALE, CPU = 100_000, 512, 10, 5, 2.0, torch.device("cpu")
 
 
 def isotropic(rows: int, dim: int, seed: int) -> torch.Tensor:
     """Normal vectors (rows, dim) of norm 1."""
     return torch.nn.functional.normalize(torch.randn(rows, dim, generator=torch.Generator().manual_seed(seed)), dim=1)
-
-
-def seconds(way: Callable[[], object]) -> float:
-    """Processor seconds of this process."""
-    began = time.process_time()
-    way()
-    return time.process_time() - began
 
 
 def measure(make: Callable[[int, int, int], torch.Tensor], count: int, int8: bool) -> dict[str, float]:
@@ -46,7 +39,9 @@ def measure(make: Callable[[int, int, int], torch.Tensor], count: int, int8: boo
     try:
         ways = {"vsehub": lambda: nearest(sides, among, K, correct), "faiss": lambda: index.search(asked, K)}
         (_, found), theirs = ways["vsehub"]()[0], ways["faiss"]()[1]
-        least = {name: min(seconds(way) for _ in range(ROUNDS)) for name, way in ways.items()}
+        least = {
+            name: min(common.timed(way, CPU, time.process_time) for _ in range(ROUNDS)) for name, way in ways.items()
+        }
     finally:
         screened.INT8 = had
     return least | {"ratio": least["vsehub"] / least["faiss"], "equal": float((found.numpy() == theirs).mean())}
@@ -73,7 +68,7 @@ def main(argv: list[str] | None = None) -> None:
     ]
     head = ("items", "queries", "screen", "vsehub, s", "FAISS flat, s", "ratio", "equal")
     record = {"items": ITEMS, "dim": DIM, "k": K, "entries": entries}
-    common.report("exact", "Exact corrected search", record, common.table(head, rows), torch.device("cpu"), options.out)
+    common.report("exact", "Exact corrected search", record, common.table(head, rows), CPU, options.out)
 
 
 if __name__ == "__main__":

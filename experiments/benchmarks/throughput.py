@@ -14,7 +14,6 @@ import statistics
 from experiments.benchmarks import common
 from experiments.benchmarks.sources import source_of
 from experiments.benchmarks.ways import STAGES, Way
-from vsehub.checks import InputError
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.train import resolve_precision
 
@@ -92,12 +91,9 @@ def main(argv: list[str] | None = None) -> None:
     options = parser.parse_args(argv)
     device = common.device_of(options.device)
     precision = resolve_precision("auto", "gpu" if device.type == "cuda" else "cpu")
-    try:
-        source = source_of(options.root, options.synthetic)
-        data = RetrievalDataModule(source, options.batch)
-        data.setup()
-    except InputError as error:
-        parser.error(str(error))
+    source = source_of(options.root, options.synthetic)
+    data = RetrievalDataModule(source, options.batch)
+    data.setup()
     result = {"data": source.name, "precision": precision, "batch": options.batch, "dim": options.dim}
     result |= compare(data, device, precision, options.rounds, max(1, options.steps // options.rounds), options.dim)
     if options.until:

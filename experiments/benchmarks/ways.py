@@ -157,12 +157,6 @@ class Way:
         mark("optimiser")
         self.steps += 1
 
-    def train(self, epochs: int) -> float:
-        """Train for some epochs; the rsum on val."""
-        for _ in range(epochs * len(self.loader)):
-            self.step()
-        return self.rsum()
-
     def reach(self, rsum: float, every: int, limit: int) -> dict[str, float]:
         """Train until the rsum on val, measured every so many steps, reaches a value, or for `limit` steps.
 

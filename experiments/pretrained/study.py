@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import matplotlib
 import numpy as np
 import pandas as pd
 import torch
@@ -23,17 +22,14 @@ from torch import Tensor
 from tqdm import tqdm
 
 from experiments.evidence import renew
-from experiments.plots import save
 from experiments.study import MORE_SETS, TO, Given, Study, option, verb
 from vsehub.criteria import Auto, Correction
 from vsehub.criteria.auto import candidates
-from vsehub.criteria.choose import LEAST, choose
+from vsehub.criteria.choose import choose
 from vsehub.io.files import write_text
 from vsehub.metrics.positives import Positives
 from vsehub.metrics.ranks import rank_blocks
 from vsehub.neighbors.vectors import as_vectors
-from vsehub.report.plots import COLOURS, MARKERS, RC, Picture, new_figure
-from vsehub.report.plots import render as drawn
 from vsehub.report.tables import ReportTable
 
 SEEDS = range(3)
@@ -53,12 +49,6 @@ FIXED = [
     ("qb_norm", {"beta": 20.0, "k": 1}),
 ]
 DRAWS = 10_000
-DRAWN = {  # the lines of the figure
-    ("auto", "tuned"): "auto",
-    ("csls", "k 10"): "CSLS, k 10",
-    ("is", "beta 30"): "inverted softmax, β 30",
-    ("sinkhorn", "temperature 0.02"): "Sinkhorn, τ 0.02",
-}
 CHOSEN_BY = 100  # reference queries with known answers, at least, for a choice by them
 
 
@@ -80,11 +70,10 @@ def measure(given: Given) -> None:
 
 
 def render(folder: Path) -> None:
-    """Draw the figure and the README's tables from gains.csv."""
+    """Write the README's tables from gains.csv."""
     frame = pd.read_csv(folder / "gains.csv", keep_default_na=False)
     for name, text in (("criteria", by_criterion(frame)), ("sizes", by_size(frame)), ("sets", by_set(frame))):
         renew(folder / "README.md", text, name)
-    save(folder, picture(frame))
 
 
 def sets(folder: Path, more: list[Path]) -> Iterator[Set]:
@@ -116,37 +105,28 @@ def measured(one: Set) -> Iterator[dict]:
     for condition in ("plain", "distractors"):
         for seed in tqdm(SEEDS, f"{one.name}, {condition}", disable=None):
             pool, asked = parts(one, condition, seed)
-            told = {"set": one.name, "condition": condition, "seed": seed, "queries": len(asked)}
+            everything, sizes = torch.cat([asked, pool]), sorted({min(size, len(pool)) for size in SIZES})
             hits = {("nns", "", "none", 0): hit(one, None, asked, None)}
-            for size in sorted({min(size, len(pool)) for size in SIZES}):
-                reference = pool[:size]
-                for name, settings in FIXED:
-                    if settings.get("k", 1) <= size:
-                        criterion = candidates()[name].with_parameters(**settings)
-                        hits[name, text_of(settings), "inductive", size] = hit(one, criterion, asked, reference)
-                if size >= CHOSEN_BY:
-                    for name, chosen in choices(one, reference, reference, seed).items():
-                        hits[name, "tuned", "inductive", size] = hit(one, chosen, asked, reference)
-            everything = torch.cat([asked, pool])
-            for name, settings in FIXED:
-                if settings.get("k", 1) <= len(everything):
-                    found = hit(one, candidates()[name].with_parameters(**settings), everything, everything)[
-                        : len(asked)
-                    ]
-                    hits[name, text_of(settings), "transductive", len(everything)] = found
-            if len(pool) >= LEAST:
-                for name, chosen in choices(one, pool, everything, seed).items():
-                    found = hit(one, chosen, everything, everything)[: len(asked)]
-                    hits[name, "tuned", "transductive", len(everything)] = found
-            for (name, settings, kind, size), found in hits.items():
-                yield told | {
-                    "criterion": name,
-                    "settings": settings,
-                    "kind": kind,
-                    "reference": size,
-                    "r1": 100 * found.mean(),
-                    **interval(100 * (found - hits["nns", "", "none", 0]), seed),
-                }
+            sides = [(asked, pool[:size], pool[:size], "inductive") for size in sizes]
+            for queries, reference, known, kind in [*sides, (everything, everything, pool, "transductive")]:
+                criteria = [
+                    (
+                        name,
+                        ", ".join(f"{key} {value:g}" for key, value in settings.items()),
+                        candidates()[name].with_parameters(**settings),
+                    )
+                    for name, settings in FIXED
+                    if settings.get("k", 1) <= len(reference)
+                ]
+                if len(known) >= CHOSEN_BY:
+                    criteria.append(("auto", "tuned", chosen(one, known, reference, seed)))
+                for name, settings, criterion in criteria:
+                    own = hit(one, criterion, queries, reference)[: len(asked)]
+                    hits[name, settings, kind, len(reference)] = own
+            for key, own in hits.items():
+                told = {"set": one.name, "condition": condition, "seed": seed, "queries": len(asked)}
+                told |= dict(zip(("criterion", "settings", "kind", "reference"), key, strict=True))
+                yield told | {"r1": 100 * own.mean(), **interval(100 * (own - hits["nns", "", "none", 0]), seed)}
 
 
 def parts(one: Set, condition: str, seed: int) -> tuple[Tensor, Tensor]:
@@ -176,22 +156,18 @@ def hit(one: Set, criterion: Correction | None, queries: Tensor, reference: Tens
     return (rank_blocks([(0, scores)], answers(one, queries)).ranks == 1).numpy().astype(float)
 
 
-def choices(one: Set, known: Tensor, reference: Tensor, seed: int) -> dict[str, Correction]:
-    """By the queries `known`: what `auto` chooses, and "largest", the candidate with the largest mean reciprocal rank.
+def chosen(one: Set, known: Tensor, reference: Tensor, seed: int) -> Correction:
+    """The criterion that `auto` chooses by the queries `known`.
 
     The items are unit vectors, so that products give the scores back.
     """
-    items = as_vectors("items", torch.eye(one.scores.shape[1]))
+    items, queries = as_vectors("items", torch.eye(one.scores.shape[1])), as_vectors("queries", one.scores[reference])
     if len(known) == len(reference):
-        queries = as_vectors("queries", one.scores[known])
-        found = choose(Auto(), queries, answers(one, known), items, queries, seed)
-    else:
-        told = answers(one, reference)
-        first = torch.isin(reference[told.query], known)
-        some = Positives.from_pairs(told.query[first], told.item[first], len(reference), told.items, complete=False)
-        found = choose(Auto(), as_vectors("queries", one.scores[reference]), some, items, None, seed)
-    best = max((tried for tried in found.tried if tried.mrr is not None), key=lambda tried: tried.mrr)
-    return {"auto": found.criterion, "largest": candidates()[best.name].with_parameters(**best.parameters)}
+        return choose(Auto(), queries, answers(one, known), items, queries, seed).criterion
+    told = answers(one, reference)
+    first = torch.isin(reference[told.query], known)
+    some = Positives.from_pairs(told.query[first], told.item[first], len(reference), told.items, complete=False)
+    return choose(Auto(), queries, some, items, None, seed).criterion
 
 
 def interval(differences: np.ndarray, seed: int) -> dict[str, float]:
@@ -200,11 +176,6 @@ def interval(differences: np.ndarray, seed: int) -> dict[str, float]:
     counts = np.random.default_rng(seed).multinomial(len(differences), shares, DRAWS)
     low, high = np.quantile(100 * (counts[:, 0] - counts[:, 1]) / len(differences), [0.025, 0.975])
     return {"gain": differences.mean(), "low": low, "high": high}
-
-
-def text_of(settings: dict) -> str:
-    """Settings as text: "k 2"."""
-    return ", ".join(f"{name} {value:g}" for name, value in settings.items())
 
 
 def summary(rows: pd.DataFrame) -> list[str]:
@@ -224,53 +195,29 @@ def by_criterion(frame: pd.DataFrame) -> str:
             for kind in ("inductive", "transductive")
             for condition in ("plain", "distractors")
             for cell in summary(own[(own["kind"] == kind) & (own["condition"] == condition)])[
-                : 3 if kind[0] == "i" else 2
+                : 3 if kind[0] == "i" else 1
             ]
         ]
         rows.append([name, settings, *cells])
-    order = sorted(rows, key=lambda row: -float(row[2]))
+    rows.sort(key=lambda row: -float(row[2]))
     head = ["criterion", "settings"]
     head += ["inductive", "least", "losses", "with distractors", "least", "losses"]
-    head += ["transductive", "least", "with distractors", "least"]
-    return ReportTable(head, order, "", 2).markdown()
+    head += ["transductive", "with distractors"]
+    return ReportTable(head, rows, "", 2).markdown()
 
 
 def by_size(frame: pd.DataFrame) -> str:
-    """The mean inductive gain by the number of reference queries, over the sets that have so many."""
-    table = sized(frame).pivot_table(index=["criterion", "settings"], columns="reference", values="gain", sort=False)
+    """The mean inductive gain without distractors by the number of reference queries, over the sets that have 250."""
+    frame = frame[(frame["kind"] == "inductive") & (frame["condition"] == "plain") & frame["reference"].isin(SIZES)]
+    full = frame.groupby("set")["reference"].transform("max") >= 250
+    one_setting = ~frame["settings"].isin(["k 2", "beta 50", "temperature 0.01"])
+    frame = frame[full & one_setting & (frame["reference"] <= 250)]
+    table = frame.pivot_table(index=["criterion", "settings"], columns="reference", values="gain", sort=False)
     rows = [
         [*names, *(f"{value:+.1f}" if value == value else "–" for value in line)]
         for names, line in zip(table.index, table.to_numpy(), strict=True)
     ]
     return ReportTable(["criterion", "settings", *map(str, table.columns)], rows, "", 2).markdown()
-
-
-def sized(frame: pd.DataFrame) -> pd.DataFrame:
-    """Inductive gains without distractors of the sets that have 250 reference queries, with at most so many."""
-    frame = frame[(frame["kind"] == "inductive") & (frame["condition"] == "plain") & frame["reference"].isin(SIZES)]
-    full = frame.groupby("set")["reference"].transform("max") >= 250
-    return frame[full & (frame["reference"] <= 250)]
-
-
-def picture(frame: pd.DataFrame) -> Picture:
-    """The gain over the number of reference queries, the mean of the sets."""
-    with matplotlib.rc_context(RC):
-        figure = new_figure(7.5, 4.2)
-        axes = figure.subplots()
-        frame = sized(frame)
-        for look, ((criterion, settings), label) in enumerate(DRAWN.items()):
-            own = frame[(frame["criterion"] == criterion) & (frame["settings"] == settings)]
-            means = own.groupby("reference")["gain"].mean()
-            style = {"color": COLOURS[look], "marker": MARKERS[look]}
-            axes.plot(means.index, means, label=label, **style)
-        axes.axhline(0, color="0.5", linewidth=0.8)
-        sizes = sorted(frame["reference"].unique())
-        axes.set_xscale("log")
-        axes.set_xticks(sizes, [str(size) for size in sizes])
-        axes.minorticks_off()
-        axes.set(xlabel="reference queries", ylabel="gain in R@1, points")
-        axes.legend()
-        return drawn(figure, "reference-size", "The gain over the number of reference queries")
 
 
 def by_set(frame: pd.DataFrame) -> str:
@@ -279,20 +226,12 @@ def by_set(frame: pd.DataFrame) -> str:
     for (name, condition), own in frame.groupby(["set", "condition"], sort=False):
         cells = [name, condition, f"{own.loc[own['criterion'] == 'nns', 'r1'].mean():.1f}"]
         for kind in ("inductive", "transductive"):
-            here = own[(own["kind"] == kind)]
-            here = (
-                here[here["reference"] == here.groupby("seed")["reference"].transform("max")]
-                if kind[0] == "i"
-                else here
-            )
+            here = own[own["kind"] == kind]
+            here = here[here["reference"] == here.groupby("seed")["reference"].transform("max")]
             auto = here[here["criterion"] == "auto"]
             best = here[here["settings"] != "tuned"].groupby(["criterion", "settings"])["gain"].mean()
-            cells.append(
-                f"{auto['gain'].mean():+.1f} [{auto['low'].mean():+.1f}, {auto['high'].mean():+.1f}]"
-                if len(auto)
-                else "–"
-            )
-            cells.append(f"{best.max():+.1f} ({' '.join(best.idxmax()).strip()})")
+            cells.append(f"{auto['gain'].mean():+.1f} [{auto['low'].mean():+.1f}, {auto['high'].mean():+.1f}]")
+            cells.append(f"{best.max():+.1f} ({best.idxmax()[0]})")
         rows.append(cells)
     head = ["set", "condition", "R@1 before", "auto, inductive", "best fixed", "auto, transductive", "best fixed"]
     return ReportTable(head, rows, "", 2).markdown()
