@@ -18,9 +18,11 @@ OWN = "test_docs or test_layers or soft_margin or quantile"
 @pytest.mark.long
 def test_the_trainer_of_the_page_prints_what_it_shows(tmp_path):
     page = PAGE.partition("\n## A data source\n")[2]
-    (tmp_path / "mine.py").write_text("".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)))
+    *parts, training = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "mine.py").write_text("".join(parts))
+    (tmp_path / "train_mine.py").write_text(training)
     shown = re.search(r"It prints\n\n```\n(.*?)```", page, re.DOTALL)[1]
-    done = subprocess.run([sys.executable, "mine.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "train_mine.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
     number = r"\d+\.\d+"
     assert re.sub(number, "", done.stdout) == re.sub(number, "", shown)
     found, wanted = ([float(one) for one in re.findall(number, text)] for text in (done.stdout, shown))
@@ -29,9 +31,10 @@ def test_the_trainer_of_the_page_prints_what_it_shows(tmp_path):
 
 @pytest.mark.long
 def test_no_file_needs_an_edit(tmp_path):
-    left = shutil.ignore_patterns("__pycache__", "golden", "*.png", "*.svg")
     for name in ("src", "conf", "tests", "tools", "docs", "experiments"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=left)
+        shutil.copytree(
+            ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "golden", "*.png", "*.svg")
+        )
     for name in ("pyproject.toml", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path / name)
     files = re.findall(r"`((?:src|conf|tests)/[\w/.]+)`[^`]*?:\n\n```\w+\n(.*?)```", PAGE, re.DOTALL)
@@ -40,7 +43,13 @@ def test_no_file_needs_an_edit(tmp_path):
         assert not (tmp_path / name).exists()
         (tmp_path / name).write_text(text)
     command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-k", OWN, *CHECKED]
-    own = os.environ | {"PYTHONPATH": str(tmp_path / "src")}
-    found = subprocess.run(command, cwd=tmp_path, env=own, capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tmp_path / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert found.returncode == 0, found.stdout[-3000:]
     assert re.search(r"\b\d\d passed", found.stdout)
