@@ -12,8 +12,7 @@ RECALLS = [f"{side}_r{k}" for side in ("i2t", "t2i") for k in (1, 5, 10)]
 RECALL_HEADS = ["i2t R@1", "R@5", "R@10", "t2i R@1", "R@5", "R@10"]
 VIEWS = [(reference, settings) for reference in ("transductive", "inductive") for settings in ("tuned", "default")]
 MARKS = {APART: " **", IMAGES: " *", SEEDS: " '"}
-MARKED = "**: apart by both tests, *: only over images, ': only over seeds; transductive qb_norm is untested"
-NO_FORM = "∅: no inductive form"
+MARKED = "**: apart by both tests, *: only over images, ': only over seeds"
 
 
 def repeated(criterion: str, reference: str) -> bool:
@@ -30,15 +29,15 @@ def view(frame: pd.DataFrame, reference: str, settings: str) -> pd.DataFrame:
     return rows[(rows["settings"] == settings) | ~fittable]
 
 
-def criteria(frame: pd.DataFrame) -> list[str]:
-    """Those measured, in the order of CRITERIA."""
-    return [name for name in CRITERIA if name in set(frame["criterion"])]
+def criteria(frame: pd.DataFrame, reference: str = "transductive") -> list[str]:
+    """Those measured, in the order of CRITERIA; inductive only those that have such a form."""
+    rows = frame[frame["inductive_form"]] if reference == "inductive" else frame
+    return [name for name in CRITERIA if name in set(rows["criterion"])]
 
 
 def heat(frame: pd.DataFrame, reference: str, settings: str, metric: str = "rsum", digits: int = 1) -> ReportTable:
     """Loss x criterion: mean and sample deviation over seeds, in how many runs where some lack."""
-    rows, columns = view(frame, reference, settings), criteria(frame)
-    unable = set(frame.loc[~frame["inductive_form"], "criterion"]) if reference == "inductive" else set()
+    rows, columns = view(frame, reference, settings), criteria(frame, reference)
     full = frame["seed"].nunique()
     texts = []
     for loss in dict.fromkeys(frame["loss"]):
@@ -46,17 +45,15 @@ def heat(frame: pd.DataFrame, reference: str, settings: str, metric: str = "rsum
         for name in columns:
             own = rows[(rows["loss"] == loss) & (rows["criterion"] == name)][metric]
             lacking = f" (n {len(own)})" if len(own) < full else ""
-            shown = over_seeds(own, digits) + lacking if len(own) else "∅" if name in unable else "not measured"
+            shown = over_seeds(own, digits) + lacking if len(own) else "not measured"
             texts[-1].append(shown)
     caption = f"{metric}, {reference}, settings {settings}: mean ± sample deviation over {full} seeds."
-    caption += f" {NO_FORM}." if reference == "inductive" else ""
     return ReportTable(["loss", *columns], texts, caption)
 
 
 def gains(frame: pd.DataFrame, tests: pd.DataFrame, reference: str, settings: str) -> ReportTable:
     """Loss x criterion: rsum beyond nns of the same runs, marked by what the tests say."""
-    rows, columns = view(frame, reference, settings), criteria(frame)[1:]
-    unable = set(frame.loc[~frame["inductive_form"], "criterion"]) if reference == "inductive" else set()
+    rows, columns = view(frame, reference, settings), criteria(frame, reference)[1:]
     found = {(row["family"].removeprefix("criteria after "), row["one"]): row["outcome"] for _, row in tests.iterrows()}
     full = frame["seed"].nunique()
     texts = []
@@ -66,15 +63,15 @@ def gains(frame: pd.DataFrame, tests: pd.DataFrame, reference: str, settings: st
         plain = own.loc[own["criterion"] == "nns", "rsum"]
         for name in columns:
             gain = (own.loc[own["criterion"] == name, "rsum"] - plain).dropna()
-            shown = "∅" if name in unable else "not measured"
+            shown = "not measured"
             if len(gain):
                 cells = [f"{name} {reference} {kind}" for kind in (settings, "default")]  # gm has no settings to tune
                 outcome = next((found[loss, cell] for cell in cells if (loss, cell) in found), "")
                 lacking = f" (n {len(gain)})" if len(gain) < full else ""
                 shown = f"{gain.mean():+.1f}{MARKS.get(outcome, '')}{lacking}"
             texts[-1].append(shown)
-    caption = f"rsum beyond nns, {reference}, settings {settings}. {MARKED}."
-    caption += f" {NO_FORM}." if reference == "inductive" else ""
+    untested = "; qb_norm is not tested" if reference == "transductive" else ""
+    caption = f"rsum beyond nns, {reference}, settings {settings}. {MARKED}{untested}."
     return ReportTable(["loss", *columns], texts, caption)
 
 
@@ -91,8 +88,8 @@ def ranking(frame: pd.DataFrame, tests: pd.DataFrame) -> ReportTable:
         told.append([loss, both[loss], images[loss], *recalls, *rest, duration(own["train_seconds"].mean())])
     head = ["loss", "group", "by images", *RECALL_HEADS, "rsum", "i2t mAP@R", "hs_sum", "training"]
     caption = (
-        "Losses under nns, best first. Those that share a letter of the first group are not apart by both tests; of "
-        "the second not by that over images."
+        'Losses under nns, best first. Losses without a common letter are apart: in "group" by both tests, in "by '
+        'images" by the test over images.'
     )
     return ReportTable(head, told, caption, 3)
 

@@ -17,9 +17,8 @@ def summary(tests: pd.DataFrame, claims: pd.DataFrame) -> str:
     rows = tests[tests["family"] == LOSSES]
     both, images = (rows["outcome"] == APART).sum(), (rows["outcome"] == IMAGES).sum()
     return (
-        f"Of {len(rows)} pairs of losses under nns both corrected tests tell {both} apart, and that over images "
-        f"{images} more, of which nothing is claimed beyond these trainings. The papers' claims, over seeds: "
-        f"{verdict(claims).replace('Of', 'of', 1)}"
+        f"Pairs of losses apart under nns: {both} of {len(rows)} by both corrected tests, {images} more by the test "
+        f"over images only, which says nothing about other trainings. The papers' claims, over seeds: {verdict(claims)}"
     )
 
 
@@ -38,8 +37,8 @@ def on_criteria(tests: pd.DataFrame) -> list[str]:
             lines.append(f"{name} {gain:+.1f} ({both}, {images} of {len(outcomes)})")
         told.append(f"{reference}, {settings}: {', '.join(lines) or 'nothing measured'}.")
     return [
-        "Mean gain over nns; in brackets after how many losses both tests tell it from nns, and that over images. "
-        "Transductive qb_norm is the inverted softmax and is left out.",
+        "Mean gain over nns. In brackets: the number of losses after which both tests, and after which the test over "
+        "images, tell it from nns. Transductive qb_norm ranks as is and is left out.",
         *told,
     ]
 
