@@ -108,7 +108,7 @@ def picture(frame: pd.DataFrame) -> Picture:
                 axes.errorbar(over.index, over["mean"], yerr=over["std"], label=label, **look)
             axes.set(title=title, xlabel="γ (ε 0.3 at 30, 0.7 at 60)", xticks=[30, 60], xlim=(22, 68))
         figure.axes[0].set_ylabel("rsum on test, plain search")
-        figure.axes[0].legend(loc="lower right")
+        figure.axes[1].legend(loc="lower right")
         caption = "HAL with a memory bank and without: mean and deviation over seeds, each run."
         return drawn(figure, "rsum", caption)
 
