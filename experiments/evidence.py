@@ -17,8 +17,8 @@ START, END = "<!-- generated{} -->", "<!-- end of the generated part -->"
 HOLDS, AGAINST, OPEN = "holds over seeds", "contradicted over seeds", "not told apart"
 OUTCOMES = (HOLDS, OPEN, AGAINST, "not measured", "too few seeds")
 RULE = (
-    "paired t-test over three seeds or more, corrected by Holm over the table, the deviation at least one step of the "
-    "metric (rsum: 100 / number of test images). It speaks for other trainings on these test images"
+    "paired t-tests over at least three seeds, corrected by Holm over the table, with a standard deviation of at least "
+    "one step of the metric (rsum: 100 / test images). The results apply to other trainings on these test images"
 )
 STEPS = {"hs_sum": 0.01, "plateau": 1.0, "plateau_before_decay": 1.0}  # of recalls and rsum: 100 / images
 
@@ -121,8 +121,9 @@ def verdict(frame: pd.DataFrame) -> str:
     told = []
     for kind in OUTCOMES:
         claims = list(frame.loc[frame["outcome"] == kind, "claim"])
-        named = f" ({'; '.join(claims)})" if claims and kind in (HOLDS, AGAINST) else ""
-        told += [f"{kind} {len(claims)}{named}"] if claims else []
+        named = f" ({'; '.join(claims)})" if kind in (HOLDS, AGAINST) else ""
+        words = kind if len(claims) == 1 else kind.replace("holds", "hold")
+        told += [f"{len(claims)} {words}{named}"] if claims else []
     ahead = int((frame["difference"] > 0).sum())
     known = int(frame["difference"].notna().sum())
     return f"Of {len(frame)} claims: {', '.join(told)}. The mean difference has the claimed sign in {ahead} of {known}."

@@ -18,7 +18,7 @@ def summary(tests: pd.DataFrame, claims: pd.DataFrame) -> str:
     both, images = (rows["outcome"] == APART).sum(), (rows["outcome"] == IMAGES).sum()
     return (
         f"Pairs of losses apart under nns: {both} of {len(rows)} by both corrected tests, {images} more by the test "
-        f"over images only, which says nothing about other trainings. The papers' claims, over seeds: {verdict(claims)}"
+        f"over images only, which says nothing about other trainings. {verdict(claims)}"
     )
 
 
