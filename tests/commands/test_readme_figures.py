@@ -22,5 +22,5 @@ def test_the_figures_of_the_readme(vsehub, tmp_path):
             assert f"| {' | '.join([names[ranking['criterion']], *recalls, *hubness])} |" in README
     said = vsehub("rerank", *given, "criterion=auto", f"out={tmp_path / 'auto'}", cwd=tmp_path, UNDRAWN="1").out
     gain, low, high = re.search(r"gain of sinkhorn in R@1: \+([\d.]+) points \[\+([\d.]+), \+([\d.]+)\]", said).groups()
-    assert f"it chose Sinkhorn, which gained {gain} points of R@1 [{low}, {high}] on the other half" in README
+    assert f"R@1 rose by {gain} points (95 % interval {low} to {high})" in README
     assert "chosen: sinkhorn" in said
