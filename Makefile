@@ -61,18 +61,18 @@ $(LIGHT): pyproject.toml constraints.txt | $(BIN)/python
 	@$(call INSTALL,$(FAISS))
 	@touch $@
 
-demo: $(INSTALLED) ## train four losses on the embedded scenes and draw the comparison (2.5 to 10 minutes on two cores)
+demo: $(INSTALLED) ## train four losses on the built-in scenes and draw the comparison (2.5 to 10 minutes on two cores)
 	$(BIN)/python -m experiments compare --out runs/demo --losses sum sum_to_max hal hal+mb --criteria csls is \
-	  --title "Four losses on the embedded scenes, each at the best of the same five learning rates on validation" \
+	  --title "Four losses on the built-in scenes, each at the best of the same five learning rates on validation" \
 	  -- experiment=demo
 
-demo-embeddings: $(or $(wildcard $(INSTALLED)),$(LIGHT)) ## measure and correct the hubness of made-up embeddings (seconds)
+demo-embeddings: $(or $(wildcard $(INSTALLED)),$(LIGHT)) ## measure and correct the hubness of generated embeddings (seconds)
 	$(BIN)/python -m experiments embeddings runs/embeddings
 	$(BIN)/vsehub diagnose $(EMBEDDINGS) out=runs/embeddings/diagnose
 	$(BIN)/vsehub rerank $(EMBEDDINGS) criterion=auto criterion.indexable=true out=runs/embeddings/rerank
 	$(BIN)/vsehub index runs/embeddings/rerank overwrite=true
 
-demo-page: $(INSTALLED) ## train on the embedded scenes (a minute) and show the result in a browser until Ctrl-C; ARGS="port=8001"
+demo-page: $(INSTALLED) ## train on the built-in scenes (a minute) and show the result in a browser until Ctrl-C; ARGS="port=8001"
 	test -f runs/demo-page/checkpoints/best.safetensors || $(BIN)/vsehub train experiment=demo loss=hal bank=memory hydra.run.dir=runs/demo-page
 	$(BIN)/vsehub serve checkpoint=runs/demo-page/checkpoints/best.safetensors $(ARGS)
 

@@ -2,7 +2,7 @@
 
     python experiments/plain_loop.py --seed 0
 
-takes a minute or two on two cores. It trains on the embedded scenes with the settings of `vsehub train experiment=demo
+takes a minute or two on two cores. It trains on the built-in scenes with the settings of `vsehub train experiment=demo
 loss=hal bank=memory`, from the library's parts only. That command adds logs, resuming, sweeps and several processes.
 """
 

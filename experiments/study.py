@@ -90,7 +90,7 @@ class Trainings:
     stand for the data's folder and name, "{out}" for that of the runs. own_seeds: of single cases. evaluations: what
     `evaluate` measures of each run. row: the columns of a finished run in the table, None where there are none yet;
     column: the one that names the case. table: the whole table from the folder of the runs, where it is not a row a
-    run. scenes: what is trained on the embedded scenes instead.
+    run. scenes: what is trained on the built-in scenes instead.
     """
 
     cases: Mapping[str, Sequence[str]] | Callable[[], Mapping[str, Sequence[str]]]

@@ -179,7 +179,7 @@ def cost_rows(device: torch.device, data: RetrievalDataModule, sizes: list[int],
 
 def main(argv: list[str] | None = None) -> None:
     parser = common.arguments(__doc__)
-    parser.add_argument("--root", help="features to train on (default: the embedded scenes)")
+    parser.add_argument("--root", help="features to train on (default: the built-in scenes)")
     parser.add_argument("--epochs", type=int, default=8, help="epochs of each run (default: 8)")
     parser.add_argument("--seeds", default="0,1,2", help="seeds of the runs (default: 0,1,2)")
     options = parser.parse_args(argv)

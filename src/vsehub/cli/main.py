@@ -39,7 +39,7 @@ commands:
   vsehub COMMAND --cfg job   the configuration that results from the given settings
 
 examples:
-  vsehub train                                                  the embedded scenes, HAL
+  vsehub train                                                  the built-in scenes, HAL
   vsehub train -m loss=sum,max,knn_margin,hal seed=0,1          a sweep
   vsehub train data=precomp data.root=FOLDER loss=hal bank=memory
   vsehub extract data.json=FILE data.images=FOLDER image_encoder=resnet152 out=FEATURES

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 _BLOCK_BYTES = 16 << 20
 # The share of a split's captions that may be in another split without a warning: every data set has generic captions
-# ("a dog is running ."). In Flickr8k 0.6 % of the test captions are in train; in the embedded scenes, whose captions
+# ("a dog is running ."). In Flickr8k 0.6 % of the test captions are in train; in the built-in scenes, whose captions
 # use few words, 26 %. A split that is part of another shares all of them.
 ALLOWED_CAPTIONS = 1 / 3
 

@@ -1,4 +1,4 @@
-"""The embedded scenes: the same for everyone, cached, with captions that make hubs."""
+"""The built-in scenes: the same for everyone, cached, with captions that make hubs."""
 
 import zlib
 

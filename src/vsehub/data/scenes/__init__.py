@@ -1,1 +1,1 @@
-"""The embedded data set: small painted scenes with five captions each."""
+"""The built-in data set: small painted scenes with five captions each."""

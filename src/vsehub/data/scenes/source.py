@@ -1,4 +1,4 @@
-"""The embedded data set: small painted scenes with five captions each, rendered on first use and cached."""
+"""The built-in data set: small painted scenes with five captions each, rendered on first use and cached."""
 
 import json
 import math
