@@ -46,7 +46,7 @@ def carry_out(work: list[Job]) -> list[str]:
                 continue
             if typed(command) in failed:
                 break
-            if not run(command, f"[{number}/{len(work)}] {job.row.name}, seed {job.seed}:"):
+            if not run(command, f"[{number}/{len(work)}] {job.row.line} {job.row.name}, seed {job.seed}:"):
                 failed.append(typed(command))
                 break
     return failed
@@ -58,7 +58,7 @@ def show(work: list[Job]) -> None:
     for job in work:
         for command in job.to_do():
             if typed(command) not in printed:
-                print(f"{job.row.name}, seed {job.seed}: {typed(command)}")
+                print(f"{job.row.line} {job.row.name}, seed {job.seed}: {typed(command)}")
             printed.add(typed(command))
 
 
@@ -98,7 +98,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--coco", type=Path, help="folder of COCO's features, a subfolder an architecture")
     parser.add_argument("--flickr30k", type=Path, help="the same of Flickr30k")
     parser.add_argument("--seeds", default="0", help="e.g. 0,1,2; default %(default)s")
-    parser.add_argument("--lines", default="", help="these rows alone, e.g. 2.1,2.4")
+    parser.add_argument("--lines", default="", help="these rows alone, by number, e.g. 2.1,2.4")
     parser.add_argument("--out", type=Path, help="default: runs/reproduce-DATA; runs are shared by all tables there")
     parser.add_argument("--dry-run", action="store_true", help="print the commands, run nothing")
     given = parser.parse_intermixed_args()
@@ -132,7 +132,7 @@ def main() -> None:
     advice: dict[str, list[str]] = {}
     for table, (_, left_out) in found.items():
         for line, why in left_out.items():
-            advice.setdefault(why.advice, []).append(f"{table.partition('/')[0]}/{line}")
+            advice.setdefault(why.advice, []).append(f"{table.partition('/')[0]} {line}")
     print("".join(f"left out: {', '.join(lines)}: {text}\n" for text, lines in advice.items()), end="", flush=True)
     if not any(work for work, _ in found.values()):
         sys.exit(f"nothing of {', '.join(given.tables)} can be run")

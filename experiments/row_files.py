@@ -21,20 +21,20 @@ GROUPS = ("loss", "bank", "similarity", "image_encoder", "text_encoder")
 
 @dataclass(frozen=True)
 class Row:
-    """A published row that has a file: its name (PAPER/LINE), what it measures and the row that is trained for it."""
+    """A published row that has a file.
+
+    name: the file's, as `experiment=` or `row=` takes it. line: the row's number in its paper. trained: the name of the
+    row whose training is measured, its own or another.
+    """
 
     name: str
+    line: str
     dataset: str
     architecture: str
     trained: str
     criterion: str
     protocol: str
     tuned: bool
-
-    @property
-    def line(self) -> str:
-        """The row's number in its paper."""
-        return self.name.partition("/")[2]
 
     @property
     def features(self) -> str:
@@ -45,38 +45,34 @@ class Row:
 def rows(paper: str, table: str) -> tuple[list[Row], list[str]]:
     """The rows of a table that have a file, and the lines of those that have none: other papers' architectures."""
     frame = pd.read_csv(PUBLISHED, dtype={"table": str, "line": str})
-    found, others = [], []
-    for _, row in frame[(frame["paper"] == paper) & (frame["table"] == table)].iterrows():
-        name = f"{paper}/{row['line']}"
-        if file_of(name) is None:
-            others.append(row["line"])
-            continue
-        settings, chosen = read(name)
+    frame = frame[(frame["paper"] == paper) & (frame["table"] == table)]
+    found = []
+    for _, row in frame.dropna(subset="file").iterrows():
+        settings, chosen = read(row["file"])
         found.append(
             Row(
-                name,
+                row["file"],
+                row["line"],
                 row["dataset"],
                 row["architecture"],
-                settings.get("evaluates", name),
+                settings.get("evaluates", row["file"]),
                 chosen.get("criterion", "nns"),
                 chosen.get("protocol", "single"),
                 settings.get("tune", False),
             )
         )
-    return found, others
+    return found, frame["line"][frame["file"].isna()].tolist()
 
 
-def file_of(name: str) -> Path | None:
-    """A row's file: in conf/row if it measures what another row trains; None for another paper's architecture."""
-    files = [CONF / group / f"{name}.yaml" for group in ("experiment", "row")]
-    return next((path for path in files if path.is_file()), None)
+def file_of(name: str) -> Path:
+    """A row's file: in conf/row if it measures what another row trains."""
+    path = CONF / "row" / f"{name}.yaml"
+    return path if path.is_file() else CONF / "experiment" / f"{name}.yaml"
 
 
 def read(name: str) -> tuple[dict, dict[str, str]]:
     """The settings of a row's file, and its choices by group."""
-    path = file_of(name)
-    assert path is not None, name
-    settings = yaml.safe_load(path.read_text())
+    settings = yaml.safe_load(file_of(name).read_text())
     pairs = [next(iter(one.items())) for one in settings.pop("defaults")]
     return settings, {key.removeprefix("override /"): value for key, value in pairs}
 

@@ -18,10 +18,10 @@ ROOT = Path(__file__).parents[2]
 CONF = ROOT / "conf"
 PUBLISHED = ROOT / "experiments" / "papers"
 TABLES = pd.read_csv(PUBLISHED / "paper_tables.csv", dtype={"table": str, "line": str, "note": str})
-ROWS = {f"{row['paper']}/{row['line']}": row for _, row in TABLES.iterrows()}
+ROWS = {row["file"]: row for _, row in TABLES.dropna(subset="file").iterrows()}
 PRINTED = pd.read_csv(PUBLISHED / "hyperparameters.csv")
 TRAINING, MEASURING = (
-    sorted(path.relative_to(CONF / group).with_suffix("").as_posix() for path in (CONF / group).glob("*/*.yaml"))
+    sorted(path.relative_to(CONF / group).with_suffix("").as_posix() for path in (CONF / group).glob("*/*/*.yaml"))
     for group in ("experiment", "row")
 )
 SETTINGS = {
@@ -33,18 +33,30 @@ SETTINGS = {
 }
 # AAAI prints no settings for these: whose they are read as, and SCAN's own.
 READ_AS = {
-    "aaai2020/1.6": "aaai2020/1.3",
-    "aaai2020/2.3": "aaai2020/2.11",
-    "aaai2020/2.7": "aaai2020/2.11",
-    "aaai2020/2.4": "aaai2020/2.12",
-    "aaai2020/2.8": "aaai2020/2.12",
-    "aaai2020/2.14": "aaai2020/1.4",
-    "aaai2020/2.19": "aaai2020/2.20",
-    "aaai2020/2.21": "acl-srw2019/2.6",
+    "aaai2020/table1/hal_order_vgg19_flickr30k": "aaai2020/table1/hal_vgg19_flickr30k",
+    "aaai2020/table2/hal_vgg19_coco": "aaai2020/table2/hal_resnet152_coco",
+    "aaai2020/table2/hal_inception_coco": "aaai2020/table2/hal_resnet152_coco",
+    "aaai2020/table2/hal_bank_vgg19_coco": "aaai2020/table2/hal_bank_resnet152_coco",
+    "aaai2020/table2/hal_bank_inception_coco": "aaai2020/table2/hal_bank_resnet152_coco",
+    "aaai2020/table2/sum_order_vgg19_coco_first1k": "aaai2020/table1/sum_order_vgg19_flickr30k",
+    "aaai2020/table2/max_vsepp_resnet152_coco_first1k": "aaai2020/table2/max_vsepp_rerun_resnet152_coco_first1k",
+    "aaai2020/table2/knn_margin_resnet152_coco_first1k": "acl-srw2019/table2/knn_margin_resnet152_coco",
 }
 OF_SCAN = {
-    "aaai2020/1.7": {"margin": 0.2, "lr": 0.0002, "lr_update": 15, "batch_size": 128, "epochs": 30},
-    "aaai2020/2.25": {"margin": 0.2, "lr": 0.0005, "lr_update": 10, "batch_size": 128, "epochs": 20},
+    "aaai2020/table1/max_scan_i2t_flickr30k": {
+        "margin": 0.2,
+        "lr": 0.0002,
+        "lr_update": 15,
+        "batch_size": 128,
+        "epochs": 30,
+    },
+    "aaai2020/table2/max_scan_t2i_coco_first1k": {
+        "margin": 0.2,
+        "lr": 0.0005,
+        "lr_update": 10,
+        "batch_size": 128,
+        "epochs": 20,
+    },
 }
 NETWORKS = ("vgg19", "irv2", "resnet152")
 
@@ -66,9 +78,9 @@ def printed(name):
     """A row's settings as hyperparameters.csv has them, or as its paper leaves them to be read."""
     if name in OF_SCAN:
         return OF_SCAN[name]
-    paper, line = READ_AS.get(name, name).split("/")
-    of_paper = PRINTED[PRINTED["paper"] == paper]
-    mark = line if paper == "aaai2020" else ROWS[name]["loss"]  # AAAI prints them by row, the others by loss
+    row = ROWS[READ_AS.get(name, name)]
+    of_paper = PRINTED[PRINTED["paper"] == row["paper"]]
+    mark = row["line"] if row["paper"] == "aaai2020" else row["loss"]  # AAAI prints them by row, the others by loss
     (found,) = [row for _, row in of_paper.iterrows() if mark in re.split("[ /]", row["rows"])]
     return found[list(SETTINGS)].dropna().to_dict()
 
@@ -76,6 +88,7 @@ def printed(name):
 @looped("name", [*TRAINING, *MEASURING])
 def test_the_comment_has_the_published_figures(name):
     comment = " ".join(re.findall(r"^# (.*)", file_of(name).read_text(), re.MULTILINE))
+    assert f" row {ROWS[name]['line']}: " in comment
     said = re.search(r"Published: .*?\. (?!\d)", f"{comment} ")[0]
     figures = [float(one) for one in re.findall(r"(?<=[ ])\d+(?:\.\d+)?(?=[ ,.])", said)]
     columns = [f"{side}_r{k}" for side in ("i2t", "t2i") for k in (1, 5, 10)]

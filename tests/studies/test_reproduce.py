@@ -43,19 +43,18 @@ def written(name):
 def test_a_tables_rows_are_each_trained_and_measured_once(table, papers_data, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["", table, *papers_data, "--seeds=0,3", "--dry-run", f"--out={tmp_path}"])
     reproduce.main()
-    found = re.findall(r"^\S+/\S+, seed \d+: vsehub (\w+) (.*)$", capsys.readouterr().out, re.M)
+    found = re.findall(r"^\S+ \S+/\S+, seed \d+: vsehub (\w+) (.*)$", capsys.readouterr().out, re.M)
     found = [(command, dict(one.split("=", 1) for one in shlex.split(line))) for command, line in found]
     paper, _, number = table.partition("/")
     trained, measured = set(), set()
-    for row in PUBLISHED[(PUBLISHED["paper"] == paper) & (PUBLISHED["table"] == number)].itertuples():
-        name = f"{paper}/{row.line}"
-        if file_of(name):
-            settings, groups = written(name)
-            training = settings.get("evaluates", name)
-            trained.add((training, row.dataset))
-            criterion = (groups.get("criterion", "nns"), groups["protocol"], settings.get("tune", False))
-            if criterion != ("nns", written(training)[1]["protocol"], False):  # which training measures by as it ends
-                measured.add((training, *criterion))
+    of_table = PUBLISHED[(PUBLISHED["paper"] == paper) & (PUBLISHED["table"] == number)]
+    for row in of_table.dropna(subset="file").itertuples():
+        settings, groups = written(row.file)
+        training = settings.get("evaluates", row.file)
+        trained.add((training, row.dataset))
+        criterion = (groups.get("criterion", "nns"), groups["protocol"], settings.get("tune", False))
+        if criterion != ("nns", written(training)[1]["protocol"], False):  # which training measures by as it ends
+            measured.add((training, *criterion))
     runs = {
         one["hydra.run.dir"]: (one["experiment"], Path(one["data.root"]).parent.name, one["seed"])
         for command, one in found
