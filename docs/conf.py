@@ -61,6 +61,7 @@ docs/train
 docs/data
 docs/losses
 docs/correct
+docs/text
 docs/criteria
 docs/serve
 docs/reproduce

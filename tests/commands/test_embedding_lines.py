@@ -77,3 +77,15 @@ def test_lines_followed_one_after_the_other(page, given, run_here, undrawn, tmp_
         assert (record["truth"] is not None) == ("truth" in values)
         assert all((hub["image"] is not None) == ("item_images" in values) for hub in record["hubs"])
         assert (record["reference"]["kind"] == "inductive") == ("reference" in values or "reference_scores" in values)
+
+
+def test_the_page_on_text_finds_hubs_and_corrects_them(run_here, undrawn, monkeypatch, tmp_path):
+    pytest.importorskip("faiss")
+    monkeypatch.chdir(tmp_path)
+    exec((ROOT / "docs/text.md").read_text().partition("```python\n")[2].partition("```")[0], {})
+    for command in written("docs/text.md"):
+        run_here(*command)
+    record = json.loads((tmp_path / "ranked" / "result.json").read_text())
+    assert record["rankings"][1]["gain"]["low"] > 10
+    assert (record["verdict"]["level"], len(record["calibration"]["rates"])) == ("warn", 3)
+    assert (tmp_path / "ranked" / "index.faiss").is_file()
