@@ -44,7 +44,7 @@ def test_the_page_followed_line_by_line(run_here, undrawn, tmp_path):
     (tmp_path / "gone.txt").write_text("image 3\nimage 4\n")
     np.save(tmp_path / "train_captions.npy", training)
     np.save(tmp_path / "queries.npy", captions)
-    said = [run_here(*command) for command in written("docs/serve.md") if command[0] in ("rerank", "index", "add")]
+    said = [run_here(*command) for command in written("docs/serve.md")[:4]]
     assert "added 11 items, 1 replaced" in said[2]
     assert "removed 2 of 2 ids; " in said[3]
     chosen = json.loads((tmp_path / "served" / "result.json").read_text())["rankings"][-1]
