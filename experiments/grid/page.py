@@ -31,7 +31,7 @@ def render(folder: Path, page: Path | None = None) -> None:
             tables.ranking(frame, tests),
             *(tables.gains(frame, tests, one, "tuned") for one in ("transductive", "inductive")),
         ]
-        told = [f"- {sentence}" for sentence in parts[1].notes]
+        told = [f"- {sentence}" for sentence in parts[1].notes if ", default:" not in sentence]
         renew(folder / "README.md", first, "verdict")
         renew(
             folder / "README.md",

@@ -4,7 +4,7 @@ import pandas as pd
 
 from experiments.evidence import over_seeds
 from vsehub.report.statistics import APART, IMAGES, SEEDS
-from vsehub.report.tables import ReportTable, duration, probability_text
+from vsehub.report.tables import ReportTable, probability_text
 
 CRITERIA = ("nns", "is", "csls", "nnn", "qb_norm", "sinkhorn", "gm", "rgm", "csls+rgm")
 LOSSES = "losses under nns"  # the family's name in comparisons.csv
@@ -85,8 +85,8 @@ def ranking(frame: pd.DataFrame, tests: pd.DataFrame) -> ReportTable:
         own = rows[rows["loss"] == loss]
         recalls = [f"{own[name].mean():.1f}" for name in RECALLS]
         rest = [over_seeds(own["rsum"]), f"{own['map_r_i2t'].mean():.1f}", over_seeds(own["hs_sum"], 2)]
-        told.append([loss, both[loss], images[loss], *recalls, *rest, duration(own["train_seconds"].mean())])
-    head = ["loss", "group", "by images", *RECALL_HEADS, "rsum", "i2t mAP@R", "hs_sum", "training"]
+        told.append([loss, both[loss], images[loss], *recalls, *rest])
+    head = ["loss", "group", "by images", *RECALL_HEADS, "rsum", "i2t mAP@R", "hs_sum"]
     caption = (
         'Losses under nns, best first. Losses without a common letter are apart: in "group" by both tests, in "by '
         'images" by the test over images.'
