@@ -87,5 +87,5 @@ def test_the_page_on_text_finds_hubs_and_corrects_them(run_here, undrawn, monkey
         run_here(*command)
     record = json.loads((tmp_path / "ranked" / "result.json").read_text())
     assert record["rankings"][1]["gain"]["low"] > 10
-    assert (record["verdict"]["level"], len(record["calibration"]["rates"])) == ("warn", 3)
+    assert (record["verdict"]["level"], len(record["calibration"]["rates"])) == ("fail", 3)
     assert (tmp_path / "ranked" / "index.faiss").is_file()
