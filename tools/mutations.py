@@ -102,7 +102,7 @@ MUTATIONS = [
         "rows // parts",
         "test_doctests.py",
     ),
-    ("training/callbacks/bank.py", "default_rng([self.seed, epoch, 1])", "default_rng([self.seed, 1])", "training"),
+    ("training/callbacks/bank.py", "default_rng([seed, epoch, 1])", "default_rng([seed, 1])", "training"),
     (
         "training/callbacks/bank.py",
         "if trainer.current_epoch < self.first_epoch:",
