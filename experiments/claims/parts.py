@@ -93,7 +93,7 @@ def sweep_part(data: Data, name: str) -> Part:
 
 
 def occurrences_part(data: Data, case: str) -> Part:
-    """Distribution of N_k: by loss under nns, or by criterion for HAL, or the first loss without HAL."""
+    """Distribution of N_10: by loss under nns, or by criterion for HAL, or the first loss without HAL."""
     frame = data["occurrences"]
     if case == "loss":
         own, words = frame[frame["criterion"] == "nns"], "Plain nearest neighbours."
@@ -103,16 +103,7 @@ def occurrences_part(data: Data, case: str) -> Part:
         own, words = frame[frame["loss"] == loss], f"Of {loss}; criteria at their default settings, transductive."
     if own.empty or (case == "criterion" and own["criterion"].nunique() == 1):
         return "", None
-    rows = []
-    for one, part in own.groupby(case, sort=False):
-        cells = []
-        for side in pictures.DIRECTIONS:
-            way = part[part["direction"] == side]
-            never = way.loc[way["occurrences"] == 0, "items"].sum() / way["items"].sum()
-            cells += [f"{100 * never:.1f} %", f"{way['occurrences'].max():.0f}"]
-        rows.append([one, *cells])
-    head = [case, "i2t never found", "i2t largest hub", "t2i never found", "t2i largest hub"]
-    return f"{words}\n\n{table(head, rows)}", pictures.found_how_often(own, case, f"occurrences-by-{case}")
+    return words, pictures.found_how_often(own, case, f"occurrences-by-{case}")
 
 
 def lambda_part(data: Data) -> Part:
