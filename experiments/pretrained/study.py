@@ -181,7 +181,7 @@ def interval(differences: np.ndarray, seed: int) -> dict[str, float]:
 def summary(rows: pd.DataFrame) -> list[str]:
     """The mean gain, the least gain of a set on the mean of its splits, and splits that lose beyond their interval."""
     means = rows.groupby("set")["gain"].mean()
-    return [f"{means.mean():+.1f}", f"{means.min():+.1f}", f"{(rows['high'] < 0).sum()} of {len(rows)}"]
+    return [f"{means.mean():+.1f}", f"{means.min():+.1f}", f"{(rows['high'] < 0).sum()}/{len(rows)}"]
 
 
 def by_criterion(frame: pd.DataFrame) -> str:
