@@ -192,17 +192,18 @@ def by_criterion(frame: pd.DataFrame) -> str:
     for (name, settings), own in frame[frame["criterion"] != "nns"].groupby(["criterion", "settings"], sort=False):
         cells = [
             cell
-            for kind in ("inductive", "transductive")
-            for condition in ("plain", "distractors")
-            for cell in summary(own[(own["kind"] == kind) & (own["condition"] == condition)])[
-                : 3 if kind[0] == "i" else 1
-            ]
+            for kind, condition, shown in (
+                ("inductive", "plain", 3),
+                ("inductive", "distractors", 3),
+                ("transductive", "plain", 1),
+            )
+            for cell in summary(own[(own["kind"] == kind) & (own["condition"] == condition)])[:shown]
         ]
         rows.append([name, settings, *cells])
     rows.sort(key=lambda row: -float(row[2]))
     head = ["criterion", "settings"]
     head += ["inductive", "least", "losses", "with distractors", "least", "losses"]
-    head += ["transductive", "with distractors"]
+    head += ["transductive"]
     return ReportTable(head, rows, "", 2).markdown()
 
 
