@@ -109,11 +109,11 @@ class HAL(Loss):
         if self.placebo == "permuted":
             # Batches are in random order: half a turn gives each pair the weights of another one, drawn at random.
             return weights.roll((len(weights) // 2,) * 2, (0, 1))
-        if self.placebo == "constant":
-            own = weights.diagonal()
-            between = (weights.sum() - own.sum()) / max(1, weights.numel() - len(own))
-            return between.expand_as(weights).diagonal_scatter(own.mean().expand_as(own))
-        return torch.full_like(weights, self.placebo)
+        if isinstance(self.placebo, float):
+            return torch.full_like(weights, self.placebo)
+        own = weights.diagonal()
+        between = (weights.sum() - own.sum()) / max(1, weights.numel() - len(own))
+        return between.expand_as(weights).diagonal_scatter(own.mean().expand_as(own))
 
     def _of_batch(self, scores: Tensor, positives: Tensor) -> NeighborStats:
         """The negatives of each row and of each column, (N, k) each: the k largest, or all, in any order."""
