@@ -7,8 +7,8 @@ from vsehub.losses import HAL, MaxMargin, NeighborRetr
 from vsehub.neighbors import MemoryBank
 from vsehub.sets import Sets
 from vsehub.similarities import Cosine
-from vsehub.training.module import RetrievalModule, check_together, parameter_groups
-from vsehub.types import Batch, Encoder, Similarity
+from vsehub.training.module import RetrievalModule, check_together, loss_terms, parameter_groups
+from vsehub.types import Batch, Encoder, Loss, Similarity
 
 
 class Part(Encoder):
@@ -30,6 +30,21 @@ class Scores(Similarity):
         self.takes, self.largest = takes, largest
 
 
+class Mine(Loss):
+    """A loss of the user's own, which returns what its function makes of the scores."""
+
+    def __init__(self, function=None):
+        super().__init__()
+        self.function = function
+
+    def forward(self, scores, positives, neighbors=None):
+        return self.function(scores)
+
+
+class OtherArguments(Loss):
+    def forward(self, images, texts): ...
+
+
 @pytest.mark.parametrize(
     ("images", "texts", "similarity", "loss", "message"),
     [
@@ -40,11 +55,35 @@ class Scores(Similarity):
         (Part(), Part(), nn.Bilinear(1, 1, 1), HAL(), "similarity is a Bilinear"),
         (Part(), Part(), Scores(), nn.L1Loss(), "loss is a L1Loss"),
         (Part(), Part(), Scores(largest=0.0), HAL(), "never above 0.0, but HAL"),
+        (Part(), Part(), Scores(), OtherArguments(), r"OtherArguments.forward takes \(images, texts\) but"),
     ],
 )
 def test_what_cannot_go_together_is_refused_with_the_reason(images, texts, similarity, loss, message):
     with pytest.raises(InputError, match=message):
         check_together(images, texts, similarity, loss)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda scores: scores.diagonal(), r"Mine returned a tensor of shape \(3,\)"),
+        (lambda scores: {"loss": scores.mean(), "rows": scores[0]}, r"'rows': a tensor of shape \(3,\)"),
+        (lambda scores: {"total": scores.mean()}, r"'total': a tensor of shape \(\)"),
+        (lambda scores: {"loss": scores.mean().item()}, "'loss': a float"),
+        (lambda scores: "0.1", "a str"),
+        (lambda scores: None, "a NoneType"),
+        (lambda scores: scores.detach().mean(), "without gradient"),
+    ],
+)
+def test_what_a_loss_must_not_return_is_named_with_its_class(function, message):
+    with pytest.raises(InputError, match=message):
+        loss_terms(Mine(function), torch.eye(3, requires_grad=True), torch.eye(3) > 0, None)
+
+
+def test_a_loss_may_return_a_scalar_or_terms_that_are_numbers():
+    scores = torch.eye(3, requires_grad=True)
+    for function in (torch.mean, lambda scores: {"loss": scores.mean(), "share": 0.5}):
+        assert loss_terms(Mine(function), scores, scores > 0, None)["loss"] == scores.mean()
 
 
 def test_own_rates_make_own_groups_and_only_trained_matrices_decay():

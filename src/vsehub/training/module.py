@@ -1,6 +1,8 @@
 """The LightningModule: two encoders, a similarity, a loss and, where one is used, a memory bank."""
 
+import inspect
 from collections.abc import Callable
+from numbers import Real
 from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
@@ -9,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from vsehub.checks import one_of, probability, require, whole
+from vsehub.checks import InputError, one_of, probability, require, whole
 from vsehub.neighbors.bank import MemoryBank, comparable
 from vsehub.sets import Encoding, Sets, concatenated
 from vsehub.training.checkpoint import VERSION
@@ -205,16 +207,48 @@ def require_rows_apart(side: str, encoder: Encoder, why: str) -> None:
     )
 
 
-def loss_terms(loss: Loss, *arguments: Any) -> dict[str, Tensor]:
-    """The terms of a loss by name; one that returns a tensor has the term "loss"."""
-    found: Any = loss(*arguments)
-    return {"loss": found} if isinstance(found, Tensor) else found
+def loss_terms(loss: Loss, scores: Tensor, positives: Tensor, neighbors: NeighborStats | None) -> dict[str, Any]:
+    """The terms of a loss by name; one that returns a tensor has the term "loss".
+
+    Raises InputError unless all terms are scalars, and "loss" is a tensor through which the scores get a gradient.
+    """
+    name, returned = type(loss).__name__, loss(scores, positives, neighbors)
+    terms: Any = {"loss": returned} if isinstance(returned, Tensor) else returned
+    require(
+        isinstance(terms, dict) and isinstance(terms.get("loss"), Tensor) and all(map(is_scalar, terms.values())),
+        f'the loss {name} returned {type_text(returned)}; expected {{"loss": scalar}} or a scalar tensor',
+    )
+    require(
+        terms["loss"].requires_grad or not scores.requires_grad,
+        f"the loss {name} returned a tensor without gradient; compute it from scores, without detach() or item()",
+    )
+    return terms
+
+
+def is_scalar(term: Any) -> bool:
+    """Return True for a number and for a tensor that holds a single number."""
+    return term.numel() == 1 if isinstance(term, Tensor) else isinstance(term, Real)
+
+
+def type_text(value: Any) -> str:
+    """The type of a value, for a message; of a tensor its shape, of a dictionary the types of its values."""
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key!r}: {type_text(inner)}' for key, inner in value.items())}}}"
+    return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
 
 
 def check_together(image_encoder: Encoder, text_encoder: Encoder, similarity: Similarity, loss: Loss) -> None:
     """Raise InputError, with the reason, where these parts cannot be trained together."""
     require_part("similarity", similarity, Similarity)
     require_part("loss", loss, Loss)
+    accepted = inspect.signature(loss.forward)
+    try:
+        accepted.bind("scores", "positives", "neighbors")
+    except TypeError as error:
+        raise InputError(
+            f"{type(loss).__name__}.forward takes {accepted} but is called with (scores, positives, neighbors); write "
+            "forward(self, scores, positives, neighbors=None)"
+        ) from error
     name, takes = type(similarity).__name__, similarity.takes
     for side, encoder in (("image", image_encoder), ("text", text_encoder)):
         require_part(f"{side} encoder", encoder, Encoder)
