@@ -38,13 +38,14 @@ def losses(run):
     """The loss of each step; of one that a resumed run repeats, the later."""
     files = sorted((run / "csv").glob("*/metrics.csv"))
     told = [row for file in files for row in csv.DictReader(file.open()) if row["train/loss"]]
-    found = {int(row["step"]): float(row["train/loss"]) for row in told}
-    return [found[step] for step in sorted(found)]
+    return {int(row["step"]): float(row["train/loss"]) for row in told}
 
 
 def alike(one, other):
-    """Two runs of the same training, but for the order of sums."""
-    assert losses(one) == pytest.approx(losses(other), rel=2e-5)
+    """Two runs of the same training, but for the order of sums. A kill may lose rows of Lightning's csv."""
+    ours, theirs = losses(one), losses(other)
+    assert max(ours) == max(theirs)
+    assert ours == pytest.approx({step: theirs[step] for step in ours}, rel=2e-5)
     for ours, theirs in zip(rows(one), rows(other), strict=True):
         assert float(ours["val/rsum"]) == pytest.approx(float(theirs["val/rsum"]), abs=2)
     (ours, theirs) = (torch.load(run / "checkpoints" / "last.ckpt", weights_only=True) for run in (one, other))

@@ -4,9 +4,12 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from measuring import measure
 
 from vsehub.criteria import CSLS
+from vsehub.metrics.positives import Positives
+from vsehub.ranking.compare import shifted
 from vsehub.ranking.inputs import Inputs, Names, Sides
 from vsehub.ranking.record import EXAMPLES, values
 
@@ -51,3 +54,10 @@ def test_fewer_items_than_are_shown(queries, items):
     hit = len(measured.rankings[0].occurrences.positions)
     assert len(record["hubs"]) == min(EXAMPLES, hit)
     assert len(record["antihubs"]["examples"]) == min(EXAMPLES, items - hit)
+
+
+@pytest.mark.parametrize(("step", "word"), [(0, ""), (1, "before"), (-1, "after")])
+def test_answers_that_are_off_by_a_row_are_suspected(caplog, step, word):
+    rows = torch.arange(1, 9)
+    shifted(Positives.from_pairs(rows, rows + step, 10, 10, False), torch.arange(10)[:, None])
+    assert (word in caplog.text) if word else not caplog.text

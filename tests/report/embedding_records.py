@@ -40,6 +40,7 @@ def embedding_record(queries=900, items=400, criteria=("csls",), truth=True, lab
                 "truth": truth_figures(hits) if truth else None,
                 "gain": None,
                 "hubs_made": [],
+                "verdict": verdict(occurrence_metrics(counts, bad if truth else None), k, queries, items),
                 "changed": {"first": (plain[:, 0] != lists[:, 0]).float().mean().item(), "overlap": stay},
             }
         )
@@ -92,7 +93,6 @@ def embedding_record(queries=900, items=400, criteria=("csls",), truth=True, lab
         "calibration": None,
         "choice": None,
         "verdict": verdict(rankings[0]["hubness"], k, queries, items),
-        "verdict_corrected": verdict(rankings[-1]["hubness"], k, queries, items) if criteria else None,
     } | changes
 
 

@@ -131,3 +131,13 @@ def test_damaged_and_foreign_files(sides, tmp_path):
 )
 def test_bad_input(call, name, sides):
     refused(name, lambda: call(*sides))
+
+
+@pytest.mark.parametrize("kind", ["flat", "ivf", "hnsw"])
+def test_looking_further_ends_with_all_lists(kind, sides):
+    queries, items, bias = sides
+    served = build_index(items, bias, CSLS.scale, kind)
+    before = measured_recall(served, queries, items, bias, CSLS.scale)["corrected"]
+    while served.look_further():
+        pass
+    assert measured_recall(served, queries, items, bias, CSLS.scale)["corrected"] >= max(before, 0.99)

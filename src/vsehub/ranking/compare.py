@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from vsehub import __version__
 from vsehub.checks import require
@@ -54,6 +55,19 @@ def halves(positives: Positives, share: float, seed: int) -> list[Positives]:
         Positives.from_pairs(positives.query[one], positives.item[one], positives.queries, positives.items, False)
         for one in (first, ~first)
     ]
+
+
+def shifted(positives: Positives, lists: Tensor) -> None:
+    """Warn if the plain lists (Q, k) hold the rows beside the answers far more often than the answers."""
+    found = [
+        float((lists[positives.query] == (positives.item + step)[:, None]).any(dim=1).float().mean())
+        for step in (0, -1, 1)
+    ]
+    if max(found[1:]) > 2 * found[0] + 0.05:
+        log.warning(
+            "truth: the plain lists hold %.1f %% of the answers, but %.1f %% of the rows %s them: is it off by a row?",
+            *(100 * found[0], 100 * max(found[1:]), "before" if found[1] > found[2] else "after"),
+        )
 
 
 def choice_record(auto: Auto, choice: Choice | None, gain: dict[str, float] | None) -> dict[str, Any]:
@@ -105,6 +119,8 @@ def compared(
         seconds["choosing"] = time.perf_counter() - choosing
     log.info("ranking under %s", ", ".join([PLAIN, *criteria]))
     measured = measure(inputs.sides, criteria, k, engine)
+    if inputs.sides.positives is not None:
+        shifted(inputs.sides.positives, measured.rankings[0].positions)
     written = {
         "schema": EMBEDDINGS.version,
         "kind": command,

@@ -52,7 +52,7 @@ def record(
         bank = {"set": sides["reference_items"]["path"], **sides["reference_items"]}
     takes_bank = any(one.takes_reference_items for one in criteria.values())
     answered = 0 if truth is None else int((truth.counts > 0).sum())
-    verdicts = [verdict(one.hubness, measured.ks[-1], queries, items) for one in measured.rankings]
+    rankings = values(measured, criteria, inputs, seed)
     return {
         "scores": sides.get("scores"),
         "queries": sides.get("queries", {"rows": queries}),
@@ -69,11 +69,10 @@ def record(
             "measured_queries": answered,
             "queries_without": queries - answered,
         },
-        **values(measured, criteria, inputs, seed),
+        **rankings,
         "index": None,
         "calibration": None,
-        "verdict": verdicts[0],
-        "verdict_corrected": verdicts[-1] if len(verdicts) > 1 else None,
+        "verdict": rankings["rankings"][0]["verdict"],
     }
 
 
@@ -104,13 +103,15 @@ def _ranking(ranking: Ranked, criterion: Criterion | None, measured: Measured, i
     ranking does not have.
     """
     plain, positives = measured.rankings[0], inputs.sides.positives
-    level = hub_level(measured.ks[-1], len(inputs.sides.queries), len(inputs.sides.items))
+    sizes = measured.ks[-1], len(inputs.sides.queries), len(inputs.sides.items)
+    level = hub_level(*sizes)
     counts = {item: ranking.occurrences[item] for item in ranking.occurrences.largest(EXAMPLES).tolist()}
     return {
         "criterion": ranking.name,
         "parameters": {} if criterion is None else criterion.parameters(),
         "reference": reference_kind(criterion, inputs.sides.inductive),
         "hubness": ranking.hubness,
+        "verdict": verdict(ranking.hubness, *sizes),
         "histograms": ranking.histograms,
         "truth": ranking.truth,
         "changed": ranking.changed,

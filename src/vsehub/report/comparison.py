@@ -56,7 +56,9 @@ def evidence(record: dict) -> list[tuple[str, str]]:
     for ranking in record["rankings"][1:]:
         if gain := ranking["gain"]:
             queries = f"{gain['queries']:,} {'other ' * (choice is not None)}queries of {gain['groups']:,} items"
-            points = f"{gain['r1']:+.1f} points [{gain['low']:+.1f}, {gain['high']:+.1f}]"
+            points = (
+                f"{gain['r1']:+.1f} points [{gain['low']:+.1f}, {gain['high']:+.1f}]{', a loss' * (gain['high'] < 0)}"
+            )
             facts.append((f"gain of {ranking['criterion']} in R@1", f"{points} over {queries}, p {gain['p']:.2g}"))
     if calibration := record["calibration"]:
         rates = [
@@ -67,8 +69,16 @@ def evidence(record: dict) -> list[tuple[str, str]]:
         facts.append(
             ("calibration", f"first score {', '.join(rates)}; by {calibration['queries']:,} calibration queries")
         )
-    verdicts = {"verdict": record["verdict"], "verdict on the corrected ranking": record["verdict_corrected"]}
-    return facts + [(name, verdict_text(one)) for name, one in verdicts.items() if one is not None]
+    facts.append(("verdict", verdict_text(record["verdict"])))
+    if corrected := shown_correction(record):
+        facts.append((f"verdict under {corrected['criterion']}", verdict_text(corrected["verdict"])))
+    return facts
+
+
+def shown_correction(record: dict) -> dict | None:
+    """The ranking that the top of the page compares with the plain one: CSLS if measured, else the first correction."""
+    corrections = record["rankings"][1:]
+    return next((one for one in corrections if one["criterion"] == "csls"), next(iter(corrections), None))
 
 
 def choice_text(choice: dict) -> str:

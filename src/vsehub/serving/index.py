@@ -64,6 +64,17 @@ class ServedIndex:
         products, positions = map(torch.from_numpy, self.index.search(vectors, k))
         return given_back(queries, scored(products, positions, self.scale, self.mean_bias, corrected), positions)
 
+    def look_further(self) -> bool:
+        """Double the lists or candidates that a search looks at; False where it looks at all."""
+        if self.kind == "flat":
+            return False
+        place, name, most = (
+            (self.index, "nprobe", self.index.nlist) if self.kind == "ivf" else (self.index.hnsw, "efSearch", len(self))
+        )
+        effort = getattr(place, name)
+        setattr(place, name, min(2 * effort, most))
+        return bool(effort < most)
+
     def save(self, path: str | Path) -> None:
         """Write the index atomically to one file, which `faiss.read_index` can open too: its last line is JSON."""
         faiss = required_faiss(*FAISS_FOR)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from vsehub.io.address import masked
 from vsehub.io.files import write_text
-from vsehub.report.comparison import evidence, fair_share, metrics, neighbourhood, rankings_table
+from vsehub.report.comparison import evidence, fair_share, metrics, neighbourhood, rankings_table, shown_correction
 from vsehub.report.pages.templates import data_url, render_page, thumbnail
 from vsehub.report.plots import occurrence_curves, ranking_colours, share_text
 from vsehub.report.tables import code_text, hardware_text, versions_text
@@ -26,12 +26,6 @@ def origin(record: dict) -> list[tuple[str, str]]:
         ("versions", versions_text(record["versions"])),
         *((f"index {name}", str(fact)) for name, fact in (record["index"] or {}).items()),
     ]
-
-
-def shown_correction(record: dict) -> dict | None:
-    """The ranking that the top of the page compares with the plain one: CSLS if measured, else the first correction."""
-    corrections = record["rankings"][1:]
-    return next((one for one in corrections if one["criterion"] == "csls"), next(iter(corrections), None))
 
 
 def tiles(record: dict) -> list[tuple[str, str, str | None]]:
