@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from scipy.stats import skew
 
 from vsehub.metrics import hubness, k_occurrences, recall_metrics
-from vsehub.metrics.ranks import Positives, rank_blocks
+from vsehub.metrics.ranks import Positives, chance_rsum, rank_blocks
 
 KS = (1, 3, 5)
 
@@ -96,3 +96,14 @@ def test_hubness_figures(retrieval):
         for least in (2, 5, 10):
             assert metrics[f"{direction}/share_{least}"] == pytest.approx(sum(n >= least for n in ones) / len(ones))
     assert metrics["hs_sum"] == pytest.approx(total, rel=1e-9, abs=1e-9)
+
+
+def test_chance_is_the_mean_rsum_of_all_random_rankings():
+    mask = np.zeros((12, 13), bool)
+    mask[range(12), range(12)] = mask[:4, 12] = mask[0, 1] = True  # one image has three texts, one text four images
+    rng = np.random.default_rng(0)
+    drawn = [
+        recall_metrics(torch.from_numpy(rng.random(mask.shape)), torch.from_numpy(mask))["rsum"] for _ in range(2000)
+    ]
+    expected = chance_rsum(mask.sum(axis=1).tolist(), mask.sum(axis=0).tolist())
+    assert expected == pytest.approx(np.mean(drawn), abs=4 * np.std(drawn) / 2000**0.5)

@@ -46,7 +46,8 @@ def trained_on(monkeypatch, run_here, small, tmp_path):
         if broken is not None:
             run_here(*command, status=130)
             command = ("train", "resume=run")
-        run_here(*command)
+        rising = "still rising" in run_here(*command)
+        assert rising == (max(curve[: len(epochs)]) > max(curve[: len(epochs) - 1]))
         return tmp_path / "run", epochs
 
     return train
@@ -79,3 +80,7 @@ def test_early_stopping_waits_for_a_larger_rsum(trained_on):
     run, epochs = trained_on(CURVE, "callbacks=early_stopping")
     assert len(epochs) == 8, "three epochs after the fifth, none of them larger"
     require_kept(run, epochs, BEST)
+
+
+def test_a_training_whose_last_epoch_is_the_best_says_so(trained_on):
+    trained_on(CURVE[:2])

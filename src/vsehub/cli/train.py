@@ -91,7 +91,7 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, own: bool)
     settings = {key: plain(cfg[key]) for key in (*DESCRIBED, *TRAINED)}
     parts, final = components(cfg.trust, own), str(cfg.final_split)
 
-    recorder = RunRecorder(folder)
+    recorder = RunRecorder(folder, recipe_choice() if own else None)
     trainer = build_trainer(settings, parts, recorder)
     criterion, protocol = (parts.build(group, settings[group]) for group in ("criterion", "protocol"))
     asked = Measurement(final, criterion, cfg.criterion_name, protocol)
@@ -142,6 +142,8 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, own: bool)
     recorder.finish(trainer, metrics, model.sha256)
     reached = recorder.record["best"]
     print(f"\n{cfg.label}, seed {cfg.seed}, best epoch {reached['epoch']}\n{table(evaluation)}")
+    if len(recorder.rows) > 1 and reached["epoch"] == recorder.rows[-1]["epoch"]:
+        print("still rising at the last epoch: more epochs may help")
     print(f"run folder: {folder}")
     return reached["val/rsum"]
 
@@ -182,6 +184,12 @@ def run_label(choices: Mapping[str, str]) -> str:
         return choices["solver"]
     bank = choices["bank"]
     return choices["loss"] + {"none": "", "memory": "+mb"}.get(bank, f"+{bank}")
+
+
+def recipe_choice() -> str | None:
+    """The name of the command's recipe; None if there is none of the loss's name."""
+    name = HydraConfig.get().runtime.choices.get("recipe")
+    return name if any((folder / "recipe" / f"{name}.yaml").is_file() for folder in components().folders) else None
 
 
 def architecture(choices: Mapping[str, str]) -> str:

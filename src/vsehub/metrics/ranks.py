@@ -3,8 +3,9 @@
 From them: R@K, median and mean rank (VSE++, AAAI table 2), mAP@R and R-Precision of both directions.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import comb
 
 import torch
 from torch import Tensor
@@ -122,3 +123,16 @@ def rank_metrics(ranking: Ranking) -> dict[str, float]:
 def rsum(metrics: dict[str, float]) -> float:
     """The sum of the six recalls of both directions, 0 to 600."""
     return sum(metrics[f"{direction}/r{k}"] for direction in ("i2t", "t2i") for k in RECALLS)
+
+
+def chance_rsum(texts_of: Sequence[int], images_of: Sequence[int]) -> float:
+    """The expected rsum of random rankings.
+
+    texts_of: number of positives of each image (I,). images_of: number of positives of each text (T,).
+    """
+    total = 0.0
+    for positives, items in ((texts_of, len(images_of)), (images_of, len(texts_of))):
+        for k in (min(k, items) for k in RECALLS):
+            hits = [1 - comb(items - count, k) / comb(items, k) for count in positives if count]
+            total += 100 * sum(hits) / len(hits)
+    return total

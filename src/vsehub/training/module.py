@@ -215,7 +215,9 @@ def loss_terms(loss: Loss, scores: Tensor, positives: Tensor, neighbors: Neighbo
     name, returned = type(loss).__name__, loss(scores, positives, neighbors)
     terms: Any = {"loss": returned} if isinstance(returned, Tensor) else returned
     require(
-        isinstance(terms, dict) and isinstance(terms.get("loss"), Tensor) and all(map(is_scalar, terms.values())),
+        isinstance(terms, dict)
+        and isinstance(terms.get("loss"), Tensor)
+        and all(term.numel() == 1 if isinstance(term, Tensor) else isinstance(term, Real) for term in terms.values()),
         f'the loss {name} returned {type_text(returned)}; expected {{"loss": scalar}} or a scalar tensor',
     )
     require(
@@ -223,11 +225,6 @@ def loss_terms(loss: Loss, scores: Tensor, positives: Tensor, neighbors: Neighbo
         f"the loss {name} returned a tensor without gradient; compute it from scores, without detach() or item()",
     )
     return terms
-
-
-def is_scalar(term: Any) -> bool:
-    """Return True for a number and for a tensor that holds a single number."""
-    return term.numel() == 1 if isinstance(term, Tensor) else isinstance(term, Real)
 
 
 def type_text(value: Any) -> str:

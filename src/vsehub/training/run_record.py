@@ -2,12 +2,14 @@
 
 import json
 import logging
+import math
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytorch_lightning as pl
 from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.utilities.exceptions import SIGTERMException
@@ -21,6 +23,8 @@ from vsehub.io.files import write_json, write_text
 from vsehub.io.provenance import code_version, hardware, versions
 from vsehub.io.records import RUN
 from vsehub.io.text import csv_text
+from vsehub.metrics.ranks import chance_rsum
+from vsehub.training.callbacks.warmup import Warmup
 from vsehub.training.gather import is_lost, process
 
 log = logging.getLogger(__name__)
@@ -48,12 +52,12 @@ def describe_run(config: Mapping[str, Any], source: Source, data: Mapping[str, d
 class RunRecorder(pl.Callback):
     """Writes `run.json` when training starts, fails and ends, and `metrics.csv`, one row an epoch.
 
-    folder: the run's. record: its content before training (name, seed, config, data, ...). The rows travel in the
-    checkpoint, so that a resumed run's history is whole.
+    folder: the run's. recipe: name of the run's recipe, None without. record: its content before training (name, seed,
+    config, data, ...). The rows travel in the checkpoint, so that a resumed run's history is whole.
     """
 
-    def __init__(self, folder: str | Path):
-        self.folder = Path(folder)
+    def __init__(self, folder: str | Path, recipe: str | None = None):
+        self.folder, self.recipe = Path(folder), recipe
         self.record: dict[str, Any] = {"schema": RUN.version, "status": "running"}
         self.rows: list[dict[str, float]] = []
 
@@ -77,7 +81,9 @@ class RunRecorder(pl.Callback):
         self.write()
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Start the clock; an epoch lasts from the end of the one before, the bank's refill included."""
+        """Log the budget and start the clock; an epoch lasts from the end of the one before, with the bank's refill."""
+        if process() == 0:
+            log.info(budget(trainer, self.recipe))
         self._epoch_start = time.perf_counter()
 
     def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
@@ -142,3 +148,17 @@ class RunRecorder(pl.Callback):
             seconds = sum(row["seconds"] for row in self.rows)
             self.record |= {"wall_seconds": seconds, "epochs": len(self.rows)}
             write_json(self.folder / "run.json", self.record)
+
+
+def budget(trainer: Any, recipe: str | None) -> str:
+    """A line with the length of the training, and the rsum of random rankings of its validation split."""
+    split = trainer.datamodule.splits["val"]
+    images, texts = split.training_pairs().T
+    texts_of, images_of = np.bincount(images, minlength=len(split.images)), np.bincount(texts)
+    return (
+        f"{trainer.max_epochs} epochs{f' (recipe {recipe})' if recipe else ''}, "
+        f"lr {trainer.optimizers[0].param_groups[0]['lr']:g}, "
+        f"{math.ceil(trainer.num_training_batches / trainer.accumulate_grad_batches)} steps an epoch, "
+        f"warm-up {sum(one.steps for one in trainer.callbacks if isinstance(one, Warmup))} steps, "
+        f"chance rsum {chance_rsum(texts_of.tolist(), images_of.tolist()):.1f}"
+    )

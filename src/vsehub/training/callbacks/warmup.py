@@ -30,6 +30,7 @@ class Warmup(pl.Callback):
         if steps < self.steps:
             words = "warm-up: %d steps, a tenth of the training's %d; callbacks.warmup.steps is %d"
             log.info(words, steps, total, self.steps)
+        self.steps = steps
 
         def lower(optimizer: Optimizer, *_) -> None:
             step = trainer.global_step
