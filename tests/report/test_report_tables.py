@@ -168,15 +168,21 @@ def test_parameters_divide_rows_only_where_one_run_has_several(report, write_run
     assert "rgm transductive: the test queries" in text
 
 
+@pytest.mark.filterwarnings("error::pandas.errors.PerformanceWarning")
 def test_each_test_set_has_a_section_of_its_own(report, write_tested):
     """A run without a fingerprint of its test set stands apart where others have one."""
     for test in ("one", "two", None):
         data = {"train": {"fingerprint": "train"}} | ({"test": {"fingerprint": test}} if test else {})
         write_tested("hal", 0, data=data, folder=str(test))
+    for val in ("three", "four"):  # unfinished, on the first test set
+        data = {split: {"fingerprint": name} for split, name in (("train", "train"), ("test", "one"), ("val", val))}
+        many = {"data": dict.fromkeys(map(str, range(120)), val)}
+        write_tested("hal", 1, data=data, folder=val, criteria=(), status="running", config=many)
     names = [f"scenes (test {name})" for name in ("one", "two", "unknown")]
     text, tables, page = report()
     assert tables["table"][["dataset", "n"]].values.tolist() == [[name, 1] for name in names]
     assert re.findall(r"<h2>(scenes.*?) ·", page) == names
+    assert f"report: {', '.join(names)}<" in page
     for section, name in zip(text.split("\n## ")[1:], names, strict=False):
         assert section.startswith(name)
         assert not any(other in section for other in names if other != name)

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import pandas as pd
+
 from vsehub.io.files import Output, atomic, write_text
 from vsehub.report.pages.runs import origin, run_notes, setting_facts
 from vsehub.report.pages.sections import Section
@@ -84,7 +86,7 @@ def build_report(
     short = [results_table(own, setting.title, short=True).terminal() for setting, own in rows.items()]
     facts = [count_text(len(runs), "run"), count_text(len(frame), "evaluation"), count_text(len(notes), "note")]
     texts = {
-        "results.csv": frame_csv(frame.drop(columns=UNWRITTEN).assign(**varied)),
+        "results.csv": frame_csv(pd.DataFrame({**frame.drop(columns=UNWRITTEN), **varied})),
         "table.csv": frame_csv(means),
         "table.md": "\n\n".join(
             [f"# {markdown_text(title)}", *(part.markdown() for part in [*sections, Section("Notes", notes)])]

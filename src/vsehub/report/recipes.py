@@ -66,12 +66,14 @@ def name_test_sets(runs: Sequence[Run]) -> list[Run]:
     """The runs with a suffix such as " (test 1a2b3c4d5e6f)" where one data-set name stands for several test sets.
 
     The suffix is the fingerprint of the measured split, "unknown" if the record lacks it. A run without evaluations
-    is named by all its splits but the training split.
+    is named by the splits that other runs are measured on, or by all but the training split.
     """
     measured, known = {}, defaultdict(set)
+    anywhere = {one["split"] for run in runs for one in run.evaluations.values()}
     for run in runs:
         facts = recipe(run)
-        splits = {one["split"] for one in run.evaluations.values()} or run.record["data"].keys() - {"train"}
+        loaded = run.record["data"].keys() - {"train"}
+        splits = {one["split"] for one in run.evaluations.values()} or loaded & anywhere or loaded
         measured[run.path] = [(split, facts.get(f"{FINGERPRINT}{split}", "unknown")) for split in sorted(splits)]
         for split, fingerprint in measured[run.path]:
             known[run.record["dataset"], split].add(fingerprint)
