@@ -3,7 +3,7 @@
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -39,6 +39,8 @@ def held(folder: Path, continues: bool, wait: bool) -> Iterator[None]:
         finally:
             if not (folder / "run.json").exists():
                 shutil.rmtree(folder, ignore_errors=True)
+                with suppress(OSError):  # absent, or not empty
+                    Path("runs").rmdir()
 
 
 def require_own(folder: Path, continues: bool) -> None:
