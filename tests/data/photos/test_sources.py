@@ -143,14 +143,16 @@ def test_pictures_are_checked_once(tmp_path, kind, monkeypatch):
         assert len(seen) == 7
 
 
-def test_missing_pictures_and_one_of_two_splits(tmp_path):
+def test_missing_pictures_empty_captions_and_one_of_two_splits(tmp_path, caplog):
     made = photos()
-    data = write_lines(tmp_path, [*made, made[0]._replace(captions=["again"])], **LEFT_OUT)
+    more = [made[0]._replace(captions=["again"]), made[2]._replace(captions=[" "])]
+    data = write_lines(tmp_path, [*made, *more], **LEFT_OUT)
     assert "again" in data.load("train").captions
     names = data.load("train").names
     for name in names:
         (tmp_path / "photos" / name).unlink()
     assert ", ".join(names) in refused(data)
+    assert "captions are left out: 002.png" in caplog.text
     assert "000.png" in refused(write_lines(tmp_path, [*made, made[0]._replace(split="val")], **SMALL))
 
 

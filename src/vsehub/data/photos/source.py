@@ -70,7 +70,7 @@ class ListedPhotos(Component):
         require(
             not missing,
             f"{self.place}: {len(missing):,} of {len(files):,} pictures are missing in {self.images}: "
-            f"{listed(missing, most=10)}. Give the folder of the pictures: data.images=FOLDER",
+            f"{listed(missing, most=10)}. Give the folder of the pictures, data.images=FOLDER, or take their rows out",
         )
 
     def load(self, split: str) -> CaptionedImages:
@@ -101,6 +101,7 @@ class ListedPhotos(Component):
     def _rows(self) -> list[Listed]:
         """All pictures that have captions, with their splits."""
         merged: dict[PictureFile, Listed] = {}
+        bare: list[str] = []
         for row in self.read_listing():
             split = None if row.split is None else split_named(str(row.split))
             entry = merged.setdefault(row.file, row._replace(split=split, captions=[]))
@@ -108,10 +109,11 @@ class ListedPhotos(Component):
                 fail(f"{self.place}: {row.name} is in two splits, {entry.split} and {split}")
             texts = [text for text in row.captions if text is not None]
             require(all(isinstance(text, str) for text in texts), f"{self.place}: {row.name}: {texts} are not texts")
-            entry.captions.extend(" ".join(text.split()) for text in texts if text.strip())
-        bare = [row.name for row in merged.values() if not row.captions]
+            captions = [" ".join(text.split()) for text in texts if text.strip()]
+            entry.captions.extend(captions)
+            bare += [] if captions else [row.name]
         if bare:
-            log.warning("%s: %s pictures without captions are left out: %s", self.place, f"{len(bare):,}", listed(bare))
+            log.warning("%s: %s entries without captions are left out: %s", self.place, f"{len(bare):,}", listed(bare))
         rows = [row for row in merged.values() if row.captions]
         if len({row.name for row in rows}) < len(rows):
             rows = [row._replace(name=f"{n}/{row.name}") for n, row in enumerate(rows)]
