@@ -162,6 +162,11 @@ def refuse_early(cfg: DictConfig, own: bool) -> list[str]:
         checkpoint_file(path)
     one_of("final_split", cfg.final_split, ("val", "test"))
     whole_seed("seed", cfg.seed)
+    require(
+        not any(one.startswith("logger=[") for one in HydraConfig.get().overrides.task),
+        "logger=[...] keeps only the last logger; give several as ~logger +logger@logger.first=csv "
+        "+logger@logger.second=tensorboard",
+    )
     data = {name: value for name, value in plain(cfg.data).items() if name != "noise"}
     if data["_target_"] != "vsehub.data.Pairs":  # whose class needs torch
         source = components(cfg.trust, own=own).build("data", data)
