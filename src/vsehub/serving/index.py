@@ -65,7 +65,7 @@ class ServedIndex:
         return given_back(queries, scored(products, positions, self.scale, self.mean_bias, corrected), positions)
 
     def look_further(self) -> bool:
-        """Double the lists or candidates that a search looks at; False where it looks at all."""
+        """Double the lists or candidates that a search looks at; False where it looks at all of them already."""
         if self.kind == "flat":
             return False
         place, name, most = (
