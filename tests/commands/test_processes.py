@@ -110,6 +110,7 @@ def test_a_run_that_is_stopped_resumes_with_as_many(alone, place, environment, s
         preexec_fn=as_nohup,
     )
     wait_for(lambda: (run / "checkpoints" / "last.ckpt").is_file() or process.poll() is not None)
+    assert process.poll() is None, process.communicate()
     workers = children(process.pid)
     process.send_signal(signal.SIGHUP)
     process.send_signal(stop)

@@ -16,7 +16,7 @@ LIMIT = 240  # seconds
 def results(tmp_path_factory):
     """What both processes found."""
     folder = tmp_path_factory.mktemp("gather")
-    started = [get_context("fork").Process(target=work, args=(number, folder)) for number in range(PROCESSES)]
+    started = [get_context("spawn").Process(target=work, args=(number, folder)) for number in range(PROCESSES)]
     for one in started:
         one.start()
     for one in started:
