@@ -34,7 +34,7 @@ def test_lightnings_own_classes_and_a_loss_that_returns_a_tensor(run_here, small
     debug = ("+trainer.overfit_batches=2", "+trainer.profiler=simple", "trainer.max_epochs=2")
     said = run_here("train", *small, "--config-dir=own", "experiment=mine", *debug, "hydra.run.dir=run")
     assert "run_training_batch" in said
-    assert "2 epochs (recipe hal), lr 0.001, 2 steps an epoch, warm-up 0 steps, chance rsum 95.9" in said
+    assert "2 epochs, lr 0.001, 2 steps an epoch, warm-up 0 steps, chance rsum 95.9" in said
     for name in ("csv", "second"):
         assert (tmp_path / "run" / name / "version_0" / "metrics.csv").is_file()
     record = json.loads((tmp_path / "run" / "run.json").read_text())
