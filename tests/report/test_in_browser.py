@@ -41,7 +41,9 @@ LOOK = """(async () => {
   const figures = [...document.querySelectorAll('figure img')].map(image => {
     const box = image.getBoundingClientRect(), inside = getComputedStyle(image);
     const width = box.width - 2 * parseFloat(inside.paddingLeft) - 2;
-    return {scale: width / image.naturalWidth};
+    const cut = box.width > image.parentElement.clientWidth + 1;
+    return {scale: width / image.naturalWidth,
+      hidden: cut && getComputedStyle(image.closest('figure'), '::before').content === 'none'};
   });
   const tables = [...document.querySelectorAll('table')].map(table => table.getBoundingClientRect().right);
   return {width: innerWidth, page: document.documentElement.scrollWidth, broken, over, small, pale, figures, tables,
@@ -90,6 +92,7 @@ def test_a_page_as_it_is_seen_and_printed(browser, write, tmp_path, write_run, m
         assert (seen["width"], seen["page"], seen["ground"] < 0.05) == (width, width, dark)
         assert [seen[fault] for fault in ("broken", "over", "small", "pale")] == [[], [], [], []], (width, dark)
         assert all(figure["scale"] * FIGURE_TEXT >= SMALLEST for figure in seen["figures"]), seen["figures"]
+        assert not any(figure["hidden"] for figure in seen["figures"]), "no sign that a figure scrolls"
     browser.open(page, 1031, dark=True, print_=True)  # A4 across, without its margins
     seen = browser.evaluate(LOOK)
     # a dark page is printed on white
