@@ -139,6 +139,9 @@ def test_a_failed_run_ends_nothing_and_a_folder_of_another_run_is_left_alone(run
     assert "loss.gamma is -1" in run_here(*command, "loss.gamma=-1,30", status=2)
     finished = tmp_path / "sweep" / "1"
     assert record(finished)["status"] == "finished"
+    own = record(finished)["command"].split()
+    assert "loss.gamma=30" in own
+    assert "-m" not in own
     before = state(finished)
     run_here(*command, "loss.gamma=-1,30", status=2)
     assert "other settings" in run_here(*command, "loss.gamma=30,31", status=2)

@@ -23,6 +23,7 @@ from vsehub.cli.sweep import digest
 from vsehub.data.photos.source import ListedPhotos
 from vsehub.evaluation.hub import checkpoint_file
 from vsehub.extras import require_packages
+from vsehub.io.address import typed_command
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +37,10 @@ TRAINED = (
 def train(cfg: DictConfig) -> float:
     """Train in the run's folder, unless it holds a finished run; returns the best validation rsum."""
     told = HydraConfig.get()
-    direction = str(told.sweeper.get("direction"))  # a text or the plugin's enumeration
-    require("minimize" not in direction, "validation rsum is to rise; give hydra.sweeper.direction=maximize")
+    require(  # a text or the plugin's enumeration
+        "minimize" not in str(told.sweeper.get("direction")),
+        "validation rsum is to rise; give hydra.sweeper.direction=maximize",
+    )
     folder, resumes = Path(cfg.run_folder).resolve(), cfg.resume is not None
     if resumes:
         read_run(folder)  # before it is locked: a folder that holds none is left as it is
@@ -119,7 +122,9 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, own: bool)
     known = components(cfg.trust)  # a teacher names no class of the command line's own
     module.teacher, taught = open_teacher(teachers, known, data, described, before, settings["distillation"])
     recorder.record |= describe_run(plain(cfg), data.source, described) | {"teacher": taught}
-    recorder.record |= {"command": before["command"]} if before is not None else {}  # the one that chose the settings
+    recorder.record["command"] = (  # the one that chose the settings
+        typed_command(job_arguments() if is_multirun() else None) if before is None else before["command"]
+    )
     if isinstance(data.source, NoisySource) and process_number() == 0:
         data.source.write_index(folder / INDEX_FILE)
     if fitted is not None:
@@ -177,10 +182,19 @@ def refuse_early(cfg: DictConfig, own: bool) -> list[str]:
 
 def command_line(folder: Path) -> list[str]:
     """The program and the arguments that start another process of the run in `folder`, also of a sweep's."""
-    told = HydraConfig.get()
-    options = [f"--config-name={told.job.config_name}", *(f"--config-dir={one}" for one in config_dirs())]
     program = str(Path(vsehub.__file__).with_name("__main__.py"))
-    return [program, "train", *options, *told.overrides.task, override("run_folder", str(folder))]
+    return [
+        program,
+        "train",
+        f"--config-name={HydraConfig.get().job.config_name}",
+        *job_arguments(),
+        override("run_folder", str(folder)),
+    ]
+
+
+def job_arguments() -> list[str]:
+    """The arguments that start this job without the others of its sweep."""
+    return [*(f"--config-dir={one}" for one in config_dirs()), *HydraConfig.get().overrides.task]
 
 
 def run_label(choices: Mapping[str, str]) -> str:

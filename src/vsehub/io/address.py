@@ -3,7 +3,7 @@
 import re
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -89,6 +89,9 @@ def require_given(settings: Mapping[str, Any]) -> None:
                 )
 
 
-def typed_command() -> str:
-    """The command of this process, quoted for a shell; addresses without their secrets."""
-    return f"{sys.argv[0]} {shlex.join(map(masked, sys.argv[1:]))}".rstrip()
+def typed_command(arguments: Sequence[str] | None = None) -> str:
+    """The command of this process, quoted for a shell; addresses without their secrets.
+
+    arguments: those to write in place of the typed ones.
+    """
+    return f"{sys.argv[0]} {shlex.join(map(masked, sys.argv[1:] if arguments is None else arguments))}".rstrip()

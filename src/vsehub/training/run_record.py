@@ -18,7 +18,7 @@ from vsehub import __version__
 from vsehub.checks import require
 from vsehub.data.noise import NoisySource
 from vsehub.data.sources import Source
-from vsehub.io.address import masked, typed_command
+from vsehub.io.address import masked
 from vsehub.io.files import write_json, write_text
 from vsehub.io.provenance import code_version, hardware, versions
 from vsehub.io.records import RUN
@@ -39,7 +39,6 @@ def describe_run(config: Mapping[str, Any], source: Source, data: Mapping[str, d
         "architecture": config["architecture"],
         "seed": config["seed"],
         "vsehub": __version__,
-        "command": typed_command(),
         "versions": versions(),
         "git": code_version(),
         "hardware": hardware(),
