@@ -63,27 +63,42 @@ def differing(recipes: Iterable[dict[str, str]]) -> list[str]:
 
 
 def name_test_sets(runs: Sequence[Run]) -> list[Run]:
-    """The runs with a suffix such as " (test 1a2b3c4d5e6f)" where one data-set name stands for several test sets.
+    """The runs with longer data-set names where one name stands for several test sets: "scenes, tiny".
 
-    The suffix is the fingerprint of the measured split, "unknown" if the record lacks it. A run without evaluations
-    is named by the splits that other runs are measured on, or by all but the training split.
+    That is the first setting of the data that tells all of them apart. Without such a setting the name ends in the
+    fingerprints of the splits that any run is measured on, or of all but the training split: "(test 1a2b3c4d5e6f)",
+    "unknown" if the record lacks it.
     """
-    measured, known = {}, defaultdict(set)
+    prints, known = {}, defaultdict(set)
     anywhere = {one["split"] for run in runs for one in run.evaluations.values()}
     for run in runs:
-        facts = recipe(run)
-        loaded = run.record["data"].keys() - {"train"}
-        splits = {one["split"] for one in run.evaluations.values()} or loaded & anywhere or loaded
-        measured[run.path] = [(split, facts.get(f"{FINGERPRINT}{split}", "unknown")) for split in sorted(splits)]
-        for split, fingerprint in measured[run.path]:
+        facts, loaded = recipe(run), run.record["data"].keys() - {"train"}
+        splits = ({one["split"] for one in run.evaluations.values()} | loaded) & anywhere or loaded
+        prints[run.path] = [(split, facts.get(f"{FINGERPRINT}{split}", "unknown")) for split in sorted(splits)]
+        for split, fingerprint in prints[run.path]:
             known[run.record["dataset"], split].add(fingerprint)
-    named = []
+    names, sets = {}, defaultdict(lambda: defaultdict(list))
     for run in runs:
         dataset = run.record["dataset"]
-        apart = [f"{split} {name}" for split, name in measured[run.path] if len(known[dataset, split]) > 1]
-        full = f"{dataset} ({', '.join(apart)})" if apart else dataset
-        named.append(replace(run, record=run.record | {"dataset": full}))
-    return named
+        apart = [f"{split} {name}" for split, name in prints[run.path] if len(known[dataset, split]) > 1]
+        names[run.path] = f"{dataset} ({', '.join(apart)})" if apart else dataset
+        if apart:
+            sets[dataset][names[run.path]].append(recipe(run))
+    for dataset, recipes in sets.items():
+        readable = _apart(dataset, recipes)
+        names |= {path: readable.get(name, name) for path, name in names.items()}
+    return [replace(run, record=run.record | {"dataset": names[run.path]}) for run in runs]
+
+
+def _apart(dataset: str, recipes: dict[str, list[dict[str, str]]]) -> dict[str, str]:
+    """Readable names of the test sets, by their full names; empty if no setting of the data tells all of them apart."""
+    for key in sorted({key for own in recipes.values() for settings in own for key in settings if "data." in key[:5]}):
+        values = {name: {settings.get(key, "absent") for settings in own} for name, own in recipes.items()}
+        if sum(map(len, values.values())) == len(set().union(*values.values())) == len(recipes):
+            words = {name: min(value) for name, value in values.items()}
+            setting = "" if all(map(str.isalpha, words.values())) else f"{key} "
+            return {name: f"{dataset}, {setting}{word}" for name, word in words.items()}
+    return {}
 
 
 def by_loss(runs: Sequence[Run]) -> dict[tuple[str, str, str], list[Run]]:
