@@ -74,6 +74,7 @@ def write_run(tmp_path):
             "hardware": {"cpu": "Some CPU", "cores": 2, "gpu": None, "memory_gb": 23},
             "started": "2025-01-02T03:04:05",
             "wall_seconds": 60.0 + seed,
+            "epochs": epochs,
             "command": f"vsehub train loss={label} seed={seed}",
             "config": {
                 "seed": seed,

@@ -63,7 +63,7 @@ def test_mean_and_sample_deviation_over_seeds(report, write_run):
     assert hal["rsum std"] == pytest.approx(statistics.stdev(values), rel=1e-12)
     assert (hal["n"], hal["seeds"], hal["wall_seconds"]) == (3, "0, 1, 2", 61.0)
     assert pd.isna(single["rsum std"])
-    assert re.search(r"\| max \| nns \| none \| 280\.0 \|.*\| 1 \(7\) \|", text)
+    assert re.search(r"\| max \| nns \| 280\.0 \|.*\| 1 \(7\) \|", text)
     frame = tables["results"]
     assert frame["rsum"].tolist() == [*values, 280.0]
     assert frame["hubness/i2t/skew_1"].eq(2.5).all()
@@ -163,7 +163,7 @@ def test_parameters_divide_rows_only_where_one_run_has_several(report, write_run
     text, tables, _ = report()
     rows = tables["table"][["criterion", "parameters", "n"]].fillna("").values.tolist()
     assert rows == [["nns", "", 2], ["is", "beta 10", 2], ["is", "beta 30", 2], ["rgm", "", 2]]
-    assert "| is (beta 10) | transductive |" in text
+    assert "| is (beta 10), transductive |" in text
     assert "counted more than once" not in text
     assert "rgm transductive: the test queries" in text
 
@@ -182,10 +182,37 @@ def test_each_test_set_has_a_section_of_its_own(report, write_tested):
     text, tables, page = report()
     assert tables["table"][["dataset", "n"]].values.tolist() == [[name, 1] for name in names]
     assert re.findall(r"<h2>(scenes.*?) ·", page) == names
-    assert f"report: {', '.join(names)}<" in page
+    assert f"report: {'; '.join(names)}<" in page
     for section, name in zip(text.split("\n## ")[1:], names, strict=False):
         assert section.startswith(name)
         assert not any(other in section for other in names if other != name)
+
+
+def test_a_setting_of_the_data_names_test_sets(report, write_run, make_evaluation):
+    """One test set has one name, also where only some of its runs measure validation too."""
+    for number, (size, splits) in enumerate((("tiny", ["test"]), ("tiny", ["test", "val"]), ("default", ["test"]))):
+        data = {split: {"fingerprint": f"{split} {size}"} for split in ("train", "val", "test")}
+        made = [make_evaluation(300.0, number, split=split) for split in splits]
+        write_run("hal", number, data=data, config={"data": {"size": size}}, evaluations=made)
+    _, tables, _ = report()
+    rows = tables["table"][["dataset", "split", "n"]].values.tolist()
+    assert rows == [["scenes, default", "test", 1], ["scenes, tiny", "test", 2], ["scenes, tiny", "val", 1]]
+
+
+def test_collapsed_runs_last_epochs_and_budgets_are_told(report, write_run):
+    fallen = {"collapsed": {"epoch": 0, "step": 75, "seen": ["no pair scores above 0"]}}
+    for gamma, changes in ((20, fallen | {"best": {"epoch": 1, "val/rsum": 140.0}}), (60, {})):
+        write_run("hal", 0, (7.0 * gamma,), config={"loss": {"gamma": gamma}}, folder=f"hal{gamma}", **changes)
+    write_run("sum", 0, (300.0,), config={"optimizer": {"lr": 0.01}}, epochs=2)
+    text, tables, page = report()
+    assert tables["table"]["collapsed"].tolist() == [0, 1, 0]
+    assert "140.0 collapsed |" in text.partition("## scenes")[0]  # the sweep's table
+    assert "| hal (γ 20) | nns | 140.0 collapsed |" in text
+    for shown in (text, page):
+        assert "hal (γ 20), seed 0 (hal20, status finished): since step 75 no pair scores above 0" in shown
+        assert "2 of 3 runs" in shown
+        assert "epochs 4 (hal), 2 (sum); learning rate 0.001 (hal), 0.01 (sum)" in shown
+    assert [text in page for text in ("<td>2</td>", "<td>4, the last</td>")] == [True, True]
 
 
 def test_seeds_go_together_and_noise_apart(tmp_path, write_run):
@@ -218,5 +245,5 @@ def test_a_run_killed_at_once_is_noted_not_dropped(report, write_run):
     text, tables, page = report()
     assert tables["table"].empty
     for shown in (text, page):
-        assert "unfinished, in no table: killed (killed, status running)" in shown
-        assert "not evaluated, in no table: unevaluated (unevaluated, status finished)" in shown
+        assert "unfinished, in no table: hal, seed 1 (killed, status running)" in shown
+        assert "not evaluated, in no table: hal, seed 2 (unevaluated, status finished)" in shown

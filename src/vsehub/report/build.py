@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from vsehub.io.files import Output, atomic, write_text
-from vsehub.report.pages.runs import origin, run_notes, setting_facts
+from vsehub.report.pages.runs import origin, run_notes, setting_facts, setting_notes
 from vsehub.report.pages.sections import Section
 from vsehub.report.pages.templates import render_page
 from vsehub.report.plots import Picture
@@ -58,7 +58,7 @@ def build_report(
     frame = results(shown, series)
     means, tests = aggregate(frame), paired(frame, recipes)
     lines, families, rows = by_setting(frame), by_setting(tests), by_setting(means)
-    swept, notes = sweep_sections(shown), run_notes(runs, frame, recipes)
+    swept, notes = sweep_sections(shown), run_notes(runs, frame, series, recipes)
     measured = []
     for number, (setting, own) in enumerate(rows.items(), 1):
         mark, pairs = f"-{number}" if len(rows) > 1 else "", families.get(setting, tests[:0])
@@ -67,7 +67,7 @@ def build_report(
         measured.append(
             Section(
                 setting.title,
-                [conclusion(pairs)] if len(own) > 1 else [],
+                [*([conclusion(pairs)] if len(own) > 1 else []), *setting_notes(lines[setting], recipes)],
                 [*tables, paired_table(pairs)] if len(pairs) else tables,
                 setting_facts(lines[setting]),
                 [counted] if counted else [],
@@ -80,17 +80,16 @@ def build_report(
         curve = curves(members, series, look, f"rsum-over-epochs-{number}")
         training += [Section(f"Training: {' · '.join(place)}", pictures=[curve])] if curve else []
     sections = [*swept, *measured]
+    written = [*sections, Section("Notes", notes)] if notes else sections
     settings = {run.path: recipe(run) for run in shown}
     varied = {key: [settings[run].get(key) for run in frame["run"]] for key in differing(settings.values())}
-    title = title or f"vsehub report: {', '.join(sorted({str(run.record['dataset']) for run in runs}))}"
+    title = title or f"vsehub report: {'; '.join(sorted({run.record['dataset'] for run in shown or runs}))}"
     short = [results_table(own, setting.title, short=True).terminal() for setting, own in rows.items()]
     facts = [count_text(len(runs), "run"), count_text(len(frame), "evaluation"), count_text(len(notes), "note")]
     texts = {
         "results.csv": frame_csv(pd.DataFrame({**frame.drop(columns=UNWRITTEN), **varied})),
         "table.csv": frame_csv(means),
-        "table.md": "\n\n".join(
-            [f"# {markdown_text(title)}", *(part.markdown() for part in [*sections, Section("Notes", notes)])]
-        ),
+        "table.md": "\n\n".join([f"# {markdown_text(title)}", *(part.markdown() for part in written)]),
         "table.tex": "\n".join(results_table(own, setting.title).latex() for setting, own in rows.items()),
         "table.txt": "\n\n".join([title, *short, f"{', '.join(facts)}: table.md, and the page"]) + "\n",
     }

@@ -24,6 +24,7 @@ from vsehub.report.statistics import (
 )
 from vsehub.report.tables import (
     ReportTable,
+    collapsed_text,
     criterion_text,
     duration,
     probability_text,
@@ -78,6 +79,8 @@ def results(runs: Sequence[Run], series: dict[str, Series]) -> pd.DataFrame:
             "run": run.path,
             **{key: record[key] for key in ("name", "seed", "status")},
             "best_epoch": best.get("epoch"),
+            "epochs": record.get("epochs"),
+            "collapsed": bool(record.get("collapsed")),
             "wall_seconds": record.get("wall_seconds"),
             "train_fingerprint": (data.get("train") or {}).get("fingerprint"),
             "series": series[run.path].title,
@@ -92,12 +95,12 @@ def results(runs: Sequence[Run], series: dict[str, Series]) -> pd.DataFrame:
                 | one["metrics"]
             )
     needed = [*Setting._fields, "label", "variant", "criterion", "parameters", "reference", "reference_set", "run"]
+    counted = ["seed", "evaluation", "best_epoch", "epochs", "collapsed"]
     frame = pd.DataFrame(lines)
-    frame = frame.reindex(columns=[*dict.fromkeys([*frame, *needed, "seed", "evaluation", *MEASURED, *UNWRITTEN])])
+    frame = frame.reindex(columns=[*dict.fromkeys([*frame, *needed, *counted, *MEASURED, *UNWRITTEN])])
     frame = frame.astype(dict.fromkeys(needed, str) | dict.fromkeys(MEASURED, float))
     frame["settings"] = _distinguishing(frame)
-    named = zip(frame["criterion"], frame["settings"], frame["reference"], strict=True)
-    frame["case"] = [criterion_text(*one) + ("" if seen == "none" else f", {seen}") for *one, seen in named]
+    frame["case"] = list(map(criterion_text, frame["criterion"], frame["settings"], frame["reference"]))
     return frame
 
 
@@ -119,8 +122,8 @@ def aggregate(frame: pd.DataFrame) -> pd.DataFrame:
     """Mean and sample standard deviation over the seeds of each row of the table.
 
     Returns dataset, architecture, label, variant, split, protocol, criterion, parameters (empty unless they distinguish
-    rows), reference, n (runs), seeds ("0, 1"), then for each metric of COLUMNS and wall_seconds its mean under the
-    metric's key and its standard deviation (NaN with one run) under "<key> std".
+    rows), reference, n (runs), seeds ("0, 1"), collapsed (number of runs), then for each metric of COLUMNS and
+    wall_seconds its mean under the metric's key and its standard deviation (NaN with one run) under "<key> std".
     """
     spread = {
         name: (metric, how)
@@ -128,7 +131,7 @@ def aggregate(frame: pd.DataFrame) -> pd.DataFrame:
         for name, how in ((metric, pd.Series.mean), (f"{metric} std", pd.Series.std))
     }
     seeds = {"n": ("seed", "size"), "seeds": ("seed", lambda seeds: ", ".join(map(str, sorted(seeds))))}
-    table = frame.groupby(KEYS, sort=False).agg(**seeds, **spread).reset_index()
+    table = frame.groupby(KEYS, sort=False).agg(**seeds, collapsed=("collapsed", "sum"), **spread).reset_index()
     ranks = [
         (
             *(row[key] for key in Setting._fields),
@@ -153,27 +156,25 @@ def results_table(table: pd.DataFrame, caption: str = "", short: bool = False) -
 
     short: only the columns that fit into a terminal.
     """
-    shown = pd.DataFrame({"loss": table["label"]})
-    if table["variant"].any():
-        shown["variant"] = table["variant"]
-    shown["criterion"] = list(map(criterion_text, table["criterion"], table["parameters"]))
-    shown["reference"] = table["reference"]
-    words = shown.shape[1]
+    shown = pd.DataFrame({"loss": [Series("", "", *own).title for own in table[["label", "variant"]].to_numpy()]})
+    shown["criterion"] = list(map(criterion_text, table["criterion"], table["parameters"], table["reference"]))
     for key, heading, decimals in (*COLUMNS[-2:], *COLUMNS[:-2]):  # a phone shows the first columns only
         spread = zip(table[key], table[f"{key} std"], strict=True)
         shown[heading] = [spread_text(mean, std, decimals) for mean, std in spread]
+    shown["rsum"] += list(map(collapsed_text, table["collapsed"], table["n"]))
     shown["seeds"] = list(map(seeds_text, table["n"], table["seeds"]))
-    shown["wall time"] = table["wall_seconds"].map(duration)
+    shown["wall time"] = list(map(duration, table["wall_seconds"]))
     if short:
-        shown = shown[[*shown.columns[:words], "i2t R@1", "t2i R@1", "rsum", "hs_sum"]].assign(seeds=table["n"])
-    return ReportTable.of(shown, caption, words, notes=0 if short else 2)
+        shown = shown[["loss", "criterion", "i2t R@1", "t2i R@1", "rsum", "hs_sum"]].assign(seeds=list(table["n"]))
+    return ReportTable.of(shown, caption, words=2, notes=0 if short else 2)
 
 
 def intervals(frame: pd.DataFrame) -> pd.DataFrame:
     """rsum of each loss under each criterion, with its interval over images and its range over seeds.
 
     One row per series and case of `results`: "seeds", "rsum" (mean over the seeds), "least" and "most" of the seeds,
-    "low" and "high" (95 % bootstrap interval over images of that mean; NaN without values of single images).
+    "low" and "high" (95 % bootstrap interval over images of that mean; NaN without values of single images), and
+    "mark", which says how many of the runs collapsed.
     """
     rows = []
     for key, group in frame.groupby(["series", "case"], sort=False):
@@ -181,8 +182,9 @@ def intervals(frame: pd.DataFrame) -> pd.DataFrame:
         low = high = np.array([math.nan])
         if parts.notna().all():
             low, high = bootstrap_interval(np.mean(parts.tolist(), axis=0)[:, None])
-        rows.append((*key, len(sums), sums.mean(), low[0], high[0], sums.min(), sums.max()))
-    return pd.DataFrame(rows, columns=["series", "case", "seeds", "rsum", "low", "high", "least", "most"])
+        mark = collapsed_text(group["collapsed"].sum(), len(group))
+        rows.append((*key, len(sums), sums.mean(), low[0], high[0], sums.min(), sums.max(), mark))
+    return pd.DataFrame(rows, columns=["series", "case", "seeds", "rsum", "low", "high", "least", "most", "mark"])
 
 
 FAMILY = "family"
@@ -246,7 +248,7 @@ def _same_data(one: dict[str, str], other: dict[str, str]) -> bool:
 def conclusion(tests: pd.DataFrame) -> str:
     """The losses and criteria that are apart, in one sentence. tests: rows of `paired` of one setting."""
     if set(tests["outcome"]) <= {TOO_FEW}:
-        return f"No difference is a claim: that takes {FEWEST_SEEDS} seeds of each loss, and paired tests of both."
+        return f"With fewer than {FEWEST_SEEDS} seeds of each loss no difference can be claimed."
     apart = tests[tests["outcome"] == APART]
     above = apart["one"] + " above " + apart["other"]
     above = above.where(apart["difference"] > 0, apart["other"] + " above " + apart["one"])

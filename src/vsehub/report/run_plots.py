@@ -60,7 +60,9 @@ def curves(runs: Sequence[Run], series: dict[str, Series], look: dict[str, dict]
         if {"epoch", "val/rsum"} <= set(run.history):
             rows = run.history.dropna(subset=["epoch", "val/rsum"]).drop_duplicates("epoch", keep="last")
             title = series[run.path].title
-            axes.plot(rows["epoch"], rows["val/rsum"], label=plain(title), markersize=4.5, linewidth=1.6, **look[title])
+            axes.plot(
+                *(rows["epoch"] + 1, rows["val/rsum"]), label=plain(title), markersize=4.5, linewidth=1.6, **look[title]
+            )
     if not axes.lines:
         return None
     axes.set(xlabel="epoch", ylabel="validation rsum")
@@ -122,7 +124,8 @@ def overview(rows: pd.DataFrame, look: dict[str, dict], name: str) -> Picture:
         axes.hlines(places, own["least"], own["most"], color=colour, linewidth=1.2)
         marker = MARKERS[number % len(MARKERS)]
         axes.plot(own["rsum"], places, marker, color=colour, markersize=6, label=plain(criterion))
-    axes.set_yticks(range(len(losses)), map(plain, losses))
+    marks = dict(zip(rows["series"], rows["mark"], strict=True))
+    axes.set_yticks(range(len(losses)), [f"{plain(title)}{marks[title]}" for title in losses])
     axes.set_ylim(len(losses) - 0.5, -0.5)
     axes.grid(axis="y", visible=False)
     for edge in np.arange(0.5, len(losses) - 1):

@@ -16,7 +16,7 @@ from vsehub.report.pages.sections import Section
 from vsehub.report.plots import RC, Picture, new_figure, plain, render
 from vsehub.report.recipes import NOISE, by_loss, recipe, variants
 from vsehub.report.runs import Run
-from vsehub.report.tables import ReportTable, seeds_text, spread_text
+from vsehub.report.tables import ReportTable, collapsed_text, seeds_text, spread_text
 
 SPLITS = {"val": "validation", "test": "test"}
 WIDE_RANGE = 20  # an axis is logarithmic from this ratio of the largest to the smallest value on
@@ -38,6 +38,7 @@ def sweep_sections(runs: Sequence[Run]) -> list[Section]:
             seed=[run.record["seed"] for run in members],
             val=[run.record["best"]["val/rsum"] for run in members],
             test=[(run.record.get("metrics") or {}).get("test/rsum", np.nan) for run in members],
+            collapsed=[bool(run.record.get("collapsed")) for run in members],
         )
         words = variants(texts.drop(columns=numbers.columns).to_dict("records"))
         for fixed, rows in frame.groupby(pd.Series(words)):
@@ -66,12 +67,14 @@ def settings_of(run: Run) -> dict[str, str]:
 def means(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """One row per combination of the settings `keys`, best on validation first: n, seeds, and each split's rsum.
 
-    rsum is the mean over the seeds under "val" and "test", its sample standard deviation under "val std", "test std".
+    rsum is the mean over the seeds under "val" and "test", its sample standard deviation under "val std", "test std";
+    "mark" says how many of the runs collapsed.
     """
     columns = {"n": ("seed", "size"), "seeds": ("seed", lambda seeds: ", ".join(map(str, sorted(seeds))))}
     for split in SPLITS:
         columns |= {split: (split, "mean"), f"{split} std": (split, "std")}
-    table = rows.groupby(keys, as_index=False).agg(**columns)
+    table = rows.groupby(keys, as_index=False).agg(**columns, collapsed=("collapsed", "sum"))
+    table["mark"] = list(map(collapsed_text, table["collapsed"], table["n"]))
     return table.sort_values(["val", *keys], ascending=[False, *[True] * len(keys)], ignore_index=True)
 
 
@@ -79,8 +82,8 @@ def settings_table(table: pd.DataFrame, keys: list[str]) -> ReportTable:
     """All settings, best on validation first; marked are the chosen one and, if different, the best on test."""
     shown = pd.DataFrame({key: table[key].map("{:g}".format) for key in keys})
     for split, words in SPLITS.items():
-        spread = zip(table[split], table[f"{split} std"], strict=True)
-        shown[f"{words} rsum"] = [spread_text(mean, std, 1) for mean, std in spread]
+        spread = zip(table[split], table[f"{split} std"], table["mark"], strict=True)
+        shown[f"{words} rsum"] = [spread_text(mean, std, 1) + mark for mean, std, mark in spread]
     shown["seeds"] = list(map(seeds_text, table["n"], table["seeds"]))
     shown[""] = np.where(table["test"] == table["test"].max(), "best on test, not chosen", "")
     shown.loc[0, ""] = "chosen"
@@ -93,6 +96,7 @@ def heat_map(table: pd.DataFrame, keys: list[str], name: str) -> Picture:
     """Plot of validation rsum over two settings; a cell without a run is hatched, the chosen one framed."""
     across, up = keys
     cells, best = table.pivot(index=up, columns=across, values="val"), table.iloc[0]
+    marks = table.pivot(index=up, columns=across, values="mark").to_numpy()
     figure = new_figure(9.4, 1.5 + 0.42 * len(cells))
     axes = figure.add_subplot(facecolor="#f2f2f2")
     axes.patch.set(hatch="///", edgecolor="#aaaaaa")
@@ -100,7 +104,8 @@ def heat_map(table: pd.DataFrame, keys: list[str], name: str) -> Picture:
     axes.imshow(cells.to_numpy(), cmap="Blues", vmax=brightest, aspect="auto", origin="lower")
     axes.grid(False)
     for (row, column), value in np.ndenumerate(cells.to_numpy()):
-        axes.text(column, row, "" if np.isnan(value) else f"{value:.1f}", ha="center", va="center")
+        text = "" if np.isnan(value) else f"{value:.1f}{marks[row, column]}"
+        axes.text(column, row, text, ha="center", va="center")
     corner = cells.columns.get_loc(best[across]) - 0.5, cells.index.get_loc(best[up]) - 0.5
     axes.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor="#D55E00", linewidth=2.5))
     axes.set_xticks(range(cells.shape[1]), [f"{value:g}" for value in cells.columns])
@@ -121,6 +126,8 @@ def points(table: pd.DataFrame, keys: list[str], name: str) -> Picture:
             axes.errorbar(
                 table[key], table[split], table[f"{split} std"], linestyle="none", label=words, **STYLES[split]
             )
+        for at, value, mark in table.loc[table["mark"] != "", [key, "val", "mark"]].to_numpy():
+            axes.annotate(mark, (at, value), (3, 3), textcoords="offset points")
         axes.axvline(table[key][0], color="#888888", linestyle=":", linewidth=1.2)
         if table[key].min() > 0 and table[key].max() / table[key].min() >= WIDE_RANGE:
             axes.set_xscale("log")

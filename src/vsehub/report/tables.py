@@ -112,9 +112,10 @@ def markdown_text(text: object) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("|", "\\|")
 
 
-def criterion_text(criterion: str, parameters: str) -> str:
-    """A criterion with its parameters: "is (beta 10)"."""
-    return f"{criterion} ({parameters})" if parameters else criterion
+def criterion_text(criterion: str, parameters: str, reference: str = "none") -> str:
+    """A criterion with its parameters and its reference: "is (beta 10), transductive"."""
+    text = f"{criterion} ({parameters})" if parameters else criterion
+    return text if reference == "none" else f"{text}, {reference}"
 
 
 def seeds_text(n: int, seeds: str) -> str:
@@ -133,6 +134,11 @@ def spread_text(mean: float, std: float, decimals: int) -> str:
     if math.isnan(mean):
         return "–"
     return f"{mean:.{decimals}f}" + ("" if math.isnan(std) else f" ± {std:.{decimals}f}")
+
+
+def collapsed_text(collapsed: int, n: int) -> str:
+    """The mark behind a mean of `n` runs: " collapsed", " (1 of 3 collapsed)"; empty if none collapsed."""
+    return "" if not collapsed else " collapsed" if collapsed == n else f" ({collapsed} of {n} collapsed)"
 
 
 def probability_text(p: float) -> str:

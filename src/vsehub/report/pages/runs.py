@@ -1,5 +1,6 @@
 """The page of `vsehub report`: notes on the runs, the metadata of each setting, the origin of all values."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 import pandas as pd
@@ -11,13 +12,25 @@ from vsehub.report.runs import Run
 from vsehub.report.tables import ReportTable, code_text, duration, hardware_text, versions_text
 
 LOSS_KEYS = ("loss", "bank")  # settings that are expected to differ between losses
+BUDGET = {
+    "trainer.max_epochs": "epochs",
+    "trainer.max_steps": "steps",
+    "optimizer.lr": "learning rate",
+    "loader.batch_size": "batch size",
+}
 
 
-def run_notes(runs: Sequence[Run], frame: pd.DataFrame, recipes: dict[Series, dict[str, str]]) -> list[str]:
+def run_notes(
+    runs: Sequence[Run], frame: pd.DataFrame, series: dict[str, Series], recipes: dict[Series, dict[str, str]]
+) -> list[str]:
     """The notes that are needed to read the report's values correctly; `frame` is `results` of the runs."""
     notes = []
     for run in runs:
-        about = f"{run.record['name']} ({run.path}, status {run.record['status']})"
+        record = run.record
+        title = series[run.path].title if run.path in series else record["label"]
+        about = f"{title}, seed {record['seed']} ({run.path}, status {record['status']})"
+        if fallen := record.get("collapsed"):
+            notes.append(f"collapsed: {about}: since step {fallen['step']} {' and '.join(fallen['seen'])}")
         if not run.evaluations:
             notes.append(f"{'not evaluated' if run.finished else 'unfinished'}, in no table: {about}")
         elif not run.finished:
@@ -26,6 +39,12 @@ def run_notes(runs: Sequence[Run], frame: pd.DataFrame, recipes: dict[Series, di
             notes.append(
                 f"evaluations of other checkpoints than the best, in no table: {about}: {', '.join(run.stale)}"
             )
+    rising = frame.loc[frame["best_epoch"] + 1 == frame["epochs"], "run"].nunique()
+    if rising:
+        notes.append(
+            f"still rising at the last epoch, so that more epochs may change the order: {rising} of "
+            f"{frame['run'].nunique()} runs, marked in the table of runs"
+        )
     twice = frame[frame.duplicated([*KEYS, "seed"], keep=False)]
     for place, group in twice.groupby(["label", "criterion", "protocol", "dataset"], sort=False):
         names, paths = ", ".join(place), ", ".join(sorted(set(group["run"])))
@@ -36,6 +55,23 @@ def run_notes(runs: Sequence[Run], frame: pd.DataFrame, recipes: dict[Series, di
         if others:
             notes.append(f"recipes differ in more than the loss ({' · '.join(pair)}): {', '.join(others)}")
     return notes
+
+
+def setting_notes(lines: pd.DataFrame, recipes: dict[Series, dict[str, str]]) -> list[str]:
+    """The collapsed runs and the different budgets of one setting; `lines` are its rows of `results`."""
+    fallen = lines[lines["collapsed"]]
+    names = (fallen["series"] + ", seed " + fallen["seed"].astype(str)).unique()
+    notes = [f"Collapsed, so that a lead over it proves nothing: {'; '.join(names)}"] if len(names) else []
+    series = [Series(*one) for one in lines[list(Series._fields)].drop_duplicates().to_numpy()]
+    budgets = []
+    for key, words in BUDGET.items():
+        spent = defaultdict(dict)
+        for one in series:
+            spent[recipes[one].get(key, "absent")][one.label] = None
+        if len(spent) > 1:
+            shares = [f"{value} ({', '.join(labels)})" for value, labels in spent.items()]
+            budgets.append(f"{words} {', '.join(shares)}")
+    return [*notes, f"Budgets differ: {'; '.join(budgets)}"] if budgets else notes
 
 
 def setting_facts(lines: pd.DataFrame) -> list[tuple[str, str]]:
@@ -50,6 +86,11 @@ def setting_facts(lines: pd.DataFrame) -> list[tuple[str, str]]:
     return [(name, "; ".join(texts)) for name, texts in facts if len(texts)]
 
 
+def _best_epoch(record: dict) -> str:
+    best = (record.get("best") or {}).get("epoch")
+    return "–" if best is None else f"{best + 1}{', the last' * (best + 1 == record.get('epochs'))}"
+
+
 def origin(runs: Sequence[Run], series: dict[str, Series], recipes: dict[Series, dict[str, str]]) -> list[Section]:
     """The sections of the differences between recipes and of the runs."""
     keys = differing(recipes.values())
@@ -58,16 +99,16 @@ def origin(runs: Sequence[Run], series: dict[str, Series], recipes: dict[Series,
     recipe = Section("Recipes", tables=[ReportTable(["setting", *names], rows, "Settings that differ.", 99)])
     lines = [
         {
-            "run": run.path,
-            "name": run.record["name"],
             "loss": series[run.path].title if run.path in series else run.record["label"],
             "seed": run.record["seed"],
-            "status": run.record["status"],
-            "best epoch": (run.record.get("best") or {}).get("epoch", "–"),
+            "command": run.record.get("command") or "–",
+            "status": run.record["status"] + (", collapsed" if run.record.get("collapsed") else ""),
+            "best epoch": _best_epoch(run.record),
+            "folder": run.path,
+            "data": run.record["dataset"],
             "wall time": duration(run.record.get("wall_seconds")),
             "started": run.record.get("started", "–"),
             "code": code_text(run.record),
-            "command": run.record.get("command") or "–",
         }
         for run in runs
     ]
