@@ -162,10 +162,14 @@ def test_shards_rank_as_one_file_does(files, here):
 
 
 def test_a_reference_of_another_domain_is_told(files, here):
-    np.save(files / "turned.npy", -np.load(files / "train.npy")[:, ::-1])
-    for reference in ("train", "turned"):
-        said = here("rerank", *ALL, f"reference={reference}.npy", f"out={reference}")
-        assert ("another domain" in said) == (reference == "turned")
+    """Noise is as far from its own rows as the queries are from it; twenty captions of one image lie close together."""
+    draw, train = np.random.default_rng(0).standard_normal, np.load(files / "train.npy")
+    np.save(files / "turned.npy", -train[:, ::-1])
+    np.save(files / "noise.npy", draw(train.shape).astype(np.float32))
+    np.save(files / "many.npy", np.repeat(train, 20, axis=0) + 0.01 * draw((20 * len(train), DIM)).astype(np.float32))
+    for reference in ("train", "many", "turned", "noise"):
+        said = here("rerank", *ALL, f"reference={reference}.npy", "normalize=true", f"out={reference}")
+        assert ("another domain" in said) == (reference in ("turned", "noise"))
 
 
 def test_one_item_and_one_query(files, here):
