@@ -12,6 +12,7 @@ from own_vectors import ITEMS, write_vectors
 from rankings import read_ranking
 
 from vsehub import CorrectedSearch
+from vsehub.cli.result import Result
 from vsehub.serving import load_index
 
 ALL = ("queries=q.npy", "items=m.npy", "truth=rows.csv")
@@ -126,7 +127,7 @@ def test_thresholds(files, run_here, monkeypatch):
     known, wanted = np.load(files / "q.npy"), np.loadtxt(files / "rows.csv", delimiter=",", skiprows=1, dtype=int)
     search = CorrectedSearch("csls").fit(np.load(files / "m.npy"), reference=np.load(files / "train.npy"))
     calibration = search.calibrate(known, wanted).calibration_
-    run_here("rerank", *ALL, "reference=train.npy", "out=own")
+    run_here("rerank", *ALL, f"reference=file://{files}/train.npy", "out=own")
     run_here("calibrate", "own", f"false_accept=[0.05,{RATE}]")
     told = json.loads((files / "own" / "result.json").read_text())["calibration"]
     assert [one["threshold"] for one in told["rates"]] == pytest.approx(
@@ -150,7 +151,10 @@ def test_thresholds(files, run_here, monkeypatch):
         (("transductive",), "fitted on the queries themselves"),
     ):
         assert named in run_here("calibrate", *settings, status=2), settings
+    monkeypatch.chdir(files / "photos")
+    assert len(Result("../own", {}).inputs.sides.reference) == 200  # its files are found from any folder
     (files / "m.npy").rename(files / "moved.npy")
+    assert re.search("result.json names items=.*m.npy", run_here("calibrate", "own", status=2))
     said = run_here("calibrate", "other", "queries=moved.npy", "truth=aligned", "items=moved.npy")
     assert f"csls, {ITEMS} calibration queries" in said
 

@@ -31,7 +31,7 @@ def calibrate(cfg: DictConfig) -> None:
     found = Calibration.of(criterion, queries, sides.items, terms, sides.positives, reference)
     rates = [found.accepted(rate) for rate in sorted(set(plain(cfg.false_accept)))]
     with result.extended((), False):
-        path = result.inputs.given["truth"]
+        path = cfg.truth or result.record["truth"]["path"]
         result.record["calibration"] = {"path": path, "queries": len(found), "rates": rates}
     head = ["false accepts, at most", "accepted above", "queries with answers accepted", "95 % interval"]
     rows = [

@@ -15,11 +15,11 @@ from vsehub.cli.embeddings import RESULT, TUNING
 from vsehub.cli.nodes import components
 from vsehub.cli.rerank import BIASES, KIND
 from vsehub.criteria.base import ItemBias
-from vsehub.io.address import is_uri
 from vsehub.io.arrays import readable
 from vsehub.io.files import Output, write_json
 from vsehub.io.records import EMBEDDINGS, read_record
 from vsehub.ranking.inputs import Inputs, open_inputs
+from vsehub.ranking.record import absent
 
 HINT = "Give the folder that vsehub rerank wrote"
 QUERIES = ("queries", "query_ids", "query_labels", "truth")
@@ -47,11 +47,15 @@ class Result:
         )
         changed = {name: str(one) for name, one in changes.items() if one is not None}
         unused = {*TUNING, *changed, *(QUERIES if new_queries else ())}
-        kept = {name: one for name, one in self.record["inputs"].items() if name not in unused}
-        files = {name: one for name, one in kept.items() if isinstance(one, str)}
-        remote = [f"{name}={one}" for name, one in files.items() if is_uri(one)]
-        require(not remote, f"result: an address in a record is not opened; give {' '.join(remote)} yourself")
-        self.inputs: Inputs = open_inputs(files | changed, kept["normalize"])
+        files = {
+            name: one for name, one in self.record["inputs"].items() if name not in unused and isinstance(one, str)
+        }
+        require(
+            not absent(files),
+            f"result: {self.folder / RESULT} names {' '.join(absent(files))}: not there, or an address, which is not "
+            "opened for a record. Give the setting again, with the current path, or put the file back",
+        )
+        self.inputs: Inputs = open_inputs(files | changed, self.record["inputs"]["normalize"])
         others = [
             str(file)
             for side, file in self.inputs.files.items()

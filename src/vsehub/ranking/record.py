@@ -2,11 +2,15 @@
 
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from vsehub.criteria.base import Criterion
+from vsehub.data.truth import ALIGNED
+from vsehub.data.vectors.paths import split_path
+from vsehub.io.address import is_uri
 from vsehub.neighbors.vectors import drawn
 from vsehub.ranking.gains import gained
 from vsehub.ranking.inputs import Inputs
@@ -59,7 +63,7 @@ def record(
         "items": sides.get("items", {"rows": items}),
         "reference": reference if kinds else {"kind": "none", "set": "none"},
         "reference_items": bank if takes_bank else None,
-        "inputs": dict(inputs.given),
+        "inputs": {name: lasting(one) for name, one in inputs.given.items()},
         "k": k,
         "truth": None
         if truth is None
@@ -74,6 +78,18 @@ def record(
         "calibration": None,
         "verdict": rankings["rankings"][0]["verdict"],
     }
+
+
+def lasting(given: Any) -> Any:
+    """A relative path of a file as an absolute one, `FILE::ARRAY` too; other settings unchanged."""
+    file = isinstance(given, str) and given != ALIGNED and not is_uri(given.removeprefix("file://"))
+    return str(Path(given.removeprefix("file://")).absolute()) if file else given
+
+
+def absent(files: Mapping[str, str]) -> list[str]:
+    """The settings of a record, as "name=value", whose files are gone, or that are addresses."""
+    others = {name: file for name, file in files.items() if file != ALIGNED}
+    return [f"{name}={file}" for name, file in others.items() if is_uri(file) or not Path(split_path(file)[0]).exists()]
 
 
 def values(measured: Measured, criteria: Mapping[str, Criterion], inputs: Inputs, seed: int = 0) -> dict[str, Any]:
