@@ -30,14 +30,14 @@ TINY = ("data.size=tiny", "embedding_dim=16", "text_encoder.word_dim=8")
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ("train lss.gamma=3", "did you mean loss"),
+        ("train lss.gamma=3", "'lss' .did you mean loss"),
         ("train lr=1", "'lr'"),
         ("train -m lr=1,2", "'lr'"),
         ("train -m loss=sum,max --cfg job", "--multirun, --cfg"),
         ("train bank=none,memory", "bank=none,memory"),
         ("train data.root='a", "data.root="),
         ("evaluate loss=hal", "'loss'"),
-        ("rerank criterion=foo", "criterion/foo.*csls"),
+        ("rerank criterion=cslss", "criterion=cslss.*did you mean csls.*sinkhorn$"),
         ("rerank queries=a(1).npy", r"queries=a\(1\).npy"),
     ],
 )

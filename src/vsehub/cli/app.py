@@ -119,7 +119,10 @@ def reported(error: BaseException) -> tuple[str, int]:
     if wrong := re.match(r"Could not override '(\w+)", line):
         text = (conf_folder() / f"{sys.argv[0].rpartition(' ')[2].replace('-', '_')}.yaml").read_text(encoding="utf-8")
         known = re.findall(r"^(?:  - (?:optional )?)?(\w+):", text, re.MULTILINE)
-        line += "" if wrong[1] in known else nearest(wrong[1], known)
+        line = line if wrong[1] in known else f"no setting {wrong[1]!r}{nearest(wrong[1], known)}; --help lists all"
+    elif wrong := re.match(r"In .*: Could not find '(.*)/(.*?)' Available options in .*?: (.*) Config search", line):
+        group, choice, names = wrong.groups()
+        line = f"{group}={choice} is unknown{nearest(choice, names.split())}; choose one of {names.replace(' ', ', ')}"
     # Hydra refuses -m beside --cfg by a plain ValueError.
     if (
         isinstance(error, InputError | HydraException | OmegaConfBaseException | YAMLError)
