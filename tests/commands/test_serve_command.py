@@ -66,7 +66,7 @@ class Served:
 
 def test_a_result_is_served_until_an_interrupt_and_nothing_is_written(ranked, vsehub, tmp_path):
     before = sorted(path.name for path in ranked.rglob("*"))
-    served = Served(vsehub, tmp_path, f"{ranked}/ranked", "criteria=[is,nnn]")
+    served = Served(vsehub, tmp_path, f"{ranked}/ranked", "criteria=[is,nnn,csls]")
     collection = served.json("/api/collection")
     assert collection["criteria"] == ["nns", "csls", "is", "nnn"]
     for name in IDS[:3]:
@@ -74,10 +74,10 @@ def test_a_result_is_served_until_an_interrupt_and_nothing_is_written(ranked, vs
     found = served.json("/api/search?query=3&criterion=nnn&k=4")
     items, queries = np.load(ranked / "items.npy"), np.load(ranked / "queries.npy")
     order = np.argsort(-(items @ queries[3]), kind="stable")[:4]
-    assert [one["id"] for one in found["plain"]] == [IDS[row] for row in order]
+    assert [one["id"] for one in found["lists"]["nns"]] == [IDS[row] for row in order]
     ranking = pq.read_table(ranked / "ranked" / "ranking.parquet").to_pylist()
     for query in (0, 7, 50):
-        corrected = served.json(f"/api/search?query={query}&k=5&criterion=csls")["corrected"]
+        corrected = served.json(f"/api/search?query={query}&k=5&criterion=csls")["lists"]["csls"]
         assert [one["id"] for one in corrected] == [row["item"] for row in ranking if row["query"] == query]
     assert served.get("/..%2f..%2fetc/passwd")[0] == 404
     assert (served.end(), "Traceback" in served.output()) == (0, False)
@@ -94,8 +94,8 @@ def test_a_checkpoint_with_its_scenes(vsehub, tmp_path):
     assert collection["fitted_on"].endswith("of the train split (inductive)")
     found = served.json("/api/search?text=a+red+circle&k=3")
     said = vsehub("search", checkpoint, "a red circle", "k=3", cwd=tmp_path).out
-    assert all(one["id"] in said for one in found["plain"])
-    assert served.get(found["plain"][0]["picture"])[1][:3] == b"\xff\xd8\xff"
+    assert all(one["id"] in said for one in found["lists"]["nns"])
+    assert served.get(found["lists"]["nns"][0]["picture"])[1][:3] == b"\xff\xd8\xff"
     assert served.get("/api/search?text=xyzzy")[0] == 422
     assert served.end() == 0
 

@@ -1,9 +1,11 @@
 """The pages and the interface of `vsehub serve`, asked in process: answers, refusals, and what they never say."""
 
 import asyncio
+import csv
 import html
 import io
 import re
+from dataclasses import replace
 from urllib.parse import quote
 
 import pytest
@@ -56,20 +58,24 @@ def client(known):
 
 
 def test_a_known_query(client, known):
-    found = client.get("/api/search", params={"query": 0, "k": 5, "criterion": "is"}).json()
-    ids = {side: [one["id"] for one in found[side]] for side in ("plain", "corrected", "answers")}
-    before, after = ([known.id_of(row) for row in known.rankings[name].positions[0]] for name in ("nns", "is"))
-    assert (ids["plain"], ids["corrected"]) == (before[:5], after[:5])
-    for one in found["corrected"]:
-        assert (one["plain_rank"], one["moved"]) == (rank := before.index(one["id"]) + 1, rank - one["rank"])
-    assert set(ids["answers"]) == {known.id_of(row) for row in (0, 11)}
-    for one in found["plain"]:
-        assert (one["right"], one["stays"]) == (one["id"] in ids["answers"], one["id"] in ids["corrected"])
+    asked = {"query": 0, "k": 5, "criterion": "is"}
+    found = client.get("/api/search", params=asked).json()
+    assert list(found["lists"]) == ["nns", "is", "csls"]
+    whole = {name: [known.id_of(row) for row in known.rankings[name].positions[0]] for name in found["lists"]}
+    answers = {known.id_of(row) for row in (0, 11)}
+    assert {one["id"] for one in found["answers"]} == answers
+    for name, items in found["lists"].items():
+        assert [one["id"] for one in items] == whole[name][:5]
+        for one in [*items, *found["answers"]]:
+            assert one["ranks"] == {ranked: ids.index(one["id"]) + 1 for ranked, ids in whole.items()}
+            assert one["right"] == (one["id"] in answers)
+    first = found["answers"][0]["ranks"]
+    assert f"{first['nns']} → {first['is']} (is), {first['csls']} (csls)" in client.get("/", params=asked).text
 
 
 def test_sentences_and_items(client, known):
     for question, row in (({"text": "7"}, 7), ({"item": NASTY[3]}, 3), ({"item": ".."}, 1)):
-        assert client.get("/api/search", params=question).json()["plain"][0]["id"] == known.id_of(row)
+        assert client.get("/api/search", params=question).json()["lists"]["nns"][0]["id"] == known.id_of(row)
     assert client.get("/api/search", params={"text": "7 dogs"}).json()["notes"] == ["Read to its word 1."]
 
 
@@ -89,8 +95,48 @@ def test_hubs_and_items(client, known):
     antihubs = client.get("/api/hubs", params={"kind": "antihubs"}).json()
     assert all(one["found_by"]["nns"] == 0 for one in antihubs["items"])
     assert antihubs["total"] == int((known.rankings["nns"].counts == 0).sum())
+    made = client.get("/api/hubs", params={"kind": "made", "criterion": "csls", "limit": 200}).json()
+    counts = [known.rankings[name].counts >= known.hub_level for name in ("nns", "csls")]
+    wanted = (counts[1] & ~counts[0]).nonzero().flatten().tolist()
+    assert sorted(one["id"] for one in made["items"]) == sorted(map(known.id_of, wanted))
     collection = client.get("/api/collection").json()
     assert collection["criteria"] == [one["criterion"] for one in collection["hubness"]] == ["nns", "csls", "is"]
+
+
+@pytest.mark.parametrize(
+    ("find", "rows", "queries"),
+    [
+        ("CAPTION</b> 2", [2, *range(20, 30)], 0),
+        ("item 3", range(30, 40), 0),
+        ("ü ?&#=100%", [4], 0),
+        ("ion 14", [], 11),
+        ("<script>", [3], 0),
+    ],
+)
+def test_the_filter_looks_into_ids_and_captions(client, known, find, rows, queries):
+    found = client.get("/api/hubs", params={"kind": "items", "find": find, "limit": 200}).json()
+    assert {one["id"] for one in found["items"]} == {known.id_of(row) for row in rows}
+    counts = [one["found_by"]["nns"] for one in found["items"]]
+    assert counts == sorted(counts, reverse=True)
+    assert found["total_queries"] == queries
+    page = client.get("/hubs", params={"kind": "items", "find": find}).text
+    assert html.escape(find) in page
+    assert "<script>" not in page
+    links = [html.unescape(link) for link in re.findall(r'href="(/hubs\.csv[^"]*)"', page)]
+    assert len(client.get(links[0]).text.splitlines()) == 1 + len(rows)
+
+
+def test_the_csv_of_the_hubs(known):
+    inputs = known.contents.inputs
+    labels = ["=1+1", "+a", "@x", *inputs.item_names.labels[3:]]
+    names = Names("items", ITEMS, inputs.item_names.ids, labels)
+    answer = asking(catalogue(inputs=replace(inputs, item_names=names))).get("/hubs.csv?kind=items")
+    table = list(csv.DictReader(io.StringIO(answer.text)))
+    assert {row: (one["id"], one["caption"]) for one in table if (row := int(one["item"])) < 4} == {
+        row: (NASTY[row], label) for row, label in enumerate(["'=1+1", "'+a", "'@x", labels[3]])
+    }
+    for name, ranking in known.rankings.items():
+        assert [int(one[f"N_10 {name}"]) for one in table] == [int(ranking.counts[int(one["item"])]) for one in table]
 
 
 def test_pictures_by_row_only(client):
@@ -209,7 +255,7 @@ def test_many_at_once_get_what_one_gets(known):
 
     for number, answer in enumerate(asyncio.run(ask())):
         positions = known.rankings["csls"].positions[number % QUERIES, :10]
-        assert [one["id"] for one in answer["corrected"]] == [known.id_of(row) for row in positions]
+        assert [one["id"] for one in answer["lists"]["csls"]] == [known.id_of(row) for row in positions]
 
 
 @pytest.mark.parametrize(("items", "queries"), [(1, 1), (1, 3), (2, 1), (12, 2)])
@@ -220,4 +266,4 @@ def test_few_items_and_few_queries(items, queries):
     client = asking(Catalogue(contents(inputs=inputs), {"is": InvertedSoftmax()}))
     for path in ("/", "/hubs", "/items/0", "/?item=0", "/api/collection", "/api/hubs"):
         assert client.get(path).status_code == 200, path
-    assert len(client.get("/api/search?query=0&k=200").json()["plain"]) == items
+    assert len(client.get("/api/search?query=0&k=200").json()["lists"]["nns"]) == items

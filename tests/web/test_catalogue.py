@@ -37,11 +37,12 @@ def test_counts_answers_and_searches_are_those_of_sorting_everything(found, name
     assert torch.equal(ranking.wrong, torch.bincount(wrong, minlength=ITEMS))
     assert torch.equal(ranking.answered, (right.int().argmax(dim=1) + 1) * judged)
     assert ranking.recalls["R@1"] == pytest.approx(100 * right[judged, 0].double().mean().item())
+    whole = {listed: lists(found, listed) for listed in found.rankings}
     for query in range(0, QUERIES, 7):
         k = 1 + query % 40
         told = found.search(found.queries.rows(query, query + 1), k, name)
-        for side, rows in (("plain", lists(found, PLAIN)), ("corrected", everything)):
-            assert [found.row_of[one["id"]] for one in told[side]] == rows[query, :k].tolist()
+        for listed, items in told["lists"].items():
+            assert [found.row_of[one["id"]] for one in items] == whole[listed][query, :k].tolist()
 
 
 def test_finders_begin_with_those_whose_answer_is_displaced(found):

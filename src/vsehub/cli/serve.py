@@ -39,7 +39,7 @@ def serve(cfg: DictConfig) -> None:
     known = components()
     criteria = {name: build("criterion", known.node("criterion", name)) for name in names if name != PLAIN}
     contents = opened(cfg, settings)
-    for name in contents.stored.keys() - criteria.keys():
+    for name in contents.stored:  # that of the result comes first
         criteria = {name: build("criterion", known.node("criterion", name)), **criteria}
     served = application(Catalogue(contents, criteria), hosts_of(str(cfg.host)))
     print(f"{contents.title}\n{address(taken)}  (Ctrl-C ends it)", flush=True)

@@ -12,11 +12,11 @@ from starlette.exceptions import HTTPException
 
 from vsehub import __version__
 from vsehub.checks import InputError
+from vsehub.io.text import csv_text
 from vsehub.report.pages.templates import page_environment, thumbnail
 from vsehub.report.plots import occurrence_curves
-from vsehub.web.catalogue import PLAIN, Catalogue
+from vsehub.web.catalogue import MOST, PLAIN, Catalogue, matching
 
-MOST = 200  # items in a list or on a page
 STEP = 20  # the same by default
 LETTERS = 4000  # of a text
 THUMBNAIL = 256
@@ -56,7 +56,11 @@ Asked = Annotated[Question, Query()]
 Offset = Annotated[int, Query(description="entries to leave out", ge=0, le=10**9)]
 Limit = Annotated[int, Query(description="entries at most", ge=1, le=MOST)]
 Chosen = Annotated[str | None, Query(description="the correction to compare with; the first if not given")]
-Kind = Annotated[Literal["hubs", "antihubs"], Query(description="the most found items, or those that no query finds")]
+Kind = Annotated[
+    Literal["hubs", "made", "antihubs", "items"],
+    Query(description="the most found items, hubs that only the correction has, items that no query finds, or all"),
+]
+Find = Annotated[str, Query(description="text in the id or the caption, in any case", max_length=LETTERS)]
 
 
 class Service:
@@ -83,7 +87,7 @@ class Service:
         return name or self.criteria[0]
 
     def search(self, question: Question) -> dict[str, Any]:
-        """Both lists of a question, and a description of it."""
+        """The lists of a question, and a description of it."""
         one, given = self.catalogue, question.asks()
         if len(given) != 1:
             raise HTTPException(422, f"give one of text, item and query; {len(given)} were given")
@@ -101,23 +105,40 @@ class Service:
             if query >= len(one.queries):
                 raise HTTPException(404, f"query is {query}; expected 0 to {len(one.queries) - 1}")
             vector, answers, title = one.queries.rows(query, query + 1), one.answers(query), one.query_name(query)
-        right = [one.item(row) for row in answers[:MOST]]
-        found = one.search(vector, question.k, self.criterion(question.criterion), answers)
-        return {"title": title, "notes": notes, "answers": right} | found
+        return {"title": title, "notes": notes} | one.search(
+            vector, question.k, self.criterion(question.criterion), answers
+        )
 
     def _picture(self, row: int) -> bytes | None:
         """The JPEG of an item's picture, small."""
         picture = self.catalogue.contents.picture(row) if 0 <= row < len(self.catalogue) else None
         return None if picture is None else thumbnail(picture, THUMBNAIL)
 
-    def hubs(self, kind: str, offset: int, limit: int, criterion: str | None) -> dict[str, Any]:
-        """Some hubs or antihubs, with the queries that find each and the items that each displaces."""
-        rows, name = self.catalogue.hubs if kind == "hubs" else self.catalogue.antihubs, self.criterion(criterion)
-        items = [
-            self.catalogue.item(row) | {"finders": self.catalogue.finders(row, name)[:5]}
-            for row in rows[offset : offset + limit]
-        ]
-        return {"kind": kind, "total": len(rows), "offset": offset, "items": items}
+    def rows(self, kind: str, criterion: str | None, find: str) -> list[int]:
+        """The rows of a kind of items whose id or caption contains a text, the most found first."""
+        one = self.catalogue
+        made = one.made[self.criterion(criterion)]
+        rows = {"hubs": one.hubs, "made": made, "antihubs": one.antihubs, "items": one.ordered}[kind]
+        return [rows[position] for position in matching(one.contents.inputs.item_names, rows, find)] if find else rows
+
+    def hubs(self, kind: str, offset: int, limit: int, criterion: str | None, find: str = "") -> dict[str, Any]:
+        """Some items of a kind, with the queries that find each and the items that each displaces.
+
+        find: a text in their ids or captions; "queries" has the first known queries with this text.
+        """
+        one, rows, name = self.catalogue, self.rows(kind, criterion, find), self.criterion(criterion)
+        items = [one.item(row) | {"finders": one.finders(row, name)[:5]} for row in rows[offset : offset + limit]]
+        asked = matching(one.contents.inputs.query_names, one.rows.tolist(), find) if find else []
+        queries = [{"text": one.query_name(query), "page": f"/?query={query}"} for query in asked[:STEP]]
+        found = {"kind": kind, "find": find, "total": len(rows), "offset": offset, "items": items}
+        return found | {"queries": queries, "total_queries": len(asked)}
+
+    def table(self, kind: str, criterion: str | None, find: str) -> str:
+        """The items of a kind as .csv text: row, id, caption, and N_k under each ranking."""
+        one = self.catalogue
+        columns = ["item", "id", "caption", *(f"N_{one.k} {name}" for name in one.rankings)]
+        items = ((row, one.item(row)) for row in self.rows(kind, criterion, find))
+        return csv_text(columns, ([row, item["id"], item["label"], *item["found_by"].values()] for row, item in items))
 
     def item(self, name: str, offset: int, limit: int, criterion: str | None) -> dict[str, Any]:
         """An item, and the known queries that find it."""
@@ -178,7 +199,7 @@ def application(catalogue: Catalogue, hosts: frozenset[str]) -> FastAPI:
 
     @app.get("/api/search")
     def search(question: Asked) -> dict[str, Any]:
-        """The plain and the corrected list of a sentence, an item or a known query."""
+        """The plain and the corrected lists of a sentence, an item or a known query."""
         return service.search(question)
 
     @app.get("/api/items/{name:path}")
@@ -187,9 +208,17 @@ def application(catalogue: Catalogue, hosts: frozenset[str]) -> FastAPI:
         return service.item(name, offset, limit, criterion)
 
     @app.get("/api/hubs")
-    def hubs(kind: Kind = "hubs", offset: Offset = 0, limit: Limit = STEP, criterion: Chosen = None) -> dict[str, Any]:
-        """Hubs (the most found items), or antihubs (found by no query)."""
-        return service.hubs(kind, offset, limit, criterion)
+    def hubs(
+        kind: Kind = "hubs", offset: Offset = 0, limit: Limit = STEP, criterion: Chosen = None, find: Find = ""
+    ) -> dict[str, Any]:
+        """Hubs, or other items, and the known queries with the text `find`."""
+        return service.hubs(kind, offset, limit, criterion, find)
+
+    @app.get("/hubs.csv", response_class=Response)
+    def hubs_csv(kind: Kind = "hubs", criterion: Chosen = None, find: Find = "") -> Response:
+        """All items of a kind as .csv, with N_k under each ranking."""
+        attached = {"content-disposition": f'attachment; filename="{kind}.csv"'}
+        return Response(service.table(kind, criterion, find), media_type="text/csv", headers=attached)
 
     @app.get("/pictures/{row}", response_class=Response)
     def picture(row: int) -> Response:
@@ -206,8 +235,8 @@ def application(catalogue: Catalogue, hosts: frozenset[str]) -> FastAPI:
         return page("search.html.j2", given=request.query_params, found=found, criterion=chosen)
 
     @app.get("/hubs", include_in_schema=False)
-    def hubs_page(kind: Kind = "hubs", offset: Offset = 0, criterion: Chosen = None) -> HTMLResponse:
-        found = service.hubs(kind, offset, STEP, criterion)
+    def hubs_page(kind: Kind = "hubs", offset: Offset = 0, criterion: Chosen = None, find: Find = "") -> HTMLResponse:
+        found = service.hubs(kind, offset, STEP, criterion, find)
         return page("hubs.html.j2", found=found, curves=service.curves, criterion=service.criterion(criterion))
 
     @app.get("/items/{name:path}", include_in_schema=False)

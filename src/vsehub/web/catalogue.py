@@ -1,7 +1,7 @@
 """A catalogue of the items, made before the first request: rankings of the known queries, N_k, hubs; and searches."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,6 +16,7 @@ from vsehub.metrics.occurrences import histogram, occurrence_metrics
 from vsehub.neighbors.screened import Affine, KeptItems
 from vsehub.neighbors.tiles import nearest
 from vsehub.neighbors.vectors import VectorSource, as_vectors, drawn, sampled
+from vsehub.ranking.inputs import Names
 from vsehub.ranking.verdict import hub_level, verdict
 from vsehub.web.contents import Contents
 
@@ -24,6 +25,8 @@ log = logging.getLogger(__name__)
 PLAIN = "nns"
 K = 10  # of N_k
 DEPTH = 100  # length of the lists that are searched for displaced answers
+LISTS = 3  # side by side
+MOST = 200  # items in a list or on a page
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,8 +92,12 @@ class Catalogue:
         self.hub_level = hub_level(self.k, len(self.queries), len(self.items))
         never = (plain.counts == 0).nonzero().flatten()
         self.antihubs = never[drawn(len(never), 1000, seed)].tolist() if len(never) else []
-        ordered = plain.counts.argsort(descending=True, stable=True)
-        self.hubs = ordered[: int((plain.counts >= self.hub_level).sum())].tolist()
+        self.ordered = plain.counts.argsort(descending=True, stable=True).tolist()
+        self.hubs = self._hubs(plain)
+        self.made = {
+            name: [row for row in self._hubs(ranking) if plain.counts[row] < self.hub_level]
+            for name, ranking in self.rankings.items()
+        }
         self.pictured = any(contents.picture(row) is not None for row in range(min(len(self), 20)))
 
     def _ranking(self, correction: Affine | None, positions: Tensor) -> KnownRanking:
@@ -106,6 +113,11 @@ class Catalogue:
         recalls = {f"R@{k}": 100 * found[:, :k].any(1).double().mean().item() for k in (1, 5, 10)}
         answered = torch.where(hits.any(1), hits.int().argmax(1) + 1, 0)
         return KnownRanking(correction, positions, counts, metrics, bad, recalls, answered)
+
+    def _hubs(self, ranking: KnownRanking) -> list[int]:
+        """The rows of a ranking's hubs, the largest first."""
+        hubs = int((ranking.counts >= self.hub_level).sum())
+        return ranking.counts.argsort(descending=True, stable=True)[:hubs].tolist()
 
     def __len__(self) -> int:
         return len(self.items)
@@ -153,36 +165,35 @@ class Catalogue:
 
     @torch.inference_mode()
     def search(self, vector: Tensor, k: int, criterion: str, answers: Sequence[int] = ()) -> dict[str, Any]:
-        """The plain and the corrected list of a query (1, D). answers: items that answer it, if they are known."""
+        """The lists of a query (1, D): plain, under a criterion, and under one more. answers: known right items.
+
+        The ranks of an item are those in the `looked` first of each list, None beyond them.
+        """
         k = min(k, len(self))
         query = as_vectors("queries", vector, columns=self.vectors.shape[1])
         depth = min(len(self), max(DEPTH, k))
-        rules = [None, self.rankings[criterion].correction]
-        (plain, rows), (corrected, after) = nearest(query, self.items, depth, rules)
-        ranks = {row: rank for rank, row in enumerate(rows[0].tolist(), 1)}
-        before, lists = rows[0, :k].tolist(), after[0, :k].tolist()
+        names = list(dict.fromkeys([PLAIN, criterion, *self.rankings]))[:LISTS]
+        nearby = nearest(query, self.items, depth, [self.rankings[name].correction for name in names])
+        found = {name: (one[0][0].tolist(), one[1][0].tolist()) for name, one in zip(names, nearby, strict=True)}
+        ranks = {name: {row: rank for rank, row in enumerate(rows, 1)} for name, (_, rows) in found.items()}
 
-        def entries(rows: Iterable[int], scores: Tensor) -> list[dict[str, Any]]:
-            return [
-                {"rank": rank, "score": score, "right": row in answers if answers else None, **self.item(row)}
-                for rank, (row, score) in enumerate(zip(rows, scores[0, :k].tolist(), strict=True), 1)
-            ]
+        def entry(row: int) -> dict[str, Any]:
+            placed = {name: one.get(row) for name, one in ranks.items()}
+            return {"ranks": placed, "right": row in answers if answers else None, **self.item(row)}
 
-        found = {"plain": entries(before, plain), "corrected": entries(lists, corrected)}
-        for one, row in zip(found["plain"], before, strict=True):
-            one["stays"] = row in lists
-        for one, row in zip(found["corrected"], lists, strict=True):
-            one["plain_rank"] = ranks.get(row)
-            one["moved"] = ranks[row] - one["rank"] if row in ranks else None
         thresholds = self.contents.thresholds if criterion in self.contents.stored else {}
-        best = float(corrected[0, 0])
+        best = found[criterion][0][0]
         return {
             "criterion": criterion,
             "k": k,
             "looked": max(DEPTH, k),
             # the rates of `vsehub calibrate` that do not accept the first corrected item
             "nothing_at": sorted(rate for rate, threshold in thresholds.items() if best <= threshold),
-            **found,
+            "answers": [entry(row) for row in answers[:MOST]],
+            "lists": {
+                name: [{"score": score, **entry(row)} for score, row in zip(scores[:k], rows[:k], strict=True)]
+                for name, (scores, rows) in found.items()
+            },
         }
 
     def finders(self, row: int, criterion: str) -> list[dict[str, Any]]:
@@ -213,3 +224,14 @@ class Catalogue:
             | {shown: one.hubness[f"{key}_{self.k}"] for shown, key in named.items()}
             for name, one in self.rankings.items()
         ]
+
+
+def matching(names: Names, rows: Sequence[int], text: str) -> list[int]:
+    """The positions in `rows` of the rows whose id (their number without ids) or label has a text, in any case."""
+    wanted = text.strip().casefold()
+    positions = []
+    for position, row in enumerate(rows):
+        name = names.of(row)
+        if wanted in f"{row if name['id'] is None else name['id']}\n{name['label'] or ''}".casefold():
+            positions.append(position)
+    return positions
