@@ -204,14 +204,17 @@ def test_collapsed_runs_last_epochs_and_budgets_are_told(report, write_run):
     for gamma, changes in ((20, fallen | {"best": {"epoch": 1, "val/rsum": 140.0}}), (60, {})):
         write_run("hal", 0, (7.0 * gamma,), config={"loss": {"gamma": gamma}}, folder=f"hal{gamma}", **changes)
     write_run("sum", 0, (300.0,), config={"optimizer": {"lr": 0.01}}, epochs=2)
+    write_run("max", 0, (200.0,), **fallen)
+    write_run("max", 1, (200.0,))
     text, tables, page = report()
-    assert tables["table"]["collapsed"].tolist() == [0, 1, 0]
+    assert tables["table"]["collapsed"].tolist() == [0, 1, 1, 0]
     assert "140.0 collapsed |" in text.partition("## scenes")[0]  # the sweep's table
     assert "| hal (γ 20) | nns | 140.0 collapsed |" in text
+    assert "| max | nns | 200.0 ± 0.0 (1 of 2 collapsed) |" in text
     for shown in (text, page):
         assert "hal (γ 20), seed 0 (hal20, status finished): since step 75 no pair scores above 0" in shown
-        assert "2 of 3 runs" in shown
-        assert "epochs 4 (hal), 2 (sum); learning rate 0.001 (hal), 0.01 (sum)" in shown
+        assert "4 of 5 runs" in shown
+        assert "epochs 4 (hal, max), 2 (sum); learning rate 0.001 (hal, max), 0.01 (sum)" in shown
     assert [text in page for text in ("<td>2</td>", "<td>4, the last</td>")] == [True, True]
 
 
