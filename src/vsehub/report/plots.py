@@ -89,7 +89,7 @@ def occurrence_curves(histograms: Mapping[str, dict], k: int, fair: float) -> Pi
     )
     colours = ranking_colours(list(histograms))
     with matplotlib.rc_context(RC):
-        figure = new_figure(6.4, 4.3 + 0.2 * max(0, math.ceil(len(histograms) / 2) - 6))
+        figure = new_figure(4.3, 3.7 + 0.2 * max(0, math.ceil(len(histograms) / 2) - 6))
         axes = figure.add_subplot()
         for number, (name, histogram) in reversed(list(enumerate(histograms.items()))):
             occurrences, shares, never = at_least(histogram)
@@ -108,11 +108,14 @@ def occurrence_curves(histograms: Mapping[str, dict], k: int, fair: float) -> Pi
             where = ("data", "axes fraction")
             axes.annotate("fair share", (fair, 1), (4, -11), xycoords=where, textcoords="offset points")
         axes.set(xscale="log", yscale="log", ylabel="items found by at least $N$")
-        axes.set_xlabel(f"$N$: queries that find the item among their {k} nearest")
+        axes.set(xlim=(0.9, None), ylim=(None, 1.3))
+        axes.set_xlabel("$N$: queries that find the item")
         label_counts(axes)
         axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:g} %")
+        axes.yaxis.set_minor_formatter(NullFormatter())
         handles, labels = axes.get_legend_handles_labels()
-        figure.legend(handles[::-1], labels[::-1], loc="outside lower center", ncols=2, fontsize=9)
+        narrow = {"ncols": 2, "fontsize": 9, "columnspacing": 0.7, "handlelength": 1.2}
+        figure.legend(handles[::-1], labels[::-1], loc="outside lower center", **narrow)
         return render(figure, f"occurrences-{k}", caption)
 
 
