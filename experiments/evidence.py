@@ -127,3 +127,29 @@ def verdict(frame: pd.DataFrame) -> str:
     ahead = int((frame["difference"] > 0).sum())
     known = int(frame["difference"].notna().sum())
     return f"Of {len(frame)} claims: {', '.join(told)}. The mean difference has the claimed sign in {ahead} of {known}."
+
+
+def tell(folder: Path, frame: pd.DataFrame, case: str) -> None:
+    """Write the README's parts "verdict", "claims" and "cases".
+
+    frame: a row a run, in the order of the table: `case`, seed, images, best_epoch, val_rsum, rsum and hs_sum.
+    """
+    claims = judged(frame, read_expected(folder), case)
+    renew(folder / "README.md", judged_table(claims).markdown(), "claims")
+    renew(folder / "README.md", verdict(claims), "verdict")
+    renew(folder / "README.md", cases_table(frame, case).markdown(), "cases")
+
+
+def cases_table(frame: pd.DataFrame, case: str) -> ReportTable:
+    """Means over the seeds with their sample deviation, a row a case."""
+    rows = [
+        [
+            str(name),
+            str(len(own)),
+            *(over_seeds(own[one]) for one in ("val_rsum", "rsum", "hs_sum")),
+            f"{own['best_epoch'].mean():.1f}",
+        ]
+        for name, own in frame.groupby(case, sort=False)
+    ]
+    head = [case, "seeds", "val rsum", "test rsum", "hs_sum", "best epoch"]
+    return ReportTable(head, rows, "Means over the seeds ± one sample deviation; epochs count from 0.", words=1)

@@ -17,13 +17,9 @@ METRICS = [column.key for column in COLUMNS]
 FEWEST_ROWS = 4  # whose order is compared with the published one
 
 
-def _read(name: str) -> pd.DataFrame:
-    return pd.read_csv(PAPERS / name, dtype={"table": str, "line": str, "note": str})
-
-
 def published_table(paper: str, table: str) -> pd.DataFrame:
     """The rows of a published table, with the results' keys. Raises InputError for an unknown table."""
-    frame = _read("paper_tables.csv")
+    frame = pd.read_csv(PAPERS / "paper_tables.csv", dtype={"table": str, "line": str, "note": str})
     one_of("paper", paper, tuple(sorted(frame["paper"].unique())))
     frame = frame[frame["paper"] == paper]
     one_of("table", str(table), tuple(sorted(frame["table"].unique())))

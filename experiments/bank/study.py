@@ -15,9 +15,8 @@ from pathlib import Path
 import matplotlib
 import pandas as pd
 
-from experiments.evidence import over_seeds, renew, spread
+from experiments.evidence import over_seeds, renew, spread, tell
 from experiments.plots import save
-from experiments.seeds import tell
 from experiments.study import FEATURES, Study, Trainings
 from vsehub.report.plots import COLOURS, MARKERS, RC, Picture, new_figure
 from vsehub.report.plots import render as drawn

@@ -18,9 +18,10 @@ import pandas as pd
 
 from experiments.compare import loss_overrides
 from experiments.evidence import HOLDS, judged, over_seeds, read_expected, renew, spread, verdict
+from experiments.grid import pilot
 from experiments.plots import save
 from experiments.study import OUT, TO, Given, Study, Trainings, option, verb
-from vsehub.checks import existing, require
+from vsehub.checks import require
 from vsehub.io.files import write_text
 from vsehub.report.plots import RC, Picture, new_figure
 from vsehub.report.plots import render as drawn
@@ -29,13 +30,10 @@ from vsehub.report.run_plots import styles
 from vsehub.report.runs import Run, find_runs
 from vsehub.report.tables import ReportTable
 
-HERE = Path(__file__).parent
-
 LOSSES = ("sum", "max", "knn_margin", "hal", "hal+mb")
 PROTOCOLS = ("captions", "images")
 RATES = (0.2, 0.4, 0.6)
 CLEAN = "clean"
-SETTINGS = HERE.parent / "grid" / "settings.csv"
 FEATURES = (
     "experiment=papers",
     "data=precomp",
@@ -58,10 +56,8 @@ SCENES = (
 
 def chosen() -> dict[str, list[str]]:
     """Each loss's own settings: those that the grid's pilot chose on the clean validation split."""
-    path = existing("settings", SETTINGS, "Run `python -m experiments grid train DATA --part pilot`, then choose")
-    overrides = pd.read_csv(path, index_col="loss")["overrides"]
-    made_by_label = ("loss=", "bank=")
-    return {loss: [one for one in overrides[loss].split() if not one.startswith(made_by_label)] for loss in LOSSES}
+    found = pilot.chosen()
+    return {loss: [one for one in found[loss] if not one.startswith(("loss=", "bank="))] for loss in LOSSES}
 
 
 def cases(own: dict[str, list[str]]) -> dict[str, list[str]]:
