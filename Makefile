@@ -12,6 +12,7 @@ BIN := $(VENV)/bin
 FAISS ?= $(shell command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 INSTALLED := $(VENV)/installed-$(FAISS)
 LIGHT := $(VENV)/installed-light-$(FAISS)
+comma := ,
 EXTRAS := $(FAISS),train,wandb,tensorboard,transformers,timm,open_clip,peft,datasets,milvus,lancedb,qdrant,pgvector,ray,export,hub,serve,sweep,notebooks,dev
 # 1: modules are compiled at once, which takes most of the set-up and saves each command more than it; 0: when first used.
 COMPILE ?= 1
@@ -56,12 +57,12 @@ $(INSTALLED): pyproject.toml constraints.txt | $(BIN)/python
 	@$(call INSTALL,$(EXTRAS))
 	@touch $@
 
-# What embeddings need: without Lightning, torchvision and pandas.
+# What embeddings need, with the browser's page: without Lightning, torchvision and pandas.
 $(LIGHT): pyproject.toml constraints.txt | $(BIN)/python
-	@$(call INSTALL,$(FAISS))
+	@$(call INSTALL,$(FAISS)$(comma)serve)
 	@touch $@
 
-demo: $(INSTALLED) ## train four losses on the built-in scenes and draw the comparison (2.5 to 10 minutes on two cores)
+demo: $(INSTALLED) ## train four losses on the built-in scenes and draw the comparison (about 3 minutes on two cores)
 	$(BIN)/python -m experiments compare --out runs/demo --losses sum sum_to_max hal hal+mb --criteria csls is \
 	  --title "Four losses on the built-in scenes, each at the best of the same five learning rates on validation" \
 	  -- experiment=demo

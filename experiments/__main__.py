@@ -77,6 +77,8 @@ def main(words: Sequence[str] | None = None) -> None:
         given.verb(given)
     except InputError as error:
         whole.error(str(error))
+    except KeyboardInterrupt:
+        whole.exit(130, "interrupted; the same command continues\n")
 
 
 if __name__ == "__main__":

@@ -5,36 +5,29 @@ What is finished is not done again, and a killed run goes on from its last epoch
     python -m experiments compare --out runs/mine --losses sum max hal hal+mb --seeds 0 1 2 -- data.size=large
 """
 
+import shutil
+import signal
 import sys
 import time
+from itertools import chain
 from pathlib import Path
 
-from experiments.beside import beside
-from experiments.running import run, run_all, training, typed
-from experiments.study import DRY_RUN, SEEDS, Given, option, run_folder, verb
+from experiments.running import cores, duration, run, run_all, run_chains, training, typed
+from experiments.study import DRY_RUN, SEEDS, Given, evaluated, option, run_folder, verb
 
 
-def commands(given: Given) -> list[list[str]]:
-    """All that is still to be done, in order; the report comes last and always."""
-    found = []
+def chains(given: Given) -> dict[str, list[list[str]]]:
+    """What is still to be done of each run, by its name: training, then evaluations."""
+    found = {}
+    wanted = [[f"criterion={name}", f"reference={ref}"] for name in given.criteria for ref in given.references]
     runs = [(label, seed) for seed in given.seeds or [0] for label in given.losses]
     for label, seed in runs:
         folder = run_folder(given.out, label, seed)
         own = [*loss_overrides(label), f"seed={seed}", f"study={given.out.name}", *given.overrides]
-        found += [command for command in [training(folder, own)] if command]
-        found += [
-            [
-                "evaluate",
-                f"checkpoint={folder / 'checkpoints' / 'best.safetensors'}",
-                f"criterion={criterion}",
-                f"reference={reference}",
-            ]
-            for criterion in given.criteria
-            for reference in given.references
-            if not done(folder, criterion, reference)
-        ]
-    shown = [f'title="{given.title}"'] if given.title else []  # in quotes, for its commas
-    return [*found, ["report", str(given.out / "runs"), f"out={given.out / 'report'}", "overwrite=true", *shown]]
+        measuring = ["evaluate", f"checkpoint={folder / 'checkpoints' / 'best.safetensors'}"]
+        evaluations = [[*measuring, *one] for one in wanted if not evaluated(folder, one)]
+        found[folder.name] = [command for command in (training(folder, own), *evaluations) if command]
+    return {name: commands for name, commands in found.items() if commands}
 
 
 def loss_overrides(label: str) -> list[str]:
@@ -43,10 +36,21 @@ def loss_overrides(label: str) -> list[str]:
     return [f"loss={loss}", "bank=memory" if bank == "mb" else "bank=none"]
 
 
-def done(folder: Path, criterion: str, reference: str) -> bool:
-    """True if the test split was measured so."""
-    kind = {"queries": "transductive", "train": "inductive"}[reference]
-    return any((folder / "evaluations").glob(f"test-*-{criterion}-{kind}-*.json"))
+def lesson(report: Path, labels: list[str]) -> list[str]:
+    """Differences in plain search from the first loss, and of a bank from the same loss without it: a sentence each."""
+    import pandas as pd
+
+    table, pairs = (pd.read_csv(report / name) for name in ("table.csv", "paired.csv"))
+    hubs = table[(table["criterion"] == "nns") & (table["split"] == "test")].set_index("label")["hubness/hs_sum"]
+    bare = {label: label.removesuffix("+mb") for label in labels}
+    wanted = [{one, bare[one] if bare[one] != one and bare[one] in labels else labels[0]} for one in labels[1:]]
+    return [
+        f"{row.one} against {row.other}: recall {row.difference:+.1f} (rsum; 95 % over the images {row.low:+.1f} to "
+        f"{row.high:+.1f}{', may be chance' if row.low <= 0 <= row.high else ''}), hubs "
+        f"{hubs[row.one] - hubs[row.other]:+.1f} (hs_sum; fewer are better); {row.outcome}"
+        for row in pairs[pairs["family"] == "losses under nns"].itertuples()
+        if {row.one, row.other} in wanted and hubs.index.is_unique  # unlike that of runs on several data sets
+    ]
 
 
 @verb(
@@ -61,22 +65,26 @@ def done(folder: Path, criterion: str, reference: str) -> bool:
         choices=["queries", "train"],
         help="whose scores a criterion sees: queries (transductive), train (inductive)",
     ),
-    option("--paper", help="print this paper's figures beside, e.g. aaai2020"),
-    option("--table", help="its table, e.g. 2"),
     option("--title", help="the page's title"),
+    option("--jobs", type=int, help="runs at once, one thread each; default: the cores, 1 where a GPU is seen"),
     DRY_RUN,
     option("overrides", nargs="*", help="settings of every run, after --, e.g. -- data.size=large"),
 )
 def main(given: Given) -> None:
     """Train, evaluate and report what is missing; stops at the first command that fails."""
-    start, all_commands = time.perf_counter(), commands(given)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the commands, as Ctrl-C does
+    start, work = time.perf_counter(), chains(given)
+    title = [f'title="{given.title}"'] if given.title else []  # in quotes, for its commas
+    report = ["report", str(given.out / "runs"), f"out={given.out / 'report'}", "overwrite=true", *title]
+    commands = [*chain.from_iterable(work.values()), report]
     if given.dry_run:
-        run_all(all_commands, True)
+        run_all(commands, True)
         return
-    for number, command in enumerate(all_commands, 1):
-        if not run(command, f"[{number}/{len(all_commands)}]"):
-            sys.exit(f"this command failed: {typed(command)}")
-    if given.paper and given.table:
-        files = beside([given.out / "runs"], given.paper, given.table, given.out / "beside", overwrite=True)
-        print(files["published.txt"].read_text(encoding="utf-8"))
+    jobs = max(1, min(given.jobs or (1 if shutil.which("nvidia-smi") else cores()), len(work)))
+    known = f", {duration(commands, jobs)}" if given.overrides == ["experiment=demo"] else ""
+    print(f"commands to run: {len(commands)}, {jobs} at a time{known}", flush=True)
+    failed = run_chains(work, jobs, len(commands))
+    if failed or not run(report, f"[{len(commands)}/{len(commands)}]"):
+        sys.exit(f"this command failed: {(failed or [typed(report)])[0]}")
+    print("\n".join(["", *lesson(given.out / "report", given.losses)]))
     print(f"{(time.perf_counter() - start) / 60:.1f} minutes; the page: {given.out / 'report' / 'index.html'}")

@@ -18,7 +18,8 @@ from pathlib import Path
 from experiments.published import published_beside_table, short_published_table
 from experiments.reproduced import OCCURRENCE_PLACE, occurrence_remarks, occurrence_table, remarks, reproduced
 from experiments.row_jobs import OCCURRENCES, Job, LeftOut, Places, jobs
-from experiments.running import run, typed
+from experiments.running import duration, run, typed
+from experiments.study import integers
 from vsehub.io.files import write_text
 from vsehub.report.pages.sections import bullets
 from vsehub.report.tables import ReportTable
@@ -38,28 +39,39 @@ TABLES = (
 
 def carry_out(work: list[Job]) -> list[str]:
     """Train and measure, each once; the commands that failed."""
-    failed: list[str] = []
+    failed: dict[str, None] = {}
     for number, job in enumerate(work, 1):
         for step in (job.training, job.measuring):
             command = step()
-            if command is None:
-                continue
-            if typed(command) in failed:
+            title = f"[{number}/{len(work)}] {job.row.line} {job.row.name}, seed {job.seed}:"
+            if command and (typed(command) in failed or not run(command, title)):
+                failed[typed(command)] = None
                 break
-            if not run(command, f"[{number}/{len(work)}] {job.row.line} {job.row.name}, seed {job.seed}:"):
-                failed.append(typed(command))
-                break
-    return failed
+    return list(failed)
 
 
-def show(work: list[Job]) -> None:
-    """Print what `carry_out` would run."""
-    printed = set()
+def plan(work: list[Job], given: argparse.Namespace) -> str:
+    """How much `carry_out` has to do, how long it takes, with which encoders, and which rows share a training.
+
+    With --dry-run, the commands follow.
+    """
+    commands: dict[str, list[str]] = {}
+    rows: dict[Path, dict[str, None]] = {}
     for job in work:
+        rows.setdefault(job.folder, {})[f"{job.row.name.partition('/')[0]} {job.row.line}"] = None
         for command in job.to_do():
-            if typed(command) not in printed:
-                print(f"{job.row.line} {job.row.name}, seed {job.seed}: {typed(command)}")
-            printed.add(typed(command))
+            commands.setdefault(typed(command), [f"{job.row.line} {job.row.name}, seed {job.seed}:", *command])
+    own = [command[1:] for command in commands.values()]
+    trainings = sum(command[0] == "train" for command in own)
+    about = {
+        "scenes": f"{duration(own)} on two cores. Image encoder of all rows: image_cnn, small, not the published",
+        None: "hours on a GPU (not measured). Encoders and features as published",
+    }
+    other = f"time not known for these data. All rows: the features in {given.root}, not those of the published network"
+    lines = [f"{trainings} trainings, {len(own) - trainings} evaluations: {about.get(given.data, other)}"]
+    shared = dict.fromkeys(", ".join(names) for names in rows.values() if len(names) > 1)
+    lines += [f"these rows share one training here: {names}" for names in shared]
+    return "\n".join([*lines, *(f"{one[0]} {line}" for line, one in commands.items() if given.dry_run)])
 
 
 def write(table: str, work: list[Job], left_out: dict[str, LeftOut], overrides: list[str], out: Path) -> str:
@@ -97,7 +109,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--root", type=Path, help="with --data: its features, or their subfolders global and grid")
     parser.add_argument("--coco", type=Path, help="folder of COCO's features, a subfolder an architecture")
     parser.add_argument("--flickr30k", type=Path, help="the same of Flickr30k")
-    parser.add_argument("--seeds", default="0", help="e.g. 0,1,2; default %(default)s")
+    parser.add_argument("--seeds", default="0", type=integers, help="e.g. 0,1,2; default %(default)s")
     parser.add_argument("--lines", default="", help="these rows alone, by number, e.g. 2.1,2.4")
     parser.add_argument("--out", type=Path, help="default: runs/reproduce-DATA; runs are shared by all tables there")
     parser.add_argument("--dry-run", action="store_true", help="print the commands, run nothing")
@@ -115,7 +127,6 @@ def arguments() -> argparse.Namespace:
     if given.data not in (None, "scenes") and (given.root is None or not given.root.is_dir()):
         parser.error(f"--data {given.data} needs --root, the folder of its features; {given.root} is no folder")
     given.out = given.out or Path("runs") / f"reproduce-{given.data or 'papers'}"
-    given.seeds = [int(seed) for seed in given.seeds.split(",")]
     given.lines = [line for line in given.lines.split(",") if line]
     return given
 
@@ -125,20 +136,16 @@ def main() -> None:
     given = arguments()
     places = Places(given.data, given.root, given.coco, given.flickr30k)
     found = {table: jobs(table, places, given.seeds, given.lines, given.overrides, given.out) for table in given.tables}
-    unknown = set(given.lines) - {job.row.line for work, _ in found.values() for job in work}
-    unknown -= {line for _, left_out in found.values() for line in left_out}
-    if unknown:
-        sys.exit(f"no row {', '.join(sorted(unknown))} in {', '.join(given.tables)}; paper_tables.csv lists them")
     advice: dict[str, list[str]] = {}
     for table, (_, left_out) in found.items():
         for line, why in left_out.items():
             advice.setdefault(why.advice, []).append(f"{table.partition('/')[0]} {line}")
     print("".join(f"left out: {', '.join(lines)}: {text}\n" for text, lines in advice.items()), end="", flush=True)
     if not any(work for work, _ in found.values()):
-        sys.exit(f"nothing of {', '.join(given.tables)} can be run")
+        sys.exit(f"nothing of {', '.join([*given.tables, *given.lines])} can be run; paper_tables.csv lists the rows")
     together = [job for work, _ in found.values() for job in work]
+    print(plan(together, given), flush=True)
     if given.dry_run:
-        show(together)
         return
     failed = carry_out(together)
     for table, (work, left_out) in found.items():

@@ -25,15 +25,11 @@ def reproduced(paper: str, table: str, measured: Mapping[str, Sequence[dict]]) -
     for _, row in published_table(paper, table).iterrows():
         if row["line"] in measured:
             found.append({"value": "published", "seeds": "", **row[["note", *METRICS, *PLACE[:1], *PLACE[2:-1]]]})
-            found += _measured(row, measured[row["line"]]) if measured[row["line"]] else []
+            if evaluations := measured[row["line"]]:
+                values = pd.DataFrame([one["metrics"] for one in evaluations]).reindex(columns=METRICS)
+                place = {"line": row["line"], **described(evaluations)}
+                found += measured_lines(row, place, values.mean(), values.std(ddof=1))
     return pd.DataFrame(found, columns=[*PLACE, *METRICS, "note"])
-
-
-def _measured(row: pd.Series, evaluations: Sequence[dict]) -> list[dict]:
-    values = pd.DataFrame([evaluation["metrics"] for evaluation in evaluations]).reindex(columns=METRICS)
-    means, deviations = values.mean(), values.std(ddof=1)
-    place = {"line": row["line"], **described(evaluations)}
-    return measured_lines(row, place, means, deviations)
 
 
 def described(evaluations: Sequence[dict]) -> dict[str, str]:
@@ -72,17 +68,16 @@ def occurrence_table(measured: Mapping[str, Sequence[dict]]) -> pd.DataFrame:
         values = pd.DataFrame([evaluation["metrics"] for evaluation in evaluations])
         for side, direction in DIRECTIONS.items():
             shares = {heading: 100 * values[f"hubness/{side}/{key}"] for heading, key in SHARES.items()}
-            kinds = {"items": shares} | ({"of 5 copies": _of_copies(shares)} if side == "t2i" else {})
+            kinds = {"items": shares} | (
+                {"of 5 copies": {name: share / 5 + 80 * (name == NEVER) for name, share in shares.items()}}
+                if side == "t2i"
+                else {}
+            )
             for kind, columns in kinds.items():
                 place = {"line": line, **told, "direction": direction, "shares of": kind}
                 spreads = {heading: _spread(share, 2) for heading, share in columns.items()}
                 lines.append(place | spreads | {HUB: _spread(values[f"hubness/{side}/largest_hub_1"], 1)})
     return pd.DataFrame(lines, columns=[*OCCURRENCE_PLACE, *SHARE_HEADINGS])
-
-
-def _of_copies(shares: dict[str, pd.Series]) -> dict[str, pd.Series]:
-    """Shares, %, of items of which each is there five times, the last four never nearest."""
-    return {heading: share / 5 + (80 if heading == NEVER else 0) for heading, share in shares.items()}
 
 
 def remarks(frame: pd.DataFrame) -> list[str]:
@@ -96,6 +91,8 @@ def remarks(frame: pd.DataFrame) -> list[str]:
     strangers = other_data(set(measured["dataset"]), set(printed["dataset"]))
     notes += strangers
     if strangers:
+        for architecture, lines in measured.groupby("architecture", sort=False)["line"]:
+            notes.append(f"measured with {architecture}, not with the published encoders: {', '.join(lines)}")
         notes.append(
             "of other data the rows keep loss, similarity, positives and criterion, and the learning rate except on "
             "scenes, where it is that of experiment=demo; rows that differ only in their features show the same "

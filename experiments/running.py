@@ -1,12 +1,18 @@
 """Runs vsehub commands for the studies: finished runs are skipped, killed ones go on."""
 
 import json
+import os
+import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 
 VSEHUB = Path(sys.executable).with_name("vsehub")
+SECONDS = {"train": 60, "evaluate": 4, "report": 6}  # of experiment=demo on one core
 
 
 def status(folder: Path) -> str | None:
@@ -55,3 +61,60 @@ def run_all(commands: list[list[str]], dry_run: bool = False) -> list[str]:
         elif not run(command, title):
             failed.append(typed(command))
     return failed
+
+
+def cores() -> int:
+    """The number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run_chains(chains: Mapping[str, Sequence[list[str]]], jobs: int, total: int) -> list[str]:
+    """Run each chain's commands in order, `jobs` chains side by side; the first command that fails ends the others.
+
+    Side by side each command has one thread, and its lines follow the chain's name. total: commands to announce, with
+    those that come after. Returns the commands that failed or were ended, the first failure first.
+    """
+    numbers = count(1)
+    running: list[subprocess.Popen[str]] = []
+    failed: list[str] = []
+
+    def end(reason: str) -> None:
+        failed.append(reason)
+        for process in running:
+            process.terminate()
+
+    def go(name: str) -> None:
+        start, piped = (f"{name} | ", subprocess.PIPE) if jobs > 1 else ("", None)
+        for command in chains[name]:
+            if failed:
+                return
+            print(f"{start}[{next(numbers)}/{total}] {typed(command)}", flush=True)
+            process = subprocess.Popen(
+                [VSEHUB, *command],
+                env=({"OMP_NUM_THREADS": "1"} if piped else {}) | os.environ,
+                stdout=piped,
+                stderr=piped and subprocess.STDOUT,
+                text=True,
+                errors="replace",
+            )
+            running.append(process)
+            if failed:  # while it started
+                process.terminate()
+            for line in process.stdout or ():
+                print(start + re.sub(r"^(\[[^]]*\]){2}\[INFO\] - ", "", line), end="", flush=True)
+            if process.wait():
+                end(typed(command))
+
+    with ThreadPoolExecutor(jobs) as pool:
+        try:
+            list(pool.map(go, chains))
+        except BaseException:
+            end("interrupted")
+            raise
+    return failed
+
+
+def duration(commands: Sequence[list[str]], jobs: int = 1) -> str:
+    """How long commands of experiment=demo take about, `jobs` at a time."""
+    seconds = sum(SECONDS[one[0]] * (3 if "similarity=scan_t2i" in one else 1) for one in commands)
+    return f"about {1 + seconds // jobs // 60} min"
