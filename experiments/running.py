@@ -88,9 +88,8 @@ def run_chains(chains: Mapping[str, Sequence[list[str]]], jobs: int, total: int)
         for command in chains[name]:
             if failed:
                 return
-            print(
-                f"{start}[{next(numbers)}/{total}] {typed(command)}\n", end="", flush=True
-            )  # in one write: others print too
+            # The end of the line in the same write: other chains print too.
+            print(f"{start}[{next(numbers)}/{total}] {typed(command)}\n", end="", flush=True)
             process = subprocess.Popen(
                 [VSEHUB, *command],
                 env=({"OMP_NUM_THREADS": "1"} if piped else {}) | os.environ,
