@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from vsehub.checks import InputError, one_of, regular, require, whole
 from vsehub.components import Component
@@ -38,6 +38,10 @@ _SPARE = 2  # a JPEG is decoded at 1/2, 1/4 or 1/8 only where that leaves this m
 _LONGEST = 16  # times the shorter side: resizing longer pictures could need any amount of memory
 _RATIO = (3 / 4, 4 / 3)  # of a random crop, width to height
 THREADS = min(8, os.cpu_count() or 1)  # that decode pictures
+# How files of each format begin and end; only JPEG and PNG have an end of their own.
+_MARKS = {b"\xff\xd8\xff": b"\xff\xd9", b"\x89PNG": b"IEND\xaeB`\x82"} | dict.fromkeys(
+    (b"GIF8", b"RIFF", b"BM", b"II", b"MM"), b""
+)
 Crop = tuple[int, int, int, int, tuple[int, int]]  # left, top, width and height in pixels, and the size after resizing
 
 
@@ -98,7 +102,9 @@ def read_crop(
             if orientation in _TURNS:
                 picture = picture.transpose(_TURNS[orientation])
     except Exception as error:
-        raise InputError(f"{file} cannot be decoded ({error or type(error).__name__})") from error
+        unknown = isinstance(error, UnidentifiedImageError)  # whose message is the repr of a file object
+        why = "no picture of a known format" if unknown else str(error) or type(error).__name__
+        raise InputError(f"{file} cannot be decoded ({why})") from error
     x, y = picture.width / width, picture.height / height  # below 1 if decoded at a smaller size
     box = left * x, top * y, min((left + across) * x, picture.width), min((top + down) * y, picture.height)
     return np.asarray(picture.resize(size, Image.Resampling[interpolation.upper()], box))
@@ -113,6 +119,20 @@ def inspect(file: PictureFile) -> str | Exception:
     except (OSError, InputError) as error:
         return error
     return content
+
+
+def looks_whole(path: str) -> bool:
+    """Return True unless a file is empty, begins as no picture does, or is a JPEG or PNG without its end.
+
+    A picture that looks cut off may be intact: some are followed by other data.
+    """
+    if not os.path.isfile(path):
+        return False
+    with open(path, "rb", buffering=0) as file:
+        head = file.read(8)
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 8))
+        tail = file.read(8)
+    return any(head.startswith(begin) and tail.endswith(end) for begin, end in _MARKS.items())
 
 
 def _opened(file: PictureFile) -> io.BufferedReader | io.BytesIO:

@@ -16,7 +16,7 @@ import numpy as np
 
 from vsehub.checks import existing, fail, one_of, require
 from vsehub.components import Component
-from vsehub.data.photos.pictures import THREADS, PictureFile, Pictures, PictureSettings, inspect, resized
+from vsehub.data.photos.pictures import THREADS, PictureFile, Pictures, PictureSettings, inspect, looks_whole, resized
 from vsehub.data.sources import SPLITS, CaptionedImages, SplitDraw, split_named
 from vsehub.io.arrays import listed
 from vsehub.io.files import cache_folder, read_object, write_text
@@ -64,14 +64,20 @@ class ListedPhotos(Component):
         """All pictures in order; rows of one file are one picture. Raises InputError if the listing is damaged."""
 
     def require_files(self, splits: Sequence[str]) -> None:
-        """Raise InputError naming the pictures of these splits whose files are missing. Opens no picture."""
-        files = {row.name: row.file for row in self._rows if row.split in splits}
-        missing = [name for name, file in files.items() if isinstance(file, str) and not os.path.exists(file)]
-        require(
-            not missing,
-            f"{self.place}: {len(missing):,} of {len(files):,} pictures are missing in {self.images}: "
-            f"{listed(missing, most=10)}. Give the folder of the pictures, data.images=FOLDER, or take their rows out",
-        )
+        """Raise InputError naming the pictures of these splits whose files are missing, cut short or no pictures.
+
+        Reads a few bytes of each file; with `unreadable` "leave_out" none.
+        """
+        rows = [row for row in self._rows if row.split in splits and isinstance(row.file, str)]
+        there = [row for row in rows if os.path.exists(str(row.file))]
+        absent = [row.name for row in rows if not os.path.exists(str(row.file))]
+        damaged = inspected(there, self.images, quick=True)[1] if self._pictures.unreadable == "stop" else []
+        problems = (f"missing in {self.images}", absent), ("damaged", damaged)
+        said = [f"{len(names):,} {what}: {listed(names, most=10)}" for what, names in problems if names]
+        advice = "Mend them or take their rows out; data.pictures.unreadable=leave_out omits damaged ones"
+        if len(absent) > len(there):
+            advice = "Give the folder of the pictures: data.images=FOLDER"
+        require(not said, f"{self.place}: of {len(rows):,} pictures {'; '.join(said)}. {advice}")
 
     def load(self, split: str) -> CaptionedImages:
         """The split "train", "val" or "test", in the listing's order; every picture is decoded once as a check.
@@ -102,7 +108,7 @@ class ListedPhotos(Component):
         """All pictures that have captions, with their splits."""
         merged: dict[PictureFile, Listed] = {}
         bare: list[str] = []
-        for row in self.read_listing():
+        for number, row in enumerate(self.read_listing(), 1):
             split = None if row.split is None else split_named(str(row.split))
             entry = merged.setdefault(row.file, row._replace(split=split, captions=[]))
             if entry.split != split:
@@ -111,9 +117,9 @@ class ListedPhotos(Component):
             require(all(isinstance(text, str) for text in texts), f"{self.place}: {row.name}: {texts} are not texts")
             captions = [" ".join(text.split()) for text in texts if text.strip()]
             entry.captions.extend(captions)
-            bare += [] if captions else [row.name]
+            bare += [] if captions else [f"{row.name} (row {number})"]
         if bare:
-            log.warning("%s: %s entries without captions are left out: %s", self.place, f"{len(bare):,}", listed(bare))
+            log.warning("%s: entries without captions are left out: %s", self.place, listed(bare))
         rows = [row for row in merged.values() if row.captions]
         if len({row.name for row in rows}) < len(rows):
             rows = [row._replace(name=f"{n}/{row.name}") for n, row in enumerate(rows)]
@@ -155,13 +161,30 @@ def draw_splits(count: int, draw: SplitDraw) -> np.ndarray:
 def checked(rows: Sequence[Listed], place: Path, leave_out: bool) -> tuple[list[Listed], np.ndarray]:
     """The pictures that can be decoded, and (I,) hashes of the bytes of their files.
 
-    Intact pictures are remembered in the user's caches, in a file for each `place`, until they change. Raises
-    InputError naming pictures that cannot be decoded; `leave_out`: log a warning instead, if there are others.
+    Raises InputError naming pictures that cannot be decoded; `leave_out`: log a warning instead, if there are others.
+    """
+    intact, damaged = inspected(rows, place)
+    if damaged:
+        said = f"{place}: {len(damaged):,} of {len(rows):,} pictures: {listed(damaged, most=20)}"
+        require(
+            leave_out and len(damaged) < len(rows),
+            f"{said}. data.pictures.unreadable=leave_out omits them with their captions",
+        )
+        log.warning("%s. They are left out", said)
+    kept = [(row, intact[key]) for row in rows if (key := _key(row.file)) in intact]
+    return [row for row, _ in kept], np.array([content for _, content in kept], "S64")
+
+
+def inspected(rows: Sequence[Listed], place: Path, quick: bool = False) -> tuple[dict[str, str], list[str]]:
+    """Hashes of the intact pictures' files by `_key`, and the names of the others with the reason.
+
+    Intact pictures are remembered in the user's caches, in a file for each `place`, until they change. quick: decode
+    only files that do not look whole, and skip the others.
     """
     memory = cache_folder() / f"pictures-{hashlib.sha256(str(place.resolve()).encode()).hexdigest()[:16]}.json"
     intact = read_object(memory)
-    keys = [_key(row.file) for row in rows]
-    unknown = [(key, row) for key, row in zip(keys, rows, strict=True) if key not in intact]
+    unknown = [(key, row) for row in rows if (key := _key(row.file)) not in intact]
+    unknown = [(key, row) for key, row in unknown if not (quick and looks_whole(str(row.file)))]
     damaged = []
     try:
         with ThreadPoolExecutor(THREADS) as pool:
@@ -175,15 +198,7 @@ def checked(rows: Sequence[Listed], place: Path, leave_out: bool) -> tuple[list[
     finally:  # pictures that passed before the check was interrupted need not be decoded again
         if unknown:
             write_text(memory, json.dumps(intact, indent=0))
-    if damaged:
-        said = f"{place}: {len(damaged):,} of {len(rows):,} pictures: {listed(damaged, most=20)}"
-        require(
-            leave_out and len(damaged) < len(rows),
-            f"{said}. data.pictures.unreadable=leave_out omits them with their captions",
-        )
-        log.warning("%s. They are left out", said)
-    kept = [(row, intact[key]) for key, row in zip(keys, rows, strict=True) if key in intact]
-    return [row for row, _ in kept], np.array([content for _, content in kept], "S64")
+    return intact, damaged
 
 
 def _key(file: PictureFile) -> str:
