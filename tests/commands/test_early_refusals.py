@@ -41,6 +41,7 @@ REFUSED = [
     ("train data=precomp data.root=absent", "data.root: no such file"),
     ("train seed=1.5", "seed is 1.5; expected a whole number"),
     ("train final_split=tset", "final_split is 'tset'"),
+    ("train +trainer.check_val_every_n_epoch=2", "trainer.check_val_every_n_epoch has no effect"),
     ("train logger=[csv,tensorboard]", "+logger@logger.second=tensorboard"),
     ("train loss=hall", "loss/hall"),
     ("train loss.gama=3", "loss.gama"),

@@ -160,7 +160,7 @@ def test_two_sweeps_at_once_share_their_runs(vsehub, tmp_path):
     runs = by_seed(tmp_path / "sweep")
     assert sorted(runs) == [0, 1]
     for run in runs.values():
-        assert (run / "train.log").read_text().count("epoch 0:") == len(rows(run)) == 1
+        assert (run / "train.log").read_text().count("epoch 1 of ") == len(rows(run)) == 1
 
 
 @pytest.mark.skipif(

@@ -1,6 +1,8 @@
 """Lightning's settings and classes in a training: debug runs, profilers, several loggers, callbacks."""
 
 import json
+import re
+import sys
 
 OWN = """# @package _global_
 defaults:
@@ -23,6 +25,10 @@ class Own(Loss):
 
     def forward(self, scores, positives, neighbors=None):
         return torch.nn.functional.cross_entropy(scores, torch.arange(len(scores)))
+
+class Broken(Own):
+    def forward(self, scores, positives, neighbors=None):
+        return super().forward(scores, positives) + (scores * 0).sum().log() * 0
 """
 
 
@@ -35,12 +41,26 @@ def test_lightnings_own_classes_and_a_loss_that_returns_a_tensor(run_here, small
     said = run_here("train", *small, "--config-dir=own", "experiment=mine", *debug, "hydra.run.dir=run")
     assert "run_training_batch" in said
     assert "2 epochs, lr 0.001, 2 steps an epoch, warm-up 0 steps, chance rsum 95.9" in said
+    first, last = (line for line in said.splitlines() if " of 2: loss" in line)
+    assert re.search(r"epoch 1 of 2: .* \(chance 95.9\), [0-9.]+ s, about [0-9]+ s left$", first)
+    assert "epoch 2 of 2: " in last
+    assert "left" not in last
     for name in ("csv", "second"):
         assert (tmp_path / "run" / name / "version_0" / "metrics.csv").is_file()
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert (record["status"], record["epochs"]) == ("finished", 2)
 
 
-def test_debug_runs_and_epochs_without_measuring(run_here, small):
-    assert "best epoch" not in run_here("train", *small, "+trainer.fast_dev_run=true", "hydra.run.dir=fast")
-    assert "check_val_every_n_epoch" in run_here("train", *small, "+trainer.check_val_every_n_epoch=2", status=2)
+def test_a_fast_dev_run_says_that_it_passed_and_leaves_nothing(run_here, small, tmp_path):
+    said = run_here("train", *small, "+trainer.fast_dev_run=true", "hydra.run.dir=fast")
+    assert "fast_dev_run passed" in said
+    assert "resume=" not in said
+    assert not (tmp_path / "fast").exists()
+
+
+def test_a_loss_that_is_nan_for_finite_scores_is_blamed_itself(run_here, small, tmp_path, monkeypatch):
+    (tmp_path / "own_loss.py").write_text(LOSS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_loss", raising=False)
+    said = run_here("train", *small, "loss._target_=own_loss.Broken", "hydra.run.dir=broken", status=2)
+    assert "the loss Broken returned NaN" in said

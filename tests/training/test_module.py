@@ -80,6 +80,15 @@ def test_what_a_loss_must_not_return_is_named_with_its_class(function, message):
         loss_terms(Mine(function), torch.eye(3, requires_grad=True), torch.eye(3) > 0, None)
 
 
+def test_an_error_inside_a_loss_names_its_class():
+    scores = torch.eye(3)
+    with pytest.raises(RuntimeError, match="the loss Mine raised RuntimeError: mat1 and mat2") as caught:
+        loss_terms(Mine(lambda scores: scores @ torch.eye(4)), scores, scores > 0, None)
+    assert isinstance(caught.value.__cause__, RuntimeError)
+    with pytest.raises(InputError, match="scores has shape"):
+        loss_terms(HAL(), torch.ones(2, 3), torch.ones(2, 3) > 0, None)
+
+
 def test_a_loss_may_return_a_scalar_or_terms_that_are_numbers():
     scores = torch.eye(3, requires_grad=True)
     for function in (torch.mean, lambda scores: {"loss": scores.mean(), "share": 0.5}):

@@ -73,7 +73,7 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, own: bool)
     """
     teachers = refuse_early(cfg, own)
     if process_number() == 0:
-        log.info("training in %s; if it is stopped, vsehub train resume=%s continues", folder, folder)
+        log.info("loading the data")
 
     import torch
 
@@ -134,7 +134,7 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, own: bool)
         with patch.dict(os.environ), patch.object(sys, "argv", command_line(folder)):
             best = train_module(trainer, module, data, checkpoint)
 
-    if process_number() or settings["trainer"].get("fast_dev_run"):  # which keeps no checkpoint
+    if process_number() or recorder.trial:
         return recorder.best["val/rsum"]
     if best is None:
         fail("training ended before the first epoch was complete; raise trainer.max_time or trainer.max_steps")
@@ -145,12 +145,9 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, own: bool)
     write_json(asked.file(model, folder / "evaluations"), evaluation)
     metrics = {f"{final}/{name}": value for name, value in evaluation["metrics"].items()}
     recorder.finish(trainer, metrics, model.sha256)
-    reached = recorder.record["best"]
-    print(f"\n{cfg.label}, seed {cfg.seed}, best epoch {reached['epoch']}\n{table(evaluation)}")
-    if len(recorder.rows) > 1 and reached["epoch"] == recorder.rows[-1]["epoch"]:
-        print("still rising at the last epoch: more epochs may help")
+    print(f"\n{cfg.label}, seed {cfg.seed}, {recorder.best_words()}\n{table(evaluation)}")
     print(f"run folder: {folder}")
-    return reached["val/rsum"]
+    return recorder.best["val/rsum"]
 
 
 def refuse_early(cfg: DictConfig, own: bool) -> list[str]:
@@ -166,6 +163,8 @@ def refuse_early(cfg: DictConfig, own: bool) -> list[str]:
     for path in teachers:
         checkpoint_file(path)
     one_of("final_split", cfg.final_split, ("val", "test"))
+    for name in ("check_val_every_n_epoch", "val_check_interval"):
+        require(name not in cfg.trainer, f"trainer.{name} has no effect, since each epoch is measured; leave it out")
     whole_seed("seed", cfg.seed)
     require(
         not any(one.startswith("logger=[") for one in HydraConfig.get().overrides.task),

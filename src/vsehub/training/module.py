@@ -79,6 +79,7 @@ class RetrievalModule(pl.LightningModule):
         self.bank: MemoryBank | None = None
         self.teacher: Teacher | None = None
         self.last_step: LastStep | None = None
+        self.nan_loss: Tensor | bool = False  # whether finite scores ever gave a loss that is not
         self._optimizer, self._scheduler = optimizer, scheduler
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
@@ -92,6 +93,8 @@ class RetrievalModule(pl.LightningModule):
             images, texts = gathered(images, counts), gathered(texts, counts)
             scores, positives = self.similarity(images, texts), self.positive_mask(batch)
             terms = loss_terms(self.loss, scores, positives, neighbors)
+            # Looked at as the epoch ends: now a GPU would have to wait.
+            self.nan_loss |= scores.detach().isfinite().all() & ~terms["loss"].detach().isfinite()
             if self.teacher is not None:
                 distillation = self.teacher.term(self.similarity, images, texts, scores, batch)
                 total = terms["loss"] + self.teacher.weight * distillation
@@ -210,9 +213,16 @@ def require_rows_apart(side: str, encoder: Encoder, why: str) -> None:
 def loss_terms(loss: Loss, scores: Tensor, positives: Tensor, neighbors: NeighborStats | None) -> dict[str, Any]:
     """The terms of a loss by name; one that returns a tensor has the term "loss".
 
-    Raises InputError unless all terms are scalars, and "loss" is a tensor through which the scores get a gradient.
+    Raises InputError unless all terms are scalars, and "loss" is a tensor through which the scores get a gradient;
+    RuntimeError, with the class's name, if the loss itself raises anything else than InputError.
     """
-    name, returned = type(loss).__name__, loss(scores, positives, neighbors)
+    name = type(loss).__name__
+    try:
+        returned = loss(scores, positives, neighbors)
+    except InputError:
+        raise
+    except Exception as error:
+        raise RuntimeError(f"the loss {name} raised {type(error).__name__}: {error}") from error
     terms: Any = {"loss": returned} if isinstance(returned, Tensor) else returned
     require(
         isinstance(terms, dict)

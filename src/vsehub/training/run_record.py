@@ -17,7 +17,7 @@ from pytorch_lightning.utilities.exceptions import SIGTERMException
 from vsehub import __version__
 from vsehub.checks import require
 from vsehub.data.noise import NoisySource
-from vsehub.data.sources import Source
+from vsehub.data.sources import CaptionedImages, Source
 from vsehub.io.address import masked
 from vsehub.io.files import write_json, write_text
 from vsehub.io.provenance import code_version, hardware, versions
@@ -52,8 +52,11 @@ class RunRecorder(pl.Callback):
     """Writes `run.json` when training starts, fails and ends, and `metrics.csv`, one row an epoch.
 
     folder: the run's. recipe: name of the run's recipe, None without. record: its content before training (name, seed,
-    config, data, ...). The rows travel in the checkpoint, so that a resumed run's history is whole.
+    config, data, ...). The rows travel in the checkpoint, so that a resumed run's history is whole. Files count epochs
+    from 0, messages from 1. trial: write no run.json, without which the command removes the folder.
     """
+
+    trial = False
 
     def __init__(self, folder: str | Path, recipe: str | None = None):
         self.folder, self.recipe = Path(folder), recipe
@@ -81,8 +84,11 @@ class RunRecorder(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Log the budget and start the clock; an epoch lasts from the end of the one before, with the bank's refill."""
+        self._chance = chance(trainer.datamodule.splits["val"])
         if process() == 0:
-            log.info(budget(trainer, self.recipe))
+            log.info("%s, chance rsum %.1f", budget(trainer, self.recipe), self._chance)
+            if not self.trial:
+                log.info("if the training is stopped, vsehub train resume=%s continues", self.folder)
         self._epoch_start = time.perf_counter()
 
     def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
@@ -97,8 +103,21 @@ class RunRecorder(pl.Callback):
         row = {"epoch": trainer.current_epoch, "step": trainer.global_step, "lr": self._learning_rate}
         self.add_row({**row, "seconds": seconds, **metrics})
         if process() == 0:
-            said = (trainer.current_epoch, metrics["train/loss"], metrics["val/rsum"], seconds)
-            log.info("epoch %d: loss %.4g, val/rsum %.1f, %.1f s", *said)
+            said = (trainer.current_epoch + 1, trainer.max_epochs, metrics["train/loss"], metrics["val/rsum"])
+            words = "epoch %d of %d: loss %.4g, val rsum %.1f (chance %.1f), %.1f s%s"
+            log.info(words, *said, self._chance, seconds, self.time_left(trainer.max_epochs))
+
+    def time_left(self, epochs: int) -> str:
+        """The time that the rest of `epochs` will take at the pace of the last three, in words; "" at the end."""
+        recent = [row["seconds"] for row in self.rows[-3:]]
+        left = (epochs - len(self.rows)) * sum(recent) / len(recent)
+        amount = f"{left:.0f} s" if left < 100 else f"{left / 60:.0f} min"
+        return f", about {amount} left" if left > 0 else ""
+
+    def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Say that a trial has passed."""
+        if self.trial and process() == 0:
+            log.info("fast_dev_run passed; nothing was kept")
 
     def add_row(self, row: dict[str, float]) -> None:
         """Add an epoch's row to metrics.csv. Of several processes, the first writes."""
@@ -128,6 +147,12 @@ class RunRecorder(pl.Callback):
         """The row of the best epoch."""
         return max(self.rows, key=lambda row: row["val/rsum"])
 
+    def best_words(self) -> str:
+        """The best epoch, and whether it is the last of several, in words."""
+        best, epochs = self.rows.index(self.best) + 1, len(self.rows)
+        rising = ", still rising at the last epoch: more epochs may help"
+        return f"best epoch {best} of {epochs}{rising if best == epochs > 1 else ''}"
+
     def finish(self, trainer: pl.Trainer, metrics: dict[str, float], sha256: str) -> None:
         """Record that the run finished, with the final metrics, prefixed with their split, and the model's SHA-256.
 
@@ -143,21 +168,29 @@ class RunRecorder(pl.Callback):
     def write(self) -> None:
         """Write run.json; wall_seconds is the training's own, over all resumptions. Of several processes, the first."""
         self.record.setdefault("started", datetime.now(UTC).isoformat(timespec="seconds"))
-        if process() == 0:
+        if process() == 0 and not self.trial:
             seconds = sum(row["seconds"] for row in self.rows)
             self.record |= {"wall_seconds": seconds, "epochs": len(self.rows)}
             write_json(self.folder / "run.json", self.record)
 
 
 def budget(trainer: Any, recipe: str | None) -> str:
-    """A line with the length of the training, and the rsum of random rankings of its validation split."""
-    split = trainer.datamodule.splits["val"]
+    """A line with the length of the training."""
+    return (
+        f"{counted(trainer.max_epochs, 'epoch')}{f' (recipe {recipe})' if recipe else ''}, "
+        f"lr {trainer.optimizers[0].param_groups[0]['lr']:g}, "
+        f"{counted(math.ceil(trainer.num_training_batches / trainer.accumulate_grad_batches), 'step')} an epoch, "
+        f"warm-up {counted(sum(one.steps for one in trainer.callbacks if isinstance(one, Warmup)), 'step')}"
+    )
+
+
+def counted(number: int, word: str) -> str:
+    """A number with its word: "1 epoch", "2 epochs"."""
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def chance(split: CaptionedImages) -> float:
+    """The expected rsum of random rankings of a split."""
     images, texts = split.training_pairs().T
     texts_of, images_of = np.bincount(images, minlength=len(split.images)), np.bincount(texts)
-    return (
-        f"{trainer.max_epochs} epochs{f' (recipe {recipe})' if recipe else ''}, "
-        f"lr {trainer.optimizers[0].param_groups[0]['lr']:g}, "
-        f"{math.ceil(trainer.num_training_batches / trainer.accumulate_grad_batches)} steps an epoch, "
-        f"warm-up {sum(one.steps for one in trainer.callbacks if isinstance(one, Warmup))} steps, "
-        f"chance rsum {chance_rsum(texts_of.tolist(), images_of.tolist()):.1f}"
-    )
+    return chance_rsum(texts_of.tolist(), images_of.tolist())

@@ -13,11 +13,12 @@ import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
 from lightning_fabric.utilities.exceptions import MisconfigurationException
-from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.callbacks import ModelCheckpoint, ProgressBar, TQDMProgressBar
 
 from vsehub.checks import InputError, one_of, require, whole
 from vsehub.components import Components, component_nodes
 from vsehub.io.address import masked
+from vsehub.io.progress import bar
 from vsehub.neighbors.screened import cpu_has
 from vsehub.training.checkpoint import BestModel, CheckpointFiles
 from vsehub.training.datamodule import RetrievalDataModule
@@ -53,6 +54,28 @@ class EpochSeed(pl.Callback):
             pl.seed_everything(own % 2**32, verbose=False)
 
 
+class WholeProgress(TQDMProgressBar):
+    """Lightning's bar, over the whole training, whose time left it shows."""
+
+    def init_train_tqdm(self) -> Any:
+        """A bar over the steps of all epochs, shown on terminals only."""
+        steps, trainer = self.trainer.num_training_batches, self.trainer
+        done, total = trainer.current_epoch * steps, (trainer.max_epochs or 0) * steps
+        return bar("training", total=total, initial=done, unit=" steps", smoothing=0)
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, *_: Any) -> None:
+        """Say the epoch, counted from 1."""
+        self.train_progress_bar.set_description(f"epoch {trainer.current_epoch + 1} of {trainer.max_epochs}")
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        """Move on."""
+        self.train_progress_bar.update()
+
+    def on_train_epoch_end(self, *_: Any) -> None:
+        """Make room for the epoch's line."""
+        self.train_progress_bar.clear()
+
+
 def silence_lightning() -> None:
     """Silence Lightning's greetings and its hints about loader processes; other warnings stay."""
     for message in SILENCED:
@@ -86,18 +109,17 @@ def build_trainer(settings: Mapping[str, Any], components: Components, recorder:
     # Other strategies are not tested to give the gradients of one process.
     one_of("trainer.strategy", own.get("strategy", "auto"), STRATEGIES)
     whole("trainer.max_epochs", own.get("max_epochs"))
-    for name in ("check_val_every_n_epoch", "val_check_interval"):
-        require(name not in own, f"trainer.{name} has no effect, since each epoch is measured; leave it out")
     require(own.get("limit_train_batches") != 0, "trainer.limit_train_batches is 0, so that no epoch would train")
     own = {"enable_model_summary": False, "num_sanity_val_steps": 0} | own
     own["precision"] = resolve_precision(own.get("precision", "auto"), own.get("accelerator", "auto"))
-    # A log file has one line per epoch instead of a bar.
-    own["enable_progress_bar"] = own.get("enable_progress_bar", True) and sys.stderr.isatty()
     # The first batches of the first epoch, again and again; see EpochSampler.
     own["limit_train_batches"] = own.pop("overfit_batches", None) or own.get("limit_train_batches")
     callbacks = [components.build("callbacks", one) for one in component_nodes(settings["callbacks"])]
     if settings["bank"]:
         callbacks.append(components.build("bank", settings["bank"]))
+    if own.setdefault("enable_progress_bar", True) and not any(isinstance(one, ProgressBar) for one in callbacks):
+        callbacks.append(WholeProgress())
+    recorder.trial = bool(own.get("fast_dev_run"))
     if any(masked(one) != one for one in sys.argv):
         os.environ["WANDB__DISABLE_META"] = "true"  # wandb's metadata hold the arguments
     if wandb := sys.modules.get("wandb"):

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytorch_lightning as pl
 
+from vsehub.checks import require
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.evaluation.encode import EncodedSplit, encode_images, encode_texts
 from vsehub.evaluation.evaluate import evaluate
@@ -18,6 +19,10 @@ class RetrievalCallback(pl.Callback):
 
     def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
         """Measure by plain nearest neighbours, the whole split at once; the processes share its encoding."""
+        loss = type(module.loss).__name__
+        require(
+            not module.nan_loss, f"the loss {loss} returned NaN or infinity for finite scores; look for log(0), 0/0"
+        )
         start = time.perf_counter()
         data = trainer.datamodule
         loaded, table = data.load("val")
@@ -32,5 +37,4 @@ class RetrievalCallback(pl.Callback):
             found = evaluate(split, module.similarity, NearestNeighbor(), Protocol("single"))
             values = {f"val/{name}": value for name, value in found.metrics.items()}
         values = trainer.strategy.broadcast(values)
-        module.log("val/rsum", values.pop("val/rsum"), prog_bar=True)
         module.log_dict(values | {"val/seconds": time.perf_counter() - start})

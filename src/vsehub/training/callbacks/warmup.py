@@ -28,7 +28,7 @@ class Warmup(pl.Callback):
         total = trainer.estimated_stepping_batches
         steps = int(min(self.steps, total / 10))
         if steps < self.steps:
-            words = "warm-up: %d steps, a tenth of the training's %d; callbacks.warmup.steps is %d"
+            words = "warm-up: cut to a tenth of all steps, %d of %d; callbacks.warmup.steps is %d"
             log.info(words, steps, total, self.steps)
         self.steps = steps
 
