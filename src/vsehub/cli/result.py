@@ -79,7 +79,7 @@ class Result:
         there = [name for name in names if (self.folder / name).exists()]
         require(
             overwrite or not there,
-            f"result: {self.folder} holds {', '.join(there)} already; give overwrite=true to replace it",
+            f"result: {self.folder} holds {', '.join(there)} already; overwrite=true replaces it, other indexes stay",
         )
         with out.held():
             self.record = read_record(self.folder / RESULT, EMBEDDINGS, HINT)  # another command may have added to it

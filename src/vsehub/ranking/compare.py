@@ -58,16 +58,21 @@ def halves(positives: Positives, share: float, seed: int) -> list[Positives]:
 
 
 def shifted(positives: Positives, lists: Tensor) -> None:
-    """Warn if the plain lists (Q, k) hold the rows beside the answers far more often than the answers."""
-    found = [
-        float((lists[positives.query] == (positives.item + step)[:, None]).any(dim=1).float().mean())
-        for step in (0, -1, 1)
-    ]
-    if max(found[1:]) > 2 * found[0] + 0.05:
-        log.warning(
-            "truth: the plain lists hold %.1f %% of the answers, but %.1f %% of the rows %s them: is it off by a row?",
-            *(100 * found[0], 100 * max(found[1:]), "before" if found[1] > found[2] else "after"),
-        )
+    """Warn if the plain lists (Q, k) hold the rows beside the answers, or swapped pairs, far more often."""
+    query, item = positives.query, positives.item
+    pairs = {
+        "": (query, item),
+        "with the item one row before: is it off by a row": (query, item - 1),
+        "with the item one row after: is it off by a row": (query, item + 1),
+        "with query and item swapped: are its columns swapped": (item.clamp(max=len(lists) - 1), query),
+    }
+    found = {
+        said: 100 * float((lists[row] == other[:, None]).any(dim=1).float().mean())
+        for said, (row, other) in pairs.items()
+    }
+    said = max(found, key=lambda name: found[name])
+    if found[said] > 2 * found[""] + 5:
+        log.warning("truth: the plain lists hold %.1f %% of its pairs, but %.1f %% %s?", found[""], found[said], said)
 
 
 def choice_record(auto: Auto, choice: Choice | None, gain: dict[str, float] | None) -> dict[str, Any]:

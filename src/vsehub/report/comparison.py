@@ -55,7 +55,7 @@ def evidence(record: dict) -> list[tuple[str, str]]:
         facts.append(("chosen", choice_text(choice)))
     for ranking in record["rankings"][1:]:
         if gain := ranking["gain"]:
-            queries = f"{gain['queries']:,} {'other ' * (choice is not None)}queries of {gain['groups']:,} items"
+            queries = f"{gain['queries']:,} {'other ' * (choice is not None)}queries, {gain['groups']:,} answers"
             points = (
                 f"{gain['r1']:+.1f} points [{gain['low']:+.1f}, {gain['high']:+.1f}]{', a loss' * (gain['high'] < 0)}"
             )

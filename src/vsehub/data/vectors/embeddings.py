@@ -188,8 +188,9 @@ def look_through(vectors: VectorFile, begin: int = 0) -> Norms:
     measured = Norms(norms.min().item(), norms.max().item(), 1 - len(off) / len(vectors), tolerance)
     require(
         vectors.normalize is not None or len(off) == 0,
-        f"{vectors}: the norms of the rows lie between {measured.least:.4g} and {measured.most:.4g}; {len(off):,} of "
-        f"{len(vectors):,} differ from 1 by more than {tolerance:g} (rows, counted from 0: {listed(off)}). Set "
+        f"{vectors}: the norms of the rows lie between {measured.least:.4g} and {measured.most:.4g}; "
+        f"{f'all {len(off):,}' if len(off) == len(vectors) else f'rows {listed(off)}'} differ from 1 by more than "
+        f"{tolerance:g} (rows are counted from 0). Set "
         "normalize=true (in Python normalize=True) to divide each row by its norm (cosine), or false to take the inner "
         "products",
     )
