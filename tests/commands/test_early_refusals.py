@@ -43,7 +43,7 @@ REFUSED = [
     ("train final_split=tset", "final_split is 'tset'"),
     ("train +trainer.check_val_every_n_epoch=2", "trainer.check_val_every_n_epoch has no effect"),
     ("train logger=[csv,tensorboard]", "+logger@logger.second=tensorboard"),
-    ("train loss=hall", "loss/hall"),
+    ("train loss=hall", "loss=hall"),
     ("train loss.gama=3", "loss.gama"),
     ("evaluate checkpoint=absent", "checkpoint: no such file"),
     ("search checkpoint=absent dog", "checkpoint: no such file"),

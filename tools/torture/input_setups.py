@@ -135,7 +135,7 @@ TRAINED = {
     ),
     "report": (("run",), ["report run out=report"]),
     "diagnosis": (("embeddings",), ["diagnose queries=queries.npy items=items.npy criteria=[csls] k=5"]),
-    "view": ((), ["wandb-dashboard mode=offline"]),
+    "view": ((), ["wandb-dashboard offline=true"]),
     "served": (
         ("embeddings",),
         [
