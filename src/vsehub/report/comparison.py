@@ -56,10 +56,9 @@ def evidence(record: dict) -> list[tuple[str, str]]:
     for ranking in record["rankings"][1:]:
         if gain := ranking["gain"]:
             queries = f"{gain['queries']:,} {'other ' * (choice is not None)}queries, {gain['groups']:,} answers"
-            points = (
-                f"{gain['r1']:+.1f} points [{gain['low']:+.1f}, {gain['high']:+.1f}]{', a loss' * (gain['high'] < 0)}"
-            )
-            facts.append((f"gain of {ranking['criterion']} in R@1", f"{points} over {queries}, p {gain['p']:.2g}"))
+            points = f"{gain['r1']:+.1f} points [{gain['low']:+.1f}, {gain['high']:+.1f}]"
+            name = f"{'loss' if gain['high'] < 0 else 'gain'} of {ranking['criterion']} in R@1"
+            facts.append((name, f"{points} over {queries}, p {gain['p']:.2g}"))
     if calibration := record["calibration"]:
         rates = [
             f"above {one['threshold']:.4g} for {one['false_accept']:g} false accepts (of queries with answers "
