@@ -46,6 +46,8 @@ def test_nothing_is_broken_or_cut_off(browser, address, path):
     for width, dark in ((360, False), (1200, True)):
         browser.open(address + path, width, dark=dark)
         assert browser.evaluate("document.documentElement.scrollWidth") <= width
+        boxes = "[...document.querySelectorAll('figure .scroll')]"
+        assert browser.evaluate(f"{boxes}.every(one => one.scrollWidth <= one.clientWidth)")
         assert not browser.told("Runtime.exceptionThrown") + browser.told("Log.entryAdded")
         asked = [one["request"]["url"] for one in browser.told("Network.requestWillBeSent")]
         assert all(url.startswith((address, "data:")) for url in asked), asked
