@@ -77,7 +77,8 @@ def name_test_sets(runs: Sequence[Run]) -> list[Run]:
         prints[run.path] = [(split, facts.get(f"{FINGERPRINT}{split}", "unknown")) for split in sorted(splits)]
         for split, fingerprint in prints[run.path]:
             known[run.record["dataset"], split].add(fingerprint)
-    names, sets = {}, defaultdict(lambda: defaultdict(list))
+    names: dict[str, str] = {}
+    sets: dict[str, dict[str, list]] = defaultdict(lambda: defaultdict(list))
     for run in runs:
         dataset = run.record["dataset"]
         apart = [f"{split} {name}" for split, name in prints[run.path] if len(known[dataset, split]) > 1]

@@ -82,7 +82,7 @@ class RunRecorder(pl.Callback):
                 self.record["wandb"] = {"id": logger.experiment.id}
         self.write()
 
-    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+    def on_train_start(self, trainer: Any, module: pl.LightningModule) -> None:
         """Log the budget and start the clock; an epoch lasts from the end of the one before, with the bank's refill."""
         self._chance = chance(trainer.datamodule.splits["val"])
         if process() == 0:
@@ -105,7 +105,7 @@ class RunRecorder(pl.Callback):
         if process() == 0:
             said = (trainer.current_epoch + 1, trainer.max_epochs, metrics["train/loss"], metrics["val/rsum"])
             words = "epoch %d of %d: loss %.4g, val rsum %.1f (chance %.1f), %.1f s%s"
-            log.info(words, *said, self._chance, seconds, self.time_left(trainer.max_epochs))
+            log.info(words, *said, self._chance, seconds, self.time_left(trainer.max_epochs or 0))
 
     def time_left(self, epochs: int) -> str:
         """The time that the rest of `epochs` will take at the pace of the last three, in words; "" at the end."""

@@ -59,9 +59,9 @@ class WholeProgress(TQDMProgressBar):
 
     def init_train_tqdm(self) -> Any:
         """A bar over the steps of all epochs, shown on terminals only."""
-        steps, trainer = self.trainer.num_training_batches, self.trainer
-        done, total = trainer.current_epoch * steps, (trainer.max_epochs or 0) * steps
-        return bar("training", total=total, initial=done, unit=" steps", smoothing=0)
+        steps, epochs = int(self.trainer.num_training_batches), max(self.trainer.max_epochs or 0, 0)
+        done = self.trainer.current_epoch * steps
+        return bar("training", total=epochs * steps or None, initial=done, unit=" steps", smoothing=0)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, *_: Any) -> None:
         """Say the epoch, counted from 1."""

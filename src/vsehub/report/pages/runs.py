@@ -65,7 +65,7 @@ def setting_notes(lines: pd.DataFrame, recipes: dict[Series, dict[str, str]]) ->
     series = [Series(*one) for one in lines[list(Series._fields)].drop_duplicates().to_numpy()]
     budgets = []
     for key, words in BUDGET.items():
-        spent = defaultdict(dict)
+        spent: dict[str, dict[str, None]] = defaultdict(dict)
         for one in series:
             spent[recipes[one].get(key, "absent")][one.label] = None
         if len(spent) > 1:
