@@ -17,8 +17,8 @@ START, END = "<!-- generated{} -->", "<!-- end of the generated part -->"
 HOLDS, AGAINST, OPEN = "holds over seeds", "contradicted over seeds", "not told apart"
 OUTCOMES = (HOLDS, OPEN, AGAINST, "not measured", "too few seeds")
 RULE = (
-    "paired t-tests over at least three seeds, corrected by Holm over the table, with a standard deviation of at least "
-    "one step of the metric (rsum: 100 / test images). The results apply to other trainings on these test images"
+    "paired t-tests over seeds, corrected by Holm over the table; deviations below one step of the metric (rsum: 100 / "
+    "images) are raised to it. They apply to other trainings on these test images"
 )
 STEPS = {"hs_sum": 0.01, "plateau": 1.0, "plateau_before_decay": 1.0}  # of recalls and rsum: 100 / images
 
@@ -116,12 +116,12 @@ def number(value: float, sign: str = "") -> str:
     return "–" if pd.isna(value) else f"{value:{sign}.1f}"
 
 
-def verdict(frame: pd.DataFrame) -> str:
-    """The number of claims of each outcome, in one sentence; it names those that hold or are contradicted."""
+def verdict(frame: pd.DataFrame, names: bool = True) -> str:
+    """The number of claims of each outcome in one sentence. names: name those that hold or are contradicted."""
     told = []
     for kind in OUTCOMES:
         claims = list(frame.loc[frame["outcome"] == kind, "claim"])
-        named = f" ({'; '.join(claims)})" if kind in (HOLDS, AGAINST) else ""
+        named = f" ({'; '.join(claims)})" if names and kind in (HOLDS, AGAINST) else ""
         words = kind if len(claims) == 1 else kind.replace("holds", "hold")
         told += [f"{len(claims)} {words}{named}"] if claims else []
     ahead = int((frame["difference"] > 0).sum())

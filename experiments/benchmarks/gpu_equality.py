@@ -65,7 +65,8 @@ def shortlist_rows(
         seconds = common.interleave(ways, 3, device)
     error = (at_once - one_by_one).abs().max().item()
     times = ", ".join(f"{1e3 * min(found):.1f} ms {name}" for name, found in seconds.items())
-    return [(f"SCAN, {queries} shortlists of {candidates}: largest difference", f"{error:.1e}; {times}", error < 1e-4)]
+    name = f"SCAN, {queries} images x {candidates} candidate texts: largest difference"
+    return [(name, f"{error:.1e}; {times}", error < 1e-4)]
 
 
 def text_rows(device: torch.device, dim: int = 1024, captions: int = 128) -> list[Row]:

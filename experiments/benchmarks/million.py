@@ -70,12 +70,12 @@ def _of_engine(part: dict) -> str:
             f"{reference['ratios']['fit']:.2f} of its product",
         ),
     ]
-    return f"Engine, {part['items']:,} items in memory\n\n{common.table(COLUMNS, rows)}"
+    return f"vsehub, {part['items']:,} items in memory\n\n{common.table(COLUMNS, rows)}"
 
 
 def _of_growth(part: dict) -> str:
     rows = [(f"{row['items']:,}", *(f"{value:.3g} s" for value in row["seconds"].values())) for row in part["rows"]]
-    columns = ("items", "FAISS, plain", "FAISS, corrected", "engine, both in one, from the file")
+    columns = ("items", "FAISS, plain", "FAISS, corrected", "vsehub, both rankings, from the file")
     return f"Growth\n\n{common.table(columns, rows)}"
 
 

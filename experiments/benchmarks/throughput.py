@@ -54,7 +54,7 @@ def text(result: dict, precision: str, batch: int) -> str:
         (name, kind, common.shown(result["steps"][name]), f"{result['captions_per_second'][name]:.0f}")
         for name, kind in (("plain", "32-true"), ("ours", precision))
     ]
-    size = f"batch {batch}, GRU {result['dim']}, words 300, {result['data']}"
+    size = f"batch {batch}, GRU {result['dim']}, words 300, data: {result['data']}"
     parts = [
         common.table(("way", "precision", "step, median (least to most)", "captions/s"), rows),
         f"Ours is **{result['ratio']:.2f} times** as fast ({size}).",
@@ -103,7 +103,7 @@ def main(argv: list[str] | None = None) -> None:
             source, device, precision, options.until, seeds, options.batch, options.dim, options.every
         )
     words = text(result, precision, options.batch)
-    common.report("throughput", "Training steps: ours against the plain way", result, words, device, options.out)
+    common.report("throughput", "Training steps: ours against the plain loop", result, words, device, options.out)
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ def over_setting(frame: pd.DataFrame, name: str) -> Picture:
         axes.set_xticks(values, [f"{value:g}" for value in values])
         axes.xaxis.set_minor_locator(NullLocator())
         axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
-        caption = "rsum on test: single seeds, their mean and sample deviation."
+        caption = "rsum on test: each seed, mean, sample deviation."
         return render(figure, name.replace("_", "-"), caption)
 
 
@@ -139,5 +139,5 @@ def hubness_and_rsum(points: pd.DataFrame, by_criterion: pd.DataFrame) -> Pictur
         for axes in (first, second):
             axes.set_xlabel("hs_sum (hubness)")
             axes.legend(fontsize=8.5)
-        caption = "rsum against hubness, a point a run and evaluation on test."
+        caption = "rsum against hubness on test; a point is a run under one criterion."
         return render(figure, "hubness", caption)

@@ -70,7 +70,8 @@ def gains(frame: pd.DataFrame, tests: pd.DataFrame) -> Picture:
         figure.legend(handles, labels, loc="outside upper left", ncols=min(len(losses), 8))
         caption = (
             "What each criterion, tuned on val, adds to plain search by loss: mean over the seeds, 95 % bootstrap "
-            "interval over test images. Criteria that match have no inductive form; transductive qb_norm is `is`."
+            "interval over test images. Criteria that match have no inductive form; transductive qb_norm is `is` with "
+            "the same beta, and left out."
         )
         return render(figure, "criteria", caption)
 

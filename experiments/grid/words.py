@@ -37,8 +37,8 @@ def on_criteria(tests: pd.DataFrame) -> list[str]:
             lines.append(f"{name} {gain:+.1f} ({both}, {images} of {len(outcomes)})")
         told.append(f"{reference}, {settings}: {', '.join(lines) or 'nothing measured'}.")
     return [
-        "Mean gain over nns. In brackets: the number of losses after which both tests, and after which the test over "
-        "images, tell it from nns. Transductive qb_norm ranks as is and is left out.",
+        "Mean gain over nns. In brackets: after how many losses both tests tell it from nns, then after how many the "
+        "test over images does. Transductive qb_norm ranks as is with the same beta and is left out.",
         *told,
     ]
 

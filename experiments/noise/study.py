@@ -150,7 +150,7 @@ def with_drop(frame: pd.DataFrame) -> pd.DataFrame:
 def verdicts(claims: pd.DataFrame) -> str:
     """A sentence a protocol, since the two are not to be compared."""
     own = {name: claims[claims["higher"].str.contains(f" {name} ")] for name in PROTOCOLS}
-    return " ".join(f"Protocol {name}: {verdict(rows)}" for name, rows in own.items())
+    return " ".join(f"Protocol {name}: {verdict(rows, names=False)}" for name, rows in own.items())
 
 
 def table(frame: pd.DataFrame, protocol: str) -> str:
@@ -181,13 +181,10 @@ def matrix(claims: pd.DataFrame) -> ReportTable:
 
 
 def facts(frame: pd.DataFrame, protocol: str) -> str:
-    """Notes on the runs of a protocol: captions that truly changed, collapsed runs, best epochs."""
+    """Notes on the runs of a protocol: collapsed runs, best epochs."""
     own = frame[frame["protocol"] == protocol]
-    shares = own.groupby("rate")["changed"].agg(["min", "max"])
-    told = [f"{rate:g}: {100 * row['min']:.2f} to {100 * row['max']:.2f} %" for rate, row in shares.iterrows()]
-    sentence = f"Training captions that truly belong to a wrong image, by rate: {'; '.join(told)}."
     fallen = own[own["collapsed"]].groupby("case", sort=False).size()
-    sentence += f" Collapsed in training, runs: {', '.join(f'{case} ({runs})' for case, runs in fallen.items())}."
+    sentence = f"Collapsed in training, runs: {', '.join(f'{case} ({runs})' for case, runs in fallen.items())}."
     first, last = own["best_epoch"].min(), own["best_epoch"].max()
     return f"{sentence} The epochs chosen on val were {first} to {last} of 0 to {own['epochs'].max() - 1}."
 
