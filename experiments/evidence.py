@@ -18,7 +18,7 @@ HOLDS, AGAINST, OPEN = "holds over seeds", "contradicted over seeds", "not told 
 OUTCOMES = (HOLDS, OPEN, AGAINST, "not measured", "too few seeds")
 RULE = (
     "paired t-tests over seeds, corrected by Holm over the table; deviations below one step of the metric (rsum: 100 / "
-    "images) are raised to it. They apply to other trainings on these test images"
+    "images) are raised to it. Results apply to other trainings on these test images"
 )
 STEPS = {"hs_sum": 0.01, "plateau": 1.0, "plateau_before_decay": 1.0}  # of recalls and rsum: 100 / images
 

@@ -38,7 +38,7 @@ def on_criteria(tests: pd.DataFrame) -> list[str]:
         told.append(f"{reference}, {settings}: {', '.join(lines) or 'nothing measured'}.")
     return [
         "Mean gain over nns. In brackets: after how many losses both tests tell it from nns, then after how many the "
-        "test over images does. Transductive qb_norm ranks as is with the same beta and is left out.",
+        "test over images does. Transductive qb_norm is left out.",
         *told,
     ]
 
