@@ -66,7 +66,7 @@ def test_an_index_that_gives_the_ranking(files, run_here, indexed, monkeypatch, 
     with monkeypatch.context() as killed:
         killed.setattr("vsehub.cli.index.write_text", lambda *given: os.kill(os.getpid(), signal.SIGINT))
         run_here("index", "there", f"engine={kind}", "overwrite=true", status=130)
-    assert "give overwrite=true" in run_here("index", "there", f"engine={kind}", status=2)
+    assert "overwrite=true" in run_here("index", "there", f"engine={kind}", status=2)
     run_here("index", "there", f"engine={kind}", "overwrite=true")
     assert (files / "there" / "index.faiss").read_bytes() == before
     run_here("rerank", *ALL, "criterion=nns", "out=there", "overwrite=true")

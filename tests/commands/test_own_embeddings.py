@@ -169,7 +169,9 @@ def test_a_reference_of_another_domain_is_told(files, here):
     np.save(files / "many.npy", np.repeat(train, 20, axis=0) + 0.01 * draw((20 * len(train), DIM)).astype(np.float32))
     for reference in ("train", "many", "turned", "noise"):
         said = here("rerank", *ALL, f"reference={reference}.npy", "normalize=true", f"out={reference}")
-        assert ("another domain" in said) == (reference in ("turned", "noise"))
+        foreign = reference in ("turned", "noise")
+        assert ("another domain" in said) == bool(record(files / reference)["warnings"]) == foreign
+        assert ("another domain" in (files / reference / "index.html").read_text()) == foreign
 
 
 def test_one_item_and_one_query(files, here):

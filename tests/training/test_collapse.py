@@ -94,6 +94,12 @@ def test_warns_once_until_it_has_recovered(caplog):
     assert not stopped
 
 
+def test_a_short_training_is_judged_too(caplog):
+    detector = CollapseDetector(every=10, patience=100, after=50)
+    detector.on_train_start(SimpleNamespace(estimated_stepping_batches=100), None)
+    assert seen_by(detector, range(1, 101), lambda number: True, caplog)[0] == ["training has collapsed: since step 20"]
+
+
 def test_its_state_travels_and_it_stops_if_asked(caplog):
     before, after = CollapseDetector(10, 20, 0), CollapseDetector(10, 20, 0, stop=True)
     assert seen_by(before, range(1, 21), lambda number: True, caplog)[0] == []

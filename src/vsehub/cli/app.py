@@ -132,8 +132,9 @@ def reported(error: BaseException) -> tuple[str, int]:
         return f"{override}: {line}" if override else line, BAD_INPUT
     if isinstance(error, OSError | ImportError):
         return line, FAILED
-    with tempfile.NamedTemporaryFile("w", prefix="vsehub-", suffix=".log", delete=False, encoding="utf-8") as log:
-        log.write(masked_output(f"{' '.join(sys.argv)}\n\n{''.join(traceback.format_exception(error))}"))
+    text = masked_output(f"{' '.join(sys.argv)}\n\n{''.join(traceback.format_exception(error))}")
+    with tempfile.NamedTemporaryFile(prefix="vsehub-", suffix=".log", delete=False) as log:
+        log.write(text.encode(errors="backslashreplace"))
     return f"{type(error).__name__}: {line[:500]}. The traceback: {log.name}", FAILED
 
 

@@ -42,9 +42,11 @@ def diagnose(cfg: DictConfig) -> None:
 
 
 def next_steps(files: Mapping[str, str], cfg: DictConfig, record: Mapping[str, Any]) -> list[dict[str, str]]:
-    """{"command", "why"} of each step, from the folder where the diagnosis was run; none without hubs or gains."""
+    """{"command", "why"} of each step, from the folder where the diagnosis was run; none after a warning, or without
+    hubs and gains.
+    """
     helps = any((one["gain"] or {"low": 0})["low"] > 0 for one in record["rankings"])
-    if record["verdict"]["level"] == "ok" and not helps:
+    if record["warnings"] or (record["verdict"]["level"] == "ok" and not helps):
         return []
     out, vectors = f"{cfg.out}-reranked", "scores" not in files
     known = (record["truth"] or {}).get("measured_queries", 0) >= CHOSEN_FROM

@@ -41,7 +41,10 @@ def index(cfg: DictConfig) -> None:
     best = "rows that the result does not hold stay without a bias, and searches leave them out"
     if "recall" in told:
         plain, corrected, k = (told["recall"][name] for name in ("plain", "corrected", "k"))
-        best = f"it finds {corrected:.1%} of the {k} best, {plain:.1%} of the plain ranking's"
+        time = told["milliseconds"]["corrected"]
+        best = f"in {time:.2g} ms a query it finds {corrected:.1%} of the {k} best, {plain:.1%} of the plain ranking's"
+        if corrected < ENOUGH:
+            best += " (TOO FEW: raise nprobes or ef in USAGE.md, or fill with approximate=false)"
     print(f"index ({told['kind']}): {best}; {told['items']:,} items\nwritten to {result.folder}: {', '.join(files)}")
 
 

@@ -126,9 +126,9 @@ def require_no_way_out(folder: Path) -> None:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write UTF-8 text atomically."""
+    """Write UTF-8 text atomically; what a file's name has that is no text is escaped."""
     with atomic(path) as handle:
-        handle.write(text.encode())
+        handle.write(text.encode(errors="backslashreplace"))
 
 
 def write_json(path: str | Path, value: Any) -> None:

@@ -57,8 +57,8 @@ def halves(positives: Positives, share: float, seed: int) -> list[Positives]:
     ]
 
 
-def shifted(positives: Positives, lists: Tensor) -> None:
-    """Warn if the plain lists (Q, k) hold the rows beside the answers, or swapped pairs, far more often."""
+def shifted(positives: Positives, lists: Tensor) -> str | None:
+    """A warning if the plain lists (Q, k) hold the rows beside the answers, or swapped pairs, far more often."""
     query, item = positives.query, positives.item
     pairs = {
         "": (query, item),
@@ -71,8 +71,9 @@ def shifted(positives: Positives, lists: Tensor) -> None:
         for said, (row, other) in pairs.items()
     }
     said = max(found, key=lambda name: found[name])
-    if found[said] > 2 * found[""] + 5:
-        log.warning("truth: the plain lists hold %.1f %% of its pairs, but %.1f %% %s?", found[""], found[said], said)
+    if found[said] <= 2 * found[""] + 5:
+        return None
+    return f"truth: the plain lists hold {found['']:.1f} % of its pairs, but {found[said]:.1f} % {said}?"
 
 
 def choice_record(auto: Auto, choice: Choice | None, gain: dict[str, float] | None) -> dict[str, Any]:
@@ -125,7 +126,7 @@ def compared(
     log.info("ranking under %s", ", ".join([PLAIN, *criteria]))
     measured = measure(inputs.sides, criteria, k, engine)
     if inputs.sides.positives is not None:
-        shifted(inputs.sides.positives, measured.rankings[0].positions)
+        inputs.warn(shifted(inputs.sides.positives, measured.rankings[0].positions))
     written = {
         "schema": EMBEDDINGS.version,
         "kind": command,

@@ -25,7 +25,7 @@ from vsehub.neighbors.vectors import Moved, UnitVectors, VectorSource, as_vector
 log = logging.getLogger(__name__)
 
 VECTORS, SCORES = ("queries", "items", "reference", "reference_items"), ("scores", "reference_scores")
-# Of `warn_of_other_domain`. Of 28 pairs of one domain none is above 0.64 and 0.62; other topics of a set reach 0.75 in
+# Of `other_domain`. Of 28 pairs of one domain none is above 0.64 and 0.62; other topics of a set reach 0.75 in
 # the first, noise 1.00 in the second.
 FARTHER_THAN_OWN, FARTHER_THAN_QUERIES, FEWEST = 0.7, 0.9, 100
 SAMPLE, MOST_COMPARED = 500, 20_000  # queries and reference queries that are compared
@@ -228,6 +228,13 @@ class Inputs:
     files: Mapping[str, VectorFile] = field(default_factory=dict)
     given: Mapping[str, Any] = field(default_factory=dict)
     tuning: tuple[VectorFile, Positives] | None = None
+    warnings: list[str] = field(default_factory=list)
+
+    def warn(self, said: str | None) -> None:
+        """Log a warning, if there is one, and keep it for the record."""
+        if said:
+            self.warnings.append(said)
+            log.warning(said)
 
     def check(self, look: Callable[[VectorFile], Norms] = look_through) -> tuple[dict[str, dict[str, float]], int]:
         """Read every row once. Raises InputError for unusable rows, and for a reference that contains the queries.
@@ -244,7 +251,7 @@ class Inputs:
         if sides.reference is None:
             return norms, 0
         if not sides.given:
-            warn_of_other_domain(sides.queries, sides.reference)
+            self.warn(other_domain(sides.queries, sides.reference))
         return norms, refuse_shared(sides.queries, sides.reference)
 
     def changed(self) -> list[Path]:
@@ -289,8 +296,8 @@ def open_inputs(given: Mapping[str, Any], normalize: bool | None = None) -> Inpu
     return Inputs(replace(Sides(*sides), positives=positives), queries, items, files, settings, tuning)
 
 
-def warn_of_other_domain(queries: VectorSource, reference: VectorSource, seed: int = 0) -> None:
-    """Log a warning if the queries are farther from the reference than its own rows, or than they are from each other.
+def other_domain(queries: VectorSource, reference: VectorSource, seed: int = 0) -> str | None:
+    """A warning if the queries are farther from the reference than its own rows, or than they are from each other.
 
     The second is true of noise, which is as far from its own rows. A row's similarity to a set is that to the nearest
     fifth of it, beyond the captions of the same image. Each is compared by the probability that one row is less similar
@@ -299,7 +306,7 @@ def warn_of_other_domain(queries: VectorSource, reference: VectorSource, seed: i
     """
     asked, rows = (sampled(side, MOST_COMPARED, seed)[0].float() for side in (queries, reference))
     if len(rows) < FEWEST:
-        return
+        return None
     judged = asked if len(asked) < FEWEST else asked[1::2]
     pairs = (judged, rows[::2]), (rows[1::2], rows[::2]), (judged, asked[::2])
     to_reference, own, together = (
@@ -309,13 +316,13 @@ def warn_of_other_domain(queries: VectorSource, reference: VectorSource, seed: i
         float(stats.mannwhitneyu(other, to_reference).statistic) / len(other) / len(to_reference)
         for other in (own, together)
     )
-    if of_own > FARTHER_THAN_OWN or (len(asked) >= FEWEST and of_queries > FARTHER_THAN_QUERIES):
-        log.warning(
-            "reference: it looks like queries of another domain, which can lower recall: the similarity of the queries "
-            "to the nearest fifth of it is %.3f, that of its own rows %.3f, that among the queries %.3f (medians). "
-            "Give queries like those that are ranked",
-            *map(np.median, (to_reference, own, together)),
-        )
+    if of_own <= FARTHER_THAN_OWN and (len(asked) < FEWEST or of_queries <= FARTHER_THAN_QUERIES):
+        return None
+    return (
+        "reference: it looks like queries of another domain, which can lower recall: the similarity of the queries to "
+        "the nearest fifth of it is {:.3f}, that of its own rows {:.3f}, that among the queries {:.3f} (medians). Give "
+        "queries like those that are ranked"
+    ).format(*map(np.median, (to_reference, own, together)))
 
 
 def refuse_shared(queries: VectorSource, others: VectorSource) -> int:

@@ -63,6 +63,7 @@ def record(
         "items": sides.get("items", {"rows": items}),
         "reference": reference if kinds else {"kind": "none", "set": "none"},
         "reference_items": bank if takes_bank else None,
+        "warnings": inputs.warnings,
         "inputs": {name: lasting(one) for name, one in inputs.given.items()},
         "k": k,
         "truth": None

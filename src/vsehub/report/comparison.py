@@ -39,7 +39,8 @@ def evidence(record: dict) -> list[tuple[str, str]]:
     reference, bank, truth, choice = (record[name] for name in ("reference", "reference_items", "truth", "choice"))
     kind = reference["kind"]
     where = "" if kind == "none" else f", {reference['set']} ({reference['rows']:,} rows)"
-    facts = [("reference", f"{kind}{where}: {REFERENCES[kind]}")]
+    facts = [("warning", said) for said in record.get("warnings", ())]
+    facts.append(("reference", f"{kind}{where}: {REFERENCES[kind]}"))
     if reference.get("queries_in_it"):
         facts.append(("in the reference", f"{reference['queries_in_it']:,} of the queries are also in it"))
     if bank is not None:
@@ -59,6 +60,9 @@ def evidence(record: dict) -> list[tuple[str, str]]:
             points = f"{gain['r1']:+.1f} points [{gain['low']:+.1f}, {gain['high']:+.1f}]"
             name = f"{'loss' if gain['high'] < 0 else 'gain'} of {ranking['criterion']} in R@1"
             facts.append((name, f"{points} over {queries}, p {gain['p']:.2g}"))
+        if made := ranking["hubs_made"]:
+            largest = f"the largest found by {made[0]['after']} queries, {made[0]['before']} before"
+            facts.append((f"new hubs under {ranking['criterion']}", f"{len(made)}, {largest}"))
     if calibration := record["calibration"]:
         rates = [
             f"above {one['threshold']:.4g} for {one['false_accept']:g} false accepts (of queries with answers "

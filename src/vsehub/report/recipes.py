@@ -13,7 +13,7 @@ LABEL_ORDER = ("sum", "max", "knn_margin", "hal", "hal+mb", "rescaled_sum", "res
 NOISE = "noise"  # the recipe's key for the effect of data.noise, also for configurations older than that setting
 FINGERPRINT = "fingerprint of "
 SYMBOLS = {"loss.gamma": "γ", "loss.epsilon": "ε"}  # of settings in the names of variants
-NAMED_KEYS = 2  # a variant that differs in more keys is called "recipe 1", "recipe 2" ...; the page lists the keys
+NAMED_KEYS = 3  # a variant that differs in more keys is called "recipe 1", "recipe 2" ...; the page lists the keys
 
 
 class Series(NamedTuple):
@@ -42,7 +42,9 @@ def series_rank(series: Series) -> tuple:
 
 def recipe(run: Run) -> dict[str, str]:
     """The recipe of a run: the settings that affect its result, except seeds, as text, and its data's fingerprints."""
-    settings = {key: str(value) for key, value in flatten(run.record["config"]).items() if in_recipe(key)}
+    given = {key: value for key, value in flatten(run.record["config"]).items() if in_recipe(key)}
+    whole = {key: int(value) for key, value in given.items() if isinstance(value, float) and value.is_integer()}
+    settings = {key: str(value) for key, value in (given | whole).items()}  # 60.0 is 60
     for split, facts in sorted((run.record.get("data") or {}).items()):
         settings[f"{FINGERPRINT}{split}"] = str((facts or {}).get("fingerprint", "unknown"))[:12]
     noise = run.record.get("noise")

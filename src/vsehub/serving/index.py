@@ -6,6 +6,7 @@ approximate indexes need.
 """
 
 import json
+import logging
 import math
 import os
 import statistics
@@ -26,6 +27,8 @@ from vsehub.neighbors.faiss import required_faiss
 from vsehub.neighbors.screened import Affine
 from vsehub.neighbors.tiles import nearest
 from vsehub.neighbors.vectors import as_vectors, given_back, sampled
+
+log = logging.getLogger(__name__)
 
 KINDS = ("flat", "ivf", "hnsw")
 BLOCK = 16384  # vectors passed to FAISS at a time: the memory needed besides the index
@@ -73,6 +76,7 @@ class ServedIndex:
         )
         effort = getattr(place, name)
         setattr(place, name, min(2 * effort, most))
+        log.info("%s of the index is raised to %d of %d, for its recall", name, getattr(place, name), most)
         return bool(effort < most)
 
     def save(self, path: str | Path) -> None:

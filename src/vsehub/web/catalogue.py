@@ -88,8 +88,9 @@ class Catalogue:
             for (name, correction), (_, positions) in zip(corrections.items(), lists, strict=True)
         }
         plain = self.rankings[PLAIN]
-        self.verdict: dict[str, Any] = verdict(plain.hubness, self.k, len(self.queries), len(self.items))
-        self.hub_level = hub_level(self.k, len(self.queries), len(self.items))
+        self.sizes = self.k, len(self.queries), len(self.items)
+        self.verdict: dict[str, Any] = verdict(plain.hubness, *self.sizes)
+        self.hub_level = hub_level(*self.sizes)
         never = (plain.counts == 0).nonzero().flatten()
         self.antihubs = never[drawn(len(never), 1000, seed)].tolist() if len(never) else []
         self.ordered = plain.counts.argsort(descending=True, stable=True).tolist()
@@ -220,7 +221,7 @@ class Catalogue:
         """Hubness and recalls of each ranking."""
         named = {"skewness": "skew", "largest_hub": "largest_hub", "antihubs": "antihub_rate"}
         return [
-            {"criterion": name, "recalls": one.recalls}
+            {"criterion": name, "recalls": one.recalls, "verdict": verdict(one.hubness, *self.sizes)["level"]}
             | {shown: one.hubness[f"{key}_{self.k}"] for shown, key in named.items()}
             for name, one in self.rankings.items()
         ]

@@ -55,6 +55,11 @@ class CollapseDetector(pl.Callback):
                 recorder.record["collapsed"] = self.first
                 recorder.write()
 
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Judge a short training too: from a tenth of its steps on, after half of them at most."""
+        steps = min(trainer.estimated_stepping_batches, 10**9)  # infinite without a number of epochs
+        self.after, self.patience = min(self.after, int(steps // 10)), min(self.patience, int(steps // 2))
+
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs, batch, index: int) -> None:
         """Look, log and judge."""
         step = trainer.global_step
