@@ -37,10 +37,10 @@ def indexed(files, run_here):
     return run
 
 
-def ran(folder):
+def ran(folder, note="USAGE.md"):
     """What the lines of a note leave in their variables."""
     found = {}
-    exec((folder / "USAGE.md").read_text().split("```")[1].removeprefix("python\n"), found)
+    exec((folder / note).read_text().split("```")[1].removeprefix("python\n"), found)
     for name in ("client", "base"):
         if hasattr(found.get(name), "close"):
             found[name].close()
@@ -174,10 +174,10 @@ def test_biases_alone_in_a_collection_of_ones_own(files, run_here, monkeypatch):
     assert {row["id"]: (row["vector"], row["price"]) for row in table} == {
         row["id"]: (np.array(row["vector"], np.float32).tolist(), 1.5) for row in own
     }
-    assert " 0 items" in run_here("index", "there", *place, "only=missing", "overwrite=true")
+    assert " 0 items" in run_here("index", "there", *place, "only=missing")
     monkeypatch.chdir(files)
     np.save("queries.npy", np.load("q.npy"))
     positions, scores = read_ranking(files / "there" / "ranking.parquet", item_ids=ids)
-    found = ran(files / "there")
+    found = ran(files / "there", "USAGE-bias.md")
     assert found["ids"] == [[ids[item] for item in row] for row in positions.tolist()]
     np.testing.assert_allclose(found["scores"], scores, rtol=1e-4)

@@ -201,7 +201,8 @@ def test_a_setting_of_the_data_names_test_sets(report, write_run, make_evaluatio
 
 def test_collapsed_runs_last_epochs_and_budgets_are_told(report, write_run):
     fallen = {"collapsed": {"epoch": 0, "step": 75, "seen": ["no pair scores above 0"]}}
-    for gamma, changes in ((20, fallen | {"best": {"epoch": 1, "val/rsum": 140.0}}), (60, {})):
+    low = {"best": {"epoch": 1, "val/rsum": 140.0}, "chance_rsum": 120.0}
+    for gamma, changes in ((20, fallen | low), (60, {})):
         write_run("hal", 0, (7.0 * gamma,), config={"loss": {"gamma": gamma}}, folder=f"hal{gamma}", **changes)
     write_run("sum", 0, (300.0,), config={"optimizer": {"lr": 0.01}}, epochs=2)
     write_run("max", 0, (200.0,), **fallen)
@@ -213,6 +214,7 @@ def test_collapsed_runs_last_epochs_and_budgets_are_told(report, write_run):
     assert "| max | nns | 200.0 ± 0.0 (1 of 2 collapsed) |" in text
     for shown in (text, page):
         assert "hal (γ 20), seed 0 (hal20, status finished): since step 75 no pair scores above 0" in shown
+        assert "(hal20, status finished): val rsum 140.0, 120.0 by chance" in shown
         assert "4 of 5 runs" in shown
         assert "epochs 4 (hal, max), 2 (sum); learning rate 0.001 (hal, max), 0.01 (sum)" in shown
     assert [text in page for text in ("<td>2</td>", "<td>4, the last</td>")] == [True, True]

@@ -30,13 +30,14 @@ def index(cfg: DictConfig) -> None:
     from vsehub.cli.result import Result
 
     result = Result(str(cfg.result), {name: cfg[name] for name in ("queries", "items", "reference")})
-    files = [USAGE] if place else [INDEX, USAGE]
-    with result.extended(files, cfg.overwrite):
+    note_name = "USAGE-bias.md" if cfg.only else USAGE
+    files = [note_name] if place else [INDEX, note_name]
+    with result.extended(files, cfg.overwrite or cfg.only is not None):
         if place is None:
             told, note = faiss_index(result, cfg)
         else:
             told, note = (bias_alone if cfg.only else collection)(result, place, cfg)
-        write_text(result.folder / USAGE, note)
+        write_text(result.folder / note_name, note)
         result.record["index"] = told
     best = "rows that the result does not hold stay without a bias, and searches leave them out"
     if "recall" in told:

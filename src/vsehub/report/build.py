@@ -62,7 +62,11 @@ def build_report(
     measured = []
     for number, (setting, own) in enumerate(rows.items(), 1):
         mark, pairs = f"-{number}" if len(rows) > 1 else "", families.get(setting, tests[:0])
-        tables = [results_table(own, "Mean over the seeds, ± one sample standard deviation.")]
+        tables = [
+            results_table(
+                own, "Mean over the seeds, ± one standard deviation. hs_sum: skewness of N_10, both directions."
+            )
+        ]
         counted = occurrences(lines[setting], look, f"occurrences{mark}")
         measured.append(
             Section(

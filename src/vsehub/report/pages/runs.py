@@ -11,6 +11,7 @@ from vsehub.report.results import KEYS
 from vsehub.report.runs import Run
 from vsehub.report.tables import ReportTable, code_text, duration, hardware_text, versions_text
 
+NEAR_CHANCE = 1.2  # times the rsum of random rankings
 LOSS_KEYS = ("loss", "bank")  # settings that are expected to differ between losses
 BUDGET = {
     "trainer.max_epochs": "epochs",
@@ -31,6 +32,12 @@ def run_notes(
         about = f"{title}, seed {record['seed']} ({run.path}, status {record['status']})"
         if fallen := record.get("collapsed"):
             notes.append(f"collapsed: {about}: since step {fallen['step']} {' and '.join(fallen['seen'])}")
+        chance, best = record.get("chance_rsum", 0), (record.get("best") or {}).get("val/rsum")
+        if best is not None and best < NEAR_CHANCE * chance:
+            notes.append(
+                f"hardly above random rankings, so that a comparison tells nothing: {about}: val rsum {best:.1f}, "
+                f"{chance:.1f} by chance"
+            )
         if not run.evaluations:
             notes.append(f"{'not evaluated' if run.finished else 'unfinished'}, in no table: {about}")
         elif not run.finished:
