@@ -306,7 +306,7 @@ def test_norms_are_unit_or_normalize_is_set():
     array /= np.linalg.norm(array, axis=1, keepdims=True)
     assert look_through(open_vectors(array)).unit_share == 1
     array[3] *= 1.002
-    with pytest.raises(InputError, match=r"queries.*: 3\).*normalize=true"):
+    with pytest.raises(InputError, match=r"queries.*rows 3 .*normalize=true"):
         look_through(open_vectors(array))
     assert look_through(open_vectors(array.astype(np.float16))).unit_share == 1, "halves are less exact"
     norms = look_through(open_vectors(array, normalize=True))
