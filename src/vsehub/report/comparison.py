@@ -62,7 +62,7 @@ def evidence(record: dict) -> list[tuple[str, str]]:
             facts.append((name, f"{points} over {queries}, p {gain['p']:.2g}"))
         if made := ranking["hubs_made"]:
             largest = f"the largest found by {made[0]['after']} queries, {made[0]['before']} before"
-            facts.append((f"new hubs under {ranking['criterion']}", f"{len(made)}, {largest}"))
+            facts.append((f"new among the largest hubs of {ranking['criterion']}", f"{len(made)}, {largest}"))
     if calibration := record["calibration"]:
         rates = [
             f"above {one['threshold']:.4g} for {one['false_accept']:g} false accepts (of queries with answers "
