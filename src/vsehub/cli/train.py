@@ -27,6 +27,11 @@ from vsehub.io.address import typed_command
 
 log = logging.getLogger(__name__)
 
+# Of Lightning's Trainer, what a run decides itself.
+OVERRULED = (
+    *("check_val_every_n_epoch", "val_check_interval", "callbacks", "logger", "plugins", "default_root_dir"),
+    "use_distributed_sampler",
+)
 # The settings of a run beside those that its checkpoint describes.
 TRAINED = (
     *("loss", "embedding_dropout", "optimizer", "scheduler", "trainer", "callbacks", "bank", "logger"),
@@ -163,8 +168,12 @@ def refuse_early(cfg: DictConfig, own: bool) -> list[str]:
     for path in teachers:
         checkpoint_file(path)
     one_of("final_split", cfg.final_split, ("val", "test"))
-    for name in ("check_val_every_n_epoch", "val_check_interval"):
-        require(name not in cfg.trainer, f"trainer.{name} has no effect, since each epoch is measured; leave it out")
+    for name in OVERRULED:
+        require(
+            name not in cfg.trainer,
+            f"trainer.{name} has no effect: each epoch is measured, and the groups callbacks and logger hold theirs; "
+            "leave it out",
+        )
     whole_seed("seed", cfg.seed)
     require(
         not any(one.startswith("logger=[") for one in HydraConfig.get().overrides.task),
