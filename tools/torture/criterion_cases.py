@@ -346,6 +346,7 @@ def check_search(
     rest = np.nan_to_num(wanted.ranked, nan=np.inf) - room
     np.put_along_axis(rest, positions, -np.inf, 1)
     kept = rest.max(axis=1) <= listed[:, -1] + slack[:, -1]
+    kept |= ~np.isfinite(s).all(axis=1)  # nothing is nearer than infinity
     check(kept.all(), "{}: {} leave out a better item", described, positions)
 
 

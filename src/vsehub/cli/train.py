@@ -88,7 +88,7 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, own: bool)
     from vsehub.evaluation.trained import TrainedModel
     from vsehub.io.files import write_json
     from vsehub.training.build import DESCRIBED, build_data, build_module, load_splits, prepare_module
-    from vsehub.training.run_record import RunRecorder, describe_run
+    from vsehub.training.run_record import RunRecorder, chance, describe_run
     from vsehub.training.teacher import open_teacher
     from vsehub.training.train import build_trainer, train_module
 
@@ -127,6 +127,7 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, own: bool)
     known = components(cfg.trust)  # a teacher names no class of the command line's own
     module.teacher, taught = open_teacher(teachers, known, data, described, before, settings["distillation"])
     recorder.record |= describe_run(plain(cfg), data.source, described) | {"teacher": taught}
+    recorder.record["chance_rsum"] = chance(data.splits["val"])
     recorder.record["command"] = (  # the one that chose the settings
         typed_command(job_arguments() if is_multirun() else None) if before is None else before["command"]
     )

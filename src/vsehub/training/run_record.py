@@ -84,7 +84,7 @@ class RunRecorder(pl.Callback):
 
     def on_train_start(self, trainer: Any, module: pl.LightningModule) -> None:
         """Log the budget and start the clock; an epoch lasts from the end of the one before, with the bank's refill."""
-        self.record["chance_rsum"] = self._chance = chance(trainer.datamodule.splits["val"])
+        self._chance = chance(trainer.datamodule.splits["val"])
         if process() == 0:
             log.info("%s, chance rsum %.1f", budget(trainer, self.recipe), self._chance)
             if not self.trial:
