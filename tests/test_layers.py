@@ -134,8 +134,9 @@ def test_imports_point_down():
     assert rooms == set(ALLOWED) | {"__init__"}
 
 
-def test_no_imports_form_a_circle():
-    """Those within functions count too; what comes through a package's door counts as its file."""
+@cache
+def import_graph():
+    """Path of a file -> paths that it imports, within functions too; a package's door counts as the file behind it."""
     files = {
         ".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__"): path for path in FILES
     }
@@ -143,9 +144,12 @@ def test_no_imports_form_a_circle():
         package = ".".join(door.parent.relative_to(ROOT.parent).parts)
         for node in ast.parse(door.read_text()).body:
             if isinstance(node, ast.ImportFrom):
-                files |= {f"{package}.{one.name}": files[f"{package}.{node.module}"] for one in node.names}
-    imports = {path: {files[one] for one in imported(path, files)} - {path} for path in files.values()}
-    free = set()  # of files that import none but free ones
+                files |= {f"{package}.{name.name}": files[f"{package}.{node.module}"] for name in node.names}
+    return {path: {files[name] for name in imported(path, files)} - {path} for path in files.values()}
+
+
+def test_no_imports_form_a_circle():
+    imports, free = import_graph(), set()  # of files that import none but free ones
     while ready := {path for path, others in imports.items() if path not in free and others <= free}:
         free |= ready
     assert set(imports) == free

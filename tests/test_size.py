@@ -1,47 +1,45 @@
-"""No package grows: tests/size.toml has the most statements, public names and settings that each may have.
+"""The project stays small: tests/size.toml has the ceilings of a few sums.
 
-python tests/test_size.py     lowers the rows to what is there, and prints the table; a row is raised by hand only
+python tests/test_size.py     prints each sum beside its ceiling, and the statements of each package
 """
 
 import ast
-import re
 import tomllib
 from collections import Counter
 from pathlib import Path
 
 import yaml
+from test_layers import import_graph
 
 ROOT = Path(__file__).parents[1]
 CONF = ROOT / "conf"
-TABLE = Path(__file__).with_name("size.toml")
 
 
 def sizes():
-    """Kind -> row -> size: statements and exports of a package below src/vsehub, settings of a command."""
-    found = {"statements": Counter(), "names": Counter(), "settings": Counter()}
-    for folder in ("src/vsehub", "tests", "tools", "experiments"):
-        for path in (ROOT / folder).rglob("*.py"):
-            found["statements"][row(path)] += statements(ast.parse(path.read_bytes()))
-    for path in (ROOT / "src/vsehub").rglob("__init__.pyi"):
-        found["names"][row(path)] += len(re.findall(r" as \w+", path.read_text()))
-    for path in CONF.glob("*.yaml"):
-        found["settings"][path.stem] = len(settings(path))
-    return found
+    """Kind -> name -> size, for the names of tests/size.toml."""
+    ceilings = tomllib.loads(Path(__file__).with_name("size.toml").read_text())
+    return {
+        "statements": {folder: by_package(folder).total() for folder in ceilings["statements"]},
+        "settings": {command: len(settings(CONF / f"{command}.yaml")) for command in ceilings["settings"]},
+        "files": {command: len(files_behind(command)) for command in ceilings["files"]},
+    }, ceilings
 
 
-def row(path):
-    """The package of a file below src/vsehub, `vsehub` for a file directly in it, else the top folder."""
-    parts = path.relative_to(ROOT).parts
-    return parts[0] if parts[0] != "src" else parts[min(2, len(parts) - 2)]
+def by_package(folder):
+    """The statements of each package directly below a folder."""
+    counts = Counter()
+    for path in (ROOT / folder).rglob("*.py"):
+        package, *below = path.relative_to(ROOT / folder).parts
+        counts[package if below else "."] += statements(ast.parse(path.read_bytes()))
+    return counts
 
 
-def statements(node):
-    """The statements below a node, without docstrings."""
-    below = [
-        child for block in ("body", "orelse", "finalbody", "handlers", "cases") for child in getattr(node, block, ())
-    ]
-    docs = sum(isinstance(child, ast.Expr) and isinstance(getattr(child.value, "value", None), str) for child in below)
-    return sum(isinstance(child, ast.stmt) for child in below) - docs + sum(map(statements, below))
+def statements(tree):
+    """The number of statements of a syntax tree, without docstrings."""
+    nodes = list(ast.walk(tree))
+    texts = [node for node in nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
+    docs = sum(isinstance(node.value.value, str) for node in texts)
+    return sum(isinstance(node, ast.stmt) for node in nodes) - docs
 
 
 def settings(command):
@@ -66,33 +64,32 @@ def leaves(values, before=""):
             yield from leaves(value, f"{before}{key}.") if isinstance(value, dict) and value else [before + key]
 
 
-def faults(allowed, found):
-    """A line for each row that is exceeded, or more than a twentieth above what is there."""
-    for name in sorted(allowed.keys() | found.keys()):
-        most, size = allowed.get(name, 0), found.get(name, 0)
-        if size > most:
-            yield f"{name} has grown to {size}, and its row in tests/size.toml is {most}"
-        elif size < 0.95 * most:
-            yield f"{name} has shrunk to {size}: lower the row from {most}, python tests/test_size.py does it"
+def files_behind(command):
+    """The files of vsehub that a command's file imports, directly or through others."""
+    graph, reached, todo = import_graph(), set(), [ROOT / f"src/vsehub/cli/{command}.py"]
+    while todo:
+        path = todo.pop()
+        if path not in reached:
+            reached.add(path)
+            todo += graph[path]
+    return reached
 
 
-def test_no_package_grows_and_the_rows_follow_what_shrinks():
-    allowed = tomllib.loads(TABLE.read_text())
-    told = [f"{kind}: {line}" for kind, found in sizes().items() for line in faults(allowed[kind], found)]
-    assert not told, "\n".join(told)
-
-
-def test_what_the_table_refuses():
-    assert [
-        line.split(" to ")[0]
-        for line in faults({"a": 20, "b": 20, "c": 20, "gone": 1}, {"a": 21, "b": 18, "c": 19, "new": 1})
-    ] == ["a has grown", "b has shrunk", "gone has shrunk", "new has grown"]
+def test_no_sum_exceeds_its_ceiling():
+    found, ceilings = sizes()
+    above = [
+        f"{name} has {size} {kind}, more than {ceilings[kind][name]}"
+        for kind, rows in found.items()
+        for name, size in rows.items()
+        if size > ceilings[kind][name]
+    ]
+    assert not above, "\n".join(above)
 
 
 if __name__ == "__main__":
-    allowed, text = tomllib.loads(TABLE.read_text()), ""
-    for kind, found in sizes().items():
-        rows = [f"{name} = {min(size, allowed[kind].get(name, size))}" for name, size in sorted(found.items())]
-        text += "\n".join([f"[{kind}]", *rows, "\n"])
-    TABLE.write_text(text.strip() + "\n")
-    print(text)
+    found, ceilings = sizes()
+    for kind, rows in found.items():
+        for name, size in rows.items():
+            print(f"{kind:12}{name:14}{size:7} of {ceilings[kind][name]}")
+            packages = by_package(name).most_common() if kind == "statements" else []
+            print("".join(f"{'':14}{package:22}{size:7}\n" for package, size in packages), end="")
