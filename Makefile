@@ -13,7 +13,7 @@ FAISS ?= $(shell command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi >/dev/null 
 INSTALLED := $(VENV)/installed-$(FAISS)
 LIGHT := $(VENV)/installed-light-$(FAISS)
 comma := ,
-EXTRAS := $(FAISS),train,wandb,tensorboard,transformers,timm,open_clip,peft,datasets,milvus,lancedb,qdrant,pgvector,ray,export,hub,serve,sweep,notebooks,dev
+EXTRAS := $(FAISS),train,wandb,tensorboard,transformers,timm,open-clip,peft,datasets,milvus,lancedb,qdrant,pgvector,ray,export,hub,serve,sweep,notebooks,dev
 # 1: modules are compiled at once, which takes most of the set-up and saves each command more than it; 0: when first used.
 COMPILE ?= 1
 # Which versions are installed: the pinned ones, or what is given instead.

@@ -1,13 +1,21 @@
-"""The documentation names files and tests that are there, and figures that were measured."""
+"""The documentation names files, tests and extras that are there, and figures that were measured."""
 
+import ast
+import json
 import re
+import sys
+import tomllib
 from pathlib import Path
 from statistics import mean, stdev
 
 import pandas as pd
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
 EXAMPLES = ("soft_margin", "quantile")  # what docs/extend.md has a reader write
 
 
@@ -25,6 +33,31 @@ def test_the_tests_that_the_page_on_security_names_exist():
     text = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     assert named
     assert named <= set(re.findall(r"def (test_\w+)", text))
+
+
+def test_extras_that_pages_and_messages_name_exist():
+    """Spelled as in the metadata: an older pip installs nothing for `open_clip` if the metadata has `open-clip`."""
+    assert [name for name in EXTRAS if name != canonicalize_name(name)] == []
+    sources = list((ROOT / "src").rglob("*.py"))
+    texts = [path.read_text() for path in [*PAGES, *sources, *(ROOT / "conf").rglob("*.yaml")]]
+    lists = re.findall(r"(?:vsehub|'\.)\[([a-z_,-]+)\]", "".join(texts))
+    named = {name for names in lists for name in names.split(",")}
+    calls = [node for path in sources for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    for call in calls:
+        if getattr(call.func, "id", "") in ("package", "require_packages") and isinstance(call.args[1], ast.Constant):
+            named.add(call.args[1].value)
+    makefile = (ROOT / "Makefile").read_text()
+    named |= set(re.search(r"^EXTRAS := \$\(FAISS\),(.*)", makefile, re.MULTILINE)[1].split(","))
+    assert named <= set(EXTRAS)
+
+
+def test_notebooks_import_what_their_extra_installs():
+    installed = {Requirement(text).name for text in [*PROJECT["dependencies"], *EXTRAS["notebooks"]]}
+    for path in (ROOT / "notebooks").glob("*.ipynb"):
+        cells = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+        source = "\n".join("".join(cell["source"]) for cell in cells)
+        imported = set(re.findall(r"^(?:import|from) (\w+)", source, re.MULTILINE))
+        assert imported - {"vsehub"} <= installed | sys.stdlib_module_names, path.name
 
 
 def test_the_figures_of_findings_are_those_that_were_measured():

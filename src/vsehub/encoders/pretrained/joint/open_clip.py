@@ -54,7 +54,7 @@ def network(model: str, side: str, description: Mapping[str, Any], pretrained: b
     pretrained: whether to load the weights of that name. weights: a file of weights instead, .safetensors, or as
     torch.save writes state dicts. Raises InputError if weights are missing, damaged or of another model.
     """
-    library = package("the model", "open_clip", "open_clip")
+    library = package("the model", "open-clip", "open_clip")
     architecture = reduced_open_clip(model, description["architecture"], strict=True)
     path: Path | None = None
     if weights is not None:
@@ -92,7 +92,7 @@ def encode_text(model: Any, ids: Tensor, inside: Tensor | None) -> Tensor:
 
 def _located(model: str) -> tuple[dict[str, Any], Mapping[str, Any], str, tuple[str, ...]]:
     """A model's configuration, its preprocessing, its folder or repository in the cache, and names of its weights."""
-    library = package("the model", "open_clip", "open_clip")
+    library = package("the model", "open-clip", "open_clip")
     if model.startswith(_HUB) or Path(model).is_dir():
         path = existing("model", _folder(model.removeprefix(_HUB), _CONFIG) / _CONFIG, f"Give a folder with {_CONFIG}")
         stored = read_object(path)
