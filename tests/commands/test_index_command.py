@@ -9,6 +9,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 from own_vectors import ITEMS, write_vectors
+from packaging.utils import canonicalize_name
 from rankings import read_ranking
 
 from vsehub import CorrectedSearch
@@ -38,7 +39,7 @@ def indexed(files, run_here):
 
 
 def ran(folder, note="USAGE.md"):
-    """What the lines of a note leave in their variables."""
+    """What the lines of a note leave in their variables; the working folder is the note's."""
     found = {}
     exec((folder / note).read_text().split("```")[1].removeprefix("python\n"), found)
     for name in ("client", "base"):
@@ -76,27 +77,29 @@ def test_an_index_that_gives_the_ranking(files, run_here, indexed, monkeypatch, 
 @pytest.mark.parametrize(
     ("kind", "normalize"), [("flat", "true"), ("flat", "false"), ("milvus", "true"), ("lancedb", "false")]
 )
-def test_the_lines_of_a_note_from_where_a_person_stands(kind, normalize, tmp_path, indexed, monkeypatch):
-    """On the vectors as they were given, in the working folder and in that of the result; nothing else appears."""
-    pytest.importorskip({"milvus": "milvus_lite", "lancedb": "lancedb"}.get(kind, "faiss"))
+def test_the_lines_of_a_note_in_its_folder_wherever_that_lies(kind, normalize, tmp_path, indexed, monkeypatch):
+    """On the vectors as they were given; the note names the packages of the client, and nothing new appears."""
+    package = {"milvus": "milvus_lite", "lancedb": "lancedb"}.get(kind, "faiss")
+    pytest.importorskip(package)
     queries = 3 * np.load(tmp_path / "q.npy")
     np.save(tmp_path / "queries.npy", queries)
     indexed(("queries=queries.npy", "items=raw.npy", f"normalize={normalize}"), f"engine={kind}")
     positions, scores = read_ranking(tmp_path / "there" / "ranking.parquet")
-    for folder in (tmp_path, tmp_path / "there", tmp_path / "elsewhere"):
-        folder.mkdir(exist_ok=True)
-        monkeypatch.chdir(folder)
-        np.save("queries.npy", queries)
-        before = {path.name for path in folder.iterdir()}
-        told = ran(tmp_path / "there")
-        found = np.array(told.get("positions", told.get("ids"))).astype(int)
-        assert (found == positions.numpy()).all()
-        np.testing.assert_allclose(told["scores"], scores, rtol=1e-3, atol=1e-3)
-        assert {path.name for path in folder.iterdir()} == before
+    result = (tmp_path / "there").rename(tmp_path / "elsewhere")
+    monkeypatch.chdir(result)
+    np.save("queries.npy", queries)
+    before = {path.name for path in result.iterdir()}
+    told = ran(result)
+    found = np.array(told.get("positions", told.get("ids"))).astype(int)
+    assert (found == positions.numpy()).all()
+    np.testing.assert_allclose(told["scores"], scores, rtol=1e-3, atol=1e-3)
+    assert {path.name for path in result.iterdir()} == before
+    install = re.search(r"pip install ([^)]*)", (result / "USAGE.md").read_text())[1].split()
+    assert {canonicalize_name(package), "numpy"} <= {name.removesuffix("-cpu") for name in install}
     if kind in ("milvus", "lancedb"):  # where the database has moved, none is made in its place
-        (folder := next((tmp_path / "there").glob(f"index.{kind}*"))).rename(tmp_path / "moved.db")
+        (folder := next(result.glob(f"index.{kind}*"))).rename(tmp_path / "moved.db")
         with pytest.raises(FileNotFoundError):
-            ran(tmp_path / "there")
+            ran(result)
         assert not folder.exists()
 
 
@@ -135,9 +138,10 @@ def test_thresholds(files, run_here, monkeypatch):
     )
     if find_spec("faiss") is not None:
         run_here("index", "own")
-        monkeypatch.chdir(files)
+        monkeypatch.chdir(files / "own")
         np.save("queries.npy", known)
         accepted = ran(files / "own")["accepted"]
+        monkeypatch.chdir(files)
         values = search.search(known, k=10)[0][:, 0]
         assert accepted.tolist() == (values > told["rates"][1]["threshold"]).tolist()
     run_here("rerank", "queries=train.npy", "items=m.npy", "reference=q.npy", "out=other")

@@ -79,7 +79,7 @@ def test_one_number_is_written_and_nothing_else(theirs, tmp_path, monkeypatch):
     for normalize, asked in ((None, 3 * QUERIES), (True, unit)):
         scores = 2.5 * asked @ VECTORS[order].T - BIASES[order]
         ran = {}
-        exec(bias_note(theirs, 2.5, K, vector="embedding", normalize=normalize), ran)
+        exec(bias_note(theirs, tmp_path, 2.5, K, vector="embedding", normalize=normalize), ran)
         assert [list(map(str, ids)) for ids in ran["ids"]] == [
             [IDS[order[one]] for one in best[:K]] for best in np.argsort(-scores)
         ]

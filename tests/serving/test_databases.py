@@ -187,7 +187,7 @@ def test_the_usage_note_run_as_it_is(normalize, place, tmp_path, monkeypatch):
     asked = torch.from_numpy(raw) if normalize is False else QUERIES
     labels = [LABELS[row] if row % 2 else "" for row in range(ITEMS)]
     with filled(place, labels=labels, vectors=vectors, bias=bias, normalize=normalize) as made:
-        note = usage_note(made, K)
+        note = usage_note(made, tmp_path, K)
     monkeypatch.chdir(tmp_path)
     np.save("queries.npy", raw)
     everything = best(range(ITEMS), queries=asked, bias=bias, vectors=vectors)

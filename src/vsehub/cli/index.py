@@ -60,10 +60,10 @@ def faiss_index(result: "Result", cfg: DictConfig) -> tuple[dict[str, Any], str]
         told |= measured(built, result)
     built.save(path)
     told["bytes"] = path.stat().st_size
-    code = usage_note(built, str(path.absolute()), record["k"], record["inputs"]["normalize"]) + accepted(record)
+    code = usage_note(built, INDEX, record["k"], record["inputs"]["normalize"]) + accepted(record)
     order = ", in the order of the ids" if result.inputs.item_names.ids is not None else ""
     rows = f"`positions` are rows of {record['items']['path']}, counted from 0{order}"
-    return told, usage(result, INDEX, "Searching needs only FAISS and numpy", code, rows)
+    return told, usage(result, INDEX, "Searching needs only FAISS and numpy (pip install faiss-cpu numpy)", code, rows)
 
 
 def collection(result: "Result", place: "Place", cfg: DictConfig) -> tuple[dict[str, Any], str]:
@@ -91,12 +91,12 @@ def collection(result: "Result", place: "Place", cfg: DictConfig) -> tuple[dict[
     ) as filled:
         told: dict[str, Any] = {"kind": f"{title}, {'approximate' if approximate else 'exact'}", "uri": place.address}
         told |= {"items": len(ids), **measured(filled, result)}
-        code = usage_note(filled, record["k"]) + accepted(record)
+        code = usage_note(filled, result.folder, record["k"]) + accepted(record)
     rows = (
         f"`ids` are {'the ids of the items' if names.ids else 'rows of the items, counted from 0'}. Items that "
         "`vsehub add` adds are found by the same lines, those that it removes no longer"
     )
-    needs = f"Searching needs only {title}'s client and numpy (pip install 'vsehub[{place.engine}]')"
+    needs = f"Searching needs only {title}'s client and numpy (pip install {ENGINES[place.engine].client} numpy)"
     return told, usage(result, place.name, needs, code, rows)
 
 
@@ -106,7 +106,10 @@ def bias_alone(result: "Result", place: "Place", cfg: DictConfig) -> tuple[dict[
 
     count = write_biases(place, item_ids(result), result.bias, cfg.only == "missing")
     told = {"kind": f"biases in {place.engine}", "uri": place.address, "items": count}
-    code = bias_note(place, result.criterion.scale, result.record["k"], normalize=result.record["inputs"]["normalize"])
+    record = result.record
+    code = bias_note(
+        place, result.folder, result.criterion.scale, record["k"], normalize=record["inputs"]["normalize"]
+    )
     return told, usage(result, place.name, f"It now has the bias of {count:,} items", code, "Nothing else was changed")
 
 
@@ -150,4 +153,4 @@ def usage(result: "Result", name: str, needs: str, code: str, rows: str) -> str:
         f"The {record['items']['rows']:,} vectors of {record['items']['path']}, ranked by {result.name} (reference: "
         f"{record['reference']['set']}). {needs}"
     )
-    return f"# Searching {name}\n\n{about}:\n\n```python\n{code}```\n\n{rows}.\n"
+    return f"# Searching {name}\n\n{about}. Run in this file's folder:\n\n```python\n{code}```\n\n{rows}.\n"

@@ -1,6 +1,7 @@
 """The item bias as one field in an existing collection, whose vectors stay: a note ranks by a·s - b."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,7 @@ def write_biases(
 
 def bias_note(
     place: Place,
+    folder: Path,
     scale: float,
     k: int = 10,
     *,
@@ -62,7 +64,7 @@ def bias_note(
     arguments: see `write_biases` and `usage_note`.
     """
     positive("scale", scale)
-    imports, search = place.module.bias_note(place.code, place.name, k, float(scale), field, vector)
+    imports, search = place.module.bias_note(place.code(folder), place.name, k, float(scale), field, vector)
     search = (
         f"{unit_rows(normalize)}{search}"
         "ids = [[name for _, name in hits] for hits in ranked]\n"

@@ -241,10 +241,13 @@ def open_collection(place: Place) -> Iterator[Collection]:
         yield Collection(database, place, metadata)
 
 
-def usage_note(collection: Collection, k: int = 10, queries: str = "queries.npy") -> str:
-    """Python that searches a collection with the engine's client for vectors in a file: `ids` and `scores` (Q, k)."""
+def usage_note(collection: Collection, folder: Path, k: int = 10, queries: str = "queries.npy") -> str:
+    """Python that searches a collection with the engine's client for vectors in a file: `ids` and `scores` (Q, k).
+
+    folder: the working folder of that Python.
+    """
     place, metadata = collection.place, collection.metadata
-    imports, search = place.module.note(place.code, place.name, k)
+    imports, search = place.module.note(place.code(folder), place.name, k)
     search = (
         f"{unit_rows(metadata['normalize'])}"
         f'last = np.ones((len(queries), 1), "float32")  # zeros instead of ones: the plain ranking\n'

@@ -80,11 +80,12 @@ class Database(Protocol):
 
 
 class DatabaseEngine(NamedTuple):
-    """title: its name in texts. packages: the modules that its extra installs. schemes: schemes of its URIs. folder:
-    the name of its folder in a result; None if it needs a server.
+    """title: its name in texts. client: the packages of its client, as pip takes them. packages: their modules.
+    schemes: schemes of its URIs. folder: the name of its folder in a result; None if it needs a server.
     """
 
     title: str
+    client: str
     packages: tuple[str, ...]
     schemes: tuple[str, ...]
     folder: str | None = None
@@ -92,10 +93,14 @@ class DatabaseEngine(NamedTuple):
 
 # The client of Qdrant also opens folders, by unpickling what they hold: a server only.
 ENGINES = {
-    "milvus": DatabaseEngine("Milvus", ("pymilvus", "milvus_lite"), ("http", "https", "tcp"), "index.milvus.db"),
-    "lancedb": DatabaseEngine("LanceDB", ("lancedb",), ("db", "s3", "gs", "az"), "index.lancedb"),
-    "qdrant": DatabaseEngine("Qdrant", ("qdrant_client",), ("http", "https")),
-    "pgvector": DatabaseEngine("Postgres", ("psycopg", "pgvector"), ("postgresql", "postgres")),
+    "milvus": DatabaseEngine(
+        "Milvus", "pymilvus milvus-lite", ("pymilvus", "milvus_lite"), ("http", "https", "tcp"), "index.milvus.db"
+    ),
+    "lancedb": DatabaseEngine("LanceDB", "lancedb", ("lancedb",), ("db", "s3", "gs", "az"), "index.lancedb"),
+    "qdrant": DatabaseEngine("Qdrant", "qdrant-client", ("qdrant_client",), ("http", "https")),
+    "pgvector": DatabaseEngine(
+        "Postgres", "'psycopg[binary]' pgvector", ("psycopg", "pgvector"), ("postgresql", "postgres")
+    ),
 }
 
 
@@ -112,7 +117,7 @@ class Place:
 
     def __post_init__(self) -> None:
         one_of("engine", self.engine, tuple(ENGINES))
-        title, packages, schemes, folder = ENGINES[self.engine]
+        title, _, packages, schemes, folder = ENGINES[self.engine]
         require_packages(f"engine={self.engine}", self.engine, *packages)
         remember(self.uri)
         require(
@@ -134,13 +139,19 @@ class Place:
         """The place in words, its URI masked."""
         return f"{self.name} at {masked(self.uri)}"
 
-    @property
-    def code(self) -> str:
-        """The URI as a Python expression: a folder that must exist, or a variable instead of a secret."""
+    def code(self, folder: Path) -> str:
+        """The URI as a Python expression: a folder that must exist, or a variable instead of a secret.
+
+        The path of a collection in `folder` is relative to it.
+        """
         if masked(self.uri) != self.uri:
             return 'os.environ["INDEX_URI"]'
-        folder = f"str(Path({str(Path(self.uri).absolute())!r}).resolve(strict=True))"
-        return repr(str(self.uri)) if self.served else folder
+        if self.served:
+            return repr(self.uri)
+        path = Path(self.uri).absolute()
+        if path.is_relative_to(folder.absolute()):
+            path = path.relative_to(folder.absolute())
+        return f"str(Path({str(path)!r}).resolve(strict=True))"
 
     @property
     def module(self) -> Any:
