@@ -107,9 +107,7 @@ def bias_alone(result: "Result", place: "Place", cfg: DictConfig) -> tuple[dict[
     count = write_biases(place, item_ids(result), result.bias, cfg.only == "missing")
     told = {"kind": f"biases in {place.engine}", "uri": place.address, "items": count}
     record = result.record
-    code = bias_note(
-        place, result.folder, result.criterion.scale, record["k"], normalize=record["inputs"]["normalize"]
-    )
+    code = bias_note(place, result.folder, result.criterion.scale, record["k"], normalize=record["inputs"]["normalize"])
     return told, usage(result, place.name, f"It now has the bias of {count:,} items", code, "Nothing else was changed")
 
 
