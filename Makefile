@@ -34,7 +34,8 @@ OUT ?=
 ARGS ?=
 
 EMBEDDINGS := queries=runs/embeddings/queries.npy items=runs/embeddings/items.npy truth=runs/embeddings/pairs.csv \
-  reference=runs/embeddings/train_queries.npy overwrite=true
+  query_labels=runs/embeddings/queries.txt item_labels=runs/embeddings/items.txt \
+  reference=runs/embeddings/reference.npy overwrite=true
 
 help: ## list the commands
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-22s %s\n", $$1, $$2}'
@@ -67,7 +68,7 @@ demo: $(INSTALLED) ## train four losses on the built-in scenes and draw the comp
 	  --title "Four losses on the built-in scenes, each at the best of the same five learning rates on validation" \
 	  -- experiment=demo
 
-demo-embeddings: $(or $(wildcard $(INSTALLED)),$(LIGHT)) ## measure and correct the hubness of generated embeddings (seconds)
+demo-embeddings: $(or $(wildcard $(INSTALLED)),$(LIGHT)) ## measure and correct the hubs among sentences and their translations (seconds)
 	$(BIN)/python -m experiments embeddings runs/embeddings
 	$(BIN)/vsehub diagnose $(EMBEDDINGS) out=runs/embeddings/diagnose
 	$(BIN)/vsehub rerank $(EMBEDDINGS) criterion=auto criterion.indexable=true out=runs/embeddings/rerank

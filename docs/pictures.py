@@ -7,6 +7,7 @@ make demo-page       && python docs/pictures.py http://127.0.0.1:8000        whi
 import json
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import matplotlib
@@ -19,27 +20,24 @@ IMAGES = Path(__file__).parent / "images"
 PAGE = "/?query=700&criterion=is&k=5"  # a caption whose picture the plain ranking puts behind hubs
 
 
-def draw_hubness(result: dict, criterion: str = "is") -> None:
-    """Draw the distribution of N_10 under the plain and a corrected ranking."""
-    rankings = {ranking["criterion"]: ranking for ranking in result["rankings"]}
+def draw_hubness(result: dict, criterion: str = "csls", most: int = 8) -> None:
+    """Draw how many queries find each of the largest hubs among their ten nearest, plain and corrected."""
+    corrected = [ranking["criterion"] for ranking in result["rankings"]].index(criterion)
+    hubs = result["hubs"][:most]
+    names = [textwrap.shorten(hub["label"], 48, placeholder=" ...") for hub in hubs]
+    rows = np.arange(len(hubs))
     with matplotlib.rc_context(RC):
-        figure = new_figure(7.2, 3.2)
+        figure = new_figure(8.2, 3.4)
         axes = figure.add_subplot()
-        for name, label, colour in (
-            ("nns", "plain", PLAIN_COLOUR),
-            (criterion, f"corrected ({criterion})", COLOURS[0]),
+        for number, shift, label, colour in (
+            (0, -0.2, "nearest neighbours", PLAIN_COLOUR),
+            (corrected, 0.2, f"corrected ({criterion})", COLOURS[0]),
         ):
-            histogram = rankings[name]["histograms"]["10"]
-            edges = np.arange(0, 251, 10)
-            counts, _ = np.histogram(histogram["occurrences"], edges, weights=histogram["items"])
-            axes.stairs(counts, edges, fill=True, alpha=0.55, color=colour, label=label)
-            largest = max(histogram["occurrences"])
-            arrow = {"arrowstyle": "->", "color": colour}
-            axes.annotate(
-                f"largest hub: {largest}", (largest, 5), (largest - 8, 90), color=colour, ha="center", arrowprops=arrow
-            )
-        axes.axvline(50, color="black", linewidth=1, linestyle="--", label="fair share")
-        axes.set(xlabel="$N_{10}$: queries that have the item among their ten nearest", ylabel="items", xlim=(0, 250))
+            bars = axes.barh(rows + shift, [hub["occurrences"][number] for hub in hubs], 0.4, label=label, color=colour)
+            axes.bar_label(bars, padding=2)
+        axes.set(xlabel=f"queries, of {result['queries']['rows']}, that find the sentence among their ten nearest")
+        axes.set_yticks(rows, names)
+        axes.invert_yaxis()
         axes.legend()
         figure.savefig(IMAGES / "hubness.png", dpi=140)
 

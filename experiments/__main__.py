@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 TOOLS = {
     "beside": "runs beside a published table",
     "compare": "train losses with seeds, evaluate under criteria, report",
-    "embeddings": "made-up embeddings with hubs, to try diagnose and rerank on",
+    "embeddings": "sentences and their translations with vectors, to try diagnose and rerank on",
 }
 
 
