@@ -6,7 +6,7 @@ import pandas as pd
 
 from experiments.published import METRICS, PLACE, measured_lines, order_notes, other_data, published_table
 from vsehub.report.results import DIRECTIONS
-from vsehub.report.tables import criterion_text, seeds_text, spread_text
+from vsehub.report.tables import criterion_text, distinct_seeds, seeds_text, spread_text
 
 NEVER, HUB = "N_1 = 0, %", "largest hub"
 SHARES = {NEVER: "share_0", "N_1 = 1, %": "share_1"} | {f"N_1 ≥ {least}, %": f"share_{least}" for least in (2, 5, 10)}
@@ -36,7 +36,7 @@ def described(evaluations: Sequence[dict]) -> dict[str, str]:
     """The data and models of a line's evaluations, as text; settings that differ between seeds are side by side."""
     settings = list(dict.fromkeys(filter(None, map(_settings, evaluations))))
     fitted = ["tuned on val"] if any(evaluation.get("tuned") for evaluation in evaluations) else []
-    seeds = ", ".join(str(seed) for seed in sorted(evaluation["seed"] for evaluation in evaluations))
+    seeds = distinct_seeds(evaluation["seed"] for evaluation in evaluations)
     first = evaluations[0]
     return {
         **{key: first[key] for key in ("dataset", "architecture", "protocol")},

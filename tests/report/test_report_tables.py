@@ -108,7 +108,9 @@ OTHER_DATA = {"train": {"fingerprint": "ff"}, "test": {"fingerprint": "99aa"}}
         ((0, 1, 2), {"criteria": ()}, None),  # without values of single images
     ],
 )
-def test_nothing_is_claimed_of_few_seeds_different_data_or_means_alone(report, write_tested, seeds, changes, outcome):
+def test_nothing_is_claimed_of_few_seeds_different_data_or_means_alone(
+    report, write_tested, tmp_path, seeds, changes, outcome
+):
     for seed in seeds:
         write_tested("hal", seed, lead=50)
         write_tested("max", seed, **changes)
@@ -119,6 +121,10 @@ def test_nothing_is_claimed_of_few_seeds_different_data_or_means_alone(report, w
     assert "above" not in text
     assert ("fingerprint of train" in text) == ("data" in changes)
     assert "sum, nns, single, scenes (again, scenes-sum-0)" in text
+    assert "| 1 (0), 2 runs |" in text
+    lines = (tmp_path / "out" / "table.txt").read_text().splitlines()
+    shown = {line.split()[0]: line.split("  ")[-1].strip() for line in lines if " nns " in line}
+    assert (shown["hal"], shown["sum"]) == (str(len(seeds)), "1, 2 runs")
 
 
 def test_intervals_hold_the_mean_over_seeds(tmp_path, write_run, write_tested):

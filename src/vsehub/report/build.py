@@ -27,6 +27,7 @@ from vsehub.report.runs import read_runs
 from vsehub.report.sweeps import sweep_sections
 from vsehub.report.tables import count_text, frame_csv, markdown_text
 
+MEANS = "Mean over the seeds, ± one standard deviation. hs_sum: sum of the skewness of N_1, N_5, N_10, both directions."
 SURE = ("results.csv", "table.csv", "table.md", "table.tex", "table.txt", "index.html")  # written for any runs
 
 
@@ -62,11 +63,7 @@ def build_report(
     measured = []
     for number, (setting, own) in enumerate(rows.items(), 1):
         mark, pairs = f"-{number}" if len(rows) > 1 else "", families.get(setting, tests[:0])
-        tables = [
-            results_table(
-                own, "Mean over the seeds, ± one standard deviation. hs_sum: skewness of N_10, both directions."
-            )
-        ]
+        tables = [results_table(own, MEANS)]
         counted = occurrences(lines[setting], look, f"occurrences{mark}")
         measured.append(
             Section(

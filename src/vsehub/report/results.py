@@ -26,6 +26,7 @@ from vsehub.report.tables import (
     ReportTable,
     collapsed_text,
     criterion_text,
+    distinct_seeds,
     duration,
     probability_text,
     seeds_text,
@@ -122,15 +123,15 @@ def aggregate(frame: pd.DataFrame) -> pd.DataFrame:
     """Mean and sample standard deviation over the seeds of each row of the table.
 
     Returns dataset, architecture, label, variant, split, protocol, criterion, parameters (empty unless they distinguish
-    rows), reference, n (runs), seeds ("0, 1"), collapsed (number of runs), then for each metric of COLUMNS and
-    wall_seconds its mean under the metric's key and its standard deviation (NaN with one run) under "<key> std".
+    rows), reference, n (runs), seeds (each once: "0, 1"), collapsed (number of runs), then for each metric of COLUMNS
+    and wall_seconds its mean under the metric's key and its standard deviation (NaN with one run) under "<key> std".
     """
     spread = {
         name: (metric, how)
         for metric in MEASURED
         for name, how in ((metric, pd.Series.mean), (f"{metric} std", pd.Series.std))
     }
-    seeds = {"n": ("seed", "size"), "seeds": ("seed", lambda seeds: ", ".join(map(str, sorted(seeds))))}
+    seeds = {"n": ("seed", "size"), "seeds": ("seed", distinct_seeds)}
     table = frame.groupby(KEYS, sort=False).agg(**seeds, collapsed=("collapsed", "sum"), **spread).reset_index()
     ranks = [
         (
@@ -165,7 +166,8 @@ def results_table(table: pd.DataFrame, caption: str = "", short: bool = False) -
     shown["seeds"] = list(map(seeds_text, table["n"], table["seeds"]))
     shown["wall time"] = list(map(duration, table["wall_seconds"]))
     if short:
-        shown = shown[["loss", "criterion", "i2t R@1", "t2i R@1", "rsum", "hs_sum"]].assign(seeds=list(table["n"]))
+        shown = shown[["loss", "criterion", "i2t R@1", "t2i R@1", "rsum", "hs_sum", "seeds"]]
+        shown["seeds"] = shown["seeds"].str.replace(r" \(.*\)", "", regex=True)
     return ReportTable.of(shown, caption, words=2, notes=0 if short else 2)
 
 
@@ -183,7 +185,7 @@ def intervals(frame: pd.DataFrame) -> pd.DataFrame:
         if parts.notna().all():
             low, high = bootstrap_interval(np.mean(parts.tolist(), axis=0)[:, None])
         mark = collapsed_text(group["collapsed"].sum(), len(group))
-        rows.append((*key, len(sums), sums.mean(), low[0], high[0], sums.min(), sums.max(), mark))
+        rows.append((*key, group["seed"].nunique(), sums.mean(), low[0], high[0], sums.min(), sums.max(), mark))
     return pd.DataFrame(rows, columns=["series", "case", "seeds", "rsum", "low", "high", "least", "most", "mark"])
 
 

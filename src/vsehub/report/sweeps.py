@@ -16,7 +16,7 @@ from vsehub.report.pages.sections import Section
 from vsehub.report.plots import RC, Picture, new_figure, plain, render
 from vsehub.report.recipes import NOISE, by_loss, recipe, variants
 from vsehub.report.runs import Run
-from vsehub.report.tables import ReportTable, collapsed_text, seeds_text, spread_text
+from vsehub.report.tables import ReportTable, collapsed_text, distinct_seeds, seeds_text, spread_text
 
 SPLITS = {"val": "validation", "test": "test"}
 WIDE_RANGE = 20  # an axis is logarithmic from this ratio of the largest to the smallest value on
@@ -65,12 +65,12 @@ def settings_of(run: Run) -> dict[str, str]:
 
 
 def means(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """One row per combination of the settings `keys`, best on validation first: n, seeds, and each split's rsum.
+    """One row per combination of the settings `keys`, best on validation first: n (runs), seeds, and each split's rsum.
 
     rsum is the mean over the seeds under "val" and "test", its sample standard deviation under "val std", "test std";
     "mark" says how many of the runs collapsed.
     """
-    columns = {"n": ("seed", "size"), "seeds": ("seed", lambda seeds: ", ".join(map(str, sorted(seeds))))}
+    columns = {"n": ("seed", "size"), "seeds": ("seed", distinct_seeds)}
     for split in SPLITS:
         columns |= {split: (split, "mean"), f"{split} std": (split, "std")}
     table = rows.groupby(keys, as_index=False).agg(**columns, collapsed=("collapsed", "sum"))

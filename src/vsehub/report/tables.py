@@ -4,7 +4,7 @@ A command can print a table without importing pandas.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from tabulate import tabulate
@@ -118,9 +118,15 @@ def criterion_text(criterion: str, parameters: str, reference: str = "none") -> 
     return text if reference == "none" else f"{text}, {reference}"
 
 
-def seeds_text(n: int, seeds: str) -> str:
-    """The number of seeds and the seeds: "3 (0, 1, 2)"."""
-    return f"{n} ({seeds})"
+def distinct_seeds(seeds: Iterable[int]) -> str:
+    """The seeds as text, each once: "0, 1, 2"."""
+    return ", ".join(map(str, sorted(set(seeds))))
+
+
+def seeds_text(runs: int, seeds: str) -> str:
+    """The number of `distinct_seeds` and the seeds; if some had several runs, their number too: "2 (0, 1), 3 runs"."""
+    count = len(seeds.split(", "))
+    return f"{count} ({seeds})" + ("" if runs == count else f", {runs} runs")
 
 
 def frame_csv(frame: "pd.DataFrame") -> str:
