@@ -64,7 +64,7 @@ def step_losses(devices: int, device: torch.device, settings: list[str]) -> list
     with trained(device, [*own, *settings]) as run:
         (file,) = (run / "csv").glob("*/metrics.csv")
         metrics = pd.read_csv(file)
-    return metrics["train/loss"].dropna().tolist()
+    return metrics["step/loss"].dropna().tolist()
 
 
 def process_rows(devices: int, device: torch.device, settings: list[str]) -> list[Row]:

@@ -54,6 +54,12 @@ def test_errors(capsys, raised, status, message):
         log.unlink()
 
 
+def test_only_an_interrupted_training_is_told_to_resume(monkeypatch):
+    for command, told in (("vsehub train", True), ("vsehub index", False)):
+        monkeypatch.setattr(sys, "argv", [command])
+        assert ("resume=" in app.reported(KeyboardInterrupt())[0]) == told
+
+
 @pytest.mark.long
 def test_after_ctrl_c_the_line_says_how_a_training_goes_on(tmp_path, small, environment):
     run = tmp_path / "my run"
@@ -72,7 +78,7 @@ def test_after_ctrl_c_the_line_says_how_a_training_goes_on(tmp_path, small, envi
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode in (130, -signal.SIGINT), said  # both are 130 in a shell
-    assert "`vsehub train resume=RUN_FOLDER` continues a training" in said.splitlines()[-1]
+    assert "`vsehub train resume=RUN_FOLDER` continues" in said.splitlines()[-1]
     epochs = json.loads((run / "run.json").read_text())["epochs"]
     finished = [sys.executable, "-m", "vsehub", "train", f"resume='{run}'", f"trainer.max_epochs={epochs + 1}"]
     subprocess.run(finished, cwd=tmp_path, env=environment, check=True)

@@ -37,8 +37,8 @@ def command(*arguments):
 def losses(run):
     """The loss of each step; of one that a resumed run repeats, the later."""
     files = sorted((run / "csv").glob("*/metrics.csv"))
-    told = [row for file in files for row in csv.DictReader(file.open()) if row["train/loss"]]
-    return {int(row["step"]): float(row["train/loss"]) for row in told}
+    told = [row for file in files for row in csv.DictReader(file.open()) if row["step/loss"]]
+    return {int(row["step"]): float(row["step/loss"]) for row in told}
 
 
 def alike(one, other):

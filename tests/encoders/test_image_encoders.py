@@ -52,3 +52,6 @@ def test_refusals():
         ImageRegions((2, 3), dim=4)(torch.tensor([[[1.0, 0, 0], [0, 0, 0]], [[0, 0, 0], [0, 0, 0]]]))
     with pytest.raises(InputError, match="pooling"):
         ImageCNN((3, 64, 64), pooling="last")
+    with pytest.raises(InputError, match="width is 20"):
+        ImageCNN((3, 64, 64), width=20, norm="group")
+    ImageCNN((3, 64, 64), width=12, norm="group")

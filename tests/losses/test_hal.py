@@ -112,6 +112,7 @@ def test_placebos_keep_the_weights_scale_and_lose_whose_they_are():
     order = [3, 4, 0, 1, 2]
     assert torch.equal(permuted, weights[order][:, order])
     assert (number == 0.25).all()
+    assert (HAL(placebo=1).weights(scores, stats) == 1).all()
     # One weight for the negatives is a smaller γ: w/(γw) log(1 + Σ e^{γw (S - ε)}).
     negatives = HAL(gamma=20.0, placebo=0.25)(scores, positives, stats)["negatives"]
     torch.testing.assert_close(negatives, 0.25 * HAL(gamma=5.0)(scores, positives)["negatives"], **EXACT)

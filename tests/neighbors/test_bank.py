@@ -107,6 +107,10 @@ def filled(images=EYE, texts=EYE, image_ids=IDS, **settings):
         (lambda: MemoryBank(backend="annoy"), "backend is 'annoy'"),
         (lambda: MemoryBank(exclude="none"), "exclude is 'none'"),
         (lambda: MemoryBank(0), "k is 0"),
+        (lambda: MemoryBank(2.5), "k is 2.5"),
+        (lambda: MemoryBank(shortlist=1.5), "shortlist is 1.5"),
+        (lambda: filled(k=3, backend="exact").query(EYE[:, :8], EYE, IDS, IDS), "queries"),
+        (lambda: filled(k=3, backend="faiss").query(EYE, EYE[:, :8], IDS, IDS), "queries"),
     ],
 )
 def test_bad_input(call, named):

@@ -66,3 +66,4 @@ def test_bad_input():
     with pytest.raises(InputError, match="images has shape"):
         Order()(images[0], texts)
     assert Order()(images[:0], texts).shape == (0, 7)
+    assert Order()(images, texts[:0]).shape == (len(images), 0)

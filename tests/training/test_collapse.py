@@ -71,7 +71,11 @@ def test_pairs_that_stand_out_are_no_collapse_whatever_the_loss_and_the_variance
 def seen_by(detector, steps, collapsed, caplog):
     """The warnings after steps at which the scores are equal where `collapsed` says so; one look each."""
     loss, logged = MaxMargin(), {}
-    module = SimpleNamespace(loss=loss, log_dict=logged.update, log=lambda name, value: logged.update({name: value}))
+    module = SimpleNamespace(
+        loss=loss,
+        log_dict=lambda values, **_: logged.update(values),
+        log=lambda name, value, **_: logged.update({name: value}),
+    )
     trainer = SimpleNamespace(callbacks=[], is_last_batch=False, current_epoch=0, should_stop=False)
     with caplog.at_level(logging.WARNING):
         for number in steps:

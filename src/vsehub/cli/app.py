@@ -114,7 +114,8 @@ def reported(error: BaseException) -> tuple[str, int]:
     if _signals or isinstance(error, KeyboardInterrupt):
         what, status = ("terminated", TERMINATED) if signal.SIGTERM in _signals else ("interrupted", INTERRUPTED)
         _signals.clear()
-        return f"{what}; complete files were kept; `vsehub train resume=RUN_FOLDER` continues a training", status
+        advice = "; `vsehub train resume=RUN_FOLDER` continues" if sys.argv[0].endswith(" train") else ""
+        return f"{what}; complete files were kept{advice}", status
     line = " ".join(str(error).split())
     if wrong := re.match(r"Could not override '(\w+)", line):
         text = (conf_folder() / f"{sys.argv[0].rpartition(' ')[2].replace('-', '_')}.yaml").read_text(encoding="utf-8")

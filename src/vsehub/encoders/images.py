@@ -83,6 +83,10 @@ class ImageCNN(Encoder):
             f"image_cnn with {stages} stages takes pictures (3, height, width) of at least {2 ** (stages + 1)} pixels "
             f"a side, but the data's images have shape {tuple(image_shape)}; choose another image encoder",
         )
+        require(
+            norm == "batch" or width % -(-width // 8) == 0,
+            f"width is {width}, which norm=group cannot divide into groups of up to 8 channels; give a multiple of 8",
+        )
         channels = [3] + [width * 2**stage for stage in range(stages)]
         blocks = [
             nn.Sequential(

@@ -143,7 +143,7 @@ class TextBag(Encoder):
     """(N, L) word ids to the TF-IDF weighted sum of the words' vectors, (N, D).
 
     A caption x counts its words, each count times the word's weight; x is divided by its norm, and the embedding is
-    Σ_w x_w v_w + bias: a linear map of TF-IDF vectors. `vsehub cca` computes the vectors, the bias and the weights in
+    Σ_w x_w v_w + bias: a linear map of TF-IDF vectors. `solver=cca` computes the vectors, the bias and the weights in
     closed form; trained by a loss, all words weigh 1.
 
     vocabulary_size: from the data; id 0 pads. dim: D, the size of the word vectors. word_dropout: as `WordEmbedding`

@@ -46,10 +46,10 @@ class HAL(Loss):
         positive("beta", beta)
         one_of("variant", variant, ("paper", "release"))
         one_of("statistics", statistics, ("bank", "batch"))
-        if isinstance(placebo, float):
-            positive("placebo", placebo)
-        else:
+        if placebo is None or isinstance(placebo, str):
             one_of("placebo", placebo, (None, "constant", "permuted"))
+        else:
+            positive("placebo", placebo)
         for name, value in (("epsilon", epsilon), ("epsilon1", epsilon1), ("epsilon2", epsilon2)):
             finite_number(name, value)
         if neighbors_k is not None:
@@ -109,8 +109,8 @@ class HAL(Loss):
         if self.placebo == "permuted":
             # Batches are in random order: half a turn gives each pair the weights of another one, drawn at random.
             return weights.roll((len(weights) // 2,) * 2, (0, 1))
-        if isinstance(self.placebo, float):
-            return torch.full_like(weights, self.placebo)
+        if self.placebo != "constant":
+            return torch.full_like(weights, float(self.placebo))
         own = weights.diagonal()
         between = (weights.sum() - own.sum()) / max(1, weights.numel() - len(own))
         return between.expand_as(weights).diagonal_scatter(own.mean().expand_as(own))

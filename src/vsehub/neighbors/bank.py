@@ -6,13 +6,14 @@ indexes search exactly by inner product (`ExactIndex`, `FaissIndex`) or by anoth
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vsehub.checks import fail, matrix, one_of, require
+from vsehub.checks import fail, matrix, one_of, require, whole
 from vsehub.neighbors.faiss import GPU_DEPTH, FaissIndex, searches_there
 from vsehub.neighbors.vectors import products
 from vsehub.sets import Encoding, Sets
@@ -81,6 +82,7 @@ class ExactIndex:
 
     def search(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Similarities and positions (Q, k) of the k nearest of each query (Q, D), largest similarity first."""
+        matrix("queries", queries, columns=self.vectors.shape[1])
         found = [
             self._products(block, None).topk(k, dim=1) for block in queries.split(max(1, BLOCK_ELEMENTS // len(self)))
         ]
@@ -182,7 +184,8 @@ class MemoryBank:
         one_of("bank backend", backend, BACKENDS)
         one_of("bank exclude", exclude, EXCLUSIONS)
         for name, value in (("k", k), ("shortlist", shortlist)):
-            require(value is None or value > 0, f"bank {name} is {value!r}; expected a whole number above 0, or null")
+            if value is not None:
+                whole(f"bank {name}", value)
         self.asked_k, self.backend, self.exclude, self.shortlist = k, backend, exclude, shortlist
         self._images: Index | None = None
         self._texts: Index | None = None
@@ -306,11 +309,12 @@ class MemoryBank:
         if similarity is None:
             return self._vector_index(entries)
         if similarity.takes == "sets" and self.shortlist is not None:
-            return ShortlistIndex(entries, similarity, side, self.shortlist, self._vector_index)
+            make_index = partial(self._vector_index, factor=self.shortlist)
+            return ShortlistIndex(entries, similarity, side, self.shortlist, make_index)
         return ScoredIndex(entries, similarity, side)
 
-    def _vector_index(self, vectors: Tensor) -> ExactIndex | FaissIndex:
-        deepest = (self.k + self._most_lost) * (self.shortlist or 1)
+    def _vector_index(self, vectors: Tensor, factor: int = 1) -> ExactIndex | FaissIndex:
+        deepest = (self.k + self._most_lost) * factor
         if self.backend == "exact" or (vectors.is_cuda and deepest > GPU_DEPTH):
             return ExactIndex(vectors)
         return FaissIndex(vectors) if self.backend == "faiss" or searches_there(vectors) else ExactIndex(vectors)

@@ -77,8 +77,9 @@ class FaissIndex:
     def search(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Similarities and positions (Q, k) of the k nearest of each query (Q, D), largest similarity first.
 
-        The answer is on the vectors' device. Raises InputError if k exceeds the vectors.
+        The answer is on the vectors' device. Raises InputError if k exceeds the vectors, or D differs.
         """
+        matrix("queries", queries, columns=self._index.d)
         require(k <= len(self), f"k is {k}; expected at most {len(self)}, the number of vectors in the index")
         similarities, positions = self._index.search(self._ready(queries), k)
         return torch.as_tensor(similarities).to(self._device), torch.as_tensor(positions).to(self._device)

@@ -81,7 +81,7 @@ def ranking_colours(names: Sequence[str]) -> dict[str, str]:
 def occurrence_curves(histograms: Mapping[str, dict], k: int, fair: float) -> Picture:
     """Plot of the share of items among the k nearest of at least N queries, log-log, one line per ranking.
 
-    histograms: ranking -> {"occurrences", "items"}, as `metrics.hubness.histogram` gives it. fair: the mean N_k.
+    histograms: ranking -> {"occurrences", "items"}, as `metrics.occurrences.histogram` gives it. fair: the mean N_k.
     """
     caption = (
         f"Share of the items that are among the {k} nearest of at least N queries; the dot is the largest hub, the "

@@ -66,8 +66,8 @@ class _Violations(torch.autograd.Function):
 def _tiles(images: Tensor, texts: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
     """Rows, columns and max(0, text - image) (rows, columns, D) of tiles that cover all pairs."""
     pairs = max(1, (TILE_ON_CPU if images.is_cpu else TILE_ON_GPU) // max(1, images.shape[1]))
-    width = min(len(texts), pairs)
-    height = pairs // max(1, width)
+    width = max(1, min(len(texts), pairs))
+    height = pairs // width
     for top in range(0, len(images), height):
         for left in range(0, len(texts), width):
             rows, columns = slice(top, top + height), slice(left, left + width)

@@ -20,6 +20,7 @@ from vsehub.training.teacher import Teacher
 from vsehub.types import Batch, Encoder, Loss, NeighborStats, Similarity, require_part
 
 POSITIVES = ("image", "pair")
+STEP_LOSS = "step/loss"  # for the loggers, every trainer.log_every_n_steps
 
 
 class LastStep(NamedTuple):
@@ -83,7 +84,7 @@ class RetrievalModule(pl.LightningModule):
         self._optimizer, self._scheduler = optimizer, scheduler
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
-        """The loss of one batch; its terms are logged as train/..."""
+        """The loss of one batch; its terms are logged as train/..., their means over an epoch's pairs."""
         images = encoded(self.image_encoder, (batch.images,), self.chunk)
         texts = encoded(self.text_encoder, (batch.texts, batch.lengths), self.chunk)
         with torch.autocast(images.device.type, enabled=False):
@@ -99,7 +100,9 @@ class RetrievalModule(pl.LightningModule):
                 distillation = self.teacher.term(self.similarity, images, texts, scores, batch)
                 total = terms["loss"] + self.teacher.weight * distillation
                 terms = {**terms, "loss": total, "distillation": distillation}
-        self.log_dict({f"train/{name}": term for name, term in terms.items()}, batch_size=len(scores))
+        means = {f"train/{name}": term for name, term in terms.items()}
+        self.log_dict(means, on_step=False, on_epoch=True, batch_size=len(scores))
+        self.log(STEP_LOSS, terms["loss"])
         self.last_step = LastStep(
             images.detach(), texts.detach(), scores.detach(), positives, neighbors, terms["loss"].detach()
         )

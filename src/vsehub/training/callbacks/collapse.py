@@ -69,8 +69,9 @@ class CollapseDetector(pl.Callback):
         variances = {"images": embedding_variance(last.images), "texts": embedding_variance(last.texts)}
         if step > self.after and step % self.every == 0:
             self._judge(trainer, signs(last, variances, module.loss))
-        module.log_dict({f"train/embedding_variance/{side}": value for side, value in variances.items()})
-        module.log("train/collapsed", float(self.collapsed))
+        means = {f"train/embedding_variance/{side}": value for side, value in variances.items()}
+        module.log_dict(means, on_step=False, on_epoch=True)
+        module.log("train/collapsed", float(self.collapsed), on_step=False, on_epoch=True, reduce_fx="max")
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Whole epochs, so that the run can be resumed with other settings."""
