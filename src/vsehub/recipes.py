@@ -11,7 +11,7 @@ NOT_RECIPE = re.compile(
     r"^(name|run_name|label|study|resume|final_split|criterion_name|(logger|hydra|criterion|protocol)(\..*)?)$"
     r"|^data\.(.*[._])?(root|dir|folder|path|file|name)$|^data\.noise(\..*)?$"
     r"|^data\.(json|table|images|texts|pairs|shards|image_ids|text_ids|splits(\..*)?)$"
-    r"|^trainer\.(enable_.*|log_every_n_steps|accelerator|devices|num_nodes|strategy|sync_batchnorm|num_sanity_val_steps|default_root_dir)$"
+    r"|^trainer\.(enable_.*|max_time|log_every_n_steps|accelerator|devices|num_nodes|strategy|sync_batchnorm|num_sanity_val_steps|default_root_dir)$"
     r"|(^|\.)(seed|out|output_dir|run_folder|dirpath|save_dir|workers|num_workers|eval_batch_size)$|^loader\.chunk$"
 )
 # Settings that are not part of a recipe but affect a run's results: its seeds, what is measured at its end, and the

@@ -42,6 +42,7 @@ REFUSED = [
     ("train seed=1.5", "seed is 1.5; expected a whole number"),
     ("train final_split=tset", "final_split is 'tset'"),
     ("train +trainer.check_val_every_n_epoch=2", "trainer.check_val_every_n_epoch has no effect"),
+    ("train +trainer.limit_val_batches=2", "trainer.limit_val_batches has no effect"),
     ("train +trainer.callbacks=[]", "trainer.callbacks has no effect"),
     ("train logger=[csv,tensorboard]", "+logger@logger.second=tensorboard"),
     ("train loss=hall", "loss=hall"),

@@ -1,8 +1,11 @@
 """Lightning's settings and classes in a training: debug runs, profilers, several loggers, callbacks."""
 
+import csv
 import json
 import re
 import sys
+
+import pytest
 
 OWN = """# @package _global_
 defaults:
@@ -19,12 +22,16 @@ LOSS = """
 import torch
 from vsehub.types import Loss
 
+VALUES = []
+
 class Own(Loss):
     def __init__(self, **settings):
         super().__init__()
 
     def forward(self, scores, positives, neighbors=None):
-        return torch.nn.functional.cross_entropy(scores, torch.arange(len(scores)))
+        loss = torch.nn.functional.cross_entropy(scores, torch.arange(len(scores)))
+        VALUES.append(loss.item())
+        return loss
 
 class Broken(Own):
     def forward(self, scores, positives, neighbors=None):
@@ -49,6 +56,12 @@ def test_lightnings_own_classes_and_a_loss_that_returns_a_tensor(run_here, small
         assert (tmp_path / "run" / name / "version_0" / "metrics.csv").is_file()
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert (record["status"], record["epochs"]) == ("finished", 2)
+    steps = sys.modules["own_loss"].VALUES
+    means = pytest.approx([(steps[0] + steps[1]) / 2, (steps[2] + steps[3]) / 2])
+    for file in ("metrics.csv", "csv/version_0/metrics.csv"):
+        with (tmp_path / "run" / file).open() as handle:
+            assert [float(row["train/loss"]) for row in csv.DictReader(handle) if row["train/loss"]] == means, file
+    assert f"loss {means.expected[0]:.4g}" in first
 
 
 def test_a_fast_dev_run_says_that_it_passed_and_leaves_nothing(run_here, small, tmp_path):

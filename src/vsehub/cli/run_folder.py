@@ -77,17 +77,22 @@ def resumed(folder: Path) -> tuple[DictConfig, dict[str, Any]]:
     """The configuration of the run in `folder`, changed by the command's overrides, and its record.
 
     Overrides may change the number of epochs, the paths of the data and the settings of the machine: the run's record
-    stays true. Raises InputError for other changes, and for all if the run is finished.
+    stays true. A finished run is "stopped" if it is to have more epochs. Raises InputError for other changes, and for
+    all if the run is finished.
     """
     record = read_run(folder)
     task = [one.lstrip("+") for one in HydraConfig.get().overrides.task]
     wanted = [one for one in task if not one.startswith(("resume=", "run_folder="))]
+    changes = OmegaConf.from_dotlist(wanted)
+    epochs = OmegaConf.select(changes, LONGER)
+    if record["status"] == "finished" and isinstance(epochs, int) and epochs > record["epochs"]:
+        existing("resume", folder / "checkpoints" / "last.ckpt", "Without it the run cannot have more epochs")
+        record["status"] = "stopped"
     require(
         record["status"] != "finished" or not wanted,
-        f"resume: the run in {folder} is finished, so its record can no longer change; start a new run for "
-        f"{' '.join(wanted)}",
+        f"resume: the run in {folder} is finished after {record['epochs']} epochs; it can only have more, by {LONGER}; "
+        f"start a new run for {' '.join(wanted)}",
     )
-    changes = OmegaConf.from_dotlist(wanted)
     cfg = literal(record["config"])
     # A record must not decide where files are written, nor which classes are trusted.
     cfg.logger, cfg.trust = _loggers(record, folder), None

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 # Of Lightning's Trainer, what a run decides itself.
 OVERRULED = (
     *("check_val_every_n_epoch", "val_check_interval", "callbacks", "logger", "plugins", "default_root_dir"),
-    "use_distributed_sampler",
+    *("use_distributed_sampler", "limit_val_batches", "limit_test_batches"),
 )
 # The settings of a run beside those that its checkpoint describes.
 TRAINED = (
@@ -102,6 +102,7 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, own: bool)
     recorder = RunRecorder(folder, recipe_choice() if own else None)
     trainer = build_trainer(settings, parts, recorder)
     criterion, protocol = (parts.build(group, settings[group]) for group in ("criterion", "protocol"))
+    parts.build("loss", settings["loss"])  # raises now, before the data are read
     asked = Measurement(final, criterion, cfg.criterion_name, protocol)
     torch.manual_seed(cfg.seed)
     data = build_data(settings, parts, resumed=before is not None)
@@ -144,6 +145,10 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, own: bool)
         return recorder.best["val/rsum"]
     if best is None:
         fail("training ended before the first epoch was complete; raise trainer.max_time or trainer.max_steps")
+    if recorder.record["status"] == "stopped":
+        recorder.write()
+        print(f"trainer.max_time is up; `vsehub train resume={folder}` continues after epoch {len(recorder.rows)}")
+        return recorder.best["val/rsum"]
     device = "cpu" if settings["trainer"].get("accelerator") == "cpu" else None
     model = TrainedModel(best, parts, batch_size=data.eval_batch_size, device=device)
     model.source, model.splits = data.source, data.splits

@@ -74,6 +74,12 @@ def require_fitting(state: dict[str, Any], description: dict[str, Any], paramete
     parameters: name -> parameter in the optimizer's order: with a list in another order each would get another one's
     moments, and fused optimizers read a moment of another shape beyond its end.
     """
+    folders = {one["dirpath"] for one in state["callbacks"].values() if "dirpath" in one}
+    require(
+        str(path.resolve().parent) in folders,
+        f"resume: {path} was written in {', '.join(sorted(folders))}, by another run or before this one was moved; put "
+        f"this run's own there. {AGAIN}",
+    )
     held = state["vsehub"]["description"]
     moved = {part: held["config"].get(part) for part in ("data", "loader")}  # these may change, the rest may not
     require(
