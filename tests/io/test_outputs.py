@@ -10,13 +10,12 @@ from vsehub.io.files import MARK, Output
 NAMES = ("index.html", "result.json")
 
 
-def written(folder, **settings):
+def written(folder, names=(*NAMES, "figures/a.png"), **settings):
     out = Output(folder, "a report", NAMES, **settings)
-    out.begin([*NAMES, "figures/a.png"])
-    (out / "figures").mkdir(exist_ok=True)
-    for name in (*NAMES, "figures/a.png"):
-        (out / name).write_text(name)
-    out.finish()
+    with out.replaced():
+        for name in names:
+            (out / name).parent.mkdir(exist_ok=True)
+            (out / name).write_text(f"{name} {settings}")
     return out
 
 
@@ -26,9 +25,8 @@ def test_ours_is_replaced_only_on_demand(tmp_path):
     (folder / "notes.txt").write_text("mine")
     with pytest.raises(InputError, match="overwrite=true"):
         Output(folder, "a report", NAMES)
-    again = Output(folder, "a report", NAMES, overwrite=True)
-    again.begin(NAMES)
-    assert {path.name for path in folder.iterdir()} == {"notes.txt", MARK, "figures"}
+    written(folder, NAMES, overwrite=True)
+    assert {path.name for path in folder.iterdir()} == {"notes.txt", MARK, "figures", *NAMES}
     assert not list((folder / "figures").iterdir()), "what the new one does not have goes"
 
 
@@ -36,20 +34,43 @@ def test_ours_is_replaced_only_on_demand(tmp_path):
 def test_what_is_not_ours_is_never_touched(tmp_path, overwrite):
     out = Output(tmp_path, "a report", NAMES, overwrite)
     (tmp_path / "index.html").write_text("mine, made meanwhile")
-    for write in (lambda: Output(tmp_path, "a report", NAMES, overwrite), lambda: out.begin(NAMES)):
+    for write in (lambda: Output(tmp_path, "a report", NAMES, overwrite), lambda: out.replaced().__enter__()):
         with pytest.raises(InputError, match=r"index\.html"):
             write()
     assert (tmp_path / "index.html").read_text() == "mine, made meanwhile"
 
 
-def test_what_a_kill_left_unfinished_is_replaced(tmp_path):
-    out = Output(tmp_path, "a report", NAMES)
-    out.begin(NAMES)
-    (out / "index.html").write_text("half")
-    (tmp_path / ".index.html.1234.part").write_text("half")
-    again = Output(tmp_path, "a report", NAMES)
-    again.begin(NAMES)
-    assert [path.name for path in tmp_path.iterdir()] == [MARK]
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_failure_leaves_the_earlier_output(tmp_path, monkeypatch, error):
+    def fail(*_):
+        raise error
+
+    written(tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    monkeypatch.setattr("pathlib.Path.write_text", fail)
+    with pytest.raises(type(error)):
+        written(tmp_path, overwrite=True)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_what_a_kill_left_unfinished_is_replaced(tmp_path, monkeypatch):
+    """Killed while it writes, and while it moves the files: the same command again, without overwrite."""
+    (tmp_path / ".new").mkdir()
+    (tmp_path / ".new" / "other.html").write_text("half")
+    mark = Output._mark
+
+    def killed(out, names, finished):
+        if finished:
+            raise KeyboardInterrupt
+        mark(out, names, finished)
+
+    monkeypatch.setattr(Output, "_mark", killed)
+    with pytest.raises(KeyboardInterrupt):
+        written(tmp_path, ["index.html", "other.csv"])
+    monkeypatch.undo()
+    assert (tmp_path / "other.csv").exists()
+    written(tmp_path, NAMES)
+    assert {path.name for path in tmp_path.iterdir()} == {MARK, *NAMES}
 
 
 def test_other_kinds_versions_and_hostile_marks(tmp_path):
@@ -66,9 +87,9 @@ def test_other_kinds_versions_and_hostile_marks(tmp_path):
         mark = {"version": 1, "kind": "a report", "finished": True, "files": [*NAMES, outside]}
         (tmp_path / "out" / MARK).write_text(json.dumps(mark))
         with pytest.raises(InputError, match=r"mine\.txt"):
-            Output(tmp_path / "out", "a report", NAMES, overwrite=True).begin(NAMES)
+            written(tmp_path / "out", NAMES, overwrite=True)
     assert (tmp_path / "mine.txt").read_text() == "mine"
-    assert (tmp_path / "out" / "index.html").exists(), "nothing is removed before every name is checked"
+    assert (tmp_path / "out" / "index.html").read_text() == "index.html {}", "every name is checked first"
 
 
 def test_places_that_cannot_be_written(tmp_path):
@@ -84,6 +105,5 @@ def test_a_folder_of_others_is_not_written_to_unasked(tmp_path):
     (tmp_path / "a.jpg").touch()
     with pytest.raises(InputError, match=r"a\.jpg"):
         Output(tmp_path, "a report", ["index.html"])
-    Output(tmp_path, "a report", ["index.html"], overwrite=True).begin(["index.html"])
-    assert {path.name for path in tmp_path.iterdir()} == {".DS_Store", MARK, "a.jpg"}
-    Output(tmp_path, "a report", ["index.html"])  # the same command goes on
+    written(tmp_path, ["index.html"], overwrite=True)
+    assert {path.name for path in tmp_path.iterdir()} == {".DS_Store", MARK, "a.jpg", "index.html"}

@@ -57,13 +57,11 @@ def comparison(
     from vsehub.report.comparison import table
     from vsehub.report.pages.embeddings import write_embeddings_report
 
-    with out.held(), engine or nullcontext(Local(device_named(str(cfg.device)))) as where:
+    with out.replaced(), engine or nullcontext(Local(device_named(str(cfg.device)))) as where:
         found = compared(command, open_inputs(files, cfg.normalize), criteria, cfg.k, where, cfg.seed)
-        out.begin(out.names)  # a command that is stopped is known by its mark
         yield found
         found.record["seconds"]["total"] = time.perf_counter() - found.began
-        write_embeddings_report(found.record, out.folder)
+        write_embeddings_report(found.record, out.new)
         write_json(out / RESULT, found.record)
-        out.finish()
-    written = [name for name in out.names if (out / name).exists()]
+    written = [name for name in out.names if (out.folder / name).exists()]
     print(f"{table(found.record)}\nwritten to {out.shown}: {', '.join(written)}")

@@ -4,7 +4,7 @@ from omegaconf import DictConfig
 
 from vsehub.checks import require
 from vsehub.evaluation.hub import checkpoint_file
-from vsehub.io.files import Output, write_text
+from vsehub.io.files import Output, atomic, write_text
 
 KIND = "encoded vectors"
 
@@ -14,9 +14,10 @@ def encode(cfg: DictConfig) -> None:
     checkpoint = checkpoint_file(cfg.checkpoint)
     given = {side: str(cfg[side]) for side in ("images", "texts") if cfg[side] is not None}
     require(bool(given), "there is nothing to encode; give images=FILE, texts=FILE or both")
-    output = Output(cfg.out, KIND, [f"{side}.npy" for side in given], cfg.overwrite)
+    names = [f"{side}.npy" for side in given] + [f"{side[:-1]}_ids.txt" for side in given]
+    output = Output(cfg.out, KIND, names, cfg.overwrite)
 
-    from numpy.lib.format import open_memmap
+    from numpy.lib.format import write_array_header_1_0
 
     from vsehub.cli.nodes import components
     from vsehub.data.vectors.embeddings import look_through, open_vectors
@@ -36,17 +37,17 @@ def encode(cfg: DictConfig) -> None:
             f"{shape}, or on captions (None); encode pictures and captions from Python: vsehub.load",
         )
         look_through(vectors)
-    ids = {f"{side[:-1]}_ids.txt": vectors.ids for side, vectors in files.items() if vectors.ids is not None}
-    output.begin([*(f"{side}.npy" for side in files), *ids])
-    for name, listed in ids.items():
-        write_text(output / name, "".join(f"{one}\n" for one in listed))
-    for side, vectors in files.items():
-        for first, rows in vectors.blocks():
-            encoded = model.encode_images(rows) if side == "images" else model.encode_texts(rows)
-            block = model.similarity.vectors(encoded).float().cpu().numpy()
-            if first == 0:
-                stored = open_memmap(output / f"{side}.npy", "w+", "<f4", (len(vectors), block.shape[1]))
-            stored[first : first + len(block)] = block
-        stored.flush()
-        print(f"{side}: {len(vectors):,} unit vectors of {stored.shape[1]} numbers in {output / f'{side}.npy'}")
-    output.finish()
+    with output.replaced():
+        for side, vectors in files.items():
+            if vectors.ids is not None:
+                write_text(output / f"{side[:-1]}_ids.txt", "".join(f"{name}\n" for name in vectors.ids))
+            # Not a memory map, whose process a full disk would kill.
+            with atomic(output / f"{side}.npy") as file:
+                for first, rows in vectors.blocks():
+                    encoded = model.encode_images(rows) if side == "images" else model.encode_texts(rows)
+                    block = model.similarity.vectors(encoded).float().cpu().numpy()
+                    if first == 0:
+                        size = (len(vectors), block.shape[1])
+                        write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": size})
+                    file.write(block.astype("<f4").tobytes())
+            print(f"{side}: {size[0]:,} unit vectors of {size[1]} numbers in {output.folder / f'{side}.npy'}")

@@ -32,7 +32,8 @@ def extract(cfg: DictConfig) -> None:
     is_joint = known.find("image_encoder", encoder) is ImageTower
     names = [*(vector_files if is_joint else feature_files)(cfg.splits), MANIFEST]
     output = Output(cfg.out, KIND, names, cfg.overwrite)
-    with output.held():
+    done = output.folder / CHUNKS
+    with output.replaced():
         splits, work, model, write, hint = (plan_vectors if is_joint else plan_features)(cfg, source)
         settings = {
             "model": model,
@@ -40,10 +41,9 @@ def extract(cfg: DictConfig) -> None:
             "dtype": cfg.dtype,
             "batch_size": cfg.batch_size,
         }
-        begin(output / CHUNKS, settings, cfg.overwrite)
-        chunks = {name: compute(output / CHUNKS, name, rows, cfg.batch_size, cfg.dtype) for name, rows in work.items()}
-        output.begin(names)
-        write(output.folder, splits, chunks)
+        begin(done, settings, cfg.overwrite)
+        chunks = {name: compute(done, name, rows, cfg.batch_size, cfg.dtype) for name, rows in work.items()}
+        write(output.new, splits, chunks)
         record = {
             "settings": settings,
             "image_encoder": encoder,
@@ -54,8 +54,7 @@ def extract(cfg: DictConfig) -> None:
             "hardware": hardware(),
         }
         write_json(output / MANIFEST, record)
-        output.finish()
-        shutil.rmtree(output / CHUNKS)
+    shutil.rmtree(done)
     counts = ", ".join(f"{len(loaded.images):,} images of {split}" for split, loaded in splits.items())
     print(f"written to {cfg.out}: {counts}\n{hint}")
 

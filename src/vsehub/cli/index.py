@@ -32,12 +32,12 @@ def index(cfg: DictConfig) -> None:
     result = Result(str(cfg.result), {name: cfg[name] for name in ("queries", "items", "reference")})
     note_name = "USAGE-bias.md" if cfg.only else USAGE
     files = [note_name] if place else [INDEX, note_name]
-    with result.extended(files, cfg.overwrite or cfg.only is not None):
+    with result.extended(files, cfg.overwrite or cfg.only is not None) as out:
         if place is None:
-            told, note = faiss_index(result, cfg)
+            told, note = faiss_index(result, cfg, out / INDEX)
         else:
             told, note = (bias_alone if cfg.only else collection)(result, place, cfg)
-        write_text(result.folder / note_name, note)
+        write_text(out / note_name, note)
         result.record["index"] = told
     best = "rows that the result does not hold stay without a bias, and searches leave them out"
     if "recall" in told:
@@ -49,11 +49,11 @@ def index(cfg: DictConfig) -> None:
     print(f"index ({told['kind']}): {best}; {told['items']:,} items\nwritten to {result.folder}: {', '.join(files)}")
 
 
-def faiss_index(result: "Result", cfg: DictConfig) -> tuple[dict[str, Any], str]:
-    """A FAISS index in the result's folder: its part of the record, and the note on searching it."""
+def faiss_index(result: "Result", cfg: DictConfig, path: Path) -> tuple[dict[str, Any], str]:
+    """A FAISS index, saved as `path`: its part of the record, and the note on searching it."""
     from vsehub.serving import build_index, usage_note
 
-    record, path, items = result.record, result.folder / INDEX, result.inputs.sides.items
+    record, items = result.record, result.inputs.sides.items
     built = build_index(items, result.bias, result.criterion.scale, cfg.engine)
     told = {"kind": cfg.engine, "files": [INDEX], "items": len(items), **measured(built, result)}
     while told["recall"]["corrected"] < ENOUGH and built.look_further():

@@ -67,24 +67,21 @@ class Result:
             self.bias: Tensor = torch.from_numpy(pq.read_table(biases)["bias"].to_numpy().copy())
 
     @contextmanager
-    def extended(self, names: Iterable[str], overwrite: bool) -> Iterator[None]:
-        """Write files of these names into the folder, then the record and its page, within the block.
+    def extended(self, names: Iterable[str], overwrite: bool) -> Iterator[Output]:
+        """The folder, to write files of these names into, then the record and its page, within the block.
 
-        Raises InputError if one is there, unless it may be replaced.
+        Raises InputError if there is a file of these names, unless it may be replaced.
         """
         from vsehub.report.pages.embeddings import write_embeddings_report
 
-        out = Output(self.folder, KIND, (), overwrite=True)
-        out.refuse_foreign(names)
+        out = Output(self.folder, KIND, names, overwrite=True)
         there = [name for name in names if (self.folder / name).exists()]
         require(
             overwrite or not there,
             f"result: {self.folder} holds {', '.join(there)} already; overwrite=true replaces it, other indexes stay",
         )
-        with out.held():
+        with out.replaced(keep=True):
             self.record = read_record(self.folder / RESULT, EMBEDDINGS, HINT)  # another command may have added to it
-            out.earlier = [*{*out.earlier, *names}]
-            out.finish()  # from here on they are vsehub's, also where the command is killed
-            yield
-            write_embeddings_report(self.record, self.folder)
-            write_json(self.folder / RESULT, self.record)
+            yield out
+            write_embeddings_report(self.record, out.new)
+            write_json(out / RESULT, self.record)

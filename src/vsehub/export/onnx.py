@@ -3,7 +3,6 @@
 import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from vsehub.evaluation.hub import checkpoint_file
 from vsehub.evaluation.trained import TrainedModel
 from vsehub.export.described import preprocessing, scoring, tokens
 from vsehub.extras import require_packages
-from vsehub.io.files import Output, write_json
+from vsehub.io.files import Output, write_json, write_text
 from vsehub.io.progress import quiet
 from vsehub.types import Encoder
 
@@ -39,18 +38,16 @@ class Onnx:
     def write(self, model: TrainedModel, out: Output) -> dict[str, Any]:
         """Write both encoders of a model, and the files that say how to use them; returns those of `DESCRIPTION`.
 
-        model: on the CPU. Both encoders are tried before any file is put in `out`. Raises InputError for an encoder
-        that ONNX cannot express, and if a written encoder gives other vectors than the model.
+        model: on the CPU. Raises InputError for an encoder that ONNX cannot express, and if a written encoder gives
+        other vectors than the model; the folder is unchanged then.
         """
-        with out.held(), TemporaryDirectory(dir=out.folder, prefix=".unfinished-") as name:
-            folder = Path(name)
+        with out.replaced():
             own, token_files = tokens(model)
-            image = write_encoder("image", model.model.image_encoder, _images(model), folder)
-            text = write_encoder("text", model.model.text_encoder, _texts(model), folder)
-            write_json(folder / PREPROCESSING, preprocessing(model))
+            image = write_encoder("image", model.model.image_encoder, _images(model), out.new)
+            text = write_encoder("text", model.model.text_encoder, _texts(model), out.new)
+            write_json(out / PREPROCESSING, preprocessing(model))
             for file, content in token_files.items():
-                (folder / file).write_text(content, encoding="utf-8")
-            written = sorted(path.name for path in folder.iterdir())
+                write_text(out / file, content)
             found = {
                 "format": FORMAT,
                 "version": VERSION,
@@ -60,13 +57,9 @@ class Onnx:
                 "image": image | {"preprocessing": PREPROCESSING},
                 "text": text | {"tokens": own},
                 "similarity": scoring(model.similarity),
-                "files": written,
+                "files": sorted(path.name for path in out.new.iterdir()),
             }
-            out.begin([*written, DESCRIPTION])
-            for file in written:
-                (folder / file).replace(out / file)
             write_json(out / DESCRIPTION, found)
-            out.finish()
         return found
 
 

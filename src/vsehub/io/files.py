@@ -7,6 +7,7 @@ import glob
 import json
 import os
 import secrets
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -73,16 +74,12 @@ def _end(lock: FileLock) -> None:
     lock.release()
 
 
-def remove_abandoned(path: Path) -> None:
-    """Remove the temporary files of processes that were killed while they wrote `path`."""
-    with _writing(path):
-        pass
+@contextmanager
+def alone(folder: Path, doing: str, wait: bool = False) -> Iterator[None]:
+    """Hold the lock of a folder within the block, then remove it. Creates the folder if necessary.
 
-
-def claimed(folder: Path, doing: str, wait: bool = False) -> FileLock:
-    """The lock of a folder, held until it is released or the process ends. Creates the folder if necessary.
-
-    doing: what another process that holds it does, for the message. wait: for that one; else it raises InputError.
+    doing: what another process that holds the lock does, for the message. wait: wait for it instead of raising
+    InputError.
     """
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / LOCK)
@@ -90,13 +87,6 @@ def claimed(folder: Path, doing: str, wait: bool = False) -> FileLock:
         lock.acquire(timeout=-1 if wait else 0)
     except Timeout:
         fail(f"{folder}: another process is {doing} in this folder; wait for it, or give another folder")
-    return lock
-
-
-@contextmanager
-def alone(folder: Path, doing: str, wait: bool = False) -> Iterator[None]:
-    """Hold the lock of a folder within the block, as `claimed` does; then remove the lock."""
-    lock = claimed(folder, doing, wait)
     try:
         yield
     finally:
@@ -159,10 +149,10 @@ def require_writable(folder: str | Path) -> None:
 class Output:
     """A folder for the files of a command.
 
-    kind: kind of the output, for example "a report". names: names of the files that are always written. overwrite:
-    whether to replace an earlier output of that kind, and to write among other files; an unfinished output is always
-    replaced. Raises InputError, before any work, if the folder cannot be written to, if it contains files of those
-    names that vsehub did not write, a finished output that must not be replaced, or only files of other programs.
+    kind: kind of the output, for example "a report". names: names of files that may be written. overwrite: whether to
+    replace an earlier output of that kind, and to write among other files; an unfinished output is always replaced.
+    Raises InputError, before any work, if the folder cannot be written to, if it contains files of those names that
+    vsehub did not write, a finished output that must not be replaced, or only files of other programs.
 
     earlier: the names of the files of an earlier output.
     """
@@ -170,6 +160,7 @@ class Output:
     def __init__(self, folder: str | Path, kind: str, names: Iterable[str], overwrite: bool = False):
         self.shown, self.kind, self.overwrite, self.names = str(folder), kind, overwrite, tuple(names)
         self.folder = Path(folder)
+        self.new = self.folder / ".new"
         self.recheck()
 
     def recheck(self) -> None:
@@ -195,36 +186,48 @@ class Output:
         )
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Lock the folder against other processes of this machine within the block."""
+    def replaced(self, keep: bool = False) -> Iterator[None]:
+        """Lock the folder within the block, whose files replace the earlier ones when it ends.
+
+        Within the block `output / name` is a path in a hidden folder. If the block fails or the process is killed, the
+        earlier files stay as they are. keep: also keep the earlier files that the block does not write. Raises
+        InputError if a file of that name is not vsehub's, or if a link leads out of the folder.
+        """
         try:
             with alone(self.folder, "writing"):
                 self.recheck()  # another process may have finished in the meantime
-                yield
+                shutil.rmtree(self.new, ignore_errors=True)  # left by a process that was killed
+                try:
+                    self.new.mkdir()
+                    yield
+                    self._exchange(keep)
+                finally:
+                    shutil.rmtree(self.new, ignore_errors=True)
         finally:
             with suppress(OSError):
                 self.folder.rmdir()  # only where it is empty, after a refusal
 
-    def begin(self, names: Iterable[str]) -> None:
-        """Remove the files of an earlier command of this kind, and mark the folder as an unfinished output.
+    def _exchange(self, keep: bool) -> None:
+        """Move the new files into the folder and remove the others; until then the output is marked as unfinished."""
+        new = [str(path.relative_to(self.new)) for path in self.new.rglob("*") if not path.is_dir()]
+        self.refuse_foreign(new)
+        paths = {name: within(self.folder, name) for name in {*self.earlier, *new}}
+        left = list(paths) if keep else new
+        self._mark(list(paths), finished=False)
+        for name in new:
+            paths[name].parent.mkdir(parents=True, exist_ok=True)
+            (self.new / name).replace(paths[name])
+        for name in paths.keys() - {*left}:
+            paths[name].unlink(missing_ok=True)
+        self._mark(left, finished=True)
 
-        Raises InputError if a link leads out of the folder.
-        """
-        names = list(names)
-        self.refuse_foreign(names)
-        for path in [within(self.folder, name) for name in self.earlier]:
-            path.unlink(missing_ok=True)
-            remove_abandoned(path)
-        self.earlier = names
-        self.finish(False)
+    def _mark(self, names: list[str], finished: bool) -> None:
+        write_json(
+            self.folder / MARK, {"version": VERSION, "kind": self.kind, "finished": finished, "files": sorted(names)}
+        )
 
     def __truediv__(self, name: str) -> Path:
-        return self.folder / name
-
-    def finish(self, finished: bool = True) -> None:
-        """Mark the output as complete, or as unfinished."""
-        mark = {"version": VERSION, "kind": self.kind, "finished": finished, "files": sorted(self.earlier)}
-        write_json(self.folder / MARK, mark)
+        return self.new / name
 
     def refuse_foreign(self, names: Iterable[str]) -> None:
         """Raise InputError if the folder holds files of these names that vsehub did not write."""

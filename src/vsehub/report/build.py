@@ -108,15 +108,14 @@ def build_report(
 
 
 def write_all(out: Output, texts: dict[str, str], pictures: Sequence[Picture]) -> dict[str, Path]:
-    """Write texts and plots below `out`, each atomically; the written files by their path within `out`."""
+    """Write texts and plots below `out`; the written files by their path within `out`."""
     drawn = {
         f"figures/{p.name}.{kind}": content for p in pictures for kind, content in (("png", p.png), ("svg", p.svg))
     }
-    out.begin([*texts, *drawn])
-    for name, content in drawn.items():
-        with atomic(out / name) as handle:
-            handle.write(content)
-    for name, text in texts.items():
-        write_text(out / name, text)
-    out.finish()
-    return {name: out / name for name in (*texts, *drawn)}
+    with out.replaced():
+        for name, content in drawn.items():
+            with atomic(out / name) as handle:
+                handle.write(content)
+        for name, text in texts.items():
+            write_text(out / name, text)
+    return {name: out.folder / name for name in (*texts, *drawn)}
