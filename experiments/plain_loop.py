@@ -62,7 +62,7 @@ class Data:
         self.splits = {name: source.load(name) for name in ("train", "val", "test")}
         self.words = Vocabulary.build(list(self.splits["train"].captions), min_count=4)
         self.tables = {name: text_table(split.captions, self.words, None) for name, split in self.splits.items()}
-        self.pairs = self.splits["train"].training_pairs()  # (P, 2): image and caption
+        self.pairs = self.splits["train"].pairs  # (P, 2): image and caption
 
     def batch(self, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor, np.ndarray]:
         """Images, texts, lengths and the numbers (N, 2) of image and caption of some pairs."""

@@ -42,7 +42,8 @@ def make(images: int, device: torch.device, dim: int = DIM) -> EncodedSplit:
         for block in side.split(1000):
             block.normal_(generator=generator)
             block /= block.norm(dim=1, keepdim=True)
-    return EncodedSplit(*sides, torch.arange(PER_IMAGE * images, device=device) // PER_IMAGE)
+    captions = torch.arange(PER_IMAGE * images, device=device)
+    return EncodedSplit(*sides, torch.stack([captions // PER_IMAGE, captions], dim=1))
 
 
 def run(split: EncodedSplit):

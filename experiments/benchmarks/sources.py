@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vsehub.data import CaptionedImages, Precomp, Source
+from vsehub.data import CaptionedImages, Precomp, Source, pairs_by_caption
 from vsehub.data.scenes.captions import describe
 from vsehub.data.scenes.source import compose
 
@@ -42,7 +42,7 @@ class Synthetic:
             row[:] = rng.standard_normal(self.dim) + sum(
                 3 * _direction(word, self.dim) for word in set(said[0].split())
             )
-        return CaptionedImages(features, captions, np.arange(5 * count) // 5)
+        return CaptionedImages(features, captions, pairs_by_caption(np.arange(5 * count) // 5))
 
 
 @cache

@@ -71,7 +71,7 @@ class PairItems(Dataset):
         return len(self.split.captions)
 
     def __getitem__(self, caption: int) -> tuple:
-        image = int(self.split.image_index[caption])
+        image = int(self.split.pairs[caption, 0])
         features = torch.from_numpy(np.array(self.split.images[image], dtype=np.float32))
         return features, torch.tensor(self.vocabulary.encode(self.split.captions[caption])), image, caption
 

@@ -29,8 +29,8 @@ def test_a_run_under_noise_records_it_goes_on_with_it_and_lends_it(run_here, tmp
     numbers = np.load(index)
     scenes = Scenes(size="tiny")
     clean = scenes.load("train")
-    assert Counter(numbers.tolist()) == Counter(clean.image_index.tolist())
-    changed = int((numbers != clean.image_index).sum())
+    assert Counter(numbers.tolist()) == Counter(clean.pairs[:, 0].tolist())
+    changed = int((numbers != clean.pairs[:, 0]).sum())
     assert 192 - 20 <= changed <= 192
     assert (told["protocol"], told["rate"], told["seed"], told["index"]) == ("captions", 0.4, 5, None)
     assert (told["changed"], told["clean_fingerprint"]) == (changed / 480, clean.fingerprint())

@@ -3,13 +3,13 @@
 import numpy as np
 from looped import looped
 
-from vsehub.data import CaptionedImages, contents
+from vsehub.data import CaptionedImages, contents, pairs_by_caption
 from vsehub.data.contents import content_digest, in_common, row_keys, warn_of_shared
 from vsehub.data.photos.pictures import Pictures
 
 
 def split(images, captions):
-    return CaptionedImages(images, captions, np.arange(len(captions)) % len(images))
+    return CaptionedImages(images, captions, pairs_by_caption(np.arange(len(captions)) % len(images)))
 
 
 def shared(a, b):

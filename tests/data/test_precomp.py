@@ -39,7 +39,7 @@ def test_single_rows(tmp_path, rows, captions, shape, dtype):
     split = Precomp(write(tmp_path, ims, captions, ids=range(rows))).load("train")
     np.testing.assert_array_equal(split.images, ims, strict=True)
     assert isinstance(split.images, np.memmap)
-    assert split.image_index.tolist() == [t * rows // captions for t in range(captions)]
+    assert split.pairs[:, 0].tolist() == [t * rows // captions for t in range(captions)]
     assert split.names == [str(i) for i in range(rows)]
 
 
@@ -50,7 +50,7 @@ def test_rows_repeated_five_times_are_seen_once(tmp_path, ids, monkeypatch):
     ims[3] = ims[2]  # two photos alike are two images still
     split = Precomp(write(tmp_path, ims.repeat(5, axis=0), 35, ids=ids)).load("train")
     np.testing.assert_array_equal(split.images, ims)
-    assert split.image_index.tolist() == [t // 5 for t in range(35)]
+    assert split.pairs[:, 0].tolist() == [t // 5 for t in range(35)]
     assert split.names == [str(i) for i in range(7)]
     broken = features(200).repeat(5, axis=0)
     broken[5 * 100 + 3] += 1

@@ -23,7 +23,7 @@ def split(images, even=False, seed=0, pairs=False):
     text = image[index] + torch.randint(-2, 3, (len(index), 5), generator=generator)
     both = torch.stack([index, torch.arange(len(index))], dim=1)
     second = torch.stack([(index[::4] + 1) % images, both[::4, 1]], dim=1)  # of every fourth text
-    return EncodedSplit(image, text, index, torch.cat([both, second]) if pairs else None)
+    return EncodedSplit(image, text, torch.cat([both, second]) if pairs else both)
 
 
 def rank_by_counting(scores, own):
@@ -35,7 +35,7 @@ def rank_by_counting(scores, own):
 def by_loops(encoded, correct):
     """correct: (scores (Q, M), k) -> corrected."""
     plain = Cosine()(encoded.images, encoded.texts)
-    pairs, (images, texts) = encoded.all_pairs.tolist(), plain.shape
+    pairs, (images, texts) = encoded.pairs.tolist(), plain.shape
     parts = [0.0] * images
     for k in KS:
         i2t, t2i = correct(plain, k).tolist(), correct(plain.T, k).tolist()

@@ -17,19 +17,20 @@ from vsehub.types import Similarity
 
 IMAGES, TEXTS = 12, 60
 OWNER = torch.arange(TEXTS) // 5
+PAIRS = torch.stack([OWNER, torch.arange(TEXTS)], dim=1)
 
 
 def vectors(seed, dim=6):
     generator = torch.Generator().manual_seed(seed)
     images = torch.randn(IMAGES, dim, generator=generator)
     texts = images[OWNER] + torch.randn(TEXTS, dim, generator=generator)
-    return EncodedSplit(images, texts, OWNER)
+    return EncodedSplit(images, texts, PAIRS)
 
 
 def sets(seed):
     generator = torch.Generator().manual_seed(seed)
     lengths = [torch.randint(1, 5, (count,), generator=generator) for count in (IMAGES, TEXTS)]
-    return EncodedSplit(*(Sets(torch.randn(int(one.sum()), 5, generator=generator), one) for one in lengths), OWNER)
+    return EncodedSplit(*(Sets(torch.randn(int(one.sum()), 5, generator=generator), one) for one in lengths), PAIRS)
 
 
 class Given(Similarity):
@@ -44,7 +45,7 @@ class Given(Similarity):
 
 
 def numbers():
-    return EncodedSplit(torch.arange(IMAGES)[:, None], torch.arange(TEXTS)[:, None], OWNER)
+    return EncodedSplit(torch.arange(IMAGES)[:, None], torch.arange(TEXTS)[:, None], PAIRS)
 
 
 @looped("block", [2**25, 7 * TEXTS, 1])
@@ -70,7 +71,7 @@ def test_an_inductive_reference_is_encoded_by_all_members():
     # The mean of two cosines is the inner product of both units side by side, over 2.
     units = [torch.cat([F.normalize(one.images, dim=1) for one in two], dim=1) for two in (parts, bank)]
     words = [torch.cat([F.normalize(one.texts, dim=1) for one in two], dim=1) for two in (parts, bank)]
-    split, reference = (EncodedSplit(a.double(), b.double(), OWNER) for a, b in zip(units, words, strict=True))
+    split, reference = (EncodedSplit(a.double(), b.double(), PAIRS) for a, b in zip(units, words, strict=True))
     assert found == evaluate(split, Cosine(), CSLS(), Protocol("single"), reference)
 
 

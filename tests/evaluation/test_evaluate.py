@@ -10,6 +10,7 @@ from vsehub.criteria import (
     InvertedSoftmax,
     NearestNeighbor,
 )
+from vsehub.data import pairs_by_caption
 from vsehub.evaluation import EncodedSplit, Protocol
 from vsehub.evaluation.evaluate import evaluate, rank
 from vsehub.evaluation.scores import both_directions
@@ -35,7 +36,7 @@ def split(images, seed=0, shuffled=False):
     if shuffled:
         index = index[torch.randperm(len(index), generator=generator)]
     text = image[index] + 0.8 * torch.randn(len(index), 6, generator=generator, dtype=torch.float64)
-    return EncodedSplit(image, text, index)
+    return EncodedSplit(image, text, torch.from_numpy(pairs_by_caption(index)))
 
 
 def dense(encoded, criterion, reference=None):
@@ -44,7 +45,7 @@ def dense(encoded, criterion, reference=None):
     references = None, None
     if reference is not None and criterion.needs_reference:
         references = COSINE(reference.images, encoded.texts), COSINE(encoded.images, reference.texts).T
-    mask = torch.arange(len(encoded.images))[:, None] == encoded.image_index[None, :]
+    mask = torch.arange(len(encoded.images))[:, None] == encoded.pairs[:, 0]
     further = [further_scores(side, encoded, criterion, reference) for side in ("texts", "images")]
     i2t = criterion.rescore(scores, references[0], reference_item_scores=further[0])
     t2i = criterion.rescore(scores.T, references[1], reference_item_scores=further[1])
@@ -106,7 +107,7 @@ def ties(images, per_image, dim, seed):
     text = image[index] + 0.5 * torch.randn(len(index), dim, generator=generator)
     text[torch.randint(len(text), (len(text) // 3,), generator=generator)] = text[1].clone()
     text[-1] = text[1]
-    return EncodedSplit(image, text, index)
+    return EncodedSplit(image, text, torch.from_numpy(pairs_by_caption(index)))
 
 
 @looped("images", [2, 5, 17, 70])
@@ -134,7 +135,7 @@ def test_equal_items_are_tied_and_ranks_are_those_of_plain_loops(images, dim, bl
 def test_items_that_cannot_be_scored_with_items(blocks):
     """A similarity that is not an inner product has scores of images with texts only, which is all that DBSN takes."""
     encoded, reference = (
-        EncodedSplit(one.images.abs(), one.texts.abs(), one.image_index) for one in (split(9), split(5, seed=5))
+        EncodedSplit(one.images.abs(), one.texts.abs(), one.pairs) for one in (split(9), split(5, seed=5))
     )
     with pytest.raises(InputError, match=r"DualInvertedSoftmax .* Order"):
         evaluate(encoded, Order(), DualInvertedSoftmax(), Protocol("single"))
@@ -153,9 +154,9 @@ def test_folds_are_ranked_alone_and_averaged(criterion, shuffled, blocks):
     result = evaluate(encoded, COSINE, criterion, Protocol("mine", fold_images=8, folds=3))
     figures = []
     for fold in range(3):
-        kept = (encoded.image_index // 8) == fold
-        index = encoded.image_index[kept] - 8 * fold
-        part = EncodedSplit(encoded.images[8 * fold : 8 * fold + 8], encoded.texts[kept], index)
+        inside = (encoded.pairs[:, 0] // 8) == fold
+        pairs = torch.from_numpy(pairs_by_caption(encoded.pairs[inside, 0] - 8 * fold))
+        part = EncodedSplit(encoded.images[8 * fold : 8 * fold + 8], encoded.texts[inside], pairs)
         figures.append(dense(part, criterion)[0])
     means = {name: sum(figure[name] for figure in figures) / 3 for name in figures[0]}
     assert result.metrics == pytest.approx(means, rel=1e-9)

@@ -34,7 +34,7 @@ def test_the_best_on_validation_is_chosen(reference, caplog):
 
 def test_of_equal_settings_the_first_is_chosen():
     images = torch.eye(6, dtype=torch.float64)
-    found = tune(CSLS(10), EncodedSplit(images, images, torch.arange(6)), COSINE, SINGLE)
+    found = tune(CSLS(10), EncodedSplit(images, images, torch.arange(6)[:, None].expand(6, 2)), COSINE, SINGLE)
     assert {rsum for _, rsum in found.tried} == {600.0}
     assert found.criterion.parameters()["k"] == CSLS.GRID["k"][0]
 

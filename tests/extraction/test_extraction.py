@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from vsehub.checks import InputError
-from vsehub.data import CaptionedImages, Precomp, open_vectors
+from vsehub.data import CaptionedImages, Precomp, open_vectors, pairs_by_caption
 from vsehub.extraction.layouts import (
     Work,
     begin,
@@ -32,7 +32,9 @@ def split(counts, seed=0, names=True):
         captions.append(f"caption {seen[image]} of\n image {image}")
         seen[image] += 1
     images = rng.integers(1, 256, (len(counts), 3, 2, 2), dtype=np.uint8)
-    return CaptionedImages(images, captions, index, [f"{n}.jpg" for n in range(len(counts))] if names else None)
+    return CaptionedImages(
+        images, captions, pairs_by_caption(index), [f"{n}.jpg" for n in range(len(counts))] if names else None
+    )
 
 
 def pixels(images):
@@ -110,7 +112,7 @@ def test_precomp_reads_features(tmp_path):
         found = Precomp(tmp_path).load(name)
         np.testing.assert_array_equal(found.images, pixels(given.images))
         assert found.names == given.names
-        assert found.image_index.tolist() == np.repeat(np.arange(4), 3).tolist()
+        assert found.pairs[:, 0].tolist() == np.repeat(np.arange(4), 3).tolist()
         assert found.captions == [f"caption {n} of image {image}" for image in range(4) for n in range(3)]
     assert all((tmp_path / name).is_file() for name in feature_files(["train", "val"]))
 
@@ -142,7 +144,7 @@ def test_vectors_and_pairs_have_the_same_ids(tmp_path, names):
         images, every = (open_vectors(f"{tmp_path}/{part}images::img_emb") for part in (f"{name}/", ""))
         with (tmp_path / f"{name}.csv").open(newline="") as file:
             pairs = {(row["query"], row["item"]) for row in csv.DictReader(file)}
-        assert pairs == {(texts.ids[n], images.ids[image]) for n, image in enumerate(one.image_index)}
+        assert pairs == {(texts.ids[n], images.ids[image]) for image, n in one.pairs.tolist()}
         np.testing.assert_array_equal(images.rows(0, 3).numpy(), pixels(one.images).flatten(1).numpy())
         assert len(every.ids) == len(set(every.ids)) == 6
         assert set(images.ids) < set(every.ids)

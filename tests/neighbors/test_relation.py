@@ -13,7 +13,8 @@ from vsehub.data import CaptionedImages
 from vsehub.data.text.tokens import VectorTable
 from vsehub.evaluation import EncodedSplit, Protocol
 from vsehub.evaluation.evaluate import evaluate
-from vsehub.neighbors.bank import MemoryBank, Relation
+from vsehub.metrics import Positives
+from vsehub.neighbors.bank import MemoryBank, most_related
 from vsehub.neighbors.faiss import loaded_faiss
 from vsehub.similarities import Cosine
 from vsehub.training.batches import Draw, PairDataset
@@ -30,8 +31,8 @@ def many_to_many(seed, images=IMAGES, texts=TEXTS, more=12):
     return generator.permutation(sorted({*everyone, *((int(i), int(t)) for i, t in others)}))
 
 
-def relation_of(pairs, images=IMAGES, texts=TEXTS):
-    return Relation(torch.from_numpy(pairs), images, texts)
+def positives_of(pairs, images=IMAGES, texts=TEXTS):
+    return Positives.from_pairs(*torch.from_numpy(pairs).T, images, texts, complete=False)
 
 
 def unit(generator, rows, coarse=False):
@@ -44,12 +45,12 @@ def test_related_equals_looking_each_pair_up(seed):
     pairs = many_to_many(seed)
     known = {tuple(pair) for pair in pairs.tolist()}
     images, texts = torch.arange(IMAGES), torch.arange(TEXTS)
-    relation = relation_of(np.concatenate([pairs, pairs[:3]]))
+    positives = positives_of(np.concatenate([pairs, pairs[:3]]))
     dense = torch.tensor([[(i, t) in known for t in range(TEXTS)] for i in range(IMAGES)])
-    assert torch.equal(relation.related(images[:, None], texts[None, :]), dense)
-    assert torch.equal(relation.related(images[:, None].flip(0), texts[None, :]), dense.flip(0))
+    assert torch.equal(positives.related(images[:, None], texts[None, :]), dense)
+    assert torch.equal(positives.related(images[:, None].flip(0), texts[None, :]), dense.flip(0))
     lists = torch.randint(0, TEXTS, (IMAGES, 5), generator=torch.Generator().manual_seed(seed))
-    assert torch.equal(relation.related(images[:, None], lists), dense.gather(1, lists))
+    assert torch.equal(positives.related(images[:, None], lists), dense.gather(1, lists))
 
 
 @settings(max_examples=40, deadline=None)
@@ -61,18 +62,9 @@ def test_most_related_equals_counting(seed, entries):
     of_image = [sum((image, text) in known for text in entry[:, 1].tolist()) for image in range(IMAGES)]
     of_text = [sum((image, text) in known for image in entry[:, 0].tolist()) for text in range(TEXTS)]
     expected = max(of_image + of_text)
-    assert relation_of(pairs).most_related(*torch.from_numpy(entry).T) == expected
+    assert most_related(positives_of(pairs), *torch.from_numpy(entry).T) == expected
     twice = np.concatenate([pairs, pairs[::2]])
-    assert relation_of(twice).most_related(*torch.from_numpy(entry).T) == expected
-
-
-@looped(
-    ("pairs", "named"),
-    [([[0, 0], [7, 1]], "pairs name images"), ([[0, -1]], "pairs name texts"), (np.zeros((0, 2), np.int64), "pairs")],
-)
-def test_pairs_out_of_range(pairs, named):
-    with pytest.raises(InputError, match=named):
-        relation_of(np.array(pairs))
+    assert most_related(positives_of(twice), *torch.from_numpy(entry).T) == expected
 
 
 @pytest.mark.parametrize("backend", [FAISS, "exact"])
@@ -90,7 +82,7 @@ def test_the_bank_equals_loops(backend, exclude, seed, n, coarse):
     asked = torch.from_numpy(pairs[np.random.default_rng([seed, 1]).permutation(len(pairs))[:n]])
     bank = MemoryBank(k, backend, exclude)
     sides = image_vectors[entries[:, 0]], text_vectors[entries[:, 1]]
-    bank.fill(*sides, *entries.T, relation=relation_of(pairs, images, texts))
+    bank.fill(*sides, *entries.T, positives=positives_of(pairs, images, texts))
     stats = bank.query(image_vectors[asked[:, 0]], text_vectors[asked[:, 1]], *asked.T)
     batch = set(asked[:, 1].tolist())
     for row, (image, text) in enumerate(asked.tolist()):
@@ -109,7 +101,7 @@ def test_a_text_of_most_images_leaves_too_few():
     pairs = np.array([[image, 0] for image in range(8)] + [[image, image] for image in range(1, 8)])
     everything = torch.from_numpy(pairs)
     with pytest.raises(InputError, match=r"a bank of 15 pairs, 15 of them of one image, leaves 0 neighbours"):
-        MemoryBank(5, "exact").plan(*everything.T, relation_of(pairs, 8, 8))
+        MemoryBank(5, "exact").plan(*everything.T, positives_of(pairs, 8, 8))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -117,8 +109,7 @@ def test_a_batch_marks_all_that_belong_together(seed):
     pairs = many_to_many(seed)
     known = {tuple(pair) for pair in pairs.tolist()}
     vectors = [np.random.default_rng(seed).normal(size=(count, 3)).astype(np.float32) for count in (IMAGES, TEXTS)]
-    firsts = np.array([min(image for image, other in pairs.tolist() if other == text) for text in range(TEXTS)])
-    split = CaptionedImages(*vectors, firsts, pairs=pairs)
+    split = CaptionedImages(*vectors, pairs)
     rows = np.random.default_rng(seed).permutation(len(pairs))[:9]
     batch = PairDataset(split, VectorTable(split.captions))[Draw(0, rows)]
     assert len(PairDataset(split, VectorTable(split.captions))) == len(pairs)
@@ -147,8 +138,7 @@ def test_evaluation_takes_the_best_positive(seed, protocol, criterion):
     generator = torch.Generator().manual_seed(seed)
     pairs = many_to_many(seed)
     images, texts = unit(generator, IMAGES, coarse=True).double(), unit(generator, TEXTS, coarse=True).double()
-    index = torch.zeros(TEXTS, dtype=torch.int64)  # never looked at where there are pairs
-    found = evaluate(EncodedSplit(images, texts, index, torch.from_numpy(pairs)), Cosine(), criterion, protocol).metrics
+    found = evaluate(EncodedSplit(images, texts, torch.from_numpy(pairs)), Cosine(), criterion, protocol).metrics
     sums = {name: 0.0 for name in ("i2t/r1", "t2i/r1", "i2t/meanr", "t2i/meanr")}
     folds = protocol.slices(IMAGES)
     for fold in folds:

@@ -46,7 +46,7 @@ def test_each_epoch_searches_its_own_sample_by_its_own_weights(run_here, small, 
             assert len(bank) == 0
             return
         split, table = trainer.datamodule.load("train")
-        pairs = split.training_pairs()
+        pairs = split.pairs
         assert pairs.tolist() == [[caption // 5, caption] for caption in range(CAPTIONS)]
         sample = pairs[callback.sample(len(pairs), epoch, 0)]
         samples[epoch] = {caption for _, caption in sample.tolist()}

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from vsehub.checks import InputError
-from vsehub.data import CaptionedImages
+from vsehub.data import CaptionedImages, pairs_by_caption
 from vsehub.data.text.tokens import VectorTable
 from vsehub.data.text.vocabulary import Vocabulary
 from vsehub.evaluation.encode import text_table
@@ -88,7 +88,7 @@ def test_regions_are_dropped_and_no_image_loses_all():
 
 def split(images):
     captions = ["a red cat sleeps on the mat", "two dogs run", "a boat", "birds over the sea at night"]
-    return CaptionedImages(images, captions, np.array([0, 0, 1, 2]))
+    return CaptionedImages(images, captions, pairs_by_caption(np.array([0, 0, 1, 2])))
 
 
 def test_a_batch_drops_the_same_in_a_resumed_run_and_other_things_in_another_epoch():

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from vsehub.data import pairs_by_caption
 from vsehub.evaluation.encode import EncodedSplit
 from vsehub.evaluation.ensemble import MeanSimilarity, Several
 from vsehub.similarities import Cosine
@@ -22,7 +23,7 @@ def random():
 @pytest.fixture
 def split(random):
     images, texts = torch.randn(IMAGES, 9, generator=random), torch.randn(TEXTS, 9, generator=random)
-    return EncodedSplit(images, texts, torch.arange(TEXTS) % IMAGES)
+    return EncodedSplit(images, texts, torch.from_numpy(pairs_by_caption(torch.arange(TEXTS) % IMAGES)))
 
 
 def batch(images, texts):
@@ -73,10 +74,8 @@ def test_the_term_is_that_of_loops(split, random, temperature):
 
 
 def test_several_teachers_teach_the_mean_of_their_scores(split, random):
-    other = EncodedSplit(
-        torch.randn(IMAGES, 3, generator=random), torch.randn(TEXTS, 3, generator=random), split.image_index
-    )
-    both = EncodedSplit(Several((split.images, other.images)), Several((split.texts, other.texts)), split.image_index)
+    other = EncodedSplit(torch.randn(IMAGES, 3, generator=random), torch.randn(TEXTS, 3, generator=random), split.pairs)
+    both = EncodedSplit(Several((split.images, other.images)), Several((split.texts, other.texts)), split.pairs)
     teacher = Teacher(both, MeanSimilarity([Cosine(), Cosine()]), 0.1)
     rows, columns = [0, 5, 2], [7, 5, 9]
     scores = torch.stack([Cosine()(one.images[rows], one.texts[columns]) for one in (split, other)]).mean(0)

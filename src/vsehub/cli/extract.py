@@ -70,7 +70,7 @@ def plan_features(cfg: DictConfig, source: Source) -> tuple[Any, ...]:
     from vsehub.encoders.pretrained.networks import weights_hash
     from vsehub.extraction.layouts import Work, same_captions, write_features
 
-    splits = same_captions({split: source.load(split).with_own_captions() for split in cfg.splits})
+    splits = same_captions({split: source.load(split) for split in cfg.splits})
     device, shape = device_named(cfg.device), list(splits[cfg.splits[0]].images.shape[1:])
     torch.manual_seed(0)  # of random weights, so that a killed command continues with the same
     encoder = build("image_encoder", cfg.image_encoder, cfg.trust, image_shape=shape, dim=1).eval().to(device)

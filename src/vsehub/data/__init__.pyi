@@ -10,5 +10,6 @@ from .scenes.source import Scenes as Scenes
 from .sources import CaptionedImages as CaptionedImages
 from .sources import Source as Source
 from .sources import SplitDraw as SplitDraw
+from .sources import pairs_by_caption as pairs_by_caption
 from .truth import read_truth as read_truth
 from .vectors.embeddings import open_vectors as open_vectors

@@ -51,14 +51,8 @@ def warn_of_shared(splits: Mapping[str, CaptionedImages]) -> None:
     """Log a warning for any two splits that share images, or more than a third of the second split's captions.
 
     splits: splits by name, in any order; train is compared with val and test, val with test. Every row is hashed once.
-    Vectors whose texts may belong to several images are skipped, since `data.pairs` compares their row
-    numbers.
     """
-    keys = [
-        (name, row_keys(splits[name].images), row_keys(splits[name].captions))
-        for name in SPLITS
-        if name in splits and (splits[name].pairs is None or splits[name].written)
-    ]
+    keys = [(name, row_keys(splits[name].images), row_keys(splits[name].captions)) for name in SPLITS if name in splits]
     for (first, *theirs), (second, *own) in combinations(keys, 2):
         images, captions = (in_common(*sides) for sides in zip(theirs, own, strict=True))
         if images.any():
@@ -69,7 +63,7 @@ def warn_of_shared(splits: Mapping[str, CaptionedImages]) -> None:
             )
         if captions.sum() > ALLOWED_CAPTIONS * len(captions):
             log.warning(
-                "%d of the %d captions of %s (%.1f %%) are also in %s, word for word",
+                "%d of the %d captions of %s (%.1f %%) are also in %s",
                 *(captions.sum(), len(captions), second, 100 * captions.mean(), first),
             )
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from vsehub.checks import existing, one_of, probability, require, whole_seed
 from vsehub.components import Components, make
-from vsehub.data.sources import CaptionedImages, Source
+from vsehub.data.sources import CaptionedImages, Source, pairs_by_caption
 from vsehub.io.arrays import readable
 from vsehub.io.files import atomic
 
@@ -66,7 +66,16 @@ def draw_noise(protocol: str, rate: float, seed: int, split: CaptionedImages) ->
     order = np.arange(len(split.captions if protocol == "captions" else split.images))
     chosen = rng.permutation(len(order))[: round(rate * len(order))]
     order[chosen] = rng.permutation(chosen)
-    return (split.image_index[order] if protocol == "captions" else order).astype(np.int64)
+    return image_of_each(split)[order] if protocol == "captions" else order
+
+
+def image_of_each(split: CaptionedImages) -> np.ndarray:
+    """The image of each caption, (T,) int64. Raises InputError if a caption belongs to several images."""
+    require(
+        not split.shared,
+        "data.noise permutes captions that belong to one image each; in this data a text may belong to several",
+    )
+    return split.pairs[split.pairs[:, 1].argsort(), 0]
 
 
 def read_index(
@@ -80,12 +89,12 @@ def read_index(
     many captions as before.
     """
     path = existing("data.noise.index", path, f"Give a run's {INDEX_FILE}, or a published .npy")
-    usual = {"captions": clean.image_index, "images": np.arange(len(clean.images))}
+    usual = {"captions": image_of_each(clean), "images": np.arange(len(clean.images))}
     with readable(path, Exception):  # numpy parses the header as Python: damage raises almost anything
         numbers: np.ndarray = np.load(path, allow_pickle=False).astype(np.int64, casting="same_kind")
         if len(usual["captions"]) > len(clean.images) and _is_permutation(numbers, np.arange(len(clean.captions))):
             positions, numbers = numbers, np.empty_like(numbers)
-            numbers[positions] = clean.image_index
+            numbers[positions] = usual["captions"]
         fitting = [one for one in usual if protocol in (None, one) and _is_permutation(numbers, usual[one])]
     require(
         len(fitting) == 1,
@@ -121,17 +130,14 @@ class NoisySource:
         clean, noise = self._source.load(split), self._noise
         if split != "train":
             return clean
-        require(
-            clean.pairs is None,
-            "data.noise permutes captions that belong to one image each; in this data a text may belong to several",
-        )
+        before = image_of_each(clean)
         protocol, rate = noise.protocol or PROTOCOLS[0], noise.rate or 0.0
         if noise.index is None:
             self._numbers = draw_noise(protocol, rate, noise.seed, clean)
         else:
             protocol, rate, self._numbers = read_index(noise.index, clean, noise.protocol, noise.rate)
-        images = self._numbers if protocol == "captions" else self._numbers[clean.image_index]
-        changed = int((images != clean.image_index).sum())
+        images = self._numbers if protocol == "captions" else self._numbers[before]
+        changed = int((images != before).sum())
         require(
             changed > 0,
             f"data.noise: no caption of the {len(clean.images)} training images came to another image; give a larger "
@@ -151,7 +157,7 @@ class NoisySource:
             "noise, protocol %s, rate %g: %d of %d training captions (%.2f %%) belong to a wrong image",
             *(protocol, rate, changed, len(clean.captions), 100 * changed / len(clean.captions)),
         )
-        return replace(clean, image_index=images)
+        return replace(clean, pairs=pairs_by_caption(images))
 
     def write_index(self, path: str | Path) -> None:
         """Write the numbers of the noise of the training split, which has been loaded, as a .npy file."""

@@ -1,6 +1,5 @@
 """A source of any two modalities: two files of vectors, and tables of the rows that belong together."""
 
-import logging
 from collections.abc import Mapping
 from functools import cached_property
 from itertools import combinations
@@ -13,8 +12,6 @@ from vsehub.checks import existing, one_of, require
 from vsehub.data.sources import SPLITS, CaptionedImages, SplitDraw, files_or_all
 from vsehub.data.truth import connected, read_ids, read_pairs
 from vsehub.data.vectors.embeddings import VectorFile, look_through, open_vectors
-
-log = logging.getLogger(__name__)
 
 _TABLE = "Give a table with the columns query (the text) and item (the image), one pair per line"
 
@@ -61,10 +58,10 @@ class Pairs:
         require(split in self._splits, f"no split {split!r}; there are: {there}. Set data.draw or data.splits")
         pairs = self._splits[split]
         image_rows, images = np.unique(pairs[:, 0], return_inverse=True)
-        text_rows, firsts, texts = np.unique(pairs[:, 1], return_index=True, return_inverse=True)
+        text_rows, texts = np.unique(pairs[:, 1], return_inverse=True)
         sides = self._images.take(image_rows).numpy(), self._texts.take(text_rows).numpy()
         names = None if self._images.ids is None else [self._images.ids[row] for row in image_rows]
-        return CaptionedImages(*sides, images[firsts], names, np.stack([images, texts], axis=1))
+        return CaptionedImages(*sides, np.stack([images, texts], axis=1), names)
 
     @cached_property
     def _splits(self) -> dict[str, np.ndarray]:
@@ -75,17 +72,9 @@ class Pairs:
         if "pairs" in splits:
             return draw_pairs(splits["pairs"], self._draw, str(self._paths["pairs"]))
         for before, role in combinations(splits, 2):
-            twice = (
-                len(splits[before])
-                + len(splits[role])
-                - len(np.unique(np.concatenate([splits[before], splits[role]]), axis=0))
-            )
+            both = np.concatenate([splits[before], splits[role]])
+            twice = len(both) - len(np.unique(both, axis=0))
             require(twice == 0, f"{self._paths[role]}: {twice} pairs are also in {self._paths[before]}")
-            for column, side in enumerate(("images", "texts") if before == "train" else ()):
-                own = np.unique(splits[role][:, column])
-                shared = np.isin(own, splits[before][:, column]).sum()
-                if shared:
-                    log.warning("%d of the %d %s of %s are also in train, in other pairs", shared, len(own), side, role)
         return splits
 
     def _pairs_of(self, path: Path) -> np.ndarray:

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from vsehub.checks import existing, one_of, require
-from vsehub.data.sources import SPLITS, CaptionedImages
+from vsehub.data.sources import SPLITS, CaptionedImages, pairs_by_caption
 from vsehub.io.arrays import listed, readable, refuse_unusable
 from vsehub.io.progress import bar
 from vsehub.io.text import read_lines
@@ -103,8 +103,8 @@ class Precomp:
         )
         repeated = look_through(features_path, features, rows_are_captions=len(captions) == len(features))
         images = features[::REPEAT] if repeated else features
-        image_index = np.arange(len(captions)) // (len(captions) // len(images))
-        return CaptionedImages(images, captions, image_index, self._names(split, len(images), len(captions)))
+        pairs = pairs_by_caption(np.arange(len(captions)) // (len(captions) // len(images)))
+        return CaptionedImages(images, captions, pairs, self._names(split, len(images), len(captions)))
 
     def _path(self, split: str, ending: str) -> Path:
         """The path of one of the split's files. Raises InputError listing the existing splits if it is missing."""

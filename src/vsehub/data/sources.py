@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -40,23 +40,27 @@ class CaptionedImages:
     """One split of a data set.
 
     images: (I, ...), one entry per image. captions: T strings, or vectors (T, D) if the texts are of another modality.
-    image_index: (T,) integers; captions[t] describes images[image_index[t]]. names: I file names for reports, or None.
-    pairs: (P, 2) integers, image and caption of all pairs, if a caption may belong to several images; None: the pairs
-    of image_index. Raises InputError without images, or if captions and image_index differ in number.
+    pairs: (P, 2) int64, image and caption of every pair, each once; a caption may belong to several images. names: I
+    file names for reports, or None. Raises InputError without images, and unless every caption is in a pair.
     """
 
     images: ArrayLike
     captions: list[str] | ArrayLike
-    image_index: np.ndarray
+    pairs: np.ndarray
     names: list[str] | None = None
-    pairs: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         require(len(self.images) > 0, "the split has no images")
+        paired = np.unique(self.pairs[:, 1])
         require(
-            len(self.captions) == len(self.image_index),
-            f"{len(self.captions)} captions but {len(self.image_index)} image indices; expected one for each caption",
+            np.array_equal(paired, np.arange(len(self.captions))),
+            f"pairs name {len(paired)} captions of {len(self.captions)}; expected every caption, numbered from 0",
         )
+
+    @property
+    def shared(self) -> bool:
+        """True if a caption belongs to several images."""
+        return len(self.pairs) > len(self.captions)
 
     @property
     def written(self) -> bool:
@@ -71,26 +75,9 @@ class CaptionedImages:
         """A caption, or "text ROW" if texts are vectors."""
         return self.captions[row] if isinstance(self.captions, list) else f"text {row}"
 
-    def training_pairs(self) -> np.ndarray:
-        """(P, 2) int64: image and caption of every pair that is trained on."""
-        if self.pairs is not None:
-            return self.pairs
-        return np.stack([self.image_index, np.arange(len(self.captions))], axis=1).astype(np.int64)
-
     def captions_of(self, row: int) -> list[int]:
         """The numbers of an image's captions, ascending."""
-        pairs = self.training_pairs()
-        return sorted(pairs[pairs[:, 0] == row, 1].tolist())
-
-    def with_own_captions(self) -> "CaptionedImages":
-        """The same split, a caption of several images repeated for each of them, image by image.
-
-        For layouts that give every image captions of its own. Vectors are not repeated.
-        """
-        if self.pairs is None or not isinstance(self.captions, list):
-            return self
-        images, captions = self.pairs[np.lexsort((self.pairs[:, 1], self.pairs[:, 0]))].T
-        return replace(self, captions=[self.captions[t] for t in captions.tolist()], image_index=images, pairs=None)
+        return sorted(self.pairs[self.pairs[:, 0] == row, 1].tolist())
 
     def fingerprint(self) -> str:
         """A short hash of the captions, their images and a sample of image rows, to identify the data."""
@@ -99,9 +86,7 @@ class CaptionedImages:
             digest.update("\n".join(self.captions).encode())
         else:
             _add_rows(digest, self.captions)
-        digest.update(np.ascontiguousarray(self.image_index, dtype=np.int64).tobytes())
-        if self.pairs is not None:
-            digest.update(np.ascontiguousarray(self.pairs, dtype=np.int64).tobytes())
+        digest.update(np.ascontiguousarray(self.pairs, dtype=np.int64).tobytes())
         _add_rows(digest, self.images)
         return digest.hexdigest()[:16]
 
@@ -111,6 +96,11 @@ def _add_rows(digest: "hashlib._Hash", rows: ArrayLike) -> None:
     digest.update(repr((rows.shape, str(rows.dtype))).encode())
     for row in np.linspace(0, len(rows) - 1, num=min(len(rows), 64), dtype=int):
         digest.update(np.ascontiguousarray(rows[row]).tobytes())
+
+
+def pairs_by_caption(images: np.ndarray) -> np.ndarray:
+    """The pairs (T, 2) int64 of T captions that belong to one image each. images: (T,) the image of each caption."""
+    return np.stack([images, np.arange(len(images))], axis=1).astype(np.int64)
 
 
 class Source(Protocol):

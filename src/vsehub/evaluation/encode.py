@@ -27,41 +27,25 @@ def text_table(texts: Sequence[str] | ArrayLike, vocabulary: Words | None, max_w
 
 @dataclass(frozen=True)
 class EncodedSplit:
-    """Images (I, D) and texts (T, D), or sets of vectors, all on one device.
-
-    image_index: (T,) the image that each text describes. pairs: (P, 2) image and text of all pairs, where a text may
-    belong to several images; None: those of image_index.
-    """
+    """Images (I, D) and texts (T, D), or sets of vectors, and pairs (P, 2), image and text, all on one device."""
 
     images: Rows
     texts: Rows
-    image_index: Tensor
-    pairs: Tensor | None = None
+    pairs: Tensor
 
     @classmethod
     def of(cls, split: CaptionedImages, images: Rows, texts: Rows) -> "EncodedSplit":
         """The encoded split of encoded images and texts, with its pairs on their device."""
-        index = torch.from_numpy(split.image_index).to(images.device)
-        pairs = None if split.pairs is None else torch.from_numpy(split.pairs).to(images.device)
-        return cls(images, texts, index, pairs)
-
-    @property
-    def all_pairs(self) -> Tensor:
-        """(P, 2) image and text of all pairs."""
-        texts = torch.arange(len(self.image_index), device=self.image_index.device)
-        return torch.stack([self.image_index, texts], dim=1) if self.pairs is None else self.pairs
+        return cls(images, texts, torch.from_numpy(split.pairs).to(images.device))
 
     def fold(self, images: slice) -> "EncodedSplit":
         """The images of a slice and the texts that describe them."""
         first, last, _ = images.indices(len(self.images))
-        if (first, last) == (0, len(self.images)) and self.pairs is None:
+        if (first, last) == (0, len(self.images)):
             return self  # without a copy
-        pairs = self.all_pairs
-        pairs = pairs[(pairs[:, 0] >= first) & (pairs[:, 0] < last)]
+        pairs = self.pairs[(self.pairs[:, 0] >= first) & (self.pairs[:, 0] < last)]
         texts, within = pairs[:, 1].unique(return_inverse=True)
-        inside = torch.stack([pairs[:, 0] - first, within], dim=1)
-        index = texts.new_zeros(len(texts)).scatter_(0, inside[:, 1].flip(0), inside[:, 0].flip(0))
-        return EncodedSplit(self.images[images], self.texts[texts], index, inside)
+        return EncodedSplit(self.images[images], self.texts[texts], torch.stack([pairs[:, 0] - first, within], dim=1))
 
 
 @torch.no_grad()

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from vsehub import __version__
 from vsehub.checks import one_of, require
 from vsehub.criteria.auto import Auto
@@ -137,7 +139,7 @@ def measure(model: DataModel | Ensemble, asked: Measurement) -> dict[str, Any]:
         "reference": kind,
         "reference_set": words,
         "images": images,
-        "texts": int((loaded.image_index < images).sum()),
+        "texts": len(np.unique(loaded.pairs[loaded.pairs[:, 0] < images, 1])),
         "checkpoints": model.digests,
         **model.description,
         "seconds": time.perf_counter() - start,

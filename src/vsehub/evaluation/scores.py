@@ -139,4 +139,4 @@ def both_directions(split: EncodedSplit, similarity: Similarity, reference: Enco
         return products(sides[1])(at_least(NARROW, sides[0]), None)[: len(sides[0])]
 
     whole = matrix if len(sides[0]) * len(sides[1]) <= MATRIX_ELEMENTS else None
-    return {side: DirectedScores(side, similarity, sides, others, split.all_pairs.T, whole) for side in DIRECTIONS}
+    return {side: DirectedScores(side, similarity, sides, others, split.pairs.T, whole) for side in DIRECTIONS}

@@ -27,7 +27,7 @@ from pyarrow import parquet
 from torch import Tensor
 
 from vsehub.checks import require
-from vsehub.data.sources import CaptionedImages
+from vsehub.data.sources import CaptionedImages, pairs_by_caption
 from vsehub.encoders.precision import without_tf32
 from vsehub.io.arrays import listed
 from vsehub.io.files import atomic, read_object, write_json, write_text
@@ -121,21 +121,21 @@ def _shard(side: str, number: int) -> tuple[str, str]:
 def same_captions(splits: Mapping[str, CaptionedImages]) -> dict[str, CaptionedImages]:
     """The splits, image by image, with as many captions of each image: the fewest that any image has, at most 5.
 
+    A caption of several images is repeated for each of them.
     Raises InputError for an image without captions, and for texts that are vectors.
     """
     require(
         all(loaded.written for loaded in splits.values()),
         "the data's texts are vectors; choose data of captions, such as data=karpathy",
     )
-    counts = [np.bincount(loaded.image_index, minlength=len(loaded.images)).min().item() for loaded in splits.values()]
+    counts = [np.bincount(loaded.pairs[:, 0], minlength=len(loaded.images)).min().item() for loaded in splits.values()]
     each, found = min(MOST_CAPTIONS, *counts), {}
     require(each > 0, "an image has no captions; expected one at least for every image")
     for split, loaded in splits.items():
-        order = np.argsort(loaded.image_index, kind="stable")
-        images = loaded.image_index[order]
-        order = order[np.arange(len(order)) - np.searchsorted(images, images) < each]
-        captions = [loaded.text_of(row) for row in order.tolist()]
-        found[split] = replace(loaded, captions=captions, image_index=loaded.image_index[order])
+        images, rows = loaded.pairs[np.lexsort((loaded.pairs[:, 1], loaded.pairs[:, 0]))].T
+        first = np.arange(len(images)) - np.searchsorted(images, images) < each
+        captions = [loaded.text_of(row) for row in rows[first].tolist()]
+        found[split] = replace(loaded, captions=captions, pairs=pairs_by_caption(images[first]))
     return found
 
 
@@ -165,7 +165,7 @@ def write_vectors(folder: Path, splits: Mapping[str, CaptionedImages], chunks: C
             parquet.write_table(pa.table(table), folder / metadata)
             for name in (vectors, metadata):
                 os.link(folder / name, folder / split / name)
-        pairs = ((keys[text], ids[split][image]) for image, text in loaded.training_pairs().tolist())
+        pairs = ((keys[text], ids[split][image]) for image, text in loaded.pairs.tolist())
         write_text(folder / f"{split}.csv", csv_text(("query", "item"), pairs))
 
 

@@ -68,9 +68,17 @@ class Positives:
         )
         positions = checked_positions("positions", positions, self.items)
         query = torch.arange(first, first + len(positions), device=positions.device)
-        asked = query[:, None] * self.items + positions
-        place = torch.searchsorted(self._keys, asked.contiguous()).clamp(max=len(self._keys) - 1)
-        return self._keys[place] == asked
+        return self.related(query[:, None], positions)
+
+    def related(self, queries: Tensor, items: Tensor) -> Tensor:
+        """Mask of the pairs that belong together, for positions of queries and items of broadcastable shapes."""
+        keys = queries * self.items + items
+        place = torch.searchsorted(self._keys, keys.contiguous()).clamp(max=len(self._keys) - 1)
+        return self._keys[place] == keys
+
+    def to(self, device: torch.device) -> "Positives":
+        """The same pairs on a device."""
+        return Positives(self.query.to(device), self.item.to(device), self.queries, self.items)
 
     def of(self, queries: Tensor) -> "Positives":
         """The pairs of some queries (n,) in ascending order, which count as 0 to n - 1; they may have none."""

@@ -1,6 +1,5 @@
 from .bank import ExactIndex as ExactIndex
 from .bank import MemoryBank as MemoryBank
-from .bank import Relation as Relation
 from .bank import ScoredIndex as ScoredIndex
 from .bank import ShortlistIndex as ShortlistIndex
 from .faiss import FaissIndex as FaissIndex

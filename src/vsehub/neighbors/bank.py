@@ -1,8 +1,7 @@
 """The memory bank: a sample of encoded pairs among which a batch finds its nearest neighbours (AAAI, global weights).
 
-`Relation` says which images and texts belong together if a text may belong to several images. The bank's
-indexes search exactly by inner product (`ExactIndex`, `FaissIndex`) or by another similarity, which scores every entry
-(`ScoredIndex`) or a shortlist (`ShortlistIndex`).
+The bank's indexes search exactly by inner product (`ExactIndex`, `FaissIndex`) or by another similarity, which scores
+every entry (`ScoredIndex`) or a shortlist (`ShortlistIndex`).
 """
 
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vsehub.checks import fail, matrix, one_of, require, whole
+from vsehub.metrics.positives import Positives
 from vsehub.neighbors.faiss import GPU_DEPTH, FaissIndex, searches_there
 from vsehub.neighbors.vectors import products
 from vsehub.sets import Encoding, Sets
@@ -25,47 +25,6 @@ BACKENDS = ("auto", "faiss", "exact")
 EXCLUSIONS = ("image", "batch_captions")
 # The authors' 250 neighbours as a share of COCO's bank of 28,322 pairs; at least 10.
 K_SHARE, K_LEAST = 250 / 28_322, 10
-
-
-class Relation:
-    """The pairs of images and texts that belong together, any number each way.
-
-    pairs: (P, 2) int64, image and text; a pair given twice counts once. images, texts: how many of each there are.
-    Raises InputError if a pair lies outside of them.
-    """
-
-    def __init__(self, pairs: Tensor, images: int, texts: int):
-        require(
-            pairs.ndim == 2 and pairs.shape[1] == 2 and len(pairs) > 0,
-            f"pairs has shape {tuple(pairs.shape)}; expected (P, 2), image and text of each pair, at least one",
-        )
-        for column, (side, count) in enumerate((("images", images), ("texts", texts))):
-            least, most = (int(bound) for bound in pairs[:, column].aminmax())
-            require(least >= 0 and most < count, f"pairs name {side} {least} to {most}; expected rows 0 to {count - 1}")
-        self.images, self.texts = images, texts
-        self._keys = (pairs[:, 0] * texts + pairs[:, 1]).unique()
-        self.pairs = torch.stack((self._keys // texts, self._keys % texts), dim=1)
-
-    def related(self, images: Tensor, texts: Tensor) -> Tensor:
-        """Mask of the pairs that belong together, for image and text rows of broadcastable shapes."""
-        keys = self._on(images.device)
-        asked = images * self.texts + texts
-        place = torch.searchsorted(keys, asked.contiguous()).clamp(max=len(keys) - 1)
-        return keys[place] == asked
-
-    def most_related(self, images: Tensor, texts: Tensor) -> int:
-        """The largest number of these entries (images, texts: (M,)) that belong to one text or to one image."""
-        image, text = self.pairs.T.cpu()
-        of_image = torch.bincount(images.cpu(), minlength=self.images)
-        of_text = torch.bincount(texts.cpu(), minlength=self.texts)
-        lost_by_images = torch.zeros(self.images, dtype=torch.int64).index_add_(0, image, of_text[text])
-        lost_by_texts = torch.zeros(self.texts, dtype=torch.int64).index_add_(0, text, of_image[image])
-        return int(max(lost_by_images.max(), lost_by_texts.max()))
-
-    def _on(self, device: torch.device) -> Tensor:
-        if self._keys.device != device:
-            self._keys = self._keys.to(device)
-        return self._keys
 
 
 class ExactIndex:
@@ -169,7 +128,7 @@ class MemoryBank:
 
     k: neighbours per query; None takes 0.88 % of the bank, at least 10. backend: "faiss", "exact", or "auto": FAISS if
     it is installed and searches on the vectors' device, else exact. exclude: "image" excludes entries of the query's
-    own image or, with a `relation`, all entries that belong to the query; "batch_captions" (the authors' code)
+    own image or, with `positives`, all entries that belong to the query; "batch_captions" (the authors' code)
     excludes, for every query, entries whose caption is anywhere in the batch. shortlist: number of entries scored
     exactly per neighbour for similarities of sets, those with the nearest mean vectors; None scores the whole bank.
     """
@@ -189,7 +148,7 @@ class MemoryBank:
         self.asked_k, self.backend, self.exclude, self.shortlist = k, backend, exclude, shortlist
         self._images: Index | None = None
         self._texts: Index | None = None
-        self._relation: Relation | None = None
+        self._positives: Positives | None = None
         self.running_backend = ""  # the search in use, for logs; empty before the first fill
 
     def __len__(self) -> int:
@@ -202,14 +161,14 @@ class MemoryBank:
         image_ids: Tensor,
         caption_ids: Tensor,
         similarity: Similarity | None = None,
-        relation: Relation | None = None,
+        positives: Positives | None = None,
     ) -> None:
         """Replace the contents by M pairs.
 
         images, texts: (M, D) vectors whose inner products are the similarities, or, with a `similarity` that is not an
-        inner product, M encodings as it takes them. image_ids, caption_ids: (M,) integers. relation: the pairs, if a
-        text may belong to several images. Raises InputError if shapes differ or too few entries would be left to find k
-        neighbours for every query.
+        inner product, M encodings as it takes them. image_ids, caption_ids: (M,) integers. positives: the texts of each
+        image, if a text may belong to several images. Raises InputError if shapes differ or too few entries would be
+        left to find k neighbours for every query.
         """
         size = len(images)
         if similarity is None:
@@ -219,7 +178,7 @@ class MemoryBank:
             matrix("texts", texts, size, images.shape[1])
         for name, ids in (("image_ids", image_ids), ("caption_ids", caption_ids)):
             require(tuple(ids.shape) == (size,), f"{name} has shape {tuple(ids.shape)}; expected ({size},)")
-        self.plan(image_ids, caption_ids, relation)
+        self.plan(image_ids, caption_ids, positives and positives.to(images.device))
         self._images, self._texts = None, None  # their memory is free before the new ones take theirs
         self._image_ids, self._caption_ids = image_ids.to(images.device), caption_ids.to(images.device)
         self._images = self._index(images.detach(), similarity, "images")
@@ -228,16 +187,16 @@ class MemoryBank:
         self._text_means = mean_similarities(texts, similarity, "texts")
         self.running_backend = self._images.name
 
-    def plan(self, image_ids: Tensor, caption_ids: Tensor, relation: Relation | None = None) -> None:
+    def plan(self, image_ids: Tensor, caption_ids: Tensor, positives: Positives | None = None) -> None:
         """Set k for a bank of these pairs (M,), (M,). Raises InputError if too few neighbours would be left."""
         size = len(image_ids)
-        self._relation = relation
+        self._positives = positives
         self.k = self.asked_k if self.asked_k is not None else max(K_LEAST, round(K_SHARE * size))
         # A query may lose all entries of its own image: a deeper search leaves at least k.
-        if relation is None:
+        if positives is None:
             self._most_lost = int(image_ids.unique(return_counts=True)[1].max())
         else:
-            self._most_lost = relation.most_related(image_ids, caption_ids)
+            self._most_lost = most_related(positives, image_ids, caption_ids)
         left = size - self._most_lost
         require(
             left >= self.k,
@@ -274,11 +233,11 @@ class MemoryBank:
                 "give the bank a larger share of the pairs or a smaller k",
             )
             own_texts = own_images = lambda found: gone[found]
-        elif self._relation is None:
+        elif self._positives is None:
             deeper = self._most_lost
             own_texts = own_images = lambda found: self._image_ids[found] == image_ids[:, None]
         else:
-            deeper, related = self._most_lost, self._relation.related
+            deeper, related = self._most_lost, self._positives.related
             own_texts = lambda found: related(image_ids[:, None], self._caption_ids[found])  # noqa: E731
             own_images = lambda found: related(self._image_ids[found], caption_ids[:, None])  # noqa: E731
         depth = min(self.k + deeper, len(self))
@@ -318,6 +277,19 @@ class MemoryBank:
         if self.backend == "exact" or (vectors.is_cuda and deepest > GPU_DEPTH):
             return ExactIndex(vectors)
         return FaissIndex(vectors) if self.backend == "faiss" or searches_there(vectors) else ExactIndex(vectors)
+
+
+def most_related(positives: Positives, images: Tensor, texts: Tensor) -> int:
+    """The largest number of the entries (images, texts: (M,)) that belong to one text or to one image.
+
+    positives: the texts of each image.
+    """
+    of_image = torch.bincount(images.cpu(), minlength=positives.queries)
+    of_text = torch.bincount(texts.cpu(), minlength=positives.items)
+    image, text = positives.query.cpu(), positives.item.cpu()
+    lost_by_images = torch.zeros(positives.queries, dtype=torch.int64).index_add_(0, image, of_text[text])
+    lost_by_texts = torch.zeros(positives.items, dtype=torch.int64).index_add_(0, text, of_image[image])
+    return int(max(lost_by_images.max(), lost_by_texts.max()))
 
 
 def mean_similarities(entries: Any, similarity: Similarity | None, side: str) -> Callable[[Any], Tensor]:

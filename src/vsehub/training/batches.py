@@ -18,7 +18,7 @@ from vsehub.data.photos.pictures import Pictures
 from vsehub.data.sources import CaptionedImages
 from vsehub.data.text.tokens import TokenTable
 from vsehub.evaluation.encode import TextTable
-from vsehub.neighbors.bank import Relation
+from vsehub.metrics.positives import Positives
 from vsehub.training.gather import share_of
 from vsehub.types import Batch
 
@@ -100,14 +100,13 @@ class PairDataset(Dataset):
         )
         self.split, self.table, self.seed, self.augmentation = split, table, seed, augmentation
         self.process, self.processes = process, processes
-        self.pairs = split.training_pairs()
-        self.relation = relation_of(split)
+        self.positives = positives_of(split)
 
     def __len__(self) -> int:
-        return len(self.pairs)
+        return len(self.split.pairs)
 
     def __getitem__(self, draw: Draw) -> Batch:
-        rows, captions = self.pairs[draw.rows].T
+        rows, captions = self.split.pairs[draw.rows].T
         own, change = share_of(self.process, len(rows), self.processes), self.augmentation
         random = np.random.default_rng([self.seed, draw.epoch, int(draw.rows[0])])
         source = self.split.images
@@ -126,15 +125,16 @@ class PairDataset(Dataset):
             drawn = random.random((len(rows), images.shape[1]))[own]
             images = without_regions(images, change.drop_regions, drawn)
         image_ids, caption_ids = torch.from_numpy(rows.copy()), torch.from_numpy(captions.copy())
-        positives = None if self.relation is None else self.relation.related(image_ids[:, None], caption_ids[None, :])
+        positives = None if self.positives is None else self.positives.related(image_ids[:, None], caption_ids)
         return Batch(images, texts, lengths, image_ids, caption_ids, positives)
 
 
-def relation_of(split: CaptionedImages) -> Relation | None:
-    """The pairs that belong together if texts may belong to several images; else None, and image ids decide."""
-    if split.pairs is None:
+def positives_of(split: CaptionedImages) -> Positives | None:
+    """The captions of each image if a caption belongs to several images; else None, and image ids decide."""
+    if not split.shared:
         return None
-    return Relation(torch.from_numpy(split.pairs), len(split.images), len(split.captions))
+    images, captions = torch.from_numpy(split.pairs).unbind(dim=1)
+    return Positives.from_pairs(images, captions, len(split.images), len(split.captions), complete=False)
 
 
 class EpochSampler(Sampler):

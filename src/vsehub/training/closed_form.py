@@ -120,7 +120,7 @@ class CcaSolver:
             texts, weights = tf_idf(table.tokens, table.offsets, len(vocabulary), len(SPECIALS))
         else:
             texts = table.vectors
-        cca = Cca(train.images, texts, train.training_pairs())
+        cca = Cca(train.images, texts, train.pairs)
         best: FittedCca | None = None
         split = data.load("val")[0]
         for image, text in bar("choosing", list(itertools.product(self.images, self.texts)), unit=" fits"):

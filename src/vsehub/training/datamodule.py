@@ -125,7 +125,7 @@ class RetrievalDataModule(pl.LightningDataModule):
             dataset,
             batch_size=None,
             sampler=EpochSampler(
-                dataset.pairs[:, 0], self.batch_size, self.seed, self.captions_per_image, least, self.same_batches
+                dataset.split.pairs[:, 0], self.batch_size, self.seed, self.captions_per_image, least, self.same_batches
             ),
             num_workers=self.workers,
             pin_memory=torch.cuda.is_available(),

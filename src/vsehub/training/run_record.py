@@ -192,6 +192,6 @@ def counted(number: int, word: str) -> str:
 
 def chance(split: CaptionedImages) -> float:
     """The expected rsum of random rankings of a split."""
-    images, texts = split.training_pairs().T
+    images, texts = split.pairs.T
     texts_of, images_of = np.bincount(images, minlength=len(split.images)), np.bincount(texts)
     return chance_rsum(texts_of.tolist(), images_of.tolist())

@@ -109,7 +109,7 @@ def open_teacher(
         return None, None
     teachers = Ensemble(members)
     split = teachers.encode("train")
-    split = EncodedSplit(split.images.to("cpu"), split.texts.to("cpu"), split.image_index.cpu())
+    split = EncodedSplit(split.images.to("cpu"), split.texts.to("cpu"), split.pairs.cpu())
     return Teacher(split, teachers.similarity, **settings), facts
 
 

@@ -69,16 +69,13 @@ def of_split(model: DataModel, split: str, reference: str, images: str | None) -
     asker, loaded = Asker(model), model.split(split)
     vectors = model.similarity.vectors
     found, fitted = model.encode(split), model.encode(reference)
-    # Captions may be in any order: the number of its image goes with each.
     captions, pictures = vectors(found.texts).detach().cpu(), vectors(found.images).detach().cpu()
-    owner = torch.as_tensor(np.asarray(loaded.image_index))
-    positives = Positives.from_pairs(torch.arange(len(captions)), owner, len(captions), len(pictures), complete=False)
+    images_of, captions_of = torch.from_numpy(loaded.pairs).unbind(dim=1)
+    positives = Positives.from_pairs(captions_of, images_of, len(captions), len(pictures))
     seen = None if reference == split else vectors(fitted.texts).detach().cpu()
     sides = Sides.of(captions, pictures, seen, positives=positives)
     texts = [loaded.text_of(row) for row in range(len(captions))]
-    first: dict[int, str] = {}
-    for row, image in enumerate(owner.tolist()):
-        first.setdefault(image, texts[row])
+    first = {image: texts[row] for image, row in loaded.pairs[::-1].tolist()}
     labels = [first.get(row, "") for row in range(len(pictures))]
     files = None if images is None else existing("images", images, "Give the folder of the image files")
     item_names = Names("items", len(pictures), ids=loaded.names, labels=labels, images=files)

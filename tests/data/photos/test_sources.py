@@ -76,13 +76,11 @@ def test_the_same_pictures_captions_and_splits(tmp_path, kind):
         own, part = [one for one in made if one.split == split], data.load(split)
         assert shown(part) == expected(own)
         every = [(row, caption) for row, one in enumerate(own) for caption in one.captions]
-        found = [(image, part.captions[text]) for image, text in part.training_pairs().tolist()]
+        found = [(image, part.captions[text]) for image, text in part.pairs.tolist()]
         assert sorted(found) == sorted(every)
         distinct = len({caption for _, caption in every})
         assert len(part.captions) == (len(every) if kind == "karpathy" else distinct)
-        assert (part.pairs is None) == (len(part.captions) == len(every))
-        if kind != "karpathy":
-            assert part.image_index.tolist() == [min(i for i, one in found if one == c) for c in part.captions]
+        assert part.shared == (len(part.captions) < len(every))
     order = np.random.default_rng(0).integers(0, 6, 40)
     images = data.load("train").images
     np.testing.assert_array_equal(images[order], images[:][order])
@@ -117,7 +115,7 @@ def test_pictures_that_cannot_be_decoded(tmp_path, kind, content, caplog):
     part = WRITERS[kind](tmp_path / "again", bad, **LEFT_OUT).load("train")
     assert shown(part) == expected([one for n, one in enumerate(made) if one.split == "train" and n != 4])
     assert name in caplog.text
-    assert part.pairs is None or part.pairs[:, 0].max() < 5
+    assert part.pairs[:, 0].max() < 5
 
 
 def test_pictures_without_captions_and_splits_without_pictures(tmp_path, kind, caplog):
@@ -246,8 +244,8 @@ def coco(root, flat=False, changed=()):
 def test_folders_and_restval_of_coco(tmp_path, flat):
     data = coco(tmp_path, flat)
     part = data.load("train")
-    assert (data.name, part.names, part.captions, part.pairs) == ("coco", ["0.png", "2.png"], ["a dog"] * 4, None)
-    assert part.image_index.tolist() == [0, 0, 1, 1]
+    assert (data.name, part.names, part.captions) == ("coco", ["0.png", "2.png"], ["a dog"] * 4)
+    assert part.pairs.tolist() == [[0, 0], [0, 1], [1, 2], [1, 3]]
     assert part.images[:][:, 0, -1, -1].tolist() == [0, 10]
 
 

@@ -23,7 +23,7 @@ def test_a_split_has_five_captions_an_image_in_image_order(tiny):
     assert len(set(pictures)) == len(pictures), "a picture is in two splits"
     for (split, data), count in zip(tiny.items(), SIZES["tiny"], strict=True):
         assert (data.images.shape, len(data.captions)) == ((count, 3, 64, 64), 5 * count)
-        assert data.image_index.tolist() == [image for image in range(count) for _ in range(5)]
+        assert data.pairs[:, 0].tolist() == [image for image in range(count) for _ in range(5)]
         assert data.names[12] == f"scene-{split}-000012"
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from vsehub.checks import existing, fail, one_of, require
 from vsehub.components import Component
 from vsehub.data.photos.pictures import THREADS, PictureFile, Pictures, PictureSettings, inspect, looks_whole, resized
-from vsehub.data.sources import SPLITS, CaptionedImages, SplitDraw, split_named
+from vsehub.data.sources import SPLITS, CaptionedImages, SplitDraw, pairs_by_caption, split_named
 from vsehub.io.arrays import listed
 from vsehub.io.files import cache_folder, read_object, write_text
 from vsehub.io.progress import bar
@@ -99,9 +99,7 @@ class ListedPhotos(Component):
         settings, files = self._pictures, [row.file for row in rows]
         augments = settings.augment == "vsepp" and split == "train"
         pictures = Pictures(files, settings.size, resized(settings.size), settings.crops, augments, contents)
-        first = np.unique(pairs[:, 1], return_index=True)[1]
-        several = pairs if len(pairs) > len(texts) else None
-        return CaptionedImages(pictures, texts, pairs[first, 0], [row.name for row in rows], several)
+        return CaptionedImages(pictures, texts, pairs, [row.name for row in rows])
 
     @cached_property
     def _rows(self) -> list[Listed]:
@@ -141,7 +139,7 @@ def pairs_of(captions: Sequence[Sequence[str]], shared: bool) -> tuple[list[str]
     """
     if not shared:
         texts = [text for image in captions for text in image]
-        return texts, np.stack([np.repeat(np.arange(len(captions)), [*map(len, captions)]), np.arange(len(texts))], 1)
+        return texts, pairs_by_caption(np.repeat(np.arange(len(captions)), [*map(len, captions)]))
     numbers: dict[str, int] = {}
     pairs = {(numbers.setdefault(text, len(numbers)), n) for n, image in enumerate(captions) for text in image}
     return list(numbers), np.array([(image, text) for text, image in sorted(pairs)], np.int64)
@@ -221,4 +219,4 @@ def folder_pictures(folder: str | Path, size: int, resize: int, crops: int = 1) 
     require(bool(names), f"folder: {folder} holds no pictures ({', '.join(SUFFIXES)}), nor do the folders below it")
     rows, contents = checked([Listed(str(place / name), name, []) for name in names], place, leave_out=True)
     pictures = Pictures([row.file for row in rows], size, resize, crops, contents=contents)
-    return CaptionedImages(pictures, [], np.empty(0, np.int64), [row.name for row in rows])
+    return CaptionedImages(pictures, [], np.empty((0, 2), np.int64), [row.name for row in rows])

@@ -12,7 +12,7 @@ import numpy as np
 from vsehub.checks import one_of, whole_seed
 from vsehub.data.scenes.captions import describe
 from vsehub.data.scenes.images import BACKGROUNDS, COLOURS, OUTLINES, RADII, SIDE, TEXTURES, Scene, Thing, render
-from vsehub.data.sources import SPLITS, CaptionedImages
+from vsehub.data.sources import SPLITS, CaptionedImages, pairs_by_caption
 from vsehub.io.arrays import readable
 from vsehub.io.files import atomic, cache_folder, write_text
 from vsehub.io.progress import bar
@@ -58,7 +58,7 @@ class Scenes:
         with readable(note, KeyError):
             captions = json.loads(note.read_text())["captions"]
         names = [f"scene-{split}-{number:06d}" for number in range(len(images))]
-        return CaptionedImages(images, captions, np.repeat(np.arange(len(images)), 5), names)
+        return CaptionedImages(images, captions, pairs_by_caption(np.repeat(np.arange(len(images)), 5)), names)
 
     def _make(self, split: str) -> None:
         """Render the split and write it to the cache, the captions last."""

@@ -16,7 +16,7 @@ from vsehub.evaluation.encode import encode_images, encode_texts
 from vsehub.metrics.occurrences import k_occurrences, skewness
 from vsehub.neighbors.bank import MemoryBank, comparable
 from vsehub.sets import Encoding
-from vsehub.training.batches import relation_of
+from vsehub.training.batches import positives_of
 from vsehub.training.gather import encoded_together
 
 log = logging.getLogger(__name__)
@@ -56,8 +56,8 @@ class BankCallback(pl.Callback):
         )
         self.seed = trainer.datamodule.seed
         split = trainer.datamodule.load("train")[0]
-        self._relation = relation_of(split)  # the same in every epoch
-        self.bank.plan(*self._ids(split, self.first_epoch), self._relation)
+        self._positives = positives_of(split)  # the same in every epoch
+        self.bank.plan(*self._ids(split, self.first_epoch), self._positives)
         wanted = module.loss.neighbors_k or 0
         require(wanted <= self.bank.k, f"loss.neighbors_k is {wanted} but the bank gives {self.bank.k}; raise bank.k")
         module.bank = self.bank
@@ -91,7 +91,7 @@ class BankCallback(pl.Callback):
         if module.teacher is not None and inner:
             module.teacher.hold(images, texts, *ids)
         images, texts = comparable(similarity, images), comparable(similarity, texts)
-        self.bank.fill(images, texts, *ids, None if inner else similarity, self._relation)
+        self.bank.fill(images, texts, *ids, None if inner else similarity, self._positives)
         few = slice(HUBNESS_PAIRS if inner else COSTLY_HUBNESS_PAIRS)
         scores: Any = images[few] @ texts[few].T if inner else similarity(images[few], texts[few])  # type: ignore
         for direction, queries in (("i2t", scores), ("t2i", scores.T)):
@@ -102,8 +102,8 @@ class BankCallback(pl.Callback):
 
     def _ids(self, split: CaptionedImages, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Images and captions (M,) of an epoch's bank."""
-        pairs = split.training_pairs()
-        images, captions = torch.from_numpy(pairs[self.sample(len(pairs), epoch, self.seed)]).unbind(dim=1)
+        rows = self.sample(len(split.pairs), epoch, self.seed)
+        images, captions = torch.from_numpy(split.pairs[rows]).unbind(dim=1)
         return images, captions
 
 
