@@ -126,6 +126,12 @@ def test_as_many_captions_of_every_image(counts, each):
         assert len(same_captions({"train": split(counts)})["train"].captions) == each * len(counts)
 
 
+def test_a_caption_of_several_images_is_repeated():
+    shared = CaptionedImages(np.zeros((2, 3)), ["a", "b"], np.array([[1, 0], [0, 1], [1, 1]]))
+    found = same_captions({"train": shared})["train"]
+    assert (found.captions, found.pairs.tolist()) == (["b", "a"], [[0, 0], [1, 1]])
+
+
 @pytest.mark.parametrize("names", [True, False])
 def test_vectors_and_pairs_have_the_same_ids(tmp_path, names):
     """Pictures of two splits have equal names; one caption each, so that names of pictures could be ids of captions."""

@@ -1,13 +1,21 @@
 """N_k, hubs, finders and answers of a catalogue, and lists that come as they are asked, against naive oracles."""
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 import torch
 from collections_served import CRITERIA, ITEMS, QUERIES, catalogue, contents
 
 from vsehub.checks import InputError
-from vsehub.criteria import DualSoftmax
+from vsehub.criteria import DualSoftmax, NearestNeighbor
+from vsehub.data import CaptionedImages
+from vsehub.evaluation import EncodedSplit, Protocol
+from vsehub.evaluation.evaluate import evaluate
 from vsehub.ranking.verdict import hub_level
+from vsehub.similarities import Cosine
 from vsehub.web.catalogue import PLAIN, Catalogue
+from vsehub.web.contents import of_split
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +31,26 @@ def lists(catalogue, name):
     if correction is not None:
         scores = CRITERIA[name].scale * scores - correction.bias.double()
     return scores.argsort(dim=1, descending=True, stable=True)
+
+
+def test_answers_of_a_split_are_those_of_its_evaluation():
+    """Caption 1 belongs to both images and is nearest to the second, caption 2 is nearest to a wrong one."""
+    split = CaptionedImages(np.eye(2, dtype=np.float32), ["a", "b", "c"], np.array([[0, 0], [0, 1], [1, 1], [1, 2]]))
+    texts = torch.tensor([[1.0, 0.1], [0.1, 1.0], [1.0, 0.2]])
+    encoded = EncodedSplit.of(split, torch.from_numpy(split.images), texts)
+    model = SimpleNamespace(
+        similarity=Cosine(),
+        source=SimpleNamespace(name="x"),
+        name="made up",
+        vocabulary=None,
+        split=lambda _: split,
+        encode=lambda _: encoded,
+    )
+    served = of_split(model, "test", "test", None)
+    assert served.inputs.item_names.labels == ["a", "b"]
+    rsums = evaluate(encoded, Cosine(), NearestNeighbor(), Protocol("single")).metrics
+    ranking = Catalogue(served, {}).rankings[PLAIN]
+    assert ranking.recalls["R@1"] == pytest.approx(rsums["t2i/r1"]) == pytest.approx(200 / 3)
 
 
 @pytest.mark.parametrize("name", [PLAIN, *CRITERIA])
