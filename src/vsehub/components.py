@@ -138,7 +138,7 @@ class Components:
     def _targets(self, group: str) -> set[str]:
         """The classes that the yaml files of a group name."""
         paths = [path for folder in self.folders for path in (folder / group).glob("*.yaml")]
-        return {target for path in paths for target in _named(_content(path))}
+        return {target for path in paths for target in named_classes(_content(path))}
 
 
 @cache
@@ -149,14 +149,14 @@ def _content(path: Path) -> Any:
         raise InputError(f"{path} is not a yaml file: {' '.join(str(error).split())}") from error
 
 
-def _named(value: Any) -> Iterable[str]:
+def named_classes(value: Any) -> Iterable[str]:
     """Every class that a value names, at any depth."""
     if isinstance(value, dict):
         if isinstance(value.get(TARGET), str):
             yield value[TARGET]
         value = list(value.values())
     for inner in value if isinstance(value, list) else ():
-        yield from _named(inner)
+        yield from named_classes(inner)
 
 
 def _annotations(made: Callable[..., Any]) -> dict[str, Any]:

@@ -139,6 +139,15 @@ def test_a_file_names_no_address(run_here, hostile, theirs):
         vsehub.load(path, data={"images": "mine.npy"}).split("test")
     said = run_here("train", f"resume={theirs(data=pairs)}", status=2)
     assert "data.images is http://127.0.0.1:9/i.npy, an address that a file brings" in said
+    for deep in ("http://127.0.0.1:9", {"settings": [{"base_url": "simplecache::http://127.0.0.1:9"}]}):
+        listed = [theirs.config["logger"] | {"name": deep}]
+        assert "an address that a file brings" in run_here("train", f"resume={theirs(logger=listed)}", status=2)
+
+
+@pytest.mark.parametrize("change", ["criterion_name=csls", "+label=max", "data.pictures.augment=crop"])
+def test_a_resumed_run_keeps_what_its_record_says(run_here, theirs, change):
+    run = theirs(data=theirs.config["data"] | {"pictures": {"augment": None}})
+    assert f"{change.lstrip('+')} makes the run's record false" in run_here("train", f"resume={run}", change, status=2)
 
 
 def test_a_record_writes_nowhere_else(run_here, theirs, tmp_path):

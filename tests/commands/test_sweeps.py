@@ -1,6 +1,7 @@
 """Sweeps: runs are recognised by their settings, killed and continued, also under launchers and Optuna."""
 
 import importlib.util
+import sys
 import time
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from omegaconf import OmegaConf
 from run_files import record, rows
 
 from vsehub.cli.nodes import plain
-from vsehub.cli.sweep import digest
+from vsehub.cli.sweep import digest, sweep_name
 from vsehub.recipes import decides
 
 ROOT = Path(__file__).parents[2]
@@ -62,6 +63,48 @@ def test_the_digest_sees_what_decides_a_run_and_no_place():
     table = ("data=table", "data.table=a.csv")
     others = ("data.table=b.csv", "data.pictures.size=32", "+data.draw.seed=1", "data.columns.split=null")
     assert len({settings(*table, one) for one in others} | {settings(*table)}) == len(others) + 1
+
+
+def test_classes_and_addresses_of_different_content_share_no_folder():
+    first, *others = (
+        {"loss": {"_target_": "a.Mine"}, "data": {"images": "http://host/x.npy?edition=1"}},
+        {"loss": {"_target_": "b.Mine"}, "data": {"images": "http://host/x.npy?edition=1"}},
+        {"loss": {"_target_": "a.Mine"}, "data": {"images": "http://host/x.npy?edition=2"}},
+    )
+    assert len({digest(other) for other in others} | {digest(first)}) == 3
+
+
+def test_more_seeds_continue_a_sweep():
+    two, three = (sweep_name(None, None, ["loss=sum,max", f"seed={seeds}"]) for seeds in ("0,1", "0,1,2"))
+    assert two == three == "loss_sum_max"
+
+
+@pytest.mark.parametrize("beside", ["helper", "mine"])
+def test_an_edited_class_is_not_pooled_with_the_old(run_here, small, tmp_path, monkeypatch, beside):
+    """The run is refused, or trained again with retrain=true; a file that the loss does not use changes nothing."""
+    (tmp_path / "helper.py").write_text("def half(x):\n    return x / 2\n")
+    (tmp_path / "mine.py").write_text(
+        "from helper import half\nfrom vsehub.losses import SumMargin\n"
+        "class Mine(SumMargin):\n    def __init__(self, margin=0.2):\n"
+        "        super().__init__(half(margin))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    command = ("train", "-m", "loss=sum", "loss._target_=mine.Mine", *SHORT, *small, "hydra.sweep.dir=sweep")
+    run_here(*command)
+    run = by_seed(tmp_path / "sweep")[0]
+    first = record(run)
+    assert {"mine", "helper", "vsehub.losses.hinge"} <= first["code"]["loss"].keys()
+    (tmp_path / "unused.py").write_text("")
+    assert "nothing to do" in run_here(*command)
+    with (tmp_path / f"{beside}.py").open("a") as file:
+        file.write("# edited\n")
+    assert f"the code of {beside} has changed" in run_here(*command, status=2)
+    assert record(run) == first
+    run_here(*command, "retrain=true")
+    again = record(run)
+    assert (again["status"], again["code"]["loss"][beside] == first["code"]["loss"][beside]) == ("finished", False)
+    for name in ("mine", "helper"):
+        del sys.modules[name]
 
 
 def test_what_counts():

@@ -2,7 +2,8 @@
 
 import re
 import shutil
-from collections.abc import Iterator
+from collections import ChainMap
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
@@ -12,12 +13,13 @@ from omegaconf import DictConfig, OmegaConf
 
 from vsehub.checks import existing, nearest, require
 from vsehub.cli.nodes import literal, plain
-from vsehub.components import TARGET, component_nodes
-from vsehub.io.address import require_given
+from vsehub.components import TARGET, Components, component_nodes, named_classes
+from vsehub.io.address import require_given, texts
 from vsehub.io.files import LOCK, alone, require_no_way_out
+from vsehub.io.provenance import source_files
 from vsehub.io.records import RUN, read_record
 from vsehub.io.text import stays_inside
-from vsehub.recipes import decides, flatten
+from vsehub.recipes import MOVABLE, decides, flatten
 
 LONGER = "trainer.max_epochs"
 # Beside the lock, what a run leaves when it is killed before its record is written.
@@ -73,6 +75,28 @@ def read_run(folder: Path) -> dict[str, Any]:
     return record
 
 
+def code_of(config: Mapping[str, Any], parts: Components) -> dict[str, dict[str, str]]:
+    """The code of the classes that decide a run: group -> module -> SHA-256 of its file."""
+    code = {}
+    for group in filter(decides, config):
+        classes = [parts.find(group, {TARGET: target}) for target in named_classes(config[group])]
+        code[group] = dict(ChainMap(*map(source_files, classes)))
+    return code
+
+
+def changed_code(record: dict[str, Any], code: Mapping[str, dict[str, str]]) -> list[str]:
+    """The modules whose code differs between a run's record and now; none if the run has no epoch yet."""
+    recorded, now = (ChainMap(*files.values()).items() for files in (record.get("code", {}), code))
+    return sorted({name for name, _ in recorded ^ now}) if record["epochs"] else []
+
+
+def clear(folder: Path) -> None:
+    """Remove a run from its folder, which this process holds; its log stays, its record goes last."""
+    names = sorted(path.name for path in folder.iterdir() if path.name not in (LOCK, "train.log", "run.json"))
+    for path in [folder / name for name in (*names, "run.json")]:
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
 def resumed(folder: Path) -> tuple[DictConfig, dict[str, Any]]:
     """The configuration of the run in `folder`, changed by the command's overrides, and its record.
 
@@ -98,10 +122,9 @@ def resumed(folder: Path) -> tuple[DictConfig, dict[str, Any]]:
     cfg.logger, cfg.trust = _loggers(record, folder), None
     before, given = (flatten(plain(one, resolve=False)) for one in (cfg, changes))
     for name, value in given.items():
-        moved = name.startswith("data.") and name != "data.noise.protocol" and isinstance(value, str)
-        same = before.get(name) == value or moved or name == LONGER or not decides(name)
+        allowed = name == LONGER or MOVABLE.search(name) or before.get(name) == value
         require(
-            name == "trust" or (name in before and same),
+            name == "trust" or (name in before and bool(allowed)),
             f"resume: {name}={value} makes the run's record false{'' if name in before else nearest(name, before)}. "
             f"A resumed run can only change settings that it has: {LONGER}, the paths of its data and settings of the "
             "machine; else start a new run",
@@ -114,10 +137,8 @@ def _loggers(record: dict[str, Any], folder: Path) -> Any:
     """The settings of a recorded run's loggers, which write into its folder and continue its run of wandb."""
     loggers = record["config"].get("logger")
     for node in component_nodes(loggers):
-        values = [one for name, one in flatten(node).items() if name != "save_dir"]
-        texts = [one for value in values for one in (value if isinstance(value, list) else [value])]
         require(
-            all(stays_inside(one) for one in texts if isinstance(one, str)),
+            all(map(stays_inside, texts({name: value for name, value in node.items() if name != "save_dir"}))),
             f"resume: a logger in {folder / 'run.json'} names a path out of the run's folder; start a new run",
         )
         if node.get("save_dir") is not None:

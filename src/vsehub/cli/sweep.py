@@ -17,12 +17,13 @@ def digest(config: Mapping[str, Any]) -> str:
     """Eight letters for a run's settings, as a record has them; null equals an absent setting."""
     decided = {name: value for name, value in flatten(config).items() if decides(name) and value is not None}
     settings = {name: value for name, value in decided.items() if not name.startswith("hydra.")}
-    return hashlib.sha256(masked(json.dumps(settings, sort_keys=True, default=str)).encode()).hexdigest()[:8]
+    return hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()[:8]
 
 
 def sweep_name(study: str | None, sweep: str | None, overrides: Sequence[str]) -> str:
-    """A sweep's folder: its study, its file's name, or the settings that decide its runs."""
-    deciding = sorted(one for one in overrides if decides(one.lstrip("+~").partition("=")[0]))
+    """A sweep's folder: its study, its file's name, or the settings except the seed that decide its runs."""
+    names = {text: text.lstrip("+~").partition("=")[0] for text in overrides}
+    deciding = sorted(text for text, name in names.items() if decides(name) and name != "seed")
     text = masked(str(study or sweep or "-".join(deciding)))
     return re.sub(r"[^\w.-]+", "_", text).strip("._")[:100] or "one"
 

@@ -18,8 +18,9 @@ from vsehub.checks import fail, one_of, regular, require, whole_seed
 from vsehub.cli.app import is_multirun, process_number
 from vsehub.cli.nodes import components, config_dirs, plain
 from vsehub.cli.overrides import override
-from vsehub.cli.run_folder import held, read_run, resumed
+from vsehub.cli.run_folder import changed_code, clear, code_of, held, read_run, resumed
 from vsehub.cli.sweep import digest
+from vsehub.components import Components
 from vsehub.data.photos.source import ListedPhotos
 from vsehub.evaluation.hub import checkpoint_file
 from vsehub.extras import require_packages
@@ -58,25 +59,36 @@ def train(cfg: DictConfig) -> float:
         elif (named or process_number() == 0) and (folder / "run.json").is_file():
             before = read_run(folder)
             require(
-                digest(before["config"]) == digest(plain(cfg)),
+                before.get("digest") == digest(plain(cfg)),
                 f"{folder} holds a run of other settings; leave hydra.sweep.subdir as it is",
             )
+        parts = components(cfg.trust, own=not resumes)
+        changed = changed_code(before, code_of(plain(cfg), parts)) if before is not None else []
+        if changed and not resumes and cfg.retrain:
+            log.warning("%s is trained again, since the code of %s has changed", folder, ", ".join(changed))
+            if process_number() == 0:
+                clear(folder)
+            before, changed = None, []
+        require(
+            not changed,
+            f"{folder}: the code of {', '.join(changed[:4])} has changed since the run was trained. "
+            + ("Start a new run" if resumes else "retrain=true trains it again, hydra.sweep.dir=FOLDER keeps it"),
+        )
         if before is not None and before["status"] == "finished":
             print(f"{folder} is finished after {before['epochs']} epochs; nothing to do")
             return float(before["best"]["val/rsum"])
         if not resumes:
             choices = told.runtime.choices
             cfg = OmegaConf.create(plain(cfg) | {"label": run_label(choices), "architecture": architecture(choices)})
-        return fit(cfg, folder, before, own=not resumes)
+        return fit(cfg, folder, before, parts)
 
 
-def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, own: bool) -> float:
+def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, parts: Components) -> float:
     """Train, measure the best model, and write everything to the run's folder; returns the best validation rsum.
 
-    before: the record of an earlier start if the run continues. own: the classes are named by the command line, not by
-    a record.
+    before: the record of an earlier start if the run continues. parts: the classes that its configuration may name.
     """
-    teachers = refuse_early(cfg, own)
+    teachers = refuse_early(cfg, parts)
     if process_number() == 0:
         log.info("loading the data")
 
@@ -97,9 +109,9 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, own: bool)
     if before is not None:
         log.info("resuming %s from %s", folder, checkpoint or "its start: it has no checkpoint yet")
     settings = {key: plain(cfg[key]) for key in (*DESCRIBED, *TRAINED)}
-    parts, final = components(cfg.trust, own), str(cfg.final_split)
+    final, code = str(cfg.final_split), code_of(plain(cfg), parts)
 
-    recorder = RunRecorder(folder, recipe_choice() if own else None)
+    recorder = RunRecorder(folder, recipe_choice() if parts.own else None)
     trainer = build_trainer(settings, parts, recorder)
     criterion, protocol = (parts.build(group, settings[group]) for group in ("criterion", "protocol"))
     parts.build("loss", settings["loss"])  # raises now, before the data are read
@@ -127,7 +139,8 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, own: bool)
     prepare_module(module, data, checkpoint, shared)
     known = components(cfg.trust)  # a teacher names no class of the command line's own
     module.teacher, taught = open_teacher(teachers, known, data, described, before, settings["distillation"])
-    recorder.record |= describe_run(plain(cfg), data.source, described) | {"teacher": taught}
+    recorder.record |= describe_run(plain(cfg), data.source, described, code) | {"teacher": taught}
+    recorder.record["digest"] = digest(plain(cfg))
     recorder.record["chance_rsum"] = chance(data.splits["val"])
     recorder.record["command"] = (  # the one that chose the settings
         typed_command(job_arguments() if is_multirun() else None) if before is None else before["command"]
@@ -161,7 +174,7 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, own: bool)
     return recorder.best["val/rsum"]
 
 
-def refuse_early(cfg: DictConfig, own: bool) -> list[str]:
+def refuse_early(cfg: DictConfig, parts: Components) -> list[str]:
     """The checkpoints of the teachers.
 
     Raises InputError for what can be refused without torch, whose import takes seconds: absent files, for example.
@@ -188,7 +201,7 @@ def refuse_early(cfg: DictConfig, own: bool) -> list[str]:
     )
     data = {name: value for name, value in plain(cfg.data).items() if name != "noise"}
     if data["_target_"] != "vsehub.data.Pairs":  # whose class needs torch
-        source = components(cfg.trust, own=own).build("data", data)
+        source = parts.build("data", data)
         if isinstance(source, ListedPhotos):
             source.require_files(["train", "val", cfg.final_split])
     return teachers

@@ -3,7 +3,7 @@
 import re
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -81,12 +81,21 @@ def require_given(settings: Mapping[str, Any]) -> None:
     settings: full names of settings and their values, without those that the user has given.
     """
     for name, value in settings.items():
-        for text in value if isinstance(value, list | tuple) else [value]:
-            if isinstance(text, str) and re.match(_START, text):
+        for text in texts(value):
+            if re.search(_START, text):
                 fail(
                     f"{name} is {masked(text)}, an address that a file brings; vsehub connects only where you say. If "
                     f"you trust it, give it yourself: {name}=ADDRESS"
                 )
+
+
+def texts(value: Any) -> Iterator[str]:
+    """Every text in a plain value, at any depth."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from texts(inner)
 
 
 def typed_command(arguments: Sequence[str] | None = None) -> str:

@@ -1,17 +1,18 @@
 """The origin of a result besides its settings: code, versions of libraries, hardware."""
 
+import hashlib
+import inspect
 import os
 import platform
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
-
-import torch
 
 import vsehub
 
@@ -21,30 +22,66 @@ PACKAGES = (
 )
 
 
+# Packages whose code is known by their version.
+RELEASED = {"torch", "torchvision", "pytorch_lightning", "timm", "transformers", *sys.stdlib_module_names}
+
+
 def code_version() -> dict[str, Any] | None:
     """ "sha" and "dirty" of the git checkout that this package runs from, None outside a checkout."""
-    folder = Path(vsehub.__file__).parent
+    top = Path(vsehub.__file__).parents[2]
+    return commit(top, "src", "conf") if (top / ".git").exists() else None
+
+
+def commit(folder: Path, *paths: str) -> dict[str, Any] | None:
+    """ "sha" of the git checkout that holds a folder, and "dirty" if `paths` in it have uncommitted changes."""
     git = partial(subprocess.check_output, cwd=folder, text=True, stderr=subprocess.DEVNULL)
     try:
-        root = Path(git(["git", "rev-parse", "--show-toplevel"]).strip())
-        sha, changes = git(["git", "rev-parse", "HEAD"]), git(["git", "status", "--porcelain", "--", "src", "conf"])
+        sha, changes = git(["git", "rev-parse", "HEAD"]), git(["git", "status", "--porcelain", "--", *paths])
     except (OSError, subprocess.CalledProcessError):
         return None
-    # Elsewhere it is installed within the checkout of another project.
-    return {"sha": sha.strip(), "dirty": bool(changes)} if folder == root / "src" / "vsehub" else None
+    return {"sha": sha.strip(), "dirty": bool(changes)}
 
 
-def versions() -> dict[str, str]:
-    """The installed versions of the packages that results may depend on."""
-    found = {"python": platform.python_version()}
-    for package in PACKAGES:
+def source_files(made: Callable[..., Any]) -> dict[str, str]:
+    """SHA-256 of the source files of a class or function, of its bases, and of what it uses from files beside its own.
+
+    Returns module -> digest, without packages of `RELEASED`.
+    """
+    digests: dict[str, str] = {}
+    folder = _file(made.__module__).parent
+    waiting = [part.__module__ for part in inspect.getmro(made)] if inspect.isclass(made) else [made.__module__]
+    while waiting:
+        name = waiting.pop()
+        file = _file(name)
+        if name in digests or name.partition(".")[0] in RELEASED or not file.is_file():
+            continue
+        digests[name] = hashlib.sha256(file.read_bytes()).hexdigest()
+        used = {str(getattr(value, "__module__", "")) for value in vars(sys.modules[name]).values()}
+        waiting += [other for other in used if _file(other).parent == folder]
+    return digests
+
+
+def _file(module: str) -> Path:
+    """The file of an imported module; the working folder for other names."""
+    return Path(getattr(sys.modules.get(module), "__file__", None) or "")
+
+
+def versions(others: Iterable[str] = ()) -> dict[str, str]:
+    """The versions of the packages that results may depend on, and of `others`, or the commits of `others`."""
+    known = {"python": platform.python_version()}
+    for package in (*PACKAGES, *others):
         with suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
-    return found
+            known[package] = metadata.version(package)
+    for package in set(others) - known.keys():
+        state = commit(_file(package).parent, ".") or {"sha": "unknown", "dirty": False}
+        known[package] = f"{state['sha'][:8]}{' with changes' if state['dirty'] else ''}"
+    return known
 
 
 def hardware() -> dict[str, Any]:
     """ "cpu", "cores", "memory_gb" and "gpu", which is None without one."""
+    import torch
+
     information = Path("/proc/cpuinfo").read_text(encoding="utf-8") if sys.platform == "linux" else ""
     cpu = re.search(r"^model name\s*: (.*)", information, re.MULTILINE)
     gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else None

@@ -1,5 +1,7 @@
 """Recipes of runs: runs of one loss with different recipes are shown separately, never averaged."""
 
+import hashlib
+import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -12,6 +14,7 @@ from vsehub.report.runs import Run
 LABEL_ORDER = ("sum", "max", "knn_margin", "hal", "hal+mb", "rescaled_sum", "rescaled_max")
 NOISE = "noise"  # the recipe's key for the effect of data.noise, also for configurations older than that setting
 FINGERPRINT = "fingerprint of "
+CODE = "code of "
 SYMBOLS = {"loss.gamma": "γ", "loss.epsilon": "ε"}  # of settings in the names of variants
 NAMED_KEYS = 3  # a variant that differs in more keys is called "recipe 1", "recipe 2" ...; the page lists the keys
 
@@ -47,6 +50,9 @@ def recipe(run: Run) -> dict[str, str]:
     settings = {key: str(value) for key, value in (given | whole).items()}  # 60.0 is 60
     for split, facts in sorted((run.record.get("data") or {}).items()):
         settings[f"{FINGERPRINT}{split}"] = str((facts or {}).get("fingerprint", "unknown"))[:12]
+    for group, files in run.record.get("code", {}).items():
+        if files and in_recipe(group):
+            settings[f"{CODE}{group}"] = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:8]
     noise = run.record.get("noise")
     settings[NOISE] = f"{noise['protocol']} {noise['rate']:g}" if noise else "none"
     if noise:

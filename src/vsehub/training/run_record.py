@@ -31,8 +31,14 @@ from vsehub.training.module import STEP_LOSS
 log = logging.getLogger(__name__)
 
 
-def describe_run(config: Mapping[str, Any], source: Source, data: Mapping[str, dict]) -> dict[str, Any]:
-    """The record of a run before it trains. config: its plain configuration. data: the metadata of its splits."""
+def describe_run(
+    config: Mapping[str, Any], source: Source, data: Mapping[str, dict], code: Mapping[str, Mapping[str, str]]
+) -> dict[str, Any]:
+    """The record of a run before it trains.
+
+    config: its plain configuration. data: the metadata of its splits. code: group -> module -> SHA-256 of its file.
+    """
+    packages = {name.partition(".")[0] for files in code.values() for name in files}
     record = {
         "name": f"{source.name}-{config['label']}-{config['seed']}",
         "label": config["label"],
@@ -40,7 +46,8 @@ def describe_run(config: Mapping[str, Any], source: Source, data: Mapping[str, d
         "architecture": config["architecture"],
         "seed": config["seed"],
         "vsehub": __version__,
-        "versions": versions(),
+        "versions": versions(packages - {"vsehub"}),
+        "code": code,
         "git": code_version(),
         "hardware": hardware(),
         "config": json.loads(masked(json.dumps(config))),  # loggers get it too
