@@ -1,4 +1,4 @@
-"""Fifty one-line breaks of important behaviour; the tests of that behaviour must notice each.
+"""Eighty one-line breaks of important behaviour; the tests of that behaviour must notice each.
 
 python tools/mutations.py [--only hal bank] [--jobs 2]
 
@@ -17,6 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
+SETTINGS = "commands/test_settings.py"
 MUTATIONS = [
     ("losses/hal.py", "negatives - reward,", "negatives + reward,", "losses"),
     ("losses/hal.py", "self.alpha * (paired - self.epsilon1)", "self.alpha * paired", "losses"),
@@ -133,6 +134,96 @@ MUTATIONS = [
         "True,",
         "test_components.py commands/test_security.py",
     ),
+    # The wiring between configuration and training
+    ("training/callbacks/retrieval.py", 'data.load("val")', 'data.load("train")', SETTINGS),
+    ("training/build.py", '("positives", "embedding_dropout")', '("embedding_dropout",)', SETTINGS),
+    ("training/build.py", '("positives", "embedding_dropout")', '("positives",)', SETTINGS),
+    (
+        "training/build.py",
+        'augmentation=make("augmentation", Augmentation, settings["augmentation"]),',
+        "",
+        SETTINGS,
+    ),
+    (
+        "training/module.py",
+        "+ self.teacher.weight * distillation",
+        "+ distillation",
+        f"{SETTINGS} training/test_teacher.py",
+    ),
+    ("cli/train.py", "str(cfg.final_split)", '"test"', SETTINGS),
+    ("training/datamodule.py", "self.seed, self.captions_per_image, least", "self.seed, 1, least", SETTINGS),
+    ("training/module.py", "set_epoch(self.current_epoch)", "set_epoch(0)", f"{SETTINGS} training/test_module.py"),
+    ("cli/train.py", 'recorded == facts["fingerprint"],', "True,", f"{SETTINGS} commands/test_commands.py"),
+    (
+        "training/teacher.py",
+        '("train", "val", "was trained on the validation split"),',
+        "",
+        "training/test_teacher.py commands/test_teacher_command.py",
+    ),
+    (
+        "training/closed_form.py",
+        'found.metrics["rsum"] > best.rsum',
+        'found.metrics["rsum"] < best.rsum',
+        f"{SETTINGS} commands/test_solver_command.py",
+    ),
+    ("cli/sweep.py", "json.dumps(settings, ", "json.dumps(sorted(settings), ", "commands/test_sweeps.py"),
+    ("training/train.py", " + trainer.current_epoch + process()", " + process()", f"{SETTINGS} training"),
+    ("encoders/texts.py", "nn.init.xavier_uniform_(self.words.weight)", "pass", "encoders/test_text_gru.py"),
+    (
+        "training/module.py",
+        "self.loss.takes_centrality, batch.caption_ids",
+        "self.loss.takes_centrality, batch.caption_ids[own]",
+        "training commands/test_processes.py",
+    ),
+    ("report/run_plots.py", 'rows["val/rsum"]', 'rows["train/loss"]', "report"),
+    (
+        "data/noise.py",
+        '"index": None if noise.index is None else str(noise.index)',
+        '"index": None',
+        "data/test_noise.py",
+    ),
+    (
+        "ranking/inputs.py",
+        'Names("tune_queries", len(tune), tune.ids)',
+        'Names("tune_queries", len(tune), None)',
+        "commands/test_chosen_on_other_queries.py ranking",
+    ),
+    # Configuration
+    ("recipes.py", "COUNTS.search(key) or in_recipe(key)", "in_recipe(key)", "commands/test_sweeps.py report"),
+    (
+        "training/build.py",
+        '{"seed": settings["seed"]} | (own',
+        '{"seed": 0} | (own',
+        f"{SETTINGS} commands/test_noise_command.py",
+    ),
+    (
+        "cli/train.py",
+        'digest(before["config"]) == digest(plain(cfg))',
+        "True",
+        "commands/test_sweeps.py commands/test_commands.py",
+    ),
+    # Callbacks
+    ("training/callbacks/warmup.py", "rate * (step + 1) / steps", "rate", "training/test_warmup.py"),
+    (
+        "training/callbacks/bank.py",
+        "round(self.fraction * pairs)",
+        "round(0.05 * pairs)",
+        f"{SETTINGS} training/test_bank_callback.py",
+    ),
+    (
+        "training/callbacks/collapse.py",
+        "if self.stop and self.collapsed:",
+        "if False:",
+        f"{SETTINGS} training/test_collapse.py",
+    ),
+    ("training/train.py", 'mode="max"', 'mode="min"', f"{SETTINGS} training/test_best_epoch.py"),
+    # Data
+    ("data/pairs.py", "(filled > full) & (filled <= full + most)", "filled <= full + most", "data/test_pairs.py"),
+    ("data/noise.py", "replace(clean, image_index=images)", "clean", "data/test_noise.py"),
+    ("data/text/vocabulary.py", "if count >= min_count", "if count > min_count", f"{SETTINGS} data/text"),
+    # Report
+    ("report/statistics.py", "np.arange(len(tested), 0, -1)", "len(tested)", "report/test_statistics.py"),
+    ("report/results.py", 'if group["seed"].is_unique:', "if True:", "report/test_report_tables.py"),
 ]
 
 
