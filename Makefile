@@ -84,12 +84,23 @@ test: $(INSTALLED) ## run all tests but those of test-long, or TESTS="tests/loss
 test-long: MARKED = long
 test-long: test ## the long tests, which `make test` leaves out: Ray, killed trainings, exports, whole trainings, traced system calls
 
+# What tests with the lowest versions need.
+LOWEST := VENV=.venv-lowest VERSIONS='--resolution lowest-direct' EXTRAS=cpu,train,dev COMPILE=0
+test-lowest: ## tests with the lowest versions that pyproject.toml allows; TESTS="tests/losses": only those
+	@$(MAKE) --no-print-directory test $(LOWEST) TESTS="$(or $(TESTS),tests/losses tests/similarities tests/metrics tests/neighbors tests/criteria)"
+
+mutations: $(INSTALLED) ## one-line breaks, each of which some test must notice (hours); ARGS="--only hal"
+	$(BIN)/python tools/mutations.py $(ARGS)
+
 MINUTES ?= $(if $(HOURS),$(shell awk 'BEGIN {print 60 * $(HOURS)}'),10)
 torture: $(INSTALLED) ## malformed inputs, killed commands, numbers against oracles: ten minutes, or HOURS=8; SEED=0
 	OMP_NUM_THREADS=1 $(BIN)/python tools/torture/torture.py --minutes $(MINUTES) --seed $(or $(SEED),0) $(ARGS)
 
 lint: $(INSTALLED) ## check style
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+types: $(INSTALLED) ## check types
+	$(BIN)/mypy
 
 $(VENV)/installed-docs: $(INSTALLED)
 	@$(call INSTALL,docs)
@@ -108,4 +119,4 @@ reproduce-table2: $(INSTALLED) ## AAAI 2020's table 2: on scenes, FLICKR30K=fold
 gpu-check: $(INSTALLED) ## what only a GPU can show; skips politely without one
 	$(BIN)/python -m experiments.benchmarks.gpu_check $(ARGS)
 
-.PHONY: help setup demo demo-embeddings demo-page test test-long torture lint docs reproduce-table2 gpu-check
+.PHONY: help setup demo demo-embeddings demo-page test test-long test-lowest mutations torture lint types docs reproduce-table2 gpu-check

@@ -19,6 +19,10 @@ def test_workflows_name_what_is_there_and_keep_no_secret():
         assert all((ROOT / file).is_file() for file in re.findall(r"\bpython ([\w./-]+\.py)", text))
         assert "secrets." not in text
         assert yaml.safe_load(text)["permissions"] == {"contents": "read"}
+        uses = re.findall(r"uses: (.*)", text)
+        assert [name for name in uses if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", name)] == []
+    steps = {one["run"] for one in WORKFLOWS["test"]["jobs"]["make"]["strategy"]["matrix"]["include"]}
+    assert set(re.findall(r"^make [a-z-]+", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)) <= steps | {"make setup"}
 
 
 def test_every_python_is_tested():
