@@ -1,0 +1,224 @@
+"""Each setting changes the outcome of its command, is refused, or changes nothing by design: settings.yaml says which.
+
+A setting of conf/ that settings.yaml lacks fails. The settings that a record repeats are no outcome.
+"""
+
+import copy
+import functools
+import json
+import math
+import shutil
+from dataclasses import replace
+from unittest import mock
+
+import numpy as np
+import pytest
+import setting_files
+import torch
+import yaml
+from hydra import compose, initialize_config_dir
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import OmegaConf
+from run_files import record, rows
+from safetensors.torch import load_file
+from test_size import CONF, leaves, read
+
+from vsehub.checks import InputError
+from vsehub.cli.evaluate import evaluate
+from vsehub.cli.train import train
+from vsehub.evaluation.evaluate import evaluate as measured
+
+TABLE = yaml.safe_load((CONF.parent / "tests/commands/settings.yaml").read_text())
+BASES, COMMANDS = TABLE.pop("bases"), TABLE.pop("commands")
+OPTIONS = {"by", "with", "like"}
+
+
+def components():
+    """The yaml files of the commands and of their groups, below conf/, but for whole recipes."""
+    for command in COMMANDS:
+        yield command
+        entries = [entry for entry in read(CONF / f"{command}.yaml")["defaults"] if isinstance(entry, dict)]
+        for group in (name.split()[-1] for entry in entries for name in entry if not name.startswith("override")):
+            for path in (CONF / group).rglob("*.yaml"):
+                if "@package _global_" not in path.read_text() and list(leaves(read(path))):
+                    yield str(path.relative_to(CONF).with_suffix(""))
+
+
+@pytest.mark.parametrize("name", sorted(set(components())))
+def test_each_setting_does_what_the_table_says(name, run):
+    file, entry = read(CONF / f"{name}.yaml"), TABLE[name]
+    if same := entry.get("like"):
+        assert file["_target_"] == read(CONF / f"{same}.yaml")["_target_"]
+        assert set(leaves(file)) <= TABLE[same].keys()
+        return
+    assert set(leaves(file)) == entry.keys() - OPTIONS
+    group, _, choice = name.rpartition("/")
+    by = entry.get("by", name if name in BASES else "train")
+    command = by if by in OUTCOMES else "train"
+    before = BASES[by] | ({group: choice} if group else {}) | entry.get("with", {})
+    wrong = []
+    for key in entry.keys() - OPTIONS:
+        row = entry[key] if isinstance(entry[key], dict) else {"value": entry[key]}
+        (how, tried) = next((how, row[how]) for how in ("value", "equal", "refused") if how in row)
+        given = before | row.get("with", {})
+        default, other = run(command, given), run(command, given | {f"{group}.{key}" if group else key: tried})
+        changes = differing(default, other)
+        refused = [one.get("refused", "")[:300] for one in (default, other)]
+        if how == "refused":
+            fits = not refused[0] and refused[1] and row["says"] in refused[1]
+        else:
+            fits = bool(changes) == (how == "value") and [bool(refused[0]), refused[1]] == ["after" in row, ""]
+        if not fits:
+            wrong.append(f"{key}: {row} changed {changes[:9]} and was refused: {refused}")
+    assert not wrong, "\n".join(wrong)
+
+
+def differing(first, second, name=""):
+    """The names of the values by which two outcomes differ, but for rounding."""
+    if isinstance(first, dict) and isinstance(second, dict):
+        names = sorted(first.keys() | second.keys(), key=str)
+        return [one for key in names for one in differing(first.get(key), second.get(key), f"{name}/{key}")]
+    if isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor):
+        close = first.shape == second.shape and torch.allclose(first, second, rtol=1e-4, atol=1e-6, equal_nan=True)
+    elif isinstance(first, float) and isinstance(second, float):
+        close = math.isclose(first, second, rel_tol=1e-4, abs_tol=1e-6) or (math.isnan(first) and math.isnan(second))
+    else:
+        close = type(first) is type(second) and first == second
+    return [] if close else [name]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, shared_folder):
+    """A function that returns the outcome of a command, by name, with settings; of equal settings it runs once."""
+    files, outcomes = setting_files.Files(tmp_path_factory.mktemp("files")), {}
+
+    def outcome(command, settings):
+        key = json.dumps([command, settings], sort_keys=True)
+        if key not in outcomes:
+            folder = tmp_path_factory.mktemp("run")
+            outcomes[key] = OUTCOMES[command](configured(command, settings, files, folder), folder)
+            shutil.rmtree(folder, ignore_errors=True)  # a refused training has removed it
+        return outcomes[key]
+
+    def train(settings, folder):
+        assert "refused" not in trained(configured("train", BASES["train"] | settings, files, folder), folder)
+
+    files.train = train
+    before = HydraConfig.instance().cfg
+    with mock.patch.dict("os.environ", XDG_CACHE_HOME=str(shared_folder / "cache")):
+        yield outcome
+    HydraConfig.instance().cfg = before
+
+
+@functools.cache
+def composed(command):
+    """The configuration of a command with its defaults."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        cfg = compose(command, ["~recipe"] if command == "train" else [], return_hydra_config=True)
+    for node in (cfg, cfg.hydra):
+        OmegaConf.set_readonly(node, False)
+        OmegaConf.set_struct(node, False)
+    return cfg
+
+
+def configured(command, settings, files, folder):
+    """The configuration of a command with settings, those of whole groups first, as Hydra gives it to its task."""
+    cfg = copy.deepcopy(composed("train" if command == "data" else command))
+    cfg.hydra.runtime.output_dir = str(folder)
+    for key, value in sorted(settings.items(), key=lambda item: "." in item[0]):
+        value = files.placed(value, folder)
+        if (CONF / key).is_dir():
+            cfg.hydra.runtime.choices[key] = value
+            value = None if value is None else component(key, value)
+        OmegaConf.update(cfg, key, value, merge=False)
+    HydraConfig.instance().set_config(cfg)
+    del cfg["hydra"]
+    return cfg
+
+
+def component(group, choice):
+    """The node of a choice of a group, merged with those that its defaults list names."""
+    node = read(CONF / group / f"{choice}.yaml")
+    names = node.pop("defaults", [])
+    names += [] if "_self_" in names else ["_self_"]
+    return OmegaConf.merge(*(node if name == "_self_" else component(group, name) for name in names))
+
+
+def trained(cfg, folder):
+    """The weights, the history, the measurement and the files of a training."""
+    few = {"rsum", "hubness/hs_sum"}  # Lightning takes most of a tiny training to log the ninety others
+
+    def measured_little(*sides):
+        found = measured(*sides)
+        return replace(found, metrics={name: found.metrics[name] for name in few})
+
+    wandb = mock.MagicMock(id="id")
+    with (
+        mock.patch("sys.argv", ["vsehub train"]),
+        mock.patch("vsehub.training.callbacks.retrieval.evaluate", measured_little),
+        mock.patch("vsehub.training.run_record.code_version", return_value=None),
+        mock.patch("vsehub.training.run_record.versions", dict),
+        mock.patch("wandb.init", return_value=wandb) as started,
+    ):
+        try:
+            train(cfg)
+        except InputError as error:
+            return {"refused": str(error)}
+    run = folder if (folder / "run.json").exists() else folder / "inner"
+    told = record(run)
+    (evaluation,) = (json.loads(path.read_text()) for path in run.glob("evaluations/*.json"))
+    return {
+        "weights": load_file(run / "checkpoints" / "best.safetensors"),
+        "rows": {number: {name: number_of(text) for name, text in row.items()} for number, row in enumerate(rows(run))},
+        "measured": {name.partition("/")[2]: value for name, value in told["metrics"].items()},
+        "named": {name: told[name] for name in ("dataset", "precision", "collapsed") if name in told},
+        "evaluated": evaluation["criterion"],
+        "files": sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if "evaluations" not in path.parts),
+        "wandb": started.call_args and {name: str(value) for name, value in started.call_args.kwargs.items()},
+    }
+
+
+class Loaded(Exception):
+    """The data of a training are loaded, which is all that is looked at. args: the data module."""
+
+
+def loaded(cfg, folder):
+    """The first batch, the splits and the name of a training's data."""
+
+    def stop(settings, data, *_, **__):
+        raise Loaded(data)
+
+    with mock.patch("vsehub.training.build.build_module", stop):
+        try:
+            train(cfg)
+        except InputError as error:
+            return {"refused": str(error)}
+        except Loaded as found:
+            (data,) = found.args
+    batch = next(iter(data.train_dataloader()))
+    splits = {
+        name: {"images": torch.from_numpy(split.images[np.arange(len(split.images))]), "texts": str(split.captions)}
+        for name, split in data.splits.items()
+    }
+    return {"batch": batch._asdict(), "splits": splits, "name": data.source.name}
+
+
+def evaluated(cfg, folder):
+    """What is measured of a checkpoint, and where that is written."""
+    try:
+        evaluate(cfg)
+    except InputError as error:
+        return {"refused": str(error)}
+    (path,) = folder.rglob("*-*.json")
+    found = json.loads(path.read_text())
+    return {name: found[name] for name in ("metrics", "protocol", "tuned")}
+
+
+def number_of(text):
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+OUTCOMES = {"train": trained, "data": loaded, "evaluate": evaluated}

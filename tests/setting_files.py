@@ -1,0 +1,167 @@
+"""The files that settings.yaml names, each made when a setting first asks for it."""
+
+import csv
+import json
+import tarfile
+
+import numpy as np
+import photo_files
+
+WORDS = ("red", "blue", "green", "small", "large", "round", "square")
+COUNTS = {"train": 12, "dev": 8, "test": 16}
+SHIFTED = {"train": "train", "val": "test", "test": "val"}  # another division of the same pictures
+
+
+class Files:
+    """Files below a folder. "@NAME/REST" in a setting is the path REST in what the method NAME writes.
+
+    train: a function that trains with settings in a folder.
+    """
+
+    def __init__(self, root):
+        self.root, self.train, self._folders = root, None, {}
+
+    def placed(self, value, here):
+        """A setting with paths in place of names; "@here" is the folder of the run."""
+        if isinstance(value, list):
+            return [self.placed(one, here) for one in value]
+        if isinstance(value, dict):
+            return {key: self.placed(one, here) for key, one in value.items()}
+        if not (isinstance(value, str) and value.startswith("@")):
+            return value
+        name, _, rest = value[1:].partition("/")
+        if name != "here" and name not in self._folders:
+            folder = self.root / name
+            folder.mkdir()
+            getattr(self, name)(folder)
+            self._folders[name] = folder
+        folder = here if name == "here" else self._folders[name]
+        return str(folder / rest)
+
+    def captions(self, folder, shape=(6,)):
+        """Features of images and two captions each, in the layout of data=precomp; noise.npy: images of captions."""
+        random = np.random.default_rng(0)
+        for prefix, count in COUNTS.items():
+            np.save(folder / f"{prefix}_ims.npy", random.normal(size=(count, *shape)).astype(np.float32))
+            captions = [" ".join(random.choice(WORDS, 3 + row % 3)) for row in range(2 * count)]
+            (folder / f"{prefix}_caps.txt").write_text("\n".join(captions) + "\n")
+        np.save(folder / "noise.npy", np.roll(np.arange(24) // 2, 5))
+
+    def others(self, folder):
+        """As `captions`, of other images."""
+        self.captions(folder)
+        for path in folder.glob("*_ims.npy"):
+            np.save(path, -np.load(path))
+
+    def regions(self, folder):
+        """As `captions`, with four regions an image."""
+        self.captions(folder, (4, 6))
+
+    def vectors(self, folder):
+        """Vectors of two modalities, a table for each split, and one of all pairs."""
+        random = np.random.default_rng(1)
+        for name, size in (("images", 6), ("texts", 5), ("images2", 6), ("texts2", 5)):
+            np.save(folder / f"{name}.npy", random.normal(size=(40, size)).astype(np.float32))
+        spans = {"train": range(16), "val": range(16, 24), "test": range(24, 40), "all": range(40)}
+        spans |= {"few": range(12), "val2": range(16, 20), "test2": range(24, 32)}
+        for name, span in spans.items():
+            lines = [f"{row},{row - row % 2}" for row in span]
+            (folder / f"{name}.csv").write_text("\n".join(["query,item", *lines]) + "\n")
+
+    def photos(self, folder):
+        """Pictures with captions as every source of photos reads them, each with a second choice of everything."""
+        made = self._photos()
+        inverted = [one._replace(content=photo_files.picture(60 + number)) for number, one in enumerate(made)]
+        photo_files.write_folder(folder / "again", inverted)
+        photo_files.write_karpathy(folder, made)
+        (folder / "other.json").write_text((folder / "splits.json").read_text().replace("caption", "word"))
+        head = ("image", "picture", "caption", "text", "split", "part")
+        rows = [
+            (one.name, made[number - 1].name, text, f"other {text}", one.split, SHIFTED[one.split])
+            for number, one in enumerate(made)
+            for text in one.captions
+        ]
+        (folder / "photos" / "broken.png").write_bytes(made[0].content[:60])
+        entry = {"filename": "broken.png", "split": "train", "sentences": [{"raw": "a"}]}
+        images = json.loads((folder / "splits.json").read_text())["images"]
+        (folder / "broken.json").write_text(json.dumps({"images": [*images, entry]}))
+        broken = ("broken.png", "broken.png", "a", "b", "train", "train")
+        for name, lines in (("table", rows), ("other", rows[::-1][:40]), ("broken", [*rows, broken])):
+            with (folder / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
+                csv.writer(file).writerows([head, *lines])
+        for split in SHIFTED:
+            for part, members in ((split, made), (f"other-{split}", inverted)):
+                self._shard(folder / f"{part}.tar", [one for one in members if one.split == split])
+        (folder / "shards").mkdir()
+        self._shard(folder / "shards" / "all.tar", made)
+        self._shard(folder / "broken.tar", [made[0]._replace(name="x.png", content=made[0].content[:60])])
+
+    @staticmethod
+    def _photos():
+        """Pictures, none of which have a caption in common."""
+        made = photo_files.photos(24)
+        return [one._replace(captions=[f"{text} {one.name}" for text in one.captions]) for one in made]
+
+    @staticmethod
+    def _shard(path, made):
+        with tarfile.open(path, "w") as tar:
+            for one in made:
+                stem = one.name.partition(".")[0]
+                photo_files.add(tar, one.name, one.content)
+                photo_files.add(tar, f"{stem}.txt", one.captions[0].encode())
+                photo_files.add(tar, f"{stem}.json", json.dumps({"captions": one.captions}).encode())
+
+    def saved(self, folder):
+        """Datasets of Hugging Face with a column of splits; broken: one picture is cut short."""
+        import datasets
+
+        made = self._photos()
+        for name, pictures in (("one", made), ("two", made[:20]), ("broken", made)):
+            rows = photo_files.dataset_of(pictures).to_dict()
+            if name == "broken":
+                rows["image"][0]["bytes"] = rows["image"][0]["bytes"][:60]
+            rows |= {"picture": rows["image"][::-1], "text": [[f"other {n}"] for n in range(len(pictures))]}
+            rows |= {"split": [one.split for one in pictures], "part": [SHIFTED[one.split] for one in pictures]}
+            features = datasets.Dataset.from_dict(rows).features
+            features |= {"image": datasets.Image(), "picture": datasets.Image()}
+            datasets.Dataset.from_dict(rows, features=datasets.Features(features)).save_to_disk(folder / name)
+
+    def teacher(self, folder):
+        """The run of another loss."""
+        self.train({"loss": "sum"}, folder)
+
+    def foreign(self, folder):
+        """A run whose model names a class that no yaml of conf/ names."""
+        self.train({"image_encoder._target_": "vsehub.encoders.features.ImageFeatures"}, folder)
+
+    def weights(self, folder):
+        """Random weights of a small network of torchvision and of timm, twice."""
+        import timm
+        import torch
+        import torchvision
+
+        with torch.random.fork_rng():
+            for seed in (0, 1):
+                torch.manual_seed(seed)
+                torch.save(torchvision.models.mobilenet_v3_small().state_dict(), folder / f"torchvision{seed}.pth")
+                torch.save(timm.create_model("test_resnet").state_dict(), folder / f"timm{seed}.pth")
+
+    def bert(self, folder, seed=0):
+        """A text model with its tokenizer."""
+        from tiny_bert import tiny_bert
+
+        tiny_bert(folder, seed)
+
+    def bert2(self, folder):
+        """The same with other weights."""
+        self.bert(folder, seed=1)
+
+    def clip(self, folder, seed=0):
+        """A joint model."""
+        from tiny_towers import tiny_hf
+
+        tiny_hf(folder, seed=seed)
+
+    def clip2(self, folder):
+        """The same with other weights."""
+        self.clip(folder, seed=1)
