@@ -180,15 +180,27 @@ class _Block:
     def take(self, start: int, rows: np.ndarray, rounded: _Rounded | None, largest: float, memory: np.ndarray) -> None:
         """Enter the items from `start` on, which are `rows` (m, D).
 
-        largest: their largest norm; 0 where the fast products are the scores themselves. memory: (b·m,) float32.
+        largest: their largest norm, which only the screen needs. memory: (b·m,) float32.
         """
+        if self._alone:
+            self._by_dot_products(start, rows, memory)
+            return
         # Sums of D products, those of scores and of the screen, and two rotations (Higham 2002, section 3.1).
         units = 2.1 * rows.shape[1] + 20 * len(_rotations(rows.shape[1])[1]) ** 1.5 + 16
         error = self._norms * largest * units * SINGLE
         reached = self._by_int8(start, rounded, error, memory) or self._by_float32(start, rows, error, memory)
         for best, (columns, at) in zip(self.best, reached, strict=True):
-            product = memory.reshape(len(rows), -1)[columns, at] if self._alone else None
-            best.add(at, start + columns, _scores(self.queries, at, rows, columns) if product is None else product)
+            best.add(at, start + columns, _scores(self.queries, at, rows, columns))
+
+    def _by_dot_products(self, start: int, rows: np.ndarray, memory: np.ndarray) -> None:
+        """Enter the items by their scores, all of which are computed."""
+        scores = memory.reshape(len(rows), -1)
+        np.vecdot(rows[:, None], self.queries, out=scores)
+        for best in self.best:
+            values = best.values(scores, np.arange(start, start + len(rows))[:, None])
+            least = best.least if start else best.first_least(values)
+            columns, at = np.divmod(np.flatnonzero(~(values < least)), values.shape[1])
+            best.add(at, start + columns, scores[columns, at])
 
     def _by_int8(
         self, start: int, tile: _Rounded | None, error: np.ndarray, memory: np.ndarray
@@ -224,19 +236,15 @@ class _Block:
     ) -> list[tuple[np.ndarray, np.ndarray]]:
         """As `_by_int8`, by products of float32; a NaN may always be among the best."""
         products = torch.from_numpy(memory).view(len(rows), len(self.queries))
-        if self._alone:
-            np.vecdot(rows[:, None], self.queries, out=products.numpy())
-        else:
-            np.dot(rows, self.queries.T, out=products.numpy())
+        np.dot(rows, self.queries.T, out=products.numpy())
         found = []
         for best in self.best:
-            out = products if best is self.best[-1] and not self._alone else None
+            out = products if best is self.best[-1] else None
             upper = torch.sub(products, torch.from_numpy(best.term(start, len(rows))), out=out).numpy()
             least = best.least / best.scale
-            if start == 0:  # the k best of the groups' best are k items
-                size = min(GROUP, len(rows) // best.k)
-                maxima = upper[: len(rows) // size * size].reshape(-1, size, upper.shape[1]).max(axis=1)
-                least = np.partition(maxima, -best.k, axis=0)[-best.k]
+            if start == 0:  # the values of the k items that reach it lie below it by the error and the slack of `term`
+                first = best.first_least(upper).astype(np.float64)
+                least = first - error - 16 * SINGLE * np.abs(first)
             below = upper < np.nextafter((least - error).astype(np.float32), -np.inf)
             found.append(np.divmod(np.flatnonzero(np.logical_not(below, out=below)), below.shape[1]))
         return found
@@ -262,9 +270,19 @@ class _Best:
         term = self._bias[start : start + count, None] / self.scale
         return (term - 8 * SINGLE * np.abs(term)).astype(np.float32)
 
+    def values(self, scores: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        """The corrected scores of items at these positions."""
+        return scores if self._bias is None else self.scale * scores - self._bias[positions]
+
+    def first_least(self, values: np.ndarray) -> np.ndarray:
+        """A value (b,) that at least k of the first items reach, of values (m, b): the k best of groups are k items."""
+        size = min(GROUP, len(values) // self.k)
+        maxima = values[: len(values) // size * size].reshape(-1, size, values.shape[1]).max(axis=1)
+        return np.partition(maxima, -self.k, axis=0)[-self.k]
+
     def add(self, at: np.ndarray, positions: np.ndarray, scores: np.ndarray) -> None:
         """Enter scores of queries `at` with items behind all earlier ones: (n,) each."""
-        values = scores if self._bias is None else self.scale * scores - self._bias[positions]
+        values = self.values(scores, positions)
         entering = ~(values < self.least[at])
         self._entries.append((at[entering], values[entering], positions[entering]))
         self._waiting += np.count_nonzero(entering)
