@@ -151,10 +151,11 @@ def require_chosen(found, by, measured):
 
 @pytest.mark.parametrize(("by", "measured"), [(hubby, popular), (popular, hubby)])
 def test_the_criterion_is_chosen_by_the_queries_of_tune_queries(reranked, tmp_path, by, measured):
-    asked, wanted, _ = by(200, seed=1)
-    np.save(tmp_path / "tune.npy", asked.numpy())
-    tune = ("tune_queries=tune.npy", f"tune_truth={table(tmp_path / 'tune.csv', enumerate(wanted.tolist()))}")
+    asked, tuned, _ = by(200, seed=1)
     queries, wanted, _ = measured(150)
+    np.save(tmp_path / "tune.npy", torch.cat([asked, queries[:70]]).numpy())  # ranked queries are left out
+    tuned = torch.cat([tuned, wanted[:70]]).tolist()
+    tune = ("tune_queries=tune.npy", f"tune_truth={table(tmp_path / 'tune.csv', enumerate(tuned))}")
     pairs = list(enumerate(wanted.tolist()))
     require_chosen(reranked(queries, pairs, "criterion=auto", *tune), by, measured)
     if measured is hubby:

@@ -148,7 +148,7 @@ def test_thresholds(files, run_here, monkeypatch):
     run_here("rerank", *ALL, "out=transductive")
     for settings, named in (
         (("other",), "truth is not set"),
-        (("other", "queries=q.npy", "truth=rows.csv"), "300 of 300 queries"),
+        (("other", "queries=q.npy", "truth=rows.csv"), "each of its 300 rows"),
         (("own", "false_accept=[0.001]"), "rate of 0.001"),
         (("own", "false_accept=[2]"), "rate of 2"),
         (("own", "queries=absent.npy", "truth=rows.csv"), "absent.npy"),

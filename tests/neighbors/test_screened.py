@@ -110,7 +110,7 @@ def test_all_items_are_listed_and_ties_come_in_their_order(queries, k, scale):
 @looped("scale", [0.1, 0.75, 2.0, 30.0])
 @looped("seed", range(6))
 def test_corrected_scores_that_are_equal_or_nearly_come_in_their_order(queries, k, scale, seed):
-    """Biases that undo the scores of the first query, up to rounding: the slack for a bias differs from item to item."""
+    """Biases that undo the scores of the first query, up to rounding: the slack differs from item to item."""
     asked, items = random(queries, (1, 2, 8)[seed % 3], seed), random(180, (1, 2, 8)[seed % 3], 100 + seed)
     bias = scale * torch.from_numpy(np.vecdot(items.numpy(), asked[0].numpy())) - (0, 0.4, -7, 90)[seed % 4]
     bias += (random(180, 1, 200 + seed)[:, 0] * (seed % 2)).clamp(min=0)

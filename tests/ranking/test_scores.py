@@ -130,4 +130,4 @@ def test_ids_of_the_file_are_the_queries(tmp_path):
     inputs = open_inputs({"scores": f"{tmp_path}/s.npz::scores"})
     assert (inputs.query_names.ids, inputs.item_names.ids) == (["a", "b", "c"], None)
     assert (len(inputs.sides.queries), len(inputs.sides.items), inputs.sides.reference) == (3, 2, None)
-    assert inputs.check()[0]["scores"]["most"] == 1
+    assert inputs.check()["scores"]["most"] == 1

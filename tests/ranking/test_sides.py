@@ -4,27 +4,29 @@ import numpy as np
 import pytest
 
 from vsehub.checks import InputError
+from vsehub.criteria import CSLS
 from vsehub.data import open_vectors
 from vsehub.io.arrays import row_hashes
-from vsehub.ranking.inputs import Names, read_images, refuse_shared
+from vsehub.ranking.inputs import Names, Sides, read_images, rows_apart
+from vsehub.ranking.measure import measure
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("block", [1, 1 << 24], ids=["a row at a time", "whole"])
-def test_shared_rows_are_counted(dtype, block, monkeypatch):
-    """Against a set of the rows' bytes: queries that come twice count twice, a changed last bit counts as another."""
+def test_rows_that_equal_no_query(dtype, block, monkeypatch):
+    """Against a set of the queries' bytes: copies go too, a row with another last bit stays."""
     monkeypatch.setattr("vsehub.neighbors.vectors._HASHED_BYTES", block)
-    monkeypatch.setattr("vsehub.ranking.inputs.ALLOWED", 1)
     generator = np.random.default_rng(0)
     queries = generator.normal(size=(60, 4)).round(1).astype(dtype)
-    queries[50:] = queries[:10]
     reference = generator.normal(size=(40, 4)).astype(dtype)
     reference[:20] = queries[5:25][::-1]
+    reference[30:33] = queries[7]
     reference[7, 3] = np.nextafter(reference[7, 3], np.array(np.inf, dtype))
-    wanted = {row.tobytes() for row in reference}
-    expected = sum(row.tobytes() in wanted for row in queries)
-    assert 19 < expected < 30
-    assert refuse_shared(open_vectors(queries), open_vectors(reference)) == expected
+    known = {row.tobytes() for row in queries}
+    expected = [row for row, vector in enumerate(reference) if vector.tobytes() not in known]
+    assert 7 in expected
+    assert len(expected) == 18
+    assert rows_apart(open_vectors(reference), open_vectors(queries)).tolist() == expected
 
 
 def test_rows_of_signs_are_told_apart():
@@ -33,17 +35,22 @@ def test_rows_of_signs_are_told_apart():
     assert len(np.unique(row_hashes(signs))) == len(np.unique(signs, axis=0)) == 200_000
 
 
-def test_a_reference_of_the_queries_is_refused(caplog):
-    queries, reference = np.random.default_rng(0).normal(size=(2, 300, 4))
-    asked = open_vectors(queries)
-    assert refuse_shared(asked, open_vectors(reference)) == 0
-    assert not caplog.records
-    reference[:3] = queries[100:103]
-    assert refuse_shared(asked, open_vectors(reference)) == 3
-    assert "3 of 300 queries" in caplog.text
-    reference[3] = queries[0]
-    with pytest.raises(InputError, match=r"4 of 300 queries .* in reference"):
-        refuse_shared(asked, open_vectors(reference, "reference"))
+def test_no_query_is_in_its_reference():
+    """Half of the reference are queries; blocks of rows and of columns are those of the other half."""
+    queries, reference = np.random.default_rng(0).normal(size=(2, 30, 4)).astype(np.float32)
+    reference[::2] = queries[:15]
+    sides = Sides.of(queries, queries, reference)
+    assert (len(sides.reference), sides.left_out) == (15, 15)
+    for start, stop in ((0, 15), (3, 7), (15, 15)):
+        assert np.array_equal(sides.reference.rows(start, stop), reference[1::2][start:stop])
+    wanted = CSLS(k=3).search(queries, queries, reference[1::2])
+    found = measure(sides, {"csls": CSLS(k=3)}).rankings[1]
+    assert np.array_equal(found.positions, wanted[1])
+    assert np.array_equal(found.values, wanted[0])
+    whole = Sides.of(queries, queries, reference[1::2])
+    assert whole.left_out == 0
+    with pytest.raises(InputError, match="reference"):
+        Sides.of(queries, queries, queries[:9])
 
 
 def test_names_and_images(tmp_path):

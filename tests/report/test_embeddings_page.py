@@ -74,7 +74,7 @@ def test_bars_are_as_long_as_their_counts(measured):
     "reference",
     [
         {"kind": "transductive", "set": "the queries themselves", "rows": 900},
-        {"kind": "inductive", "set": "train.npy", "path": "train.npy", "rows": 2000, "queries_in_it": 3}
+        {"kind": "inductive", "set": "train.npy", "path": "train.npy", "rows": 2000, "left_out": 3}
         | {"dim": 24, "dtype": "float32", "fingerprint": "ab"},
         {"kind": "none", "set": "none"},
     ],
@@ -82,7 +82,7 @@ def test_bars_are_as_long_as_their_counts(measured):
 def test_the_reference_is_always_said(measured, reference):
     text = Links(embeddings_page(measured | {"reference": reference})).text
     assert f"reference {reference['kind']}" in text
-    assert ("the reference 3 of" in text) == ("queries_in_it" in reference)
+    assert ("3 that equal a query are left out" in text) == ("left_out" in reference)
     assert ("train.npy" in text.partition("Sources")[2]) == ("path" in reference)
 
 

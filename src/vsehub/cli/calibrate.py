@@ -26,7 +26,10 @@ def calibrate(cfg: DictConfig) -> None:
     result.inputs.check()
     device = device_named(str(cfg.device))
     queries = as_vectors("queries", sides.queries, device=device)
-    reference = as_vectors("reference", sides.reference, device=device) if criterion.needs_reference else None
+    reference = None
+    if criterion.needs_reference:  # the ranked queries were left out of it, other queries were not
+        fitted_by = sides.reference if cfg.queries is None else result.inputs.files["reference"]
+        reference = as_vectors("reference", fitted_by, device=device)
     terms = (result.bias.float().to(device),) if criterion.needs_reference else ()
     found = Calibration.of(criterion, queries, sides.items, terms, sides.positives, reference)
     rates = [found.accepted(rate) for rate in sorted(set(plain(cfg.false_accept)))]

@@ -116,6 +116,29 @@ class Moved:
         return self._vectors.columns(start, stop).to(self._device)
 
 
+class Subset:
+    """Some rows of another source or of precomputed scores. positions: their numbers (n,), ascending."""
+
+    def __init__(self, vectors: Any, positions: Tensor):
+        self._vectors, self._positions = vectors, positions
+        self.shape = (len(positions), vectors.shape[1])
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """Rows `start` to `stop` - 1."""
+        positions = self._positions[start:stop]
+        first, last = (int(positions[0]), int(positions[-1]) + 1) if len(positions) else (0, 0)
+        block: Tensor = self._vectors.rows(first, last)
+        return block[(positions - first).to(block.device)]
+
+    def columns(self, start: int, stop: int) -> Tensor:
+        """Columns `start` to `stop` - 1."""
+        block: Tensor = self._vectors.columns(start, stop)
+        return block[self._positions.to(block.device)]
+
+
 class UnitVectors:
     """The M items of precomputed scores: item m is the m-th unit vector (M,).
 

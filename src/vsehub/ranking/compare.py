@@ -114,7 +114,7 @@ def compared(
     began, started = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
     check_criteria(criteria, inputs.sides, k)
     log.info("looking through %d queries and %d items", len(inputs.sides.queries), len(inputs.sides.items))
-    norms, shared = inputs.check(engine.look_through)
+    norms = inputs.check(engine.look_through)
     seconds = {"look_through": time.perf_counter() - began}
     auto, choice = next((one for one in criteria.values() if isinstance(one, Auto)), None), None
     if auto is not None:
@@ -138,7 +138,7 @@ def compared(
         "engine": dict(engine.facts),
         "started": started,
         "seconds": seconds | measured.seconds,
-        **record(inputs, norms, shared, measured, criteria, k, seed),
+        **record(inputs, norms, measured, criteria, k, seed),
     }
     written["choice"] = None if auto is None else choice_record(auto, choice, written["rankings"][-1]["gain"])
     changed = inputs.changed()

@@ -20,7 +20,7 @@ from vsehub.data.vectors.paths import stamps
 from vsehub.io.arrays import listed, refuse_unusable
 from vsehub.io.text import read_lines, stays_inside
 from vsehub.metrics.positives import Positives
-from vsehub.neighbors.vectors import Moved, UnitVectors, VectorSource, as_vectors, drawn, row_digests, sampled
+from vsehub.neighbors.vectors import Moved, Subset, UnitVectors, VectorSource, as_vectors, drawn, row_digests, sampled
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,6 @@ VECTORS, SCORES = ("queries", "items", "reference", "reference_items"), ("scores
 # the first, noise 1.00 in the second.
 FARTHER_THAN_OWN, FARTHER_THAN_QUERIES, FEWEST = 0.7, 0.9, 100
 SAMPLE, MOST_COMPARED = 500, 20_000  # queries and reference queries that are compared
-ALLOWED = 0.01  # share of queries in the reference: two people may write the same caption
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp")
 ROWS = 4096  # whose scores are cut together
 
@@ -155,9 +154,9 @@ def look_through_scores(scores: VectorFile) -> Range:
 class Sides:
     """Checked sides of a comparison; make one by `Sides.of`.
 
-    reference: reference queries of the criteria; None: the queries themselves (transductive). reference_items:
-    reference items of the criteria that take them; None: the items themselves. positives: the known answers; None:
-    unknown.
+    reference: reference queries of the criteria, without the ranked ones; None: the queries themselves (transductive).
+    reference_items: reference items of the criteria that take them; None: the items themselves. positives: the known
+    answers; None: unknown. left_out: the number of reference queries that were left out, since they are ranked.
     """
 
     queries: VectorSource
@@ -165,6 +164,7 @@ class Sides:
     reference: VectorSource | None = None
     reference_items: VectorSource | None = None
     positives: Positives | None = None
+    left_out: int = 0
 
     @classmethod
     def of(
@@ -177,8 +177,9 @@ class Sides:
     ) -> Self:
         """Sides (Q, D), (M, D), (R, D), (G, D): tensors, numpy arrays, memory maps, or open files (`data.vectors`).
 
-        Instead of vectors, precomputed scores are queries and reference, and `UnitVectors` are items. Raises InputError
-        if dimensions differ, a side is empty or positives are those of other sizes.
+        Instead of vectors, precomputed scores are queries and reference, and `UnitVectors` are items. Rows of the
+        reference that equal a query, bit for bit, are left out. Raises InputError if dimensions differ, a side is
+        empty, no row of the reference is left or positives are those of other sizes.
         """
         asked, among, seen = as_sides(queries, items, reference)
         bank = None
@@ -188,7 +189,20 @@ class Sides:
             positives is None or (positives.queries, positives.items) == (len(asked), len(among)),
             f"positives is of another number of queries or items; expected {len(asked)} queries and {len(among)} items",
         )
-        return cls(asked, among, None if reference is None else seen, bank, positives)
+        return cls(asked, among, None if reference is None else seen, bank, positives).apart()
+
+    def apart(self) -> Self:
+        """The same sides without the reference queries that equal a ranked query, bit for bit."""
+        if self.reference is None:
+            return self
+        rows = rows_apart(self.reference, self.queries)
+        require(
+            len(rows) > 0,
+            f"reference: each of its {len(self.reference)} rows equals a query; give other queries, or leave reference "
+            "out: the ranked queries themselves are then the reference",
+        )
+        left_out = len(self.reference) - len(rows)
+        return replace(self, reference=Subset(self.reference, rows), left_out=left_out) if left_out else self
 
     @property
     def inductive(self) -> bool:
@@ -236,23 +250,19 @@ class Inputs:
             self.warnings.append(said)
             log.warning(said)
 
-    def check(self, look: Callable[[VectorFile], Norms] = look_through) -> tuple[dict[str, dict[str, float]], int]:
-        """Read every row once. Raises InputError for unusable rows, and for a reference that contains the queries.
+    def check(self, look: Callable[[VectorFile], Norms] = look_through) -> dict[str, dict[str, float]]:
+        """The norms of each file, of precomputed scores their range. Raises InputError for unusable rows.
 
-        look: reads the items; the other sides are always read by this process. Returns the norms of each file, of
-        precomputed scores their range, and the number of queries that are in the reference.
+        look: reads the items; the other sides are always read by this process.
         """
         sides = self.sides
         other: Callable[[VectorFile], Norms | Range] = look_through_scores if sides.given else look_through
         norms = {name: asdict((look if name == "items" else other)(file)) for name, file in self.files.items()}
         if self.tuning is not None:
             look_through(self.tuning[0])
-            refuse_shared(sides.queries, self.tuning[0])
-        if sides.reference is None:
-            return norms, 0
-        if not sides.given:
+        if sides.reference is not None and not sides.given:
             self.warn(other_domain(sides.queries, sides.reference))
-        return norms, refuse_shared(sides.queries, sides.reference)
+        return norms
 
     def changed(self) -> list[Path]:
         """The files of vectors that have changed or been replaced since they were opened."""
@@ -290,10 +300,17 @@ def open_inputs(given: Mapping[str, Any], normalize: bool | None = None) -> Inpu
         log.warning("queries and items are the same vectors: each finds itself first, which counts as any other hit")
     queries, items = read_names("queries", sides[0], given), read_names("items", sides[1], given)
     positives = read_positives(given["truth"], queries, items) if "truth" in given else None
-    tuning = None
-    if tune is not None:
-        tuning = tune, read_positives(given["tune_truth"], Names("tune_queries", len(tune), tune.ids), items)
-    return Inputs(replace(Sides(*sides), positives=positives), queries, items, files, settings, tuning)
+    inputs = Inputs(replace(Sides(*sides), positives=positives).apart(), queries, items, files, settings)
+    if tune is None:
+        return inputs
+    known = read_positives(given["tune_truth"], Names("tune_queries", len(tune), tune.ids), items)
+    rows = rows_apart(tune, sides[0])
+    if len(rows) < len(tune):
+        inputs.warn(f"tune_queries: {len(tune) - len(rows)} of {len(tune)} are ranked queries, and left out")
+        apart = torch.isin(known.query, rows)
+        require(bool(apart.any()), "tune_queries: all with a known answer are ranked queries; give others")
+        known = Positives.from_pairs(known.query[apart], known.item[apart], len(tune), items.rows, complete=False)
+    return replace(inputs, tuning=(tune, known))
 
 
 def other_domain(queries: VectorSource, reference: VectorSource, seed: int = 0) -> str | None:
@@ -325,19 +342,9 @@ def other_domain(queries: VectorSource, reference: VectorSource, seed: int = 0) 
     ).format(*map(np.median, (to_reference, own, together)))
 
 
-def refuse_shared(queries: VectorSource, others: VectorSource) -> int:
-    """The number of queries (Q, D) that are among others (R, D) bit for bit, as they are read.
+def rows_apart(rows: VectorSource, queries: VectorSource) -> Tensor:
+    """The positions (n,), ascending, of the rows (R, D) that equal none of the queries (Q, D) bit for bit, as read.
 
-    others: the queries of a reference, or those that a criterion is chosen by. Only 64-bit hashes of the rows are held.
-    Raises InputError if they are more than `ALLOWED` of the queries; fewer are logged as a warning.
+    Only 64-bit hashes of the rows are held.
     """
-    count = int(np.isin(row_digests(queries), row_digests(others)).sum())
-    said = f"{count} of {len(queries)} queries ({count / len(queries):.1%}) are in {others} bit for bit"
-    require(
-        count <= ALLOWED * len(queries),
-        f"{said}, more than {ALLOWED:.0%}: results would be called inductive and be transductive. Give other queries, "
-        "e.g. training queries, or leave them out: the ranked queries themselves are then used, and the record says so",
-    )
-    if count:
-        log.warning("%s; the criterion has seen them", said)
-    return count
+    return torch.from_numpy(np.flatnonzero(~np.isin(row_digests(rows), row_digests(queries))))

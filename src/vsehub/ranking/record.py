@@ -26,13 +26,12 @@ QUERIES = 3  # of a hub's queries
 def record(
     inputs: Inputs,
     norms: Mapping[str, Mapping[str, float]],
-    shared: int,
     measured: Measured,
     criteria: Mapping[str, Criterion],
     k: int,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """The record of the inputs and of all measurements. norms, shared: see `Inputs.check`."""
+    """The record of the inputs and of all measurements. norms: see `Inputs.check`."""
     columns, spread = ("columns", "range") if inputs.sides.given else ("dim", "norms")
     sides: dict[str, Any] = {
         name: {
@@ -50,7 +49,7 @@ def record(
     reference: dict[str, Any] = {"kind": "transductive", "set": "the queries themselves", "rows": queries}
     if inputs.sides.inductive:
         side = sides["reference_scores" if inputs.sides.given else "reference"]
-        reference = {"kind": "inductive", "set": side["path"], **side, "queries_in_it": shared}
+        reference = {"kind": "inductive", "set": side["path"], **side, "left_out": inputs.sides.left_out}
     bank: dict[str, Any] = {"set": "the items themselves", "rows": items}
     if "reference_items" in sides:
         bank = {"set": sides["reference_items"]["path"], **sides["reference_items"]}

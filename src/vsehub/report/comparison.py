@@ -38,11 +38,9 @@ def evidence(record: dict) -> list[tuple[str, str]]:
     """The reference of the corrections, always named, the truth, the choice and the verdicts: (name, text)."""
     reference, bank, truth, choice = (record[name] for name in ("reference", "reference_items", "truth", "choice"))
     kind = reference["kind"]
-    where = "" if kind == "none" else f", {reference['set']} ({reference['rows']:,} rows)"
+    where = "" if kind == "none" else f", {reference['set']} ({reference['rows']:,} rows{left_out(reference)})"
     facts = [("warning", said) for said in record.get("warnings", ())]
     facts.append(("reference", f"{kind}{where}: {REFERENCES[kind]}"))
-    if reference.get("queries_in_it"):
-        facts.append(("in the reference", f"{reference['queries_in_it']:,} of the queries are also in it"))
     if bank is not None:
         facts.append(("reference items", f"{bank['set']} ({bank['rows']:,} rows)"))
     if truth is not None:
@@ -76,6 +74,12 @@ def evidence(record: dict) -> list[tuple[str, str]]:
     if corrected := shown_correction(record):
         facts.append((f"verdict under {corrected['criterion']}", verdict_text(corrected["verdict"])))
     return facts
+
+
+def left_out(reference: dict) -> str:
+    """The number of reference rows that were left out, as text; empty for none."""
+    count = reference.get("left_out", 0)
+    return f"; {count:,} that equal a query are left out" if count else ""
 
 
 def shown_correction(record: dict) -> dict | None:
