@@ -74,6 +74,7 @@ def test_help_lists_settings_and_choices(run_here, capsys):
         (["optimizer.lr=-1"], "optimizer: .*-1"),
         (["protocol=c1"], r"protocol c1 .*1000"),
         (["data.size=small"], "size is 'small'"),
+        (["data.size=small", "loss.gamma=-3"], "loss.gamma is -3"),
         (["optimizer.fused=off"], "fused is .*true"),
     ],
 )
