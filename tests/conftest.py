@@ -14,6 +14,7 @@ import pytest
 import warm
 from filelock import FileLock
 from input_setups import SMALL  # in tools/torture
+from setting_files import Files
 
 from vsehub.cli.main import main
 
@@ -81,6 +82,15 @@ def vsehub(environment, shared_folder, worker_id):
 def small():
     """The settings of a tiny training."""
     return SMALL
+
+
+@pytest.fixture
+def features(tmp_path):
+    """The settings of a training of two steps an epoch, on features of a dozen images below the test's folder."""
+    (tmp_path / "pre").mkdir()
+    Files(tmp_path).captions(tmp_path / "pre")
+    data = ("data=precomp", f"data.root={tmp_path / 'pre'}", "text_encoder=text_bag", "loader.min_count=1")
+    return (*data, "embedding_dim=8", "loader.batch_size=12", "bank=memory", "bank.fraction=0.5")
 
 
 @pytest.fixture

@@ -150,26 +150,52 @@ def children(pid):
     return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split() if runs(one)]
 
 
-def started(place, environment, *arguments):
-    """Both processes as srun starts them: their exit statuses and what they wrote."""
+def srun_variables():
+    """The environment variables that srun gives to each of two processes."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
-    variables = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "SLURM_STEP_ID": "0", "SLURM_JOB_ID": "7"}
-    variables |= {"SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2", "SLURM_NNODES": "1", "SLURM_NODEID": "0"}
+    shared = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "SLURM_STEP_ID": "0", "SLURM_JOB_ID": "7"}
+    shared |= {"SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2", "SLURM_NNODES": "1", "SLURM_NODEID": "0"}
+    return [shared | dict.fromkeys(("SLURM_PROCID", "SLURM_LOCALID"), number) for number in ("0", "1")]
+
+
+def started(place, environment, *arguments):
+    """Both processes as srun starts them: their exit statuses and what they wrote."""
     started = [
         subprocess.Popen(
             command(*arguments),
             cwd=place,
-            env=environment | variables | dict.fromkeys(("SLURM_PROCID", "SLURM_LOCALID"), str(number)),
+            env=environment | variables,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        for number in (0, 1)
+        for variables in srun_variables()
     ]
     found = [one.communicate(timeout=200) for one in started]
     return [one.returncode for one in started], [out for out, _ in found], [err for _, err in found]
+
+
+def test_two_processes_take_the_steps_of_one(vsehub, features, tmp_path):
+    """As srun starts them, in forks; the bank excludes the captions of the batch, of which each has a half."""
+    settings = (
+        *features,
+        "bank.first_epoch=0",
+        "bank.fraction=1",
+        "bank.exclude=batch_captions",
+        "embedding_dropout=0",
+    )
+    settings += ("loss.alpha=5", "loss.beta=5", *("trainer.accelerator=cpu", "trainer.precision=32-true"))
+    settings = [f"+{one}" if "first_epoch" in one else one for one in settings]
+    settings += ["+trainer.log_every_n_steps=1", "trainer.max_epochs=1"]
+    vsehub("train", *settings, "run_folder=alone", cwd=tmp_path)
+    both = [
+        vsehub("train", *settings, "run_folder=both", cwd=tmp_path, start=True, **place) for place in srun_variables()
+    ]
+    assert [one.wait(200) for one in both] == [0, 0], (tmp_path / "output.txt").read_text()
+    assert record(tmp_path / "both")["processes"] == 2
+    alike(tmp_path / "both", tmp_path / "alone")
 
 
 @pytest.mark.long

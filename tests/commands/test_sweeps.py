@@ -146,6 +146,16 @@ def state(run):
     return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
 
 
+def test_a_sweep_trains_each_of_its_runs_once(run_here, features, tmp_path):
+    command = ("train", "-m", *features, "loss=hal", "trainer.max_epochs=1", "seed=0,1", "hydra.sweep.dir=sweep")
+    run_here(*command)
+    runs = by_seed(tmp_path / "sweep")
+    assert [record(runs[seed])["status"] for seed in (0, 1)] == ["finished"] * 2
+    before = {seed: state(run) for seed, run in runs.items()}
+    assert run_here(*command).count("is finished after 1 epochs") == 2
+    assert {seed: state(run) for seed, run in by_seed(tmp_path / "sweep").items()} == before
+
+
 @pytest.mark.long
 def test_a_killed_sweep_goes_on_where_it_stopped(vsehub, tmp_path):
     """Killed in its second run: the first stays as it is, the second goes on in place, all ends as an unbroken one."""
