@@ -73,6 +73,19 @@ def test_each_setting_does_what_the_table_says(name, run):
     assert not wrong, "\n".join(wrong)
 
 
+def test_final_split_val_is_measured_as_the_epochs_are(run):
+    found = run("train", BASES["train"] | {"final_split": "val"})
+    assert found["measured"]["rsum"] == pytest.approx(found["rows"][0]["val/rsum"])
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_each_epoch_draws_its_own_dropout(run, dropout):
+    """The same pairs and weights in both epochs: what differs is drawn."""
+    alike = {"optimizer.lr": 0.0, "loader.batch_size": 24, "trainer.max_epochs": 2, "trainer.overfit_batches": 1}
+    rows = run("train", BASES["train"] | alike | {"embedding_dropout": dropout})["rows"]
+    assert (rows[0]["train/loss"] == pytest.approx(rows[1]["train/loss"], rel=1e-4)) == (dropout == 0)
+
+
 def differing(first, second, name=""):
     """The names of the values by which two outcomes differ, but for rounding."""
     if isinstance(first, dict) and isinstance(second, dict):

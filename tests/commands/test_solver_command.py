@@ -1,5 +1,6 @@
 """`vsehub train experiment=cca`: a run like any other, in closed form; what it cannot train is refused."""
 
+import itertools
 import json
 import re
 import shlex
@@ -10,6 +11,10 @@ import pytest
 from run_files import record, rows
 
 import vsehub
+from vsehub.data import Precomp
+from vsehub.evaluation import Protocol
+from vsehub.training.closed_form import CcaSolver
+from vsehub.training.datamodule import RetrievalDataModule
 
 WORDS = ("red", "blue", "green", "small", "large", "round", "square", "old", "new", "bright", "dark", "quiet")
 GRID = ("+solver.images=[0.1,1]", "+solver.texts=[0.1,1]", "+solver.dimensions=[4,8]", "loader.min_count=1")
@@ -54,6 +59,19 @@ def test_a_run_like_any_other_with_a_checkpoint_that_is_a_model(solved, features
     scores = model.similarity(images, model.encode_texts(captions)).numpy()
     ranks = (scores > scores[np.arange(60) // 2, np.arange(60)]).sum(axis=0)
     assert 100 * (ranks < 1).mean() == pytest.approx(told["metrics"]["test/t2i/r1"], abs=1e-3)
+
+
+def test_the_settings_that_are_best_on_validation_are_kept(features):
+    data = RetrievalDataModule(Precomp(features), min_count=1)
+    data.setup()
+    grid = {"images": (0.1, 1.0), "texts": (0.1, 1.0), "dimensions": (4, 8), "powers": (0.0, 0.5)}
+    alone = {
+        values: CcaSolver(*([value] for value in values)).fit(data, Protocol("single")).rsum
+        for values in itertools.product(*grid.values())
+    }
+    found = CcaSolver(**grid).fit(data, Protocol("single"))
+    assert min(alone.values()) < found.rsum == pytest.approx(max(alone.values()))
+    assert alone[tuple(found.chosen.values())] == pytest.approx(found.rsum)
 
 
 def test_the_commands_of_the_strongest_recipe(features, tmp_path, vsehub):

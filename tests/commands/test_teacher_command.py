@@ -87,12 +87,16 @@ def test_a_stopped_run_goes_on_with_the_same_teachers_alone(student, place, vseh
     assert "put the same checkpoints back" in said
 
 
-def test_a_teacher_that_saw_the_test_split_is_refused(place, vsehub):
+def test_a_teacher_that_saw_what_is_measured_is_refused(place, vsehub):
     seen = shutil.copytree(place / "first", place / "seen")
     facts = record(seen)
     given = (f"teacher={best(seen)}", "trainer.max_epochs=1", "hydra.run.dir=no")
-    for used, what in (("train", "was trained on the test"), ("val", "chose its epoch")):
-        data = facts["data"] | {used: facts["data"]["test"]}
+    for used, measured, what in (
+        ("train", "test", "was trained on the test"),
+        ("train", "val", "was trained on the validation"),
+        ("val", "test", "chose its epoch"),
+    ):
+        data = facts["data"] | {used: facts["data"][measured]}
         (seen / "run.json").write_text(json.dumps(facts | {"data": data}))
         assert what in vsehub("train", *given, cwd=place, small=True, status=2).err
     assert not (place / "no").exists()

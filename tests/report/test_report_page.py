@@ -8,7 +8,8 @@ from html_links import assert_self_contained
 
 from vsehub.report.build import build_report
 from vsehub.report.recipes import LABEL_ORDER, Series
-from vsehub.report.run_plots import styles
+from vsehub.report.run_plots import curves, styles
+from vsehub.report.runs import read_run
 
 HOSTILE = '<script>alert(1)</script>|$\\frac{"&'
 
@@ -38,6 +39,15 @@ def test_the_page_is_self_contained_escapes_what_runs_say_and_is_the_same_again(
     assert files.keys() == again.keys()
     for name in files:
         assert files[name].read_bytes() == again[name].read_bytes(), name
+
+
+def test_the_curve_of_a_run_is_its_validation_rsum(tmp_path, write_run, monkeypatch):
+    run = read_run(write_run("hal", 0, rsums=(300.0,), epochs=4), "run")
+    monkeypatch.setattr("vsehub.report.run_plots.render", lambda figure, *_: figure)
+    series = Series("a", "b", "hal", "")
+    (line,) = curves([run], {"run": series}, styles([series]), "curve").axes[0].lines
+    assert line.get_xdata().tolist() == [1, 2, 3, 4]
+    assert line.get_ydata().tolist() == pytest.approx([120, 210, 255, 277.5])
 
 
 @pytest.mark.parametrize("labels", [["hal"], ["infonce", "sum", "hal", "siglip"], [*LABEL_ORDER, "infonce", "nca"]])

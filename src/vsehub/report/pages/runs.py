@@ -95,9 +95,7 @@ def setting_facts(lines: pd.DataFrame) -> list[tuple[str, str]]:
 
 def _best_epoch(record: dict) -> str:
     best = (record.get("best") or {}).get("epoch")
-    if best is None:
-        return "–"
-    return f"{best + 1}, the last" if best + 1 == record.get("epochs") else str(best + 1)
+    return "–" if best is None else f"{best + 1}{', the last' * (best + 1 == record.get('epochs'))}"
 
 
 def origin(runs: Sequence[Run], series: dict[str, Series], recipes: dict[Series, dict[str, str]]) -> list[Section]:
