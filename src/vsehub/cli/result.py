@@ -39,12 +39,13 @@ class Result:
         self.record = read_record(existing("result", self.folder / RESULT, HINT), EMBEDDINGS, HINT)
         ranking, biases, known = self.record["rankings"][-1], self.folder / BIASES, components()
         self.name = str(ranking["criterion"])
-        self.criterion = known.build("criterion", {**known.node("criterion", self.name), **ranking["parameters"]})
         require(
-            isinstance(self.criterion, ItemBias) and biases.exists(),
+            biases.exists(),
             f"result: {folder} has no {BIASES}: {self.name} does not rank by the score minus a term of the item. Give "
             "a result of another criterion, e.g. csls; criterion=auto criterion.indexable=true chooses among those",
         )
+        node = {**known.node("criterion", self.name), **ranking["parameters"]}
+        self.criterion: ItemBias = known.build("criterion", node)
         changed = {name: str(one) for name, one in changes.items() if one is not None}
         unused = {*TUNING, *changed, *(QUERIES if new_queries else ())}
         files = {
