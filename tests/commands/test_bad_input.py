@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 import vsehub
 from vsehub.checks import InputError
 from vsehub.cli.run_folder import held, require_own
-from vsehub.io.files import alone, claimed
+from vsehub.io.files import LOCK, alone
 from vsehub.training.checkpoint import load_state, require_fitting
 
 
@@ -124,7 +124,7 @@ def test_a_start_that_was_killed_is_no_obstacle(tmp_path):
         (run / name).touch()
     with pytest.raises(InputError, match=r"csv, noise_index.npy"):
         require_own(run, False)
-    claimed(run, "training").release()
+    (run / LOCK).touch()
     with held(run, False, False):
         assert run.is_dir()
     assert not run.exists()

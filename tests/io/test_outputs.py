@@ -7,6 +7,7 @@ import pytest
 from vsehub.checks import InputError
 from vsehub.io.files import MARK, Output
 
+SHORT = '{"version": 1, "kind": "a report", "files": 5}'
 NAMES = ("index.html", "result.json")
 
 
@@ -77,7 +78,7 @@ def test_other_kinds_versions_and_hostile_marks(tmp_path):
     written(tmp_path / "out")
     with pytest.raises(InputError, match="a gallery"):
         Output(tmp_path / "out", "a gallery", NAMES, overwrite=True)
-    for damage in ("", "[]", "[" * 100_000, '{"version": 2, "kind": "a report", "files": [], "finished": true}'):
+    for damage in ("", "[]", "[" * 100_000, '{"version": 2, "kind": "a report", "files": [], "finished": true}', SHORT):
         (tmp_path / "out" / MARK).write_text(damage)
         with pytest.raises(InputError, match="out"):
             Output(tmp_path / "out", "a report", NAMES, overwrite=True)

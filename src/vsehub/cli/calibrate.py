@@ -1,9 +1,13 @@
 """`vsehub calibrate`: learn the score below which a query has no answer, from queries with known answers."""
 
+import logging
+
 from omegaconf import DictConfig
 
 from vsehub.checks import fail, require
 from vsehub.cli.nodes import device_named, plain
+
+log = logging.getLogger(__name__)
 
 
 def calibrate(cfg: DictConfig) -> None:
@@ -34,7 +38,7 @@ def calibrate(cfg: DictConfig) -> None:
     found = Calibration.of(criterion, queries, sides.items, terms, sides.positives, reference)
     rates = [found.accepted(rate) for rate in sorted(set(plain(cfg.false_accept)))]
     with result.extended((), False):
-        path = cfg.truth or result.record["truth"]["path"]
+        path = cfg.truth or result.record["truth"].get("path")
         result.record["calibration"] = {"path": path, "queries": len(found), "rates": rates}
     head = ["false accepts, at most", "accepted above", "queries with answers accepted", "95 % interval"]
     rows = [
@@ -45,5 +49,14 @@ def calibrate(cfg: DictConfig) -> None:
         for one in rates
     ]
     print(ReportTable(head, rows).terminal())
+    useless = [f"{rate['false_accept']:g}" for rate in rates if rate["interval"][0] <= rate["false_accept"]]
+    if useless:
+        log.warning(
+            "false_accept %s: queries with answers may pass no more often than others; it hides good results",
+            ", ".join(useless),
+        )
     print(f"{result.name}, {len(found):,} calibration queries, one of each group that shares answers")
-    print(f"written to {result.folder}; vsehub index stores the thresholds, and its note applies them")
+    print(
+        f"written to {result.folder}; vsehub index stores the thresholds, and applies one of them in its "
+        "note if you give false_accept="
+    )

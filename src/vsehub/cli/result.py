@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ from vsehub.cli.rerank import BIASES, KIND
 from vsehub.criteria.base import ItemBias
 from vsehub.io.arrays import readable
 from vsehub.io.files import Output, write_json
-from vsehub.io.records import EMBEDDINGS, read_record
+from vsehub.io.records import EMBEDDINGS, intact, read_record
 from vsehub.ranking.inputs import Inputs, open_inputs
 from vsehub.ranking.record import absent
 
@@ -36,25 +37,30 @@ class Result:
 
     def __init__(self, folder: str, changes: Mapping[str, Any], new_queries: bool = False):
         self.folder = Path(folder)
-        self.record = read_record(existing("result", self.folder / RESULT, HINT), EMBEDDINGS, HINT)
+        self.file = existing("result", self.folder / RESULT, HINT)
+        self.record = read_record(self.file, EMBEDDINGS, HINT)
+        with intact(self.file, HINT):
+            self._open(changes, new_queries)
+
+    def _open(self, changes: Mapping[str, Any], new_queries: bool) -> None:
+        """Build the criterion of the record and open its files."""
         ranking, biases, known = self.record["rankings"][-1], self.folder / BIASES, components()
         self.name = str(ranking["criterion"])
+        self.criterion = known.build("criterion", {**known.node("criterion", self.name), **ranking["parameters"]})
         require(
-            biases.exists(),
-            f"result: {folder} has no {BIASES}: {self.name} does not rank by the score minus a term of the item. Give "
-            "a result of another criterion, e.g. csls; criterion=auto criterion.indexable=true chooses among those",
+            isinstance(self.criterion, ItemBias) and biases.exists(),
+            f"result: {self.folder} has no {BIASES}: {self.name} does not rank by the score minus a term of the item. "
+            "Give a result of another criterion, e.g. csls; criterion=auto criterion.indexable=true chooses such ones",
         )
-        node = {**known.node("criterion", self.name), **ranking["parameters"]}
-        self.criterion: ItemBias = known.build("criterion", node)
-        changed = {name: str(one) for name, one in changes.items() if one is not None}
+        changed = {name: str(file) for name, file in changes.items() if file is not None}
         unused = {*TUNING, *changed, *(QUERIES if new_queries else ())}
         files = {
-            name: one for name, one in self.record["inputs"].items() if name not in unused and isinstance(one, str)
+            name: file for name, file in self.record["inputs"].items() if name not in unused and isinstance(file, str)
         }
         require(
             not absent(files),
-            f"result: {self.folder / RESULT} names {' '.join(absent(files))}: not there, or an address, which is not "
-            "opened for a record. Give the setting again, with the current path, or put the file back",
+            f"result: {self.file} names {' '.join(absent(files))}: not there, or an address, which is not opened for a "
+            "record. Give the setting again, with the current path, or put the file back",
         )
         self.inputs: Inputs = open_inputs(files | changed, self.record["inputs"]["normalize"])
         others = [
@@ -64,8 +70,24 @@ class Result:
             and file.fingerprint() != (self.record[side] or {}).get("fingerprint")
         ]
         require(not others, f"result: not the vectors that were ranked: {', '.join(others)}. Give vsehub rerank again")
-        with readable(biases, pa.ArrowException):
-            self.bias: Tensor = torch.from_numpy(pq.read_table(biases)["bias"].to_numpy().copy())
+        names, self.items_path = self.inputs.item_names, str(self.record["items"]["path"])
+        with readable(biases, pa.ArrowException, KeyError):
+            table = pq.read_table(biases)
+            rows = pc.index_in(pa.array(range(names.rows) if names.ids is None else names.ids), table["id"])
+            require(
+                len(table) == names.rows and not rows.null_count,
+                f"result: {biases} has not one bias for each of {names.rows} items. Give vsehub rerank again",
+            )
+            self.bias: Tensor = torch.from_numpy(table["bias"].take(rows).to_numpy().copy())
+
+    @property
+    def rates(self) -> dict[float, dict[str, Any]]:
+        """False-accept rate -> what `vsehub calibrate` recorded of it: "threshold", "accepted" and "interval"."""
+        with intact(self.file, HINT):
+            rates = (self.record["calibration"] or {"rates": []})["rates"]
+            return {
+                float(values["false_accept"]): values | {"threshold": float(values["threshold"])} for values in rates
+            }
 
     @contextmanager
     def extended(self, names: Iterable[str], overwrite: bool) -> Iterator[Output]:
@@ -73,6 +95,8 @@ class Result:
 
         Raises InputError if there is a file of these names, unless it may be replaced.
         """
+        from jinja2 import TemplateError
+
         from vsehub.report.pages.embeddings import write_embeddings_report
 
         out = Output(self.folder, KIND, names, overwrite=True)
@@ -82,7 +106,8 @@ class Result:
             f"result: {self.folder} holds {', '.join(there)} already; overwrite=true replaces it, other indexes stay",
         )
         with out.replaced(keep=True):
-            self.record = read_record(self.folder / RESULT, EMBEDDINGS, HINT)  # another command may have added to it
+            self.record = read_record(self.file, EMBEDDINGS, HINT)  # another command may have added to it
             yield out
-            write_embeddings_report(self.record, out.new)
+            with intact(self.file, HINT, TemplateError):
+                write_embeddings_report(self.record, out.new)
             write_json(out / RESULT, self.record)

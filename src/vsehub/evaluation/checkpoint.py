@@ -110,7 +110,8 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     sha256 = hashlib.sha256(stored).hexdigest()
     run = path.absolute().parent.parent / "run.json"
     of_run = path.name == f"best{SUFFIX}" and path.absolute().parent.name == "checkpoints"
-    recorded = (read_object(run).get("best") or {}).get("sha256") if of_run else None
+    best = read_object(run).get("best") if of_run else None
+    recorded = best.get("sha256") if isinstance(best, dict) else None
     require(
         recorded in (None, sha256),
         f"checkpoint: {path} is not the model that {run} records, or it was changed: its SHA-256 is {sha256[:12]}..., "
@@ -121,7 +122,7 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         image_shape, text_shape = (shape and tuple(whole("a size", size) for size in shape) for shape in shapes)
         whole("max_words", config["loader"]["max_words"] or 1)
         require(image_shape is not None and all(isinstance(config[part], dict) for part in (*PARTS, "data")), "parts")
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"checkpoint: the description in {path} is damaged ({error!r:.80}). {_AGAIN}") from error
     return Checkpoint(path, sha256, weights, config, restored(words), image_shape, text_shape)
 

@@ -126,13 +126,21 @@ def write_json(path: str | Path, value: Any) -> None:
     write_text(path, masked(json.dumps(value, indent=2, ensure_ascii=False)) + "\n")
 
 
-def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; an empty one if the file holds none or cannot be read."""
-    try:
-        found = json.loads(regular(path).read_bytes())
-    except (OSError, ValueError, RecursionError):
+def read_object(path: Path, hint: str = "Remove the file, or write it again") -> dict[str, Any]:
+    """The JSON object in a file; an empty one without a file.
+
+    Raises InputError, which names the file and ends in `hint`, if it is damaged or holds anything else.
+    """
+    if not path.exists():
         return {}
-    return found if isinstance(found, dict) else {}
+    try:
+        record = json.loads(regular(path).read_bytes())
+        # Names of files may be no UTF-8; other lone surrogates could neither be printed nor written.
+        json.dumps(record, ensure_ascii=False).encode(errors="surrogateescape")
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not whole JSON ({error}): it was cut short or changed by hand. {hint}") from error
+    require(isinstance(record, dict), f"{path} holds a {type(record).__name__}; expected a JSON object. {hint}")
+    return dict(record)
 
 
 def require_writable(folder: str | Path) -> None:
@@ -171,7 +179,11 @@ class Output:
             not mark or (mark.get("version"), mark.get("kind")) == (VERSION, self.kind),
             f"out: {self.shown} holds {mark.get('kind')}, not {self.kind} of this version. Give another out=FOLDER",
         )
-        self.earlier = [str(name) for name in mark.get("files", ())]
+        files = mark.get("files", [])
+        require(
+            isinstance(files, list), f"{self.folder / MARK} is damaged: files is {files!r}. Give another out=FOLDER"
+        )
+        self.earlier = list(map(str, files))
         self.refuse_foreign(self.names)
         names = os.listdir(self.folder) if self.folder.is_dir() and not mark and not self.overwrite else []
         others = sorted(name for name in names if not name.startswith("."))

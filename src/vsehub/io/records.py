@@ -1,12 +1,14 @@
 """The kinds of JSON records that commands write, and their strict reading."""
 
-import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import UnionType
 from typing import Any, NamedTuple
 
 from vsehub import __version__
-from vsehub.checks import InputError, regular, require
+from vsehub.checks import InputError, require
+from vsehub.io.files import read_object
 
 
 class Kind(NamedTuple):
@@ -55,25 +57,53 @@ EVALUATION = Kind(
     },
 )
 EMBEDDINGS = Kind(
-    "a result of rerank or diagnose", 2, {"kind": str, "inputs": dict, "queries": dict, "items": dict, "rankings": list}
+    "a result of rerank or diagnose",
+    2,
+    {
+        "kind": str,
+        "inputs": dict,
+        "queries": dict,
+        "items": dict,
+        "rankings": list,
+        "k": int,
+        "truth": dict | None,
+        "calibration": dict | None,
+        "reference.set": str,
+    },
 )
 
 
 def read_record(path: Path, kind: Kind, hint: str) -> dict[str, Any]:
     """The record in `path`. Raises InputError, ending in `hint`, if it is damaged or of another version."""
-    text = regular(path).read_bytes()
-    try:
-        record: dict[str, Any] = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not whole JSON ({error}): it was cut short or changed by hand. {hint}") from error
-    require(isinstance(record, dict), f"{path} holds a {type(record).__name__}; expected a JSON object. {hint}")
+    record = read_object(path, hint)
     require_version(f"{path}, {kind.name},", record.get("schema"), kind.version, hint)
-    wrong = [key for key, of in kind.keys.items() if not isinstance(record.get(key), of)]
+    wrong = [key for key, of in kind.keys.items() if not isinstance(_value(record, key), of)]
     require(not wrong, f"{path}: {', '.join(wrong)} is missing, or not what vsehub writes. {hint}")
     metrics: dict[str, Any] = record.get("metrics") or {}
     wrong = [key for key, value in metrics.items() if type(value) not in (int, float, type(None))]
     require(not wrong, f"{path}: metrics: {', '.join(wrong)} is not a number. {hint}")
     return record
+
+
+def _value(record: Any, key: str) -> Any:
+    """The value of a key such as "items.path" in nested objects; None if it is missing."""
+    for name in key.split("."):
+        record = record.get(name) if isinstance(record, dict) else None
+    return record
+
+
+@contextmanager
+def intact(path: Path, hint: str, *errors: type[Exception]) -> Iterator[None]:
+    """Turn errors that a changed record causes within the block into an InputError that names its file.
+
+    errors: further classes.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except (LookupError, TypeError, AttributeError, ValueError, *errors) as error:
+        raise InputError(f"{path} is damaged ({type(error).__name__}: {error}). {hint}") from error
 
 
 def require_version(name: str, version: Any, reads: int | str, hint: str) -> None:

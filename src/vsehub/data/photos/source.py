@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vsehub.checks import existing, fail, one_of, require
+from vsehub.checks import InputError, existing, fail, one_of, require
 from vsehub.components import Component
 from vsehub.data.photos.pictures import THREADS, PictureFile, Pictures, PictureSettings, inspect, looks_whole, resized
 from vsehub.data.sources import SPLITS, CaptionedImages, SplitDraw, pairs_by_caption, split_named
@@ -180,7 +180,10 @@ def inspected(rows: Sequence[Listed], place: Path, quick: bool = False) -> tuple
     only files that do not look whole, and skip the others.
     """
     memory = cache_folder() / f"pictures-{hashlib.sha256(str(place.resolve()).encode()).hexdigest()[:16]}.json"
-    intact = read_object(memory)
+    try:
+        intact = read_object(memory)
+    except InputError:  # of a cache: it is written anew
+        intact = {}
     unknown = [(key, row) for row in rows if (key := _key(row.file)) not in intact]
     unknown = [(key, row) for key, row in unknown if not (quick and looks_whole(str(row.file)))]
     damaged = []
