@@ -139,6 +139,9 @@ def test_other_weights_are_refused(resnet, weights, tmp_path):
     "change",
     [
         {"library": "keras"},
+        {"model": "hf-hub:evil/x", "library": "timm"},
+        {"model": "local-dir:/any", "library": "timm"},
+        {"model": "resnet20"},
         {"image_shape": (2048,)},
         {"pooling": "mean"},
         {"regions": 0},

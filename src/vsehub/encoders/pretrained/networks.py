@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsehub.checks import InputError, existing, one_of, regular, require, whole
+from vsehub.checks import InputError, existing, nearest, one_of, regular, require, whole
 from vsehub.extras import package
 from vsehub.types import Encoder
 
@@ -145,6 +145,7 @@ Vision = tuple[nn.Module, set[str], tuple[float, ...], tuple[float, ...]]
 
 def _torchvision(model: str, pretrained: bool) -> Vision:
     torchvision = package(f"the model {model}", "train", "torchvision")
+    require_listed(model, torchvision.models.list_models())
     name, _, tag = model.partition(".")
     weights = torchvision.models.get_model_weights(name)[tag or "DEFAULT"]
     network: Any = torchvision.models.get_model(name, weights=weights if pretrained else None)
@@ -159,11 +160,18 @@ def _torchvision(model: str, pretrained: bool) -> Vision:
 
 def _timm(model: str, pretrained: bool) -> Vision:
     timm = package(f"the model {model}", "timm", "timm")
+    require_listed(model, timm.list_models())
     network = timm.create_model(model, pretrained=pretrained)
     before = set(network.state_dict())
     network.reset_classifier(0)
     pictures = timm.data.resolve_model_data_config(network)
     return network, before - set(network.state_dict()), tuple(pictures["mean"]), tuple(pictures["std"])
+
+
+def require_listed(model: str, names: Collection[str]) -> None:
+    """Raise InputError unless a library lists a model: other names would be looked up on the hub or as a folder."""
+    name = model.partition(".")[0]
+    require(name in names, f"model is {model!r}, which the library does not list{nearest(name, names)}")
 
 
 @contextmanager
