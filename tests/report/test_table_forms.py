@@ -25,6 +25,9 @@ def test_page_markdown_and_terminal_have_the_same_cells():
         "| hal | 1.0 k 3 | 3.0 |",
         f"| {hostile} | ∅ | 2.0 ± 0.1 |",
     ]
+    table = ReportTable(["loss"], [["\x1b[2J[a](http://evil)\x9b\n`b`"]])
+    assert table.terminal().splitlines()[-1] == "[2J[a](http://evil) `b`"
+    assert table.markdown().splitlines()[-1] == "| [2J[a]\\(http://evil) \\`b\\` |"
     assert re.fullmatch(r"\|:-+\|-+:\|-+:\|", lines[1])
     table = ReportTable(["loss", "rsum"], [["hal", ("1.5", "± 0.2")], ["a,b", "22.0"]], "Losses.")
     assert table.terminal().splitlines() == [

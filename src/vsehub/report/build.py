@@ -25,7 +25,7 @@ from vsehub.report.results import (
 from vsehub.report.run_plots import curves, occurrences, overview, styles
 from vsehub.report.runs import read_runs
 from vsehub.report.sweeps import sweep_sections
-from vsehub.report.tables import count_text, frame_csv, markdown_text
+from vsehub.report.tables import count_text, frame_csv, markdown_text, one_line
 
 MEANS = "Mean over the seeds, ± one standard deviation. hs_sum: sum of the skewness of N_1, N_5, N_10, both directions."
 SURE = ("results.csv", "table.csv", "table.md", "table.tex", "table.txt", "index.html")  # written for any runs
@@ -92,7 +92,7 @@ def build_report(
         "table.csv": frame_csv(means),
         "table.md": "\n\n".join([f"# {markdown_text(title)}", *(part.markdown() for part in written)]),
         "table.tex": "\n".join(results_table(own, setting.title).latex() for setting, own in rows.items()),
-        "table.txt": "\n\n".join([title, *short, f"{', '.join(facts)}: table.md, and the page"]) + "\n",
+        "table.txt": "\n\n".join([one_line(title), *short, f"{', '.join(facts)}: table.md, and the page"]) + "\n",
     }
     if len(tests):
         texts["paired.csv"] = frame_csv(tests)

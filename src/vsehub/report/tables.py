@@ -81,7 +81,7 @@ class ReportTable(NamedTuple):
 
     def terminal(self) -> str:
         """The table for a terminal, its caption above."""
-        text = self._tabulated("simple", str)
+        text = self._tabulated("simple", one_line)
         return f"{self.caption}\n{text}" if self.caption else text
 
     def markdown(self) -> str:
@@ -101,14 +101,19 @@ class ReportTable(NamedTuple):
         return tabulate(rows, list(map(text, self.head)), style, disable_numparse=True, colalign=sides)
 
 
+def one_line(text: object) -> str:
+    """Text on one line without control characters, such as the escapes of a terminal."""
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in str(text)).split())
+
+
 def latex_text(text: object) -> str:
     """Text that stays text in LaTeX, on one line."""
-    return "".join(ESCAPES.get(character, character) for character in " ".join(str(text).split()))
+    return "".join(ESCAPES.get(character, character) for character in one_line(text))
 
 
 def markdown_text(text: object) -> str:
     """Text that stays text in Markdown, on one line."""
-    text = " ".join(str(text).split())
+    text = one_line(text).replace("](", "]\\(").replace("`", "\\`")
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("|", "\\|")
 
 
