@@ -100,6 +100,11 @@ def test_a_checkpoint_with_its_scenes(vsehub, tmp_path):
     assert served.end() == 0
 
 
+@pytest.mark.parametrize("setting", ["split=val", "reference=test", "data.root=x"])
+def test_settings_of_a_checkpoint_beside_a_result(ranked, vsehub, setting):
+    assert setting.partition("=")[0].partition(".")[0] in vsehub("serve", "ranked", setting, cwd=ranked, status=2).err
+
+
 def test_a_port_in_use_or_that_is_none(ranked, vsehub):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         for port in (taken.getsockname()[1], 70_000):

@@ -33,7 +33,7 @@ def lists(catalogue, name):
     return scores.argsort(dim=1, descending=True, stable=True)
 
 
-def test_answers_of_a_split_are_those_of_its_evaluation():
+def test_answers_of_a_split_are_those_of_its_evaluation(tmp_path):
     """Caption 1 belongs to both images and is nearest to the second, caption 2 is nearest to a wrong one."""
     split = CaptionedImages(np.eye(2, dtype=np.float32), ["a", "b", "c"], np.array([[0, 0], [0, 1], [1, 1], [1, 2]]))
     texts = torch.tensor([[1.0, 0.1], [0.1, 1.0], [1.0, 0.2]])
@@ -46,7 +46,9 @@ def test_answers_of_a_split_are_those_of_its_evaluation():
         split=lambda _: split,
         encode=lambda _: encoded,
     )
-    served = of_split(model, "test", "test", None)
+    (tmp_path / "list.txt").write_text("a.jpg\nb.jpg\n")
+    served = of_split(model, "test", "test", str(tmp_path / "list.txt"))
+    assert served.picture(1) == tmp_path / "b.jpg"
     assert served.inputs.item_names.labels == ["a", "b"]
     rsums = evaluate(encoded, Cosine(), NearestNeighbor(), Protocol("single")).metrics
     ranking = Catalogue(served, {}).rankings[PLAIN]
@@ -91,6 +93,11 @@ def test_finders_begin_with_those_whose_answer_is_displaced(found):
         displaces.append(before > one["rank"])
     assert displaces == sorted(displaces, reverse=True)
     assert any(displaces)
+
+
+def test_pictures_of_some_items_only():
+    served = catalogue(picture=lambda row: None if row < 80 else "a.jpg")
+    assert [served.item(row)["picture"] for row in (0, 85)] == [None, "/pictures/85"]
 
 
 def test_a_sample_of_the_queries_keeps_their_answers(found):

@@ -1,7 +1,7 @@
 """From nodes of the configuration to plain values, components and devices."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +51,12 @@ def config_dirs() -> list[Path]:
 def build(group: str, node: Any, trust: str | Sequence[str] | None = None, **given: Any) -> Any:
     """The component of a node of the command line; see `Components.build`."""
     return components(trust, own=True).build(group, plain(node), **given)
+
+
+def refuse(cfg: DictConfig, names: Iterable[str], chosen: str) -> None:
+    """Raise InputError if a setting is given that has no effect beside what is chosen."""
+    ignored = [name for name in names if cfg[name] not in (None, {})]
+    require(not ignored, f"{', '.join(ignored)}: has no effect with {chosen}; omit it")
 
 
 def device_named(name: str) -> "torch.device":

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, ListConfig
 
 from vsehub.checks import require
-from vsehub.cli.nodes import build, components
+from vsehub.cli.nodes import build, components, refuse
 from vsehub.cli.published import model_settings
 from vsehub.cli.search import searching_model
 from vsehub.evaluation.hub import checkpoint_file
@@ -25,6 +25,7 @@ def serve(cfg: DictConfig) -> None:
         f"{' and '.join(given) or 'nothing'} given; serve checkpoint=RUN_FOLDER/checkpoints/best.safetensors, or the "
         "folder that vsehub rerank wrote, perhaps with checkpoint= or model=",
     )
+    refuse(cfg, ("split", "reference", "data") if cfg.result is not None else (), "result=")
     settings = {} if given == ["result"] else model_settings(cfg)
     if cfg.checkpoint is not None:
         checkpoint_file(cfg.checkpoint)
@@ -52,13 +53,12 @@ def opened(cfg: DictConfig, settings: dict[str, Any]) -> "Contents":
     from vsehub.web.contents import Asker, of_result, of_split
 
     if cfg.result is None:
-        return of_split(searching_model(cfg, settings), cfg.split, cfg.reference, cfg.images)
+        return of_split(searching_model(cfg, settings), cfg.split or "test", cfg.reference or "train", cfg.images)
     from vsehub.cli.result import Result
 
     result = Result(str(cfg.result), {"item_images": cfg.images})
     asker = None
     if cfg.checkpoint is not None or cfg.model is not None:
         asker = Asker(searching_model(cfg, settings), result.inputs.given["normalize"])
-    rates = (result.record["calibration"] or {"rates": []})["rates"]
-    thresholds = {one["false_accept"]: one["threshold"] for one in rates}
-    return of_result(result.inputs, asker, {result.name: (result.criterion.scale, result.bias.float())}, thresholds)
+    scores = {rate: values["threshold"] for rate, values in result.rates.items()}
+    return of_result(result.inputs, asker, {result.name: (result.criterion.scale, result.bias.float())}, scores)

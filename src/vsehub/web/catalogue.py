@@ -99,7 +99,6 @@ class Catalogue:
             name: [row for row in self._hubs(ranking) if plain.counts[row] < self.hub_level]
             for name, ranking in self.rankings.items()
         }
-        self.pictured = any(contents.picture(row) is not None for row in range(min(len(self), 20)))
 
     def _ranking(self, correction: Affine | None, positions: Tensor) -> KnownRanking:
         shallow = positions[:, : self.k]
@@ -160,7 +159,7 @@ class Catalogue:
             "found_by": counts,
             "wrong": None if wrong is None else int(wrong[row]),
             "hub": counts[PLAIN] >= self.hub_level,
-            "picture": f"/pictures/{row}" if self.pictured else None,
+            "picture": f"/pictures/{row}" if self.contents.picture(row) is not None else None,
             "page": "/items/" + quote(name, safe=""),
         }
 

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vsehub.checks import existing, require
+from vsehub.checks import require
 from vsehub.data.sources import CaptionedImages
 from vsehub.evaluation.trained import DataModel
 from vsehub.evaluation.words import word_notes
 from vsehub.metrics.positives import Positives
-from vsehub.ranking.inputs import Inputs, Names, Sides
+from vsehub.ranking.inputs import Inputs, Names, Sides, read_images
 
 # row -> its picture's file or pixels (3, H, W); None without a picture
 Pictured = Callable[[int], Path | np.ndarray | None]
@@ -77,7 +77,7 @@ def of_split(model: DataModel, split: str, reference: str, images: str | None) -
     texts = [loaded.text_of(row) for row in range(len(captions))]
     first = {image: texts[row] for image, row in loaded.pairs[::-1].tolist()}
     labels = [first.get(row, "") for row in range(len(pictures))]
-    files = None if images is None else existing("images", images, "Give the folder of the image files")
+    files = None if images is None else read_images(images)
     item_names = Names("items", len(pictures), ids=loaded.names, labels=labels, images=files)
     title = f"The {split} split of {model.source.name}: {len(pictures):,} images, {len(captions):,} captions"
     fitted_on = "the captions themselves" if seen is None else f"{len(seen):,} captions of the {reference} split"
