@@ -7,12 +7,15 @@ import signal
 from importlib.util import find_spec
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from own_vectors import ITEMS, write_vectors
 from packaging.utils import canonicalize_name
 from rankings import read_ranking
 
 from vsehub import CorrectedSearch
+from vsehub.checks import InputError
+from vsehub.cli.index import usage
 from vsehub.cli.result import Result
 from vsehub.serving import load_index
 
@@ -67,6 +70,7 @@ def test_an_index_that_gives_the_ranking(files, run_here, indexed, monkeypatch, 
     with monkeypatch.context() as killed:
         killed.setattr("vsehub.cli.index.write_text", lambda *given: os.kill(os.getpid(), signal.SIGINT))
         run_here("index", "there", f"engine={kind}", "overwrite=true", status=130)
+    assert (files / "there" / "index.faiss").read_bytes() == before
     assert "overwrite=true" in run_here("index", "there", f"engine={kind}", status=2)
     run_here("index", "there", f"engine={kind}", "overwrite=true")
     assert (files / "there" / "index.faiss").read_bytes() == before
@@ -105,7 +109,6 @@ def test_the_lines_of_a_note_in_its_folder_wherever_that_lies(kind, normalize, t
 
 def test_what_no_index_is_made_of(files, run_here):
     run_here("rerank", *ALL, "criterion=qb_norm", "out=qb")
-    run_here("rerank", *ALL, "criterion=csls+rgm", "out=matched")
     run_here("rerank", *ALL, "out=csls")
     run_here("diagnose", *ALL, "criteria=[csls]", "out=found")
     before = sorted(files.rglob("*"))
@@ -114,9 +117,11 @@ def test_what_no_index_is_made_of(files, run_here):
         (("absent",), "result: .*absent"),
         (("found",), "result: found"),
         (("qb",), "qb_norm"),
-        (("matched",), r"csls\+rgm"),
         (("csls", "engine=chroma"), "engine is 'chroma'"),
         (("csls", "engine=pgvector"), "Postgres"),
+        (("csls", "engine=flat", "only=bias"), "only"),
+        (("csls", "engine=hnsw", "uri=there", "collection=mine"), "uri, collection"),
+        (("csls", "engine=lancedb", "only=bias", "approximate=true"), "approximate"),
         (("csls", "engine=lancedb", "approximate=perhaps"), "approximate is 'perhaps'"),
         (("csls", "engine=lancedb", "only=items"), "only is 'items'"),
         (("csls", "items=raw.npy"), "norm|not the vectors that were ranked"),
@@ -125,6 +130,40 @@ def test_what_no_index_is_made_of(files, run_here):
     ):
         assert re.search(named, run_here("index", *settings, status=2)), settings
     assert sorted(files.rglob("*")) == before
+
+
+def test_damaged_results(files, run_here):
+    """A changed record is named; biases belong to the items by their ids; a path of a record writes no code."""
+    run_here("rerank", *NAMED, "out=there")
+    file, biases = files / "there" / "result.json", files / "there" / "biases.parquet"
+    record, table = json.loads(file.read_text()), pq.read_table(biases)
+    for change in (
+        {"rankings": []},
+        {"rankings": [{"criterion": "csls", "parameters": 5}]},
+        {"rankings": [*record["rankings"], None]},
+        {"inputs": {"normalize": 5}},
+        {"items": {}},
+        {"k": None},
+        {"reference": 5},
+        {"queries": {"rows": "\ud800"}},
+        {"calibration": {"rates": [5]}},
+    ):
+        file.write_text(json.dumps(record | change))
+        assert "result.json" in run_here("index", "there", status=2), change
+    file.write_text(json.dumps(record | {"verdict": 5}))
+    with pytest.raises(InputError, match=r"result\.json"), Result("there", {}).extended([], False):
+        pass
+    path = "m.npy\n```python\nimport os\n```[x](http://evil)"
+    file.write_text(json.dumps(record | {"items": record["items"] | {"path": path}}))
+    note = usage(Result("there", {}), "index.faiss", "needs", "code\n", "rows")
+    assert note.count("\n```") == 2
+    assert "](" not in note
+    file.write_text(json.dumps(record))
+    bias = Result("there", {}).bias
+    pq.write_table(table.take(np.arange(len(table))[::-1]), biases)
+    assert (Result("there", {}).bias == bias).all()
+    pq.write_table(table.slice(1), biases)
+    assert "biases.parquet" in run_here("index", "there", status=2)
 
 
 def test_thresholds(files, run_here, monkeypatch):
@@ -140,6 +179,10 @@ def test_thresholds(files, run_here, monkeypatch):
     )
     if find_spec("faiss") is not None:
         run_here("index", "own")
+        assert "accepted =" not in (files / "own" / "USAGE.md").read_text()
+        run_here("index", "own", "overwrite=true", f"false_accept={RATE}")
+        assert f"{told['rates'][1]['accepted']:.1%}" in (files / "own" / "USAGE.md").read_text()
+        assert "[0.05, 0.1]" in run_here("index", "own", "overwrite=true", "false_accept=0.2", status=2)
         monkeypatch.chdir(files / "own")
         np.save("queries.npy", known)
         accepted = ran(files / "own")["accepted"]

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from vsehub.checks import boolean, one_of
+from vsehub.checks import boolean, one_of, require
+from vsehub.cli.nodes import refuse
 from vsehub.io.files import write_text
 
 if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped engine is reported before
@@ -25,11 +26,19 @@ def index(cfg: DictConfig) -> None:
     one_of("engine", cfg.engine, (*FAISS, *ENGINES))
     one_of("only", cfg.only, (None, "bias", "missing"))
     boolean("approximate", cfg.approximate, or_none=True)
-    place = placed(cfg.engine, cfg.uri, cfg.collection, Path(str(cfg.result))) if cfg.engine in ENGINES else None
+    database = cfg.engine in ENGINES
+    refuse(cfg, () if database else ("uri", "collection", "approximate", "only"), f"engine={cfg.engine}, a FAISS file")
+    refuse(cfg, ("approximate", "false_accept") if cfg.only else (), f"only={cfg.only}")
+    place = placed(cfg.engine, cfg.uri, cfg.collection, Path(str(cfg.result))) if database else None
 
     from vsehub.cli.result import Result
 
     result = Result(str(cfg.result), {name: cfg[name] for name in ("queries", "items", "reference")})
+    require(
+        cfg.false_accept in (None, *result.rates),
+        f"false_accept is {cfg.false_accept}; {result.folder} is calibrated for {list(result.rates) or 'no rate'}. "
+        "Give vsehub calibrate with that rate first",
+    )
     note_name = "USAGE-bias.md" if cfg.only else USAGE
     files = [note_name] if place else [INDEX, note_name]
     with result.extended(files, cfg.overwrite or cfg.only is not None) as out:
@@ -51,6 +60,7 @@ def index(cfg: DictConfig) -> None:
 
 def faiss_index(result: "Result", cfg: DictConfig, path: Path) -> tuple[dict[str, Any], str]:
     """A FAISS index, saved as `path`: its part of the record, and the note on searching it."""
+    from vsehub.report.tables import markdown_text
     from vsehub.serving import build_index, usage_note
 
     record, items = result.record, result.inputs.sides.items
@@ -60,9 +70,9 @@ def faiss_index(result: "Result", cfg: DictConfig, path: Path) -> tuple[dict[str
         told |= measured(built, result)
     built.save(path)
     told["bytes"] = path.stat().st_size
-    code = usage_note(built, INDEX, record["k"], record["inputs"]["normalize"]) + accepted(record)
+    code = usage_note(built, INDEX, record["k"], record["inputs"]["normalize"]) + accepted(result, cfg.false_accept)
     order = ", in the order of the ids" if result.inputs.item_names.ids is not None else ""
-    rows = f"`positions` are rows of {record['items']['path']}, counted from 0{order}"
+    rows = f"`positions` are rows of {markdown_text(str(record['items'].get('path')))}, counted from 0{order}"
     return told, usage(result, INDEX, "Searching needs only FAISS and numpy (pip install faiss-cpu numpy)", code, rows)
 
 
@@ -86,12 +96,12 @@ def collection(result: "Result", place: "Place", cfg: DictConfig) -> tuple[dict[
         reference_name=record["reference"]["set"],
         approximate=approximate,
         normalize=record["inputs"]["normalize"],
-        thresholds={repr(rate): threshold for rate, threshold in thresholds(record).items()},
+        thresholds={repr(rate): values["threshold"] for rate, values in result.rates.items()},
         overwrite=cfg.overwrite,
     ) as filled:
         told: dict[str, Any] = {"kind": f"{title}, {'approximate' if approximate else 'exact'}", "uri": place.address}
         told |= {"items": len(ids), **measured(filled, result)}
-        code = usage_note(filled, result.folder, record["k"]) + accepted(record)
+        code = usage_note(filled, result.folder, record["k"]) + accepted(result, cfg.false_accept)
     rows = (
         f"`ids` are {'the ids of the items' if names.ids else 'rows of the items, counted from 0'}. Items that "
         "`vsehub add` adds are found by the same lines, those that it removes no longer"
@@ -126,29 +136,25 @@ def item_ids(result: "Result") -> list[str]:
     return list(map(str, range(names.rows))) if names.ids is None else list(names.ids)
 
 
-def thresholds(record: dict[str, Any]) -> dict[float, float]:
-    """Rate of false accepts -> score, as `vsehub calibrate` has learned them."""
-    return {one["false_accept"]: one["threshold"] for one in (record["calibration"] or {"rates": []})["rates"]}
-
-
-def accepted(record: dict[str, Any]) -> str:
-    """The lines of a note that apply the thresholds; "" without any."""
-    rates = thresholds(record)
-    lines = (
-        f"thresholds = {rates}  # rate -> score; void once items have come or gone\n"
-        f"accepted = scores[:, 0] > thresholds[{max(rates, default=0)}]  # False: nothing here; of the queries without "
-        "an answer at most that rate is accepted\n"
+def accepted(result: "Result", rate: float | None) -> str:
+    """The lines of a note that apply the threshold of a rate; "" without a rate."""
+    if rate is None:
+        return ""
+    values = result.rates[rate]
+    return (
+        f"# Accepts on average at most {rate:.1%} of the queries without an answer, and {values['accepted']:.1%} of "
+        "the\n# calibration queries, which have one. Void once items have come or gone.\n"
+        f"accepted = scores[:, 0] > {values['threshold']!r}  # False: nothing here\n"
     )
-    return lines if rates else ""
 
 
 def usage(result: "Result", name: str, needs: str, code: str, rows: str) -> str:
     """A note on searching the index `name` without vsehub. needs: packages to install. rows: description of the
     results.
     """
-    record = result.record
-    about = (
-        f"The {record['items']['rows']:,} vectors of {record['items']['path']}, ranked by {result.name} (reference: "
-        f"{record['reference']['set']}). {needs}"
-    )
+    from vsehub.report.tables import markdown_text
+
+    items, reference = (markdown_text(text) for text in (result.items_path, result.record["reference"]["set"]))
+    vectors = f"The {len(result.bias):,} vectors of {items}"
+    about = f"{vectors}, ranked by {result.name} (reference: {reference}). {needs}"
     return f"# Searching {name}\n\n{about}. Run in this file's folder:\n\n```python\n{code}```\n\n{rows}.\n"

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from vsehub.checks import one_of, require
+from vsehub.checks import one_of
 from vsehub.cli.embeddings import PAGE, RESULT, comparison, named_files
-from vsehub.cli.nodes import build
+from vsehub.cli.nodes import build, refuse
 from vsehub.io.files import Output
 
 if TYPE_CHECKING:
@@ -37,11 +37,11 @@ def rerank(cfg: DictConfig) -> None:
 def engine(cfg: DictConfig) -> "AbstractContextManager[Local] | None":
     """A cluster; None for this process. Raises InputError for settings that do not fit."""
     one_of("engine", cfg.engine, ("local", "ray"))
-    own = {name: cfg[name] for name in ("ray_address", "num_gpus") if cfg[name] is not None}
+    settings = {name: cfg[name] for name in ("ray_address", "num_gpus") if cfg[name] is not None}
     if cfg.engine == "local":
-        require(not own, f"{', '.join(own)}: for engine=ray, and engine is local; omit them, or set engine=ray")
+        refuse(cfg, settings, "engine=local")
         return None
 
     from vsehub.ranking.ray import cluster
 
-    return cluster(own.pop("ray_address", None), **own)
+    return cluster(settings.pop("ray_address", None), **settings)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 
 from vsehub.checks import existing, require
-from vsehub.cli.nodes import build, chosen, components, plain
+from vsehub.cli.nodes import build, chosen, components, plain, refuse
 from vsehub.cli.published import model_settings
 from vsehub.evaluation.hub import checkpoint_file
 
@@ -32,7 +32,7 @@ def search(cfg: DictConfig) -> None:
         f"{' and '.join(places) or 'model'} given; a published model has no data of its own to search: give "
         "folder=PICTURES, or engine= with uri=",
     )
-    require(cfg.accept is None or cfg.engine is not None, "accept: of a calibrated collection; give engine= too")
+    refuse(cfg, ("uri", "collection", "accept") if cfg.engine is None else (), "pictures; give engine= of a collection")
 
     from vsehub.evaluation.words import word_notes
     from vsehub.report.tables import ReportTable

@@ -199,12 +199,15 @@ def note_code(imports: str, queries: str, dim: int | str, search: str) -> str:
     )
 
 
-def placed(engine: str, uri: Any, name: str, folder: Path | None = None) -> Place:
-    """The place of a collection. uri: None for a folder in `folder`. Raises InputError as `Place`, or without both."""
+def placed(engine: str, uri: Any, name: str | None, folder: Path | None = None) -> Place:
+    """The place of a collection. uri: None for a folder in `folder`. name: None for "vsehub".
+
+    Raises InputError as `Place`, or without a URI and a folder.
+    """
     one_of("engine", engine, tuple(ENGINES))
     inside = ENGINES[engine].folder
     if uri is None and folder is not None and inside is not None:
         uri = folder / inside
     if uri is None:
         fail(f"uri is not set; give the server{' or folder' if inside else ''} of {ENGINES[engine].title}")
-    return Place(engine, str(uri), str(name))
+    return Place(engine, str(uri), str(name or "vsehub"))
