@@ -95,8 +95,6 @@ class Result:
 
         Raises InputError if there is a file of these names, unless it may be replaced.
         """
-        from jinja2 import TemplateError
-
         from vsehub.report.pages.embeddings import write_embeddings_report
 
         out = Output(self.folder, KIND, names, overwrite=True)
@@ -108,6 +106,6 @@ class Result:
         with out.replaced(keep=True):
             self.record = read_record(self.file, EMBEDDINGS, HINT)  # another command may have added to it
             yield out
-            with intact(self.file, HINT, TemplateError):
+            with intact(self.file, HINT):
                 write_embeddings_report(self.record, out.new)
             write_json(out / RESULT, self.record)

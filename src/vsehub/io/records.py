@@ -93,16 +93,13 @@ def _value(record: Any, key: str) -> Any:
 
 
 @contextmanager
-def intact(path: Path, hint: str, *errors: type[Exception]) -> Iterator[None]:
-    """Turn errors that a changed record causes within the block into an InputError that names its file.
-
-    errors: further classes.
-    """
+def intact(path: Path, hint: str) -> Iterator[None]:
+    """Turn errors that a changed record causes within the block into an InputError that names its file."""
     try:
         yield
-    except InputError:
+    except (InputError, OSError, MemoryError):
         raise
-    except (LookupError, TypeError, AttributeError, ValueError, *errors) as error:
+    except Exception as error:  # of templates too
         raise InputError(f"{path} is damaged ({type(error).__name__}: {error}). {hint}") from error
 
 
