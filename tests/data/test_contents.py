@@ -1,11 +1,14 @@
 """What two splits have in common: against sets of rows, on files, and what is said of it."""
 
+import os
+
 import numpy as np
 from looped import looped
 
-from vsehub.data import CaptionedImages, contents, pairs_by_caption
-from vsehub.data.contents import content_digest, in_common, row_keys, warn_of_shared
+from vsehub.data import CaptionedImages, pairs_by_caption, sources
+from vsehub.data.contents import in_common, row_keys, warn_of_shared
 from vsehub.data.photos.pictures import Pictures
+from vsehub.data.sources import content_digest
 
 
 def split(images, captions):
@@ -27,7 +30,7 @@ def texts(*numbers):
 @looped("block", [1, 100, 1 << 24])
 def test_rows_and_captions_that_are_the_same(monkeypatch, shape, dtype, block):
     """Against a loop; repeated, strided and differing in the last bit alone."""
-    monkeypatch.setattr(contents, "_BLOCK_BYTES", block)
+    monkeypatch.setattr(sources, "_BLOCK_BYTES", block)
     rng = np.random.default_rng(0)
     first = rng.integers(0, 200, (40, *shape)).astype(dtype)
     second = rng.integers(0, 200, (30, *shape)).astype(dtype)
@@ -63,9 +66,35 @@ def test_what_is_said(caplog):
 
 
 def test_a_digest_depends_on_every_number_and_shape(monkeypatch):
-    monkeypatch.setattr(contents, "_BLOCK_BYTES", 16)  # two rows of a block
+    monkeypatch.setattr(sources, "_BLOCK_BYTES", 16)  # two rows of a block
     rows = np.arange(12, dtype=np.float32).reshape(6, 2)
     changed = [rows + (np.arange(12).reshape(6, 2) == place) for place in range(12)]
     every = [rows, rows.reshape(3, 4), rows.astype(np.float64), *(one.astype(np.float32) for one in changed)]
     assert len({content_digest(one) for one in every}) == len(every)
     assert content_digest(np.asfortranarray(rows)) == content_digest(rows)
+
+
+def test_a_fingerprint_is_of_all_rows_and_a_mapped_file_is_read_once(tmp_path, monkeypatch):
+    rows = np.random.default_rng(0).normal(size=(300, 4)).astype(np.float32)
+    file, reads = tmp_path / "rows.npy", []
+    whole = sources.blocks_of
+    monkeypatch.setattr(sources, "blocks_of", lambda rows: reads.append(len(rows)) or whole(rows))
+
+    def digests(numbers):
+        np.save(file, numbers)
+        mapped = np.load(file, mmap_mode="r")
+        reads.clear()
+        every = {content_digest(numbers), *(content_digest(mapped) for _ in range(3))}
+        assert (len(every), len(reads)) == (1, 2)
+        assert content_digest(mapped[100:200]) == content_digest(numbers[100:200])
+        assert content_digest(mapped[50:150]) == content_digest(numbers[50:150])
+        return every.pop()
+
+    digests(rows)
+    before = file.stat()
+    shuffled = rows.copy()
+    shuffled[1:299] = shuffled[1:299][::-1]
+    assert digests(shuffled) != content_digest(rows)
+    np.save(file, rows)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert content_digest(np.load(file, mmap_mode="r")) == content_digest(rows)

@@ -11,8 +11,8 @@ from looped import looped
 
 import vsehub.evaluation.trained as trained_module
 from vsehub.checks import InputError
-from vsehub.data.contents import content_digest
 from vsehub.data.photos.pictures import Pictures
+from vsehub.data.sources import content_digest
 from vsehub.evaluation.trained import cached
 from vsehub.types import Preparation
 

@@ -1,50 +1,22 @@
-"""The contents of images or captions: a hash of all of them, and a warning of those that two splits share."""
+"""A warning of the images and captions that two splits share."""
 
-import hashlib
-import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from vsehub.data.photos.pictures import Pictures
-from vsehub.data.sources import SPLITS, ArrayLike, CaptionedImages
+from vsehub.data.sources import SPLITS, ArrayLike, CaptionedImages, blocks_of
 from vsehub.io.arrays import row_hashes
 
 log = logging.getLogger(__name__)
 
-_BLOCK_BYTES = 16 << 20
 # The share of a split's captions that may be in another split without a warning: every data set has generic captions
 # ("a dog is running ."). In Flickr8k 0.6 % of the test captions are in train; in the built-in scenes, whose captions
 # use few words, 26 %. A split that is part of another shares all of them.
 ALLOWED_CAPTIONS = 1 / 3
-
-
-def _blocks(rows: ArrayLike) -> Iterator[np.ndarray]:
-    """All rows (n, ...), up to 16 MB at a time, in order."""
-    step = max(1, _BLOCK_BYTES // max(1, int(np.prod(rows.shape[1:])) * np.dtype(rows.dtype).itemsize))
-    for first in range(0, len(rows), step):
-        yield np.ascontiguousarray(rows[first : first + step])
-
-
-def content_digest(rows: list[str] | ArrayLike) -> str:
-    """The SHA-256 of all texts or of all numbers, each read once.
-
-    Of picture files it is that of their bytes, which were hashed when the files were checked, and of the preparation.
-    """
-    digest = hashlib.sha256()
-    if isinstance(rows, list):
-        digest.update(json.dumps(rows).encode())
-    elif isinstance(rows, Pictures):
-        digest.update(repr((rows.shape, rows.resize, rows.preparation)).encode())
-        digest.update(rows.contents.tobytes())
-    else:
-        digest.update(repr((tuple(rows.shape), str(rows.dtype))).encode())
-        for block in _blocks(rows):
-            digest.update(block.data)
-    return digest.hexdigest()
 
 
 def warn_of_shared(splits: Mapping[str, CaptionedImages]) -> None:
@@ -79,7 +51,7 @@ def row_keys(rows: list[str] | ArrayLike) -> list[Any]:
     if isinstance(rows, Pictures):
         return rows.contents.tolist()
     kind = tuple(rows.shape[1:]), np.dtype(rows.dtype)
-    return [(kind, key) for block in _blocks(rows) for key in row_hashes(block).tolist()]
+    return [(kind, key) for block in blocks_of(rows) for key in row_hashes(block).tolist()]
 
 
 def in_common(theirs: list[Any], own: list[Any]) -> np.ndarray:

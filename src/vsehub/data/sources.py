@@ -1,7 +1,9 @@
 """The contract of data sources: images, each stored once, captions that refer to them, and splits."""
 
 import hashlib
-from collections.abc import Mapping
+import json
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -9,7 +11,10 @@ import numpy as np
 
 from vsehub.checks import require, whole_seed
 from vsehub.components import Component
+from vsehub.data.photos.pictures import Pictures
+from vsehub.io.files import stamp_of, stored_digest
 
+_BLOCK_BYTES = 16 << 20
 SPLITS = ("train", "val", "test")
 WORDS = {"training": "train", "valid": "val", "validation": "val", "dev": "val", "testing": "test"}  # other names
 
@@ -80,22 +85,44 @@ class CaptionedImages:
         return sorted(self.pairs[self.pairs[:, 0] == row, 1].tolist())
 
     def fingerprint(self) -> str:
-        """A short hash of the captions, their images and a sample of image rows, to identify the data."""
-        digest = hashlib.sha256()
-        if isinstance(self.captions, list):
-            digest.update("\n".join(self.captions).encode())
-        else:
-            _add_rows(digest, self.captions)
-        digest.update(np.ascontiguousarray(self.pairs, dtype=np.int64).tobytes())
-        _add_rows(digest, self.images)
-        return digest.hexdigest()[:16]
+        """A short hash of all captions, images and pairs, to identify the data."""
+        digests = [content_digest(rows) for rows in (self.captions, self.images, self.pairs)]
+        return hashlib.blake2b("".join(digests).encode()).hexdigest()[:16]
 
 
-def _add_rows(digest: "hashlib._Hash", rows: ArrayLike) -> None:
-    """Add shape, type and up to 64 rows spread over all of them."""
-    digest.update(repr((rows.shape, str(rows.dtype))).encode())
-    for row in np.linspace(0, len(rows) - 1, num=min(len(rows), 64), dtype=int):
-        digest.update(np.ascontiguousarray(rows[row]).tobytes())
+def blocks_of(rows: ArrayLike) -> Iterator[np.ndarray]:
+    """All rows (n, ...), up to 16 MB at a time, in order."""
+    step = max(1, _BLOCK_BYTES // max(1, int(np.prod(rows.shape[1:])) * np.dtype(rows.dtype).itemsize))
+    for first in range(0, len(rows), step):
+        yield np.ascontiguousarray(rows[first : first + step])
+
+
+def content_digest(rows: list[str] | ArrayLike) -> str:
+    """The BLAKE2b hash of all texts or of all numbers.
+
+    Of picture files it is that of their bytes, which were hashed when the files were checked, and of the preparation.
+    The hash of a mapped file is stored, and computed again if the file changes.
+    """
+    if isinstance(rows, list):
+        return hashlib.blake2b(json.dumps(rows).encode(), digest_size=32).hexdigest()
+    digest = hashlib.blake2b(repr((tuple(rows.shape), str(rows.dtype))).encode(), digest_size=32)
+    if isinstance(rows, Pictures) and len(rows.contents):
+        digest.update(repr((rows.resize, rows.preparation)).encode())
+        digest.update(rows.contents.tobytes())
+        return digest.hexdigest()
+
+    def of_numbers(numbers: ArrayLike) -> str:
+        for block in blocks_of(numbers):
+            digest.update(block.data)
+        return digest.hexdigest()
+
+    path = getattr(rows, "filename", None)
+    if path is None or rows.offset + rows.nbytes != os.path.getsize(path) or not rows.flags.c_contiguous:  # type: ignore[attr-defined]
+        return of_numbers(rows)
+    stamp = stamp_of(path)
+    # Mapped anew: the file may have been replaced since, and what is stored is of the stamp.
+    mapped = np.memmap(path, rows.dtype, "r", rows.offset, tuple(rows.shape))  # type: ignore[attr-defined]
+    return stored_digest(f"rows of {path} {rows.shape} {rows.dtype}", stamp, lambda: of_numbers(mapped))
 
 
 def pairs_by_caption(images: np.ndarray) -> np.ndarray:

@@ -16,15 +16,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from vsehub import __version__
+from vsehub import __version__, encoders
 from vsehub.checks import InputError, regular, require, whole
 from vsehub.components import Components, changed, conf_folder, declared
 from vsehub.criteria.base import Criterion
 from vsehub.criteria.nns import NearestNeighbor
-from vsehub.data.contents import content_digest
 from vsehub.data.photos.pictures import prepared, resized
 from vsehub.data.photos.source import folder_pictures
-from vsehub.data.sources import SPLITS, ArrayLike, CaptionedImages, Source
+from vsehub.data.sources import SPLITS, ArrayLike, CaptionedImages, Source, content_digest
 from vsehub.data.text.vocabulary import Words
 from vsehub.evaluation import hub
 from vsehub.evaluation.checkpoint import Model, fitting, read_checkpoint, require_shape, restore
@@ -220,8 +219,9 @@ class DataModel:
 
     @cached_property
     def _way_of_encoding(self) -> str:
-        """Precision, kind of device, and a hash of the code of the model's parts, so that edited code counts."""
-        files = sorted({inspect.getfile(type(part)) for part in self.model.modules()})
+        """Precision, kind of device, and a hash of the code of the model's parts and of all encoders."""
+        parts = {inspect.getfile(type(part)) for part in self.model.modules()}
+        files = sorted(parts | {str(path) for path in Path(encoders.__file__).parent.rglob("*.py")})
         code = hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()
         numbers = next(self.model.parameters())
         return f"{numbers.dtype}, {torch.get_float32_matmul_precision()}, {numbers.device.type}, {code}"

@@ -4,12 +4,13 @@ In an output folder other programs' files are never touched, and earlier results
 """
 
 import glob
+import hashlib
 import json
 import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -124,6 +125,28 @@ def write_text(path: str | Path, text: str) -> None:
 def write_json(path: str | Path, value: Any) -> None:
     """Write indented JSON atomically; addresses without their secrets."""
     write_text(path, masked(json.dumps(value, indent=2, ensure_ascii=False)) + "\n")
+
+
+def stamp_of(path: str | Path) -> tuple[int, int, int, int]:
+    """Size, modification time, inode and change time of a file: equal as long as its content is."""
+    stat = os.stat(path)
+    return stat.st_size, stat.st_mtime_ns, stat.st_ino, stat.st_ctime_ns
+
+
+def stored_digest(name: str, stamp: object, digest: Callable[[], str]) -> str:
+    """The digest of `name`, stored in the user's cache until its stamp changes.
+
+    stamp: those of the files that are read, taken before. digest: computes it.
+    """
+    path = cache_folder() / "digests" / f"{hashlib.sha256(name.encode()).hexdigest()}.json"
+    stored: dict[str, Any] = {}
+    with suppress(InputError, OSError):  # a damaged entry is written again
+        stored = read_object(path)
+    if stored.get("stamp") != repr(stamp):
+        stored = {"stamp": repr(stamp), "digest": digest()}
+        with suppress(OSError):
+            write_text(path, json.dumps(stored))
+    return str(stored["digest"])
 
 
 def read_object(path: Path, hint: str = "Remove the file, or write it again") -> dict[str, Any]:

@@ -296,7 +296,7 @@ def open_inputs(given: Mapping[str, Any], normalize: bool | None = None) -> Inpu
     if scored:
         scores, reference = (ScoreFile(files[name]) if name in files else None for name in SCORES)
         sides = [scores, UnitVectors(first.shape[1]), reference, None]
-    elif (files["queries"].fingerprint(), first.shape) == (files["items"].fingerprint(), files["items"].shape):
+    elif first.shape == files["items"].shape and first.fingerprint() == files["items"].fingerprint():
         log.warning("queries and items are the same vectors: each finds itself first, which counts as any other hit")
     queries, items = read_names("queries", sides[0], given), read_names("items", sides[1], given)
     positives = read_positives(given["truth"], queries, items) if "truth" in given else None

@@ -13,12 +13,12 @@ from vsehub.data.photos.source import Listed, ListedPhotos
 from vsehub.data.sources import SPLITS, SplitDraw, split_named
 from vsehub.extras import package
 from vsehub.io.arrays import shortened
-from vsehub.io.files import cache_folder
+from vsehub.io.files import cache_folder, stamp_of
 
 
 @dataclass(frozen=True)
 class Cell:
-    """The picture in a row of a dataset. stamp: changes whenever the dataset's files change."""
+    """The picture in a row of a dataset. stamp: names and stamps of the dataset's files."""
 
     rows: Any = field(repr=False)
     column: str
@@ -97,7 +97,7 @@ class HuggingFace(ListedPhotos):
         if split in dataset.column_names:
             words = table.column(split).to_pylist()
         root, pictures = self.place.resolve(), dataset.select_columns([image])
-        stamp = str([os.stat(file["filename"]).st_mtime_ns for file in dataset.cache_files])
+        stamp = str([(file["filename"], stamp_of(file["filename"])) for file in dataset.cache_files])
         for row, (path, captions) in enumerate(zip(paths, texts, strict=True)):
             file: PictureFile = Cell(pictures, image, row, stamp)
             name = os.path.basename(path or f"row-{row:06d}")

@@ -19,7 +19,7 @@ from vsehub.components import Component
 from vsehub.data.photos.pictures import THREADS, PictureFile, Pictures, PictureSettings, inspect, looks_whole, resized
 from vsehub.data.sources import SPLITS, CaptionedImages, SplitDraw, pairs_by_caption, split_named
 from vsehub.io.arrays import listed
-from vsehub.io.files import cache_folder, read_object, write_text
+from vsehub.io.files import cache_folder, read_object, stamp_of, write_text
 from vsehub.io.progress import bar
 
 log = logging.getLogger(__name__)
@@ -206,8 +206,7 @@ def _key(file: PictureFile) -> str:
     """A text that changes whenever the picture changes."""
     if not isinstance(file, str):
         return repr(file)
-    stat = os.stat(file)
-    return f"{file} {stat.st_size} {stat.st_mtime_ns}"
+    return f"{file} {stamp_of(file)}"
 
 
 def folder_pictures(folder: str | Path, size: int, resize: int, crops: int = 1) -> CaptionedImages:

@@ -16,6 +16,7 @@ from vsehub.data.photos.pictures import THREADS, PictureSettings
 from vsehub.data.photos.source import Listed, ListedPhotos
 from vsehub.data.sources import SplitDraw, files_or_all
 from vsehub.io.arrays import readable
+from vsehub.io.files import stamp_of
 from vsehub.io.progress import bar
 
 _PICTURES = ("jpg", "jpeg", "png", "webp")
@@ -23,10 +24,10 @@ _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 
 
 class Member(NamedTuple):
-    """A picture in a shard: `size` bytes from `offset`. changed: the shard's modification time."""
+    """A picture in a shard: `size` bytes from `offset`. changed: the shard's stamp."""
 
     shard: str
-    changed: int
+    changed: tuple[int, ...]
     name: str
     offset: int
     size: int
@@ -103,7 +104,7 @@ def read_shard(path: str, keys: Sequence[str] | None) -> list[tuple[Member, list
     keys: keys of the captions in the .json; None: the .txt is the caption. Raises InputError if the shard is cut off or
     damaged.
     """
-    changed, pictures, texts = os.stat(path).st_mtime_ns, {}, {}
+    changed, pictures, texts = stamp_of(path), {}, {}
     with readable(Path(path), tarfile.TarError, KeyError, TypeError, kind="a tar file"):
         with tarfile.open(path, "r:") as tar:
             for member in filter(tarfile.TarInfo.isreg, tar):

@@ -1,6 +1,7 @@
 """Vectors from files, arrays and tensors, read in float32 blocks, and the checks that a search needs."""
 
 import hashlib
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from vsehub.data.vectors.paths import Stamps, fetch, is_folder, require_vectors,
 from vsehub.data.vectors.readers import Shards, matrix_dtype, read_file, read_metadata
 from vsehub.io.address import is_uri, masked
 from vsehub.io.arrays import listed, refuse_unusable
+from vsehub.io.files import stored_digest
 from vsehub.io.progress import bar
 
 _BLOCK_BYTES = 16 << 20
@@ -93,12 +95,20 @@ class VectorFile:
         return replace(self, ids=ids)
 
     def fingerprint(self) -> str:
-        """A short hash of shape, type, ids and a sample of the rows as they are stored, before normalisation."""
-        digest = hashlib.sha256(repr((self.shape, str(self.dtype))).encode())
-        digest.update("\n".join(self.ids or ()).encode())
-        sample = np.linspace(0, len(self) - 1, num=min(len(self), 64), dtype=int)
-        digest.update(replace(self, normalize=False).take(sample).cpu().numpy().tobytes())
-        return digest.hexdigest()[:16]
+        """A short hash of shape, type, ids and all rows as they are stored, before normalisation.
+
+        That of the rows of a file is stored, and computed again if the file changes.
+        """
+        stamps, read = list(self.origin.stamps.items()), self._rows_digest
+        rows = stored_digest(f"vectors of {self.origin.files}", stamps, read) if stamps else read()
+        ids = json.dumps(self.ids)
+        return hashlib.blake2b(f"{self.shape} {self.dtype} {ids} {rows}".encode()).hexdigest()[:16]
+
+    def _rows_digest(self) -> str:
+        digest = hashlib.blake2b(digest_size=32)
+        for _, rows in replace(self, normalize=False).blocks():
+            digest.update(rows.cpu().numpy().data)
+        return digest.hexdigest()
 
     def _ready(self, part: np.ndarray | Tensor) -> Tensor:
         if isinstance(part, Tensor):

@@ -12,7 +12,7 @@ from typing import Any
 from vsehub.checks import InputError, existing, require
 from vsehub.io.address import is_uri, masked, remember
 from vsehub.io.arrays import listed, shortened
-from vsehub.io.files import atomic, cache_folder
+from vsehub.io.files import atomic, cache_folder, stamp_of
 
 log = logging.getLogger(__name__)
 
@@ -66,9 +66,8 @@ def natural(name: str) -> list[int | str]:
 
 
 def stamps(files: Iterable[Path]) -> Stamps:
-    """Size, modification time and inode of each file, to detect changes; None for an absent file."""
-    found = {file: file.stat() if file.exists() else None for file in files}
-    return {file: stat and (stat.st_size, stat.st_mtime_ns, stat.st_ino) for file, stat in found.items()}
+    """The stamp of each file, to detect changes; None for an absent file."""
+    return {file: stamp_of(file) if file.exists() else None for file in files}
 
 
 def fetch(name: str, uri: str) -> Path:
