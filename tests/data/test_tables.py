@@ -66,3 +66,13 @@ def test_bad_files(tmp_path, name, content):
     (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(InputError, match=name):
         read_table(tmp_path / name, lambda names: ["image", "caption"])
+
+
+def test_what_is_wrong_with_a_caption(tmp_path):
+    for content, said in (
+        (b"image,caption\na,b\nc,d,e\n", "row 2 has 3"),
+        ("image,caption\na,é\n".encode("latin-1"), "as UTF-8"),
+    ):
+        (tmp_path / "a.csv").write_bytes(content)
+        with pytest.raises(InputError, match=rf"a\.csv.*{said}"):
+            read_table(tmp_path / "a.csv")

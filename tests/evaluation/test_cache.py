@@ -109,6 +109,10 @@ def test_the_code_of_your_own_encoder_counts(tmp_path, monkeypatch):
         return trained_module.DataModel(part(2, 2), None, None, 1, WEIGHTS, "own")._way_of_encoding
 
     assert way("SCALE = 1") == way("SCALE = 1") != way("SCALE = 2")
+    before = way("SCALE = 1")
+    (tmp_path / "pooling.py").write_text("# of functions that an encoder imports")
+    monkeypatch.setattr(trained_module.encoders, "__file__", str(tmp_path / "__init__.py"))
+    assert way("SCALE = 1") != before
 
 
 def test_a_second_criterion_encodes_nothing(trained, run_here, monkeypatch, tmp_path):

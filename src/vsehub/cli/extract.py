@@ -5,7 +5,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from vsehub.checks import one_of, require
+from vsehub.checks import one_of, require, whole
 from vsehub.cli.nodes import build, components, device_named, plain
 from vsehub.data.noise import clean_source
 from vsehub.data.sources import SPLITS, Source
@@ -17,6 +17,7 @@ KIND, MANIFEST, CHUNKS = "an extraction", "manifest.json", ".chunks"
 
 def extract(cfg: DictConfig) -> None:
     """Compute the chunks that are missing in the folder `out`, and put all of them together."""
+    whole("batch_size", cfg.batch_size)
     one_of("dtype", cfg.dtype, ("float16", "float32"))
     require(
         0 < len({*cfg.splits} & {*SPLITS}) == len(cfg.splits),

@@ -38,6 +38,11 @@ def read_table(path: Path, choose: Callable[[list[str]], Sequence[str]] = list) 
             # Arrow would take what follows an open quote, lines and all, as one entry.
             with path.open(encoding="utf-8-sig", newline="") as file:
                 names, *lines = [row for row in csv.reader(file, delimiter=header(path)[0], strict=True) if row] or [[]]
+            odd = [f"row {number} has {len(line)}" for number, line in enumerate(lines, 1) if len(line) != len(names)]
+            require(
+                not odd,
+                f"{path}: expected {len(names)} entries in a row, texts with separators in quotes: {listed(odd)}",
+            )
             rows = [dict(zip(names, line, strict=True)) for line in lines]
         wanted = list(dict.fromkeys(choose(names)))
         wrong = [name for name in wanted if names.count(name) != 1]
@@ -61,6 +66,7 @@ def header(path: Path) -> tuple[str, list[str]]:
     return separator, next(csv.reader([line], delimiter=separator), [])
 
 
-def as_ids(path: Path, entries: Sequence[Any]) -> list[str]:
-    """Entries of a table as ids; those of a .csv or .tsv were perhaps escaped for spreadsheets."""
-    return [unescaped(one) if path.suffix.lower() in _DELIMITED else str(one) for one in entries]
+def as_ids(path: Path, entries: Sequence[Any]) -> list[str | None]:
+    """Entries of a table as ids, None where a row has none; those of a .csv or .tsv were perhaps escaped."""
+    as_text = unescaped if path.suffix.lower() in _DELIMITED else str
+    return [None if entry is None else as_text(entry) for entry in entries]

@@ -120,7 +120,8 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     try:
         config, words, *shapes = map(json.loads(metadata["description"]).__getitem__, _KEYS)
         image_shape, text_shape = (shape and tuple(whole("a size", size) for size in shape) for shape in shapes)
-        whole("max_words", config["loader"]["max_words"] or 1)
+        if config["loader"]["max_words"] is not None:
+            whole("max_words", config["loader"]["max_words"])
         require(image_shape is not None and all(isinstance(config[part], dict) for part in (*PARTS, "data")), "parts")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"checkpoint: the description in {path} is damaged ({error!r:.80}). {_AGAIN}") from error

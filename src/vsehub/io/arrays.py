@@ -40,10 +40,11 @@ def readable(path: Path, *damage: type[Exception], kind: str | None = None) -> I
     except InputError:
         raise
     except (*DAMAGE, *damage) as error:
-        raise InputError(
-            f"{path} cannot be read as {kind or path.suffix} ({shortened(error) or type(error).__name__}). The file is "
-            "cut short, damaged or of another format: copy, download or write it again"
-        ) from error
+        advice = "cut short, damaged or of another format: copy, download or write it again"
+        if isinstance(error, UnicodeError):
+            advice = "not UTF-8: save it as UTF-8, or copy it again if it is damaged"
+        said = shortened(error) or type(error).__name__
+        raise InputError(f"{path} cannot be read as {kind or path.suffix} ({said}). The file is {advice}") from error
 
 
 def listed(names: Sequence[object] | np.ndarray, most: int = NAMED) -> str:

@@ -48,7 +48,9 @@ class RetrievalDataModule(pl.LightningDataModule):
     ):
         super().__init__()
         counts = {"eval_batch_size": eval_batch_size, "min_count": min_count, "captions_per_image": captions_per_image}
-        for name, value in (counts | {"batch_size": batch_size, "max_words": max_words or 1}).items():
+        if max_words is not None:
+            counts["max_words"] = max_words
+        for name, value in (counts | {"batch_size": batch_size}).items():
             whole(name, value)
         require(
             batch_size >= 2,

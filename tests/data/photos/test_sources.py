@@ -376,6 +376,14 @@ class TestHuggingFace:
         for wrong in (PhotoColumns("picture", "captoin"), PhotoColumns("caption")):
             assert "saved" in refused(HuggingFace(tmp_path / "saved", wrong))
 
+    def test_rows_of_parts_of_one_time_are_apart(self, tmp_path):
+        """Both parts have a row 0, and were written at the same time."""
+        write_saved(tmp_path, photos())
+        for file in (tmp_path / "saved").rglob("*.arrow"):
+            os.utime(file, ns=(0, 0))
+        data = HuggingFace(tmp_path / "saved", **SMALL)
+        assert not {*data.load("train").images.contents} & {*data.load("val").images.contents}
+
     def test_files_elsewhere(self, tmp_path):
         write_saved(tmp_path, photos(), has_splits=False)
         (tmp_path / "parts").mkdir()

@@ -19,7 +19,7 @@ from safetensors.torch import save_file as save_torch
 from vsehub.checks import InputError
 from vsehub.data import open_vectors
 from vsehub.data.vectors import embeddings
-from vsehub.data.vectors.embeddings import look_through
+from vsehub.data.vectors.embeddings import VectorFile, look_through
 
 IDS = [f"név {row}" for row in range(7)]
 MATRIX = np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32)
@@ -223,6 +223,12 @@ NASTY = {
     "nan.csv": "1,2\n3,nan\n",
     "words.csv": "dog,1,2\ncat,2,3\n",
     "an index of pandas.csv": ",0,1\n0,0.5,0.2\n",
+    "a year.csv": "id,1990,1991\nq,0.1,0.2\n",
+    "a zero byte.csv": b"\x000.5\n0.25\n",
+    "nan first.csv": "nan,0.5\n0.1,0.2\n",
+    "ids first.csv": "q,0.5\nr,0.2\n",
+    "ids of another name.csv": "ID,a,b\n1,0.5,0.2\n",
+    "a score.parquet": {"a": [1.0, 2.0], "Score": [1.0, 2.0]},
     "one name twice.csv": "a,a\n1,2\n",
     "ids alone.csv": "id\nq\n",
     "twice.csv": "id,a\nq,1\nq,2\n",
@@ -277,6 +283,31 @@ def test_damaged_files(tmp_path, name):
         path.write_bytes(bytes([*whole[:place], whole[place] ^ 8, *whole[place + 1 :]]))
         with suppress(InputError):
             look_through(open_vectors(path, normalize=False))
+
+
+def test_spaces_beside_numbers(tmp_path):
+    np.savetxt(tmp_path / "a.csv", MATRIX, delimiter=", ")
+    torch.testing.assert_close(open_vectors(tmp_path / "a.csv").rows(0, 7), torch.from_numpy(MATRIX))
+
+
+def test_a_masked_array_is_refused():
+    with pytest.raises(InputError, match="masked"):
+        open_vectors(np.ma.masked_array(MATRIX, MATRIX > 0))
+
+
+def test_a_fingerprint_is_of_all_rows_and_a_file_is_read_once(tmp_path, monkeypatch):
+    rows, reads = np.random.default_rng(0).normal(size=(150, 3)).astype(np.float32), []
+    np.save(tmp_path / "a.npy", rows)
+    before = (tmp_path / "a.npy").stat()
+    whole = VectorFile.blocks
+    monkeypatch.setattr(VectorFile, "blocks", lambda self, *count: reads.append(self) or whole(self, *count))
+    assert len({open_vectors(tmp_path / "a.npy").fingerprint() for _ in range(3)}) == len(reads) == 1
+    shuffled = rows.copy()
+    shuffled[[1, 2]] = rows[[2, 1]]
+    np.save(tmp_path / "a.npy", shuffled)
+    os.utime(tmp_path / "a.npy", ns=(before.st_atime_ns, before.st_mtime_ns))
+    changed = open_vectors(tmp_path / "a.npy").fingerprint()
+    assert changed == open_vectors(shuffled).fingerprint() != open_vectors(rows).fingerprint()
 
 
 def test_a_fingerprint_tells_data_apart():

@@ -1,7 +1,6 @@
 """Vectors in files, each read by the library of its format; `.npy`, `.safetensors` and `.pt` are memory-mapped."""
 
 import logging
-import re
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -26,6 +25,7 @@ NUMBERS = ("float16", "bfloat16", "float32", "float64", "int8", "uint8")
 IDS = ("image_path", "key", "url")  # columns of the metadata whose entries may serve as ids, the first one preferred
 LABELS = "caption"
 _BLOCK_BYTES = 1 << 24  # longest line of a .csv or .jsonl
+_OTHER = ("id", "label", "score")  # names of columns of numbers that are no dimensions
 _INDEX = "__index_level_"  # begins the names of columns in which pandas stores an index
 
 
@@ -33,8 +33,8 @@ def matrix_dtype(label: str, array: "np.ndarray | Tensor | Shards") -> torch.dty
     """The torch dtype of a matrix of vectors. Raises InputError, beginning with `label`, if it is something else."""
     kind = str(array.dtype).removeprefix("torch.") if isinstance(array, Tensor) else array.dtype.name
     require(
-        kind in NUMBERS and len(array.shape) == 2 and min(array.shape) > 0,
-        f"{label} holds {kind} of shape {tuple(array.shape)}; expected (rows, dim) of {', '.join(NUMBERS)}",
+        kind in NUMBERS and len(array.shape) == 2 and min(array.shape) > 0 and not np.ma.isMaskedArray(array),
+        f"{label} holds {kind} of shape {tuple(array.shape)}; expected (rows, dim) of {', '.join(NUMBERS)}, not masked",
     )
     dtype: torch.dtype = getattr(torch, kind)
     return dtype
@@ -111,6 +111,8 @@ def _read_columns(path: Path, key: str | None) -> Read:
         whole = [field.name for field in schema if pa.types.is_integer(field.type) and field.name not in ids]
         whole = [name for name in whole if not name.startswith(_INDEX)]
         require(not whole, f"{path}: {listed(whole)} hold whole numbers; make dimensions floats, leave others out")
+        other = [name for name in names if name.lower() in _OTHER]
+        require(not other, f"{path}: {listed(other)} are not dimensions; call the ids id, leave others out")
     if table is None:
         table = parquet.read_table(path, columns=names + ids, page_checksum_verification=True)
     require(not ids or table["id"].null_count == 0, f"{path}: some rows have no id; expected one in each row")
@@ -139,10 +141,15 @@ def _lists(schema: pa.Schema) -> list[str]:
 def _delimited(path: Path) -> pa.Table:
     """The numbers and ids of a .csv or .tsv, whose first line may hold names."""
     delimiter, names = header(path)
-    require("" not in names, f"{path}: expected columns of numbers, each with a name, and of ids, id")
+    clean = "" not in names and "\0" not in "".join(names)
+    require(clean, f"{path}: expected columns of numbers, each with a name, and of ids, id")
     columns = [str(number) for number in range(len(names))]
     named = [name for name in names if name != "id"] == columns[: len(names) - ("id" in names)]  # by pandas
-    bare = not named and all(re.fullmatch(r"[-+]?\.?\d[-+.\deE]*", name) for name in names)
+    bare = not named and any(map(_is_number, names))
+    require(
+        not bare or all(map(_is_number, names)),
+        f"{path}: the first line holds names and numbers, {listed(names)}; begin with a line of names, id for ids",
+    )
     kinds = {name: pa.string() if name == "id" else pa.float32() for name in (columns if bare else names)}
     return csv.read_csv(
         path,
@@ -151,6 +158,14 @@ def _delimited(path: Path) -> pa.Table:
         # Without words for null: an empty cell is not a number.
         convert_options=csv.ConvertOptions(column_types=kinds, null_values=[]),
     )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 _READERS: dict[str, Callable[[Path, str | None], Read]] = {
