@@ -60,6 +60,7 @@ def test_help_lists_settings_and_choices(run_here, capsys):
     ("overrides", "named"),
     [
         (["loader.batch_size=1"], "batch_size is 1"),
+        (["loader.max_words=0"], "loader.max_words is 0"),
         (["loader.batch_size=2.5"], "loader.batch_size is 2.5"),
         (["loss.statistics=batch", "bank=memory"], "HAL .* global statistics"),
         (["loss=max", "bank=memory"], "MaxMargin .* bank=none"),

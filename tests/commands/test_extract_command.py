@@ -107,6 +107,7 @@ def test_what_is_refused(command, run_here, weights, tmp_path):
         for settings, named in (
             (("image_encoder.weights=nan.pth", "out=a"), "scene-train-000000"),
             (("dtype=int8", "out=b"), "dtype"),
+            (("batch_size=0", "out=b"), "batch_size"),
             (("splits=[dev]", "out=b"), "split"),
             (("splits=[]", "out=b"), "splits"),
             (("out=mine", "splits=[val]"), "dev_ims.npy"),

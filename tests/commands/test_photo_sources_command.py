@@ -6,6 +6,8 @@ from broken_off import stopped
 from photo_files import photos, write_saved, write_shards, write_table
 from run_files import record, rows
 
+from vsehub.data import Table
+
 TINY = (
     *("image_encoder=image_cnn", "image_encoder.width=4", "embedding_dim=16"),
     "data.pictures.size=32",
@@ -51,3 +53,13 @@ def test_train_resume_evaluate_and_search(run_here, vsehub, tmp_path):
     texts = len({caption for photo in made if photo.split == "test" for caption in photo.captions})
     assert f"test: 8 images, {texts} texts, protocol single, criterion csls" in said
     assert "039.png" in run_here("search", f"checkpoint={saved}/checkpoints/best.safetensors", "caption of", "k=8")
+
+
+def test_a_listing_is_read_once(tmp_path, run_here, monkeypatch):
+    """The command fails only when the words of the captions are counted."""
+    reads, read = [], Table.read_listing
+    monkeypatch.setattr(Table, "read_listing", lambda self: reads.append(self.place) or read(self))
+    table = write_table(tmp_path, photos()).place
+    given = "data=table", f"data.table={table}", f"data.images={tmp_path}/photos", "loader.min_count=999"
+    assert "min_count" in run_here("train", *TINY, *given, status=2)
+    assert len(reads) == 1

@@ -113,6 +113,9 @@ def test_normalize():
     search = CorrectedSearch(normalize=False).fit(items, reference=reference)
     same(search.search(queries), CSLS().search(queries, items, reference))
     refused("queries.*normalize", lambda: CorrectedSearch().fit(ITEMS, reference=REFERENCE).search(queries))
+    whole = [(side / side.abs().max() * 100).to(torch.int8) for side in (queries, items, reference)]
+    found = CorrectedSearch(normalize=False).fit(whole[1], reference=whole[2]).search(whole[0])
+    same(found, CSLS().search(*(side.float() for side in whole)))
 
 
 def test_ids(tmp_path):

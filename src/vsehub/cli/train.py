@@ -22,6 +22,7 @@ from vsehub.cli.run_folder import changed_code, clear, code_of, held, read_run, 
 from vsehub.cli.sweep import digest
 from vsehub.components import Components
 from vsehub.data.photos.source import ListedPhotos
+from vsehub.data.sources import Source
 from vsehub.evaluation.hub import checkpoint_file
 from vsehub.extras import require_packages
 from vsehub.io.address import typed_command
@@ -88,7 +89,8 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, parts: Com
 
     before: the record of an earlier start if the run continues. parts: the classes that its configuration may name.
     """
-    teachers = refuse_early(cfg, parts)
+    continues = before is not None
+    teachers, source = refuse_early(cfg, parts, continues)
     if process_number() == 0:
         log.info("loading the data")
 
@@ -117,7 +119,7 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, parts: Com
     parts.build("loss", settings["loss"])  # raises now, before the data are read
     asked = Measurement(final, criterion, cfg.criterion_name, protocol)
     torch.manual_seed(cfg.seed)
-    data = build_data(settings, parts, resumed=before is not None)
+    data = build_data(settings, parts, continues, source)
     described = load_splits(data, final)
     for split, facts in described.items():
         recorded = ((before["data"] if before else {}).get(split) or facts)["fingerprint"]
@@ -174,8 +176,8 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, parts: Com
     return recorder.best["val/rsum"]
 
 
-def refuse_early(cfg: DictConfig, parts: Components) -> list[str]:
-    """The checkpoints of the teachers.
+def refuse_early(cfg: DictConfig, parts: Components, resumed: bool) -> tuple[list[str], Source | None]:
+    """The checkpoints of the teachers, and the source of the data if it needs no torch.
 
     Raises InputError for what can be refused without torch, whose import takes seconds: absent files, for example.
     """
@@ -200,11 +202,12 @@ def refuse_early(cfg: DictConfig, parts: Components) -> list[str]:
         "+logger@logger.second=tensorboard",
     )
     data = {name: value for name, value in plain(cfg.data).items() if name != "noise"}
-    if data["_target_"] != "vsehub.data.Pairs":  # whose class needs torch
-        source = parts.build("data", data)
-        if isinstance(source, ListedPhotos):
-            source.require_files(["train", "val", cfg.final_split])
-    return teachers
+    if data["_target_"] == "vsehub.data.Pairs":  # whose class needs torch
+        return teachers, None
+    source: Source = parts.build("data", data, restored=resumed)
+    if isinstance(source, ListedPhotos):
+        source.require_files(["train", "val", cfg.final_split])
+    return teachers, source
 
 
 def command_line(folder: Path) -> list[str]:

@@ -287,7 +287,7 @@ class CorrectedSearch:
             known = array is vectors and (array.dtype.kind == "f" or array.dtype in (np.int8, np.uint8))
             vectors = array if known else array.astype(np.float32)
         file = open_vectors(vectors, name, normalize=self.normalize)
-        stays = not self.normalize and not isinstance(vectors, str | Path)
+        stays = not self.normalize and not isinstance(vectors, str | Path) and file.dtype.is_floating_point
         place = None if device is None else usable_device(device)
         source = as_vectors(name, vectors if stays else file, columns, place)
         look_through(file)

@@ -10,7 +10,7 @@ from vsehub.checks import require
 from vsehub.components import TARGET, Components, declared, make
 from vsehub.data.contents import warn_of_shared
 from vsehub.data.noise import Noise, NoisySource
-from vsehub.data.sources import describe_split
+from vsehub.data.sources import Source, describe_split
 from vsehub.data.text.vocabulary import restored, stored
 from vsehub.evaluation.checkpoint import encoder_sizes, fitting
 from vsehub.io.address import masked
@@ -27,16 +27,19 @@ Settings = Mapping[str, Any]
 DESCRIBED = ("image_encoder", "text_encoder", "similarity", "data", "loader", "seed", "embedding_dim", "positives")
 
 
-def build_data(settings: Settings, components: Components, resumed: bool = False) -> RetrievalDataModule:
+def build_data(
+    settings: Settings, components: Components, resumed: bool = False, source: Source | None = None
+) -> RetrievalDataModule:
     """The data module of a source, with its noise, whose pictures and tokens are those that the encoders ask for.
 
     settings: those of data, with its noise under "noise", loader, augmentation, seed, trainer and both encoders. An
     encoder may bring its own preprocessing and tokens; the loader's `tokenizer` is then not used. resumed: the
-    settings come from the record of the run that continues.
+    settings come from the record of the run that continues. source: the source if it is built already.
     """
     own, loader = dict(settings["data"]), dict(settings["loader"])
     noise = make("data.noise", Noise, {"seed": settings["seed"]} | (own.pop("noise", None) or {}))
-    source = components.build("data", own, restored=resumed)
+    if source is None:
+        source = components.build("data", own, restored=resumed)
     if noise.wanted:
         source = NoisySource(source, noise)
     loader.pop("chunk", None)  # the module's
