@@ -140,7 +140,7 @@ def npy(array):
     return out.getvalue()
 
 
-def test_a_file_behind_a_uri_is_fetched_once(memory):
+def test_a_file_behind_a_uri_is_fetched_once_and_earlier_versions_go(memory, tmp_path):
     memory.pipe("/b/v.npy", npy(MATRIX))
     first = open_vectors("memory://b/v.npy")
     assert torch.equal(first.rows(0, 23), torch.from_numpy(MATRIX))
@@ -148,6 +148,7 @@ def test_a_file_behind_a_uri_is_fetched_once(memory):
     assert open_vectors("memory://b/v.npy").origin.stamps == first.origin.stamps
     memory.pipe("/b/v.npy", npy(-MATRIX))  # of the same size
     assert torch.equal(open_vectors("memory://b/v.npy").rows(0, 23), torch.from_numpy(-MATRIX))
+    assert len([*(tmp_path / "caches" / "vsehub" / "vectors").rglob("v.npy")]) == 1
     memory.pipe("/b/v.npy", b"x")
     refused("memory://b/v.npy", "v.npy")
 
@@ -168,7 +169,7 @@ def test_names_of_a_listing_stay_in_the_folder(memory, monkeypatch, tmp_path, na
     monkeypatch.setattr(type(memory), "ls", lambda *_, **__: [name])
     (copy,) = open_vectors("memory://b/s").origin.stamps
     assert copy.name == "e.npy"
-    assert copy.parent.parent == tmp_path / "caches" / "vsehub" / "vectors"
+    assert copy.parent.parent.parent == tmp_path / "caches" / "vsehub" / "vectors"
 
 
 @pytest.mark.parametrize("uri", ["nope://b/v.npy", "memory://b/v.pkl", "memory://b/absent.npy", "http://[::1/v.npy"])

@@ -73,17 +73,21 @@ def stamps(files: Iterable[Path]) -> Stamps:
 def fetch(name: str, uri: str) -> Path:
     """The local copy of a file behind a URI; it is used again while the source reports the same size, date and ETag.
 
-    Raises InputError if the file cannot be fetched.
+    Copies of its earlier versions are deleted. Raises InputError if the file cannot be fetched.
     """
     with _connected(name, uri) as (files, path):
         info = files.info(path)
         version = {key: value for key, value in info.items() if key != "url"}  # a redirection may be signed anew
-        digest = hashlib.sha256(f"{uri} {version}".encode()).hexdigest()
-        copy = cache_folder() / "vectors" / digest / file_name(uri)
+        versions, digest = (hashlib.sha256(text.encode()).hexdigest() for text in (uri, str(version)))
+        folder = cache_folder() / "vectors" / versions
+        copy = folder / digest / file_name(uri)
         if not copy.exists() or (uri.startswith("http") and not _VERSIONS & info.keys()):
             log.info("fetching %s", masked(uri))
             with atomic(copy) as out, files.open(path, "rb") as source:
                 shutil.copyfileobj(source, out, _CHUNK_BYTES)
+            for old in folder.iterdir():
+                if old != copy.parent:
+                    shutil.rmtree(old, ignore_errors=True)
     return copy
 
 
