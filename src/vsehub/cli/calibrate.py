@@ -19,7 +19,8 @@ def calibrate(cfg: DictConfig) -> None:
 
     changes = {name: cfg[name] for name in ("queries", "query_ids", "truth", "items", "reference")}
     result = Result(str(cfg.result), changes, new_queries=cfg.queries is not None)
-    criterion, sides = result.criterion, result.inputs.sides
+    criterion = result.criterion
+    sides = result.inputs.sides
     require(
         not criterion.needs_reference or sides.inductive,
         f"result: {result.name} was fitted on the queries themselves, which change its scores. Give rerank "

@@ -48,7 +48,8 @@ def next_steps(files: Mapping[str, str], cfg: DictConfig, record: Mapping[str, A
     helps = any((one["gain"] or {"low": 0})["low"] > 0 for one in record["rankings"])
     if record["warnings"] or (record["verdict"]["level"] == "ok" and not helps):
         return []
-    out, vectors = f"{cfg.out}-reranked", "scores" not in files
+    out = f"{cfg.out}-reranked"
+    vectors = "scores" not in files
     known = (record["truth"] or {}).get("measured_queries", 0) >= CHOSEN_FROM
     settings = {name: value for name, value in files.items() if name != "reference_items"}
     settings |= {} if cfg.normalize is None else {"normalize": str(cfg.normalize).lower()}

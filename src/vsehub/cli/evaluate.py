@@ -21,7 +21,8 @@ _TWICE = "checkpoint is an empty list, or a file is given twice; the models of a
 
 def evaluate(cfg: DictConfig) -> float | None:
     """Measure `cfg.checkpoint`, the ensemble of several, or `cfg.model` as it is, and write the evaluation."""
-    published, batch_size = model_settings(cfg), whole("eval_batch_size", cfg.eval_batch_size)
+    published = model_settings(cfg)
+    batch_size = whole("eval_batch_size", cfg.eval_batch_size)
     given = plain(cfg.checkpoint)
     checkpoints = [str(path) for path in (given if isinstance(given, list) else [given])]
     if cfg.model is None:
@@ -34,7 +35,9 @@ def evaluate(cfg: DictConfig) -> float | None:
     from vsehub.evaluation.zero_shot import ZeroShot, file_name, library_and_name, slug
     from vsehub.io.files import write_json
 
-    known, data, weights = components(cfg.trust), plain(cfg.data), plain(cfg.member_weights)
+    known = components(cfg.trust)
+    data = plain(cfg.data)
+    weights = plain(cfg.member_weights)
     criterion, protocol = (known.build(group, plain(cfg[group])) for group in ("criterion", "protocol"))
     asked = Measurement(cfg.split, criterion, chosen("criterion"), protocol, cfg.reference, cfg.tune)
     members = described(checkpoints) if len(checkpoints) > 1 else []

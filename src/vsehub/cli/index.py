@@ -63,7 +63,8 @@ def faiss_index(result: "Result", cfg: DictConfig, path: Path) -> tuple[dict[str
     from vsehub.report.tables import markdown_text
     from vsehub.serving import build_index, usage_note
 
-    record, items = result.record, result.inputs.sides.items
+    record = result.record
+    items = result.inputs.sides.items
     built = build_index(items, result.bias, result.criterion.scale, cfg.engine)
     told = {"kind": cfg.engine, "files": [INDEX], "items": len(items), **measured(built, result)}
     while told["recall"]["corrected"] < ENOUGH and built.look_further():
@@ -81,8 +82,11 @@ def collection(result: "Result", place: "Place", cfg: DictConfig) -> tuple[dict[
     from vsehub.serving.databases.collection import fill, usage_note
     from vsehub.serving.databases.engines import ENGINES
 
-    record, sides, names = result.record, result.inputs.sides, result.inputs.item_names
-    ids, title = item_ids(result), ENGINES[place.engine].title
+    record = result.record
+    sides = result.inputs.sides
+    names = result.inputs.item_names
+    ids = item_ids(result)
+    title = ENGINES[place.engine].title
     approximate = len(ids) >= APPROXIMATE_FROM if cfg.approximate is None else cfg.approximate
     with fill(
         place,
@@ -125,7 +129,8 @@ def measured(index: Any, result: "Result") -> dict[str, Any]:
     """Recall of an index against exact search, and its time for a query, of both rankings."""
     from vsehub.serving import measured_recall, measured_time
 
-    sides, k = result.inputs.sides, result.record["k"]
+    sides = result.inputs.sides
+    k = result.record["k"]
     recall = measured_recall(index, sides.queries, sides.items, result.bias, result.criterion.scale, k)
     return {"recall": {"k": k} | recall, "milliseconds": measured_time(index, sides.queries, k)}
 

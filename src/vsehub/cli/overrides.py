@@ -35,7 +35,8 @@ def for_hydra(command: str, arguments: Sequence[str]) -> list[str]:
     """
     known, unknown = get_args_parser().parse_known_intermixed_args(arguments)
     require(not unknown, f"{' '.join(unknown)}: no such option; settings are given as key=value")
-    given, key = known.overrides, _KEYS.get(command)
+    given = known.overrides
+    key = _KEYS.get(command)
     options = [one for one in arguments if one not in given]
     texts = [one for one in given if key and not _SETTING.match(one)]
     if key in _LISTS:

@@ -27,7 +27,8 @@ def rerank(cfg: DictConfig) -> None:
 
     criteria = {str(HydraConfig.get().runtime.choices["criterion"]): build("criterion", cfg.criterion)}
     with comparison("rerank", cfg, files, out, criteria, engine(cfg)) as found:
-        inputs, ranked = found.inputs, found.measured.rankings[-1]
+        inputs = found.inputs
+        ranked = found.measured.rankings[-1]
         ids = inputs.item_names.ids
         write_ranking(out / RANKING, ranked.positions, ranked.values, inputs.query_names.ids, ids)
         if isinstance(found.criterion, ItemBias) and not inputs.sides.given:

@@ -119,7 +119,8 @@ def resumed(folder: Path) -> tuple[DictConfig, dict[str, Any]]:
     )
     cfg = literal(record["config"])
     # A record must not decide where files are written, nor which classes are trusted.
-    cfg.logger, cfg.trust = _loggers(record, folder), None
+    cfg.logger = _loggers(record, folder)
+    cfg.trust = None
     before, given = (flatten(plain(one, resolve=False)) for one in (cfg, changes))
     for name, value in given.items():
         allowed = name == LONGER or MOVABLE.search(name) or before.get(name) == value

@@ -37,7 +37,8 @@ def search(cfg: DictConfig) -> None:
     from vsehub.evaluation.words import word_notes
     from vsehub.report.tables import ReportTable
 
-    texts, model = list(map(str, texts)), searching_model(cfg, settings)
+    texts = list(map(str, texts))
+    model = searching_model(cfg, settings)
     notes = [word_notes(text, model.vocabulary, model.max_words) for text in texts]  # type: ignore[arg-type]
     said, lists = (search_split if cfg.engine is None else search_collection)(cfg, model, texts)
     for text, own, rows in zip(texts, notes, lists, strict=True):
@@ -65,10 +66,12 @@ def search_split(cfg: DictConfig, model: "DataModel", texts: Sequence[str]) -> t
     from vsehub.evaluation.trained import FOLDER
     from vsehub.io.text import read_lines
 
-    name, criterion = chosen("criterion"), build("criterion", cfg.criterion, cfg.trust)
+    name = chosen("criterion")
+    criterion = build("criterion", cfg.criterion, cfg.trust)
     if isinstance(criterion, Auto):
         name, criterion = criterion.untuned
-    split, reference = cfg.split, str(cfg.reference)
+    split = cfg.split
+    reference = str(cfg.reference)
     if cfg.folder is not None:
         split = FOLDER
         model.use_folder(cfg.folder)

@@ -31,13 +31,32 @@ log = logging.getLogger(__name__)
 
 # Of Lightning's Trainer, what a run decides itself.
 OVERRULED = (
-    *("check_val_every_n_epoch", "val_check_interval", "callbacks", "logger", "plugins", "default_root_dir"),
-    *("use_distributed_sampler", "limit_val_batches", "limit_test_batches"),
+    "check_val_every_n_epoch",
+    "val_check_interval",
+    "callbacks",
+    "logger",
+    "plugins",
+    "default_root_dir",
+    "use_distributed_sampler",
+    "limit_val_batches",
+    "limit_test_batches",
 )
 # The settings of a run beside those that its checkpoint describes.
 TRAINED = (
-    *("loss", "embedding_dropout", "optimizer", "scheduler", "trainer", "callbacks", "bank", "logger"),
-    *("augmentation", "teacher", "distillation", "criterion", "protocol", "solver"),
+    "loss",
+    "embedding_dropout",
+    "optimizer",
+    "scheduler",
+    "trainer",
+    "callbacks",
+    "bank",
+    "logger",
+    "augmentation",
+    "teacher",
+    "distillation",
+    "criterion",
+    "protocol",
+    "solver",
 )
 
 
@@ -48,7 +67,8 @@ def train(cfg: DictConfig) -> float:
         "minimize" not in str(told.sweeper.get("direction")),
         "validation rsum is to rise; give hydra.sweeper.direction=maximize",
     )
-    folder, resumes = Path(cfg.run_folder).resolve(), cfg.resume is not None
+    folder = Path(cfg.run_folder).resolve()
+    resumes = cfg.resume is not None
     if resumes:
         read_run(folder)  # before it is locked: a folder that holds none is left as it is
     with nullcontext() if process_number() else held(folder, resumes or is_multirun(), wait=is_multirun()):
@@ -111,7 +131,8 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, parts: Com
     if before is not None:
         log.info("resuming %s from %s", folder, checkpoint or "its start: it has no checkpoint yet")
     settings = {key: plain(cfg[key]) for key in (*DESCRIBED, *TRAINED)}
-    final, code = str(cfg.final_split), code_of(plain(cfg), parts)
+    final = str(cfg.final_split)
+    code = code_of(plain(cfg), parts)
 
     recorder = RunRecorder(folder, recipe_choice() if parts.own else None)
     trainer = build_trainer(settings, parts, recorder)
@@ -130,7 +151,8 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, parts: Com
         )
     data.train_dataloader()  # raises now where batches cannot be drawn
     protocol.slices(len(data.splits[final].images))  # raises now, not after hours of training
-    began, fitted = time.perf_counter(), None
+    began = time.perf_counter()
+    fitted = None
     if settings["solver"]:
         require(trainer.world_size == 1, "solver computes in one process; give trainer.devices=1, or leave it out")
         fitted = parts.build("solver", settings["solver"]).fit(data, protocol)
@@ -166,7 +188,8 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, parts: Com
         return recorder.best["val/rsum"]
     device = "cpu" if settings["trainer"].get("accelerator") == "cpu" else None
     model = TrainedModel(best, parts, batch_size=data.eval_batch_size, device=device)
-    model.source, model.splits = data.source, data.splits
+    model.source = data.source
+    model.splits = data.splits
     evaluation = measure(model, asked)
     write_json(asked.file(model, folder / "evaluations"), evaluation)
     metrics = {f"{final}/{name}": value for name, value in evaluation["metrics"].items()}

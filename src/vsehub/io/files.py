@@ -189,7 +189,10 @@ class Output:
     """
 
     def __init__(self, folder: str | Path, kind: str, names: Iterable[str], overwrite: bool = False):
-        self.shown, self.kind, self.overwrite, self.names = str(folder), kind, overwrite, tuple(names)
+        self.shown = str(folder)
+        self.kind = kind
+        self.overwrite = overwrite
+        self.names = tuple(names)
         self.folder = Path(folder)
         self.new = self.folder / ".new"
         self.recheck()

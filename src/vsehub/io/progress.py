@@ -33,7 +33,8 @@ def bar(label: str, over: Iterable[T] | None = None, total: int | None = None, *
 
 def ahead(items: Iterable[T], count: int = 1) -> Iterator[T]:
     """The same items in order, produced in a thread, up to `count` of them ahead of their use."""
-    source, end = iter(items), object()
+    source = iter(items)
+    end = object()
     with ThreadPoolExecutor(1) as thread:
         waiting: deque[Future[T | object]] = deque(thread.submit(next, source, end) for _ in range(count))
         while waiting:

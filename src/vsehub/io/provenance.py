@@ -17,8 +17,17 @@ from typing import Any
 import vsehub
 
 PACKAGES = (
-    *("torch", "torchvision", "pytorch-lightning", "hydra-core", "omegaconf", "numpy", "safetensors"),
-    *("faiss-cpu", "faiss-gpu", "timm", "transformers"),
+    "torch",
+    "torchvision",
+    "pytorch-lightning",
+    "hydra-core",
+    "omegaconf",
+    "numpy",
+    "safetensors",
+    "faiss-cpu",
+    "faiss-gpu",
+    "timm",
+    "transformers",
 )
 
 
@@ -36,7 +45,8 @@ def commit(folder: Path, *paths: str) -> dict[str, Any] | None:
     """ "sha" of the git checkout that holds a folder, and "dirty" if `paths` in it have uncommitted changes."""
     git = partial(subprocess.check_output, cwd=folder, text=True, stderr=subprocess.DEVNULL)
     try:
-        sha, changes = git(["git", "rev-parse", "HEAD"]), git(["git", "status", "--porcelain", "--", *paths])
+        sha = git(["git", "rev-parse", "HEAD"])
+        changes = git(["git", "status", "--porcelain", "--", *paths])
     except (OSError, subprocess.CalledProcessError):
         return None
     return {"sha": sha.strip(), "dirty": bool(changes)}

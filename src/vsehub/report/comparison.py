@@ -46,9 +46,11 @@ def evidence(record: dict) -> list[tuple[str, str]]:
     if truth is not None:
         measured = f"{truth['pairs']:,} pairs in {truth['path']} for {truth['measured_queries']:,} queries"
         aside = (choice or {}).get("set_aside", 0)
-        measured += f"; {aside:,} more were kept to choose the criterion by" * bool(aside)
+        if aside:
+            measured += f"; {aside:,} more were kept to choose the criterion by"
         without = truth["queries_without"] - aside
-        measured += f"; {without:,} queries without a pair are left out of the recalls" * bool(without)
+        if without:
+            measured += f"; {without:,} queries without a pair are left out of the recalls"
         facts.append(("truth", measured))
     if choice is not None:
         facts.append(("chosen", choice_text(choice)))
