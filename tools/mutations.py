@@ -37,7 +37,7 @@ MUTATIONS = [
     ("neighbors/bank.py", "depth = min(self.k + deeper, len(self))", "depth = min(self.k, len(self))", "neighbors"),
     ("neighbors/bank.py", "excluded(found).byte()", "(~excluded(found)).byte()", "neighbors"),
     ("neighbors/bank.py", "max(K_LEAST, round(K_SHARE * size))", "K_LEAST", "neighbors training/test_bank_callback.py"),
-    ("neighbors/bank.py", "return keys[place] == asked", "return keys[place] >= asked", "neighbors"),
+    ("metrics/positives.py", "self._keys[place] == keys", "self._keys[place] >= keys", "metrics neighbors"),
     ("criteria/csls.py", "    scale = 2.0", "    scale = 1.0", "criteria"),
     (
         "criteria/csls.py",
@@ -114,7 +114,7 @@ MUTATIONS = [
     ("training/callbacks/collapse.py", "step - self.since < self.patience", "step < self.patience", "training"),
     ("data/noise.py", "order[chosen] = rng.permutation(chosen)", "order = rng.permutation(order)", "data"),
     ("data/noise.py", 'if split != "train":', 'if split == "test":', "data"),
-    ("data/contents.py", "digest.update(block.data)", "digest.update(block[:1].data)", "data"),
+    ("data/sources.py", "digest.update(block.data)", "digest.update(block[:1].data)", "data"),
     (
         "serving/index.py",
         "return ((mean - bias) / scale).float(), mean",
@@ -198,7 +198,7 @@ MUTATIONS = [
     ),
     (
         "cli/train.py",
-        'digest(before["config"]) == digest(plain(cfg))',
+        'before.get("digest") == digest(plain(cfg))',
         "True",
         "commands/test_sweeps.py commands/test_commands.py",
     ),
@@ -219,7 +219,7 @@ MUTATIONS = [
     ("training/train.py", 'mode="max"', 'mode="min"', f"{SETTINGS} training/test_best_epoch.py"),
     # Data
     ("data/pairs.py", "(filled > full) & (filled <= full + most)", "filled <= full + most", "data/test_pairs.py"),
-    ("data/noise.py", "replace(clean, image_index=images)", "clean", "data/test_noise.py"),
+    ("data/noise.py", "replace(clean, pairs=pairs_by_caption(images))", "clean", "data/test_noise.py"),
     ("data/text/vocabulary.py", "if count >= min_count", "if count > min_count", f"{SETTINGS} data/text"),
     # Report
     ("report/statistics.py", "np.arange(len(tested), 0, -1)", "len(tested)", "report/test_statistics.py"),
