@@ -142,7 +142,7 @@ def test_damaged_results(files, run_here):
         {"rankings": [{"criterion": "csls", "parameters": 5}]},
         {"rankings": [*record["rankings"], None]},
         {"inputs": {"normalize": 5}},
-        {"items": {}},
+        {"items": {"fingerprint": record["items"]["fingerprint"]}},
         {"k": None},
         {"reference": 5},
         {"queries": {"rows": "\ud800"}},

@@ -37,6 +37,7 @@ def test_what_is_advised_is_run(folder, vsehub, given, criterion, commands):
     steps = [shlex.split(step["command"]) for step in record["next"]]
     assert [words[1] for words in steps] == commands
     assert f"criterion={criterion}" in steps[0]
+    assert ("criterion.among=[csls,is,nnn,dn]" in steps[0]) == (criterion == "auto"), "which `add` keeps current"
     for step, words in zip(record["next"], steps, strict=True):
         assert step["command"] in said
         if words[1] != "serve":

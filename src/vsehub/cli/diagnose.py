@@ -54,13 +54,16 @@ def next_steps(files: Mapping[str, str], cfg: DictConfig, record: Mapping[str, A
     settings = {name: value for name, value in files.items() if name != "reference_items"}
     settings |= {} if cfg.normalize is None else {"normalize": str(cfg.normalize).lower()}
     settings |= {"criterion": "auto" if known else "csls", "out": out}
-    settings |= {"criterion.indexable": "true"} if known and vectors else {}
+    words = [override(*setting) for setting in settings.items()]
+    # Criteria whose biases `vsehub add` keeps current.
+    words += ["criterion.among=[csls,is,nnn,dn]"] if known and vectors else []
+    result, later = override("result", out), "a database instead of flat also takes items later, by vsehub add"
     steps = [
-        ("rerank", settings, "write the corrected ranking"),
-        ("index", {"result": out, "engine": "flat"}, "write an index that returns it"),
-        ("serve", {"result": out}, "show the hubs and what they displace in a browser"),
+        ("rerank", words, "write the corrected ranking"),
+        ("index", [result, "engine=flat"], f"write an index that returns it; {later}"),
+        ("serve", [result], "show the hubs and what they displace in a browser"),
     ]
     return [
-        {"command": shlex.join(["vsehub", command, *(override(*one) for one in words.items())]), "why": why}
+        {"command": shlex.join(["vsehub", command, *words]), "why": why}
         for command, words, why in (steps if vectors else steps[:1])
     ]
