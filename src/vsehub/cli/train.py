@@ -156,7 +156,7 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, parts: Com
     if settings["solver"]:
         require(trainer.world_size == 1, "solver computes in one process; give trainer.devices=1, or leave it out")
         fitted = parts.build("solver", settings["solver"]).fit(data, protocol)
-        settings = fitted.sized(settings)
+        settings["embedding_dim"] = fitted.dim
     module = build_module(settings, data, parts, resumed=checkpoint is not None)
     require_item_scores(criterion, module.similarity)
     shared = trainer.world_size > 1 and not settings["trainer"].get("sync_batchnorm", False)

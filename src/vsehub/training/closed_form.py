@@ -1,7 +1,7 @@
 """Regularised CCA as a model: fitted to the training split, its settings chosen on the validation split."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,10 +46,6 @@ class FittedCca:
     def dim(self) -> int:
         """D."""
         return self.images.directions.shape[1]
-
-    def sized(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """A training's settings with encoders of `dim` dimensions."""
-        return {**settings, "embedding_dim": self.dim}
 
     def put_into(self, image_encoder: torch.nn.Module, text_encoder: torch.nn.Module) -> None:
         """Make encoders of `dim` dimensions compute the maps. Raises InputError for encoders of another kind."""

@@ -20,7 +20,6 @@ from vsehub.training.teacher import Teacher
 from vsehub.types import Batch, Encoder, Loss, NeighborStats, Similarity, require_part
 
 POSITIVES = ("image", "pair")
-STEP_LOSS = "step/loss"  # for the loggers, every trainer.log_every_n_steps
 
 
 class LastStep(NamedTuple):
@@ -102,7 +101,7 @@ class RetrievalModule(pl.LightningModule):
                 terms = {**terms, "loss": total, "distillation": distillation}
         means = {f"train/{name}": term for name, term in terms.items()}
         self.log_dict(means, on_step=False, on_epoch=True, batch_size=len(scores))
-        self.log(STEP_LOSS, terms["loss"])
+        self.log("step/loss", terms["loss"])  # for the loggers, every trainer.log_every_n_steps
         self.last_step = LastStep(
             images.detach(), texts.detach(), scores.detach(), positives, neighbors, terms["loss"].detach()
         )

@@ -26,7 +26,6 @@ from vsehub.io.text import csv_text
 from vsehub.metrics.ranks import chance_rsum
 from vsehub.training.callbacks.warmup import Warmup
 from vsehub.training.gather import is_lost, process
-from vsehub.training.module import STEP_LOSS
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +106,7 @@ class RunRecorder(pl.Callback):
         """Add the epoch's row."""
         now = time.perf_counter()
         seconds, self._epoch_start = now - self._epoch_start, now
-        metrics = {name: value.item() for name, value in trainer.callback_metrics.items() if name != STEP_LOSS}
+        metrics = {name: value.item() for name, value in trainer.callback_metrics.items() if name != "step/loss"}
         row = {"epoch": trainer.current_epoch, "step": trainer.global_step, "lr": self._learning_rate}
         self.add_row({**row, "seconds": seconds, **metrics})
         if process() == 0:

@@ -61,7 +61,7 @@ class TimeLimit(Timer):
         super().__init__(duration, interval="epoch")
         self.recorder = recorder
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+    def on_train_epoch_end(self, trainer: pl.Trainer, *_: Any, **__: Any) -> None:
         """Stop, unless the training ends with this epoch anyway."""
         if not trainer.should_stop and trainer.current_epoch + 1 < (trainer.max_epochs or 0):
             super().on_train_epoch_end(trainer)

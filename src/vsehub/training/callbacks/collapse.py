@@ -69,10 +69,9 @@ class CollapseDetector(pl.Callback):
         variances = {"images": embedding_variance(last.images), "texts": embedding_variance(last.texts)}
         if step > self.after and step % self.every == 0:
             self._judge(trainer, signs(last, variances, module.loss))
-        means = {f"train/embedding_variance/{side}": value for side, value in variances.items()}
-        module.log_dict(means, on_step=False, on_epoch=True, batch_size=1)
-        collapsed = float(self.collapsed)
-        module.log("train/collapsed", collapsed, on_step=False, on_epoch=True, batch_size=1, reduce_fx="max")
+        epoch = {"on_step": False, "on_epoch": True, "batch_size": 1}
+        module.log_dict({f"train/embedding_variance/{side}": value for side, value in variances.items()}, **epoch)
+        module.log("train/collapsed", float(self.collapsed), reduce_fx="max", **epoch)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Whole epochs, so that the run can be resumed with other settings."""
