@@ -109,6 +109,11 @@ def theirs(trained, tmp_path):
     run = shutil.copytree(trained, tmp_path / "run")
     whole = json.loads((run / "run.json").read_text()) | {"status": "stopped"}
     (tmp_path / "elsewhere").mkdir()
+    last = run / "checkpoints" / "last.ckpt"
+    state = torch.load(last, weights_only=True)
+    for callback in state["callbacks"].values():
+        callback |= {name: str(last.parent) for name in callback if name == "dirpath"}
+    torch.save(state, last)
 
     def make(**changes):
         config = whole["config"] | {"run_folder": str(run)} | changes
