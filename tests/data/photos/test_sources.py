@@ -211,7 +211,6 @@ def test_only_training_is_augmented(tmp_path):
     ("make", "wrong"),
     [
         (PictureSettings, {"size": 0}),
-        (PictureSettings, {"size": 0}),
         (PictureSettings, {"crops": 5}),
         (PictureSettings, {"augment": "x"}),
         (PictureSettings, {"unreadable": "skip"}),
