@@ -1,5 +1,7 @@
 """`make gpu-check` runs at tiny sizes on the CPU; what benchmarks measure is not tested."""
 
+import re
+
 import torch
 
 from experiments.benchmarks import gpu_check, gpu_equality
@@ -17,4 +19,5 @@ def test_gpu_checks_hold_on_the_cpu():
     assert sum(holds is True for *_, holds in rows) >= 4
     data = RetrievalDataModule(Synthetic(images=80, dim=12), batch_size=16)
     data.setup()
-    assert len(gpu_check.speed_rows(CPU, data, steps=2, dim=16)) == 5
+    rows = gpu_check.speed_rows(CPU, data, steps=2, dim=16)
+    assert [name for name, measured, _ in rows if not re.search("[1-9]", measured)] == []
