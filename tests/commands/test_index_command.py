@@ -109,6 +109,7 @@ def test_the_lines_of_a_note_in_its_folder_wherever_that_lies(kind, normalize, t
 
 def test_what_no_index_is_made_of(files, run_here):
     run_here("rerank", *ALL, "criterion=qb_norm", "out=qb")
+    run_here("rerank", *ALL, "criterion=csls+rgm", "out=matched")
     run_here("rerank", *ALL, "out=csls")
     run_here("diagnose", *ALL, "criteria=[csls]", "out=found")
     before = sorted(files.rglob("*"))
@@ -117,6 +118,7 @@ def test_what_no_index_is_made_of(files, run_here):
         (("absent",), "result: .*absent"),
         (("found",), "result: found"),
         (("qb",), "qb_norm"),
+        (("matched",), r"csls\+rgm"),
         (("csls", "engine=chroma"), "engine is 'chroma'"),
         (("csls", "engine=pgvector"), "Postgres"),
         (("csls", "engine=flat", "only=bias"), "only"),

@@ -336,6 +336,6 @@ def test_scores_instead_of_vectors(files, scores, here):
 def test_a_verdict_for_pipelines(files, here):
     sides = ("queries=q.npy", "items=m.npy", "criteria=[csls]")  # these vectors are made with hubs
     for settings, status in (("fail_on=fail", 0), ("fail_on=warn", 3)):
-        assert "verdict: warn" in here("diagnose", *sides, settings, "out=a", "overwrite=true", status=status)
+        assert "hubs: warn" in here("diagnose", *sides, settings, "out=a", "overwrite=true", status=status)
     levels = {one["name"]: one["level"] for one in record(files / "a")["verdict"]["checks"]}
     assert levels == {"skewness": "warn", "largest_hub": "warn", "antihubs": "ok"}

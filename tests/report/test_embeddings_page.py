@@ -8,6 +8,7 @@ from embedding_records import embedding_record
 from html_links import Links, assert_self_contained
 from PIL import Image
 
+from vsehub.report.comparison import evidence
 from vsehub.report.pages.embeddings import embeddings_page, tiles, write_embeddings_report
 
 HOSTILE = "<script>alert(1)</script>|$\\frac{\"&'{{ 7 * 7 }}"
@@ -84,6 +85,21 @@ def test_the_reference_is_always_said(measured, reference):
     assert f"reference {reference['kind']}" in text
     assert ("3 that equal a query are left out" in text) == ("left_out" in reference)
     assert ("train.npy" in text.partition("Sources")[2]) == ("path" in reference)
+
+
+def test_gains_and_losses_follow_the_verdict_on_hubs(measured):
+    """No verdict stands for them; what a correction makes unfindable is said, with or without known answers."""
+    measured["rankings"][1]["gain"] = {"queries": 900, "groups": 400, "r1": -2.0, "low": -3.5, "high": -0.5, "p": 0.01}
+    measured["antihubs"]["count"] = [20, 60, 20]
+    names = [name for name, _ in evidence(measured)]
+    assert names[-4:] == [
+        "verdict on hubs",
+        "verdict on hubs under csls",
+        "loss of csls in R@1",
+        "unfindable under csls",
+    ]
+    assert evidence(measured)[-1][1].startswith("15.0%")
+    assert "truth=FILE" in dict(evidence(measured | {"truth": None}))["gain"]
 
 
 def test_what_the_record_lacks_is_left_out():

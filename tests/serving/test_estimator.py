@@ -72,6 +72,27 @@ def test_it_is_the_criterions_search(name, wide, monkeypatch):
             same(search.search(queries.numpy(), 3), map(np.asarray, built(name).search(queries, items, reference, 3)))
 
 
+@looped(
+    ("criterion", "reference", "queries", "warned"),
+    [
+        ("csls", 0, 49, True),
+        ("csls", 0, 50, False),
+        ("csls", 100, 1, False),
+        ("nns", 0, 1, False),
+        ("sinkhorn", 99, 1, True),
+        ("sinkhorn", 100, 1, False),
+        ("csls+rgm", 0, 1, False),
+    ],
+)
+def test_a_reference_of_few_queries_is_warned_of_once(criterion, reference, queries, warned, caplog):
+    """A query alone is its own reference, so that its ranking is that of plain search."""
+    caplog.clear()
+    search = CorrectedSearch(criterion, k=5).fit(ITEMS, reference=unit(reference, 5) if reference else None)
+    for _ in range(2):
+        search.search(unit(queries, 6))
+    assert [one.levelname for one in caplog.records] == ["WARNING"] * warned
+
+
 def test_ties_duplicates_single_rows_and_negative_scores():
     items = torch.eye(3)[[0, 1, 0, 1, 2]]
     values, positions = CorrectedSearch("csls", k=5, parameters={"k": 1}).fit(items, reference=items).search(-items[:2])

@@ -46,12 +46,13 @@ class Result:
         """Build the criterion of the record and open its files."""
         ranking, biases, known = self.record["rankings"][-1], self.folder / BIASES, components()
         self.name = str(ranking["criterion"])
-        self.criterion = known.build("criterion", {**known.node("criterion", self.name), **ranking["parameters"]})
         require(
-            isinstance(self.criterion, ItemBias) and biases.exists(),
+            biases.exists(),
             f"result: {self.folder} has no {BIASES}: {self.name} does not rank by the score minus a term of the item. "
             "Give a result of another criterion, e.g. csls; criterion=auto criterion.indexable=true chooses such ones",
         )
+        node = {**known.node("criterion", self.name), **ranking["parameters"]}
+        self.criterion: ItemBias = known.build("criterion", node)
         changed = {name: str(file) for name, file in changes.items() if file is not None}
         unused = {*TUNING, *changed, *(QUERIES if new_queries else ())}
         files = {

@@ -30,6 +30,7 @@ Terms = tuple[Tensor, ...]
 # (step, terms of each part, none without them) -> `step(columns, *terms)` of each part of the items, in order
 Each = Callable[..., list[Terms]]
 
+FEWEST, FEWEST_NORMALISED = 50, 100  # reference queries; criteria that normalise all items together need more
 NOT_FINITE = (
     "are NaN or infinite; expected finite numbers. Look for NaN or infinite embeddings or scores, and for numbers so "
     "large that products or sums of them pass the largest of their type: divide such vectors by their norms"
@@ -291,6 +292,17 @@ class ItemBias(Correction):
     def over_tiles(self, item_terms: Terms, query_terms: Terms) -> TileCorrection | None:
         """Subtract the bias only: a query's term, as in CSLS, shifts all its scores equally."""
         return Affine(self.scale, item_terms[0])
+
+
+def few(criterion: Criterion, rows: int) -> str | None:
+    """A warning if `rows` reference queries are too few to estimate the criterion from."""
+    least = FEWEST if criterion.correction.columnwise else FEWEST_NORMALISED
+    if rows >= least or criterion.matching is not None or not criterion.needs_reference:
+        return None
+    return (
+        f"reference: {criterion!r} is estimated from {rows} queries; expected {least} or more. With fewer the "
+        "ranking may be that of plain search, or worse"
+    )
 
 
 def fit_all(

@@ -14,6 +14,7 @@ from torch import Tensor
 from vsehub import __version__
 from vsehub.checks import require
 from vsehub.criteria.auto import Auto
+from vsehub.criteria.base import few
 from vsehub.criteria.choose import Choice, choose
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.io.address import typed_command
@@ -76,6 +77,19 @@ def shifted(positives: Positives, lists: Tensor) -> str | None:
     return f"truth: the plain lists hold {found['']:.1f} % of its pairs, but {found[said]:.1f} % {said}?"
 
 
+def below_chance(positives: Positives, lists: Tensor) -> str | None:
+    """A warning if the plain lists (Q, k) answer fewer queries than lists drawn at random would."""
+    counts, k = positives.counts, lists.shape[1]
+    found = 100 * float(positives.hits(lists).any(dim=1)[counts > 0].double().mean())
+    chance = 100 * float((1 - (1 - k / positives.items) ** counts[counts > 0].double()).mean())
+    if found >= chance:
+        return None
+    return (
+        f"truth: the {k} nearest items answer {found:.1f} % of the queries, {chance:.1f} % by chance. Are ids shifted "
+        "by a row, rows in another order than their ids, or the two sides vectors of different models?"
+    )
+
+
 def choice_record(auto: Auto, choice: Choice | None, gain: dict[str, float] | None) -> dict[str, Any]:
     """The choice in plain values; without a choice, the criterion that was used instead.
 
@@ -123,10 +137,13 @@ def compared(
         name, criterion = auto.untuned if choice is None else (choice.name, choice.criterion)
         criteria = {} if name == PLAIN else {name: criterion}
         seconds["choosing"] = time.perf_counter() - choosing
+    for criterion in criteria.values():
+        inputs.warn(few(criterion, len(inputs.sides.seen)))
     log.info("ranking under %s", ", ".join([PLAIN, *criteria]))
     measured = measure(inputs.sides, criteria, k, engine)
     if inputs.sides.positives is not None:
-        inputs.warn(shifted(inputs.sides.positives, measured.rankings[0].positions))
+        known, lists = inputs.sides.positives, measured.rankings[0].positions
+        inputs.warn(shifted(known, lists) or below_chance(known, lists))
     written = {
         "schema": EMBEDDINGS.version,
         "kind": command,

@@ -35,7 +35,7 @@ def fair_share(record: dict) -> float:
 
 
 def evidence(record: dict) -> list[tuple[str, str]]:
-    """The reference of the corrections, always named, the truth, the choice and the verdicts: (name, text)."""
+    """The reference of the corrections, always named, the truth, the choice, hubs, gains and losses: (name, text)."""
     reference, bank, truth, choice = (record[name] for name in ("reference", "reference_items", "truth", "choice"))
     kind = reference["kind"]
     where = "" if kind == "none" else f", {reference['set']} ({reference['rows']:,} rows{left_out(reference)})"
@@ -54,7 +54,13 @@ def evidence(record: dict) -> list[tuple[str, str]]:
         facts.append(("truth", measured))
     if choice is not None:
         facts.append(("chosen", choice_text(choice)))
-    for ranking in record["rankings"][1:]:
+    facts.append(("verdict on hubs", verdict_text(record["verdict"])))
+    if corrected := shown_correction(record):
+        facts.append((f"verdict on hubs under {corrected['criterion']}", verdict_text(corrected["verdict"])))
+        if truth is None:
+            facts.append(("gain", "unknown without known answers; give them as truth=FILE"))
+    items, never = record["items"]["rows"], record["antihubs"]["count"]
+    for ranking, absent in zip(record["rankings"][1:], never[1:], strict=True):
         if gain := ranking["gain"]:
             queries = f"{gain['queries']:,} {'other ' * (choice is not None)}queries, {gain['groups']:,} answers"
             points = f"{gain['r1']:+.1f} points [{gain['low']:+.1f}, {gain['high']:+.1f}]"
@@ -63,6 +69,9 @@ def evidence(record: dict) -> list[tuple[str, str]]:
         if made := ranking["hubs_made"]:
             largest = f"the largest found by {made[0]['after']} queries, {made[0]['before']} before"
             facts.append((f"new among the largest hubs of {ranking['criterion']}", f"{len(made)}, {largest}"))
+        if absent > never[0]:
+            shares = f"{absent / items:.1%} of the items are in no list, {never[0] / items:.1%} under plain search"
+            facts.append((f"unfindable under {ranking['criterion']}", shares))
     if calibration := record["calibration"]:
         rates = [
             f"above {one['threshold']:.4g} for {one['false_accept']:g} false accepts (of queries with answers "
@@ -72,9 +81,6 @@ def evidence(record: dict) -> list[tuple[str, str]]:
         facts.append(
             ("calibration", f"first score {', '.join(rates)}; by {calibration['queries']:,} calibration queries")
         )
-    facts.append(("verdict", verdict_text(record["verdict"])))
-    if corrected := shown_correction(record):
-        facts.append((f"verdict under {corrected['criterion']}", verdict_text(corrected["verdict"])))
     return facts
 
 

@@ -1,6 +1,7 @@
 """Corrected search as an estimator: fit, tune, calibrate, search, save."""
 
 import json
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from torch import Tensor
 from vsehub.checks import InputError, existing, fail, require, whole
 from vsehub.components import TARGET, Components, conf_folder
 from vsehub.criteria.auto import Auto
-from vsehub.criteria.base import Correction, Criterion, Terms, finite_terms, fit_all
+from vsehub.criteria.base import Correction, Criterion, Terms, few, finite_terms, fit_all
 from vsehub.criteria.chain import Chain
 from vsehub.criteria.choose import Tried, choose
 from vsehub.data.truth import distinct_ids, read_truth
@@ -27,6 +28,8 @@ from vsehub.metrics.positives import Positives
 from vsehub.neighbors.screened import KeptItems
 from vsehub.neighbors.vectors import VectorSource, array_of, as_vectors, given_back, usable_device
 from vsehub.serving.calibration import Calibration
+
+log = logging.getLogger(__name__)
 
 GROUP, FORMAT = "criterion", "vsehub search 4"
 HELD_BYTES = 2**30  # of items that come as a file, in half precision or not yet normalised
@@ -45,7 +48,7 @@ class CorrectedSearch:
     and applies to any query: the items' terms are stored, and a search costs about as much as without a correction.
     **Without one** (transductive) each `search` takes its own queries as the reference: the answer to a query then
     depends on those that are asked with it, a single query is its own reference, and every search estimates the
-    correction anew.
+    correction anew. The first search of few queries logs a warning.
 
     Queries, items and reference are (n, D) matrices: numpy arrays, memory maps, tensors, data frames, lists of lists,
     or paths of files (`open_vectors`). Arrays and tensors of float32 are not copied: leave those unchanged that the
@@ -106,7 +109,10 @@ class CorrectedSearch:
             opened = as_vectors("items", opened.rows(0, len(opened)))
         criterion = criterion.correction if isinstance(criterion, Auto) else criterion  # until `tune` chooses
         kept = KeptItems(opened)
-        return self._hold(criterion, kept, seen, item_terms(criterion, kept, seen), names)
+        self._hold(criterion, kept, seen, item_terms(criterion, kept, seen), names)
+        if seen is not None:
+            self._warn(few(criterion, len(seen)))
+        return self
 
     @torch.no_grad()
     def tune(self, queries: Any, truth: Any) -> Self:
@@ -172,6 +178,7 @@ class CorrectedSearch:
         k = whole("k", self.k if k is None else k)
         asked = self._open("queries", queries, self.items_.shape[1], self.device)[0]
         if self.item_terms_ is None:
+            self._warn(few(self.criterion_, len(asked)))
             values, positions = self.criterion_.search(asked, self.items_, None, k)
         else:
             correction = self.criterion_.correction
@@ -268,7 +275,14 @@ class CorrectedSearch:
         self.criterion_, self.items_, self.reference_ = criterion, items, reference
         self.item_terms_, self.ids_ = terms, ids
         self.tried_ = self.calibration_ = None
+        self._warned = False
         return self
+
+    def _warn(self, said: str | None) -> None:
+        """Log a warning, if there is one, once after each fit."""
+        if said and not self._warned:
+            log.warning("%s. Give `fit` a larger reference, or search many queries in one call", said)
+            self._warned = True
 
     def _open(
         self,
