@@ -87,6 +87,7 @@ def test_it_is_the_criterions_search(name, wide, monkeypatch):
 def test_a_reference_of_few_queries_is_warned_of_once(criterion, reference, queries, warned, caplog):
     """A query alone is its own reference, so that its ranking is that of plain search."""
     caplog.clear()
+    estimator.warn_once.cache_clear()
     search = CorrectedSearch(criterion, k=5).fit(ITEMS, reference=unit(reference, 5) if reference else None)
     for _ in range(2):
         search.search(unit(queries, 6))

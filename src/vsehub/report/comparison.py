@@ -38,7 +38,9 @@ def evidence(record: dict) -> list[tuple[str, str]]:
     """The reference of the corrections, always named, the truth, the choice, hubs, gains and losses: (name, text)."""
     reference, bank, truth, choice = (record[name] for name in ("reference", "reference_items", "truth", "choice"))
     kind = reference["kind"]
-    where = "" if kind == "none" else f", {reference['set']} ({reference['rows']:,} rows{left_out(reference)})"
+    where = "" if kind == "none" else f", {reference['set']} ({reference['rows']:,} rows)"
+    if left_out := reference.get("left_out"):
+        where += f", without {left_out:,} that equal a query"
     facts = [("warning", said) for said in record.get("warnings", ())]
     facts.append(("reference", f"{kind}{where}: {REFERENCES[kind]}"))
     if bank is not None:
@@ -82,12 +84,6 @@ def evidence(record: dict) -> list[tuple[str, str]]:
             ("calibration", f"first score {', '.join(rates)}; by {calibration['queries']:,} calibration queries")
         )
     return facts
-
-
-def left_out(reference: dict) -> str:
-    """The number of reference rows that were left out, as text; empty for none."""
-    count = reference.get("left_out", 0)
-    return f"; {count:,} that equal a query are left out" if count else ""
 
 
 def shown_correction(record: dict) -> dict | None:

@@ -4,6 +4,7 @@ import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -109,10 +110,9 @@ class CorrectedSearch:
             opened = as_vectors("items", opened.rows(0, len(opened)))
         criterion = criterion.correction if isinstance(criterion, Auto) else criterion  # until `tune` chooses
         kept = KeptItems(opened)
-        self._hold(criterion, kept, seen, item_terms(criterion, kept, seen), names)
         if seen is not None:
-            self._warn(few(criterion, len(seen)))
-        return self
+            warn_once(few(criterion, len(seen)))
+        return self._hold(criterion, kept, seen, item_terms(criterion, kept, seen), names)
 
     @torch.no_grad()
     def tune(self, queries: Any, truth: Any) -> Self:
@@ -178,7 +178,7 @@ class CorrectedSearch:
         k = whole("k", self.k if k is None else k)
         asked = self._open("queries", queries, self.items_.shape[1], self.device)[0]
         if self.item_terms_ is None:
-            self._warn(few(self.criterion_, len(asked)))
+            warn_once(few(self.criterion_, len(asked)))
             values, positions = self.criterion_.search(asked, self.items_, None, k)
         else:
             correction = self.criterion_.correction
@@ -275,14 +275,7 @@ class CorrectedSearch:
         self.criterion_, self.items_, self.reference_ = criterion, items, reference
         self.item_terms_, self.ids_ = terms, ids
         self.tried_ = self.calibration_ = None
-        self._warned = False
         return self
-
-    def _warn(self, said: str | None) -> None:
-        """Log a warning, if there is one, once after each fit."""
-        if said and not self._warned:
-            log.warning("%s. Give `fit` a larger reference, or search many queries in one call", said)
-            self._warned = True
 
     def _open(
         self,
@@ -327,6 +320,13 @@ class CorrectedSearch:
         """The terms of the items, on the queries' device."""
         device = queries.rows(0, 0).device
         return tuple(term.to(device) for term in self.item_terms_ or ())
+
+
+@cache
+def warn_once(said: str | None) -> None:
+    """Log a warning, if there is one, the first time."""
+    if said:
+        log.warning("%s. Give `fit` a larger reference, or search many queries in one call", said)
 
 
 def named_criterion(name: str | Criterion, parameters: Mapping[str, Any]) -> Criterion:
