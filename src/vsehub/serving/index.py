@@ -228,5 +228,5 @@ def usage_note(index: ServedIndex, file: str = "index.faiss", k: int = 10, norma
         'last = np.ones((len(queries), 1), "float32")  # zeros instead of ones: the plain ranking and scores\n'
         f"products, positions = index.search(np.hstack([queries, last]), {min(k, len(index))})"
         "  # best first; -1: none found\n"
-        f"scores = {formula(index.scale, index.mean_bias)}  # corrected, without terms of the query alone\n"
+        f"scores = {formula(index.scale, index.mean_bias)}  # corrected; without terms of the query\n"
     )

@@ -253,7 +253,7 @@ def usage_note(collection: Collection, folder: Path, k: int = 10, queries: str =
         f'last = np.ones((len(queries), 1), "float32")  # zeros instead of ones: the plain ranking\n'
         f"vectors = np.hstack([queries, last])\n"
         f"{search}"
-        f"scores = {formula(metadata['scale'], metadata['mean_bias'])}  # best first, without terms of the query alone\n"
+        f"scores = {formula(metadata['scale'], metadata['mean_bias'])}  # best first; without terms of the query\n"
     )
     return note_code(imports, queries, metadata["dim"], search)
 
