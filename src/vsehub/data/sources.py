@@ -121,7 +121,7 @@ def content_digest(rows: list[str] | ArrayLike) -> str:
         return of_numbers(rows)
     stamp = stamp_of(path)
     # Mapped anew: the file may have been replaced since, and what is stored is of the stamp.
-    mapped = np.memmap(path, rows.dtype, "r", rows.offset, tuple(rows.shape))  # type: ignore[attr-defined]
+    mapped = np.memmap(path, rows.dtype, "r", rows.offset, tuple(rows.shape))  # type: ignore[attr-defined,call-overload]
     return stored_digest(f"rows of {path} {rows.shape} {rows.dtype}", stamp, lambda: of_numbers(mapped))
 
 

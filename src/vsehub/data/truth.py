@@ -46,7 +46,7 @@ def read_pairs(
     else:
         table = read_table(path, partial(_columns, path))
     found, headed = [], False
-    sides = [
+    sides: list[dict[str | None, int]] = [
         {one: row for row, one in enumerate(map(str, range(count)) if ids is None else ids)}
         for count, ids in ((queries, query_ids), (items, item_ids))
     ]
@@ -81,7 +81,9 @@ def _columns(path: Path, names: list[str]) -> Sequence[str]:
     return next((layout for layout in (COLUMNS, BEIR) if set(layout) <= set(names)), names)
 
 
-def _by_content(path: Path, table: dict[str, list[Any]], sides: Sequence[Container[str]]) -> dict[str, list[Any]]:
+def _by_content(
+    path: Path, table: dict[str, list[Any]], sides: Sequence[Container[str | None]]
+) -> dict[str, list[Any]]:
     """The two columns whose entries name a query and an item in most rows; in the file's order if both orders do."""
     known = [
         {name: np.array([one in side for one in as_ids(path, entries)], bool) for name, entries in table.items()}
