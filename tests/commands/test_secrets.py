@@ -103,7 +103,12 @@ def look(content, where):
 @pytest.mark.parametrize("form", FORMS)
 def test_vectors_behind_an_address(run, address, tmp_path, form):
     given = [f"queries={address(form, 'a.npy')}", f"items={address(form, 'b.npy')}", "k=5", "criterion=csls"]
-    run("rerank", *given, "out=there")
+    (tmp_path / "ids.txt").write_text("".join(f"https://cdn/photo?id=177&w={row}\n" for row in range(80)))
+    (tmp_path / "labels.txt").write_text("password = rose\n" * 80)
+    run("rerank", *given, "item_ids=ids.txt", "item_labels=labels.txt", "out=there")
+    hub = json.loads((tmp_path / "there" / "result.json").read_text())["hubs"][0]
+    assert (hub["id"].startswith("https://cdn/photo?id=177&w="), hub["label"]) == (True, "password = rose")
+    assert "password = rose" in (tmp_path / "there" / "index.html").read_text()
     assert "queries=http" in run("index", "there", status=2), "no address in a record is opened"
     run("index", "there", *given[:2])
     for name in ("result.json", "index.html", "USAGE.md"):
@@ -186,6 +191,8 @@ def test_what_is_shown(text, shown):
 def test_a_secret_without_its_address():
     remember(f"http://me:{IN_URI}@host")
     assert masked_output(f"a log: {CANARY}, {IN_URI}") == f"a log: {MASK}, {MASK}"
+    caption = "password = rose, https://cdn/photo?id=177&w=400"
+    assert masked_output(caption) == caption
 
 
 @pytest.mark.parametrize("text", ["a" * 100_000, "a." * 50_000, "a:/" * 33_000, "ab:/c:d " * 12_000 + "\n"])

@@ -1,6 +1,7 @@
 """Sweeps: runs are recognised by their settings, killed and continued, also under launchers and Optuna."""
 
 import importlib.util
+import re
 import sys
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ from run_files import record, rows
 from vsehub.cli.nodes import plain
 from vsehub.cli.sweep import digest, sweep_name
 from vsehub.recipes import decides
+from vsehub.training.run_record import RunRecorder
 
 ROOT = Path(__file__).parents[2]
 CONF = ROOT / "conf"
@@ -199,6 +201,27 @@ def test_a_failed_run_ends_nothing_and_a_folder_of_another_run_is_left_alone(run
     run_here(*command, "loss.gamma=-1,30", status=2)
     assert "other settings" in run_here(*command, "loss.gamma=30,31", status=2)
     assert state(finished) == before
+
+
+def test_each_failed_job_is_named(run_here, small):
+    said = run_here("train", "-m", "loss=hal", "loss.gamma=-1,-2", *small, "hydra.sweep.dir=sweep", status=2)
+    for number, gamma in enumerate((-1, -2)):
+        assert re.search(rf"job {number} failed .*: loss.gamma is {gamma};", said)
+    said = run_here("train", "-m", "loss.gamma=1,2", "hydra.run.dir=there", status=2)
+    assert "hydra.sweep.dir=FOLDER" in said
+
+
+def test_the_record_of_a_failed_run_says_why(tmp_path):
+    recorder = RunRecorder(tmp_path)
+    recorder.record["started"] = "today"
+    try:
+        raise ValueError("no more rows")
+    except ValueError as error:
+        recorder.on_exception(None, None, error)
+    assert (record(tmp_path)["status"], record(tmp_path)["error"]) == ("failed", "ValueError: no more rows")
+    log = (tmp_path / "train.log").read_text()
+    assert "Traceback" in log
+    assert "test_sweeps.py" in log
 
 
 @needs("joblib")

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from types import FrameType
@@ -25,9 +25,10 @@ from yaml import YAMLError
 from vsehub.checks import InputError, boolean, nearest, require
 from vsehub.cli.nodes import components, config_dirs, plain
 from vsehub.components import conf_folder
-from vsehub.io.address import masked_output
+from vsehub.io.address import masked_output, remember, texts
 from vsehub.io.files import write_text
 from vsehub.io.progress import show
+from vsehub.recipes import flatten
 
 BAD_INPUT, FAILED, INTERRUPTED, TERMINATED = 2, 1, 130, 143
 _signals: list[int] = []  # those that the boundary is to report: a library may replace the exception by its own
@@ -43,9 +44,11 @@ def run(task: Callable[[DictConfig], float | None], config: str) -> None:
     @wraps(task)
     def guarded(cfg: DictConfig) -> float | None:
         # Inside Hydra, which would print its own message first; in a sweep Hydra goes on with the other jobs.
-        with nullcontext() if is_multirun() else boundary():
+        with job_boundary() if is_multirun() else boundary():
             if process_number() == 0:
                 show()
+            for text in texts(plain(cfg)):
+                remember(text)
             hide_notes()
             require_read(cfg, config)
             return task(cfg)
@@ -87,6 +90,18 @@ def _stop(number: int, frame: FrameType | None) -> NoReturn:
 
 
 @contextmanager
+def job_boundary() -> Iterator[None]:
+    """Print which job of a sweep fails, when it does; Hydra reports the first at the end."""
+    try:
+        yield
+    except Exception as error:
+        told = HydraConfig.get()
+        settings = masked_output(" ".join(told.overrides.task))
+        print(f"{sys.argv[0]}: job {told.job.num} failed ({settings}): {reported(error)[0]}", file=sys.stderr)
+        raise
+
+
+@contextmanager
 def boundary() -> Iterator[None]:
     """Turn every error inside the block into one line on stderr and an exit status.
 
@@ -117,10 +132,17 @@ def reported(error: BaseException) -> tuple[str, int]:
         advice = "; `vsehub train resume=RUN_FOLDER` continues" if sys.argv[0].endswith(" train") else ""
         return f"{what}; complete files were kept{advice}", status
     line = " ".join(str(error).split())
-    if wrong := re.match(r"Could not override '(\w+)", line):
-        text = (conf_folder() / f"{sys.argv[0].rpartition(' ')[2].replace('-', '_')}.yaml").read_text(encoding="utf-8")
-        known = re.findall(r"^(?:  - (?:optional )?)?(\w+):", text, re.MULTILINE)
-        line = line if wrong[1] in known else f"no setting {wrong[1]!r}{nearest(wrong[1], known)}; --help lists all"
+    if wrong := re.match(r"Could not override '((\w+)[\w.]*)", line):
+        file = conf_folder() / f"{sys.argv[0].rpartition(' ')[2].replace('-', '_')}.yaml"
+        known = re.findall(r"^(?:  - (?:optional )?)?(\w+):", file.read_text(encoding="utf-8"), re.MULTILINE)
+        name, group = wrong.groups()
+        nested = {*settings_of(group), *flatten(plain(OmegaConf.load(file), resolve=False))}
+        if group not in known:
+            line = f"no setting {group!r}{nearest(group, known)}; --help lists all"
+        elif name in nested:
+            line = f"{name}: the chosen {group} has no such setting, another choice has it"
+        elif near := nearest(name, nested):
+            line = f"no setting {name}{near}"
     elif wrong := re.match(r"In .*: Could not find '(.*)/(.*?)' Available options in .*?: (.*) Config search", line):
         group, choice, names = wrong.groups()
         line = f"{group}={choice} is unknown{nearest(choice, names.split())}; choose one of {names.replace(' ', ', ')}"
@@ -157,6 +179,12 @@ def command_help(config: str) -> str:
     groups = re.findall(r"^  - (?:optional )?(\w+): ", text, re.MULTILINE)
     choices = "\n".join(f"  {group}={choices_of(group)}" for group in groups)
     return f"settings (key=value), and the choices of each group:\n\n{text}\n\n{choices}".replace("$", "$$")
+
+
+def settings_of(group: str) -> set[str]:
+    """The settings of all choices of a group, such as "loss.gamma"."""
+    paths = [path for folder in components().folders for path in (folder / group).glob("*.yaml")]
+    return {name for path in paths for name in flatten(plain(OmegaConf.load(path), resolve=False), group)}
 
 
 def choices_of(group: str) -> str:

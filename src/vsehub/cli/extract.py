@@ -9,7 +9,7 @@ from vsehub.checks import one_of, require, whole
 from vsehub.cli.nodes import build, components, device_named, plain
 from vsehub.data.noise import clean_source
 from vsehub.data.sources import SPLITS, Source
-from vsehub.io.address import typed_command
+from vsehub.io.address import masked_settings, typed_command
 from vsehub.io.files import Output, write_json
 
 KIND, MANIFEST, CHUNKS = "an extraction", "manifest.json", ".chunks"
@@ -48,7 +48,7 @@ def extract(cfg: DictConfig) -> None:
         record = {
             "settings": settings,
             "image_encoder": encoder,
-            "data": plain(cfg.data),
+            "data": masked_settings(plain(cfg.data)),
             "command": typed_command(),
             "versions": versions(),
             "git": code_version(),

@@ -37,6 +37,11 @@ def for_hydra(command: str, arguments: Sequence[str]) -> list[str]:
     require(not unknown, f"{' '.join(unknown)}: no such option; settings are given as key=value")
     given = known.overrides
     key = _KEYS.get(command)
+    alone = [text for text in given if text.startswith("hydra.run.dir=") and text != "hydra.run.dir=."]
+    require(
+        not (known.multirun and alone),
+        f"{' '.join(alone)} is the folder of a single run; with -m give hydra.sweep.dir=FOLDER",
+    )
     options = [one for one in arguments if one not in given]
     texts = [one for one in given if key and not _SETTING.match(one)]
     if key in _LISTS:

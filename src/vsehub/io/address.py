@@ -1,5 +1,6 @@
-"""Secrets in addresses of files and databases, which are masked wherever vsehub writes or prints an address."""
+"""Secrets in addresses of files and databases, which are masked wherever vsehub writes or prints a setting."""
 
+import json
 import re
 import shlex
 import sys
@@ -29,7 +30,9 @@ _PARAMETER = re.compile(rf"(?P<name>#|[?&;](?!(?:{_SHOWN})=)(?:[\w.-]{{1,40}}=)?
 _PASSWORD = re.compile(  # of a connection string of Postgres
     r"(?P<name>(?:ssl)?password\s*=\s*)(?P<secret>\\*'[^\n\"]*'|(?:\\.|[^\s'\"])+)", re.IGNORECASE
 )
-_given: set[str] = set()
+_CONNECTION = re.compile(r"\b(?:host|hostaddr|port|dbname|user|service)\s*=")  # in the same string
+_secrets: set[str] = set()
+_addresses: set[str] = set()
 
 
 def is_uri(path: str) -> bool:
@@ -57,18 +60,26 @@ def masked(text: str, secrets: set[str] | None = None) -> str:
         user = re.sub("(?P<name>)(?P<secret>.+)(?=@$)", hide, user)
         return f"{start}{user}{path}{_PARAMETER.sub(hide, query)}"
 
-    return _PASSWORD.sub(hide, _URI.sub(hide_in, text))
+    text = _URI.sub(hide_in, text)
+    return _PASSWORD.sub(hide, text) if _CONNECTION.search(text) else text
+
+
+def masked_settings(settings: Any) -> Any:
+    """Plain settings, each address in them `masked`."""
+    return json.loads(masked(json.dumps(settings)))
 
 
 def remember(text: str) -> None:
-    """Keep the secrets of the addresses in a text, for `masked_output`."""
-    masked(text, _given)
+    """Keep the addresses in a setting and their secrets, for `masked_output`."""
+    _addresses.update(address[0] for address in _URI.finditer(text))
+    masked(text, _secrets)
 
 
 def masked_output(text: str) -> str:
-    """`masked` for a message of a library, which may repeat a secret without its address."""
-    text = masked(text)
-    parts = {part for secret in _given for part in (secret, secret.partition(":")[2])}
+    """The text without the secrets of remembered addresses, which a library's message may repeat by themselves."""
+    for address in sorted(_addresses, key=len, reverse=True):
+        text = text.replace(address, masked(address))
+    parts = {part for secret in _secrets for part in (secret, secret.partition(":")[2])}
     for secret in sorted(parts | set(map(unquote, parts)), key=len, reverse=True):
         if len(secret) >= SHORTEST:
             text = text.replace(secret, MASK)

@@ -19,7 +19,7 @@ import platformdirs
 from filelock import FileLock, Timeout
 
 from vsehub.checks import InputError, fail, regular, require
-from vsehub.io.address import is_uri, masked
+from vsehub.io.address import is_uri
 
 LOCK = ".lock"
 MARK = ".vsehub.json"  # the list of vsehub's files in a folder
@@ -123,8 +123,8 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 def write_json(path: str | Path, value: Any) -> None:
-    """Write indented JSON atomically; addresses without their secrets."""
-    write_text(path, masked(json.dumps(value, indent=2, ensure_ascii=False)) + "\n")
+    """Write indented JSON atomically."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def stamp_of(path: str | Path) -> tuple[int, int, int, int]:

@@ -10,7 +10,7 @@ from torch import Tensor
 from vsehub.criteria.base import Criterion
 from vsehub.data.truth import ALIGNED
 from vsehub.data.vectors.paths import split_path
-from vsehub.io.address import is_uri
+from vsehub.io.address import is_uri, masked
 from vsehub.neighbors.vectors import drawn
 from vsehub.ranking.gains import gained
 from vsehub.ranking.inputs import Inputs
@@ -68,7 +68,7 @@ def record(
         "truth": None
         if truth is None
         else {
-            "path": inputs.given.get("truth"),
+            "path": lasting(inputs.given.get("truth")),
             "pairs": len(truth.query),
             "measured_queries": answered,
             "queries_without": queries - answered,
@@ -83,7 +83,9 @@ def record(
 def lasting(given: Any) -> Any:
     """A relative path of a file as an absolute one, `FILE::ARRAY` too; other settings unchanged."""
     file = isinstance(given, str) and given != ALIGNED and not is_uri(given.removeprefix("file://"))
-    return str(Path(given.removeprefix("file://")).absolute()) if file else given
+    if file:
+        return str(Path(given.removeprefix("file://")).absolute())
+    return masked(given) if isinstance(given, str) else given
 
 
 def absent(files: Mapping[str, str]) -> list[str]:

@@ -1,6 +1,5 @@
 """Data module and module from plain settings, each a group's choice, as the configuration has them."""
 
-import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +12,7 @@ from vsehub.data.noise import Noise, NoisySource
 from vsehub.data.sources import Source, describe_split
 from vsehub.data.text.vocabulary import restored, stored
 from vsehub.evaluation.checkpoint import encoder_sizes, fitting
-from vsehub.io.address import masked
+from vsehub.io.address import masked_settings
 from vsehub.training.batches import Augmentation
 from vsehub.training.checkpoint import load_state, require_fitting
 from vsehub.training.datamodule import RetrievalDataModule
@@ -99,7 +98,7 @@ def build_module(
         config[side] = {**config[side], **encoder.rebuilt}
     parts = {part: components.build(part, settings[part]) for part in ("similarity", "loss", "optimizer", "scheduler")}
     description = {
-        "config": json.loads(masked(json.dumps(config))),
+        "config": masked_settings(config),
         "vocabulary": stored(data.vocabulary),
         "image_shape": list(image_shape),
         "text_shape": None if text_shape is None else list(text_shape),

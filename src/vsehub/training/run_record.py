@@ -1,9 +1,9 @@
 """run.json and metrics.csv: a run's settings, its progress and its results."""
 
-import json
 import logging
 import math
 import time
+import traceback
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +18,7 @@ from vsehub import __version__
 from vsehub.checks import require
 from vsehub.data.noise import NoisySource
 from vsehub.data.sources import CaptionedImages, Source
-from vsehub.io.address import masked
+from vsehub.io.address import masked_output, masked_settings
 from vsehub.io.files import write_json, write_text
 from vsehub.io.provenance import code_version, hardware, versions
 from vsehub.io.records import RUN
@@ -49,7 +49,7 @@ def describe_run(
         "code": code,
         "git": code_version(),
         "hardware": hardware(),
-        "config": json.loads(masked(json.dumps(config))),  # loggers get it too
+        "config": masked_settings(config),  # loggers get it too
         "data": data,
     }
     return record | ({"noise": source.facts} if isinstance(source, NoisySource) else {})
@@ -139,14 +139,15 @@ class RunRecorder(pl.Callback):
             logger.save()
 
     def on_exception(self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException) -> None:
-        """Training was broken off; one that was refused before it began has no record."""
-        if "started" in self.record:
-            self.end(exception)
-
-    def end(self, error: BaseException) -> None:
-        """Record that the run ended without its final metrics: failed, or stopped by a signal and resumable."""
-        stopped = isinstance(error, KeyboardInterrupt | SystemExit | SIGTERMException) or is_lost(error)
+        """Record that training was stopped by a signal, or failed and why; if refused at its start it has no record."""
+        if "started" not in self.record:
+            return
+        stopped = isinstance(exception, KeyboardInterrupt | SystemExit | SIGTERMException) or is_lost(exception)
         self.record["status"] = "stopped" if stopped else "failed"
+        if not stopped:
+            self.record["error"] = masked_output(f"{type(exception).__name__}: {exception}")
+            with (self.folder / "train.log").open("a", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(masked_output("".join(traceback.format_exception(exception))))
         self.write()
 
     @property

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from vsehub.io.address import masked
 from vsehub.io.files import write_text
 from vsehub.report.comparison import evidence, fair_share, metrics, neighbourhood, rankings_table, shown_correction
 from vsehub.report.pages.templates import data_url, render_page, thumbnail
@@ -39,7 +38,7 @@ def tiles(record: dict) -> list[tuple[str, str, str | None]]:
 def write_embeddings_report(record: dict, out: str | Path) -> Path:
     """Write the page of a record as index.html in the folder `out`, atomically, and return its path."""
     path = Path(out) / "index.html"
-    write_text(path, masked(embeddings_page(record)))
+    write_text(path, embeddings_page(record))
     return path
 
 
