@@ -46,7 +46,7 @@ REFUSED = [
     ("train +trainer.callbacks=[]", "trainer.callbacks has no effect"),
     ("train logger=[csv,tensorboard]", "+logger@logger.second=tensorboard"),
     ("train loss=hall", "loss=hall"),
-    ("train loss.gama=3", "loss.gama .did you mean loss.gamma."),
+    ("train loss.gama=3", "loss.gama (did you mean loss.gamma?)"),
     ("evaluate checkpoint=absent", "checkpoint: no such file"),
     ("search checkpoint=absent dog", "checkpoint: no such file"),
     ("report absent", "run folder: no such file"),

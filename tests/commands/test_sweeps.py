@@ -211,6 +211,17 @@ def test_each_failed_job_is_named(run_here, small):
     assert "hydra.sweep.dir=FOLDER" in said
 
 
+def test_settings_that_a_jobs_component_lacks_are_left_out(run_here, small, tmp_path):
+    """They are refused where no choice of the group has them."""
+    place = ("loss=hal", *SHORT, *small, "hydra.sweep.dir=sweep", "+trainer.fast_dev_run=true")
+    said = run_here("train", "-m", "bank=none,memory", "bank.fraction=0.3", "loss.gamma=-1", *place, status=2)
+    assert said.count("loss.gamma is -1") >= 2
+    assert "bank.fraction" in said.partition("job 1")[2]
+    assert "bank.fraction" not in said.partition("job 1")[0]
+    said = run_here("train", "-m", "bank=none,memory", "bank.fractoin=0.3", *place, status=2)
+    assert "bank.fractoin (did you mean bank.fraction?)" in said
+
+
 def test_the_record_of_a_failed_run_says_why(tmp_path):
     recorder = RunRecorder(tmp_path)
     recorder.record["started"] = "today"
