@@ -78,7 +78,7 @@ def main() -> None:
     from vsehub.cli.overrides import for_hydra
     from vsehub.io.address import remember
 
-    for argument in arguments:
+    for argument in sys.argv[1:]:
         remember(argument)
     if command == "train" and process_number():  # of several that train together only the first prints and writes
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (until the process ends)
