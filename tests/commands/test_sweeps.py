@@ -96,7 +96,6 @@ def test_an_edited_class_is_not_pooled_with_the_old(run_here, small, tmp_path, m
     run = by_seed(tmp_path / "sweep")[0]
     first = record(run)
     assert {"mine", "helper", "vsehub.losses.hinge"} <= first["code"]["loss"].keys()
-    (tmp_path / "unused.py").write_text("")
     assert "nothing to do" in run_here(*command)
     with (tmp_path / f"{beside}.py").open("a") as file:
         file.write("# edited\n")
@@ -105,8 +104,7 @@ def test_an_edited_class_is_not_pooled_with_the_old(run_here, small, tmp_path, m
     run_here(*command, "retrain=true")
     again = record(run)
     assert (again["status"], again["code"]["loss"][beside] == first["code"]["loss"][beside]) == ("finished", False)
-    for name in ("mine", "helper"):
-        del sys.modules[name]
+    del sys.modules["mine"], sys.modules["helper"]
 
 
 def test_what_counts():
@@ -211,28 +209,12 @@ def test_each_failed_job_is_named(run_here, small):
     assert "hydra.sweep.dir=FOLDER" in said
 
 
-def test_settings_that_a_jobs_component_lacks_are_left_out(run_here, small, tmp_path):
-    """They are refused where no choice of the group has them."""
-    place = ("loss=hal", *SHORT, *small, "hydra.sweep.dir=sweep", "+trainer.fast_dev_run=true")
-    said = run_here("train", "-m", "bank=none,memory", "bank.fraction=0.3", "loss.gamma=-1", *place, status=2)
-    assert said.count("loss.gamma is -1") >= 2
-    assert "bank.fraction" in said.partition("job 1")[2]
-    assert "bank.fraction" not in said.partition("job 1")[0]
-    said = run_here("train", "-m", "bank=none,memory", "bank.fractoin=0.3", *place, status=2)
-    assert "bank.fractoin (did you mean bank.fraction?)" in said
-
-
 def test_the_record_of_a_failed_run_says_why(tmp_path):
     recorder = RunRecorder(tmp_path)
     recorder.record["started"] = "today"
-    try:
-        raise ValueError("no more rows")
-    except ValueError as error:
-        recorder.on_exception(None, None, error)
+    recorder.on_exception(None, None, ValueError("no more rows"))
     assert (record(tmp_path)["status"], record(tmp_path)["error"]) == ("failed", "ValueError: no more rows")
-    log = (tmp_path / "train.log").read_text()
-    assert "Traceback" in log
-    assert "test_sweeps.py" in log
+    assert "no more rows" in (tmp_path / "train.log").read_text()
 
 
 @needs("joblib")
