@@ -45,6 +45,7 @@ REFUSED = [
     ("train +trainer.limit_val_batches=2", "trainer.limit_val_batches has no effect"),
     ("train +trainer.callbacks=[]", "trainer.callbacks has no effect"),
     ("train logger=[csv,tensorboard]", "+logger@logger.second=tensorboard"),
+    ("train -m loss.gamma=1,2 hydra.run.dir=there", "hydra.sweep.dir=FOLDER"),
     ("train loss=hall", "loss=hall"),
     ("train loss.gama=3", "loss.gama (did you mean loss.gamma?)"),
     ("evaluate checkpoint=absent", "checkpoint: no such file"),
