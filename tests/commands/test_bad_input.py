@@ -68,7 +68,6 @@ def test_help_lists_settings_and_choices(run_here, capsys):
         (["bank=memory", "bank.fraction=0.02"], "a bank of 10 pairs"),
         (["image_encoder=image_features"], "ImageFeatures"),
         (["similarity=order", "criterion=dual_is"], "DualInvertedSoftmax"),
-        (["loss.gamma=-1"], "loss.gamma is -1"),
         (["trainer.max_epochs=null"], "trainer.max_epochs is None"),
         (["+trainer.limit_train_batches=0"], "trainer.limit_train_batches"),
         (["+trainer.speed=3"], "trainer: .*'speed'"),
@@ -81,6 +80,11 @@ def test_help_lists_settings_and_choices(run_here, capsys):
 def test_settings_that_do_not_fit(refused, tmp_path, overrides, named):
     assert re.search(named, refused("train", *TINY, "hydra.run.dir=run", *overrides))
     assert not (tmp_path / "run").exists(), "a run that has not begun leaves no folder"
+
+
+def test_a_loss_is_refused_before_the_data_are_read(refused, monkeypatch):
+    monkeypatch.setattr("vsehub.data.Scenes.load", lambda *_: pytest.fail("the data were read"))
+    assert "loss.gamma is -1" in refused("train", *TINY, "loss.gamma=-1", "hydra.run.dir=run")
 
 
 def test_a_run_continues_as_it_was_recorded(refused, trained, tmp_path):

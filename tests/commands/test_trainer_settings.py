@@ -36,6 +36,10 @@ class Own(Loss):
 class Broken(Own):
     def forward(self, scores, positives, neighbors=None):
         return super().forward(scores, positives) + (scores * 0).sum().log() * 0
+
+class Steep(Own):
+    def forward(self, scores, positives, neighbors=None):
+        return super().forward(scores, positives) + (scores * 0).sum().sqrt()
 """
 
 
@@ -71,9 +75,14 @@ def test_a_fast_dev_run_says_that_it_passed_and_leaves_nothing(run_here, small, 
     assert not (tmp_path / "fast").exists()
 
 
-def test_a_loss_that_is_nan_for_finite_scores_is_blamed_itself(run_here, small, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "named"), [("Broken", "the loss Broken returned NaN"), ("Steep", "the loss Steep .* its gradient was not")]
+)
+def test_a_loss_that_is_nan_or_has_such_a_gradient_is_blamed_itself(
+    run_here, small, tmp_path, monkeypatch, name, named
+):
     (tmp_path / "own_loss.py").write_text(LOSS)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "own_loss", raising=False)
-    said = run_here("train", *small, "loss._target_=own_loss.Broken", "hydra.run.dir=broken", status=2)
-    assert "the loss Broken returned NaN" in said
+    said = run_here("train", *small, f"loss._target_=own_loss.{name}", "hydra.run.dir=broken", status=2)
+    assert re.search(named, said)

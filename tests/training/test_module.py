@@ -89,6 +89,14 @@ def test_an_error_inside_a_loss_names_its_class():
         loss_terms(HAL(), torch.ones(2, 3), torch.ones(2, 3) > 0, None)
 
 
+def test_encodings_that_cannot_be_compared_name_their_encoders():
+    module = RetrievalModule(Part(), Part(), Cosine(), MaxMargin(), None, None)
+    with pytest.raises(
+        RuntimeError, match=r"\(3, 4\) of the image encoder Part and .*\(3, 5\) of the text encoder Part"
+    ):
+        module.scores(torch.eye(3, 4), torch.eye(3, 5))
+
+
 def test_a_loss_may_return_a_scalar_or_terms_that_are_numbers():
     scores = torch.eye(3, requires_grad=True)
     for function in (torch.mean, lambda scores: {"loss": scores.mean(), "share": 0.5}):

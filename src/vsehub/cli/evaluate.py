@@ -25,6 +25,7 @@ def evaluate(cfg: DictConfig) -> float | None:
     batch_size = whole("eval_batch_size", cfg.eval_batch_size)
     given = plain(cfg.checkpoint)
     checkpoints = [str(path) for path in (given if isinstance(given, list) else [given])]
+    require(cfg.member_weights is None or len(checkpoints) > 1, "member_weights is for an ensemble; omit it")
     if cfg.model is None:
         require(len({checkpoint_file(path).resolve() for path in checkpoints}) == len(checkpoints) > 0, _TWICE)
         out = out_folder(cfg.out, Path(checkpoints[0]))
@@ -52,7 +53,6 @@ def evaluate(cfg: DictConfig) -> float | None:
     else:
         models = [TrainedModel(path, known, data, batch_size=batch_size, keep=True) for path in checkpoints]
         model = models[0] if len(models) == 1 else Ensemble(models, None if weights == "val" else weights)
-        require(weights is None or isinstance(model, Ensemble), "member_weights is for an ensemble; omit it")
         if isinstance(model, Ensemble) and weights == "val":
             require(cfg.split != "val", "split=val is what member_weights=val chooses on; measure split=test")
             model = model.weighted(protocol)

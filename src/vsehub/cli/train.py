@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import sys
 import time
 from collections.abc import Mapping
@@ -41,6 +42,8 @@ OVERRULED = (
     "limit_val_batches",
     "limit_test_batches",
 )
+# Overrides of what a solver does not use.
+STEPS = re.compile(r"[+~]*(loss|bank|optimizer|scheduler|callbacks)\b")
 # The settings of a run beside those that its checkpoint describes.
 TRAINED = (
     "loss",
@@ -209,6 +212,11 @@ def refuse_early(cfg: DictConfig, parts: Components, resumed: bool) -> tuple[lis
     require(named != [], "teacher is an empty list; give teacher=FILE or teacher=[FILE,FILE]")
     teachers = [str(one) for one in (named if isinstance(named, list) else [named]) if one is not None]
     require(not (cfg.solver and teachers), "solver and teacher are both given; what is solved has no teacher: omit one")
+    unused = [one for one in HydraConfig.get().overrides.task if STEPS.match(one) and not one.endswith("=none")]
+    require(
+        not (cfg.solver and unused),
+        f"solver computes the model without gradient steps, which {', '.join(unused)} would change; omit one of them",
+    )
     for path in teachers:
         checkpoint_file(path)
     one_of("final_split", cfg.final_split, ("val", "test"))

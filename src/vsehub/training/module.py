@@ -91,7 +91,7 @@ class RetrievalModule(pl.LightningModule):
             neighbors = self.neighbors(images, texts, batch)
             counts = shares(len(batch.image_ids), processes())
             images, texts = gathered(images, counts), gathered(texts, counts)
-            scores, positives = self.similarity(images, texts), self.positive_mask(batch)
+            scores, positives = self.scores(images, texts), self.positive_mask(batch)
             terms = loss_terms(self.loss, scores, positives, neighbors)
             # Looked at as the epoch ends: now a GPU would have to wait.
             self.nan_loss |= scores.detach().isfinite().all() & ~terms["loss"].detach().isfinite()
@@ -106,6 +106,19 @@ class RetrievalModule(pl.LightningModule):
             images.detach(), texts.detach(), scores.detach(), positives, neighbors, terms["loss"].detach()
         )
         return terms["loss"]
+
+    def scores(self, images: Encoding, texts: Encoding) -> Tensor:
+        """The batch's scores (N, N). Raises RuntimeError, with both encoders' names, where the similarity fails."""
+        try:
+            return self.similarity(images, texts)
+        except Exception as error:
+            name, image, text = (
+                type(part).__name__ for part in (self.similarity, self.image_encoder, self.text_encoder)
+            )
+            raise RuntimeError(
+                f"the similarity {name} raised {type(error).__name__} for {type_text(images)} of the image encoder "
+                f"{image} and {type_text(texts)} of the text encoder {text}: {error}"
+            ) from error
 
     def dropped(self, encoding: Encoding) -> Encoding:
         """An encoding of a training step after `embedding_dropout`."""

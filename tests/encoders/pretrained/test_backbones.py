@@ -1,6 +1,7 @@
 """Networks of torchvision and timm as encoders: their features, their weights, what is trained and what is refused."""
 
 from pathlib import Path
+from urllib.error import URLError
 
 import pytest
 import torch
@@ -133,6 +134,16 @@ def test_other_weights_are_refused(resnet, weights, tmp_path):
     for model, path in (("resnet34", weights), *(("resnet18", tmp_path / file) for file in files)):
         with pytest.raises(InputError, match=rf"^weights: .*{Path(path).name}"):
             Backbone(SHAPE, "torchvision", model, weights=str(path))
+
+
+def test_without_a_network_the_ways_on_are_named(monkeypatch, tmp_path):
+    def unreachable(*_, **__):
+        raise URLError("Name or service not known")
+
+    monkeypatch.setattr("torch.hub.urlopen", unreachable)
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    with pytest.raises(ConnectionError, match=r"resnet18 .*image_encoder=image_cnn"):
+        Backbone(SHAPE, "torchvision", "resnet18")
 
 
 @looped(

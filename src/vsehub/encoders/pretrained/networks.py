@@ -61,7 +61,7 @@ class Backbone(nn.Module):
     "torchvision" or "timm". model: NAME or NAME.WEIGHTS, as in "resnet152.IMAGENET1K_V1". pretrained: whether to load
     the library's own weights. weights: a file of weights instead, as `load_weights`; its classifier, if it has one, is
     left out. size: F of the features. Random weights leave torch's random state as it was. Raises InputError for other
-    shapes, and for weights that are not available.
+    shapes and a damaged file, ConnectionError where the library cannot download its weights.
     """
 
     mean: Tensor
@@ -84,7 +84,13 @@ class Backbone(nn.Module):
         one_of("library", library, ("torchvision", "timm"))
         with torch.random.fork_rng(devices=[]):
             made = _torchvision if library == "torchvision" else _timm
-            network, head, *mean_std = made(model, pretrained and weights is None)
+            try:
+                network, head, *mean_std = made(model, pretrained and weights is None)
+            except OSError as error:
+                raise ConnectionError(
+                    f"the weights of {model} cannot be downloaded ({error}); give a file (image_encoder.weights=FILE), "
+                    "or train from the start with image_encoder=image_cnn"
+                ) from error
         if weights is not None:
             load_weights(network, weights, head)
         self.library, self.model, self.mean_std = library, model, mean_std

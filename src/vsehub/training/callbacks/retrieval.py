@@ -23,6 +23,11 @@ class RetrievalCallback(pl.Callback):
         require(
             not module.nan_loss, f"the loss {loss} returned NaN or infinity for finite scores; look for log(0), 0/0"
         )
+        require(
+            all(bool(one.isfinite().all()) for one in module.parameters() if one.requires_grad),
+            f"the weights became NaN or infinite, though the loss {loss} was finite for finite scores: its gradient "
+            "was not; look for sqrt(0), 0/0 or norms of zeros, or lower optimizer.lr",
+        )
         start = time.perf_counter()
         data = trainer.datamodule
         loaded, table = data.load("val")
