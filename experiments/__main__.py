@@ -1,7 +1,7 @@
 """The command line of the studies: python -m experiments NAME VERB ...
 
 python -m experiments --help            the studies and the tools
-python -m experiments losses --help     the verbs of a study
+python -m experiments bank --help       the verbs of a study
 """
 
 import argparse

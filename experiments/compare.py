@@ -13,14 +13,14 @@ from itertools import chain
 from pathlib import Path
 
 from experiments.running import cores, duration, run, run_all, run_chains, training, typed
-from experiments.study import DRY_RUN, SEEDS, Given, evaluated, option, run_folder, verb
+from experiments.study import DRY_RUN, Given, evaluated, integers, option, run_folder, verb
 
 
 def chains(given: Given) -> dict[str, list[list[str]]]:
     """What is still to be done of each run, by its name: training, then evaluations."""
     found = {}
     wanted = [[f"criterion={name}", f"reference={ref}"] for name in given.criteria for ref in given.references]
-    runs = [(label, seed) for seed in given.seeds or [0] for label in given.losses]
+    runs = [(label, seed) for seed in given.seeds for label in given.losses]
     for label, seed in runs:
         folder = run_folder(given.out, label, seed)
         own = [*loss_overrides(label), f"seed={seed}", f"study={given.out.name}", *given.overrides]
@@ -55,8 +55,8 @@ def lesson(report: Path, labels: list[str]) -> list[str]:
 
 @verb(
     option("--out", type=Path, required=True, help="folder of the runs and the report"),
-    option("--losses", nargs="+", default=["sum", "max", "hal", "hal+mb"], help="%(default)s"),
-    SEEDS,
+    option("--losses", nargs="+", default=["sum", "max", "hal", "hal+mb"], help="default: sum max hal hal+mb"),
+    option("--seeds", nargs="+", type=integers, default=[[0]], metavar="SEED", help="0 1 2, or 0,1,2; default: 0"),
     option("--criteria", nargs="*", default=[], help="beside nns, e.g. csls is"),
     option(
         "--references",

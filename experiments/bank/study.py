@@ -1,8 +1,8 @@
-"""What does the memory bank do? HAL with and without it, at two settings, with and without regularisation.
+"""The effect of the memory bank: HAL with and without it, at two settings, with and without regularisation.
 
-    python -m experiments bank train DATA
-    python -m experiments bank collect
-    python -m experiments bank render                           --part ablation, of the first two: the bank varied
+    python -m experiments bank train DATA                       --part ablation: trainings that vary the bank
+    python -m experiments bank collect                          --part ablation: their table
+    python -m experiments bank render
 
 Statistics of a pair's neighbours come from the bank, from the batch alone ("batch"), or from nowhere ("none"). With
 "constant" and "permuted" the weights of the bank lose whose they are. The ablation varies the bank's size, its k, how

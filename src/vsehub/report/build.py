@@ -55,32 +55,42 @@ def build_report(
     # a run without any value or epoch belongs to no recipe; the notes name it
     shown = [run for run in runs if run.evaluations or len(run.history)]
     series = series_of(shown)
-    recipes, look = recipes_by_series(shown, series), styles(series.values())
+    recipes = recipes_by_series(shown, series)
+    look = styles(series.values())
     frame = results(shown, series)
-    means, tests = aggregate(frame), paired(frame, recipes)
-    lines, families, rows = by_setting(frame), by_setting(tests), by_setting(means)
-    swept, notes = sweep_sections(shown), run_notes(runs, frame, series, recipes)
-    measured = []
-    for number, (setting, own) in enumerate(rows.items(), 1):
-        mark, pairs = f"-{number}" if len(rows) > 1 else "", families.get(setting, tests[:0])
-        tables = [results_table(own, MEANS)]
+    means = aggregate(frame)
+    tests = paired(frame, recipes)
+    lines = by_setting(frame)
+    families = by_setting(tests)
+    rows = by_setting(means)
+    notes = run_notes(runs, frame, series, recipes)
+    sections = sweep_sections(shown)
+    for number, (setting, table) in enumerate(rows.items(), 1):
+        mark = f"-{number}" if len(rows) > 1 else ""
+        pairs = families.get(setting, tests[:0])
+        comments = setting_notes(lines[setting], recipes)
+        if len(table) > 1:
+            comments.insert(0, conclusion(pairs))
+        tables = [results_table(table, MEANS)]
+        if len(pairs):
+            tables.append(paired_table(pairs))
         counted = occurrences(lines[setting], look, f"occurrences{mark}")
-        measured.append(
+        sections.append(
             Section(
                 setting.title,
-                [*([conclusion(pairs)] if len(own) > 1 else []), *setting_notes(lines[setting], recipes)],
-                [*tables, paired_table(pairs)] if len(pairs) else tables,
-                setting_facts(lines[setting]),
-                [counted] if counted else [],
-                [overview(intervals(lines[setting]), look, f"overview{mark}")],
+                notes=comments,
+                tables=tables,
+                facts=setting_facts(lines[setting]),
+                pictures=[counted] if counted else [],
+                lead=[overview(intervals(lines[setting]), look, f"overview{mark}")],
             )
         )
     training = []
     for number, place in enumerate(sorted({one[:2] for one in recipes}), 1):
         members = [run for run in shown if series[run.path][:2] == place]
         curve = curves(members, series, look, f"rsum-over-epochs-{number}")
-        training += [Section(f"Training: {' · '.join(place)}", pictures=[curve])] if curve else []
-    sections = [*swept, *measured]
+        if curve:
+            training.append(Section(f"Training: {' · '.join(place)}", pictures=[curve]))
     written = [*sections, Section("Notes", notes)] if notes else sections
     settings = {run.path: recipe(run) for run in shown}
     varied = {key: [settings[run].get(key) for run in frame["run"]] for key in differing(settings.values())}

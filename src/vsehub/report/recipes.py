@@ -77,10 +77,12 @@ def name_test_sets(runs: Sequence[Run]) -> list[Run]:
     fingerprints of the splits that any run is measured on, or of all but the training split: "(test 1a2b3c4d5e6f)",
     "unknown" if the record lacks it.
     """
-    prints, known = {}, defaultdict(set)
+    prints = {}
+    known = defaultdict(set)
     anywhere = {one["split"] for run in runs for one in run.evaluations.values()}
     for run in runs:
-        facts, loaded = recipe(run), run.record["data"].keys() - {"train"}
+        facts = recipe(run)
+        loaded = run.record["data"].keys() - {"train"}
         splits = ({one["split"] for one in run.evaluations.values()} | loaded) & anywhere or loaded
         prints[run.path] = [(split, facts.get(f"{FINGERPRINT}{split}", "unknown")) for split in sorted(splits)]
         for split, fingerprint in prints[run.path]:

@@ -180,13 +180,23 @@ def intervals(frame: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     for key, group in frame.groupby(["series", "case"], sort=False):
-        sums, parts = group["rsum"], group["contributions"]
-        low = high = np.array([math.nan])
-        if parts.notna().all():
-            low, high = bootstrap_interval(np.mean(parts.tolist(), axis=0)[:, None])
-        mark = collapsed_text(group["collapsed"].sum(), len(group))
-        rows.append((*key, group["seed"].nunique(), sums.mean(), low[0], high[0], sums.min(), sums.max(), mark))
-    return pd.DataFrame(rows, columns=["series", "case", "seeds", "rsum", "low", "high", "least", "most", "mark"])
+        sums = group["rsum"]
+        row = {
+            "series": key[0],
+            "case": key[1],
+            "seeds": group["seed"].nunique(),
+            "rsum": sums.mean(),
+            "low": math.nan,
+            "high": math.nan,
+            "least": sums.min(),
+            "most": sums.max(),
+            "mark": collapsed_text(group["collapsed"].sum(), len(group)),
+        }
+        if group["contributions"].notna().all():
+            low, high = bootstrap_interval(np.mean(group["contributions"].tolist(), axis=0)[:, None])
+            row |= {"low": low[0], "high": high[0]}
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
 FAMILY = "family"

@@ -60,9 +60,8 @@ def curves(runs: Sequence[Run], series: dict[str, Series], look: dict[str, dict]
         if {"epoch", "val/rsum"} <= set(run.history):
             rows = run.history.dropna(subset=["epoch", "val/rsum"]).drop_duplicates("epoch", keep="last")
             title = series[run.path].title
-            axes.plot(
-                *(rows["epoch"] + 1, rows["val/rsum"]), label=plain(title), markersize=4.5, linewidth=1.6, **look[title]
-            )
+            style = {"markersize": 4.5, "linewidth": 1.6, **look[title]}
+            axes.plot(rows["epoch"] + 1, rows["val/rsum"], label=plain(title), **style)
     if not axes.lines:
         return None
     axes.set(xlabel="epoch", ylabel="validation rsum")
@@ -114,11 +113,13 @@ def overview(rows: pd.DataFrame, look: dict[str, dict], name: str) -> Picture:
     """Plot of rsum of each loss, plain and under each criterion. rows: `results.intervals` of one setting."""
     losses = [title for title in look if title in set(rows["series"])]
     criteria = sorted(set(rows["case"]), key=lambda one: (one != "nns", one))
-    colours, step = ranking_colours(criteria), 0.8 / len(criteria)
+    colours = ranking_colours(criteria)
+    step = 0.8 / len(criteria)
     figure = new_figure(9.4, 1.1 + len(losses) * max(0.42, 0.17 * len(criteria)))
     axes = figure.add_subplot()
     for number, criterion in enumerate(criteria):
-        own, colour = rows[rows["case"] == criterion], colours[criterion]
+        own = rows[rows["case"] == criterion]
+        colour = colours[criterion]
         places = [losses.index(title) + (number - (len(criteria) - 1) / 2) * step for title in own["series"]]
         axes.hlines(places, own["low"], own["high"], color=colour, linewidth=4, alpha=0.35)
         axes.hlines(places, own["least"], own["most"], color=colour, linewidth=1.2)

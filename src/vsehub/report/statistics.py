@@ -42,7 +42,8 @@ def sign_flip_p(differences: np.ndarray, flips: int = FLIPS) -> np.ndarray:
         (C,): the share of flips whose absolute mean is at least the observed one. The observed signs count as one of
         the random flips (Phipson and Smyth 2010), so that no p is 0. If all differences are zero, p = 1.
     """
-    random, reached = np.random.default_rng(0), np.ones(differences.shape[1])
+    random = np.random.default_rng(0)
+    reached = np.ones(differences.shape[1])
     # Sums of the same numbers in another order differ in their last digits and count as ties.
     observed = np.abs(differences.sum(axis=0)) - 1e-9 * np.abs(differences).sum(axis=0)
     for first in range(0, flips, BLOCK):
@@ -63,7 +64,9 @@ def bootstrap_interval(differences: np.ndarray, draws: int = DRAWS) -> tuple[np.
     Returns:
         The lower and upper bounds at 95 %, (C,) each.
     """
-    images, random, means = len(differences), np.random.default_rng(0), []
+    images = len(differences)
+    random = np.random.default_rng(0)
+    means = []
     for first in range(0, draws, BLOCK):
         size = min(BLOCK, draws - first)
         drawn = random.integers(0, images, (size, images)) + images * np.arange(size)[:, None]
@@ -115,22 +118,35 @@ def compare(cases: Mapping[str, Parts], pairs: Sequence[tuple[str, str]]) -> pd.
         holm_seeds and outcome: APART if both corrected p are below 0.05, the only claim; IMAGES or SEEDS if one is;
         NOTHING if none is; TOO_FEW with fewer than three seeds.
     """
-    rows, means = [], []
+    rows = []
+    means = []
     for one, other in pairs:
         seeds = sorted(set(cases[one]) & set(cases[other]))
         first, second = (np.stack([cases[name][seed] for seed in seeds]) for name in (one, other))
-        sums, others, images = first.mean(axis=1), second.mean(axis=1), first.shape[1]
-        p = seeds_p(sums - others, 100 / images)
-        rows.append((one, other, len(seeds), images, sums.mean(), others.mean(), (sums - others).mean(), p))
+        images = first.shape[1]
+        leads = (first - second).mean(axis=1)
+        rows.append(
+            {
+                "one": one,
+                "other": other,
+                "seeds": len(seeds),
+                "images": images,
+                "rsum_one": first.mean(),
+                "rsum_other": second.mean(),
+                "difference": leads.mean(),
+                "p_seeds": seeds_p(leads, 100 / images),
+            }
+        )
         means.append((first - second).mean(axis=0))
-    frame = pd.DataFrame(rows, columns=[*COLUMNS[:7], "p_seeds"])
+    frame = pd.DataFrame(rows)
     if rows:
         differences = np.stack(means, axis=1)
         frame["low"], frame["high"] = bootstrap_interval(differences)
         frame["p_images"] = sign_flip_p(differences)
         for name in ("images", "seeds"):
             frame[f"holm_{name}"] = holm(frame[f"p_{name}"].to_numpy())
-        surely, again = frame["holm_images"] < LEVEL, frame["holm_seeds"] < LEVEL
-        cases_of = [frame["seeds"] < FEWEST_SEEDS, surely & again, surely, again]
-        frame["outcome"] = np.select(cases_of, [TOO_FEW, APART, IMAGES, SEEDS], NOTHING)
+        over_images = frame["holm_images"] < LEVEL
+        over_seeds = frame["holm_seeds"] < LEVEL
+        conditions = [frame["seeds"] < FEWEST_SEEDS, over_images & over_seeds, over_images, over_seeds]
+        frame["outcome"] = np.select(conditions, [TOO_FEW, APART, IMAGES, SEEDS], NOTHING)
     return frame.reindex(columns=list(COLUMNS))

@@ -56,7 +56,8 @@ def sweep_sections(runs: Sequence[Run]) -> list[Section]:
 
 def settings_of(run: Run) -> dict[str, str]:
     """The recipe of a run, with the noise of its training captions as separate settings."""
-    settings, asked = recipe(run), flatten(run.record["config"])
+    settings = recipe(run)
+    asked = flatten(run.record["config"])
     if (run.record.get("noise") or {}).get("index") is None:  # drawn; the noise of a given index stays in words
         del settings[NOISE]
         settings["data.noise.rate"] = str(asked.get("data.noise.rate") or 0.0)
@@ -95,7 +96,8 @@ def settings_table(table: pd.DataFrame, keys: list[str]) -> ReportTable:
 def heat_map(table: pd.DataFrame, keys: list[str], name: str) -> Picture:
     """Plot of validation rsum over two settings; a cell without a run is hatched, the chosen one framed."""
     across, up = keys
-    cells, best = table.pivot(index=up, columns=across, values="val"), table.iloc[0]
+    cells = table.pivot(index=up, columns=across, values="val")
+    best = table.iloc[0]
     marks = table.pivot(index=up, columns=across, values="mark").to_numpy()
     figure = new_figure(9.4, 1.5 + 0.42 * len(cells))
     axes = figure.add_subplot(facecolor="#f2f2f2")

@@ -44,8 +44,10 @@ def write_embeddings_report(record: dict, out: str | Path) -> Path:
 
 def embeddings_page(record: dict) -> str:
     """One HTML file that contains its plot and thumbnails and needs no network. record: the contents of result.json."""
-    k, rankings = neighbourhood(record), record["rankings"]
-    fair, files = fair_share(record), [record[side] for side in ("scores", "queries", "items")]
+    k = neighbourhood(record)
+    rankings = record["rankings"]
+    fair = fair_share(record)
+    files = [record[side] for side in ("scores", "queries", "items")]
     pictures = [thumbnail(hub["image"]) if hub["image"] else None for hub in record["hubs"]]
     histograms = {ranking["criterion"]: ranking["histograms"][str(k)] for ranking in rankings}
     return render_page(

@@ -95,7 +95,9 @@ def setting_facts(lines: pd.DataFrame) -> list[tuple[str, str]]:
 
 def _best_epoch(record: dict) -> str:
     best = (record.get("best") or {}).get("epoch")
-    return "–" if best is None else f"{best + 1}{', the last' * (best + 1 == record.get('epochs'))}"
+    if best is None:
+        return "–"
+    return f"{best + 1}, the last" if best + 1 == record.get("epochs") else str(best + 1)
 
 
 def origin(runs: Sequence[Run], series: dict[str, Series], recipes: dict[Series, dict[str, str]]) -> list[Section]:
