@@ -130,6 +130,10 @@ class Files:
         """The run of another loss."""
         self.train({"loss": "sum"}, folder)
 
+    def second(self, folder):
+        """The run of a third loss."""
+        self.train({"loss": "max"}, folder)
+
     def foreign(self, folder):
         """A run whose model names a class that no yaml of conf/ names."""
         self.train({"image_encoder._target_": "vsehub.encoders.features.ImageFeatures"}, folder)

@@ -140,7 +140,7 @@ def configured(command, settings, files, folder):
     cfg.hydra.runtime.output_dir = str(folder)
     for key, value in sorted(settings.items(), key=lambda item: "." in item[0]):
         value = files.placed(value, folder)
-        if (CONF / key).is_dir():
+        if (CONF / key).is_dir() and not isinstance(value, dict):
             cfg.hydra.runtime.choices[key] = value
             value = None if value is None else component(key, value)
         OmegaConf.update(cfg, key, value, merge=False)
@@ -224,7 +224,8 @@ def evaluated(cfg, folder):
         return {"refused": str(error)}
     (path,) = folder.rglob("*-*.json")
     found = json.loads(path.read_text())
-    return {name: found[name] for name in ("metrics", "protocol", "tuned")}
+    place = str(path.parent.relative_to(folder))
+    return {name: found[name] for name in ("metrics", "protocol", "tuned")} | {"folder": place}
 
 
 def number_of(text):
