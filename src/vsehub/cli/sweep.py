@@ -73,7 +73,7 @@ def load_job(self: Any, master_config: DictConfig, sweep_overrides: list[str]) -
 
 
 _configuration, _job = ConfigLoaderImpl.load_configuration, ConfigLoaderImpl.load_sweep_config
-ConfigLoaderImpl.load_configuration = load_sweep  # type: ignore[method-assign]
+ConfigLoaderImpl.load_configuration = load_sweep  # type: ignore[assignment,method-assign]
 ConfigLoaderImpl.load_sweep_config = load_job  # type: ignore[method-assign]
 # Unresolved, since the settings of paths refer to the folder that is named by this digest.
 OmegaConf.register_new_resolver("settings_digest", lambda *, _root_: digest(plain(_root_, resolve=False)), replace=True)
