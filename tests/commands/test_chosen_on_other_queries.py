@@ -3,6 +3,8 @@
 import json
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 import torch.nn.functional as F
@@ -153,9 +155,12 @@ def require_chosen(found, by, measured):
 def test_the_criterion_is_chosen_by_the_queries_of_tune_queries(reranked, tmp_path, by, measured):
     asked, tuned, _ = by(200, seed=1)
     queries, wanted, _ = measured(150)
-    np.save(tmp_path / "tune.npy", torch.cat([asked, queries[:70]]).numpy())  # ranked queries are left out
-    tuned = torch.cat([tuned, wanted[:70]]).tolist()
-    tune = ("tune_queries=tune.npy", f"tune_truth={table(tmp_path / 'tune.csv', enumerate(tuned))}")
+    vectors = torch.cat([asked, queries[:70]]).tolist()  # ranked queries are left out
+    ids = [f"q{row}" for row in range(270)]
+    rows = pa.table({"id": ids, "embedding": pa.array(vectors, pa.list_(pa.float32(), DIM + 2))})
+    pq.write_table(rows, tmp_path / "tune.parquet")
+    answers = zip(ids[::-1], torch.cat([tuned, wanted[:70]]).tolist()[::-1], strict=True)  # by id, in another order
+    tune = ("tune_queries=tune.parquet", f"tune_truth={table(tmp_path / 'tune.csv', answers)}")
     pairs = list(enumerate(wanted.tolist()))
     require_chosen(reranked(queries, pairs, "criterion=auto", *tune), by, measured)
     if measured is hubby:
