@@ -20,6 +20,7 @@ from vsehub.checks import InputError, boolean, fail, nearest, regular, require
 
 TARGET, PARTIAL = "_target_", "_partial_"
 MISSING = "???"  # as OmegaConf writes a value that must be given
+FURTHER_FOLDERS: list[Path] = []  # of the command's --config-dir
 # Raised again unchanged: their messages say more than "refuses its settings".
 _NOT_REFUSALS = (OSError, ImportError, MemoryError)
 
@@ -49,6 +50,11 @@ def conf_folder() -> Path:
     package = Path(__file__).parent
     inside = package / "conf"
     return inside if inside.is_dir() else package.parent.parent / "conf"
+
+
+def conf_folders() -> tuple[Path, ...]:
+    """The folder of the configuration, and those of a command's --config-dir."""
+    return (conf_folder(), *FURTHER_FOLDERS)
 
 
 @dataclass(frozen=True)

@@ -314,6 +314,14 @@ def scores(files):
     (files / "twice.txt").write_text("a\n" * ITEMS)
 
 
+def test_a_criterion_of_config_dir_is_a_candidate(files, here):
+    folder = files / "own" / "criterion"
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text("_target_: vsehub.criteria.NNN\nk: 3\nweight: 0.9\n")
+    here("rerank", *ALL, "--config-dir", "own", "criterion=auto", "criterion.among=[mine]")
+    assert "mine" in {tried["name"] for tried in record(files / "rerank")["choice"]["tried"]}
+
+
 def test_scores_instead_of_vectors(files, scores, here):
     """The same result as by the vectors, but for what is said of the files."""
     asked = ("item_ids=ids.txt", "item_labels=captions.txt", "truth=pairs.csv", "criterion=is")

@@ -24,7 +24,7 @@ from yaml import YAMLError
 
 from vsehub.checks import InputError, boolean, nearest, require
 from vsehub.cli.nodes import components, config_dirs, plain
-from vsehub.components import conf_folder
+from vsehub.components import FURTHER_FOLDERS, conf_folder
 from vsehub.io.address import masked_output, remember, texts
 from vsehub.io.files import write_text
 from vsehub.io.progress import show
@@ -51,6 +51,7 @@ def run(task: Callable[[DictConfig], float | None], config: str) -> None:
                 remember(text)
             hide_notes()
             require_read(cfg, config)
+            FURTHER_FOLDERS[:] = config_dirs()
             return task(cfg)
 
     hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=config)(guarded)()

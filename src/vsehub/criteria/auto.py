@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 
 from vsehub.checks import is_finite, one_of, require
-from vsehub.components import Components, conf_folder
+from vsehub.components import Components, conf_folders
 from vsehub.criteria.base import Correction, Criterion, ItemBias
 
 PLAIN = "nns"
@@ -14,10 +15,14 @@ PLAIN = "nns"
 MANY = 200
 
 
-@cache
 def candidates() -> dict[str, Correction]:
     """The corrections of the yaml files that do not compare items with each other, by name, plain search first."""
-    known = Components([conf_folder()])
+    return _candidates(conf_folders())
+
+
+@cache
+def _candidates(folders: tuple[Path, ...]) -> dict[str, Correction]:
+    known = Components(folders)
     nodes = {name: known.node("criterion", name) for name in known.choices("criterion")}
     kinds = {name: known.find("criterion", node) for name, node in nodes.items()}
     names = sorted(

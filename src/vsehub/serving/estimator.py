@@ -15,7 +15,7 @@ from safetensors.numpy import save
 from torch import Tensor
 
 from vsehub.checks import InputError, existing, fail, require, whole
-from vsehub.components import TARGET, Components, conf_folder
+from vsehub.components import TARGET, Components, conf_folder, conf_folders
 from vsehub.criteria.auto import Auto
 from vsehub.criteria.base import Correction, Criterion, Terms, few, finite_terms, fit_all
 from vsehub.criteria.chain import Chain
@@ -336,7 +336,7 @@ def named_criterion(name: str | Criterion, parameters: Mapping[str, Any]) -> Cri
     """
     if isinstance(name, Criterion):
         return name.with_parameters(**parameters)
-    components = Components([conf_folder()])
+    components = Components(conf_folders())
     criterion: Criterion = components.build(GROUP, {**components.node(GROUP, name), **parameters})
     return criterion
 
