@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from vsehub.io.files import Output, atomic, write_text
-from vsehub.report.pages.runs import origin, run_notes, setting_facts, setting_notes
+from vsehub.report.pages.runs import origin, run_notes, setting_facts
 from vsehub.report.pages.sections import Section
 from vsehub.report.pages.templates import render_page
 from vsehub.report.plots import Picture
@@ -68,9 +68,6 @@ def build_report(
     for number, (setting, table) in enumerate(rows.items(), 1):
         mark = f"-{number}" if len(rows) > 1 else ""
         pairs = families.get(setting, tests[:0])
-        comments = setting_notes(lines[setting], recipes)
-        if len(table) > 1:
-            comments.insert(0, conclusion(pairs))
         tables = [results_table(table, MEANS)]
         if len(pairs):
             tables.append(paired_table(pairs))
@@ -78,7 +75,7 @@ def build_report(
         sections.append(
             Section(
                 setting.title,
-                notes=comments,
+                notes=[conclusion(pairs)] if len(table) > 1 else [],
                 tables=tables,
                 facts=setting_facts(lines[setting]),
                 pictures=[counted] if counted else [],

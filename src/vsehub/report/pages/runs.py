@@ -1,6 +1,5 @@
 """The page of `vsehub report`: notes on the runs, the metadata of each setting, the origin of all values."""
 
-from collections import defaultdict
 from collections.abc import Sequence
 
 import pandas as pd
@@ -13,12 +12,6 @@ from vsehub.report.tables import ReportTable, code_text, duration, hardware_text
 
 NEAR_CHANCE = 1.2  # times the rsum of random rankings
 LOSS_KEYS = ("loss", "bank", f"{CODE}loss", f"{CODE}bank")  # settings that are expected to differ between losses
-BUDGET = {
-    "trainer.max_epochs": "epochs",
-    "trainer.max_steps": "steps",
-    "optimizer.lr": "learning rate",
-    "loader.batch_size": "batch size",
-}
 
 
 def run_notes(
@@ -31,7 +24,7 @@ def run_notes(
         title = series[run.path].title if run.path in series else record["label"]
         about = f"{title}, seed {record['seed']} ({run.path}, status {record['status']})"
         if fallen := record.get("collapsed"):
-            notes.append(f"collapsed: {about}: since step {fallen['step']} {' and '.join(fallen['seen'])}")
+            notes.append(f"collapsed, so that a lead over it proves nothing: {about}: since step {fallen['step']} {' and '.join(fallen['seen'])}")
         chance, best = record.get("chance_rsum", 0), (record.get("best") or {}).get("val/rsum")
         if best is not None and best < NEAR_CHANCE * chance:
             notes.append(
@@ -62,23 +55,6 @@ def run_notes(
         if others:
             notes.append(f"recipes differ in more than the loss ({' · '.join(pair)}): {', '.join(others)}")
     return notes
-
-
-def setting_notes(lines: pd.DataFrame, recipes: dict[Series, dict[str, str]]) -> list[str]:
-    """The collapsed runs and the different budgets of one setting; `lines` are its rows of `results`."""
-    fallen = lines[lines["collapsed"]]
-    names = (fallen["series"] + ", seed " + fallen["seed"].astype(str)).unique()
-    notes = [f"Collapsed, so that a lead over it proves nothing: {'; '.join(names)}"] if len(names) else []
-    series = [Series(*one) for one in lines[list(Series._fields)].drop_duplicates().to_numpy()]
-    budgets = []
-    for key, words in BUDGET.items():
-        spent: dict[str, dict[str, None]] = defaultdict(dict)
-        for one in series:
-            spent[recipes[one].get(key, "absent")][one.label] = None
-        if len(spent) > 1:
-            shares = [f"{value} ({', '.join(labels)})" for value, labels in spent.items()]
-            budgets.append(f"{words} {', '.join(shares)}")
-    return [*notes, f"Budgets differ: {'; '.join(budgets)}"] if budgets else notes
 
 
 def setting_facts(lines: pd.DataFrame) -> list[tuple[str, str]]:
