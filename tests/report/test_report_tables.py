@@ -222,7 +222,7 @@ def test_collapsed_runs_last_epochs_and_budgets_are_told(report, write_run):
         assert "hal (γ 20), seed 0 (hal20, status finished): since step 75 no pair scores above 0" in shown
         assert "(hal20, status finished): val rsum 140.0, 120.0 by chance" in shown
         assert "4 of 5 runs" in shown
-        assert "recipes differ in more than the loss (scenes · gru+image_cnn): optimizer.lr, trainer.max_epochs" in shown
+        assert "more than the loss (scenes · gru+image_cnn): optimizer.lr, trainer.max_epochs" in shown
     assert [text in page for text in ("<td>2</td>", "<td>4, the last</td>")] == [True, True]
 
 

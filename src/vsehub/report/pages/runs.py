@@ -24,7 +24,10 @@ def run_notes(
         title = series[run.path].title if run.path in series else record["label"]
         about = f"{title}, seed {record['seed']} ({run.path}, status {record['status']})"
         if fallen := record.get("collapsed"):
-            notes.append(f"collapsed, so that a lead over it proves nothing: {about}: since step {fallen['step']} {' and '.join(fallen['seen'])}")
+            notes.append(
+                f"collapsed, so that a lead over it proves nothing: {about}: "
+                f"since step {fallen['step']} {' and '.join(fallen['seen'])}"
+            )
         chance, best = record.get("chance_rsum", 0), (record.get("best") or {}).get("val/rsum")
         if best is not None and best < NEAR_CHANCE * chance:
             notes.append(
