@@ -1,6 +1,5 @@
 """The LightningModule: two encoders, a similarity, a loss and, where one is used, a memory bank."""
 
-import inspect
 from collections.abc import Callable
 from numbers import Real
 from typing import Any, NamedTuple
@@ -11,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from vsehub.checks import InputError, one_of, probability, require, whole
+from vsehub.checks import one_of, probability, require, whole
 from vsehub.neighbors.bank import MemoryBank, comparable
 from vsehub.sets import Encoding, Sets, concatenated
 from vsehub.training.checkpoint import VERSION
@@ -91,7 +90,7 @@ class RetrievalModule(pl.LightningModule):
             neighbors = self.neighbors(images, texts, batch)
             counts = shares(len(batch.image_ids), processes())
             images, texts = gathered(images, counts), gathered(texts, counts)
-            scores, positives = self.scores(images, texts), self.positive_mask(batch)
+            scores, positives = self.similarity(images, texts), self.positive_mask(batch)
             terms = loss_terms(self.loss, scores, positives, neighbors)
             # Looked at as the epoch ends: now a GPU would have to wait.
             self.nan_loss |= scores.detach().isfinite().all() & ~terms["loss"].detach().isfinite()
@@ -106,19 +105,6 @@ class RetrievalModule(pl.LightningModule):
             images.detach(), texts.detach(), scores.detach(), positives, neighbors, terms["loss"].detach()
         )
         return terms["loss"]
-
-    def scores(self, images: Encoding, texts: Encoding) -> Tensor:
-        """The batch's scores (N, N). Raises RuntimeError, with both encoders' names, where the similarity fails."""
-        try:
-            return self.similarity(images, texts)
-        except Exception as error:
-            name, image, text = (
-                type(part).__name__ for part in (self.similarity, self.image_encoder, self.text_encoder)
-            )
-            raise RuntimeError(
-                f"the similarity {name} raised {type(error).__name__} for {type_text(images)} of the image encoder "
-                f"{image} and {type_text(texts)} of the text encoder {text}: {error}"
-            ) from error
 
     def dropped(self, encoding: Encoding) -> Encoding:
         """An encoding of a training step after `embedding_dropout`."""
@@ -228,16 +214,10 @@ def require_rows_apart(side: str, encoder: Encoder, why: str) -> None:
 def loss_terms(loss: Loss, scores: Tensor, positives: Tensor, neighbors: NeighborStats | None) -> dict[str, Any]:
     """The terms of a loss by name; one that returns a tensor has the term "loss".
 
-    Raises InputError unless all terms are scalars, and "loss" is a tensor through which the scores get a gradient;
-    RuntimeError, with the class's name, if the loss itself raises anything else than InputError.
+    Raises InputError unless all terms are scalars, and "loss" is a tensor through which the scores get a gradient.
     """
     name = type(loss).__name__
-    try:
-        returned = loss(scores, positives, neighbors)
-    except InputError:
-        raise
-    except Exception as error:
-        raise RuntimeError(f"the loss {name} raised {type(error).__name__}: {error}") from error
+    returned = loss(scores, positives, neighbors)
     terms: Any = {"loss": returned} if isinstance(returned, Tensor) else returned
     require(
         isinstance(terms, dict)
@@ -263,14 +243,6 @@ def check_together(image_encoder: Encoder, text_encoder: Encoder, similarity: Si
     """Raise InputError, with the reason, where these parts cannot be trained together."""
     require_part("similarity", similarity, Similarity)
     require_part("loss", loss, Loss)
-    accepted = inspect.signature(loss.forward)
-    try:
-        accepted.bind("scores", "positives", "neighbors")
-    except TypeError as error:
-        raise InputError(
-            f"{type(loss).__name__}.forward takes {accepted} but is called with (scores, positives, neighbors); write "
-            "forward(self, scores, positives, neighbors=None)"
-        ) from error
     name, takes = type(similarity).__name__, similarity.takes
     for side, encoder in (("image", image_encoder), ("text", text_encoder)):
         require_part(f"{side} encoder", encoder, Encoder)
