@@ -44,8 +44,6 @@ def truth(tmp_path):
         ("t.csv", "caption,image\nc,7\na,5\nc,é f\n", NAMED),
         ("t.parquet", {"0": pa.array(["c", "a", "c"]).dictionary_encode(), "1": ["7", "5", "é f"]}, NAMED),
         ("t.parquet", {"query": [2, 0, 2], "item": [7, 5, 6]}, (None, ["7", "6", "4", "5"])),
-        ("t.csv", "note,image,caption\nx,7,c\nb,5,a\ny,é f,c\n", NAMED),
-        ("t.csv", "image,caption\n0,2\n3,0\n1,2\n", (None, None, 3, 4)),
         ("t.tsv", "query-id\tcorpus-id\tscore\nc\t7\t1\nb\t7\t0\na\t5\t2\nb\t5\t-1\nc\té f\t1\n", NAMED),
         ("t.parquet", {"query-id": [2, 0, 1, 2], "corpus-id": [0, 3, 3, 1], "score": [1, 1, 0, 1]}, NUMBERED),
     ],
@@ -90,7 +88,8 @@ BAD = {
     "one name twice.csv": "query,item,query\n0,1,2\n",
     "one column.csv": "query,other,item\n0,1\n",
     "no header, equal.csv": "0,0\n1,1\n",
-    "two of items.csv": "caption,image,other\na,7,7\nb,6,5\n",
+    "three names.csv": "caption,image,other\na,7,7\nb,6,5\n",
+    "other order.csv": "image,caption\n7,a\n6,b\n",
     "longer.csv": "query,item\n0,1\n0,1,2\n",
     "no utf-8.csv": b"query,item\n0,1\n0,\xe9\n",
     "open quote.csv": 'query,item\n0,1\n1,"2\n2,3\n',
@@ -111,7 +110,7 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_bad_tables(truth, name):
     with pytest.raises(InputError, match=re.escape(name)):
-        truth(name, BAD[name], *(NAMED if name in ("names.csv", "two of items.csv") else ()))
+        truth(name, BAD[name], *(NAMED if name in ("names.csv", "three names.csv", "other order.csv") else ()))
 
 
 def test_ids(tmp_path):

@@ -2,10 +2,10 @@
 
 import logging
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -33,11 +33,10 @@ def read_pairs(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The pairs of a table, in its order: row numbers (P,) int64 of the queries and of the items.
 
-    path: a .csv, .tsv, .jsonl or .parquet with the columns query and item, or two columns whose entries fit; or
-    BEIR's qrels (query-id, corpus-id, score), or TREC's (a .txt or .qrels of lines "query 0 item score"), whose pairs
-    count if the score is above 0. An entry is an id if the side
-    has ids, else a row number counted from 0. Pairs with an unknown id are skipped with a warning. Raises InputError
-    for other row numbers, and if no pairs are left.
+    path: a .csv, .tsv, .jsonl or .parquet with the columns query and item, or two columns in this order; or BEIR's
+    qrels (query-id, corpus-id, score), or TREC's (a .txt or .qrels of lines "query 0 item score"), whose pairs count if
+    the score is above 0. An entry is an id if the side has ids, else a row number counted from 0. Pairs with an unknown
+    id are skipped with a warning. Raises InputError for other row numbers, and if no pairs are left.
     """
     if path.suffix in (".txt", ".qrels"):
         with readable(path, ValueError, kind="TREC's qrels"):
@@ -50,8 +49,6 @@ def read_pairs(
         {one: row for row, one in enumerate(map(str, range(count)) if ids is None else ids)}
         for count, ids in ((queries, query_ids), (items, item_ids))
     ]
-    if not {*table} >= {*COLUMNS} and not {*table} >= {*BEIR[:2]}:
-        table = _by_content(path, table, sides)
     for side, (name, entries), numbers, ids in zip(COLUMNS, table.items(), sides, (query_ids, item_ids), strict=False):
         rows = np.array([numbers.get(one, -1) for one in as_ids(path, entries)], np.int64)
         if ids is None and (rows < 0).any():
@@ -73,33 +70,13 @@ def read_pairs(
 
 
 def _columns(path: Path, names: list[str]) -> Sequence[str]:
-    """The columns of the queries, of the items and, in BEIR's layout, of the scores; all columns in no such layout."""
+    """The columns of the queries, of the items and, in BEIR's layout, of the scores; or the only two, in this order."""
+    layout = next((layout for layout in (COLUMNS, BEIR) if set(layout) <= set(names)), names)
     require(
-        1 < len({*names}) == len(names) or {*COLUMNS, *BEIR} & {*names} != set(),
+        layout is not names or len({*names}) == len(names) == len(COLUMNS),
         f"{path}: the first line must hold the names of the columns, query,item; it is {listed(names) or 'empty'}",
     )
-    return next((layout for layout in (COLUMNS, BEIR) if set(layout) <= set(names)), names)
-
-
-def _by_content(
-    path: Path, table: dict[str, list[Any]], sides: Sequence[Container[str | None]]
-) -> dict[str, list[Any]]:
-    """The two columns whose entries name a query and an item in most rows; in the file's order if both orders do."""
-    known = [
-        {name: np.array([one in side for one in as_ids(path, entries)], bool) for name, entries in table.items()}
-        for side in sides
-    ]
-    rows = {(one, other): int((known[0][one] & known[1][other]).sum()) for one in table for other in table}
-    pairs = [(one, other) for one, other in rows if one != other]
-    best = max(pairs, key=lambda pair: rows[pair])
-    require(
-        all(rows[pair] < rows[best] or {*pair} == {*best} for pair in pairs),
-        f"{path}: more than two of the columns {listed([*table])} may name queries and items; call two query and item",
-    )
-    if len(table) > len(best):
-        ignored = listed([name for name in table if name not in best])
-        log.info("%s: queries are in %s, items in %s; ignored columns: %s", path, *best, ignored)
-    return {name: table[name] for name in best}
+    return layout
 
 
 def read_ids(path: str | Path, name: str = "ids") -> list[str]:
