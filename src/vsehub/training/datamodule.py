@@ -10,6 +10,7 @@ from vsehub.checks import require, whole
 from vsehub.data.photos.pictures import prepared
 from vsehub.data.sources import CaptionedImages, Source
 from vsehub.data.text.vocabulary import Subwords, Vocabulary, Words
+from vsehub.encoders.pretrained.joint.hf import tokenizer_of
 from vsehub.evaluation.encode import TextTable, text_table
 from vsehub.training.batches import UNCHANGED, Augmentation, EpochSampler, PairDataset
 from vsehub.training.gather import process, processes
@@ -89,7 +90,8 @@ class RetrievalDataModule(pl.LightningDataModule):
             if self._words is not None:
                 self._vocabulary = self._words
             elif self.tokenizer is not None:
-                self._vocabulary = Subwords.of_model(self.tokenizer)
+                found = tokenizer_of(self.tokenizer, "loader.tokenizer")
+                self._vocabulary = Subwords.from_json(found.backend_tokenizer.to_str())
             else:
                 self._vocabulary = Vocabulary.build(captions, self.min_count)
         return self._vocabulary

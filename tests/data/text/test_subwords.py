@@ -4,6 +4,7 @@ from tokenizers import Tokenizer, models
 
 from vsehub.checks import InputError
 from vsehub.data.text.vocabulary import Subwords
+from vsehub.encoders.pretrained.joint.hf import tokenizer_of
 
 CAPTIONS = ["A man's red dogs.", "", "running RUNNING dogs in dogs", "é café", "..."]
 
@@ -12,7 +13,8 @@ def test_numbers_are_those_of_the_models_own_tokenizer_and_a_checkpoint_keeps_th
     from transformers import AutoTokenizer
 
     model = tiny_bert(tmp_path)
-    subwords, own = Subwords.of_model(model), AutoTokenizer.from_pretrained(model)
+    own = AutoTokenizer.from_pretrained(model)
+    subwords = Subwords.from_json(tokenizer_of(model).backend_tokenizer.to_str())
     assert len(subwords) == len(own) == 14
     for caption in CAPTIONS:
         assert subwords.encode(caption) == own(caption)["input_ids"]
@@ -39,4 +41,4 @@ def test_refusals(tmp_path):
     with pytest.raises(InputError, match="special tokens"):
         Subwords(Tokenizer(models.WordLevel({"a": 0}, unk_token="a")))
     with pytest.raises(InputError, match=r"loader\.tokenizer"):
-        Subwords.of_model(str(tmp_path))
+        tokenizer_of(str(tmp_path), "loader.tokenizer")

@@ -7,10 +7,9 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vsehub.checks import InputError, one_of, regular_members, require
+from vsehub.checks import InputError, one_of, require
 from vsehub.extras import package
 
 if TYPE_CHECKING:
@@ -114,24 +113,6 @@ class Subwords:
         )
         one_of("the subwords' cleaning", clean, (None, *CLEANINGS))
         self._cleaned = cleaning(clean) if clean else str
-
-    @classmethod
-    def of_model(cls, model: str) -> "Subwords":
-        """The subwords of a model of the transformers library: a local folder, or a name that is in its cache.
-
-        Raises InputError if transformers is missing, the model is not found, or it has no fast tokenizer.
-        """
-        tokenizers = package(f"loader.tokenizer={model}", "transformers", "transformers").AutoTokenizer
-        regular_members(Path(model))
-        try:
-            found = tokenizers.from_pretrained(model, local_files_only=True, trust_remote_code=False)
-            text = found.backend_tokenizer.to_str()
-        except (OSError, ValueError, KeyError, AttributeError) as error:
-            raise InputError(
-                f"loader.tokenizer: {model!r} is neither a folder with a fast tokenizer (tokenizer.json) nor in the "
-                f"cache of transformers; give a folder, or get it once with: hf download {model} ({error})"
-            ) from error
-        return cls.from_json(text)
 
     def __len__(self) -> int:
         return self._tokenizer.get_vocab_size()

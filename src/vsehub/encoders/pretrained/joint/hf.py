@@ -81,21 +81,21 @@ def build(model: str, architecture: Mapping[str, Any], pretrained: bool) -> Any:
         return library.AutoModel.from_config(settings).float()
 
 
-def read_auto(model: str, kind: str, **settings: Any) -> Any:
-    """An object of one of the library's Auto classes, from a folder or the cache."""
+def read_auto(model: str, kind: str, setting: str = "model", **settings: Any) -> Any:
+    """An object of one of the library's Auto classes, from a folder or the cache. setting: its name in messages."""
     read: Callable[..., Any] = getattr(package("the model", "transformers", "transformers"), kind).from_pretrained
     regular_members(Path(model))
     with refused(
-        f"model: {model!r} cannot be read. Give a folder with config.json, model.safetensors, preprocessor_config.json "
+        f"{setting}: {model!r} cannot be read. Give a folder with config.json, model.safetensors, preprocessor_config.json "
         f"and tokenizer.json, or get the model once with: hf download {model}"
     ):
         return read(model, local_files_only=True, trust_remote_code=False, **settings)
 
 
-def tokenizer_of(model: str) -> Any:
+def tokenizer_of(model: str, setting: str = "model") -> Any:
     """The fast tokenizer of a repository in the cache, or a folder. Raises InputError if it is missing."""
-    found = read_auto(model, "AutoTokenizer")
-    require(hasattr(found, "backend_tokenizer"), f"model: {model} has no fast tokenizer (tokenizer.json)")
+    found = read_auto(model, "AutoTokenizer", setting)
+    require(hasattr(found, "backend_tokenizer"), f"{setting}: {model} has no fast tokenizer (tokenizer.json)")
     return found
 
 
