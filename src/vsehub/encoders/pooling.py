@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from vsehub.checks import one_of
-from vsehub.encoders.fast.prefix_gru import all_states, fits
 from vsehub.sets import Encoding, Sets
 
 
@@ -90,11 +89,7 @@ class GPO(nn.Module):
     def weights(self, sizes: Tensor, longest: int) -> Tensor:
         """The weights of the places in sets of each size: (U,) on the CPU -> (U, longest), each row's sum 1."""
         encoded = self.encoded(longest)
-        if fits(self.gru, encoded):
-            words = torch.arange(longest).expand(len(sizes), -1)
-            states = all_states(self.gru, encoded.__getitem__, words, sizes).padded()[0]
-        else:
-            states = run(self.gru, encoded.expand(sizes.shape[0], -1, -1), sizes)[0]
+        states = run(self.gru, encoded.expand(sizes.shape[0], -1, -1), sizes)[0]
         scores = self.linear(states) / self.temperature
         return scores.masked_fill(~inside(scores, sizes.to(scores.device)), -math.inf).softmax(dim=1)[:, :, 0]
 
