@@ -45,8 +45,7 @@ def reduced(model: str, config: Mapping[str, Any], types: frozenset[str], strict
     kind = config.get("model_type")
     if not isinstance(kind, str) or kind not in types:
         fail(f"model: {model} is of the type {kind!r}, which vsehub does not build here: {', '.join(sorted(types))}")
-    kept = {"model_type": kind, **_known(model, config, CONFIG_MAPPING[kind]().to_dict())}
-    return _whole(model, config, kept) if strict else kept
+    return {"model_type": kind, **_known(model, config, CONFIG_MAPPING[kind]().to_dict(), strict)}
 
 
 def reduced_open_clip(model: str, config: Mapping[str, Any], strict: bool = False) -> dict[str, Any]:
@@ -56,23 +55,20 @@ def reduced_open_clip(model: str, config: Mapping[str, Any], strict: bool = Fals
 
     sides = {"vision_cfg": CLIPVisionCfg(), "text_cfg": CLIPTextCfg(), "multimodal_cfg": MultimodalCfg()}
     numbers = ("embed_dim", "init_logit_scale", "init_logit_bias", "quick_gelu", "custom_text", "nonscalar_logit_scale")
-    kept = _known(model, config, dict.fromkeys(numbers) | {side: vars(one) for side, one in sides.items()})
-    return _whole(model, config, kept) if strict else kept
+    defaults = dict.fromkeys(numbers) | {side: vars(part) for side, part in sides.items()}
+    return _known(model, config, defaults, strict)
 
 
-def _whole(model: str, config: Mapping[str, Any], kept: dict[str, Any]) -> dict[str, Any]:
-    unknown = [key for key in config if config[key] != kept.get(key)]
-    require(not unknown, f"model: {model}: its configuration has unknown settings in {', '.join(unknown)}; refused")
-    return kept
-
-
-def _known(model: str, config: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+def _known(model: str, config: Mapping[str, Any], defaults: Mapping[str, Any], strict: bool) -> dict[str, Any]:
     found = {}
     for key, value in config.items():
         if key not in defaults or _LEFT_OUT.fullmatch(key):
-            continue
-        if key in _SIDES:
-            found[key] = _known(model, value, defaults[key])
+            require(
+                not strict or key == "model_type",
+                f"model: {model}: its configuration has the unknown setting {key}; refused",
+            )
+        elif key in _SIDES:
+            found[key] = _known(model, value, defaults[key], strict)
         elif _PLAIN.fullmatch(json.dumps(value)):
             found[key] = value
         elif value != defaults[key]:
