@@ -86,8 +86,8 @@ def read_auto(model: str, kind: str, setting: str = "model", **settings: Any) ->
     read: Callable[..., Any] = getattr(package("the model", "transformers", "transformers"), kind).from_pretrained
     regular_members(Path(model))
     with refused(
-        f"{setting}: {model!r} cannot be read. Give a folder with config.json, model.safetensors, preprocessor_config.json "
-        f"and tokenizer.json, or get the model once with: hf download {model}"
+        f"{setting}: {model!r} cannot be read. Give a folder with config.json, model.safetensors, "
+        f"preprocessor_config.json and tokenizer.json, or get the model once with: hf download {model}"
     ):
         return read(model, local_files_only=True, trust_remote_code=False, **settings)
 
