@@ -42,28 +42,19 @@ def atomic(path: str | Path) -> Iterator[BinaryIO]:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    with _writing(path):
-        try:  # before the file is created: a signal may arrive between any two steps
-            with temporary.open("xb") as handle:
-                yield handle
-                handle.flush()
-                os.fsync(handle.fileno())
-            temporary.replace(path)  # the file is closed by now: Windows cannot rename an open one
-        finally:
-            temporary.unlink(missing_ok=True)
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """Hold the lock of `path` within the block, without the temporary files of processes that were killed."""
     lock = FileLock(path.with_name(f".{path.name}.lock"))
-    try:
+    try:  # before the file is created: a signal may arrive between any two steps
         with suppress(OSError):  # a file system without locks, or a process that writes for long
             lock.acquire(timeout=WAIT)
             for left in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
                 left.unlink(missing_ok=True)
-        yield
+        with temporary.open("xb") as handle:
+            yield handle
+            handle.flush()
+            os.fsync(handle.fileno())
+        temporary.replace(path)  # the file is closed by now: Windows cannot rename an open one
     finally:
+        temporary.unlink(missing_ok=True)
         _end(lock)
 
 
