@@ -34,12 +34,6 @@ class LinearMap:
         """The first len(weights) directions, each times its weight."""
         return LinearMap(self.mean, self.directions[:, : len(weights)] * weights)
 
-    @property
-    def bias(self) -> np.ndarray:
-        """(D,): what every row gets beside x @ directions."""
-        bias: np.ndarray = -self.mean @ self.directions
-        return bias
-
     def put_into(self, encoder: ImageFeatures | TextFeatures | TextBag) -> None:
         """Make `encoder`, of as many features and dimensions, compute this map."""
         own = torch.from_numpy(self.directions)
@@ -50,7 +44,7 @@ class LinearMap:
             else:
                 encoder.linear.weight.copy_(own.T)
             bias = encoder.bias if isinstance(encoder, TextBag) else encoder.linear.bias
-            bias.copy_(torch.from_numpy(self.bias))
+            bias.copy_(torch.from_numpy(-self.mean @ self.directions))
 
 
 class Cca:
