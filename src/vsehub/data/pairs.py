@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vsehub.checks import existing, one_of, require
+from vsehub.checks import existing, require
 from vsehub.data.sources import SPLITS, CaptionedImages, SplitDraw, files_or_all
 from vsehub.data.truth import connected, read_ids, read_pairs
 from vsehub.data.vectors.embeddings import VectorFile, look_through, open_vectors
@@ -53,7 +53,6 @@ class Pairs:
         Raises InputError for an unknown split, if a table is damaged or names rows or ids that do not exist, if a
         pair is in two tables, or if vectors hold NaN, infinite values or only zeros.
         """
-        one_of("split", split, SPLITS)
         there = ", ".join(self._splits)
         require(split in self._splits, f"no split {split!r}; there are: {there}. Set data.draw or data.splits")
         pairs = self._splits[split]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vsehub.checks import InputError, existing, fail, one_of, require
+from vsehub.checks import InputError, existing, fail, require
 from vsehub.components import Component
 from vsehub.data.photos.pictures import THREADS, PictureFile, Pictures, PictureSettings, inspect, looks_whole, resized
 from vsehub.data.sources import SPLITS, CaptionedImages, SplitDraw, pairs_by_caption, split_named
@@ -85,7 +85,6 @@ class ListedPhotos(Component):
         Raises InputError if the listing is damaged or lacks the split, if a picture is missing and, with `unreadable`
         "stop", if some cannot be decoded.
         """
-        one_of("split", split, SPLITS)
         self.require_files([split])
         rows = [row for row in self._rows if row.split == split]
         require(
