@@ -262,7 +262,7 @@ REFUSED = [
     (["criterion.k=0"], "criterion.k is 0"),
     (["criterion=rgm", "reference=train.npy"], "rgm .* reference"),
     (["criterion=auto", "tune_queries=q.npy", "tune_truth=rows.csv"], "300 of 300 are ranked[^$]*tune_queries: all"),
-    (["num_gpus=2"], "num_gpus: for engine=ray"),
+    (["num_gpus=2"], "num_gpus: has no effect with engine=local"),
     (["criteria=[csls,clsl]"], r"criterion is 'clsl' \(did you mean csls\?\)"),
     (["fail_on=ok"], "fail_on is 'ok'"),
 ]

@@ -68,7 +68,7 @@ def record(
         "truth": None
         if truth is None
         else {
-            "path": lasting(inputs.given.get("truth")),
+            "path": masked(inputs.given["truth"]) if inputs.given.get("truth") else None,
             "pairs": len(truth.query),
             "measured_queries": answered,
             "queries_without": queries - answered,
