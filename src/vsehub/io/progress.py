@@ -2,7 +2,6 @@
 
 import logging
 import warnings
-from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -31,17 +30,14 @@ def bar(label: str, over: Iterable[T] | None = None, total: int | None = None, *
     return tqdm(over, label, total, leave=False, disable=None if _shown else True, delay=SECONDS, **style)
 
 
-def ahead(items: Iterable[T], count: int = 1) -> Iterator[T]:
-    """The same items in order, produced in a thread, up to `count` of them ahead of their use."""
+def ahead(items: Iterable[T]) -> Iterator[T]:
+    """The same items in order, each produced in a thread while the one before it is used."""
     source = iter(items)
     end = object()
     with ThreadPoolExecutor(1) as thread:
-        waiting: deque[Future[T | object]] = deque(thread.submit(next, source, end) for _ in range(count))
-        while waiting:
-            waiting.append(thread.submit(next, source, end))
-            item = waiting.popleft().result()
-            if item is end:
-                return
+        waiting: Future[T | object] = thread.submit(next, source, end)
+        while (item := waiting.result()) is not end:
+            waiting = thread.submit(next, source, end)
             yield cast(T, item)
 
 
