@@ -27,10 +27,6 @@ class ArrayLike(Protocol):
         """(rows, ...)."""
 
     @property
-    def ndim(self) -> int:
-        """The length of `shape`."""
-
-    @property
     def dtype(self) -> "np.dtype[Any]":
         """The type of the numbers that indexing returns."""
 
@@ -137,11 +133,6 @@ class Source(Protocol):
 
     def load(self, split: str) -> CaptionedImages:
         """The split "train", "val" or "test". Raises InputError if it is missing or damaged."""
-
-
-def describe_split(split: CaptionedImages) -> dict[str, Any]:
-    """The "images", "captions" (their numbers) and "fingerprint" of a split, for records."""
-    return {"images": len(split.images), "captions": len(split.captions), "fingerprint": split.fingerprint()}
 
 
 def split_named(word: str) -> str:

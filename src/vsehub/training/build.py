@@ -9,7 +9,7 @@ from vsehub.checks import require
 from vsehub.components import TARGET, Components, declared, make
 from vsehub.data.contents import warn_of_shared
 from vsehub.data.noise import Noise, NoisySource
-from vsehub.data.sources import Source, describe_split
+from vsehub.data.sources import Source
 from vsehub.data.text.vocabulary import restored, stored
 from vsehub.evaluation.checkpoint import encoder_sizes, fitting
 from vsehub.io.address import masked_settings
@@ -115,7 +115,10 @@ def load_splits(data: RetrievalDataModule, final_split: str) -> dict[str, dict[s
     for name, split in data.splits.items():
         log.info("%s: %d images, %d captions", name, len(split.images), len(split.captions))
     warn_of_shared(data.splits)
-    return {name: describe_split(split) for name, split in data.splits.items()}
+    return {
+        name: {"images": len(split.images), "captions": len(split.captions), "fingerprint": split.fingerprint()}
+        for name, split in data.splits.items()
+    }
 
 
 def prepare_module(module: RetrievalModule, data: RetrievalDataModule, checkpoint: Path | None, shared: bool) -> None:

@@ -104,7 +104,7 @@ class CcaSolver:
         """
         train, table = data.load("train")
         require(
-            train.images.ndim == 2,
+            len(train.images.shape) == 2,
             f"CCA takes one feature vector an image, but the data's images have shape {tuple(train.images.shape[1:])}; "
             "extract features first: vsehub extract --help",
         )

@@ -92,7 +92,7 @@ def of_split(model: DataModel, split: str, reference: str, images: str | None) -
 
 def _pixels(loaded: CaptionedImages) -> Pictured:
     """The pictures of a split that holds pixels."""
-    if loaded.images.ndim == 4 and loaded.images.shape[1] == 3:
+    if len(loaded.images.shape) == 4 and loaded.images.shape[1] == 3:
         return lambda row: np.asarray(loaded.images[row])
     return lambda row: None
 

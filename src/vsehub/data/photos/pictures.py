@@ -225,11 +225,6 @@ class Pictures:
         """(I, 3, size, size) or (I, 10, 3, size, size)."""
         return (len(self.files), *([10] if self.crops == 10 else []), 3, self.size, self.size)
 
-    @property
-    def ndim(self) -> int:
-        """4, or 5 with ten crops."""
-        return len(self.shape)
-
     def __len__(self) -> int:
         return len(self.files)
 
