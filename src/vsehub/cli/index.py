@@ -97,7 +97,7 @@ def collection(result: "Result", place: "Place", cfg: DictConfig) -> tuple[dict[
         labels=names.labels,
         criterion=result.name,
         rule=result.criterion,
-        reference_name=record["reference"]["set"],
+        reference_name=result.reference,
         approximate=approximate,
         normalize=record["inputs"]["normalize"],
         thresholds={repr(rate): values["threshold"] for rate, values in result.rates.items()},
@@ -159,7 +159,7 @@ def usage(result: "Result", name: str, needs: str, code: str, rows: str) -> str:
     """
     from vsehub.report.tables import markdown_text
 
-    items, reference = (markdown_text(text) for text in (result.items_path, result.record["reference"]["set"]))
+    items, reference = (markdown_text(text) for text in (result.items_path, result.reference))
     vectors = f"The {len(result.bias):,} vectors of {items}"
     about = f"{vectors}, ranked by {result.name} (reference: {reference}). {needs}"
     return f"# Searching {name}\n\n{about}. Run in this file's folder:\n\n```python\n{code}```\n\n{rows}.\n"

@@ -72,6 +72,7 @@ class Result:
         ]
         require(not others, f"result: not the vectors that were ranked: {', '.join(others)}. Give vsehub rerank again")
         names, self.items_path = self.inputs.item_names, str(self.record["items"]["path"])
+        self.reference = str(self.record["reference"]["set"])
         with readable(biases, pa.ArrowException, KeyError):
             table = pq.read_table(biases)
             rows = pc.index_in(pa.array(range(names.rows) if names.ids is None else names.ids), table["id"])

@@ -68,7 +68,7 @@ EMBEDDINGS = Kind(
         "k": int,
         "truth": dict | None,
         "calibration": dict | None,
-        "reference.set": str,
+        "reference": dict,
     },
 )
 
@@ -77,18 +77,11 @@ def read_record(path: Path, kind: Kind, hint: str) -> dict[str, Any]:
     """The record in `path`. Raises InputError, ending in `hint`, if it is damaged or of another version."""
     record = read_object(path, hint)
     require_version(f"{path}, {kind.name},", record.get("schema"), kind.version, hint)
-    wrong = [key for key, of in kind.keys.items() if not isinstance(_value(record, key), of)]
+    wrong = [key for key, of in kind.keys.items() if not isinstance(record.get(key), of)]
     require(not wrong, f"{path}: {', '.join(wrong)} is missing, or not what vsehub writes. {hint}")
     metrics: dict[str, Any] = record.get("metrics") or {}
     wrong = [key for key, value in metrics.items() if type(value) not in (int, float, type(None))]
     require(not wrong, f"{path}: metrics: {', '.join(wrong)} is not a number. {hint}")
-    return record
-
-
-def _value(record: Any, key: str) -> Any:
-    """The value of a key such as "items.path" in nested objects; None if it is missing."""
-    for name in key.split("."):
-        record = record.get(name) if isinstance(record, dict) else None
     return record
 
 
