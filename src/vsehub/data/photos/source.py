@@ -146,12 +146,11 @@ def pairs_of(captions: Sequence[Sequence[str]], shared: bool) -> tuple[list[str]
 
 def draw_splits(count: int, draw: SplitDraw) -> np.ndarray:
     """The split of each of `count` pictures, drawn by seed; train gets what the shares of the others leave."""
-    order, filled = np.random.default_rng(draw.seed).permutation(count), 0
+    order = np.random.default_rng(draw.seed).permutation(count)
+    val, test = round(draw.val * count), round(draw.test * count)
     splits = np.full(count, "train", dtype="<U5")
-    for split, share in (("val", draw.val), ("test", draw.test)):
-        number = round(share * count)
-        splits[order[filled : filled + number]] = split
-        filled += number
+    splits[order[:val]] = "val"
+    splits[order[val : val + test]] = "test"
     return splits
 
 
