@@ -73,7 +73,7 @@ class PairItems(Dataset):
     def __getitem__(self, caption: int) -> tuple:
         image = int(self.split.pairs[caption, 0])
         features = torch.from_numpy(np.array(self.split.images[image], dtype=np.float32))
-        return features, torch.tensor(self.vocabulary.encode(self.split.captions[caption])), image, caption
+        return features, torch.tensor(next(self.vocabulary.encode_all([self.split.captions[caption]]))), image, caption
 
     @staticmethod
     def collate(items: list[tuple]) -> Batch:

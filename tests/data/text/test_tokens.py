@@ -19,7 +19,7 @@ def vocabulary():
 def test_batch_agrees_with_a_loop(vocabulary, indices, max_words):
     table = TokenTable.build(vocabulary, CAPTIONS, max_words=max_words)
     texts, lengths = table.batch(np.array(indices, dtype=int))
-    rows = [vocabulary.encode(CAPTIONS[i]) for i in indices]
+    rows = [*vocabulary.encode_all([CAPTIONS[i] for i in indices])]
     rows = [[row[0], *row[1:-1][:max_words], row[-1]] for row in rows]
     longest = max(map(len, rows), default=0)
     assert texts.dtype == lengths.dtype == torch.int64

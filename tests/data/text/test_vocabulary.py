@@ -26,8 +26,7 @@ def test_words_are_numbered_by_count_then_alphabet():
     vocabulary = Vocabulary.build(["b a c", "b a", "a b z", "<pad> z z"], min_count=2)
     assert vocabulary.words == [*SPECIALS, "a", "b", "z"]
     assert len(vocabulary) == 7
-    assert vocabulary.encode("Z, unseen a!") == [1, 6, 3, 4, 2]
-    assert vocabulary.encode("") == [1, 2]
+    assert list(vocabulary.encode_all(["Z, unseen a!", ""])) == [[1, 6, 3, 4, 2], [1, 2]]
     assert restored(stored(vocabulary)).words == vocabulary.words
     with pytest.raises(InputError, match="min_count"):
         Vocabulary.build(["a b", "a b", "a"])

@@ -44,7 +44,7 @@ def subwords(place):
 
 
 def batch(words, captions=CAPTIONS):
-    found = [words.encode(one) for one in captions]
+    found = list(words.encode_all(captions))
     texts = torch.zeros(len(found), max(map(len, found)), dtype=torch.int64)
     for row, one in zip(texts, found, strict=True):
         row[: len(one)] = torch.tensor(one)
@@ -88,7 +88,7 @@ def test_clips_tokens_are_open_clips_own():
     letters = [chr(one) for letters in ranges for one in letters]
     texts += ["".join(random.choice(letters, size)) for size in random.integers(1, 60, 200)]
     for text, row in zip(texts, own(texts).tolist(), strict=True):
-        assert words.encode(text) == np.trim_zeros(row, "b"), text
+        assert next(words.encode_all([text])) == np.trim_zeros(row, "b"), text
     assert len(words) == own.vocab_size
 
 
@@ -141,7 +141,7 @@ def test_long_texts_are_cut_counted_and_said(folders, caplog):
         found = list(words.encode_all([*CAPTIONS, LONG, LONG]))
         assert [len(one) for one in found[3:]] == [MOST, MOST]
         assert "2 of 5" in caplog.text
-        assert len(words.encode(LONG, max_words=4)) == 6
+        assert len(next(words.encode_all([LONG], max_words=4))) == 6
         again = restored(json.loads(json.dumps(stored(words))))
         assert (again.most, again.clean, again.fingerprint()) == (words.most, words.clean, words.fingerprint())
         with pytest.raises(InputError, match=rf"takes {MOST}: cut with loader.max_words={MOST - 2}"):

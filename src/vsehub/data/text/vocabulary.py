@@ -83,13 +83,9 @@ class Vocabulary:
         """The numbers of the caption's words; a word that the vocabulary lacks is `<unk>`."""
         return [self._numbers.get(word, UNKNOWN) for word in tokenize(caption)]
 
-    def encode(self, caption: str, max_words: int | None = None) -> list[int]:
-        """The numbers of the caption's first `max_words` words (None: all) between `<start>` and `<end>`."""
-        return [START, *self.numbers(caption)[:max_words], END]
-
     def encode_all(self, captions: Iterable[str], max_words: int | None = None) -> Iterator[list[int]]:
-        """The result of `encode` for each caption."""
-        return (self.encode(caption, max_words) for caption in captions)
+        """The numbers of each caption's first `max_words` words (None: all) between `<start>` and `<end>`."""
+        return ([START, *self.numbers(caption)[:max_words], END] for caption in captions)
 
 
 class Subwords:
@@ -117,12 +113,8 @@ class Subwords:
     def __len__(self) -> int:
         return self._tokenizer.get_vocab_size()
 
-    def encode(self, caption: str, max_words: int | None = None) -> list[int]:
-        """The numbers of the caption's first `max_words` subwords (None: all) between the special tokens."""
-        return next(self.encode_all([caption], max_words))
-
     def encode_all(self, captions: Sequence[str], max_words: int | None = None) -> Iterator[list[int]]:
-        """The result of `encode` for each caption, many at a time."""
+        """The numbers of each caption's first `max_words` subwords (None: all) between the special tokens."""
         limits = [] if max_words is None else [max_words + self.special]
         limit, cut = min([*limits, *([self.most] if self.most else [])], default=None), 0
         if limit is None:
