@@ -10,9 +10,7 @@ from vsehub.checks import fail
 
 GROUPS_FOR_EACH = 8  # groups of columns for each of the k + 1 sought, below which looking at maxima first saves nothing
 GROUP = 32  # a power of two
-MOST_ENTERED = 0.04  # where a larger share of a block's entries is left, its own k largest are found sooner
 Best = tuple[Tensor, Tensor]
-Entries = tuple[Tensor, Tensor, Tensor]  # rows, values and columns (e,) of some entries of a matrix
 
 
 def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -55,22 +53,8 @@ def top_k_of_blocks(blocks: Iterable[Tensor], k: int) -> Best:
 
 def with_block(best: Best | None, block: Tensor, first: int, k: int) -> Best:
     """The best so far, merged with a block (b, m) whose first column is `first`, after all earlier columns."""
-    whole = block.shape[1] // GROUP * GROUP
-    if 0 < whole < block.shape[1]:
-        best = with_block(best, block[:, :whole], first, k)
-        return with_block(best, block[:, whole:], first + whole, k)
-    found = _entering(block, k, None if best is None else best[0])
-    if found is None:
-        values, columns = top_k(block, min(k, block.shape[1]))
-        return merged(best, (values, columns + first), k)
-    rows, values, columns = _lines(*found)
-    columns += first
-    if best is None or len(rows) == len(block):  # of a first block all rows have some
-        return merged(best, (values, columns), k)
-    if len(rows) == 0:
-        return best
-    values, columns = merged((best[0][rows], best[1][rows]), (values, columns), k)
-    return best[0].index_copy(0, rows, values), best[1].index_copy(0, rows, columns)
+    values, columns = top_k(block, min(k, block.shape[1]))
+    return merged(best, (values, columns + first), k)
 
 
 def merged(best: Best | None, later: Best, k: int) -> Best:
@@ -81,44 +65,6 @@ def merged(best: Best | None, later: Best, k: int) -> Best:
     values, columns = later if best is None else (torch.cat(sides, dim=1) for sides in zip(best, later, strict=True))
     values, order = top_k(values, min(k, values.shape[1]))
     return values, columns.gather(1, order)
-
-
-def _entering(block: Tensor, k: int, kept: Tensor | None) -> Entries | None:
-    """The entries of a block (b, m) that may be among the k largest, in the order of rows, then of columns.
-
-    kept: the k largest values so far. Returns None if these entries are most of the block, if fewer than k values
-    are known, and on a GPU, whose own top k is fast.
-    """
-    groups = block.shape[1] // GROUP
-    if not _in_numpy(block) or groups < (k if kept is None else 1) or (kept is not None and kept.shape[1] < k):
-        return None
-    if kept is None:  # k groups reach the k-th largest maximum; a NaN is above all numbers
-        maxima = _group_maxima(block[:, : groups * GROUP], groups)
-        return _entries_from(block, _topk(maxima, k)[0][:, -1:])
-    return _entries_from(block, kept[:, -1:], above=True)  # an equal entry has a higher column and loses
-
-
-def _entries_from(block: Tensor, least: Tensor, above: bool = False) -> Entries | None:
-    """The entries of a block (b, m) that are >= their row's `least` (b, 1), or NaN; None if they are most of the block.
-
-    above: those that are > it, or NaN. m: a multiple of `GROUP`.
-    """
-    is_below = np.less_equal if above else np.less
-    entered = ~is_below(block.numpy(), least.detach().numpy())  # a NaN is below nothing
-    if np.count_nonzero(entered) > MOST_ENTERED * entered.size:
-        return None
-    rows, columns = map(torch.from_numpy, np.divmod(np.flatnonzero(entered), entered.shape[1]))
-    return rows, block[rows, columns], columns
-
-
-def _lines(rows: Tensor, values: Tensor, columns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The distinct rows (n,), and for each a line (n, w) of its values and columns, from (e,) of each in order."""
-    distinct, line, counts = rows.unique_consecutive(return_inverse=True, return_counts=True)
-    place = torch.arange(len(rows), device=rows.device) - (counts.cumsum(0) - counts)[line]
-    shape = len(distinct), int(counts.max()) if len(counts) else 0
-    padded = values.new_full(shape, -torch.inf), columns.new_zeros(shape)
-    padded[0][line, place], padded[1][line, place] = values, columns
-    return distinct, *padded
 
 
 def largest(scores: Tensor, count: int) -> Best:
