@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from vsehub.data.text.vocabulary import Subwords, Vocabulary, clip_pattern, word_pattern
+from vsehub.data.text.vocabulary import Vocabulary, clip_pattern, word_pattern
 from vsehub.evaluation.trained import TrainedModel
 from vsehub.similarities.cosine import Cosine
 from vsehub.similarities.order import Order
@@ -42,7 +42,6 @@ def tokens(model: TrainedModel) -> tuple[dict[str, Any], dict[str, str]]:
         found = {"words": words.words, "pattern": word_pattern().pattern}
         text = json.dumps(found, ensure_ascii=False)
         return {"kind": "words", "file": VOCABULARY, **told}, {VOCABULARY: text + "\n"}
-    assert isinstance(words, Subwords)
     told |= {"max_tokens": words.most, "special_tokens": words.special, "clean": words.clean}
     return (
         {"kind": "subwords", "file": TOKENIZER, **told, "split": clip_pattern() if words.clean == "clip" else None},
