@@ -9,12 +9,11 @@ from typing import Any
 
 from vsehub.checks import regular, require
 from vsehub.io.arrays import listed, readable
-from vsehub.io.text import unescaped
 
 log = logging.getLogger(__name__)
 
-_DELIMITED = (".csv", ".tsv")
-KINDS = (*_DELIMITED, ".jsonl", ".parquet")
+DELIMITED = (".csv", ".tsv")
+KINDS = (*DELIMITED, ".jsonl", ".parquet")
 
 
 def read_table(path: Path, choose: Callable[[list[str]], Sequence[str]] = list) -> dict[str, list[Any]]:
@@ -64,9 +63,3 @@ def header(path: Path) -> tuple[str, list[str]]:
     usual = "," if path.suffix.lower() == ".csv" else "\t"
     separator = next((one for one in ";\t" if usual not in line and one in line), usual)
     return separator, next(csv.reader([line], delimiter=separator), [])
-
-
-def as_ids(path: Path, entries: Sequence[Any]) -> list[str | None]:
-    """Entries of a table as ids, None where a row has none; those of a .csv or .tsv were perhaps escaped."""
-    as_text = unescaped if path.suffix.lower() in _DELIMITED else str
-    return [None if entry is None else as_text(entry) for entry in entries]

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vsehub.checks import existing, fail, require
-from vsehub.data.tables import as_ids, read_table
+from vsehub.data.tables import DELIMITED, read_table
 from vsehub.io.arrays import listed, readable
-from vsehub.io.text import read_lines
+from vsehub.io.text import read_lines, unescaped
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,12 +45,13 @@ def read_pairs(
     else:
         table = read_table(path, partial(_columns, path))
     found, headed = [], False
-    sides: list[dict[str | None, int]] = [
+    as_text = unescaped if path.suffix.lower() in DELIMITED else str  # rows that vsehub wrote are escaped
+    sides: list[dict[str, int]] = [
         {one: row for row, one in enumerate(map(str, range(count)) if ids is None else ids)}
         for count, ids in ((queries, query_ids), (items, item_ids))
     ]
     for side, (name, entries), numbers, ids in zip(COLUMNS, table.items(), sides, (query_ids, item_ids), strict=False):
-        rows = np.array([numbers.get(one, -1) for one in as_ids(path, entries)], np.int64)
+        rows = np.array([-1 if entry is None else numbers.get(as_text(entry), -1) for entry in entries], np.int64)
         if ids is None and (rows < 0).any():
             wrong = listed([f"{entries[row]!r} in row {row}" for row in np.flatnonzero(rows < 0).tolist()])
             fail(f"{path}: {side} is not a row number below {len(numbers)} (no ids are given): {wrong}, counted from 0")
