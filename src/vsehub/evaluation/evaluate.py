@@ -35,13 +35,12 @@ def image_contributions(rankings: dict[str, dict[int, Ranking]], texts: Positive
     return 100.0 * (own + of_texts * len(own) / len(found))
 
 
-def rank(scores: DirectedScores, criterion: Criterion, terms: Terms | None = None) -> dict[int, Ranking]:
+def rank(scores: DirectedScores, criterion: Criterion) -> dict[int, Ranking]:
     """The ranking for R@k and N_k, for each k of `KS`.
 
-    It is the same for all k, except that a matching criterion makes one matching per k (EMNLP algorithm 1). terms: the
-    item terms of the criterion's correction, where they are known.
+    It is the same for all k, except that a matching criterion makes one matching per k (EMNLP algorithm 1).
     """
-    terms = scores.fit(criterion) if terms is None else terms
+    terms = scores.fit(criterion)
     if criterion.matching is None:
         return dict.fromkeys(KS, rank_blocks(corrected_blocks(scores, criterion, terms), scores.positives, KS))
     return {k: rank_blocks(corrected_blocks(scores, criterion, terms, k), scores.positives, (k,)) for k in KS}
