@@ -35,8 +35,8 @@ from vsehub.report.tables import ReportTable
 SEEDS = range(3)
 SIZES = (25, 50, 100, 250, 500)  # of the reference
 FIXED = [
-    ("sinkhorn", {"temperature": 0.02}),
-    ("sinkhorn", {"temperature": 0.01}),
+    ("sinkhorn", {"temperature": 0.02, "rounds": 10, "weight": 1.0, "relative": False}),
+    ("sinkhorn", {"temperature": 0.01, "rounds": 10, "weight": 1.0, "relative": False}),
     ("csls", {"k": 2}),
     ("csls", {"k": 10}),
     ("is", {"beta": 30.0}),

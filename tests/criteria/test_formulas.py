@@ -1,6 +1,7 @@
 """Every criterion against its formula, written with loops over single entries, and against other implementations."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from vsehub.criteria import (
     QBNorm,
     Sinkhorn,
 )
+from vsehub.criteria.base import each_of
 from vsehub.metrics import k_occurrences, skewness
 
 EXACT = {"rtol": 1e-9, "atol": 1e-12}
@@ -92,6 +94,15 @@ def sinkhorn(s, r, temperature=0.05, rounds=7):
     return [[x / temperature + math.log(v[m]) for m, x in enumerate(row)] for row in s]
 
 
+def relative_sinkhorn(s, r, temperature=0.5, rounds=1, weight=0.75):
+    """Its temperature is in units of the mean deviation of a reference query's scores."""
+    tau = temperature * mean([math.sqrt(mean([(x - mean(list(row))) ** 2 for x in row])) for row in r])
+    if tau < 1e-12:
+        return s.tolist()
+    terms = sinkhorn(np.zeros_like(s), r, tau, rounds)
+    return [[x + weight * tau * log_v for x, log_v in zip(*rows, strict=True)] for rows in zip(s, terms, strict=True)]
+
+
 def dbsn(s, r, b):
     """The items' part of Sinkhorn normalisation of the reference queries x (items, then reference items)."""
     everything = sinkhorn(np.concatenate((s, np.zeros((len(s), b.shape[1]))), axis=1), np.concatenate((r, b), axis=1))
@@ -116,7 +127,9 @@ FORMULAS = [
     (DualSoftmax(100.0), dual_softmax),
     (MutualProximity(), mutual_proximity),
     (LocalScaling(5), local_scaling),
-    (Sinkhorn(0.05, 7), sinkhorn),
+    (Sinkhorn(0.05, 7, 1.0, relative=False), sinkhorn),
+    (Sinkhorn(), relative_sinkhorn),
+    (Sinkhorn(0.35, 3, 0.5), partial(relative_sinkhorn, temperature=0.35, rounds=3, weight=0.5)),
     (DualBankSinkhorn(0.05, 7), sinkhorn),
     (QBNorm(20.0, 2), qb_norm),
 ]
@@ -226,12 +239,34 @@ def test_sinkhorn_of_an_item_whose_shares_all_underflow(far, cached, monkeypatch
     generator = torch.Generator().manual_seed(0)
     scores = torch.rand(6, 5, generator=generator) / 10 + 0.9
     scores[:, 2] = far + torch.rand(6, generator=generator) / 10
-    rule = Sinkhorn(0.01, 3)
+    rule = Sinkhorn(0.01, 3, 1.0, relative=False)
     shares = (scores / 0.01 - (scores / 0.01).logsumexp(dim=1, keepdim=True)).exp()
     assert shares[:, 2].max() < torch.finfo(torch.float32).tiny
     wanted = torch.tensor(sinkhorn(scores.double().numpy(), scores.double().numpy(), 0.01, 3)).double()
     assert (rule.rescore(scores) - wanted).abs().max() < 2e-4
     assert (rule.rescore(scores.double()) - wanted).abs().max() < 1e-9
+
+
+@looped("columns", [1, 3, 40])
+def test_sinkhorn_ranks_alike_whatever_the_unit_and_offset_of_scores(columns):
+    scores = unit(9, 0, dim=6) @ unit(40, 1, dim=6).T
+    scores[:, 5] = scores[:, 4]  # ties
+    rule, ours = Sinkhorn(rounds=2), scores.split(columns, dim=1)
+    wanted = rule.rescore(scores)
+    for factor, offset in ((1e-6, 0.0), (1e6, -3.0), (1.0, 100.0)):
+        torch.testing.assert_close(
+            (rule.rescore(factor * scores + offset) - offset) / factor, wanted, rtol=0, atol=1e-8
+        )
+    terms = rule.fit(lambda: iter(ours))
+    torch.testing.assert_close(rule.apply(scores, terms), wanted, rtol=0, atol=1e-12)
+    parts = rule.fit_parts(each_of([partial(iter, some) for some in (ours[:1], ours[1:]) if some]))
+    torch.testing.assert_close(torch.cat([part for (part,) in parts]), terms[0], rtol=0, atol=1e-12)
+
+
+@looped("scores", [torch.full((4, 1), 0.3), torch.full((3, 7), 0.1), torch.full((1, 5), -0.7)])
+def test_sinkhorn_without_a_spread_is_plain_search(scores):
+    for kind in (scores, scores.double()):
+        assert torch.equal(Sinkhorn().rescore(kind), kind)
 
 
 def test_local_scaling_takes_a_score_above_1_as_1():

@@ -143,6 +143,7 @@ def test_what_does_not_fit_is_refused(call, named):
         ("weight", lambda value: NNN(4, value)),
         ("weight", DistributionNormalization),
         ("temperature", Sinkhorn),
+        ("weight", lambda value: Sinkhorn(weight=value)),
         ("beta1", DualInvertedSoftmax),
         ("beta2", lambda value: DualInvertedSoftmax(50.0, value)),
         ("relaxation", RelaxedGreedyMatching),

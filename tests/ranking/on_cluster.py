@@ -23,7 +23,7 @@ from vsehub.ranking.ray import cluster, divide
 K = 12
 CRITERIA = {
     "csls": CSLS(),
-    "sinkhorn": Sinkhorn(0.05, rounds=3),
+    "sinkhorn": Sinkhorn(0.5, rounds=3),
     "dbsn": DualBankSinkhorn(0.05, rounds=2),
 }
 

@@ -137,7 +137,7 @@ def test_candidates_fit_the_reference_and_the_default_stands_among_them():
         candidates = Auto().candidates(rows)
         assert candidates[0][0] == "nns"
         assert all(one.parameters().get("k", 1) <= rows for _, one in candidates)
-        assert any(name == "sinkhorn" and one.parameters() == Sinkhorn(0.02).parameters() for name, one in candidates)
+        assert any(name == "sinkhorn" and one.parameters() == Sinkhorn().parameters() for name, one in candidates)
     assert {name for name, _ in Auto(indexable=True).candidates(9)} == {"nns", "sinkhorn", "csls", "is", "nnn", "dn"}
     assert Auto(["is"]).untuned[0] == Auto(["is"]).standing(1000)[0] == "is"
     assert [Auto().standing(rows)[0] for rows in (1, 199, 200, 1000)] == ["csls", "csls", "sinkhorn", "sinkhorn"]

@@ -29,7 +29,7 @@ CRITERIA = {
     "is": InvertedSoftmax(),
     "nnn": NNN(k=4),
     "qb_norm": QBNorm(),
-    "sinkhorn": Sinkhorn(temperature=0.2, rounds=2),
+    "sinkhorn": Sinkhorn(temperature=0.5, rounds=2),
 }
 
 

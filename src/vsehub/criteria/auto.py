@@ -64,14 +64,14 @@ class Auto(Criterion):
         return name, candidates()[name]
 
     def standing(self, rows: int) -> tuple[str, Correction]:
-        """The criterion that others have to beat: Sinkhorn with τ = 0.02.
+        """The criterion that others have to beat: Sinkhorn.
 
         With fewer than 200 reference queries (`rows`), or if Sinkhorn is not allowed, it is `untuned`: Sinkhorn needs
         more reference queries than CSLS.
         """
         if rows < MANY or "sinkhorn" not in self.names:
             return self.untuned
-        return "sinkhorn", candidates()["sinkhorn"].with_parameters(temperature=0.02)
+        return "sinkhorn", candidates()["sinkhorn"]
 
     def candidates(self, rows: int) -> list[tuple[str, Correction]]:
         """All criteria with all settings of their grids, plain search first; no k beyond `rows`, the references."""

@@ -16,76 +16,114 @@ LEAST_MASS = 1e-20  # of an item, below which too many of its shares may have va
 
 
 class Sinkhorn(ItemBias):
-    """s/τ + log v(item), v from normalising e^{s/τ} of reference x items alternately to uniform marginals.
+    """s + wτ log v(item), v from normalising e^{s/τ} of reference x items alternately to uniform marginals.
 
-    temperature: τ. rounds: number of normalisations of rows (reference queries), then columns (items). Only the items'
-    scaling is kept: the queries' own changes no ranking. Streaming goes over the scores once a round and once before.
-    Raises InputError for a temperature or a number of rounds that is not positive.
+    temperature: τ; if relative, in units of the spread: the standard deviation of a reference query's scores over all
+    items, in the mean over the queries. A ranking is then the same for scores a·s + c, a > 0; without a spread it is
+    that of s. Otherwise τ is the temperature itself, and the values are s/τ + w log v. rounds: number of normalisations
+    of rows (reference queries), then columns (items). weight: w. Only the items' scaling is kept: the queries' own
+    changes no ranking. Streaming goes over the scores once a round and once before, twice if relative. Raises
+    InputError for a temperature, a number of rounds or a weight that is not positive.
     """
 
     columnwise = False
-    GRID: ClassVar = {"temperature": (0.005, 0.01, 0.02, 0.05, 0.1)}
+    GRID: ClassVar = {"temperature": (0.35, 0.5, 0.7, 1.0), "weight": (0.5, 0.75, 1.0), "rounds": (1, 10)}
 
-    def __init__(self, temperature: float = 0.01, rounds: int = 10):
+    def __init__(self, temperature: float = 0.5, rounds: int = 1, weight: float = 0.75, relative: bool = True):
         positive("temperature", temperature)
         whole("rounds", rounds)
-        self.temperature, self.rounds = temperature, rounds
-        self.scale = 1.0 / temperature
+        positive("weight", weight)
+        self.temperature, self.rounds, self.weight, self.relative = temperature, rounds, weight, relative
+        self.scale = 1.0 if relative else 1.0 / temperature
 
     def bias(self, reference_scores: Tensor) -> Tensor:
-        """-log v (M,) from the whole matrix of reference scores (R, M)."""
+        """-wτ log v (M,), or -w log v, from the whole matrix of reference scores (R, M)."""
         return self.fit(lambda: iter((reference_scores,)))[0]
 
     def fit_parts(self, each: Each) -> list[Terms]:
-        """-log v (m,) of each part; reference items count as items, and have their share."""
-        parts = each(self._first)
+        """The bias (m,) of each part; reference items count as items, and have their share."""
+        temperature, unit = self.temperature, self.weight
+        if self.relative:
+            temperature *= _spread(each(_moments))
+            unit *= temperature
+        scale = 1.0 / (temperature or 1.0)  # without a spread the bias is 0 at any temperature
+        parts = each(partial(_first, scale=scale))
         for _ in range(self.rounds):
-            parts = each(partial(self._round, log_queries=_log_queries(parts)), [scaled for _, *scaled in parts])
+            step = partial(_round, log_queries=_log_queries(parts), scale=scale)
+            parts = each(step, [scaled for _, *scaled in parts])
         items = sum(len(scaled) for _, scaled in parts)
-        return [(math.log(items) - scaled,) for _, scaled in parts]
+        return [(unit * (math.log(items) - scaled),) for _, scaled in parts]
 
-    def _first(self, columns: Columns) -> Terms:
-        """The logarithm of each query's sum (R,) over some items before any scaling."""
-        return (reduce(torch.logaddexp, ((self.scale * block).logsumexp(dim=1).cpu().double() for block in columns())),)
 
-    def _round(self, columns: Columns, before: Tensor | None = None, *, log_queries: Tensor) -> Terms:
-        """The logarithm of each query's sum (R,) over some items once these are scaled, and that of their M·v (m,).
+def _moments(columns: Columns) -> Terms:
+    """Of each query (R,), over some items: their number, the mean score and the sum of squared deviations from it."""
+    return reduce(_pooled, map(_block_moments, columns()))
 
-        before: log M·v of the last round. log_queries: log u (R,), in float64 on the CPU, since some devices have none.
-        """
-        scaled: list[Tensor] = []
-        total = torch.full_like(log_queries, -torch.inf)
-        first = 0
-        for block in columns():
-            last = None if before is None else before[first : first + block.shape[1]].to(block.device)
-            values, shares = self._normalized(block.T, log_queries, last)
-            scaled.append(values)
-            total = torch.logaddexp(total, shares.cpu().double().log() - log_queries)
-            first += block.shape[1]
-        return total, torch.cat(scaled)
 
-    def _normalized(self, scores: Tensor, queries: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
-        """log M·v (m,) of items by scores (m, R), and each query's sum (R,) of u·e^{s/τ}·M·v over them.
+def _block_moments(block: Tensor) -> Terms:
+    base = block[:, :1]  # so that equal scores deviate by exactly 0
+    variance, mean = (one.cpu().double() for one in torch.var_mean(block - base, dim=1, correction=0))
+    width = torch.full_like(mean, block.shape[1])
+    return width, mean + base.squeeze(1).cpu().double(), width * variance
 
-        queries: log u (R,). before: the items' scaling in the last round; it keeps all u·e^{s/τ}·v at most 1, few of
-        them 0, so that one exponential serves both sums. A few items at a time, which a cache holds.
-        """
-        queries = queries.to(scores)
-        least = math.log(torch.finfo(scores.dtype).tiny) + 12  # processors are slow with numbers that are smaller still
-        scaled, sums = scores.new_empty(len(scores)), torch.zeros_like(queries)
-        height = len(scores) if scores.is_cuda else max(1, CACHED // len(queries))
-        for first in range(0, len(scores), height):
-            rows = slice(first, first + height)
-            shift = queries.new_zeros(len(scores[rows])) if before is None else before[rows]
-            shares = (self.scale * scores[rows]).add_(queries).add_(shift[:, None]).clamp_(min=least).exp_()
-            mass = shares.sum(dim=1)
-            if mass.min() < LEAST_MASS:
-                logits = (self.scale * scores[rows]).add_(queries)
-                shift, mass = -logits.logsumexp(dim=1), torch.ones_like(mass)
-                shares = logits.add_(shift[:, None]).clamp_(min=least).exp_()
-            scaled[rows] = shift - mass.log()
-            sums += mass.reciprocal() @ shares
-        return scaled, sums
+
+def _pooled(some: Terms, others: Terms) -> Terms:
+    """The moments over two sets of items together."""
+    (count, mean, squares), (further, its_mean, its_squares) = some, others
+    total, apart = count + further, its_mean - mean
+    return total, mean + apart * further / total, squares + its_squares + apart.square() * count * further / total
+
+
+def _spread(parts: Sequence[Terms]) -> float:
+    """The standard deviation of a query's scores over all items, in the mean over the queries."""
+    count, _, squares = reduce(_pooled, parts)
+    return (squares / count).sqrt().mean().item()
+
+
+def _first(columns: Columns, *, scale: float) -> Terms:
+    """The logarithm of each query's sum (R,) over some items before any scaling."""
+    return (reduce(torch.logaddexp, ((scale * block).logsumexp(dim=1).cpu().double() for block in columns())),)
+
+
+def _round(columns: Columns, before: Tensor | None = None, *, log_queries: Tensor, scale: float) -> Terms:
+    """The logarithm of each query's sum (R,) over some items once these are scaled, and that of their M·v (m,).
+
+    before: log M·v of the last round. log_queries: log u (R,), in float64 on the CPU, since some devices have none.
+    """
+    scaled: list[Tensor] = []
+    total = torch.full_like(log_queries, -torch.inf)
+    first = 0
+    for block in columns():
+        last = None if before is None else before[first : first + block.shape[1]].to(block.device)
+        values, shares = _normalized(block.T, log_queries, last, scale)
+        scaled.append(values)
+        total = torch.logaddexp(total, shares.cpu().double().log() - log_queries)
+        first += block.shape[1]
+    return total, torch.cat(scaled)
+
+
+def _normalized(scores: Tensor, queries: Tensor, before: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
+    """log M·v (m,) of items by scores (m, R), and each query's sum (R,) of u·e^{s/τ}·M·v over them.
+
+    queries: log u (R,). before: the items' scaling in the last round; it keeps all u·e^{s/τ}·v at most 1, few of
+    them 0, so that one exponential serves both sums. A few items at a time, which a cache holds.
+    """
+    queries = queries.to(scores)
+    least = math.log(torch.finfo(scores.dtype).tiny) + 12  # processors are slow with numbers that are smaller still
+    scaled, sums = scores.new_empty(len(scores)), torch.zeros_like(queries)
+    height = len(scores) if scores.is_cuda else max(1, CACHED // len(queries))
+    for first in range(0, len(scores), height):
+        rows = slice(first, first + height)
+        shift = queries.new_zeros(len(scores[rows])) if before is None else before[rows]
+        shares = (scale * scores[rows]).add_(queries).add_(shift[:, None]).clamp_(min=least).exp_()
+        mass = shares.sum(dim=1)
+        if mass.min() < LEAST_MASS:
+            logits = (scale * scores[rows]).add_(queries)
+            shift, mass = -logits.logsumexp(dim=1), torch.ones_like(mass)
+            shares = logits.add_(shift[:, None]).clamp_(min=least).exp_()
+        scaled[rows] = shift - mass.log()
+        sums += mass.reciprocal() @ shares
+    return scaled, sums
 
 
 def _log_queries(parts: Sequence[Terms]) -> Tensor:
