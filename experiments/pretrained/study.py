@@ -1,17 +1,19 @@
-"""Gains of corrections on embeddings of pretrained models: by criterion, reference, its size, and by choosing.
+"""What corrections gain on embeddings, by where the answers of the reference queries are.
 
-    python -m experiments pretrained measure FOLDER [--more FILE.npz ...]
+    python -m experiments pretrained measure FOLDER CROSSLINGUAL [--more FILE.npz ...]
+    python -m experiments pretrained worlds
     python -m experiments pretrained render
 
 FOLDER holds clip_coco500.npz (`image`, `text`) and msrvtt1k_scores.npz (score matrices, rows texts), whose row i
-answers column i. --more: files with `image` (I, D), `text` (T, D) and `index` (T,), the image that each text describes.
+answers column i; CROSSLINGUAL unit vectors NAME.LANGUAGE.npy, whose row i answers row i of the other language. --more:
+files with `image` (I, D), `text` (T, D) and `index` (T,), the image that each text describes, five texts an image.
 
-Of each set half of the queries, drawn by seed, are the pool of reference queries, whose answers may be known; the other
-half is measured. "plain": as the set is. "distractors": only queries of half of the items are asked, in the pool and in
-what is measured, so that the other items answer none.
+The four references, outside, shared, popular and inside, are those of README.md.
 """
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,219 +25,348 @@ from tqdm import tqdm
 
 from experiments.evidence import renew
 from experiments.study import MORE_SETS, TO, Given, Study, option, verb
-from vsehub.criteria import Auto, Correction
+from vsehub.criteria import Auto
 from vsehub.criteria.auto import candidates
 from vsehub.criteria.choose import choose
 from vsehub.io.files import write_text
 from vsehub.metrics.positives import Positives
-from vsehub.metrics.ranks import rank_blocks
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.report.tables import ReportTable
 
-SEEDS = range(3)
-SIZES = (25, 50, 100, 250, 500)  # of the reference
-FIXED = [
-    ("sinkhorn", {"temperature": 0.02, "rounds": 10, "weight": 1.0, "relative": False}),
-    ("sinkhorn", {"temperature": 0.01, "rounds": 10, "weight": 1.0, "relative": False}),
-    ("csls", {"k": 2}),
-    ("csls", {"k": 10}),
-    ("is", {"beta": 30.0}),
-    ("is", {"beta": 50.0}),
-    ("nnn", {"k": 128, "weight": 0.75}),
-    ("dn", {"weight": 0.5}),
-    ("local_scaling", {"k": 5}),
-    ("mutual_proximity", {}),
-    ("dual_softmax", {"beta": 100.0}),
-    ("qb_norm", {"beta": 20.0, "k": 1}),
-]
-DRAWS = 10_000
-CHOSEN_BY = 100  # reference queries with known answers, at least, for a choice by them
+SPLITS = range(6)
+AUTO = option("--auto", action="store_true", help="also the criterion that `auto` chooses by the reference queries")
+DECIDED = "τ 0.5 relative, 1 round, weight 0.75"  # the settings of Sinkhorn that were chosen
+SHOWN = (
+    "dn weight 1",
+    "csls k 10",
+    "nnn k 10, weight 0.75",
+    "is β 30",
+    "sinkhorn τ 0.02, 10 rounds",
+    f"sinkhorn {DECIDED}",
+    "auto ",
+)
+NAMES = ("dn", "csls", "nnn", "is", "sinkhorn 0.02", "sinkhorn", "auto")  # of the criteria that most tables show
+TATOEBA = ("kat", "khm", "fra", "amh")
+Rescore = Callable[[Tensor, Tensor], Tensor]
 
 
-class Set(NamedTuple):
-    """A test set in one direction: scores (Q, M), and the items (P,) that answer the queries (P,)."""
+class Case(NamedTuple):
+    """Queries to measure, and a reference.
+
+    scores: (Q, M). answers: (Q, M), True where an item answers. reference_scores: (R, M). numbers: (Q,), the queries'
+    numbers in their set. head: (Q,), True for queries of popular items. known: scores (R, M') and answers of the
+    reference queries with their own items in the index, which a choice may use.
+    """
 
     name: str
+    reference: str
     scores: Tensor
-    query: Tensor
-    item: Tensor
+    answers: Tensor
+    reference_scores: Tensor
+    numbers: np.ndarray
+    head: np.ndarray | None = None
+    known: tuple[Tensor, Tensor] | None = None
 
 
-@verb(option("data", type=Path, metavar="FOLDER"), MORE_SETS, TO)
+@verb(
+    option("data", type=Path, metavar="FOLDER"),
+    option("crosslingual", type=Path, metavar="CROSSLINGUAL"),
+    MORE_SETS,
+    AUTO,
+    TO,
+)
 def measure(given: Given) -> None:
-    """Write gains.csv, a row for each set, condition, seed, reference and criterion."""
-    torch.set_num_threads(1)
-    rows = [row for one in sets(given.data, given.more) for row in measured(one)]
-    write_text(given.folder / "gains.csv", pd.DataFrame(rows).to_csv(index=False, float_format="%.4g"))
+    """Write gains.csv, a row for each set, reference, size and criterion."""
+    frame = pd.DataFrame(list(gains(all_cases(given.data, given.crosslingual, given.more), given.auto)))
+    write_text(given.folder / "gains.csv", frame.to_csv(index=False, float_format="%.4g"))
+
+
+@verb(AUTO, TO)
+def worlds(given: Given) -> None:
+    """Write worlds.csv: the gains where plain search is best, a row for each of 160 generated worlds."""
+    noises = {16: 1.2, 32: 1.8, 64: 2.6, 128: 3.8}
+    every = (world(noises[dim], dim, *rest) for dim, *rest in product(noises, (200, 1000), (100, 500), range(10)))
+    frame = pd.DataFrame(list(gains(every, given.auto)))
+    write_text(given.folder / "worlds.csv", frame.to_csv(index=False, float_format="%.4g"))
+
+
+def world(noise: float, dim: int, items: int, queries: int, seed: int) -> Case:
+    """Isotropic unit vectors as items; a query is an item with isotropic noise, and 2,000 are measured."""
+    random = np.random.default_rng([dim, items, queries, seed])
+    vectors = unit(random.normal(size=(items, dim)))
+    sides = []
+    for count in (queries, 2000):
+        answer = random.integers(0, items, count)
+        asked = unit(vectors.numpy()[answer] * np.sqrt(dim) + noise * random.normal(size=(count, dim)))
+        sides.append((asked @ vectors.T, matches(answer, np.arange(items))))
+    name = f"{dim} dimensions, {items} items, {queries} queries, seed {seed}"
+    return Case(name, "world", *sides[1], sides[0][0], np.arange(2000), known=sides[0])
+
+
+def unit(rows: np.ndarray) -> Tensor:
+    """The rows with length 1, in single precision."""
+    return torch.nn.functional.normalize(torch.from_numpy(rows.astype(np.float32)), dim=1)
+
+
+def matches(queries: np.ndarray, items: np.ndarray) -> Tensor:
+    """True (Q, M) where a query and an item have the same group."""
+    return torch.from_numpy(queries[:, None] == items[None])
+
+
+def all_cases(data: Path, crosslingual: Path, more: list[Path]) -> Iterator[Case]:
+    """The cases of all sets, both directions of each."""
+    stored = np.load(data / "clip_coco500.npz")
+    yield from both("coco", ("text", "image"), unit(stored["text"]) @ unit(stored["image"]).T)
+    stored = np.load(data / "msrvtt1k_scores.npz")
+    for other in ("video", "title"):
+        scores = torch.from_numpy(stored[f"text_to_{other}"].astype(np.float32))
+        yield from both(f"msrvtt {other}s", ("text", other), scores)
+    names = [(f"tatoeba.{code}-eng", code, "eng") for code in TATOEBA]
+    for name, first, second in [*names, ("multi30k.test_2016", "en", "cs"), ("multi30k.val", "en", "cs")]:
+        vectors = {language: unit(np.load(crosslingual / f"{name}.{language}.npy")) for language in (first, second)}
+        yield from both(name, (first, second), vectors[first] @ vectors[second].T)
+    for first, second in (("en", "cs"), ("cs", "en")):
+        yield from by_training(crosslingual, first, second)
+    for path in more:
+        stored = np.load(path)
+        index = stored["index"].astype(np.int64)
+        scores = unit(stored["text"]) @ unit(stored["image"]).T
+        yield from both(path.stem, ("text", "image"), scores, index)
+        yield from shared(f"{path.stem}, text to image", scores, index)
+
+
+def both(name: str, sides: tuple[str, str], scores: Tensor, index: np.ndarray | None = None) -> Iterator[Case]:
+    """Thirds of both directions of scores (Q, M); index: the item that answers each query, the diagonal if None."""
+    items = np.arange(scores.shape[1])
+    queries = items if index is None else index
+    yield from thirds(f"{name}, {sides[0]} to {sides[1]}", scores, queries, items)
+    yield from thirds(f"{name}, {sides[1]} to {sides[0]}", scores.T.contiguous(), items, queries)
+
+
+def thirds(name: str, scores: Tensor, query_group: np.ndarray, item_group: np.ndarray) -> Iterator[Case]:
+    """Thirds of the groups, A, B, D: A is measured, the index holds A and B, the reference is B (inside) or D.
+
+    An item answers the queries of its group. A reference of all queries comes besides those of 100, 300 and 1,000.
+    """
+    groups = int(query_group.max()) + 1
+    for split in SPLITS:
+        random = np.random.default_rng(split)
+        order = random.permutation(groups)
+        third = groups // 3
+        index = np.flatnonzero(np.isin(item_group, order[: 2 * third]))
+        asked = np.flatnonzero(np.isin(query_group, order[:third]))
+        answers = matches(query_group[asked], item_group[index])
+        for kind, part in (("inside", order[third : 2 * third]), ("outside", order[2 * third : 3 * third])):
+            pool = random.permutation(np.flatnonzero(np.isin(query_group, part)))
+            for size in sorted({min(size, len(pool)) for size in (100, 300, 1000)}):
+                drawn = pool[:size]
+                wide = np.flatnonzero(np.isin(item_group, np.r_[order[: 2 * third], query_group[drawn]]))
+                known = (scores[drawn][:, wide], matches(query_group[drawn], item_group[wide]))
+                case = Case(name, kind, scores[asked][:, index], answers, scores[drawn][:, index], asked)
+                yield case._replace(known=known if kind == "outside" else None)
+
+
+def by_training(folder: Path, first: str, second: str) -> Iterator[Case]:
+    """Multi30k's test sentences, with training sentences as the reference."""
+    queries, items, asked, answers = (
+        unit(np.load(folder / f"multi30k.{split}.{language}.npy"))
+        for split in ("test_2016", "train")
+        for language in (first, second)
+    )
+    numbers = np.arange(len(queries))
+    name = f"multi30k and training sentences, {first} to {second}"
+    for split in SPLITS:
+        order = np.random.default_rng(split).permutation(len(asked))
+        for size in (100, 300, 1000, 5000):
+            reference, wide = asked[order[:size]], torch.cat([items, answers[order[:size]]])
+            known = (reference @ wide.T, matches(len(items) + np.arange(size), np.arange(len(wide))))
+            case = Case(name, "outside", queries @ items.T, matches(numbers, numbers), reference @ items.T, numbers)
+            yield case._replace(known=known if size <= 1000 else None)
+
+
+def shared(name: str, scores: Tensor, index: np.ndarray) -> Iterator[Case]:
+    """Three of the five queries (Q,) of each item (M,) are the pool of the reference, two are measured.
+
+    popular: a fifth of the items, the head, has four fifths of the reference queries.
+    """
+    items = np.arange(scores.shape[1])
+    for split in SPLITS:
+        random = np.random.default_rng(split)
+        queries = random.permuted(np.argsort(index, kind="stable").reshape(len(items), -1), axis=1)
+        head = np.isin(items, random.permutation(len(items))[: len(items) // 5])
+        pool, asked = queries[:, :3], queries[:, 3:].ravel()
+        drawn, popular, others = (random.permutation(part.ravel()) for part in (pool, pool[head], pool[~head]))
+        answers = matches(index[asked], items)
+        for size in (100, 300, 750, 1000):
+            heavy = size * 4 // 5
+            for kind, chosen in (("shared", drawn[:size]), ("popular", np.r_[popular[:heavy], others[: size - heavy]])):
+                if len(chosen) == size:
+                    yield Case(name, kind, scores[asked], answers, scores[chosen], asked, head[index[asked]])
+
+
+def criteria() -> list[tuple[str, str, Rescore]]:
+    """The criteria with their settings in words."""
+    known = candidates()
+    return [
+        ("dn", "weight 1", known["dn"].with_parameters(weight=1.0).rescore),
+        ("csls", "k 10", known["csls"].with_parameters(k=10).rescore),
+        ("nnn", "k 10, weight 0.75", known["nnn"].with_parameters(k=10, weight=0.75).rescore),
+        ("nnn", "k 128, weight 0.75", known["nnn"].with_parameters(k=128, weight=0.75).rescore),
+        ("is", "β 30", lambda scores, reference: scores - (30 * reference).logsumexp(dim=0) / 30),
+        ("sinkhorn", DECIDED, lambda scores, reference: scores - 0.75 * relative_sinkhorn(reference)),
+        ("sinkhorn", "τ 0.01, 10 rounds", lambda scores, reference: scores - sinkhorn(reference, 0.01, 10)),
+        ("sinkhorn", "τ 0.02, 10 rounds", lambda scores, reference: scores - sinkhorn(reference, 0.02, 10)),
+        ("blend", "csls and sinkhorn", lambda scores, reference: scores - blend(reference)),
+        ("local_scaling", "k 5", known["local_scaling"].with_parameters(k=5).rescore),
+        ("mutual_proximity", "", known["mutual_proximity"].rescore),
+        ("dual_softmax", "β 100", known["dual_softmax"].with_parameters(beta=100.0).rescore),
+        ("qb_norm", "β 20, k 1", known["qb_norm"].with_parameters(beta=20.0, k=1).rescore),
+    ]
+
+
+def sinkhorn(reference: Tensor, temperature: float, rounds: int) -> Tensor:
+    """Sinkhorn's item term (M,) in units of a score, from reference scores (R, M)."""
+    scaled = reference / temperature
+    term = torch.zeros(scaled.shape[1])
+    for _ in range(rounds):
+        term = (scaled - (scaled - term).logsumexp(dim=1, keepdim=True)).logsumexp(dim=0)
+    return temperature * term
+
+
+def relative_sinkhorn(reference: Tensor) -> Tensor:
+    """One round of Sinkhorn (M,); τ is half the mean standard deviation of a reference query's scores."""
+    return sinkhorn(reference, reference.std(dim=1, correction=0).mean().item() / 2, 1)
+
+
+def blend(reference: Tensor) -> Tensor:
+    """Half of CSLS's term (M,) and half of `relative_sinkhorn`."""
+    nearest = reference.topk(min(10, len(reference)), dim=0).values.mean(dim=0)
+    return nearest / 4 + relative_sinkhorn(reference) / 2
+
+
+def auto(scores: Tensor, answers: Tensor) -> Rescore:
+    """The criterion that `auto` chooses by reference queries with scores (R, M') and answers (R, M')."""
+    query, item = answers.nonzero().T
+    positives = Positives.from_pairs(query, item, *answers.shape)
+    queries = as_vectors("queries", scores)
+    items = as_vectors("items", torch.eye(scores.shape[1]))  # unit vectors, so that products give the scores back
+    return choose(Auto(), queries, positives, items, queries, 0).criterion.rescore
+
+
+def gains(cases: Iterator[Case], choosing: bool) -> Iterator[dict]:
+    """A row for each set, reference, size and criterion: the mean over its splits. choosing: with `auto`."""
+    collected: dict[tuple, list[pd.DataFrame]] = defaultdict(list)
+    for case in tqdm(cases, disable=None):
+        plain = right(case, case.scores)
+        chosen = [("auto", "", auto(*case.known))] if choosing and case.known is not None else []
+        for name, settings, rescore in criteria() + chosen:
+            reached = right(case, rescore(case.scores, case.reference_scores))
+            hits = {"query": case.numbers, "plain": plain, "gain": reached - plain, "head": case.head}
+            key = (case.name, case.reference, len(case.reference_scores), name, settings)
+            collected[key].append(pd.DataFrame(hits))
+    for key, splits in collected.items():
+        hits = pd.concat(splits)
+        by_query = hits.groupby("query")["gain"].mean()
+        yield dict(zip(("set", "reference", "size", "criterion", "settings"), key, strict=True)) | {
+            "queries": len(splits[0]),
+            "splits": len(splits),
+            "plain": hits["plain"].mean(),
+            "gain": hits["gain"].mean(),
+            "least": min(split["gain"].mean() for split in splits),
+            "error": by_query.std() / len(by_query) ** 0.5,
+            "head": hits["gain"][hits["head"].eq(True)].mean(),
+            "tail": hits["gain"][hits["head"].eq(False)].mean(),
+        }
+
+
+def right(case: Case, scores: Tensor) -> np.ndarray:
+    """100 for each query (Q,) whose best item answers, else 0; ties count against it."""
+    best = scores.masked_fill(~case.answers, -torch.inf).amax(dim=1)
+    other = scores.masked_fill(case.answers, -torch.inf).amax(dim=1)
+    return 100 * (best > other).numpy().astype(float)
 
 
 def render(folder: Path) -> None:
-    """Write the README's tables from gains.csv."""
-    frame = pd.read_csv(folder / "gains.csv", keep_default_na=False)
-    for name, text in (("criteria", by_criterion(frame)), ("sizes", by_size(frame)), ("sets", by_set(frame))):
-        renew(folder / "README.md", text, name)
+    """Write the README's tables from gains.csv and worlds.csv."""
+    frame = pd.read_csv(folder / "gains.csv", keep_default_na=False, na_values={"head": "", "tail": ""})
+    columns = pd.Categorical(frame["criterion"] + " " + frame["settings"], SHOWN)
+    shown = frame.assign(column=columns.rename_categories(dict(zip(SHOWN, NAMES, strict=True))))
+    shown = shown[shown["column"].notna()].assign(plain=shown["plain"].map("{:.1f}".format))
+    outside = of_thirds(shown, "max")
+    training = shown["set"].str.contains("training")
+    several = shown[shown["reference"].isin(["shared", "popular"])]
+    several = several[several["size"] == several.loc[several["reference"] == "popular", "size"].max()]
+    by_popularity = pd.concat(several.assign(queries=part, gain=several[part]) for part in ("head", "tail"))
+    parts = {
+        "criteria": by_criterion(frame),
+        "sets": wide(outside[outside["reference"] == "outside"], ["set", "size", "plain"]),
+        "sizes": wide(
+            shown[training | (shown["reference"] == "shared")].sort_values(["set", "size"]),
+            ["set", "reference", "size"],
+        ),
+        "popular": wide(by_popularity, ["set", "queries", "reference"]),
+        "worlds": by_world(pd.read_csv(folder / "worlds.csv", keep_default_na=False)),
+    }
+    for name, table in parts.items():
+        renew(folder / "README.md", table, name)
 
 
-def sets(folder: Path, more: list[Path]) -> Iterator[Set]:
-    """All test sets, both directions of each."""
-    stored = np.load(folder / "clip_coco500.npz")
-    yield from of_vectors("coco", stored["image"], stored["text"], np.arange(len(stored["text"])))
-    stored = np.load(folder / "msrvtt1k_scores.npz")
-    scores = torch.from_numpy(stored["text_to_video"].astype(np.float32))
-    own = torch.arange(len(scores))
-    yield Set("msrvtt, text to video", scores, own, own)
-    yield Set("msrvtt, video to text", scores.T.contiguous(), own, own)
-    for path in more:
-        stored = np.load(path)
-        yield from of_vectors(path.stem, stored["image"], stored["text"], stored["index"])
+def mean_of_sets(frame: pd.DataFrame) -> tuple[float, float]:
+    """The mean gain over sets, each the mean of its directions, and half the width of its 95 % interval.
 
-
-def of_vectors(name: str, images: np.ndarray, texts: np.ndarray, index: np.ndarray) -> Iterator[Set]:
-    """Both directions of encoded images and texts."""
-    image, text = (
-        torch.nn.functional.normalize(torch.from_numpy(one.astype(np.float32)), dim=1) for one in (images, texts)
-    )
-    own, owner = torch.arange(len(text)), torch.from_numpy(index.astype(np.int64))
-    yield Set(f"{name}, text to image", text @ image.T, own, owner)
-    yield Set(f"{name}, image to text", image @ text.T, owner, own)
-
-
-def measured(one: Set) -> Iterator[dict]:
-    """A row for each condition, seed, reference and criterion."""
-    for condition in ("plain", "distractors"):
-        for seed in tqdm(SEEDS, f"{one.name}, {condition}", disable=None):
-            pool, asked = parts(one, condition, seed)
-            everything, sizes = torch.cat([asked, pool]), sorted({min(size, len(pool)) for size in SIZES})
-            hits = {("nns", "", "none", 0): hit(one, None, asked, None)}
-            sides = [(asked, pool[:size], pool[:size], "inductive") for size in sizes]
-            for queries, reference, known, kind in [*sides, (everything, everything, pool, "transductive")]:
-                criteria = [
-                    (
-                        name,
-                        ", ".join(f"{key} {value:g}" for key, value in settings.items()),
-                        candidates()[name].with_parameters(**settings),
-                    )
-                    for name, settings in FIXED
-                    if settings.get("k", 1) <= len(reference)
-                ]
-                if len(known) >= CHOSEN_BY:
-                    criteria.append(("auto", "tuned", chosen(one, known, reference, seed)))
-                for name, settings, criterion in criteria:
-                    own = hit(one, criterion, queries, reference)[: len(asked)]
-                    hits[name, settings, kind, len(reference)] = own
-            for key, own in hits.items():
-                told = {"set": one.name, "condition": condition, "seed": seed, "queries": len(asked)}
-                told |= dict(zip(("criterion", "settings", "kind", "reference"), key, strict=True))
-                yield told | {"r1": 100 * own.mean(), **interval(100 * (own - hits["nns", "", "none", 0]), seed)}
-
-
-def parts(one: Set, condition: str, seed: int) -> tuple[Tensor, Tensor]:
-    """The queries of the pool, in drawn order, and those that are measured."""
-    random = np.random.default_rng(seed)
-    queries = np.arange(len(one.scores))
-    if condition == "distractors":
-        wanted = random.permutation(one.scores.shape[1])[: one.scores.shape[1] // 2]
-        queries = np.unique(one.query[torch.from_numpy(np.isin(one.item.numpy(), wanted))].numpy())
-    drawn = torch.from_numpy(random.permutation(queries))
-    return drawn[: len(drawn) // 2], drawn[len(drawn) // 2 :].sort().values
-
-
-def answers(one: Set, queries: Tensor) -> Positives:
-    """The items that answer each of these queries."""
-    place = torch.full((len(one.scores),), -1)
-    place[queries] = torch.arange(len(queries))
-    known = place[one.query] >= 0
-    return Positives.from_pairs(place[one.query[known]], one.item[known], len(queries), one.scores.shape[1])
-
-
-def hit(one: Set, criterion: Correction | None, queries: Tensor, reference: Tensor | None) -> np.ndarray:
-    """1 for each query that finds an answer first, else 0: (n,)."""
-    scores = one.scores[queries]
-    if criterion is not None:
-        scores = criterion.rescore(scores, None if reference is None else one.scores[reference])
-    return (rank_blocks([(0, scores)], answers(one, queries)).ranks == 1).numpy().astype(float)
-
-
-def chosen(one: Set, known: Tensor, reference: Tensor, seed: int) -> Correction:
-    """The criterion that `auto` chooses by the queries `known`.
-
-    The items are unit vectors, so that products give the scores back.
+    The directions of a set are taken as fully dependent, the sets as independent.
     """
-    items, queries = as_vectors("items", torch.eye(one.scores.shape[1])), as_vectors("queries", one.scores[reference])
-    if len(known) == len(reference):
-        return choose(Auto(), queries, answers(one, known), items, queries, seed).criterion
-    told = answers(one, reference)
-    first = torch.isin(reference[told.query], known)
-    some = Positives.from_pairs(told.query[first], told.item[first], len(reference), told.items, complete=False)
-    return choose(Auto(), queries, some, items, None, seed).criterion
+    sets = frame.groupby(frame["set"].str.partition(",")[0])[["gain", "error"]].mean()
+    return sets["gain"].mean(), 1.96 * (sets["error"] ** 2).sum() ** 0.5 / len(sets)
 
 
-def interval(differences: np.ndarray, seed: int) -> dict[str, float]:
-    """The mean of differences of -100, 0 and 100 and its 95 % percentile bootstrap interval over queries."""
-    shares = [(differences == value).mean() for value in (100, -100, 0)]
-    counts = np.random.default_rng(seed).multinomial(len(differences), shares, DRAWS)
-    low, high = np.quantile(100 * (counts[:, 0] - counts[:, 1]) / len(differences), [0.025, 0.975])
-    return {"gain": differences.mean(), "low": low, "high": high}
-
-
-def summary(rows: pd.DataFrame) -> list[str]:
-    """The mean gain, the least gain of a set on the mean of its splits, and splits that lose beyond their interval."""
-    means = rows.groupby("set")["gain"].mean()
-    return [f"{means.mean():+.1f}", f"{means.min():+.1f}", f"{(rows['high'] < 0).sum()}/{len(rows)}"]
+def of_thirds(frame: pd.DataFrame, which: str) -> pd.DataFrame:
+    """The rows with the largest ("max") or smallest ("min") reference of their set, without training sentences."""
+    frame = frame[~frame["set"].str.contains("training")]
+    return frame[frame["size"] == frame.groupby(["set", "reference"])["size"].transform(which)]
 
 
 def by_criterion(frame: pd.DataFrame) -> str:
-    """Criteria by condition and kind, each with the largest reference."""
-    largest = frame.groupby(["set", "condition", "seed", "kind"])["reference"].transform("max")
-    frame = frame[frame["reference"] == largest]
+    """Mean gains of the criteria: outside with interval and least direction, then the other references."""
+    large, small = of_thirds(frame, "max"), of_thirds(frame, "min")
     rows = []
-    for (name, settings), own in frame[frame["criterion"] != "nns"].groupby(["criterion", "settings"], sort=False):
-        cells = [
-            cell
-            for kind, condition, shown in (
-                ("inductive", "plain", 3),
-                ("inductive", "distractors", 3),
-                ("transductive", "plain", 1),
-            )
-            for cell in summary(own[(own["kind"] == kind) & (own["condition"] == condition)])[:shown]
+    for name, part in large.groupby(["criterion", "settings"], sort=False):
+        outside = part[part["reference"] == "outside"]
+        gain, half = mean_of_sets(outside)
+        others = [
+            small[(small["criterion"] == name[0]) & (small["settings"] == name[1]) & (small["reference"] == "outside")],
+            part[part["reference"] == "shared"],
+            part[part["reference"] == "inside"],
         ]
-        rows.append([name, settings, *cells])
+        cells = [f"{mean_of_sets(other)[0]:+.1f}" if len(other) else "–" for other in others]
+        interval = f"[{gain - half:+.1f}, {gain + half:+.1f}]"
+        rows.append([*name, f"{gain:+.1f}", interval, f"{outside['gain'].min():+.1f}", *cells])
     rows.sort(key=lambda row: -float(row[2]))
-    head = ["criterion", "settings"]
-    head += ["inductive", "least", "losses", "with distractors", "least", "losses"]
-    head += ["transductive"]
+    outside = large[(large["reference"] == "outside") & (large["criterion"] == "csls")]
+    rows.insert(0, ["plain R@1", "", f"{mean_of_sets(outside.assign(gain=outside['plain']))[0]:.1f}", *[""] * 5])
+    head = ["criterion", "settings", "outside", "95 %", "least", "outside, 100 queries", "shared", "inside"]
     return ReportTable(head, rows, "", 2).markdown()
 
 
-def by_size(frame: pd.DataFrame) -> str:
-    """The mean inductive gain without distractors by the number of reference queries, over the sets that have 250."""
-    frame = frame[(frame["kind"] == "inductive") & (frame["condition"] == "plain") & frame["reference"].isin(SIZES)]
-    full = frame.groupby("set")["reference"].transform("max") >= 250
-    one_setting = ~frame["settings"].isin(["k 2", "beta 50", "temperature 0.01"])
-    frame = frame[full & one_setting & (frame["reference"] <= 250)]
-    table = frame.pivot_table(index=["criterion", "settings"], columns="reference", values="gain", sort=False)
-    rows = [
-        [*names, *(f"{value:+.1f}" if value == value else "–" for value in line)]
-        for names, line in zip(table.index, table.to_numpy(), strict=True)
+def wide(frame: pd.DataFrame, rows: list[str]) -> str:
+    """Markdown: gains by `rows` and criterion."""
+    table = frame.pivot_table("gain", rows, "column", sort=False, observed=True)
+    table = table[sorted(table.columns, key=list(frame["column"].cat.categories).index)].reset_index()
+    cells = [
+        [*map(str, line[: len(rows)]), *("–" if pd.isna(value) else f"{value:+.1f}" for value in line[len(rows) :])]
+        for line in table.to_numpy().tolist()
     ]
-    return ReportTable(["criterion", "settings", *map(str, table.columns)], rows, "", 2).markdown()
+    return ReportTable([*map(str, table.columns)], cells, "", 1).markdown()
 
 
-def by_set(frame: pd.DataFrame) -> str:
-    """Gain of `auto` on each set, beside the best of the fixed criteria there, which nobody knows beforehand."""
-    rows = []
-    for (name, condition), own in frame.groupby(["set", "condition"], sort=False):
-        cells = [name, condition, f"{own.loc[own['criterion'] == 'nns', 'r1'].mean():.1f}"]
-        for kind in ("inductive", "transductive"):
-            here = own[own["kind"] == kind]
-            here = here[here["reference"] == here.groupby("seed")["reference"].transform("max")]
-            auto = here[here["criterion"] == "auto"]
-            best = here[here["settings"] != "tuned"].groupby(["criterion", "settings"])["gain"].mean()
-            cells.append(f"{auto['gain'].mean():+.1f} [{auto['low'].mean():+.1f}, {auto['high'].mean():+.1f}]")
-            cells.append(f"{best.max():+.1f} ({best.idxmax()[0]})")
-        rows.append(cells)
-    head = ["set", "condition", "R@1 before", "auto, inductive", "best fixed", "auto, transductive", "best fixed"]
-    return ReportTable(head, rows, "", 2).markdown()
+def by_world(frame: pd.DataFrame) -> str:
+    """Gains in the generated worlds: mean, least, and the number that differ from 0."""
+    frame = frame.assign(changed=frame["gain"] != 0)
+    rows = [
+        [*name, f"{part['gain'].mean():+.2f}", f"{part['gain'].min():+.1f}", str(part["changed"].sum())]
+        for name, part in frame.groupby(["criterion", "settings"], sort=False)
+    ]
+    return ReportTable(["criterion", "settings", "mean", "least", "changed"], rows, "", 2).markdown()
 
 
-STUDY = Study(__file__, render=render, verbs={"measure": measure})
+STUDY = Study(__file__, render=render, verbs={"measure": measure, "worlds": worlds})
