@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from experiments.pretrained import study
-from vsehub.criteria import CSLS, InvertedSoftmax
+from vsehub.criteria import CSLS, InvertedSoftmax, Sinkhorn
 
 
 def pairs(count: int, seed: int = 0) -> torch.Tensor:
@@ -45,9 +45,14 @@ def test_a_popular_reference_has_four_fifths_of_its_queries_in_the_head():
 def test_terms_are_those_of_the_criteria():
     scores, reference = pairs(60), pairs(60, 1)
     rankings = {f"{name} {settings}": rescore for name, settings, rescore in study.criteria()}
-    for shown, criterion in (("is β 30", InvertedSoftmax(beta=30.0)), ("csls k 10", CSLS(k=10))):
+    for shown, criterion in (
+        ("is β 30", InvertedSoftmax(beta=30.0)),
+        ("csls k 10", CSLS(k=10)),
+        (f"sinkhorn {study.DECIDED}", Sinkhorn(temperature=0.5, rounds=1, weight=0.75, relative=True)),
+        ("sinkhorn τ 0.02, 10 rounds", Sinkhorn(temperature=0.02, rounds=10, weight=1.0, relative=False)),
+    ):
         measured = rankings[shown](scores, reference).argsort(dim=1)
-        assert torch.equal(measured, criterion.rescore(scores, reference).argsort(dim=1))
+        assert torch.equal(measured, criterion.rescore(scores, reference).argsort(dim=1)), shown
 
 
 def test_gains_are_means_over_the_splits_and_ties_count_as_wrong():
