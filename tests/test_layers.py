@@ -189,7 +189,7 @@ def imported(path, files):
         ),
         (
             "import sys, types; sys.argv = 'vsehub rerank queries=m.npy items=m.npy k=2'.split()\n"
-            "page = types.SimpleNamespace(write_embeddings_report=lambda *_: None)\n"
+            "page = types.SimpleNamespace(embeddings_page=lambda *_: '')\n"
             "sys.modules['vsehub.report.pages.embeddings'] = page\n"
             "import vsehub.cli.main; vsehub.cli.main.main()",
             (

@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 from vsehub.checks import require, whole_seed
 from vsehub.cli.nodes import device_named
 from vsehub.data.vectors.paths import require_vectors, split_path
-from vsehub.io.files import Output, write_json
+from vsehub.io.files import Output, write_json, write_text
 
 if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is reported before
     from vsehub.ranking.compare import Comparison
@@ -55,13 +55,13 @@ def comparison(
     from vsehub.ranking.inputs import open_inputs
     from vsehub.ranking.measure import Local
     from vsehub.report.comparison import table
-    from vsehub.report.pages.embeddings import write_embeddings_report
+    from vsehub.report.pages.embeddings import embeddings_page
 
     with out.replaced(), engine or nullcontext(Local(device_named(str(cfg.device)))) as where:
         found = compared(command, open_inputs(files, cfg.normalize), criteria, cfg.k, where, cfg.seed)
         yield found
         found.record["seconds"]["total"] = time.perf_counter() - found.began
-        write_embeddings_report(found.record, out.new)
+        write_text(out / PAGE, embeddings_page(found.record))
         write_json(out / RESULT, found.record)
     written = [name for name in out.names if (out.folder / name).exists()]
     print(f"{table(found.record)}\nwritten to {out.shown}: {', '.join(written)}")

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import existing, require
-from vsehub.cli.embeddings import RESULT, TUNING
+from vsehub.cli.embeddings import PAGE, RESULT, TUNING
 from vsehub.cli.nodes import components
 from vsehub.cli.rerank import BIASES, KIND
 from vsehub.criteria.base import ItemBias
 from vsehub.io.arrays import readable
-from vsehub.io.files import Output, write_json
+from vsehub.io.files import Output, write_json, write_text
 from vsehub.io.records import EMBEDDINGS, intact, read_record
 from vsehub.ranking.inputs import Inputs, open_inputs
 from vsehub.ranking.record import absent
@@ -97,7 +97,7 @@ class Result:
 
         Raises InputError if there is a file of these names, unless it may be replaced.
         """
-        from vsehub.report.pages.embeddings import write_embeddings_report
+        from vsehub.report.pages.embeddings import embeddings_page
 
         out = Output(self.folder, KIND, names, overwrite=True)
         there = [name for name in names if (self.folder / name).exists()]
@@ -109,5 +109,5 @@ class Result:
             self.record = read_record(self.file, EMBEDDINGS, HINT)  # another command may have added to it
             yield out
             with intact(self.file, HINT):
-                write_embeddings_report(self.record, out.new)
+                write_text(out / PAGE, embeddings_page(self.record))
             write_json(out / RESULT, self.record)

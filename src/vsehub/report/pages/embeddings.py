@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from vsehub.io.files import write_text
 from vsehub.report.comparison import evidence, fair_share, metrics, neighbourhood, rankings_table, shown_correction
 from vsehub.report.pages.templates import data_url, render_page, thumbnail
 from vsehub.report.plots import occurrence_curves, ranking_colours, share_text
@@ -33,13 +32,6 @@ def tiles(record: dict) -> list[tuple[str, str, str | None]]:
     shown = [metric for metric in metrics(record) if metric.key.split("_")[0] in ("largest", "antihub", "skew", "r1")]
     plain = record["rankings"][0]
     return [(one.name, one.text(plain), None if corrected is None else one.text(corrected)) for one in shown]
-
-
-def write_embeddings_report(record: dict, out: str | Path) -> Path:
-    """Write the page of a record as index.html in the folder `out`, atomically, and return its path."""
-    path = Path(out) / "index.html"
-    write_text(path, embeddings_page(record))
-    return path
 
 
 def embeddings_page(record: dict) -> str:

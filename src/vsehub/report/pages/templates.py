@@ -4,7 +4,6 @@ import base64
 import io
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import jinja2
 import numpy as np
@@ -20,11 +19,6 @@ def render_page(template: str, **values: object) -> str:
     return page_environment().get_template(template).render(values)
 
 
-def image(picture: Any) -> str:
-    """The plot as a data URL."""
-    return data_url("image/svg+xml", picture.svg)
-
-
 @cache
 def page_environment(*packages: str) -> jinja2.Environment:
     """The environment for the templates beside this file, and those in the folder `templates` of other packages."""
@@ -36,7 +30,7 @@ def page_environment(*packages: str) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["image"] = image
+    environment.filters["image"] = lambda picture: data_url("image/svg+xml", picture.svg)  # of a plot
     return environment
 
 
