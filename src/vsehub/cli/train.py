@@ -44,23 +44,6 @@ OVERRULED = (
 )
 # Overrides of what a solver does not use.
 STEPS = re.compile(r"[+~]*(loss|bank|optimizer|scheduler|callbacks)\b")
-# The settings of a run beside those that its checkpoint describes.
-TRAINED = (
-    "loss",
-    "embedding_dropout",
-    "optimizer",
-    "scheduler",
-    "trainer",
-    "callbacks",
-    "bank",
-    "logger",
-    "augmentation",
-    "teacher",
-    "distillation",
-    "criterion",
-    "protocol",
-    "solver",
-)
 
 
 def train(cfg: DictConfig) -> float:
@@ -124,7 +107,7 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, parts: Com
     from vsehub.evaluation.scores import require_item_scores
     from vsehub.evaluation.trained import TrainedModel
     from vsehub.io.files import write_json
-    from vsehub.training.build import DESCRIBED, build_data, build_module, load_splits, prepare_module
+    from vsehub.training.build import build_data, build_module, load_splits, prepare_module
     from vsehub.training.run_record import RunRecorder, chance, describe_run
     from vsehub.training.teacher import open_teacher
     from vsehub.training.train import build_trainer, train_module
@@ -133,7 +116,7 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, parts: Com
     checkpoint = regular(last) if before is not None and last.exists() else None
     if before is not None:
         log.info("resuming %s from %s", folder, checkpoint or "its start: it has no checkpoint yet")
-    settings = {key: plain(cfg[key]) for key in (*DESCRIBED, *TRAINED)}
+    settings = plain(cfg)
     final = str(cfg.final_split)
     code = code_of(plain(cfg), parts)
 
