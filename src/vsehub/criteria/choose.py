@@ -70,8 +70,9 @@ def choose(
     positives: the items that answer the queries. items: (M, D). reference: (R, D) queries; None: all of `queries`
     themselves (transductive). If the reference contains queries that are also used for choosing, these are divided into
     five folds. The queries of a fold are corrected by a reference without them and without their copies, like new
-    queries. seed: seed of the folds and the samples. Raises InputError for fewer than `LEAST` queries with a positive,
-    a criterion without a GRID, or where no candidate can be applied.
+    queries, and search the items without those that only queries of other folds are known to want. seed: seed of the
+    folds and the samples. Raises InputError for fewer than `LEAST` queries with a positive, a criterion without a GRID,
+    or where no candidate can be applied.
     """
     random = np.random.default_rng(seed)
     known = positives.counts.nonzero().flatten().numpy()
@@ -104,15 +105,17 @@ def choose(
     ranks, refused = np.empty((len(candidates), len(asked))), set[int]()
     with bar("choosing the criterion", total=len(fitted_on) * len(candidates)) as steps:
         for asked_here, seen_here in fitted_on:
-            fold, fold_reference = scores[asked_here], reference_scores[seen_here]
+            index, right = _index(answers, asked_here)
+            fold, fold_reference = scores[asked_here][:, index], reference_scores[seen_here][:, index]
+            bank_scores = None if item_scores is None else item_scores[:, index]
             nearest = top_k_of_blocks((fold_reference.T,), deepest)[0].T  # of each item, largest first
             for number, (name, criterion) in enumerate(candidates):
                 steps.update()
                 fitted_by = nearest[: criterion.parameters()["k"]] if criterion.nearest_alone else fold_reference
-                further = item_scores if criterion.reference_items_as == "rows" else None
+                further = bank_scores if criterion.reference_items_as == "rows" else None
                 try:
                     corrected = criterion.rescore(fold, fitted_by, reference_item_scores=further).to(fold.dtype)
-                    ranking = rank_blocks([(0, corrected)], answers.of(asked_here))
+                    ranking = rank_blocks([(0, corrected)], right)
                     ranks[number, asked_here.numpy()] = ranking.ranks.cpu().numpy()
                 except InputError as error:  # for example scores out of the candidate's range
                     log.info("%s %s cannot be applied: %s", name, criterion.parameters(), error)
@@ -164,6 +167,15 @@ def _items(
         others = random.permutation(others)[: max(0, most - len(needed))]
         among = torch.from_numpy(np.union1d(needed.numpy(), others))
     return among, Positives.from_pairs(known.query, torch.searchsorted(among, known.item), len(asked), len(among))
+
+
+def _index(answers: Positives, asked: Tensor) -> tuple[Tensor, Positives]:
+    """The items but those that only queries besides `asked` want, rising, and the answers of `asked` among them."""
+    right = answers.of(asked)
+    gone = answers.item[~torch.isin(answers.item, right.item)]
+    index = torch.arange(answers.items)
+    index = index[~torch.isin(index, gone)]
+    return index, Positives.from_pairs(right.query, torch.searchsorted(index, right.item), len(asked), len(index))
 
 
 def _folds(random: np.random.Generator, asked: Tensor, seen: Tensor) -> list[tuple[Tensor, Tensor]]:
