@@ -379,13 +379,3 @@ def test_protocols():
     assert all(isinstance(one, Protocol) and one.name == name for name, one in found.items())
     wanted = {"c1": (1000, 1), "c2": (1000, 5), "full5k": (5000, 1), "single": (None, 1)}
     assert wanted.items() <= {name: (one.fold_images, one.folds) for name, one in found.items()}.items()
-
-
-@looped(
-    ("group", "name"),
-    [one for one in ALL if one[0] in ("bank", "callbacks", "optimizer", "scheduler", "solver", "trainer")],
-)
-def test_the_rest_can_be_built(group, name):
-    changes = {"accelerator": "cpu", "precision": "32-true", "logger": False} if group == "trainer" else {}
-    for node in components(group, composed(group, name)):
-        assert build(group, node, **changes) is not None

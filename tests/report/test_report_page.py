@@ -7,7 +7,7 @@ import pytest
 from html_links import assert_self_contained
 
 from vsehub.report.build import build_report
-from vsehub.report.recipes import LABEL_ORDER, Series
+from vsehub.report.recipes import Series
 from vsehub.report.run_plots import curves, styles
 from vsehub.report.runs import read_run
 
@@ -48,13 +48,3 @@ def test_the_curve_of_a_run_is_its_validation_rsum(tmp_path, write_run, monkeypa
     (line,) = curves([run], {"run": series}, styles([series]), "curve").axes[0].lines
     assert line.get_xdata().tolist() == [1, 2, 3, 4]
     assert line.get_ydata().tolist() == pytest.approx([120, 210, 255, 277.5])
-
-
-@pytest.mark.parametrize("labels", [["hal"], ["infonce", "sum", "hal", "siglip"], [*LABEL_ORDER, "infonce", "nca"]])
-@pytest.mark.parametrize("variants", [1, 7])
-def test_every_loss_and_variant_looks_different(labels, variants):
-    found = styles(
-        Series("a", "b", label, f"lr {number}" if number else "") for label in labels for number in range(variants)
-    )
-    assert len({tuple(look.values()) for look in found.values()}) == len(labels) * variants
-    assert found["hal"]["color"] == styles([Series("c", "d", "hal", "")])["hal"]["color"]

@@ -165,8 +165,16 @@ def local_scaling(s, r, k):
     return Answer(values, ranked, 8 * most, max(4 * largest(s, r), largest(values, ranked)), steep=steep)
 
 
-def sinkhorn(s, r, temperature, rounds):
-    plan, items, queries = (r / temperature).tolist(), r.shape[1], len(r)
+def sinkhorn(s, r, temperature, rounds, weight=1.0, relative=False):
+    items, queries = r.shape[1], len(r)
+    scale, unit = 1 / temperature, weight
+    if relative:
+        spread = math.fsum(deviation(row) for row in r.tolist()) / queries
+        if spread == 0:
+            return biased(s, 1, [0.0] * items, 8 * weight * largest(s, r), 0)
+        temperature *= spread
+        scale, unit = 1, weight * temperature
+    plan = (r / temperature).tolist()
     v = [0.0] * items
     for _ in range(rounds):
         u = [-math.log(queries) - log_sum([x + y for x, y in zip(row, v, strict=True)]) for row in plan]
@@ -175,7 +183,13 @@ def sinkhorn(s, r, temperature, rounds):
             for column in zip(*plan, strict=True)
         ]
     size = largest(s, r) / temperature + math.log(items * queries) + 1
-    return biased(s, 1 / temperature, [-x for x in v], (4 * rounds + 8) * size, 8 * size)
+    return biased(s, scale, [-unit * x for x in v], (4 * rounds + 16) * unit * size, 8 * unit * size)
+
+
+def deviation(row):
+    """The standard deviation of a row of scores, over its entries."""
+    mean = math.fsum(row) / len(row)
+    return math.sqrt(math.fsum((x - mean) ** 2 for x in row) / len(row))
 
 
 def gap_behind(scores, n):
