@@ -155,7 +155,11 @@ class NoisySource:
         }
         log.info(
             "noise, protocol %s, rate %g: %d of %d training captions (%.2f %%) belong to a wrong image",
-            *(protocol, rate, changed, len(clean.captions), 100 * changed / len(clean.captions)),
+            protocol,
+            rate,
+            changed,
+            len(clean.captions),
+            100 * changed / len(clean.captions),
         )
         return replace(clean, pairs=pairs_by_caption(images))
 

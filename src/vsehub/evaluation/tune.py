@@ -67,7 +67,10 @@ def tune(
         log.warning(
             "on val plain search has an rsum of %.1f, but %s, the best of %d settings, %.1f: take criterion=nns, or "
             "criterion=auto, which chooses among criteria",
-            *(plain, tuned, len(tried), rsum),
+            plain,
+            tuned,
+            len(tried),
+            rsum,
         )
     return Tuned(tuned, tuned.parameters(), rsum, tried)
 
