@@ -77,7 +77,7 @@ class CrossAttention(Similarity):
             in_query = in_query.repeat_interleave(count, dim=0)
             attending, attended = (in_entry, in_query) if entries_attend else (in_query, in_entry)
             raw = raw.mT.contiguous() if entries_attend else raw
-            normalised = self.normalisation.forward(raw, attending[:, :, None].to(raw))[0]
+            normalised = self.normalisation.normalised(raw, attending[:, :, None].to(raw))
             weights = exponentials(normalised, self.softmax_scale, ~attended[:, :, None])
             scores = self._pooled(cosines(raw, grams, weights), attending)
             found.append(scores.unflatten(0, (-1, count)))

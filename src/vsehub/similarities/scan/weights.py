@@ -23,34 +23,20 @@ class Normalisation(NamedTuple):
     clipped: bool
     by: str
 
-    def forward(self, raw: Tensor, member: Tensor) -> tuple[Tensor, ...]:
-        """raw (n, s, q) -> the normalised scores, and what `backward` needs."""
-        found = F.leaky_relu(raw, SLOPE) if self.clipped else raw.clone()
+    def normalised(self, raw: Tensor, member: Tensor) -> Tensor:
+        """The normalised scores of raw scores, both (n, s, q)."""
+        found = F.leaky_relu(raw, SLOPE) if self.clipped else raw
         if self.by == "none":
-            return (found,)
+            return found
         if self.by == "softmax":  # scores of unit vectors need no shift
-            saved: tuple[Tensor, ...] = ((found.exp_() @ member).reciprocal_(),)
+            found = found.exp()
+            divisor = found @ member
         elif self.by == "l2":
-            norm = (found.square() @ member).sqrt_()
-            saved = (norm + EPSILON).reciprocal_(), norm
+            squares = found.square() @ member
+            divisor = squares.clamp(min=torch.finfo(raw.dtype).tiny).sqrt() + EPSILON
         else:
-            saved = ((found.abs() @ member).add_(EPSILON).reciprocal_(),)
-        return found.mul_(saved[0] @ member.mT), *saved
-
-    def backward(self, gradient: Tensor, raw: Tensor, normalised: Tensor, member: Tensor, *saved: Tensor) -> None:
-        """Gradient of the normalised scores -> of the raw ones, in place."""
-        if self.by != "none":
-            along = (gradient * normalised) @ member
-            if self.by == "l2":
-                inverse, norm = saved
-                along = along.div_(norm * inverse).masked_fill_(norm == 0, 0)
-            if self.by == "softmax":
-                gradient.sub_(along @ member.mT).mul_(normalised)
-            else:
-                direction = normalised if self.by == "l2" else normalised.sign()
-                gradient.addcmul_(along @ member.mT, direction, value=-1).mul_(saved[0] @ member.mT)
-        if self.clipped:
-            gradient.copy_(torch.where(raw > 0, gradient, gradient * SLOPE))
+            divisor = found.abs() @ member + EPSILON
+        return found * (divisor.reciprocal() @ member.mT)
 
 
 NORMALISATIONS = {
