@@ -5,8 +5,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vsehub.checks import one_of, require
-from vsehub.encoders.fast.prefix_gru import all_states, fits, last_states
 from vsehub.encoders.pooling import gives, last, pooling_of, run
+from vsehub.encoders.prefix_gru import all_states, fits, last_states
 from vsehub.sets import Encoding
 from vsehub.types import Encoder
 

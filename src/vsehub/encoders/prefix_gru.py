@@ -16,7 +16,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from vsehub.encoders.fast.products import fixed_product
 from vsehub.sets import Sets
 
 
@@ -124,15 +123,15 @@ class ForestGRU(torch.autograd.Function):
         size = weights[0].shape[1]
         # Under autocast the products run in its type.
         dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else inputs.dtype
-        products = [fixed_product(weight.T, dtype) for weight in weights]
+        factors = [weight.T.to(dtype) for weight in weights]
         before, recurrent, states = inputs.new_zeros(3, len(inputs), size).unbind()
         gates = torch.empty_like(inputs)
         for parents, parts in zip(forest.parents, forest.levels, strict=True):
             rows = slice(parts[0].start, parts[-1].stop)
             if len(parents):
                 torch.index_select(states, 0, parents, out=before[rows])
-            for part, product, bias in zip(parts, products, biases, strict=True):
-                for_gates, for_new = product(before[part].to(dtype)).split((2 * size, size), dim=1)
+            for part, factor, bias in zip(parts, factors, biases, strict=True):
+                for_gates, for_new = (before[part].to(dtype) @ factor).split((2 * size, size), dim=1)
                 torch.add(inputs[part, : 2 * size], for_gates, out=gates[part, : 2 * size])
                 torch.add(for_new, bias, out=recurrent[part])
             reset, update, new = gates[rows].chunk(3, dim=1)
@@ -161,14 +160,14 @@ class ForestGRU(torch.autograd.Function):
         torch.sub(before, new, out=into_update).mul_(update)
         into_update.addcmul_(into_update, update, value=-1)
 
-        products = [fixed_product(weight, ctx.dtype) for weight in weights]
+        turned = [weight.to(ctx.dtype) for weight in weights]
         to_recurrent = torch.empty(factors.shape, dtype=ctx.dtype)
         flow = gradient.clone()
         for parents, parts in zip(reversed(forest.parents), reversed(forest.levels), strict=True):
             rows = slice(parts[0].start, parts[-1].stop)
             torch.mul(flow[rows, None], factors[rows], out=to_recurrent[rows])
             if len(parents):
-                back = [product(to_recurrent[part].flatten(1)) for part, product in zip(parts, products, strict=True)]
+                back = [to_recurrent[part].flatten(1) @ weight for part, weight in zip(parts, turned, strict=True)]
                 flow.index_add_(0, parents, flow[rows].mul(update[rows]).add_(torch.cat(back)))
         to_inputs = factors.mul_(flow[:, None]).flatten(1)
         torch.mul(flow, into_new, out=to_inputs[:, -new.shape[1] :])
