@@ -41,19 +41,6 @@ def test_what_is_not_ours_is_never_touched(tmp_path, overwrite):
     assert (tmp_path / "index.html").read_text() == "mine, made meanwhile"
 
 
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
-def test_a_failure_leaves_the_earlier_output(tmp_path, monkeypatch, error):
-    def fail(*_):
-        raise error
-
-    written(tmp_path)
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    monkeypatch.setattr("pathlib.Path.write_text", fail)
-    with pytest.raises(type(error)):
-        written(tmp_path, overwrite=True)
-    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
-
-
 def test_what_a_kill_left_unfinished_is_replaced(tmp_path, monkeypatch):
     """Killed while it writes, and while it moves the files: the same command again, without overwrite."""
     (tmp_path / ".new").mkdir()
