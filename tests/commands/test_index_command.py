@@ -174,8 +174,11 @@ def test_thresholds(files, run_here, monkeypatch):
     search = CorrectedSearch("csls").fit(np.load(files / "m.npy"), reference=np.load(files / "train.npy"))
     calibration = search.calibrate(known, wanted).calibration_
     run_here("rerank", *ALL, f"reference=file://{files}/train.npy", "out=own")
-    run_here("calibrate", "own", f"false_accept=[0.05,{RATE}]")
+    (files / "wrong.csv").write_text("query,item\n" + "".join(f"{row},{row % ITEMS}\n" for row in range(len(known))))
+    assert f"{RATE}: queries with answers may pass no more often" in run_here("calibrate", "own", "truth=wrong.csv")
+    said = run_here("calibrate", "own", f"false_accept=[0.05,{RATE}]")
     told = json.loads((files / "own" / "result.json").read_text())["calibration"]
+    assert [f"{one['accepted']:.1%}" in said for one in told["rates"]] == [True, True]
     assert [one["threshold"] for one in told["rates"]] == pytest.approx(
         [calibration.threshold(rate) for rate in (0.05, RATE)], abs=1e-6
     )
@@ -191,6 +194,11 @@ def test_thresholds(files, run_here, monkeypatch):
         monkeypatch.chdir(files)
         values = search.search(known, k=10)[0][:, 0]
         assert accepted.tolist() == (values > told["rates"][1]["threshold"]).tolist()
+    if find_spec("lancedb") is not None:
+        run_here("index", "own", "engine=lancedb", "overwrite=true")
+        (files / "gone.txt").write_text("3\n")
+        said = run_here("add", "engine=lancedb", "uri=own/index.lancedb", "remove_ids=gone.txt")
+        assert f"{ITEMS - 1} items; the thresholds of vsehub calibrate are void" in said
     run_here("rerank", "queries=train.npy", "items=m.npy", "reference=q.npy", "out=other")
     run_here("rerank", *ALL, "out=transductive")
     for settings, named in (

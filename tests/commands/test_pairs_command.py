@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from broken_off import stopped
 from run_files import rows
 
 import vsehub
+from vsehub.io.files import MARK
 
 TRAINED = [
     "experiment=adapter",
@@ -117,6 +119,23 @@ def test_what_encode_refuses(run, frozen, trained, run_here, tmp_path):
         assert not (tmp_path / "new").exists()
     run_here("encode", best, given, "out=new")
     assert "overwrite=true" in run_here("encode", best, given, "out=new", status=2)
+
+
+@pytest.mark.parametrize("command", ["encode", "rerank"])
+def test_a_full_disk_leaves_the_earlier_result(run, frozen, run_here, undrawn, tmp_path, command):
+    """Full at each file in turn. The last is the mark: without it the new files are unfinished."""
+    given = {
+        "encode": (f"checkpoint={run / 'checkpoints' / 'best.safetensors'}", f"images={frozen / 'images.npy'}"),
+        "rerank": (f"queries={frozen / 'texts.npy'}", f"items={frozen / 'images.npy'}", "normalize=true"),
+    }[command]
+    run_here(command, *given, "out=out")
+    before = {path: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    for count in range(len(before) + 1):
+        with mock.patch("os.fsync", side_effect=[*[None] * count, OSError(28, "No space left on device")]):
+            assert "No space left" in run_here(command, *given, "out=out", "overwrite=true", status=1)
+        now = {path: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+        finished = read(tmp_path / "out" / MARK)["finished"]
+        assert (now == before) == finished == (count < len(before))
 
 
 def test_a_checkpoint_is_measured_on_data_that_moved(run, frozen, run_here, tmp_path):
