@@ -5,6 +5,7 @@ import re
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hydra import compose, initialize_config_dir
@@ -16,7 +17,6 @@ from run_files import record, rows
 from vsehub.cli.nodes import plain
 from vsehub.cli.sweep import digest, sweep_name
 from vsehub.recipes import decides
-from vsehub.training.run_record import RunRecorder
 
 ROOT = Path(__file__).parents[2]
 CONF = ROOT / "conf"
@@ -37,6 +37,11 @@ def installed(module):
 
 def needs(name):
     return pytest.mark.skipif(not installed(LAUNCHERS[name]), reason=f"{LAUNCHERS[name]} is not installed")
+
+
+NEEDS_OPTUNA = pytest.mark.skipif(
+    not installed("hydra_plugins.hydra_optuna_sweeper"), reason="Optuna is not installed: vsehub[sweep]"
+)
 
 
 def config(*overrides, command="train"):
@@ -199,18 +204,50 @@ def test_a_failed_run_ends_nothing_and_a_folder_of_another_run_is_left_alone(run
     assert state(finished) == before
 
 
+@pytest.mark.parametrize(
+    ("given", "setting", "values"),
+    [
+        (("bank=memory,none", "bank.fraction=0.3"), "bank.fraction", [0.3, None]),
+        (("text_encoder=text_gru,mine", "text_encoder.sharpness=2"), "text_encoder.sharpness", [None, 2]),
+        pytest.param(
+            ("sweep=tune_loss", "text_encoder=mine", "hydra.sweeper.n_trials=1"),
+            "text_encoder.word_dropout",
+            [None],
+            marks=NEEDS_OPTUNA,
+        ),
+    ],
+)
+def test_settings_that_a_jobs_component_lacks_are_left_out(run_here, tmp_path, monkeypatch, given, setting, values):
+    """Also where the component, or the one that has them, is one's own."""
+    (tmp_path / "own" / "text_encoder").mkdir(parents=True)
+    (tmp_path / "own" / "text_encoder" / "mine.yaml").write_text("_target_: mine.Mine\nsharpness: 1\n")
+    jobs = []
+    monkeypatch.setattr("vsehub.cli.train.train", lambda cfg: jobs.append(cfg) or 1.0)
+    said = run_here("train", "-m", *given, "--config-dir=own", "hydra.sweep.dir=sweep")
+    assert [OmegaConf.select(cfg, setting) for cfg in jobs] == values
+    assert {*re.findall(r"(\S+)=\S+ left out", said)} == {setting}
+
+
 def test_each_failed_job_is_named(run_here, small):
     said = run_here("train", "-m", "loss=hal", "loss.gamma=-1,-2", *small, "hydra.sweep.dir=sweep", status=2)
     for number, gamma in enumerate((-1, -2)):
         assert re.search(rf"job {number} failed .*: loss.gamma is {gamma};", said)
 
 
-def test_the_record_of_a_failed_run_says_why(tmp_path):
-    recorder = RunRecorder(tmp_path)
-    recorder.record["started"] = "today"
-    recorder.on_exception(None, None, ValueError("no more rows"))
-    assert (record(tmp_path)["status"], record(tmp_path)["error"]) == ("failed", "ValueError: no more rows")
-    assert "no more rows" in (tmp_path / "train.log").read_text()
+@pytest.mark.parametrize("step", ["training.callbacks.retrieval.evaluate", "evaluation.measurement.measure"])
+def test_a_run_that_failed_says_why_and_goes_on(run_here, features, tmp_path, monkeypatch, step):
+    """In training, and in the measurement after it, which alone is repeated."""
+    run = tmp_path / "run"
+    with monkeypatch.context() as broken:
+        broken.setattr(f"vsehub.{step}", mock.Mock(side_effect=OSError("no more rows")))
+        run_here("train", *features, "trainer.max_epochs=1", "hydra.run.dir=run", status=1)
+    failed = record(run)
+    assert (failed["status"], failed["error"]) == ("failed", "OSError: no more rows")
+    assert "Traceback" in (run / "train.log").read_text()
+    run_here("train", "resume=run")
+    goes_on = record(run)
+    only_measured = goes_on["wall_seconds"] == failed["wall_seconds"]
+    assert (goes_on["status"], "error" in goes_on, only_measured) == ("finished", False, "measure" in step)
 
 
 @needs("joblib")
@@ -228,9 +265,7 @@ def test_two_sweeps_at_once_share_their_runs(vsehub, tmp_path):
         assert (run / "train.log").read_text().count("epoch 1 of ") == len(rows(run)) == 1
 
 
-@pytest.mark.skipif(
-    not installed("hydra_plugins.hydra_optuna_sweeper"), reason="Optuna is not installed: vsehub[sweep]"
-)
+@NEEDS_OPTUNA
 @pytest.mark.long
 def test_optuna_goes_on_with_the_losss_own_settings_on_validation(run_here, small, tmp_path):
     """Two trials; again with a third: the two are found. A search for the smallest is refused."""

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
@@ -42,9 +43,11 @@ def chosen(group: str) -> str:
 
 def config_dirs() -> list[Path]:
     """The folder of --config-dir, from Hydra's state: a job in another process has no command line to read."""
-    if not HydraConfig.initialized():
-        return []
-    sources = HydraConfig.get().runtime.config_sources
+    hydra = GlobalHydra.instance()
+    if hydra.is_initialized():  # also before there is a configuration
+        sources = hydra.config_loader().get_sources()
+    else:
+        sources = HydraConfig.get().runtime.config_sources if HydraConfig.initialized() else []
     return [Path(one.path) for one in sources if one.provider == "command-line"]
 
 

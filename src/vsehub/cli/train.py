@@ -166,20 +166,24 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, parts: Com
 
     if process_number() or recorder.trial:
         return recorder.best["val/rsum"]
-    if best is None:
-        fail("training ended before the first epoch was complete; raise trainer.max_time or trainer.max_steps")
     if recorder.record["status"] == "stopped":
         recorder.write()
         print(f"trainer.max_time is up; `vsehub train resume={folder}` continues after epoch {len(recorder.rows)}")
         return recorder.best["val/rsum"]
-    device = "cpu" if settings["trainer"].get("accelerator") == "cpu" else None
-    model = TrainedModel(best, parts, batch_size=data.eval_batch_size, device=device)
-    model.source = data.source
-    model.splits = data.splits
-    evaluation = measure(model, asked)
-    write_json(asked.file(model, folder / "evaluations"), evaluation)
-    metrics = {f"{final}/{name}": value for name, value in evaluation["metrics"].items()}
-    recorder.finish(trainer, metrics, model.sha256)
+    try:
+        if best is None:
+            fail("training ended before the first epoch was complete; raise trainer.max_time or trainer.max_steps")
+        device = "cpu" if settings["trainer"].get("accelerator") == "cpu" else None
+        model = TrainedModel(best, parts, batch_size=data.eval_batch_size, device=device)
+        model.source = data.source
+        model.splits = data.splits
+        evaluation = measure(model, asked)
+        write_json(asked.file(model, folder / "evaluations"), evaluation)
+        metrics = {f"{final}/{name}": value for name, value in evaluation["metrics"].items()}
+        recorder.finish(trainer, metrics, model.sha256)
+    except BaseException as error:
+        recorder.on_exception(trainer, module, error)
+        raise
     print(f"\n{cfg.label}, seed {cfg.seed}, {recorder.best_words()}\n{table(evaluation)}")
     print(f"run folder: {folder}")
     return recorder.best["val/rsum"]

@@ -139,7 +139,10 @@ class RunRecorder(pl.Callback):
             logger.save()
 
     def on_exception(self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException) -> None:
-        """Record that training was stopped by a signal, or failed and why; if refused at its start it has no record."""
+        """Record that a run was stopped by a signal, or failed and why; if refused at its start it has no record.
+
+        Lightning calls this for errors of the training, the command for those of the measurement after it.
+        """
         if "started" not in self.record:
             return
         stopped = isinstance(exception, KeyboardInterrupt | SystemExit | SIGTERMException) or is_lost(exception)
