@@ -21,6 +21,21 @@ PATHS = {
 }
 
 
+@pytest.mark.parametrize(
+    ("group", "module", "apart"),
+    [
+        *((group, "mine", True) for group in ("loss", "criterion", "protocol")),
+        ("loss", "vsehub.losses.hal", True),
+        ("criterion", "vsehub.criteria.csls", False),
+    ],
+)
+def test_runs_of_different_code_are_not_pooled(tmp_path, write_run, group, module, apart):
+    """Of vsehub's own criteria the name counts."""
+    for seed in (0, 1):
+        write_run(seed=seed, code={group: {module: str(seed), "vsehub.checks": "same"}})
+    assert len({*series_of(read_runs([tmp_path / "runs"])).values()}) == 1 + apart
+
+
 @pytest.mark.parametrize("name", [path.stem for path in (CONF / "data").glob("*.yaml")])
 def test_seeds_whose_data_have_moved_are_of_one_series(tmp_path, write_run, name):
     """Another class of data, or other columns of a table, are another series."""

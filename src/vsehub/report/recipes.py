@@ -50,8 +50,10 @@ def recipe(run: Run) -> dict[str, str]:
     settings = {key: str(value) for key, value in (given | whole).items()}  # 60.0 is 60
     for split, facts in sorted((run.record.get("data") or {}).items()):
         settings[f"{FINGERPRINT}{split}"] = str((facts or {}).get("fingerprint", "unknown"))[:12]
-    for group, files in run.record.get("code", {}).items():
-        if files and in_recipe(group):
+    for group, every in run.record.get("code", {}).items():
+        # The name of a criterion or protocol stands for the code of vsehub's own.
+        files = {name: file for name, file in every.items() if in_recipe(group) or not name.startswith("vsehub.")}
+        if files:
             settings[f"{CODE}{group}"] = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:8]
     noise = run.record.get("noise")
     settings[NOISE] = f"{noise['protocol']} {noise['rate']:g}" if noise else "none"
