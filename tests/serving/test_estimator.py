@@ -234,6 +234,8 @@ def plain(*given, **asked):
         (lambda: CorrectedSearch().fit("absent.npy"), "items"),
         (lambda: CorrectedSearch().fit(ITEMS, ids=["a"]), "ids"),
         (lambda: CorrectedSearch().fit(ITEMS[:2], ids=["x", "x"]), "ids"),
+        (lambda: CorrectedSearch().fit(ITEMS[:2], ids=["x", None]), "ids"),
+        (lambda: CorrectedSearch().fit(ITEMS[:2], ids=["x", np.nan]), "ids"),
         (lambda: CorrectedSearch().fit(ITEMS, reference=unit(4, 1, 9)), "reference"),
         (lambda: CorrectedSearch().fit(ITEMS, reference=REFERENCE * torch.nan), "reference"),
         (lambda: CorrectedSearch("csls+rgm").fit(ITEMS, reference=REFERENCE), "reference"),

@@ -298,6 +298,7 @@ class CorrectedSearch:
         place = None if device is None else usable_device(device)
         source = as_vectors(name, vectors if stays else file, columns, place)
         look_through(file)
+        require(ids is None or not any(one is None or one != one for one in ids), "ids: some are null; give all")
         return source, file.ids if ids is None else [str(one) for one in ids]
 
     def _answered(self, queries: Any, truth: Any) -> tuple[VectorSource, Positives]:

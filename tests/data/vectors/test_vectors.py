@@ -229,6 +229,7 @@ NASTY = {
     "a score.parquet": {"a": [1.0, 2.0], "Score": [1.0, 2.0]},
     "one name twice.csv": "a,a\n1,2\n",
     "ids alone.csv": "id\nq\n",
+    "no id.csv": "id,a\nq,0.5\n,0.2\n",
     "twice.csv": "id,a\nq,1\nq,2\n",
     "no rows.csv": "a,b\n",
     "latin.csv": b"id,b\n\xff,2\n",

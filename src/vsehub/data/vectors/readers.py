@@ -115,8 +115,8 @@ def _read_columns(path: Path, key: str | None) -> Read:
         require(not other, f"{path}: {listed(other)} are not dimensions; call the ids id, leave others out")
     if table is None:
         table = parquet.read_table(path, columns=names + ids, page_checksum_verification=True)
-    require(not ids or table["id"].null_count == 0, f"{path}: some rows have no id; expected one in each row")
     found = table["id"].cast(pa.string()).to_pylist() if ids else None
+    require(found is None or all(found), f"{path}: some rows have no id; expected one in each row")
     if not by_list:
         return np.column_stack([table[name].to_numpy() for name in names]), found
     column = table[names[0]]
