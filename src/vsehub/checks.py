@@ -121,3 +121,8 @@ def nearest(name: str, names: Iterable[str]) -> str:
     folded = {one.lower(): one for one in names}
     near = get_close_matches(name.lower(), list(folded), n=1, cutoff=0.6)
     return f" (did you mean {folded[near[0]]}?)" if near else ""
+
+
+def one_line(text: object) -> str:
+    """Text on one line without control characters, such as the escapes of a terminal."""
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in str(text)).split())

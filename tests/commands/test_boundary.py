@@ -30,6 +30,7 @@ def throw(raised):
     ("raised", "status", "message"),
     [
         (InputError("k is 0; expected 1"), 2, "k is 0; expected 1"),
+        (InputError("a\x1b[2J\x9b1m\x07\u202e.npy: no such file"), 2, ": a [2J 1m .npy: no such file"),
         (ConfigAttributeError("Key 'x' is not in struct\n  full_key: x"), 2, "Key 'x'"),
         (KeyboardInterrupt(), 130, "interrupted"),
         (signal.SIGTERM, 143, "terminated"),

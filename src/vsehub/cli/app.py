@@ -22,7 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from vsehub.checks import InputError, boolean, nearest, require
+from vsehub.checks import InputError, boolean, nearest, one_line, require
 from vsehub.cli.nodes import components, config_dirs, plain
 from vsehub.components import FURTHER_FOLDERS, conf_folder
 from vsehub.io.address import masked_output, remember, texts
@@ -132,7 +132,7 @@ def reported(error: BaseException) -> tuple[str, int]:
         _signals.clear()
         advice = "; `vsehub train resume=RUN_FOLDER` continues" if sys.argv[0].endswith(" train") else ""
         return f"{what}; complete files were kept{advice}", status
-    line = " ".join(str(error).split())
+    line = one_line(error)  # it may quote a file from elsewhere
     if wrong := re.match(r"Could not override '((\w+)[\w.]*)", line):
         file = conf_folder() / f"{sys.argv[0].rpartition(' ')[2].replace('-', '_')}.yaml"
         known = re.findall(r"^(?:  - (?:optional )?)?(\w+):", file.read_text(encoding="utf-8"), re.MULTILINE)

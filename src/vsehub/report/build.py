@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from vsehub.checks import one_line
 from vsehub.io.files import Output, atomic, write_text
 from vsehub.report.pages.runs import origin, run_notes, setting_facts
 from vsehub.report.pages.sections import Section
@@ -25,7 +26,7 @@ from vsehub.report.results import (
 from vsehub.report.run_plots import curves, occurrences, overview, styles
 from vsehub.report.runs import read_runs
 from vsehub.report.sweeps import sweep_sections
-from vsehub.report.tables import count_text, frame_csv, markdown_text, one_line
+from vsehub.report.tables import count_text, frame_csv, markdown_text
 
 MEANS = "Mean over the seeds, ± one standard deviation. hs_sum: sum of the skewness of N_1, N_5, N_10, both directions."
 SURE = ("results.csv", "table.csv", "table.md", "table.tex", "table.txt", "index.html")  # written for any runs

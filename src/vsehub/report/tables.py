@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from tabulate import tabulate
 
+from vsehub.checks import one_line
 from vsehub.io.text import csv_text
 
 if TYPE_CHECKING:
@@ -99,11 +100,6 @@ class ReportTable(NamedTuple):
         sides = ["right" if numeric else "left" for numeric in self.numeric] if self.rows else None
         rows = [list(map(text, row)) for row in self.texts()]
         return tabulate(rows, list(map(text, self.head)), style, disable_numparse=True, colalign=sides)
-
-
-def one_line(text: object) -> str:
-    """Text on one line without control characters, such as the escapes of a terminal."""
-    return " ".join("".join(sign if sign.isprintable() else " " for sign in str(text)).split())
 
 
 def latex_text(text: object) -> str:
