@@ -15,6 +15,7 @@ from types import FrameType
 from typing import NoReturn
 
 import hydra
+from hydra._internal.hydra import Hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import RunMode
@@ -35,6 +36,8 @@ _signals: list[int] = []  # those that the boundary is to report: a library may 
 
 _format = logging.Formatter.format
 logging.Formatter.format = lambda self, record: masked_output(_format(self, record))  # type: ignore[method-assign]
+# Hydra would compose the configuration twice, the first time only to read hydra.mode, which -m decides here.
+Hydra.get_mode = lambda self, config_name, overrides: None  # type: ignore[method-assign]
 
 
 def run(task: Callable[[DictConfig], float | None], config: str) -> None:
