@@ -1,3 +1,4 @@
+import logging
 import math
 
 import pytest
@@ -24,8 +25,8 @@ def batch(n, k=6, seed=0, duplicates=True):
     return scores, ids[:, None] == ids[None, :], NeighborStats(*stats)
 
 
-def closed_form(scores, positives, weights, gamma, epsilon):
-    """AAAI eq. 8: dL/dS, the weights held constant, entry by entry."""
+def closed_form(scores, positives, weights, gamma, epsilon, clamp=True):
+    """AAAI eq. 8: dL/dS, the weights held constant, entry by entry; clamp: no reward below 0."""
     s, w, n = scores.tolist(), weights.tolist(), len(scores)
     term = lambda i, j: 0.0 if positives[i, j] else math.exp(gamma * w[i][j] * (s[i][j] - epsilon))  # noqa: E731
     gradient = torch.zeros(n, n, dtype=torch.float64)
@@ -35,7 +36,7 @@ def closed_form(scores, positives, weights, gamma, epsilon):
             column = 1 + sum(term(m, j) for m in range(n))
             gradient[i, j] = w[i][j] * term(i, j) * (1 / row + 1 / column) / n
         reward = w[i][i] * s[i][i]
-        if reward > 0:
+        if reward > 0 or not clamp:
             gradient[i, i] -= w[i][i] / (1 + reward) / n
     return gradient
 
@@ -56,18 +57,36 @@ def weights_of(scores, lists, a, b, e1, e2):
     return weights
 
 
+@looped("clamp", [True, False])
 @looped("with_neighbors", [False, True])
 @looped(("gamma", "epsilon"), [(30, 0.3), (60, 0.7), (100, 1.0), (2, 0.0)])
 @looped("n", [1, 2, 7])
-def test_gradients_are_eq_8(n, gamma, epsilon, with_neighbors):
+def test_rewards_and_gradients_are_eq_7_and_8(n, gamma, epsilon, with_neighbors, clamp):
     for seed in range(4):
         scores, positives, stats = batch(n, seed=seed)
-        loss = HAL(gamma, epsilon)
+        loss = HAL(gamma, epsilon, clamp=clamp)
         weights = loss.weights(scores, stats) if with_neighbors else torch.ones_like(scores)
+        rewards = [weights[i, i].item() * scores[i, i].item() for i in range(n)]
+        reward = sum(math.log1p(max(0, one) if clamp else one) for one in rewards) / n
         scores.requires_grad_()
-        value = loss(scores, positives, stats if with_neighbors else None)["loss"]
-        (gradient,) = torch.autograd.grad(value, scores)
-        torch.testing.assert_close(gradient, closed_form(scores, positives, weights, gamma, epsilon), **EXACT)
+        terms = loss(scores, positives, stats if with_neighbors else None)
+        assert terms["positives"].item() == pytest.approx(reward)
+        assert terms["loss"].item() == pytest.approx(terms["negatives"].item() - reward)
+        (gradient,) = torch.autograd.grad(terms["loss"], scores)
+        torch.testing.assert_close(gradient, closed_form(scores, positives, weights, gamma, epsilon, clamp), **EXACT)
+
+
+@looped(("clamp", "above", "warnings"), [(True, 0, 1), (True, 1, 0), (False, 0, 0)])
+def test_a_clamped_reward_without_a_pair_above_0_is_said_once(clamp, above, warnings, caplog):
+    """Also where the scores fell below 0 later than at the first look."""
+    scores = -batch(9)[0].abs() - 0.01
+    loss, positives = HAL(clamp=clamp), torch.eye(9, dtype=torch.bool)
+    for step in range(70):
+        scores[3, 3] = above or float(step < 40)
+        loss(scores, positives)  # a measurement
+        loss(scores.clone().requires_grad_(), positives)
+    assert [record.levelno for record in caplog.records] == [logging.WARNING] * warnings
+    caplog.clear()
 
 
 def test_weights_are_eq_6_by_loops():

@@ -1,5 +1,7 @@
 """HAL, the hubness-aware loss (AAAI eq. 6 and 7), with global weights from a memory bank or from the batch itself."""
 
+import logging
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -9,11 +11,14 @@ from vsehub.losses.base import checked
 from vsehub.losses.log_sums import log_sums
 from vsehub.types import Loss, NeighborStats
 
+log = logging.getLogger(__name__)
+
 SIDES = ("image_to_text", "text_to_image")
+FIRST_LOOK = 16  # a look at the pairs' signs makes a GPU wait: only at this training step and the later powers of two
 
 
 class HAL(Loss):
-    """Mean over the pairs of 1/γ log(1 + Σ e^{γ W (S - ε)}) over rows and columns, minus log(1 + W_ii S_ii).
+    """Mean over the pairs of 1/γ log(1 + Σ e^{γ W (S - ε)}) over rows and columns, minus log(1 + [W_ii S_ii]₊).
 
     gamma, epsilon: γ and ε of eq. 7. alpha, beta, epsilon1, epsilon2: the weights' constants of eq. 6, used only with
     neighbours; without them W = 1. statistics: source of the weights' neighbours: "bank", or "batch" for the negatives
@@ -21,11 +26,12 @@ class HAL(Loss):
     first (None: all). variant: "paper" computes the equations, "release" what the authors' published code does
     (docs/protocols.md lists where they differ). placebo: for ablations, weights that know no hub: "constant" (the mean
     of the batch's W_ij, and that of its W_ii), "permuted" (each pair has another pair's), or a number (every weight);
-    all need neighbours. Log-sums are taken stably, in float32 at least, so that γ = 1000 stays finite. Raises
+    all need neighbours. clamp: True rewards a pair by log(1 + max(0, W_ii S_ii)), as the authors' code does, which has
+    no gradient below 0; False by log(1 + W_ii S_ii), as eq. 7 prints, for scores above -1. Log-sums are taken stably,
+    in float32 at least, so that γ = 1000 stays finite. Logs a warning, once, if no pair of a batch scores above 0 and
+    the reward is clamped, looking at the 16th training step, the 32nd, the 64th, and so on. Raises
     InputError for constants out of range.
     """
-
-    needs_above = 0.0  # below, max(0, W_ii S_ii) has no gradient
 
     def __init__(
         self,
@@ -39,6 +45,7 @@ class HAL(Loss):
         variant: str = "paper",
         statistics: str = "bank",
         placebo: str | float | None = None,
+        clamp: bool = True,
     ):
         super().__init__()
         positive("gamma", gamma)
@@ -58,6 +65,8 @@ class HAL(Loss):
         self.alpha, self.beta, self.epsilon1, self.epsilon2 = alpha, beta, epsilon1, epsilon2
         self.neighbors_k, self.variant, self.statistics, self.placebo = neighbors_k, variant, statistics, placebo
         self.takes_neighbors = statistics == "bank"
+        self.clamp, self.needs_above = clamp, 0.0 if clamp else None
+        self._steps = 0
 
     def forward(self, scores: Tensor, positives: Tensor, neighbors: NeighborStats | None = None) -> dict[str, Tensor]:
         """scores (N, N), positives (N, N) boolean, neighbors (N, k) each -> {"loss", "negatives", "positives"}."""
@@ -77,8 +86,25 @@ class HAL(Loss):
         # torch's own threshold of 20 leaves an error of e^-20, above float64's.
         rows, columns = (F.softplus(one, threshold=40) / self.gamma for one in (rows, columns))
         negatives = (rows + columns).mean()
-        reward = torch.log1p(paired.clamp(min=0)).mean()
+        if self.clamp:
+            self._warn_below_0(paired)
+            paired = paired.clamp(min=0)
+        reward = torch.log1p(paired).mean()
         return {"loss": negatives - reward, "negatives": negatives.detach(), "positives": reward.detach()}
+
+    def _warn_below_0(self, paired: Tensor) -> None:
+        """Log a warning, once, if no pair of a training step's batch (N,) gets a gradient from its clamped reward."""
+        if not paired.requires_grad or self._steps < 0:
+            return
+        self._steps += 1
+        look = self._steps >= FIRST_LOOK and self._steps.bit_count() == 1
+        if look and not (paired > 0).any():
+            log.warning(
+                "HAL: none of the %d pairs of training step %d scores above 0, where the reward has no gradient: "
+                "they may stay there. Warm the learning rate up, lower it, or set clamp=False",
+                len(paired), self._steps,
+            )  # fmt: skip
+            self._steps = -1
 
     @torch.no_grad()
     def weights(self, scores: Tensor, neighbors: NeighborStats) -> Tensor:

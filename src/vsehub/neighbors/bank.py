@@ -22,7 +22,7 @@ from vsehub.types import NeighborStats, Similarity
 BLOCK_ELEMENTS = 2**25  # 128 MB of float32 scores at a time
 MEASURED_QUERIES = 64
 BACKENDS = ("auto", "faiss", "exact")
-EXCLUSIONS = ("image", "batch_captions")
+EXCLUSIONS = ("image", "partner", "batch_captions")
 # The authors' 250 neighbours as a share of COCO's bank of 28,322 pairs; at least 10.
 K_SHARE, K_LEAST = 250 / 28_322, 10
 
@@ -128,7 +128,8 @@ class MemoryBank:
 
     k: neighbours per query; None takes 0.88 % of the bank, at least 10. backend: "faiss", "exact", or "auto": FAISS if
     it is installed and searches on the vectors' device, else exact. exclude: "image" excludes entries of the query's
-    own image or, with `positives`, all entries that belong to the query; "batch_captions" (the authors' code)
+    own image or, with `positives`, all entries that belong to the query; "partner" (eq. 6 as printed) excludes only
+    entries of the query's caption, or, if the query is a caption, of its image; "batch_captions" (the authors' code)
     excludes, for every query, entries whose caption is anywhere in the batch. shortlist: number of entries scored
     exactly per neighbour for similarities of sets, those with the nearest mean vectors; None scores the whole bank.
     """
@@ -193,8 +194,10 @@ class MemoryBank:
         self._positives = positives
         self.k = self.asked_k if self.asked_k is not None else max(K_LEAST, round(K_SHARE * size))
         # A query may lose all entries of its own image: a deeper search leaves at least k.
-        if positives is None:
-            self._most_lost = int(image_ids.unique(return_counts=True)[1].max())
+        if self.exclude == "partner":
+            self._most_lost = max(_most_equal(image_ids), _most_equal(caption_ids))
+        elif positives is None:
+            self._most_lost = _most_equal(image_ids)
         else:
             self._most_lost = most_related(positives, image_ids, caption_ids)
         left = size - self._most_lost
@@ -233,9 +236,11 @@ class MemoryBank:
                 "give the bank a larger share of the pairs or a smaller k",
             )
             own_texts = own_images = lambda found: gone[found]
-        elif self._positives is None:
+        elif self._positives is None or self.exclude == "partner":
             deeper = self._most_lost
             own_texts = own_images = lambda found: self._image_ids[found] == image_ids[:, None]
+            if self.exclude == "partner":
+                own_texts = lambda found: self._caption_ids[found] == caption_ids[:, None]  # noqa: E731
         else:
             deeper, related = self._most_lost, self._positives.related
             own_texts = lambda found: related(image_ids[:, None], self._caption_ids[found])  # noqa: E731
@@ -277,6 +282,11 @@ class MemoryBank:
         if self.backend == "exact" or (vectors.is_cuda and deepest > GPU_DEPTH):
             return ExactIndex(vectors)
         return FaissIndex(vectors) if self.backend == "faiss" or searches_there(vectors) else ExactIndex(vectors)
+
+
+def _most_equal(ids: Tensor) -> int:
+    """How often the most frequent of the ids (M,) occurs."""
+    return int(ids.unique(return_counts=True)[1].max())
 
 
 def most_related(positives: Positives, images: Tensor, texts: Tensor) -> int:
