@@ -34,7 +34,7 @@ class Row:
     trained: str
     criterion: str
     protocol: str
-    tuned: bool
+    tuned: bool | str
 
     @property
     def features(self) -> str:

@@ -97,7 +97,7 @@ class Job:
         """The command that measures the run as the row says, None where that is done."""
         if self.found() is not None:
             return None
-        own = [f"criterion={self.row.criterion}", f"protocol={self.row.protocol}"] + ["tune=true"] * self.row.tuned
+        own = [f"criterion={self.row.criterion}", f"protocol={self.row.protocol}", f"tune={self.row.tuned}"]
         return ["evaluate", f"checkpoint={self.folder / 'checkpoints' / 'best.safetensors'}", *own]
 
     def found(self) -> dict | None:
@@ -114,9 +114,10 @@ class Job:
     def _is_of_row(self, one: dict) -> bool:
         """True if an evaluation is the row's: not an ensemble's, inductive or of other settings."""
         row = self.row
-        same = (one["criterion"], one["protocol"], bool(one["tuned"])) == (row.criterion, row.protocol, row.tuned)
+        same = (one["criterion"], one["protocol"], bool(one["tuned"])) == (row.criterion, row.protocol, bool(row.tuned))
         plain = one["reference"] != "inductive" and "ensemble" not in one
-        return same and plain and (row.tuned or one["parameters"] == criterion_settings(row.criterion))
+        fixed = criterion_settings(row.criterion).items()  # all but what the row chooses on validation
+        return same and plain and all(one["parameters"][name] == value for name, value in fixed if name != "relaxation")
 
 
 def jobs(

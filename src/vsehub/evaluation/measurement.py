@@ -35,7 +35,8 @@ class Measurement:
     """The settings of a measurement: a split, a criterion, its `name` in reports, and a protocol.
 
     reference: "queries" fits the criterion on the queries (transductive), "train" on the training queries (inductive).
-    tuned: first choose the criterion's settings on the validation split, as an `Auto` always does. Raises
+    tuned: first choose the criterion's settings on the validation split, as an `Auto` always does; "matching": only
+    those of its matching. Raises
     InputError if validation is the split to choose on and to measure, or if the reference holds the queries themselves.
     """
 
@@ -44,11 +45,12 @@ class Measurement:
     name: str
     protocol: Protocol
     reference: str = "queries"
-    tuned: bool = False
+    tuned: bool | str = False
 
     def __post_init__(self) -> None:
         one_of("split", self.split, SPLITS)
         one_of("reference", self.reference, tuple(REFERENCES))
+        one_of("tune", self.tuned, (False, True, "matching"))
         require(
             not (self.chooses and self.split == "val"),
             "split=val is what tune=true and criterion=auto choose on; measure split=test",
@@ -62,7 +64,7 @@ class Measurement:
     @property
     def chooses(self) -> bool:
         """True if settings or the criterion itself are chosen on the validation split."""
-        return self.tuned or isinstance(self.criterion, Auto)
+        return bool(self.tuned) or isinstance(self.criterion, Auto)
 
     @property
     def inductive(self) -> bool:
@@ -118,7 +120,10 @@ def measure(model: DataModel | Ensemble, asked: Measurement) -> dict[str, Any]:
         warn_of_shared({"train": model.split("train"), asked.split: loaded})
     if asked.chooses:
         validation = model.encode("val"), model.similarity, protocol, reference
-        found = choose(criterion, *validation) if isinstance(criterion, Auto) else tune(criterion, *validation)
+        if isinstance(criterion, Auto):
+            found = choose(criterion, *validation)
+        else:
+            found = tune(criterion, *validation, only_matching=asked.tuned == "matching")
         criterion, parameters = found.criterion, found.parameters
         tuned = {"split": "val", "rsum": found.rsum, "tried": found.tried}
     queries = model.encode(asked.split)

@@ -43,17 +43,22 @@ def tune(
     similarity: Similarity,
     protocol: Protocol,
     reference: EncodedSplit | None = None,
+    only_matching: bool = False,
 ) -> Tuned:
     """The criterion's settings with the largest rsum on the validation `split`, chosen from its GRID.
 
     reference: as in `evaluate`. Of settings with equal rsum, the first in the grid is chosen. A matching criterion gets
     a value for each k of `KS`: the value with the largest sum of R@k over both directions (EMNLP table 4). In a chain,
-    the matching is tuned anew for each setting of the correction. Logs a warning where plain search has a larger rsum
-    than the chosen settings. Raises InputError if the criterion has no settings.
+    the matching is tuned anew for each setting of the correction; only_matching: the correction keeps its settings.
+    Logs a warning where plain search has a larger rsum than the chosen settings. Raises InputError if there are no
+    settings to choose.
     """
-    require(criterion.tunable, f"{type(criterion).__name__} has no settings to tune; leave tune=true out")
-    corrections = criterion.correction.grid()
+    corrections = [{}] if only_matching else criterion.correction.grid()
     matchings = criterion.matching.grid() if criterion.matching is not None else [{}]
+    require(
+        len(corrections) * len(matchings) > 1,
+        f"{type(criterion).__name__} has no such settings to tune; leave tune out",
+    )
     folds = folds_of(split, similarity, protocol, reference)
 
     def measure(settings: Settings) -> dict[str, float]:
