@@ -1,11 +1,11 @@
 import gc
+import io
 import logging
 import os
 import shlex
 import signal
-import subprocess
 import sys
-import tempfile
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -14,11 +14,10 @@ import pytest
 import warm
 from filelock import FileLock
 from input_setups import SMALL  # in tools/torture
+from PIL import Image
 from setting_files import Files
 
 from vsehub.cli.main import main
-
-LIMIT = 480  # seconds that a command may take
 
 
 def pytest_collection_finish():
@@ -48,32 +47,31 @@ def environment(shared_folder):
 def vsehub(environment, shared_folder, worker_id):
     """A function that runs the command line and returns its status, out and err; `small` adds a tiny set-up.
 
-    start=True returns the running process instead, its output going to output.txt. console=True takes the console
-    script, in a process of its own, instead of a fork of one that has imported all. Such a fork draws no figures where
-    UNDRAWN is given.
+    It runs in this process, figures undrawn. start=True runs it in a fork of a process that has imported what trainings
+    need, and returns the running process, whose output goes to output.txt.
     """
-    link = warm.started(shared_folder, environment, os.getpid() if worker_id == "master" else os.getppid())
-    script = Path(sys.executable).with_name("vsehub")
+    pytest_process = os.getpid() if worker_id == "master" else os.getppid()
 
-    def begun(arguments, cwd, own, out, err, console):
-        if not console:
-            return warm.Command(link, arguments, cwd, own, (out, err))
-        with out.open("a") as outs, err.open("a") as errs:
-            return subprocess.Popen([script, *arguments], stdout=outs, stderr=errs, cwd=cwd, env=own)
-
-    def run(*arguments, cwd, small=False, start=False, status=0, console=False, **variables):
-        arguments, own = [*map(str, arguments), *(SMALL if small else ())], environment | variables
+    def run(*arguments, cwd, small=False, start=False, status=0, **variables):
+        arguments = [*map(str, arguments), *(SMALL if small else ())]
         if start:
-            return begun(arguments, cwd, own, *[Path(cwd) / "output.txt"] * 2, console)
-        with tempfile.TemporaryDirectory(dir=shared_folder) as folder:
-            out, err = Path(folder) / "out", Path(folder) / "err"
-            process = begun(arguments, cwd, own, out, err, console)
+            link = warm.started(shared_folder, environment, pytest_process)
+            return warm.Command(link, arguments, cwd, environment | variables, Path(cwd) / "output.txt")
+        out, err, ended = io.StringIO(), io.StringIO(), SystemExit(0)
+        with (
+            chdir(cwd),
+            unchanged(environment | variables),
+            mock.patch.object(sys, "argv", ["vsehub", *arguments]),
+            mock.patch("matplotlib.figure.Figure.savefig", save_undrawn),
+            redirect_stdout(out),
+            redirect_stderr(err),
+        ):
             try:
-                found = SimpleNamespace(status=process.wait(LIMIT), out=out.read_text(), err=err.read_text())
-            finally:
-                process.kill()
-        assert found.status == status, f"vsehub {shlex.join(arguments)}\n{found.out}\n{found.err}"
-        return found
+                main()
+            except SystemExit as caught:
+                ended = caught
+        assert ended.code == status, f"vsehub {shlex.join(arguments)}\n{out.getvalue()}\n{err.getvalue()}"
+        return SimpleNamespace(status=status, out=out.getvalue(), err=err.getvalue())
 
     return run
 
@@ -93,23 +91,38 @@ def features(tmp_path):
     return (*data, "embedding_dim=8", "loader.batch_size=12", "bank=memory", "bank.fraction=0.5")
 
 
+def save_undrawn(figure, file, format, **settings):
+    """Stand in for `Figure.savefig`: a picture of one pixel, since drawing takes most of a report's time."""
+    if format == "svg":
+        file.write(b'<svg xmlns="http://www.w3.org/2000/svg" width="1" height="1"></svg>')
+    else:
+        Image.new("RGB", (1, 1)).save(file, format)
+
+
 @pytest.fixture
 def undrawn(monkeypatch):
-    """Figures are made, but their files are empty pictures: drawing takes most of a report's time."""
-    warm.leave_figures_undrawn(monkeypatch.setattr)
+    """Figures are made, but their files are pictures of one pixel."""
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", save_undrawn)
+
+
+@contextmanager
+def unchanged(variables):
+    """Environment variables for a block, after which logging, signals and the environment are as before it."""
+    root, ours, interrupt = logging.getLogger(), logging.getLogger("vsehub"), signal.getsignal(signal.SIGINT)
+    handlers, levels = root.handlers[:], (root.level, ours.level)
+    with mock.patch.dict(os.environ, variables):
+        yield
+    signal.signal(signal.SIGINT, interrupt)
+    root.handlers[:] = handlers
+    root.setLevel(levels[0])
+    ours.setLevel(levels[1])
 
 
 @pytest.fixture(autouse=True)
 def process_as_before():
     """Commands and benchmarks set up logging, signals and the environment of their process; here others follow."""
-    root, own, interrupt = logging.getLogger(), logging.getLogger("vsehub"), signal.getsignal(signal.SIGINT)
-    handlers, levels = root.handlers[:], (root.level, own.level)
-    with mock.patch.dict(os.environ):
+    with unchanged({}):
         yield
-    signal.signal(signal.SIGINT, interrupt)
-    root.handlers[:] = handlers
-    root.setLevel(levels[0])
-    own.setLevel(levels[1])
 
 
 @pytest.fixture

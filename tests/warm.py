@@ -1,4 +1,4 @@
-"""Commands in forks of one process that has imported torch, Lightning and Hydra: a tenth of a second each.
+"""Commands that are killed or run together, in forks of one process that has imported torch, Lightning and Hydra.
 
 What a fork does is what the console script does, in a session, a working folder and an environment of its own. All
 workers of pytest-xdist share the process; it ends when pytest has.
@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from importlib import import_module
 from multiprocessing.connection import Client, Listener
 from pathlib import Path
 
@@ -36,11 +37,11 @@ def started(folder, environment, pytest):
 
 
 class Command:
-    """A command in a fork: as much of `subprocess.Popen` as tests use. streams: the files for stdout and stderr."""
+    """A command in a fork: as much of `subprocess.Popen` as tests use. log: the file for its output."""
 
-    def __init__(self, link, arguments, cwd, environment, streams):
+    def __init__(self, link, arguments, cwd, environment, log):
         self.returncode, self._server = None, Client(os.readlink(link))
-        self._server.send((arguments, Path(cwd).absolute(), environment, streams))
+        self._server.send((arguments, Path(cwd).absolute(), environment, log))
         self.pid = self._server.recv()
 
     def wait(self, timeout=None):
@@ -66,10 +67,11 @@ class Command:
 
 
 def serve(link, pytest):
-    """Import everything, then fork for each command, until pytest has ended."""
-    from inputs import load
+    """Import what most commands need, then fork for each command, until pytest has ended."""
+    import torch
 
-    load()
+    import_module("vsehub.cli.train")
+    torch.set_num_threads(1)
     gc.collect()
     gc.freeze()  # a child's collections leave these pages as they are, shared
     signal.signal(signal.SIGALRM, lambda *_: os.path.exists(f"/proc/{pytest}") or sys.exit())
@@ -93,32 +95,16 @@ def answer(connection):
     """Run the command that is asked for; its process id is sent when it begins, its status when it has ended."""
     import forked
 
-    arguments, cwd, environment, streams = connection.recv()
+    arguments, cwd, environment, log = connection.recv()
 
     def before():
         os.environ.clear()
         os.environ.update(environment)
-        if "UNDRAWN" in environment:
-            leave_figures_undrawn(setattr)
 
-    running = forked.Running(arguments, cwd, before, log=streams)
+    running = forked.Running(arguments, cwd, before, log=(log, log))
     connection.send(running.pid)
     running.wait(limit=float("inf"))
     connection.send(os.waitstatus_to_exitcode(running._status))
-
-
-def leave_figures_undrawn(patch):
-    """Have figures saved as pictures of one pixel, by `patch`, which is called as `setattr`."""
-    from matplotlib.figure import Figure
-    from PIL import Image
-
-    def save(figure, file, format, **settings):
-        if format == "svg":
-            file.write(b'<svg xmlns="http://www.w3.org/2000/svg" width="1" height="1"></svg>')
-        else:
-            Image.new("RGB", (1, 1)).save(file, format)
-
-    patch(Figure, "savefig", save)
 
 
 if __name__ == "__main__":

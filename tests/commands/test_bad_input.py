@@ -48,19 +48,9 @@ def test_what_hydra_refuses_is_one_line(refused, arguments, named):
     assert len(said.splitlines()) == 1
 
 
-def test_help_lists_settings_and_choices(run_here, capsys):
-    with pytest.raises(SystemExit, match=r"^0$"):
-        run_here("train", "loss=infonce", "--help")
-    said = capsys.readouterr().out
-    for part in ("vsehub train resume=RUN_FOLDER", "seed: 0 # ", "  loss=hal, infonce"):
-        assert part in said
-
-
 @pytest.mark.parametrize(
     ("overrides", "named"),
     [
-        (["loader.batch_size=1"], "batch_size is 1"),
-        (["loader.max_words=0"], "loader.max_words is 0"),
         (["loader.batch_size=2.5"], "loader.batch_size is 2.5"),
         (["loss.statistics=batch", "bank=memory"], "HAL .* global statistics"),
         (["loss=max", "bank=memory"], "MaxMargin .* bank=none"),
@@ -71,20 +61,13 @@ def test_help_lists_settings_and_choices(run_here, capsys):
         (["trainer.max_epochs=null"], "trainer.max_epochs is None"),
         (["+trainer.limit_train_batches=0"], "trainer.limit_train_batches"),
         (["+trainer.speed=3"], "trainer: .*'speed'"),
-        (["optimizer.lr=-1"], "optimizer: .*-1"),
         (["protocol=c1"], r"protocol c1 .*1000"),
-        (["data.size=small"], "size is 'small'"),
         (["optimizer.fused=off"], "fused is .*true"),
     ],
 )
 def test_settings_that_do_not_fit(refused, tmp_path, overrides, named):
     assert re.search(named, refused("train", *TINY, "hydra.run.dir=run", *overrides))
     assert not (tmp_path / "run").exists(), "a run that has not begun leaves no folder"
-
-
-def test_a_loss_is_refused_before_the_data_are_read(refused, monkeypatch):
-    monkeypatch.setattr("vsehub.data.Scenes.load", lambda *_: pytest.fail("the data were read"))
-    assert "loss.gamma is -1" in refused("train", *TINY, "loss.gamma=-1", "hydra.run.dir=run")
 
 
 def test_a_run_continues_as_it_was_recorded(refused, trained, tmp_path):
@@ -99,7 +82,7 @@ def test_a_run_continues_as_it_was_recorded(refused, trained, tmp_path):
     record["config"] |= {"run_folder": str(moved)}
     (moved / "run.json").write_text(json.dumps(record))
     assert f"{trained}" in refused("train", f"resume={moved}"), "last.ckpt is another run's"
-    for change in ("loss=max", "seed=5", "optimizer.lr=0.5", "embedding_dim=8", "loader.min_count=2", "data.seed=4"):
+    for change in ("loss=max", "seed=5", "data.seed=4"):
         assert f"{change} makes the run's record false" in refused("train", f"resume={moved}", change)
 
 
@@ -138,20 +121,16 @@ def test_a_start_that_was_killed_is_no_obstacle(tmp_path):
 def test_what_cannot_be_evaluated(refused, trained, tmp_path):
     best = trained / "checkpoints" / "best.safetensors"
     (tmp_path / "short").write_bytes(best.read_bytes()[:-1])
-    (tmp_path / "empty").touch()
     save_file({"weights": torch.zeros(3)}, tmp_path / "foreign")
     for arguments, named in (
         ([], "checkpoint is not set"),
-        (["checkpoint=absent"], "checkpoint: no such file"),
         ([f"checkpoint={trained}"], "checkpoint: "),
         ([f"checkpoint={trained}/checkpoints/last.ckpt"], "checkpoint: "),
         (["checkpoint=short"], "safetensors"),
-        (["checkpoint=empty"], "safetensors"),
         (["checkpoint=foreign"], "vsehub train"),
         ([f"checkpoint={best}", "split=dev"], "split is 'dev'"),
         ([f"checkpoint={best}", "data.rooot=here"], "rooot"),
         ([f"checkpoint={best}", "protocol.fold_images=7"], "protocol single has fold_images"),
-        ([f"checkpoint={best}", "protocol.folds=0"], "protocol.folds"),
         ([f"checkpoint={best}", "tune=maybe"], "tune is .*true"),
     ):
         assert re.search(named, refused("evaluate", *arguments, "out=out")), arguments

@@ -10,7 +10,8 @@ from PIL import Image
 
 ROOT = Path(__file__).parents[2]
 CAPTIONS, IMAGES, DIM = 300, 100, 8
-PAGES = ("README.md", "docs/correct.md", "conf/calibrate.yaml", "conf/diagnose.yaml", "conf/rerank.yaml")
+HELPS = ("conf/calibrate.yaml", "conf/diagnose.yaml", "conf/rerank.yaml")
+PAGES = ("README.md", "docs/correct.md", *(pytest.param(page, marks=pytest.mark.long) for page in HELPS))
 
 
 def written(name, whole=False):

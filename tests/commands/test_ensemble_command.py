@@ -1,4 +1,4 @@
-"""`vsehub evaluate checkpoint=[A,B]` through the console script."""
+"""`vsehub evaluate checkpoint=[A,B]`."""
 
 import json
 import shutil
@@ -69,7 +69,7 @@ def test_a_fitted_inductive_criterion_and_the_report(runs, vsehub):
     told = json.loads(path.read_text())
     assert f"chosen on val: beta {told['parameters']['beta']}" in said
     assert (told["reference"], told["tuned"]["split"]) == ("inductive", "val")
-    vsehub("report", "sum", "hal", "out=page", cwd=runs, UNDRAWN="1")
+    vsehub("report", "sum", "hal", "out=page", cwd=runs)
     assert "is, ensemble of 2 (sum + hal+mb)" in (runs / "page" / "table.md").read_text()
 
 
@@ -79,10 +79,8 @@ def test_what_is_no_ensemble_is_refused(runs, run_here):
         ([given["hal"], runs / "hal" / ".." / best("hal")], [], "twice"),
         ([given["hal"], given["other"]], [], "different data"),
         ([given["hal"], runs / "alone.safetensors"], [], "run.json"),
-        ([given["hal"], "absent.safetensors"], [], "absent.safetensors"),
         ([], [], "empty list"),
         ([given["hal"], given["sum"]], ["member_weights=[1,2,3]"], "member_weights is [1, 2, 3]"),
-        ([given["hal"], given["sum"]], ["member_weights=test"], "member_weights"),
         ([given["hal"], given["sum"]], ["member_weights=val", "split=val"], "member_weights=val"),
         ([given["sum"]], ["member_weights=[1]"], "member_weights"),
     ):

@@ -44,7 +44,8 @@ def test_a_whole_split_is_ranked_as_by_the_checkpoint(trained, run_here, tmp_pat
     assert "overwrite=true" in run_here("export", f"checkpoint={best}", "format=onnx", "out=out", status=2)
 
 
-@pytest.mark.parametrize("page", [pytest.param("docs/serve.md", marks=pytest.mark.long), "README.md"])
+@pytest.mark.long
+@pytest.mark.parametrize("page", ["docs/serve.md", "README.md"])
 def test_the_lines_of_the_pages(page, trained, run_here, tmp_path):
     onnx_runtime()
     (tmp_path / "RUN").symlink_to(trained)

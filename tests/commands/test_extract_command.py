@@ -106,11 +106,8 @@ def test_what_is_refused(command, run_here, weights, tmp_path):
     with alone(tmp_path / "busy", "extracting"):
         for settings, named in (
             (("image_encoder.weights=nan.pth", "out=a"), "scene-train-000000"),
-            (("dtype=int8", "out=b"), "dtype"),
-            (("batch_size=0", "out=b"), "batch_size"),
             (("splits=[dev]", "out=b"), "split"),
             (("splits=[]", "out=b"), "splits"),
-            (("out=mine", "splits=[val]"), "dev_ims.npy"),
             (("out=mine", "splits=[val]", "overwrite=true"), "dev_ims.npy"),
             (("out=busy",), "another process"),
         ):

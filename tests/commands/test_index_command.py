@@ -114,7 +114,6 @@ def test_what_no_index_is_made_of(files, run_here):
     run_here("diagnose", *ALL, "criteria=[csls]", "out=found")
     before = sorted(files.rglob("*"))
     for settings, named in (
-        ((), "result: "),
         (("absent",), "result: .*absent"),
         (("found",), "result: found"),
         (("qb",), "qb_norm"),
@@ -124,7 +123,6 @@ def test_what_no_index_is_made_of(files, run_here):
         (("csls", "engine=flat", "only=bias"), "only"),
         (("csls", "engine=hnsw", "uri=there", "collection=mine"), "uri, collection"),
         (("csls", "engine=lancedb", "only=bias", "approximate=true"), "approximate"),
-        (("csls", "engine=lancedb", "approximate=perhaps"), "approximate is 'perhaps'"),
         (("csls", "engine=lancedb", "only=items"), "only is 'items'"),
         (("csls", "items=raw.npy"), "norm|not the vectors that were ranked"),
         (("csls", "reference=train.npy"), "reference"),
@@ -140,13 +138,10 @@ def test_damaged_results(files, run_here):
     file, biases = files / "there" / "result.json", files / "there" / "biases.parquet"
     record, table = json.loads(file.read_text()), pq.read_table(biases)
     for change in (
-        {"rankings": []},
         {"rankings": [{"criterion": "csls", "parameters": 5}]},
         {"rankings": [*record["rankings"], None]},
         {"inputs": {"normalize": 5}},
         {"items": {"fingerprint": record["items"]["fingerprint"]}},
-        {"k": None},
-        {"reference": 5},
         {"queries": {"rows": "\ud800"}},
         {"calibration": {"rates": [5]}},
     ):
@@ -205,8 +200,6 @@ def test_thresholds(files, run_here, monkeypatch):
         (("other",), "truth is not set"),
         (("other", "queries=q.npy", "truth=rows.csv"), "each of its 300 rows"),
         (("own", "false_accept=[0.001]"), "rate of 0.001"),
-        (("own", "false_accept=[2]"), "rate of 2"),
-        (("own", "queries=absent.npy", "truth=rows.csv"), "absent.npy"),
         (("transductive",), "fitted on the queries themselves"),
     ):
         assert named in run_here("calibrate", *settings, status=2), settings

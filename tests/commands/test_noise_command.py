@@ -51,10 +51,8 @@ def test_a_run_under_noise_records_it_goes_on_with_it_and_lends_it(run_here, fea
 
 def test_bad_settings_are_said_before_training(run_here, features):
     for settings, named in (
-        (["data.noise.rate=0.2"], "data.noise.protocol"),
         (["data.noise.protocol=captions"], "data.noise.rate"),
         (["data.noise.protocol=captions", "data.noise.rate=1"], "data.noise.rate is 1"),
-        (["data.noise.index=absent.npy"], "data.noise.index: no such file"),
     ):
         assert named in run_here("train", *features, *settings, status=2)
     settings = ["data.json=absent.json", "data.images=.", "data.noise.protocol=images", "data.noise.rate=0.2"]

@@ -160,23 +160,6 @@ def srun_variables():
     return [shared | dict.fromkeys(("SLURM_PROCID", "SLURM_LOCALID"), number) for number in ("0", "1")]
 
 
-def started(place, environment, *arguments):
-    """Both processes as srun starts them: their exit statuses and what they wrote."""
-    started = [
-        subprocess.Popen(
-            command(*arguments),
-            cwd=place,
-            env=environment | variables,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for variables in srun_variables()
-    ]
-    found = [one.communicate(timeout=200) for one in started]
-    return [one.returncode for one in started], [out for out, _ in found], [err for _, err in found]
-
-
 def test_two_processes_take_the_steps_of_one(vsehub, features, tmp_path):
     """As srun starts them, in forks; the bank excludes the captions of the batch, of which each has a half."""
     bank = ("+bank.first_epoch=0", "bank.fraction=1", "bank.exclude=batch_captions", "loss.alpha=5", "loss.beta=5")
@@ -189,18 +172,6 @@ def test_two_processes_take_the_steps_of_one(vsehub, features, tmp_path):
     assert [one.wait(200) for one in both] == [0, 0], (tmp_path / "output.txt").read_text()
     assert record(tmp_path / "both")["processes"] == 2
     alike(tmp_path / "both", tmp_path / "alone")
-
-
-@pytest.mark.long
-def test_two_train_what_one_does(alone, place, environment):
-    """As srun starts them."""
-    states, out, err = started(place, environment)
-    assert states == [0, 0], err
-    assert [text.count("best epoch") for text in out] == [1, 0]
-    assert "Warning" not in "".join(err)
-    (run,) = (place / "runs").iterdir()
-    alike(run, alone)
-    assert (record(run)["processes"], record(alone)["processes"]) == (2, 1)
 
 
 @pytest.mark.long

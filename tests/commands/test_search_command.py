@@ -170,23 +170,18 @@ def test_a_filled_collection(run_here, command, model, tmp_path):
     assert "criterion=csls" in command(*stored, "a red box", "criterion=csls", status=2)
 
 
-def test_bad_input(command, tmp_path):
-    (tmp_path / "empty").mkdir()
+def test_bad_input(command):
     for arguments, named in (
         ([], "query is"),
-        (["circle", "k=0"], "k is 0"),
         (["circle", "split=dev"], "split is 'dev'"),
         (["circle", "reference=dev", "criterion=csls"], "'dev'"),
         (["circle", "zxqv wvut"], "'zxqv wvut'"),
         (["circle", "criterion=csls+rgm"], "csls.rgm|many queries"),
-        (["circle", "checkpoint=null"], "checkpoint is not set"),
         (["circle", "model=hf:clip"], "checkpoint .* model"),
         (["circle", "prompt='a {}'"], "prompt"),
         (["circle", "accept=0.1"], "accept"),
-        (["circle", "folder=empty"], "folder: empty"),
         (["circle", "folder=photos", "engine=lancedb"], "folder and engine"),
         (["circle", "engine=lancedb", "uri=absent"], "uri: absent"),
-        (["circle", "reference=absent.txt", "criterion=csls"], "absent.txt"),
     ):
         assert re.search(named, command(*arguments, status=2)), arguments
 
@@ -200,7 +195,7 @@ def read(arguments):
 SIGNS = st.text(alphabet="\\${}'\"[],=:~+ ab\n", min_size=1)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.one_of(st.text(min_size=1), SIGNS), min_size=1, max_size=3))
 @example(["a \\${b} \\\\${c}", "it's", "a\\'", "\\", "???", "${", "x: {y}", NASTY])
 def test_a_text_reaches_the_command_as_it_was_typed(texts):

@@ -17,16 +17,14 @@ from broken_off import stopped
 from run_files import record
 
 from vsehub.io.address import MASK, masked, masked_output, remember
+from vsehub.io.address import _addresses as ADDRESSES
+from vsehub.io.address import _secrets as SECRETS
 
 CANARY = "Zk9+q4canary7/Wv"  # as it stands in a URI, with percent signs where they are needed
 IN_URI = quote(CANARY, safe="")
 LOGIN = f"http://joecanary:{IN_URI}@HOST/FILE"
-FORMS = (
-    LOGIN,
-    f"http://{IN_URI}@HOST/FILE",
-    f"http://HOST/FILE?X-Amz-Security-Token={IN_URI}",
-    f"http://HOST/FILE?download=1&{IN_URI}",
-)
+TOKEN = f"http://HOST/FILE?download=1&X-Amz-Security-Token={IN_URI}"
+
 TRAINED = (
     *("data=pairs", "embedding_dim=8", "loader.batch_size=16", "callbacks.warmup.steps=0", "loss=max", "bank=none"),
     *("trainer.max_epochs=1", "+trainer.log_every_n_steps=1"),
@@ -76,6 +74,8 @@ def run(vsehub, tmp_path):
     (tmp_path / "own").mkdir()
 
     def run(*arguments, status=0, **settings):
+        ADDRESSES.clear()  # as in a process of its own
+        SECRETS.clear()
         done = vsehub(*arguments, cwd=tmp_path, status=status, **variables, **settings)
         look(f"{done.out}\n{done.err}".encode(), f"the output of {arguments}")
         for path in tmp_path.rglob("*"):
@@ -100,7 +100,7 @@ def look(content, where):
                 look(archive.read(name), f"{name} in {where}")
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", [LOGIN, TOKEN])
 def test_vectors_behind_an_address(run, address, tmp_path, form):
     given = [f"queries={address(form, 'a.npy')}", f"items={address(form, 'b.npy')}", "k=5", "criterion=csls"]
     (tmp_path / "ids.txt").write_text("".join(f"https://cdn/photo?id=177&w={row}\n" for row in range(80)))
@@ -117,17 +117,16 @@ def test_vectors_behind_an_address(run, address, tmp_path, form):
 def test_commands_that_fail(run, address):
     sides = [f"queries={address(LOGIN, 'a.npy')}", f"items={address(LOGIN, 'b.npy')}"]
     absent = address(LOGIN, "absent.npy")
-    for change in ("queries", "truth", "item_ids", "nonsense", "k", "engine", "criterion", "--nonsense", "normalize"):
+    for change in ("queries", "truth", "nonsense", "k", "criterion", "--nonsense"):
         run("rerank", *sides, f"{change}={absent}", status=2)
     run("rerank", sides[0], f"items={absent.strip(chr(39))}?a=b", status=2)  # quotes are missing
-    for arguments in ([absent], ["rerank", absent], ["rerank", *sides, "-m", f"k={absent},5"]):
+    for arguments in ([absent], ["rerank", *sides, "-m", f"k={absent},5"]):
         run(*arguments, status=2)
-    run("rerank", *sides, "criterion=csls", "out=ranked", UNDRAWN="1")
+    run("rerank", *sides, "criterion=csls", "out=ranked")
     for engine, uri in (
         ("pgvector", f"postgresql://me:{IN_URI}@127.0.0.1:1/base?sslpassword={IN_URI}"),
-        ("pgvector", f"host=127.0.0.1 port=1 user=me password={CANARY}"),
         ("pgvector", f"host=127.0.0.1 port=1 user=me password=\\'{CANARY} and more\\'"),
-        *((engine, f"http://joe:{IN_URI}@127.0.0.1:1") for engine in ("milvus", "qdrant", "lancedb")),
+        *((engine, f"http://joe:{IN_URI}@127.0.0.1:1") for engine in ("milvus", "qdrant")),
     ):
         assert MASK in run("index", "ranked", *sides, f"engine={engine}", f"uri='{uri}'", status=2)
 
@@ -135,7 +134,7 @@ def test_commands_that_fail(run, address):
 @pytest.mark.long
 def test_trainings_of_all_loggers(run, address, tmp_path):
     """A sweep; its runs go on, and are measured again, only with the address given again."""
-    sides = [f"data.{side}={address(FORMS[2], 'a.npy')}" for side in ("images", "texts")]
+    sides = [f"data.{side}={address(TOKEN, 'a.npy')}" for side in ("images", "texts")]
     folders = ("hydra.sweep.dir=sweep", "hydra.sweep.subdir=${hydra:job.num}")
     run("train", "-m", *TRAINED, *sides, "logger=csv,tensorboard,wandb", *folders)
     for number in range(3):
@@ -175,6 +174,7 @@ def test_a_configuration_of_ones_own(run, address, tmp_path):
         ("postgresql://me:@a:1,b:2/base?host=/tmp/x", None),
         ("runs/user=1/a.npy", None),
         ("http://u:p/q?r#s@host/a.npy?version=3&T=x::key", f"http://{MASK}@host/a.npy?version=3&T={MASK}"),
+        (f"http://{IN_URI}@host/a?download=1&{IN_URI}", f"http://{MASK}@host/a?download=1&{MASK}"),
         ("postgresql://me:p w@a:1,b:2/base?options=x", f"postgresql://{MASK}@a:1,b:2/base?options={MASK}"),
         ("abfss://box@account/a?sig=x", f"abfss://box@account/a?sig={MASK}"),
         ("from s3://b/c::http://u:p@h/d, http://h2/#s", f"from s3://b/c::http://{MASK}@h/d, http://h2/#{MASK}"),

@@ -74,17 +74,6 @@ def test_a_checkpoint_chooses_no_code(hostile, tmp_path, node):
     assert not (tmp_path / "trace").exists()
 
 
-@pytest.mark.parametrize("command", ["evaluate", "search"])
-def test_the_commands_refuse_it(run_here, hostile, tmp_path, command):
-    for part in ("similarity", "data"):
-        more = ["a red circle"] if command == "search" else ["out=out"]
-        path = hostile(part, ATTACKS[0])
-        said = run_here(command, f"checkpoint={path}", *more, status=2)
-        assert "runstring is not a class that a yaml file of" in said
-        assert len(said.splitlines()) == 1
-    assert not (tmp_path / "trace").exists()
-
-
 def test_a_teacher_chooses_no_code(run_here, small, hostile, tmp_path):
     """Although the classes that the command line itself names are the user's own."""
     said = run_here("train", *small, f"teacher={hostile('similarity', ATTACKS[4])}", status=2)
@@ -92,11 +81,11 @@ def test_a_teacher_chooses_no_code(run_here, small, hostile, tmp_path):
     assert not (tmp_path / "trace").exists()
 
 
-def test_a_pickle_is_no_checkpoint(run_here, tmp_path, trained):
+def test_a_pickle_is_no_checkpoint(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     torch.save({"vsehub": Payload(), "state_dict": {}}, tmp_path / "hostile.safetensors")
-    assert "cannot be read as safetensors" in run_here(
-        "evaluate", "checkpoint=hostile.safetensors", "out=out", status=2
-    )
+    with pytest.raises(InputError, match="cannot be read as safetensors"):
+        vsehub.load("hostile.safetensors")
     torch.save({"vsehub": {"version": 1}, "more": Payload()}, tmp_path / "last.ckpt")
     with pytest.raises(InputError, match="cannot be read"):
         load_state(tmp_path / "last.ckpt")
@@ -124,9 +113,7 @@ def theirs(trained, tmp_path):
     return make
 
 
-@pytest.mark.parametrize(
-    "part", ["loss", "optimizer", "logger", "trainer", "criterion", "protocol", "data", "callbacks"]
-)
+@pytest.mark.parametrize("part", ["loss", "logger", "trainer", "data", "callbacks"])
 def test_a_record_chooses_no_code(run_here, theirs, tmp_path, part):
     own = {"own": ATTACKS[4]} if part == "callbacks" else theirs.config[part] | ATTACKS[4]
     said = run_here("train", f"resume={theirs(**{part: own})}", status=2)
@@ -144,9 +131,8 @@ def test_a_file_names_no_address(run_here, hostile, theirs):
         vsehub.load(path, data={"images": "mine.npy"}).split("test")
     said = run_here("train", f"resume={theirs(data=pairs)}", status=2)
     assert "data.images is http://127.0.0.1:9/i.npy, an address that a file brings" in said
-    for deep in ("http://127.0.0.1:9", {"settings": [{"base_url": "simplecache::http://127.0.0.1:9"}]}):
-        listed = [theirs.config["logger"] | {"name": deep}]
-        assert "an address that a file brings" in run_here("train", f"resume={theirs(logger=listed)}", status=2)
+    listed = [theirs.config["logger"] | {"name": {"settings": [{"base_url": "simplecache::http://127.0.0.1:9"}]}}]
+    assert "an address that a file brings" in run_here("train", f"resume={theirs(logger=listed)}", status=2)
 
 
 @pytest.mark.parametrize("change", ["criterion_name=csls", "+label=max", "data.pictures.augment=crop"])
@@ -180,9 +166,7 @@ def test_links_in_a_run_folder_lead_nowhere(run_here, theirs, tmp_path):
     best = f"checkpoint={run}/checkpoints/best.safetensors"
     for name, command in (
         ("evaluations", ["evaluate", best, "criterion=csls"]),
-        ("evaluations", ["report", run, "out=page"]),
         ("checkpoints/best.encoded", ["search", best, "a red circle"]),
-        ("csv", ["train", f"resume={run}", "trainer.max_epochs=5"]),
         ("train.log", ["train", f"resume={run}", "trainer.max_epochs=5"]),
     ):
         place, aside = run / name, tmp_path / "aside"
@@ -240,9 +224,10 @@ def own_class(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
 
 
-def test_classes_from_elsewhere_by_their_yaml_or_by_trust(own_class, run_here, tmp_path):
-    small = ("data.size=tiny", "embedding_dim=16", "text_encoder.word_dim=8", "image_encoder.width=4")
-    run_here("train", "--config-dir", "mydir", "similarity=mine", *small, "trainer.max_epochs=1", "hydra.run.dir=run")
+def test_classes_from_elsewhere_by_their_yaml_or_by_trust(own_class, run_here, features):
+    run_here(
+        "train", "--config-dir", "mydir", "similarity=mine", *features, "trainer.max_epochs=1", "hydra.run.dir=run"
+    )
     best = "checkpoint=run/checkpoints/best.safetensors"
     said = run_here("evaluate", best, "criterion=csls", status=2)
     assert "similarity: mypackage.Mine is not a class that a yaml file of similarity names" in said
@@ -392,6 +377,7 @@ def joint(tmp_path_factory):
         write_checkpoint(folder / f"{library}.safetensors", weights, description)
         made[library] = folder / f"{library}.safetensors"
         shutil.rmtree(place)
+        assert vsehub.load(made[library]).model
     return made
 
 
@@ -440,7 +426,6 @@ def test_a_joint_model_opens_no_file_that_its_checkpoint_names(joint, tmp_path, 
         vsehub.load(path)
     assert not reached
     assert not (tmp_path / "trace").exists()
-    assert vsehub.load(joint[library]).model  # as it was written
 
 
 @pytest.mark.long

@@ -31,7 +31,7 @@ def ranked(tmp_path_factory, vsehub):
         csv.writer(file).writerows([("query", "item"), *((row, IDS[row % 60]) for row in range(90))])
     given = [f"queries={folder}/queries.npy", f"items={folder}/items.npy", f"item_ids={folder}/ids.txt"]
     given += [f"truth={folder}/truth.csv"]
-    vsehub("rerank", *given, "criterion=csls", "k=5", "out=ranked", cwd=folder, UNDRAWN="1")
+    vsehub("rerank", *given, "criterion=csls", "k=5", "out=ranked", cwd=folder)
     return folder
 
 
@@ -100,7 +100,7 @@ def test_a_checkpoint_with_its_scenes(vsehub, tmp_path):
     assert served.end() == 0
 
 
-@pytest.mark.parametrize("setting", ["split=val", "reference=test", "data.root=x"])
+@pytest.mark.parametrize("setting", ["reference=test", "data.root=x"])
 def test_settings_of_a_checkpoint_beside_a_result(ranked, vsehub, setting):
     assert setting.partition("=")[0].partition(".")[0] in vsehub("serve", "ranked", setting, cwd=ranked, status=2).err
 

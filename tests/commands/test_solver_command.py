@@ -95,9 +95,7 @@ def test_what_is_refused(features, run_here):
     data = ("data=precomp", f"data.root={features}", "loader.min_count=1")
     for settings, named in (
         (("data=scenes", "data.size=tiny"), "vsehub extract"),
-        ((*data, "+solver.images=[]"), "solver.images"),
         ((*data, "+solver.images=[0]"), "solver.images"),
-        ((*data, "+solver.dimensions=[2.5]"), "solver.dimensions"),
         ((*data, "text_encoder=text_gru"), "text_encoder=text_bag"),
     ):
         assert named in run_here("train", "experiment=cca", *settings, "hydra.run.dir=refused", status=2), settings

@@ -82,7 +82,7 @@ def test_classes_and_addresses_of_different_content_share_no_folder():
 
 
 @pytest.mark.parametrize("beside", ["helper", "mine"])
-def test_an_edited_class_is_not_pooled_with_the_old(run_here, small, tmp_path, monkeypatch, beside):
+def test_an_edited_class_is_not_pooled_with_the_old(run_here, features, tmp_path, monkeypatch, beside):
     """The run is refused, or trained again with retrain=true; a file that the loss does not use changes nothing."""
     (tmp_path / "helper.py").write_text("def half(x):\n    return x / 2\n")
     (tmp_path / "mine.py").write_text(
@@ -91,7 +91,8 @@ def test_an_edited_class_is_not_pooled_with_the_old(run_here, small, tmp_path, m
         "        super().__init__(half(margin))\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    command = ("train", "-m", "loss=sum", "loss._target_=mine.Mine", *SHORT, *small, "hydra.sweep.dir=sweep")
+    data = [setting for setting in features if not setting.startswith("bank")]
+    command = ("train", "-m", "loss=sum", "loss._target_=mine.Mine", *SHORT, *data, "hydra.sweep.dir=sweep")
     run_here(*command)
     run = by_seed(tmp_path / "sweep")[0]
     first = record(run)

@@ -42,6 +42,7 @@ def test_an_outcome_follows_the_paired_test_over_seeds(a, b, outcome, difference
         assert judged["holm"].tolist() == pytest.approx([min(9 * p, 1)] * 9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [*STUDIES, *WITHOUT_CLAIMS])
 def test_the_page_of_a_study_follows_from_its_tables(name, undrawn, tmp_path):
     copy = shutil.copytree(EXPERIMENTS / name, tmp_path / name, ignore=shutil.ignore_patterns("*.png", "__pycache__"))

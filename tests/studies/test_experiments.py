@@ -129,6 +129,7 @@ def measured(row):
 
 
 @looped("name", MEASURING)
+@pytest.mark.long
 def test_a_measuring_row_names_its_training(name):
     row, own = ROWS[name], OmegaConf.load(file_of(name))
     trained, cfg = ROWS[own.evaluates], composed(name, "evaluate", "row")
