@@ -102,7 +102,7 @@ def test_scores_that_are_no_numbers():
     scores = np.random.default_rng(0).normal(size=(9, 4))
     scores[0] = 0  # as good as any other
     found = look_through_scores(open_vectors(scores, "scores"))
-    assert (found.least, found.most) == (np.float32(scores.min()), np.float32(scores.max()))
+    assert found == {"least": np.float32(scores.min()), "most": np.float32(scores.max())}
     scores[[2, 5], [1, 3]], scores[7, 0] = np.nan, -1e300
     with pytest.raises(InputError, match=r"rows 2, 5 hold NaN; row 7 holds infinite values"):
         look_through_scores(open_vectors(scores, "scores"))

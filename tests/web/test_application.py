@@ -22,7 +22,6 @@ from starlette.testclient import TestClient
 
 from vsehub.web.application import application
 from vsehub.web.catalogue import Catalogue
-from vsehub.web.server import hosts_of
 
 LOCAL = "http://127.0.0.1:8000"
 
@@ -49,7 +48,7 @@ def known():
 
 def asking(served):
     """A client of a catalogue."""
-    return TestClient(application(served, hosts_of("127.0.0.1")), LOCAL, raise_server_exceptions=False)
+    return TestClient(application(served, "127.0.0.1"), LOCAL, raise_server_exceptions=False)
 
 
 @pytest.fixture(scope="module")
@@ -246,7 +245,7 @@ def test_the_rates_at_which_a_query_finds_nothing(known):
 def test_many_at_once_get_what_one_gets(known):
     from httpx import ASGITransport, AsyncClient
 
-    app = application(catalogue(), hosts_of("127.0.0.1"))
+    app = application(catalogue(), "127.0.0.1")
 
     async def ask():
         async with AsyncClient(transport=ASGITransport(app), base_url=LOCAL) as client:

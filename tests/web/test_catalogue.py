@@ -48,7 +48,7 @@ def test_answers_of_a_split_are_those_of_its_evaluation(tmp_path):
     )
     (tmp_path / "list.txt").write_text("a.jpg\nb.jpg\n")
     served = of_split(model, "test", "test", str(tmp_path / "list.txt"))
-    assert served.picture(1) == tmp_path / "b.jpg"
+    assert served.picture(1) == str(tmp_path / "b.jpg")
     assert served.inputs.item_names.labels == ["a", "b"]
     rsums = evaluate(encoded, Cosine(), NearestNeighbor(), Protocol("single")).metrics
     ranking = Catalogue(served, {}).rankings[PLAIN]

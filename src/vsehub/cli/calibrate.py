@@ -44,7 +44,9 @@ def calibrate(cfg: DictConfig) -> None:
     head = ["false accepts, at most", "accepted above", "queries with answers accepted", "95 % interval"]
     rows = [
         [
-            *(f"{one['false_accept']:g}", f"{one['threshold']:.6g}", f"{one['accepted']:.1%}"),
+            f"{one['false_accept']:g}",
+            f"{one['threshold']:.6g}",
+            f"{one['accepted']:.1%}",
             "{:.1%} to {:.1%}".format(*one["interval"]),
         ]
         for one in rates

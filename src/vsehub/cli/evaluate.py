@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 from omegaconf import DictConfig
 
 from vsehub.checks import existing, require, whole
-from vsehub.cli.nodes import chosen, components, plain
-from vsehub.cli.published import model_settings
+from vsehub.cli.nodes import chosen, components, model_settings, plain
 from vsehub.evaluation.hub import checkpoint_file
 from vsehub.io.files import require_writable, within
 from vsehub.io.records import EVALUATION, RUN, read_record
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from vsehub.evaluation.trained import DataModel
 
 _RUNS = "Give the checkpoints of runs that vsehub trained"
-_TWICE = "checkpoint is an empty list, or a file is given twice; the models of an ensemble must differ"
 
 
 def evaluate(cfg: DictConfig) -> float | None:
@@ -27,7 +25,10 @@ def evaluate(cfg: DictConfig) -> float | None:
     checkpoints = [str(path) for path in (given if isinstance(given, list) else [given])]
     require(cfg.member_weights is None or len(checkpoints) > 1, "member_weights is for an ensemble; omit it")
     if cfg.model is None:
-        require(len({checkpoint_file(path).resolve() for path in checkpoints}) == len(checkpoints) > 0, _TWICE)
+        require(
+            len({checkpoint_file(path).resolve() for path in checkpoints}) == len(checkpoints) > 0,
+            "checkpoint is an empty list, or a file is given twice; the models of an ensemble must differ",
+        )
         out = out_folder(cfg.out, Path(checkpoints[0]))
 
     from vsehub.evaluation.ensemble import Ensemble

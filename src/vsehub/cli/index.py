@@ -160,6 +160,5 @@ def usage(result: "Result", name: str, needs: str, code: str, rows: str) -> str:
     from vsehub.report.tables import markdown_text
 
     items, reference = (markdown_text(text) for text in (result.items_path, result.reference))
-    vectors = f"The {len(result.bias):,} vectors of {items}"
-    about = f"{vectors}, ranked by {result.name} (reference: {reference}). {needs}"
+    about = f"The {len(result.bias):,} vectors of {items}, ranked by {result.name} (reference: {reference}). {needs}"
     return f"# Searching {name}\n\n{about}. Run in this file's folder:\n\n```python\n{code}```\n\n{rows}.\n"

@@ -15,6 +15,8 @@ from vsehub.components import Components, conf_folder
 if TYPE_CHECKING:
     import torch
 
+MODEL_SETTINGS = {"weights": None, "prompt": "{}"}
+
 
 def plain(node: Any, resolve: bool = True) -> Any:
     """The plain values of a configuration node; resolve: replace interpolations by their values."""
@@ -60,6 +62,19 @@ def refuse(cfg: DictConfig, names: Iterable[str], chosen: str) -> None:
     """Raise InputError if a setting is given that has no effect beside what is chosen."""
     ignored = [name for name in names if cfg[name] not in (None, {})]
     require(not ignored, f"{', '.join(ignored)}: has no effect with {chosen}; omit it")
+
+
+def model_settings(cfg: DictConfig) -> dict[str, Any]:
+    """The settings of `model=`. Raises InputError unless either a checkpoint or a published model is given."""
+    require(
+        (cfg.checkpoint is None) != (cfg.model is None),
+        f"checkpoint is {'not set' if cfg.model is None else 'given with model'}; give checkpoint=RUN_FOLDER/"
+        "checkpoints/best.safetensors, or model=LIBRARY:NAME for a published model as it is",
+    )
+    settings = {name: cfg[name] for name in MODEL_SETTINGS}
+    own = [name for name, usual in MODEL_SETTINGS.items() if settings[name] != usual]
+    require(cfg.model is not None or not own, f"{', '.join(own)}: of model=; a checkpoint says all of its model")
+    return settings
 
 
 def device_named(name: str) -> "torch.device":

@@ -3,12 +3,11 @@
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from vsehub.checks import one_of
 from vsehub.cli.embeddings import PAGE, RESULT, comparison, named_files
-from vsehub.cli.nodes import build, refuse
+from vsehub.cli.nodes import build, chosen, refuse
 from vsehub.io.files import Output
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ def rerank(cfg: DictConfig) -> None:
     from vsehub.criteria import ItemBias
     from vsehub.ranking.table import write_biases, write_ranking
 
-    criteria = {str(HydraConfig.get().runtime.choices["criterion"]): build("criterion", cfg.criterion)}
+    criteria = {chosen("criterion"): build("criterion", cfg.criterion)}
     with comparison("rerank", cfg, files, out, criteria, engine(cfg)) as found:
         inputs = found.inputs
         ranked = found.measured.rankings[-1]

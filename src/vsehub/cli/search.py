@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 
 from vsehub.checks import existing, require
-from vsehub.cli.nodes import build, chosen, components, plain, refuse
-from vsehub.cli.published import model_settings
+from vsehub.cli.nodes import build, chosen, components, model_settings, plain, refuse
 from vsehub.evaluation.hub import checkpoint_file
 
 if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is reported before
@@ -34,12 +33,11 @@ def search(cfg: DictConfig) -> None:
     )
     refuse(cfg, ("uri", "collection", "accept") if cfg.engine is None else (), "pictures; give engine= of a collection")
 
-    from vsehub.evaluation.words import word_notes
     from vsehub.report.tables import ReportTable
 
     texts = list(map(str, texts))
     model = searching_model(cfg, settings)
-    notes = [word_notes(text, model.vocabulary, model.max_words) for text in texts]  # type: ignore[arg-type]
+    notes = list(map(model.notes, texts))
     said, lists = (search_split if cfg.engine is None else search_collection)(cfg, model, texts)
     for text, own, rows in zip(texts, notes, lists, strict=True):
         cells = [[str(rank), f"{score:.4f}", name, caption] for rank, (name, caption, score) in enumerate(rows, 1)]

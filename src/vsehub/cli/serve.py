@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, ListConfig
 
 from vsehub.checks import require
-from vsehub.cli.nodes import build, components, refuse
-from vsehub.cli.published import model_settings
+from vsehub.cli.nodes import build, components, model_settings, refuse
 from vsehub.cli.search import searching_model
 from vsehub.evaluation.hub import checkpoint_file
 from vsehub.extras import require_packages
@@ -31,7 +30,7 @@ def serve(cfg: DictConfig) -> None:
         checkpoint_file(cfg.checkpoint)
     names = [str(name) for name in (cfg.criteria if isinstance(cfg.criteria, ListConfig) else [cfg.criteria])]
 
-    from vsehub.web.server import address, hosts_of, listening, run
+    from vsehub.web.server import address, listening, run
 
     taken = listening(str(cfg.host), cfg.port)  # refused before anything is loaded
     from vsehub.web.application import application
@@ -42,14 +41,17 @@ def serve(cfg: DictConfig) -> None:
     contents = opened(cfg, settings)
     for name in contents.stored:  # that of the result comes first
         criteria = {name: build("criterion", known.node("criterion", name)), **criteria}
-    served = application(Catalogue(contents, criteria), hosts_of(str(cfg.host)))
+    served = application(Catalogue(contents, criteria), str(cfg.host))
     print(f"{contents.title}\n{address(taken)}  (Ctrl-C ends it)", flush=True)
     with suppress(KeyboardInterrupt):
         run(served, taken)
 
 
 def opened(cfg: DictConfig, settings: dict[str, Any]) -> "Contents":
-    """Open the contents that the configuration names. Raises InputError if they cannot be opened."""
+    """Open the contents that the configuration names. settings: `model_settings`, {} without a model.
+
+    Raises InputError if the contents cannot be opened.
+    """
     from vsehub.web.contents import Asker, of_result, of_split
 
     if cfg.result is None:
@@ -57,8 +59,6 @@ def opened(cfg: DictConfig, settings: dict[str, Any]) -> "Contents":
     from vsehub.cli.result import Result
 
     result = Result(str(cfg.result), {"item_images": cfg.images})
-    asker = None
-    if cfg.checkpoint is not None or cfg.model is not None:
-        asker = Asker(searching_model(cfg, settings), result.inputs.given["normalize"])
+    asker = Asker(searching_model(cfg, settings), result.inputs.given["normalize"]) if settings else None
     scores = {rate: values["threshold"] for rate, values in result.rates.items()}
     return of_result(result.inputs, asker, {result.name: (result.criterion.scale, result.bias.float())}, scores)

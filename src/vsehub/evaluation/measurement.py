@@ -11,8 +11,7 @@ import numpy as np
 
 from vsehub import __version__
 from vsehub.checks import one_of, require
-from vsehub.criteria.auto import Auto
-from vsehub.criteria.base import Criterion
+from vsehub.criteria import Auto, Criterion
 from vsehub.data.contents import warn_of_shared
 from vsehub.data.sources import SPLITS
 from vsehub.evaluation.ensemble import Ensemble

@@ -17,18 +17,18 @@ from safetensors.torch import save
 from torch import Tensor
 
 from vsehub import __version__, encoders
-from vsehub.checks import InputError, regular, require, whole
+from vsehub.checks import InputError, nearest, regular, require, whole
 from vsehub.components import Components, changed, conf_folder, declared
-from vsehub.criteria.base import Criterion
-from vsehub.criteria.nns import NearestNeighbor
+from vsehub.criteria import Criterion, NearestNeighbor
 from vsehub.data.photos.pictures import prepared, resized
 from vsehub.data.photos.source import folder_pictures
 from vsehub.data.sources import SPLITS, ArrayLike, CaptionedImages, Source, content_digest
-from vsehub.data.text.vocabulary import Words
+from vsehub.data.text.vocabulary import UNKNOWN, Vocabulary, Words, tokenize
 from vsehub.evaluation import hub
 from vsehub.evaluation.checkpoint import Model, fitting, read_checkpoint, require_shape, restore
 from vsehub.evaluation.encode import EncodedSplit, encode_images, encode_texts, text_table
 from vsehub.io.address import require_given
+from vsehub.io.arrays import listed
 from vsehub.io.files import atomic, within
 from vsehub.recipes import flatten
 from vsehub.sets import Encoding
@@ -37,6 +37,7 @@ from vsehub.types import Similarity
 log = logging.getLogger(__name__)
 
 FOLDER = "folder"  # the split of the pictures of `use_folder`
+_LETTERS = 40  # of a word in a note
 
 
 class Hits(NamedTuple):
@@ -160,6 +161,21 @@ class DataModel:
             rows = [self.prompt.replace("{}", text) for text in rows]
         table = text_table(rows, self.vocabulary, self.max_words)
         return encode_texts(self.model.text_encoder, table, np.arange(len(table)), self.batch_size)
+
+    def notes(self, text: str) -> list[str]:
+        """Notes on words that the model does not know or does not read. Raises InputError if all words are unknown."""
+        if not isinstance(self.vocabulary, Vocabulary):  # subwords spell every word
+            return []
+        words, numbers = tokenize(text), self.vocabulary.numbers(text)[: self.max_words]
+        unknown = [word[:_LETTERS] for word, number in zip(words, numbers, strict=False) if number == UNKNOWN]
+        named = [f"{word}{nearest(word, self.vocabulary.words[4:])}" for word in dict.fromkeys(unknown)]
+        require(
+            len(unknown) < len(numbers),
+            f"the checkpoint knows no word of the text {text[:_LETTERS]!r}: {listed(named)}. Give words of its "
+            "captions",
+        )
+        notes = [f"Not known to the checkpoint: {listed(named)}."] if unknown else []
+        return [*notes, *([f"Read to its word {self.max_words}, as in training."] if len(numbers) < len(words) else [])]
 
     def encode(self, split: str) -> EncodedSplit:
         """A split of the source, encoded once, on the model's device."""

@@ -130,16 +130,11 @@ class ScoreFile:
         return torch.cat([replace(self._file, source=cut, ids=None).rows(0, len(cut)) for cut in cuts])
 
 
-@dataclass(frozen=True)
-class Range:
-    """The smallest and the largest score."""
+def look_through_scores(scores: VectorFile) -> dict[str, float]:
+    """The "least" and the "most" of all scores, in one reading.
 
-    least: float
-    most: float
-
-
-def look_through_scores(scores: VectorFile) -> Range:
-    """The range of all scores, in one reading. Raises InputError naming rows that hold NaN or infinite scores."""
+    Raises InputError naming rows that hold NaN or infinite scores.
+    """
     # Both are NaN where one score is.
     low, high = (torch.cat(side) for side in zip(*(rows.aminmax(dim=1) for _, rows in scores.blocks()), strict=True))
     refuse_unusable(
@@ -147,7 +142,7 @@ def look_through_scores(scores: VectorFile) -> Range:
         1 + torch.maximum(low.abs(), high.abs()).numpy(),  # a row of zeros is as good as any other
         "Score these queries again, or leave them out; give pairs that were not scored a score below all others",
     )
-    return Range(low.min().item(), high.max().item())
+    return {"least": low.min().item(), "most": high.max().item()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,9 +177,7 @@ class Sides:
         empty, no row of the reference is left or positives are those of other sizes.
         """
         asked, among, seen = as_sides(queries, items, reference)
-        bank = None
-        if reference_items is not None:
-            bank = as_vectors("reference_items", reference_items, columns=among.shape[1])
+        bank = None if reference_items is None else as_vectors("reference_items", reference_items, among.shape[1])
         require(
             positives is None or (positives.queries, positives.items) == (len(asked), len(among)),
             f"positives is of another number of queries or items; expected {len(asked)} queries and {len(among)} items",
@@ -256,11 +249,12 @@ class Inputs:
         look: reads the items; the other sides are always read by this process.
         """
         sides = self.sides
-        other: Callable[[VectorFile], Norms | Range] = look_through_scores if sides.given else look_through
-        norms = {name: asdict((look if name == "items" else other)(file)) for name, file in self.files.items()}
         if self.tuning is not None:
             look_through(self.tuning[0])
-        if sides.reference is not None and not sides.given:
+        if sides.given:
+            return {name: look_through_scores(file) for name, file in self.files.items()}
+        norms = {name: asdict((look if name == "items" else look_through)(file)) for name, file in self.files.items()}
+        if sides.reference is not None:
             self.warn(other_domain(sides.queries, sides.reference))
         return norms
 

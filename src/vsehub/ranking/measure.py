@@ -28,7 +28,7 @@ from vsehub.metrics.occurrences import KS, ItemCounts, Occurrences, histogram, o
 from vsehub.metrics.positives import Positives
 from vsehub.metrics.relevance import RECALLS, at_r
 from vsehub.metrics.topk import Best
-from vsehub.neighbors.tiles import TileCorrection, nearest_blocks
+from vsehub.neighbors.tiles import nearest_blocks
 from vsehub.ranking.inputs import Sides
 
 PLAIN = "nns"
@@ -41,7 +41,8 @@ MOST_MATCHED = 10**9
 class Local:
     """The engine that computes item terms and lists in this process; `ray.Sharded` is the other one.
 
-    device: where blocks are computed; None: where the vectors are. facts: metadata for the record.
+    device: where blocks are computed, and the sides that its methods get; None: where the vectors are. facts: metadata
+    for the record.
     """
 
     facts: Mapping[str, Any] = {"name": "local"}
@@ -55,14 +56,12 @@ class Local:
 
     def item_terms(self, criteria: Sequence[Correction], sides: Sides) -> list[Terms]:
         """The terms of all items, for each criterion."""
-        here = sides.on(self.device)
-        return fit_all(criteria, here.items, here.seen, here.reference_items) if criteria else []
+        return fit_all(criteria, sides.items, sides.seen, sides.reference_items) if criteria else []
 
     def matched(self, criterion: Criterion, sides: Sides, k: int) -> Best:
         """Values and positions (Q, k) of a criterion that matches queries with items."""
-        here = sides.on(self.device)
-        bank = here.reference_items if criterion.takes_reference_items else None
-        return criterion.search(here.queries, here.items, k=k, reference_items=bank)
+        bank = sides.reference_items if criterion.takes_reference_items else None
+        return criterion.search(sides.queries, sides.items, k=k, reference_items=bank)
 
     def list_blocks(
         self, sides: Sides, depth: int, criteria: Sequence[Correction], terms: Sequence[Terms]
@@ -71,12 +70,11 @@ class Local:
 
         terms: the item terms of each criterion. Each of the lists is values and positions (b, depth).
         """
-        here = sides.on(self.device)
-        device = here.queries.rows(0, 1).device
-        corrections: list[TileCorrection | None] = [None]
-        for criterion, own in zip(criteria, terms, strict=True):
-            corrections.append(criterion.over(here.queries, here.items, tuple(term.to(device) for term in own)))
-        return nearest_blocks(here.queries, here.items, depth, corrections)
+        queries, items = sides.queries, sides.items
+        device = queries.rows(0, 1).device
+        moved = [tuple(term.to(device) for term in parts) for parts in terms]
+        corrections = [one.over(queries, items, parts) for one, parts in zip(criteria, moved, strict=True)]
+        return nearest_blocks(queries, items, depth, [None, *corrections])
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +125,7 @@ def measure(
     engine = Local() if engine is None else engine
     criteria = {name: one for name, one in (criteria or {}).items() if not isinstance(one, NearestNeighbor)}
     check_criteria(criteria, sides, k)
-    items, positives = len(sides.items), sides.positives
+    sides, items, positives = sides.on(engine.device), len(sides.items), sides.positives
     depths = sorted({k, *(min(one, items) for one in (*KS, *RECALLS))})
     began = time.perf_counter()
     # Each k is a separate matching: the list for k = 5 is not the beginning of the list for k = 10.

@@ -177,7 +177,7 @@ class Sharded(Local):
     """
 
     def __init__(self, tasks: Any, shard_rows: int | None = None):
-        super().__init__(torch.device(tasks.device))
+        super().__init__()
         self.tasks, self.shard_rows = tasks, shard_rows
 
     def look_through(self, vectors: VectorFile) -> Norms:

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
@@ -15,9 +17,6 @@ ROWS = 1 << 20  # of a row group
 
 def write_table(path: Path, columns: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> None:
     """Write columns as a .parquet table, completely or not at all. metadata: texts to store in the table."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     with atomic(path) as handle:
         pq.write_table(pa.table(columns, metadata=metadata), handle, compression="zstd", row_group_size=ROWS)
 
@@ -59,6 +58,4 @@ def write_biases(
 
 
 def _named(ids: Sequence[str] | None, rows: np.ndarray) -> Any:
-    import pyarrow as pa
-
     return rows if ids is None else pa.array(ids, pa.string()).take(pa.array(rows))

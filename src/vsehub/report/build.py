@@ -6,11 +6,10 @@ from pathlib import Path
 import pandas as pd
 
 from vsehub.checks import one_line
-from vsehub.io.files import Output, atomic, write_text
+from vsehub.io.files import Output, atomic
 from vsehub.report.pages.runs import origin, run_notes, setting_facts
 from vsehub.report.pages.sections import Section
 from vsehub.report.pages.templates import render_page
-from vsehub.report.plots import Picture
 from vsehub.report.recipes import differing, name_test_sets, recipe, recipes_by_series, series_of
 from vsehub.report.results import (
     UNWRITTEN,
@@ -112,18 +111,12 @@ def build_report(
         notes=notes,
         sections=[*pages, *origin(runs, series, recipes)],
     )
-    return write_all(output, texts, [picture for part in pages for picture in (*part.lead, *part.pictures)])
-
-
-def write_all(out: Output, texts: dict[str, str], pictures: Sequence[Picture]) -> dict[str, Path]:
-    """Write texts and plots below `out`; the written files by their path within `out`."""
-    drawn = {
-        f"figures/{p.name}.{kind}": content for p in pictures for kind, content in (("png", p.png), ("svg", p.svg))
-    }
-    with out.replaced():
-        for name, content in drawn.items():
-            with atomic(out / name) as handle:
+    files = {name: text.encode(errors="backslashreplace") for name, text in texts.items()}
+    for part in pages:
+        for picture in (*part.lead, *part.pictures):
+            files |= {f"figures/{picture.name}.png": picture.png, f"figures/{picture.name}.svg": picture.svg}
+    with output.replaced():
+        for name, content in files.items():
+            with atomic(output / name) as handle:
                 handle.write(content)
-        for name, text in texts.items():
-            write_text(out / name, text)
-    return {name: out.folder / name for name in (*texts, *drawn)}
+    return {name: output.folder / name for name in files}

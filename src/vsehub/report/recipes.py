@@ -152,5 +152,4 @@ def _short(text: str) -> str:
 
 def recipes_by_series(runs: Sequence[Run], series: dict[str, Series]) -> dict[Series, dict[str, str]]:
     """The recipe of each series, in the order of the report."""
-    recipes = {series[run.path]: recipe(run) for run in runs}
-    return {key: recipes[key] for key in sorted(recipes, key=series_rank)}
+    return {series[run.path]: recipe(run) for run in sorted(runs, key=lambda run: series_rank(series[run.path]))}

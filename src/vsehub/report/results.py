@@ -13,14 +13,12 @@ from vsehub.report.recipes import FINGERPRINT, NOISE, Series, differing, label_r
 from vsehub.report.runs import Run
 from vsehub.report.statistics import (
     APART,
+    COMPARED,
     FEWEST_SEEDS,
     TOO_FEW,
     Parts,
     bootstrap_interval,
     compare,
-)
-from vsehub.report.statistics import (
-    COLUMNS as COMPARED,
 )
 from vsehub.report.tables import (
     ReportTable,
@@ -199,7 +197,6 @@ def intervals(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-FAMILY = "family"
 PAIRED_CAPTION = (
     "Paired tests of rsum: over test images (sign flips, 95 % bootstrap interval) and over seeds (t-test, its "
     "deviation no smaller than 100 / number of images); p corrected by Holm within each family. Only “apart”, both p "
@@ -214,7 +211,7 @@ def paired(frame: pd.DataFrame, recipes: dict[Series, dict[str, str]]) -> pd.Dat
     plain search. Omitted are evaluations without values of single images, cases with a repeated seed, losses with
     different data, and criteria that rank exactly like another one of the family. frame: `results` of the runs.
     """
-    columns = [*Setting._fields, FAMILY, *COMPARED]
+    columns = [*Setting._fields, "family", *COMPARED]
     tests = [pd.DataFrame(columns=columns)]
     for setting, rows in by_setting(frame[frame["contributions"].notna()]).items():
         cases: dict[tuple[Series, str], Parts] = {}
@@ -226,7 +223,7 @@ def paired(frame: pd.DataFrame, recipes: dict[Series, dict[str, str]]) -> pd.Dat
         cases = {case: cases[case] for case in sorted(cases, key=lambda case: -means[case])}
         for name, members, pairs in _families(cases, recipes):
             if pairs:
-                tests.append(compare(members, pairs).assign(**setting._asdict(), **{FAMILY: name}))
+                tests.append(compare(members, pairs).assign(**setting._asdict(), family=name))
     return pd.concat(tests[1:] or tests, ignore_index=True)[columns]
 
 
@@ -264,13 +261,13 @@ def conclusion(tests: pd.DataFrame) -> str:
     apart = tests[tests["outcome"] == APART]
     above = apart["one"] + " above " + apart["other"]
     above = above.where(apart["difference"] > 0, apart["other"] + " above " + apart["one"])
-    words = [f"{pair} ({', '.join(names)})" for pair, names in apart[FAMILY].groupby(above, sort=False)]
+    words = [f"{pair} ({', '.join(names)})" for pair, names in apart["family"].groupby(above, sort=False)]
     return f"Apart, over images and seeds: {'; '.join(words) or 'nothing'}. All other differences may be chance."
 
 
 def paired_table(tests: pd.DataFrame) -> ReportTable:
     """The paired tests of one setting as a table of text."""
-    shown = tests[["outcome", "one", "other", FAMILY]].copy()
+    shown = tests[["outcome", "one", "other", "family"]].copy()
     shown["difference"] = tests["difference"].map("{:+.1f}".format)
     shown["95 % over images"] = tests["low"].map("{:+.1f} to ".format) + tests["high"].map("{:+.1f}".format)
     for name in ("images", "seeds"):

@@ -1,6 +1,5 @@
 """The plots of runs: validation rsum over epochs, k-occurrences in log-log, rsum by loss and criterion."""
 
-import itertools
 from collections.abc import Iterable, Sequence
 
 import matplotlib
@@ -36,11 +35,10 @@ def styles(series: Iterable[Series]) -> dict[str, dict]:
     ordered = sorted({(label_rank(one.label), one.variant, one.title, one.label) for one in series})
     first = {label: title for _, _, title, label in reversed(ordered)}  # of each loss
     numbers = {first[label]: number for number, label in enumerate(LABEL_ORDER) if label in first}
-    free = (number for number in itertools.count() if number not in numbers.values())
     titles = [title for _, _, title, _ in ordered]
-    for title in sorted(titles, key=lambda title: title not in first.values()):
-        if title not in numbers:
-            numbers[title] = next(free)
+    others = [title for title in sorted(titles, key=lambda title: title not in first.values()) if title not in numbers]
+    free = sorted(set(range(len(titles) + len(LABEL_ORDER))) - set(numbers.values()))
+    numbers |= dict(zip(others, free, strict=False))
     return {
         title: {
             "color": COLOURS[numbers[title] % len(COLOURS)],

@@ -21,7 +21,7 @@ FEWEST_SEEDS = 3  # with two seeds, a t-test has one degree of freedom
 # Outcomes of a pair: a difference in both tests, only over images, only over seeds, in neither; too few seeds to test.
 APART, IMAGES, SEEDS, NOTHING = "apart", "apart on other images", "apart in other trainings", "–"
 TOO_FEW = "too few seeds"
-COLUMNS = (
+COMPARED = (
     "one", "other", "seeds", "images", "rsum_one", "rsum_other", "difference", "low", "high",
     "p_images", "p_seeds", "holm_images", "holm_seeds", "outcome",
 )  # fmt: skip
@@ -100,8 +100,7 @@ def holm(p: Sequence[float]) -> np.ndarray:
     """
     values = pd.Series(p, dtype=float)
     tested = values.dropna().sort_values(kind="stable")
-    corrected = (tested * np.arange(len(tested), 0, -1)).cummax().clip(upper=1)
-    return corrected.reindex(values.index).to_numpy()
+    return (tested * np.arange(len(tested), 0, -1)).cummax().clip(upper=1).reindex(values.index).to_numpy()
 
 
 def compare(cases: Mapping[str, Parts], pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:
@@ -149,4 +148,4 @@ def compare(cases: Mapping[str, Parts], pairs: Sequence[tuple[str, str]]) -> pd.
         over_seeds = frame["holm_seeds"] < LEVEL
         conditions = [frame["seeds"] < FEWEST_SEEDS, over_images & over_seeds, over_images, over_seeds]
         frame["outcome"] = np.select(conditions, [TOO_FEW, APART, IMAGES, SEEDS], NOTHING)
-    return frame.reindex(columns=list(COLUMNS))
+    return frame.reindex(columns=list(COMPARED))

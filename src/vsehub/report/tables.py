@@ -163,9 +163,9 @@ def duration(seconds: float | None) -> str:
     return f"{seconds:.0f} s"
 
 
-def count_text(number: int, one: str, many: str | None = None) -> str:
+def count_text(number: int, word: str) -> str:
     """ "1 run", "2,000 runs"."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 def code_text(record: Mapping[str, Any]) -> str:

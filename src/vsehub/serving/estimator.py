@@ -16,9 +16,8 @@ from torch import Tensor
 
 from vsehub.checks import InputError, existing, fail, require, whole
 from vsehub.components import TARGET, Components, conf_folder, conf_folders
-from vsehub.criteria.auto import Auto
-from vsehub.criteria.base import Correction, Criterion, Terms, few, finite_terms, fit_all
-from vsehub.criteria.chain import Chain
+from vsehub.criteria import Auto, Chain, Correction, Criterion
+from vsehub.criteria.base import Terms, few, finite_terms, fit_all
 from vsehub.criteria.choose import Tried, choose
 from vsehub.data.truth import distinct_ids, read_truth
 from vsehub.data.vectors.embeddings import look_through, open_vectors
@@ -181,8 +180,8 @@ class CorrectedSearch:
             warn_once(few(self.criterion_, len(asked)))
             values, positions = self.criterion_.search(asked, self.items_, None, k)
         else:
-            correction = self.criterion_.correction
-            values, positions = correction.search_fitted(asked, self.items_, self._terms_for(asked), k)
+            terms = self._terms_for(asked)
+            values, positions = self.criterion_.correction.search_fitted(asked, self.items_, terms, k)
         calibration: Any = self.calibration_
         if calibration is None and (p_values or accept is not None):
             fail("p_values, accept: not calibrated, or changed since; call calibrate(queries, truth)")
@@ -242,11 +241,8 @@ class CorrectedSearch:
             items, reference = as_vectors("items", read_safetensors(path, "items")[0]), None
             terms = item_terms(criterion, items, None)
             if inductive:
-                stored, place = (
-                    read_safetensors(path, "reference")[0],
-                    None if device is None else usable_device(device),
-                )
-                reference = as_vectors("reference", stored, items.shape[1], place)
+                place = None if device is None else usable_device(device)
+                reference = as_vectors("reference", read_safetensors(path, "reference")[0], items.shape[1], place)
                 ordered = sorted(name for name in small if name.startswith("terms."))
                 terms = finite_terms(tuple(torch.from_numpy(small[name]) for name in ordered))
             made = cls(criterion, settings["k"], settings["normalize"], None, device)
@@ -319,8 +315,7 @@ class CorrectedSearch:
 
     def _terms_for(self, queries: VectorSource) -> Terms:
         """The terms of the items, on the queries' device."""
-        device = queries.rows(0, 0).device
-        return tuple(term.to(device) for term in self.item_terms_ or ())
+        return tuple(term.to(queries.rows(0, 0).device) for term in self.item_terms_ or ())
 
 
 @cache

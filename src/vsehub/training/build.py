@@ -104,8 +104,7 @@ def build_module(
         "text_shape": None if text_shape is None else list(text_shape),
     }
     own = {key: settings[key] for key in ("positives", "embedding_dropout")}
-    chunk = settings["loader"].get("chunk")
-    return RetrievalModule(**encoders, **parts, **own, chunk=chunk, description=description)
+    return RetrievalModule(**encoders, **parts, **own, chunk=settings["loader"].get("chunk"), description=description)
 
 
 def load_splits(data: RetrievalDataModule, final_split: str) -> dict[str, dict[str, Any]]:
@@ -122,7 +121,7 @@ def load_splits(data: RetrievalDataModule, final_split: str) -> dict[str, dict[s
 
 
 def prepare_module(module: RetrievalModule, data: RetrievalDataModule, checkpoint: Path | None, shared: bool) -> None:
-    """Set the text encoder's initial word vectors. Raises InputError if module, data and checkpoint do not fit.
+    """Raise InputError if module, data and checkpoint do not fit each other.
 
     shared: several processes share a batch, and not the statistics of batch normalisation; an encoder that has any is
     refused, since it would compute something else on a share than on the whole.

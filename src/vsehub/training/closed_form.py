@@ -13,9 +13,8 @@ from vsehub.checks import fail, finite_number, require, whole
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.data.text.tokens import TokenTable
 from vsehub.data.text.vocabulary import SPECIALS, Vocabulary
+from vsehub.encoders import ImageFeatures, TextBag, TextFeatures
 from vsehub.encoders.cca import Cca, LinearMap, tf_idf
-from vsehub.encoders.features import ImageFeatures, TextFeatures
-from vsehub.encoders.texts import TextBag
 from vsehub.evaluation.checkpoint import write_checkpoint
 from vsehub.evaluation.encode import EncodedSplit, encode_split
 from vsehub.evaluation.evaluate import evaluate

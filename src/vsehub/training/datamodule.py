@@ -1,7 +1,5 @@
 """The Lightning data module: splits, vocabulary and tokenised texts of a source, each read once, and batches."""
 
-import logging
-
 import pytorch_lightning as pl
 import torch
 from torch.utils.data import DataLoader
@@ -15,8 +13,6 @@ from vsehub.evaluation.encode import TextTable, text_table
 from vsehub.training.batches import UNCHANGED, Augmentation, EpochSampler, PairDataset
 from vsehub.training.gather import process, processes
 from vsehub.types import Preparation
-
-log = logging.getLogger(__name__)
 
 
 class RetrievalDataModule(pl.LightningDataModule):
@@ -48,10 +44,14 @@ class RetrievalDataModule(pl.LightningDataModule):
         same_batches: bool = False,
     ):
         super().__init__()
-        counts = {"eval_batch_size": eval_batch_size, "min_count": min_count, "captions_per_image": captions_per_image}
-        if max_words is not None:
-            counts["max_words"] = max_words
-        for name, value in (counts | {"batch_size": batch_size}).items():
+        counts = {
+            "batch_size": batch_size,
+            "eval_batch_size": eval_batch_size,
+            "min_count": min_count,
+            "captions_per_image": captions_per_image,
+            "max_words": 1 if max_words is None else max_words,
+        }
+        for name, value in counts.items():
             whole(name, value)
         require(
             batch_size >= 2,

@@ -108,8 +108,6 @@ class RetrievalModule(pl.LightningModule):
 
     def dropped(self, encoding: Encoding) -> Encoding:
         """An encoding of a training step after `embedding_dropout`."""
-        if not self.embedding_dropout:
-            return encoding
         if isinstance(encoding, Sets):
             return Sets(F.dropout(encoding.vectors, self.embedding_dropout), encoding.lengths)
         return F.dropout(encoding, self.embedding_dropout)

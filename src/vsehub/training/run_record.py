@@ -24,6 +24,7 @@ from vsehub.io.provenance import code_version, hardware, versions
 from vsehub.io.records import RUN
 from vsehub.io.text import csv_text
 from vsehub.metrics.ranks import chance_rsum
+from vsehub.report.tables import count_text
 from vsehub.training.callbacks.warmup import Warmup
 from vsehub.training.gather import is_lost, process
 
@@ -38,7 +39,7 @@ def describe_run(
     config: its plain configuration. data: the metadata of its splits. code: group -> module -> SHA-256 of its file.
     """
     packages = {name.partition(".")[0] for files in code.values() for name in files}
-    record = {
+    return {
         "name": f"{source.name}-{config['label']}-{config['seed']}",
         "label": config["label"],
         "dataset": source.name,
@@ -51,8 +52,8 @@ def describe_run(
         "hardware": hardware(),
         "config": masked_settings(config),  # loggers get it too
         "data": data,
+        **({"noise": source.facts} if isinstance(source, NoisySource) else {}),
     }
-    return record | ({"noise": source.facts} if isinstance(source, NoisySource) else {})
 
 
 class RunRecorder(pl.Callback):
@@ -91,9 +92,8 @@ class RunRecorder(pl.Callback):
 
     def on_train_start(self, trainer: Any, module: pl.LightningModule) -> None:
         """Log the budget and start the clock; an epoch lasts from the end of the one before, with the bank's refill."""
-        self._chance = chance(trainer.datamodule.splits["val"])
         if process() == 0:
-            log.info("%s, chance rsum %.1f", budget(trainer, self.recipe), self._chance)
+            log.info("%s, chance rsum %.1f", budget(trainer, self.recipe), self.record["chance_rsum"])
             if not self.trial:
                 log.info("if the training is stopped, vsehub train resume=%s continues", self.folder)
         self._epoch_start = time.perf_counter()
@@ -110,16 +110,15 @@ class RunRecorder(pl.Callback):
         row = {"epoch": trainer.current_epoch, "step": trainer.global_step, "lr": self._learning_rate}
         self.add_row({**row, "seconds": seconds, **metrics})
         if process() == 0:
-            said = (trainer.current_epoch + 1, trainer.max_epochs, metrics["train/loss"], metrics["val/rsum"])
-            words = "epoch %d of %d: loss %.4g, val rsum %.1f (chance %.1f), %.1f s%s"
-            log.info(words, *said, self._chance, seconds, self.time_left(trainer.max_epochs or 0))
-
-    def time_left(self, epochs: int) -> str:
-        """The time that the rest of `epochs` will take at the pace of the last three, in words; "" at the end."""
-        recent = [row["seconds"] for row in self.rows[-3:]]
-        left = (epochs - len(self.rows)) * sum(recent) / len(recent)
-        amount = f"{left:.0f} s" if left < 100 else f"{left / 60:.0f} min"
-        return f", about {amount} left" if left > 0 else ""
+            log.info(
+                "epoch %d of %d: loss %.4g, val rsum %.1f (chance %.1f), %.1f s",
+                trainer.current_epoch + 1,
+                trainer.max_epochs,
+                metrics["train/loss"],
+                metrics["val/rsum"],
+                self.record["chance_rsum"],
+                seconds,
+            )
 
     def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Say that a trial has passed."""
@@ -184,24 +183,18 @@ class RunRecorder(pl.Callback):
         """Write run.json; wall_seconds is the training's own, over all resumptions. Of several processes, the first."""
         self.record.setdefault("started", datetime.now(UTC).isoformat(timespec="seconds"))
         if process() == 0 and not self.trial:
-            seconds = sum(row["seconds"] for row in self.rows)
-            self.record |= {"wall_seconds": seconds, "epochs": len(self.rows)}
+            self.record |= {"wall_seconds": sum(row["seconds"] for row in self.rows), "epochs": len(self.rows)}
             write_json(self.folder / "run.json", self.record)
 
 
 def budget(trainer: Any, recipe: str | None) -> str:
     """A line with the length of the training."""
     return (
-        f"{counted(trainer.max_epochs, 'epoch')}{f' (recipe {recipe})' if recipe else ''}, "
+        f"{count_text(trainer.max_epochs, 'epoch')}{f' (recipe {recipe})' if recipe else ''}, "
         f"lr {trainer.optimizers[0].param_groups[0]['lr']:g}, "
-        f"{counted(math.ceil(trainer.num_training_batches / trainer.accumulate_grad_batches), 'step')} an epoch, "
-        f"warm-up {counted(sum(one.steps for one in trainer.callbacks if isinstance(one, Warmup)), 'step')}"
+        f"{count_text(math.ceil(trainer.num_training_batches / trainer.accumulate_grad_batches), 'step')} an epoch, "
+        f"warm-up {count_text(sum(one.steps for one in trainer.callbacks if isinstance(one, Warmup)), 'step')}"
     )
-
-
-def counted(number: int, word: str) -> str:
-    """A number with its word: "1 epoch", "2 epochs"."""
-    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def chance(split: CaptionedImages) -> float:

@@ -50,8 +50,8 @@ class EpochSeed(pl.Callback):
     def on_train_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, index: int) -> None:
         """Derive the epoch's seed."""
         if index == 0:
-            own = self.seed * 1_000_003 + trainer.current_epoch + process() * 500_000_003
-            pl.seed_everything(own % 2**32, verbose=False)
+            seed = (self.seed * 1_000_003 + trainer.current_epoch + process() * 500_000_003) % 2**32
+            pl.seed_everything(seed, verbose=False)
 
 
 class TimeLimit(Timer):

@@ -35,7 +35,6 @@ def comparison(entity: str | None, project: str, study: str | None):
         bars([f"test/{side}/{rank}" for rank in RECALLS], f"R@1, R@5, R@10 {words}, test")
         for side, words in DIRECTIONS.items()
     ]
-    skewness = curve("val/hubness/hs_sum", "hs_sum, validation"), bars(["test/hubness/hs_sum"], "hs_sum, test")
     # Swept settings beside the metrics; settings are chosen by the validation metrics.
     reached = {"best/val/rsum": "rsum, validation", "test/rsum": "rsum, test", "test/hubness/hs_sum": "hs_sum, test"}
     axes = [wr.ParallelCoordinatesPlotColumn(wr.Config(name), sign) for name, sign in SWEPT.items()]
@@ -43,7 +42,7 @@ def comparison(entity: str | None, project: str, study: str | None):
     sections = {
         "Validation": [curve(name, title) for name, title in curves.items()],
         "Test": [bars(["test/rsum"], "rsum, test"), *recalls],
-        "Hubness": [*skewness],
+        "Hubness": [curve("val/hubness/hs_sum", "hs_sum, validation"), bars(["test/hubness/hs_sum"], "hs_sum, test")],
         "Settings": [wr.ParallelCoordinatesPlot(title="γ, ε, k and what they reach", columns=axes)],
     }
     return ws.Workspace(
@@ -63,13 +62,12 @@ def comparison(entity: str | None, project: str, study: str | None):
 def sent(view) -> dict:
     """The content that saving the view sends, without the names that are generated then."""
     model = view._to_model()  # the only door to it: save() calls the same
-    spec = json.loads(model.spec.model_dump_json(by_alias=True, exclude_none=True))
     return {
         "entity": model.entity or None,
         "project": model.project,
         "type": "project-view",
         "displayName": model.display_name,
-        "spec": spec,
+        "spec": json.loads(model.spec.model_dump_json(by_alias=True, exclude_none=True)),
     }
 
 

@@ -11,8 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from starlette.exceptions import HTTPException
 
 from vsehub import __version__
-from vsehub.checks import InputError
+from vsehub.checks import InputError, fail, require
 from vsehub.io.text import csv_text
+from vsehub.metrics.occurrences import histogram
 from vsehub.report.pages.templates import page_environment, thumbnail
 from vsehub.report.plots import occurrence_curves
 from vsehub.web.catalogue import MOST, PLAIN, Catalogue, matching
@@ -64,91 +65,19 @@ Find = Annotated[str, Query(description="text in the id or the caption, in any c
 
 
 class Service:
-    """The answers behind pages and interface, of one catalogue."""
+    """The answers of the interface and the pages, of one catalogue: each public method without `_` is an address."""
 
     def __init__(self, catalogue: Catalogue):
         self.catalogue, self.asker = catalogue, catalogue.contents.asker
         self.reads = self.asker is not None and self.asker.vocabulary is not None
         self.criteria = [name for name in catalogue.rankings if name != PLAIN] or [PLAIN]
-        self.picture = lru_cache(KEPT_PICTURES)(self._picture)
+        self._thumbnail = lru_cache(KEPT_PICTURES)(self._read_thumbnail)
+        histograms = {name: histogram(ranking.counts) for name, ranking in catalogue.rankings.items()}
         fair = catalogue.k * len(catalogue.queries) / len(catalogue)
-        self.curves = occurrence_curves(catalogue.histograms(), catalogue.k, fair)
-
-    def row(self, name: str) -> int:
-        """The row of an item's id."""
-        if name not in self.catalogue.row_of:
-            raise HTTPException(404, f"there is no item {name[:100]!r}")
-        return self.catalogue.row_of[name]
-
-    def criterion(self, name: str | None) -> str:
-        """A criterion of the catalogue, the first by default."""
-        if name and name not in self.catalogue.rankings:
-            raise HTTPException(422, f"criterion is {name[:40]!r}; choose one of {', '.join(self.catalogue.rankings)}")
-        return name or self.criteria[0]
-
-    def search(self, question: Question) -> dict[str, Any]:
-        """The lists of a question, and a description of it."""
-        one, given = self.catalogue, question.asks()
-        if len(given) != 1:
-            raise HTTPException(422, f"give one of text, item and query; {len(given)} were given")
-        notes: list[str] = []
-        answers: list[int] = []
-        if question.text is not None:
-            if self.asker is None or not self.reads or not question.text.strip():
-                raise HTTPException(422, "text is empty, or no model reads it; give checkpoint= or model=")
-            (vector, notes), title = self.asker.ask(question.text), f"“{question.text}”"
-        elif question.item is not None:
-            row, title = self.row(question.item), f"Near {question.item}"
-            vector = one.vectors[row : row + 1]
-        else:
-            query = question.query or 0
-            if query >= len(one.queries):
-                raise HTTPException(404, f"query is {query}; expected 0 to {len(one.queries) - 1}")
-            vector, answers, title = one.queries.rows(query, query + 1), one.answers(query), one.query_name(query)
-        return {"title": title, "notes": notes} | one.search(
-            vector, question.k, self.criterion(question.criterion), answers
-        )
-
-    def _picture(self, row: int) -> bytes | None:
-        """The JPEG of an item's picture, small."""
-        picture = self.catalogue.contents.picture(row) if 0 <= row < len(self.catalogue) else None
-        return None if picture is None else thumbnail(picture, THUMBNAIL)
-
-    def rows(self, kind: str, criterion: str | None, find: str) -> list[int]:
-        """The rows of a kind of items whose id or caption contains a text, the most found first."""
-        one = self.catalogue
-        made = one.made[self.criterion(criterion)]
-        rows = {"hubs": one.hubs, "made": made, "antihubs": one.antihubs, "items": one.ordered}[kind]
-        return [rows[position] for position in matching(one.contents.inputs.item_names, rows, find)] if find else rows
-
-    def hubs(self, kind: str, offset: int, limit: int, criterion: str | None, find: str = "") -> dict[str, Any]:
-        """Some items of a kind, with the queries that find each and the items that each displaces.
-
-        find: a text in their ids or captions; "queries" has the first known queries with this text.
-        """
-        one, rows, name = self.catalogue, self.rows(kind, criterion, find), self.criterion(criterion)
-        items = [one.item(row) | {"finders": one.finders(row, name)[:5]} for row in rows[offset : offset + limit]]
-        asked = matching(one.contents.inputs.query_names, one.rows.tolist(), find) if find else []
-        queries = [{"text": one.query_name(query), "page": f"/?query={query}"} for query in asked[:STEP]]
-        found = {"kind": kind, "find": find, "total": len(rows), "offset": offset, "items": items}
-        return found | {"queries": queries, "total_queries": len(asked)}
-
-    def table(self, kind: str, criterion: str | None, find: str) -> str:
-        """The items of a kind as .csv text: row, id, caption, and N_k under each ranking."""
-        one = self.catalogue
-        columns = ["item", "id", "caption", *(f"N_{one.k} {name}" for name in one.rankings)]
-        items = ((row, one.item(row)) for row in self.rows(kind, criterion, find))
-        return csv_text(columns, ([row, item["id"], item["label"], *item["found_by"].values()] for row, item in items))
-
-    def item(self, name: str, offset: int, limit: int, criterion: str | None) -> dict[str, Any]:
-        """An item, and the known queries that find it."""
-        row = self.row(name)
-        finders = self.catalogue.finders(row, self.criterion(criterion))
-        found = {"finders": finders[offset : offset + limit], "total_finders": len(finders)}
-        return self.catalogue.item(row) | found
+        self.curves = occurrence_curves(histograms, catalogue.k, fair)
 
     def collection(self) -> dict[str, Any]:
-        """The collection: title, sizes, criteria, and hubness under each."""
+        """The served contents, their criteria, and the hubness under each."""
         one = self.catalogue
         return {
             "title": one.contents.title,
@@ -164,88 +93,85 @@ class Service:
             "verdict": one.verdict,
         }
 
-
-def application(catalogue: Catalogue, hosts: frozenset[str]) -> FastAPI:
-    """The ASGI application. hosts: the host names that requests may use."""
-    service = Service(catalogue)
-    title, about = "vsehub serve", catalogue.contents.title
-    app = FastAPI(title=title, version=__version__, description=about, docs_url=None, redoc_url=None)
-
-    def page(template: str, status: int = 200, **values: Any) -> HTMLResponse:
-        shared = {"service": service, "collection": service.collection(), "most": MOST, "letters": LETTERS}
-        values |= shared | {"status": status}
-        return HTMLResponse(page_environment("vsehub.web").get_template(template).render(values), status)
-
-    @app.middleware("http")
-    async def guarded(request: Request, call: Callable[[Request], Awaitable[Response]]) -> Response:
-        """Refuse other host names, and what pages of other sites ask through a user's browser, links aside."""
-        asked, site = request.headers, request.headers.get("sec-fetch-site", "none")
-        link = asked.get("sec-fetch-dest") == "document" and not request.url.query
-        if (request.url.hostname or "") not in hosts:
-            said = "this host name is not served; use the address that `vsehub serve` printed, or give host="
-            answer: Response = JSONResponse({"error": said}, 421)
-        elif "origin" in asked or not (site in ("same-origin", "none") or link):
-            said = "a page of another site sent this request; open the address that `vsehub serve` printed"
-            answer = JSONResponse({"error": said}, 403)
-        else:
-            answer = await call(request)
-        answer.headers.update(HEADERS)
-        return answer
-
-    @app.get("/api/collection")
-    def collection() -> dict[str, Any]:
-        """The served contents, their criteria, and the hubness under each."""
-        return service.collection()
-
-    @app.get("/api/search")
-    def search(question: Asked) -> dict[str, Any]:
+    def search(self, question: Asked) -> dict[str, Any]:
         """The plain and the corrected lists of a sentence, an item or a known query."""
-        return service.search(question)
+        one, count = self.catalogue, len(question.asks())
+        require(count == 1, f"give one of text, item and query; {count} were given")
+        notes: list[str] = []
+        answers: list[int] = []
+        if question.text is not None:
+            if self.asker is None or not self.reads or not question.text.strip():
+                fail("text is empty, or no model reads it; give checkpoint= or model=")
+            (vector, notes), title = self.asker.ask(question.text), f"“{question.text}”"
+        elif question.item is not None:
+            row, title = self._row(question.item), f"Near {question.item}"
+            vector = one.vectors[row : row + 1]
+        else:
+            query = question.query or 0
+            if query >= len(one.queries):
+                raise HTTPException(404, f"query is {query}; expected 0 to {len(one.queries) - 1}")
+            vector, answers, title = one.queries.rows(query, query + 1), one.answers(query), one.query_name(query)
+        found = one.search(vector, question.k, self._criterion(question.criterion), answers)
+        return {"title": title, "notes": notes, **found}
 
-    @app.get("/api/items/{name:path}")
-    def item(name: str, offset: Offset = 0, limit: Limit = STEP, criterion: Chosen = None) -> dict[str, Any]:
+    def item(self, name: str, offset: Offset = 0, limit: Limit = STEP, criterion: Chosen = None) -> dict[str, Any]:
         """An item, and the known queries that find it."""
-        return service.item(name, offset, limit, criterion)
+        row = self._row(name)
+        finders = self.catalogue.finders(row, self._criterion(criterion))
+        found = {"finders": finders[offset : offset + limit], "total_finders": len(finders)}
+        return self.catalogue.item(row) | found
 
-    @app.get("/api/hubs")
     def hubs(
-        kind: Kind = "hubs", offset: Offset = 0, limit: Limit = STEP, criterion: Chosen = None, find: Find = ""
+        self, kind: Kind = "hubs", offset: Offset = 0, limit: Limit = STEP, criterion: Chosen = None, find: Find = ""
     ) -> dict[str, Any]:
-        """Hubs, or other items, and the known queries with the text `find`."""
-        return service.hubs(kind, offset, limit, criterion, find)
+        """Hubs, or other items, with the queries that find each, and the known queries with the text `find`."""
+        one, rows, name = self.catalogue, self._rows(kind, criterion, find), self._criterion(criterion)
+        items = [one.item(row) | {"finders": one.finders(row, name)[:5]} for row in rows[offset : offset + limit]]
+        asked = matching(one.contents.inputs.query_names, one.rows.tolist(), find) if find else []
+        queries = [{"text": one.query_name(query), "page": f"/?query={query}"} for query in asked[:STEP]]
+        found = {"kind": kind, "find": find, "total": len(rows), "offset": offset, "items": items}
+        return found | {"queries": queries, "total_queries": len(asked)}
 
-    @app.get("/hubs.csv", response_class=Response)
-    def hubs_csv(kind: Kind = "hubs", criterion: Chosen = None, find: Find = "") -> Response:
-        """All items of a kind as .csv, with N_k under each ranking."""
+    def hubs_csv(self, kind: Kind = "hubs", criterion: Chosen = None, find: Find = "") -> Response:
+        """All items of a kind as .csv: row, id, caption, and N_k under each ranking."""
+        one = self.catalogue
+        columns = ["item", "id", "caption", *(f"N_{one.k} {name}" for name in one.rankings)]
+        items = ((row, one.item(row)) for row in self._rows(kind, criterion, find))
+        lines = ([row, item["id"], item["label"], *item["found_by"].values()] for row, item in items)
         attached = {"content-disposition": f'attachment; filename="{kind}.csv"'}
-        return Response(service.table(kind, criterion, find), media_type="text/csv", headers=attached)
+        return Response(csv_text(columns, lines), media_type="text/csv", headers=attached)
 
-    @app.get("/pictures/{row}", response_class=Response)
-    def picture(row: int) -> Response:
+    def picture(self, row: int) -> Response:
         """The small picture of an item, by its row."""
-        content = service.picture(row)
+        content = self._thumbnail(row)
         if content is None:
             raise HTTPException(404, "there is no such picture")
         return Response(content, media_type="image/jpeg", headers={"cache-control": "max-age=600"})
 
-    @app.get("/", include_in_schema=False)
-    def start(request: Request, question: Asked) -> HTMLResponse:
-        found = service.search(question) if question.asks() else None
-        chosen = service.criterion(question.criterion)
-        return page("search.html.j2", given=request.query_params, found=found, criterion=chosen)
+    def search_page(self, request: Request, question: Asked) -> Response:
+        """The form of a search and, if something is asked, its lists."""
+        found = self.search(question) if question.asks() else None
+        chosen = self._criterion(question.criterion)
+        return self.page("search.html.j2", given=request.query_params, found=found, criterion=chosen)
 
-    @app.get("/hubs", include_in_schema=False)
-    def hubs_page(kind: Kind = "hubs", offset: Offset = 0, criterion: Chosen = None, find: Find = "") -> HTMLResponse:
-        found = service.hubs(kind, offset, STEP, criterion, find)
-        return page("hubs.html.j2", found=found, curves=service.curves, criterion=service.criterion(criterion))
+    def hubs_page(self, kind: Kind = "hubs", offset: Offset = 0, criterion: Chosen = None, find: Find = "") -> Response:
+        """The hubs, with the distribution of N_k."""
+        found = self.hubs(kind, offset, STEP, criterion, find)
+        return self.page("hubs.html.j2", found=found, curves=self.curves, criterion=self._criterion(criterion))
 
-    @app.get("/items/{name:path}", include_in_schema=False)
-    def item_page(name: str, offset: Offset = 0, criterion: Chosen = None) -> HTMLResponse:
-        found, chosen = service.item(name, offset, STEP, criterion), service.criterion(criterion)
-        near = service.search(Question(item=name, k=12, criterion=chosen))
-        return page("item.html.j2", item=found, near=near, criterion=chosen, offset=offset, step=STEP)
+    def item_page(self, name: str, offset: Offset = 0, criterion: Chosen = None) -> Response:
+        """An item, the queries that find it, and its neighbours."""
+        found, chosen = self.item(name, offset, STEP, criterion), self._criterion(criterion)
+        near = self.search(Question(item=name, k=12, criterion=chosen))
+        return self.page("item.html.j2", item=found, near=near, criterion=chosen, offset=offset, step=STEP)
 
-    async def problem(request: Request, error: Exception) -> Response:
+    def page(self, template: str, status: int = 200, **values: Any) -> Response:
+        """The page of a template and its values."""
+        shared = {"service": self, "collection": self.collection(), "most": MOST, "letters": LETTERS, "status": status}
+        text = page_environment("vsehub.web").get_template(template).render(shared | values)
+        return HTMLResponse(text, status, HEADERS)
+
+    async def problem(self, request: Request, error: Exception) -> Response:
         """One sentence, no trace and no path of the machine."""
         status, message = 500, "the request failed; the log of the server says why"
         if isinstance(error, HTTPException):
@@ -257,10 +183,65 @@ def application(catalogue: Catalogue, hosts: frozenset[str]) -> FastAPI:
             status, message = 422, str(error)
         if request.url.path.startswith(("/api/", "/openapi.json", "/pictures")):
             return JSONResponse({"error": message}, status, HEADERS)
-        answer = page("problem.html.j2", status, message=message)
+        return self.page("problem.html.j2", status, message=message)
+
+    def _row(self, name: str) -> int:
+        """The row of an item's id."""
+        if name not in self.catalogue.row_of:
+            raise HTTPException(404, f"there is no item {name[:100]!r}")
+        return self.catalogue.row_of[name]
+
+    def _criterion(self, name: str | None) -> str:
+        """A criterion of the catalogue, the first by default."""
+        known = self.catalogue.rankings
+        require(not name or name in known, f"criterion is {str(name)[:40]!r}; choose one of {', '.join(known)}")
+        return name or self.criteria[0]
+
+    def _read_thumbnail(self, row: int) -> bytes | None:
+        """The JPEG of an item's picture, small."""
+        picture = self.catalogue.contents.picture(row) if 0 <= row < len(self.catalogue) else None
+        return None if picture is None else thumbnail(picture, THUMBNAIL)
+
+    def _rows(self, kind: str, criterion: str | None, find: str) -> list[int]:
+        """The rows of a kind of items whose id or caption contains a text, the most found first."""
+        one = self.catalogue
+        made = one.made[self._criterion(criterion)]
+        rows = {"hubs": one.hubs, "made": made, "antihubs": one.antihubs, "items": one.ordered}[kind]
+        return [rows[position] for position in matching(one.contents.inputs.item_names, rows, find)] if find else rows
+
+
+def application(catalogue: Catalogue, host: str) -> FastAPI:
+    """The ASGI application. host: the host name that requests may use besides those of this machine."""
+    service, hosts = Service(catalogue), {"127.0.0.1", "localhost", "::1", host.lower()}
+    title, about = "vsehub serve", catalogue.contents.title
+    app = FastAPI(title=title, version=__version__, description=about, docs_url=None, redoc_url=None)
+
+    @app.middleware("http")
+    async def guarded(request: Request, call: Callable[[Request], Awaitable[Response]]) -> Response:
+        """Refuse other host names, and what pages of other sites ask through a user's browser, links aside."""
+        asked, site = request.headers, request.headers.get("sec-fetch-site", "none")
+        link = asked.get("sec-fetch-dest") == "document" and not request.url.query
+        if (request.url.hostname or "") not in hosts:
+            said = "this host name is not served; use the address that `vsehub serve` printed, or give host="
+            return JSONResponse({"error": said}, 421, HEADERS)
+        if "origin" in asked or not (site in ("same-origin", "none") or link):
+            said = "a page of another site sent this request; open the address that `vsehub serve` printed"
+            return JSONResponse({"error": said}, 403, HEADERS)
+        answer = await call(request)
         answer.headers.update(HEADERS)
         return answer
 
+    interface: dict[str, Callable[..., Any]] = {
+        "/api/collection": service.collection,
+        "/api/search": service.search,
+        "/api/items/{name:path}": service.item,
+        "/api/hubs": service.hubs,
+        "/hubs.csv": service.hubs_csv,
+        "/pictures/{row}": service.picture,
+    }
+    pages = {"/": service.search_page, "/hubs": service.hubs_page, "/items/{name:path}": service.item_page}
+    for path, answer in (interface | pages).items():
+        app.add_api_route(path, answer, include_in_schema=path in interface)
     for kind in (HTTPException, RequestValidationError, InputError, Exception):
-        app.add_exception_handler(kind, problem)
+        app.add_exception_handler(kind, service.problem)
     return app

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vsehub.checks import require
 from vsehub.criteria.base import Criterion, ItemBias, fit_all
-from vsehub.metrics.occurrences import histogram, occurrence_metrics
+from vsehub.metrics.occurrences import occurrence_metrics
 from vsehub.neighbors.screened import Affine, KeptItems
 from vsehub.neighbors.tiles import nearest
 from vsehub.neighbors.vectors import VectorSource, as_vectors, drawn, sampled
@@ -109,8 +109,7 @@ class Catalogue:
         wrong = (~hits[:, : self.k]) & judged[:, None]
         bad = torch.bincount(shallow[wrong], minlength=len(self.items))
         metrics = occurrence_metrics({self.k: counts}, {self.k: bad}, int(judged.sum()))
-        found = hits[judged]
-        recalls = {f"R@{k}": 100 * found[:, :k].any(1).double().mean().item() for k in (1, 5, 10)}
+        recalls = {f"R@{k}": 100 * hits[judged, :k].any(1).double().mean().item() for k in (1, 5, 10)}
         answered = torch.where(hits.any(1), hits.int().argmax(1) + 1, 0)
         return KnownRanking(correction, positions, counts, metrics, bad, recalls, answered)
 
@@ -131,10 +130,6 @@ class Catalogue:
         """The id of an item, its row number if it has none."""
         ids = self.contents.inputs.item_names.ids
         return str(row if ids is None else ids[row])
-
-    def histograms(self) -> dict[str, dict[str, list[int]]]:
-        """The distribution of N_k under each ranking."""
-        return {name: histogram(ranking.counts) for name, ranking in self.rankings.items()}
 
     def answers(self, query: int) -> list[int]:
         """The items that answer a known query."""
@@ -228,10 +223,6 @@ class Catalogue:
 
 def matching(names: Names, rows: Sequence[int], text: str) -> list[int]:
     """The positions in `rows` of the rows whose id (their number without ids) or label has a text, in any case."""
-    wanted = text.strip().casefold()
-    positions = []
-    for position, row in enumerate(rows):
-        name = names.of(row)
-        if wanted in f"{row if name['id'] is None else name['id']}\n{name['label'] or ''}".casefold():
-            positions.append(position)
-    return positions
+    named = ((row, names.of(row)) for row in rows)
+    texts = [f"{row if name['id'] is None else name['id']}\n{name['label'] or ''}".casefold() for row, name in named]
+    return [position for position, known in enumerate(texts) if text.strip().casefold() in known]

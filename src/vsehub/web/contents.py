@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -11,12 +10,11 @@ from torch import Tensor
 from vsehub.checks import require
 from vsehub.data.sources import CaptionedImages
 from vsehub.evaluation.trained import DataModel
-from vsehub.evaluation.words import word_notes
 from vsehub.metrics.positives import Positives
 from vsehub.ranking.inputs import Inputs, Names, Sides, read_images
 
 # row -> its picture's file or pixels (3, H, W); None without a picture
-Pictured = Callable[[int], Path | np.ndarray | None]
+Pictured = Callable[[int], str | np.ndarray | None]
 
 
 class Asker:
@@ -39,8 +37,7 @@ class Asker:
 
         Raises InputError if all words are unknown.
         """
-        assert self.vocabulary is not None
-        notes = word_notes(text, self.vocabulary, self._model.max_words)
+        notes = self._model.notes(text)
         vectors = self._model.similarity.vectors(self._model.encode_texts([text])).detach().float().cpu()
         return torch.nn.functional.normalize(vectors, dim=1) if self._normalize else vectors, notes
 
@@ -84,7 +81,7 @@ def of_split(model: DataModel, split: str, reference: str, images: str | None) -
     return Contents(
         title,
         Inputs(sides, Names("queries", len(captions), labels=texts), item_names),
-        _pixels(loaded) if files is None else _files(item_names),
+        _pixels(loaded) if files is None else item_names.image,
         f"{fitted_on} ({'transductive' if seen is None else 'inductive'})",
         asker,
     )
@@ -97,24 +94,17 @@ def _pixels(loaded: CaptionedImages) -> Pictured:
     return lambda row: None
 
 
-def _files(names: Names) -> Pictured:
-    """The files of named items."""
-    return lambda row: None if (file := names.image(row)) is None else Path(file)
-
-
 def of_result(
     inputs: Inputs, asker: Asker | None, stored: Mapping[str, tuple[float, Tensor]], thresholds: Mapping[float, float]
 ) -> Contents:
     """The files of a reranking, opened; the other arguments are those of `Contents`."""
     items, queries, reference = inputs.sides.items, inputs.sides.queries, inputs.sides.reference
-    fitted_on = "the queries themselves (transductive)"
-    if reference is not None:
-        fitted_on = f"{len(reference):,} other queries (inductive)"
+    others = "" if reference is None else f"{len(reference):,} other queries (inductive)"
     return Contents(
         f"{len(items):,} items of {items.shape[1]:,} dimensions, {len(queries):,} queries",
         inputs,
-        _files(inputs.item_names),
-        fitted_on,
+        inputs.item_names.image,
+        others or "the queries themselves (transductive)",
         asker,
         stored,
         thresholds,

@@ -35,11 +35,6 @@ def address(taken: socket.socket) -> str:
     return f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else shown}:{port}"
 
 
-def hosts_of(host: str) -> frozenset[str]:
-    """The host names that requests may use."""
-    return frozenset({"127.0.0.1", "localhost", "::1", host.lower()})
-
-
 def run(application: FastAPI, taken: socket.socket) -> None:
     """Serve until SIGINT or SIGTERM, which uvicorn raises again when it has ended."""
     config = uvicorn.Config(

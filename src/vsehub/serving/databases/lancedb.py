@@ -137,5 +137,4 @@ def bias_note(address: str, name: str, k: int, scale: float, field: str, vector:
 
 
 def _among(column: str, ids: Sequence[str]) -> str:
-    quoted = [name.replace("'", "''") for name in ids]
-    return f"{column} IN ('" + "', '".join(quoted) + "')"
+    return f"{column} IN ('" + "', '".join(name.replace("'", "''") for name in ids) + "')"

@@ -156,8 +156,9 @@ def read_biases(database: Milvus, ids: list[str], field: str) -> list[tuple[str,
 def put_biases(database: Milvus, biases: dict[Any, float], field: str) -> None:
     """Write {key: number} and change nothing else."""
     key = _primary(database.client.describe_collection(database.name))["name"]
-    rows = [{key: one, field: bias} for one, bias in biases.items()]
-    database.client.upsert(database.name, rows, partial_update=True)
+    database.client.upsert(
+        database.name, [{key: name, field: bias} for name, bias in biases.items()], partial_update=True
+    )
 
 
 def _primary(about: dict[str, Any]) -> dict[str, Any]:

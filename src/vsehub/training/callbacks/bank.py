@@ -100,11 +100,10 @@ class BankCallback(pl.Callback):
         if recall is not None:
             module.log("bank/shortlist_recall", recall)
 
-    def _ids(self, split: CaptionedImages, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def _ids(self, split: CaptionedImages, epoch: int) -> tuple[torch.Tensor, ...]:
         """Images and captions (M,) of an epoch's bank."""
         rows = self.sample(len(split.pairs), epoch, self.seed)
-        images, captions = torch.from_numpy(split.pairs[rows]).unbind(dim=1)
-        return images, captions
+        return torch.from_numpy(split.pairs[rows]).unbind(dim=1)
 
 
 def encoded_once(encode: Callable, encoder: nn.Module, source: Any, ids: torch.Tensor, batch_size: int) -> Encoding:

@@ -28,8 +28,9 @@ class Warmup(pl.Callback):
         total = trainer.estimated_stepping_batches
         steps = int(min(self.steps, total / 10))
         if steps < self.steps:
-            words = "warm-up: cut to a tenth of all steps, %d of %d; callbacks.warmup.steps is %d"
-            log.info(words, steps, total, self.steps)
+            log.info(
+                "warm-up: cut to a tenth of all steps, %d of %d; callbacks.warmup.steps is %d", steps, total, self.steps
+            )
         self.steps = steps
 
         def lower(optimizer: Optimizer, *_) -> None:
