@@ -47,7 +47,7 @@ def config_dirs() -> list[Path]:
     """The folder of --config-dir, from Hydra's state: a job in another process has no command line to read."""
     hydra = GlobalHydra.instance()
     if hydra.is_initialized():  # also before there is a configuration
-        sources = hydra.config_loader().get_sources()
+        sources: list[Any] = hydra.config_loader().get_sources()
     else:
         sources = HydraConfig.get().runtime.config_sources if HydraConfig.initialized() else []
     return [Path(one.path) for one in sources if one.provider == "command-line"]
