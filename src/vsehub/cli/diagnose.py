@@ -8,6 +8,7 @@ from typing import Any
 from omegaconf import DictConfig, ListConfig
 
 from vsehub.checks import one_of, require
+from vsehub.cli.adapt import shown
 from vsehub.cli.embeddings import PAGE, RESULT, comparison, named_files
 from vsehub.cli.nodes import build, components
 from vsehub.cli.overrides import override
@@ -27,13 +28,17 @@ def diagnose(cfg: DictConfig) -> None:
     nodes = {str(name): components().node("criterion", str(name)) for name in names}
     require("auto" not in nodes, "criteria: auto chooses one criterion; name several, or run rerank criterion=auto")
 
+    from vsehub.ranking.adapt import quick_gain
     from vsehub.ranking.neighbors import write_neighbors
     from vsehub.ranking.verdict import LEVELS
 
     criteria = {name: build("criterion", dict(node)) for name, node in nodes.items()}
     with comparison("diagnose", cfg, files, out, criteria) as found:
         found.record["next"] = next_steps(files, cfg, found.record)
+        found.record["map_gain"] = quick_gain(found.inputs.sides, cfg.seed)
         write_neighbors(out / NEIGHBORS, found)
+    if gain := found.record["map_gain"]:
+        print(f"a linear map fitted to known pairs is estimated to gain {shown(gain)} points of R@1: vsehub adapt")
     for step in found.record["next"]:
         print(f"next, {step['why']}: {step['command']}")
     level = found.record["verdict"]["level"]

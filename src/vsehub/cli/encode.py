@@ -4,7 +4,7 @@ from omegaconf import DictConfig
 
 from vsehub.checks import require
 from vsehub.evaluation.hub import checkpoint_file
-from vsehub.io.files import Output, atomic, write_text
+from vsehub.io.files import Output, write_text
 
 KIND = "encoded vectors"
 
@@ -17,11 +17,10 @@ def encode(cfg: DictConfig) -> None:
     names = [f"{side}.npy" for side in given] + [f"{side[:-1]}_ids.txt" for side in given]
     output = Output(cfg.out, KIND, names, cfg.overwrite)
 
-    from numpy.lib.format import write_array_header_1_0
-
     from vsehub.cli.nodes import components
     from vsehub.data.vectors.embeddings import look_through, open_vectors
     from vsehub.evaluation.trained import TrainedModel
+    from vsehub.io.arrays import write_matrix
 
     files = {side: open_vectors(path, side, normalize=False) for side, path in given.items()}
     model = TrainedModel(checkpoint, components(cfg.trust), batch_size=4096)
@@ -41,13 +40,7 @@ def encode(cfg: DictConfig) -> None:
         for side, vectors in files.items():
             if vectors.ids is not None:
                 write_text(output / f"{side[:-1]}_ids.txt", "".join(f"{name}\n" for name in vectors.ids))
-            # Not a memory map, whose process a full disk would kill.
-            with atomic(output / f"{side}.npy") as file:
-                for first, rows in vectors.blocks():
-                    encoded = model.encode_images(rows) if side == "images" else model.encode_texts(rows)
-                    block = model.similarity.vectors(encoded).float().cpu().numpy()
-                    if first == 0:
-                        size = (len(vectors), block.shape[1])
-                        write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": size})
-                    file.write(block.astype("<f4").tobytes())
+            encoder = model.encode_images if side == "images" else model.encode_texts
+            blocks = (model.similarity.vectors(encoder(rows)).float().cpu().numpy() for _, rows in vectors.blocks())
+            size = write_matrix(output / f"{side}.npy", len(vectors), blocks)
             print(f"{side}: {size[0]:,} unit vectors of {size[1]} numbers in {output.folder / f'{side}.npy'}")

@@ -19,6 +19,7 @@ COMMANDS = {
     "report": "compare runs in one table and one page",
     "search": "print the pictures that texts find in a data set, a folder or a collection",
     "rerank": "rank your embeddings with hubs corrected, and measure before and after",
+    "adapt": "fit linear maps of your embeddings to known pairs, if these show that it helps",
     "index": "build an index of a reranking: FAISS, Milvus, LanceDB, Qdrant or Postgres",
     "calibrate": "learn the score below which a query has no answer, from queries with known answers",
     "add": "add items to a collection that index filled, or remove items",
@@ -48,6 +49,7 @@ examples:
   vsehub search checkpoint=RUN/checkpoints/best.safetensors "two dogs on a beach"
   vsehub diagnose queries=captions.npy items=images.npy truth=pairs.csv
   vsehub rerank queries=captions.npy items=images.npy criterion=csls out=reranked
+  vsehub adapt queries=captions.npy items=images.npy truth=pairs.csv out=adapted
   vsehub index reranked engine=hnsw
   vsehub export checkpoint=RUN/checkpoints/best.safetensors format=onnx out=encoders
 """

@@ -3,13 +3,15 @@
 import hashlib
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+from numpy.lib.format import write_array_header_1_0
 
 from vsehub.checks import InputError, regular, require
+from vsehub.io.files import atomic
 
 NAMED = 5  # rows named in a message; the rest are counted
 LONGEST_NAME = 200  # characters of a name in a message
@@ -77,3 +79,18 @@ def row_hashes(rows: np.ndarray) -> np.ndarray:
     rows = np.ascontiguousarray(rows)
     digests = (int.from_bytes(hashlib.blake2b(row.data, digest_size=8).digest(), "little") for row in rows)
     return np.fromiter(digests, np.uint64, len(rows))
+
+
+def write_matrix(path: Path, rows: int, blocks: Iterable[np.ndarray]) -> tuple[int, int]:
+    """Write blocks (b, D) of `rows` rows in all as a float32 .npy; returns its shape.
+
+    The file is not a memory map, whose process a full disk would kill.
+    """
+    shape = (rows, 0)
+    with atomic(path) as file:
+        for number, block in enumerate(blocks):
+            if number == 0:
+                shape = (rows, block.shape[1])
+                write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+            file.write(np.asarray(block, "<f4").tobytes())
+    return shape

@@ -1,0 +1,121 @@
+"""`vsehub adapt`: linear maps of queries and items, fitted to known pairs, where these show that a map helps."""
+
+import shlex
+from typing import Any
+
+from omegaconf import DictConfig
+
+from vsehub import __version__
+from vsehub.checks import fail
+from vsehub.cli.embeddings import RESULT, named_files
+from vsehub.cli.overrides import override
+from vsehub.io.address import typed_command
+from vsehub.io.files import Output, write_json, write_text
+
+MAPS, USAGE = "maps.safetensors", "USAGE.md"
+NAMES = ("queries.npy", "items.npy", "query_ids.txt", "item_ids.txt", MAPS, USAGE, RESULT)
+CODE = """import numpy as np
+from safetensors.numpy import load_file
+
+{unit}maps = load_file("maps.safetensors")
+mapped = (query - maps["query_mean"]) @ maps["query_map"]
+mapped /= np.linalg.norm(mapped, axis=-1, keepdims=True)
+"""
+UNIT = "query = query / np.linalg.norm(query, axis=-1, keepdims=True)\n"
+NOTE = """# Mapping a new query
+
+`query` is one vector of the model, or an array of several; `mapped` is what `queries.npy` holds for it. Items are
+mapped in the same way, by `item_mean` and `item_map`. Run in this file's folder:
+
+```python
+{code}```
+
+The map is {map}; choosing it gained {gain} points of R@1 on pairs that it was not fitted to. On those that it
+was fitted to, recall is too high: measure it on others.
+"""
+
+
+def adapt(cfg: DictConfig) -> None:
+    """Choose a map by the pairs of `cfg.truth`; write it and the mapped vectors if the gain of choosing is above 0."""
+    files = named_files(cfg)
+    if cfg.truth is None:
+        fail("truth is not set; give the known pairs as truth=FILE")
+    out = Output(str(cfg.out), "adapted vectors", NAMES, cfg.overwrite)
+
+    from safetensors.torch import save_file
+
+    from vsehub.io.arrays import write_matrix
+    from vsehub.io.provenance import code_version, versions
+    from vsehub.ranking.adapt import NOTHING, best, fit_maps, pairs_of, try_maps
+    from vsehub.ranking.inputs import open_inputs
+    from vsehub.ranking.record import lasting
+    from vsehub.report.tables import ReportTable
+
+    inputs = open_inputs(files, cfg.normalize)
+    inputs.check()
+    queries, items = inputs.files["queries"], inputs.files["items"]
+    positives: Any = inputs.sides.positives
+    trial = try_maps(queries, items, positives, seed=cfg.seed)
+    gain, (name, criterion) = trial.gain_of_choosing(), trial.cells[best(trial.ranks)]
+    helps = gain["low"] > 0 and name != NOTHING
+    candidates = [
+        {"map": cell[0], "criterion": cell[1], "r1": 100 * (ranks == 1).mean().item(), "gain": trial.gain(row)}
+        for row, (cell, ranks) in enumerate(zip(trial.cells, trial.ranks, strict=True))
+    ]
+    cells = [[f"{one['r1']:.1f}", shown(one["gain"])] for one in candidates]
+    both = zip(candidates[::2], cells[::2], cells[1::2], strict=True)
+    rows = [[one["map"], *plain, *csls] for one, plain, csls in both]
+    head = ["map", "R@1 plain", "over nothing", "R@1 CSLS", "over nothing"]
+    print(ReportTable(head, rows, f"{gain['queries']:,} known queries, each among {trial.items:,} items").terminal())
+    print(f"choosing the best, in each fold by the other folds, gains {shown(gain)} points of R@1")
+    record: dict[str, Any] = {
+        "schema": 1,
+        "kind": "adapt",
+        "vsehub": __version__,
+        "command": typed_command(),
+        "versions": versions(),
+        "git": code_version(),
+        "inputs": {key: lasting(value) for key, value in inputs.given.items()},
+        "fingerprints": {side: file.fingerprint() for side, file in inputs.files.items()},
+        "candidates": candidates,
+        "gain": gain,
+        "map": name if helps else None,
+        "criterion": criterion if helps else None,
+    }
+    with out.replaced():
+        if helps:
+            known = positives.counts.nonzero().flatten()
+            ours, theirs = fit_maps(*pairs_of(queries, items, positives, known, cfg.seed))[name]
+            tensors = {"query_mean": ours.mean, "query_map": ours.matrix}
+            tensors |= {"item_mean": theirs.mean, "item_map": theirs.matrix}
+            save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, out / MAPS)
+            write_matrix(out / "queries.npy", len(queries), (ours(rows) for _, rows in queries.blocks()))
+            write_matrix(out / "items.npy", len(items), (theirs(rows) for _, rows in items.blocks()))
+            written = {"queries": "queries.npy", "items": "items.npy"}
+            for key, ids in (("query_ids", inputs.query_names.ids), ("item_ids", inputs.item_names.ids)):
+                if ids is not None:
+                    written[key] = f"{key}.txt"
+                    write_text(out / written[key], "".join(f"{one}\n" for one in ids))
+            code = CODE.format(unit=UNIT if cfg.normalize else "")
+            write_text(out / USAGE, NOTE.format(code=code, map=name, gain=shown(gain)))
+            words = [override(key, f"{out.shown}/{file}") for key, file in written.items()]
+            words += [f"criterion={criterion}", override("out", f"{out.shown}-reranked")]
+            record["next"] = shlex.join(["vsehub", "rerank", *words])
+        write_json(out / RESULT, record)
+    if helps:
+        print(f"{name} and the mapped vectors are written to {out.shown}\nnext: {record['next']}")
+    else:
+        print(f"adapting would not help: {needed(trial.gain_of_choosing(2))}. {out.shown} has only {RESULT}")
+
+
+def shown(gain: dict[str, float]) -> str:
+    """A gain in R@1 with its 95 % interval."""
+    return f"{gain['r1']:+.1f} [{gain['low']:+.1f}, {gain['high']:+.1f}]"
+
+
+def needed(gain: dict[str, float]) -> str:
+    """The gain of the best map, and for how many known queries an interval of its width would leave zero out."""
+    if gain["r1"] <= 0:
+        return f"the best map gains {shown(gain)} points, and these pairs do not tell how many more might help"
+    queries = gain["queries"] * ((gain["r1"] - gain["low"]) / gain["r1"]) ** 2
+    return f"the best map gains {shown(gain)} points; about {queries:,.0f} known queries might show that it helps"

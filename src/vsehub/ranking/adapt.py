@@ -1,0 +1,176 @@
+"""Linear maps of queries and items that are fitted to known pairs in closed form, and an honest choice among them."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vsehub.checks import InputError, require
+from vsehub.criteria.csls import CSLS
+from vsehub.criteria.nns import NearestNeighbor
+from vsehub.data.truth import connected
+from vsehub.metrics.positives import Positives
+from vsehub.metrics.ranks import rank_blocks
+from vsehub.neighbors.vectors import VectorSource, drawn, rows_at
+from vsehub.ranking.gains import paired_gain
+from vsehub.ranking.inputs import Sides
+
+GRID = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+CRITERIA = {"nns": NearestNeighbor(), "csls": CSLS()}
+NOTHING = "nothing"
+LEAST = 50  # groups of known queries that share answers
+# Beyond these numbers of fitted queries, measured or reference queries, and items, a seeded sample is used.
+MOST_FITTED, MOST_QUERIES, MOST_ITEMS = 50_000, 2000, 5000
+
+
+class Map(NamedTuple):
+    """Maps rows x to (x - mean) @ matrix, l2-normalised. mean: (D,). matrix: (D, D)."""
+
+    mean: Tensor
+    matrix: Tensor
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """Unit rows (n, D) of rows (n, D)."""
+        return F.normalize((rows - self.mean) @ self.matrix, dim=1)
+
+
+def fit_maps(queries: Tensor, items: Tensor, grid: Sequence[float] = GRID) -> dict[str, tuple[Map, Map]]:
+    """The maps of queries and of items by name. queries, items: (P, D), pairs row by row. grid: values of λ.
+
+    All subtract the means of both sides; "centre" does no more. "whiten": both sides by (K + λ tr K / D · I)^-½, where
+    K is the mean of (a - b)(a - b)ᵀ over centred pairs (within-class covariance normalisation, Hatch et al. 2006).
+    "ridge": the items by the matrix W with the smallest sum of |W b - a|² over pairs plus λ tr(Σ b bᵀ) / D · |W - I|²;
+    a map of the queries would make hubs (Shigeto et al. 2015).
+    """
+    means = queries.double().mean(0), items.double().mean(0)
+    a, b = queries.double() - means[0], items.double() - means[1]
+    identity = torch.eye(a.shape[1], dtype=a.dtype)
+    spread, axes = torch.linalg.eigh((a - b).T @ (a - b))
+    power, directions = torch.linalg.eigh(b.T @ b)
+    matrices = {"centre": (identity, identity)}
+    for scale in grid:
+        shrunk = (spread + scale * spread.mean()).clamp(min=1e-12)
+        whitened = (axes * shrunk.rsqrt()) @ axes.T
+        matrices[f"whiten λ={scale:g}"] = (whitened, whitened)
+    for scale in grid:
+        strength = scale * power.mean()
+        solved = (directions / (power + strength)) @ directions.T @ (b.T @ a + strength * identity)
+        matrices[f"ridge λ={scale:g}"] = (identity, solved)
+    return {
+        name: (Map(means[0].float(), first.float()), Map(means[1].float(), second.float()))
+        for name, (first, second) in matrices.items()
+    }
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Cross-validated candidates: no map and each map, plain and under CSLS.
+
+    cells: (map, criterion) of each of C rows, those of `NOTHING` first. ranks: (C, n) of the answers of n queries, fold
+    by fold. folds, groups: (n,), numbers; queries that share answers are a group. items: items that a query searched.
+    """
+
+    cells: list[tuple[str, str]]
+    ranks: np.ndarray
+    folds: np.ndarray
+    groups: np.ndarray
+    items: int
+
+    def gain(self, row: int) -> dict[str, float]:
+        """The gain in R@1 of a row over no map under the same criterion; see `paired_gain`."""
+        return paired_gain(self.ranks[row % len(CRITERIA)] == 1, self.ranks[row] == 1, self.groups)
+
+    def gain_of_choosing(self, first: int = 0) -> dict[str, float]:
+        """The gain in R@1 of the best row from `first` on over the best row without a map.
+
+        Both are chosen for each fold by the other folds: otherwise the best of many would seem to gain by luck.
+        """
+        hits = []
+        for rows in (self.ranks[: len(CRITERIA)], self.ranks[first:]):
+            picked = [rows[best(rows[:, self.folds != fold]), self.folds == fold] for fold in np.unique(self.folds)]
+            hits.append(np.concatenate(picked) == 1)
+        return paired_gain(*hits, self.groups)
+
+
+def best(ranks: np.ndarray) -> int:
+    """The row of (C, n) with the largest mean reciprocal rank, the first of equal ones."""
+    return int((1 / ranks).mean(axis=1).argmax())
+
+
+def try_maps(
+    queries: VectorSource,
+    items: VectorSource,
+    positives: Positives,
+    grid: Sequence[float] = GRID,
+    seed: int = 0,
+) -> Trial:
+    """The maps of `fit_maps`, cross-validated over the queries with known answers.
+
+    Queries that share answers are in one fold. Maps are fitted to the pairs of the other folds, whose queries are the
+    reference of CSLS. The queries of a fold search the items without those that only other queries are known to want:
+    the reference's answers are outside of the index. There are five folds if most items answer no known query, else
+    two, since an index of a fifth of the items would be too easy. seed: seed of folds and samples. Raises InputError
+    for fewer than `LEAST` groups of queries.
+    """
+    random = np.random.default_rng(seed)
+    known = positives.counts.nonzero().flatten()
+    shared = connected(positives.query.numpy(), positives.item.numpy(), positives.queries, positives.items)
+    labels, groups = np.unique(shared[known], return_inverse=True)
+    require(
+        len(labels) >= LEAST,
+        f"truth: {len(labels)} queries that share no answers are too few to choose a map by; expected at least {LEAST}",
+    )
+    wanted = positives.item.unique()
+    count = 5 if len(items) > 2 * len(wanted) else 2
+    folds = (random.permutation(len(labels)) % count)[groups]
+    ranks, measured, sizes = list[np.ndarray](), list[np.ndarray](), list[int]()
+    for fold in range(count):
+        here = np.flatnonzero(folds == fold)
+        asked = np.sort(random.permutation(here)[: MOST_QUERIES // count])
+        right = positives.of(known[asked])
+        gone = np.setdiff1d(wanted, positives.of(known[here]).item)
+        free = random.permutation(np.setdiff1d(np.arange(len(items)), gone))[:MOST_ITEMS]
+        index = torch.from_numpy(np.union1d(right.item, free))
+        answers = Positives.from_pairs(right.query, torch.searchsorted(index, right.item), len(asked), len(index))
+        fitted, answered = pairs_of(queries, items, positives, known[folds != fold], seed)
+        reference = fitted[drawn(len(fitted), MOST_QUERIES, seed)]
+        rows, among = rows_at(queries, known[asked]), rows_at(items, index)
+        maps = fit_maps(fitted, answered, grid)
+        sides = [
+            (rows, among, reference),
+            *((ours(rows), theirs(among), ours(reference)) for ours, theirs in maps.values()),
+        ]
+        scores = [
+            criterion.rescore(mapped @ targets.T, seen @ targets.T)
+            for mapped, targets, seen in sides
+            for criterion in CRITERIA.values()
+        ]
+        ranks.append(np.stack([rank_blocks([(0, one)], answers).ranks for one in scores]))
+        measured.append(asked)
+        sizes.append(len(index))
+    cells = [(name, criterion) for name in (NOTHING, *maps) for criterion in CRITERIA]
+    order = np.concatenate(measured)
+    return Trial(cells, np.concatenate(ranks, axis=1), folds[order], groups[order], round(np.mean(sizes)))
+
+
+def pairs_of(
+    queries: VectorSource, items: VectorSource, positives: Positives, known: Tensor, seed: int = 0
+) -> tuple[Tensor, Tensor]:
+    """The pairs (P, D), (P, D) of the queries `known` (n,), ascending; of at most `MOST_FITTED` queries."""
+    known = known[drawn(len(known), MOST_FITTED, seed)]
+    pairs = positives.of(known)
+    wanted, place = pairs.item.unique(return_inverse=True)
+    return rows_at(queries, known)[pairs.query], rows_at(items, wanted)[place]
+
+
+def quick_gain(sides: Sides, seed: int = 0) -> dict[str, float] | None:
+    """The gain of choosing among no map, centring, whitening and ridge with λ 1; None without enough known pairs."""
+    if sides.positives is not None and not sides.given:
+        with suppress(InputError):  # too few
+            return try_maps(sides.queries, sides.items, sides.positives, (1.0,), seed).gain_of_choosing()
+    return None
