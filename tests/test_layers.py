@@ -85,6 +85,7 @@ OUTSIDE = {
     "onnxscript": set(),
     "lazy_loader": {"__init__.py"},
     "safetensors": {
+        "cli/adapt.py",
         "data/vectors/readers.py",
         "encoders/pretrained/networks.py",
         "evaluation/trained.py",
