@@ -15,8 +15,6 @@ from vsehub.encoders import ImageFeatures, TextFeatures
 from vsehub.evaluation import EncodedSplit, Protocol
 from vsehub.evaluation.checkpoint import write_checkpoint
 from vsehub.evaluation.evaluate import evaluate
-from vsehub.metrics.positives import Positives
-from vsehub.ranking.compare import halves
 from vsehub.similarities import Cosine
 
 DIM = 16
@@ -168,14 +166,21 @@ def test_the_criterion_is_chosen_by_the_queries_of_tune_queries(reranked, tmp_pa
         assert corrected > plain + 5, "what would be chosen by the measured queries wins on them"
 
 
-@pytest.mark.parametrize(("by", "measured"), [(hubby, popular), (popular, hubby)])
-def test_the_criterion_is_chosen_by_a_share_of_the_answers_which_is_not_measured(reranked, by, measured):
-    rows = torch.arange(350)
-    first, _ = halves(Positives.from_pairs(rows, rows, 350, 350), 200 / 350, seed=0)
-    queries, wanted = torch.empty(350, DIM + 2), torch.empty(350, dtype=torch.int64)
-    own = torch.isin(rows, first.query)
-    for asking, mask in ((by, own), (measured, ~own)):
-        queries[mask], wanted[mask], _ = asking(int(mask.sum()))
-    pairs = list(enumerate(wanted.tolist()))
-    found = reranked(queries, pairs, "criterion=auto", f"+criterion.share={200 / 350}")
-    require_chosen(found, by, measured)
+def test_the_gain_of_a_choice_is_measured_where_the_own_answer_did_not_choose(reranked, monkeypatch):
+    """Each fifth is ranked by what the other four choose, here plain search for one and CSLS for the rest."""
+    queries, wanted, _ = hubby(150)
+    pairs, folds = list(enumerate(wanted.tolist())), []
+
+    def rule(values):
+        folds.append(values.shape[1])
+        return 0 if len(folds) == 2 else 1
+
+    monkeypatch.setattr("vsehub.criteria.choose.chosen", rule)
+    found = reranked(queries, pairs, "criterion=auto", "criterion.among=[csls]")
+    assert folds == [150, *[120] * 5]
+    plain, corrected = found["rankings"]
+    assert found["choice"]["criterion"] == corrected["criterion"] == "csls"
+    assert found["choice"]["gain"]["queries"] == 150
+    gain = corrected["truth"]["r1"] - plain["truth"]["r1"]
+    assert 0.6 * gain < found["choice"]["gain"]["r1"] < 0.95 * gain
+    assert found["choice"]["held_out"] == pytest.approx(plain["truth"]["r1"] + found["choice"]["gain"]["r1"])

@@ -14,8 +14,8 @@ def folder(tmp_path):
     place = write_vectors(tmp_path / "it's a $folder")
     np.save(place / "scores.npy", np.load(place / "q.npy") @ np.load(place / "m.npy").T)
     (place / "q.npy").rename(place / "my queries.npy")
-    few = (place / "rows.csv").read_text().splitlines()[:61]
-    (place / "few.csv").write_text("\n".join(few) + "\n")  # auto chooses by half of them, and needs 50
+    few = (place / "rows.csv").read_text().splitlines()[:41]
+    (place / "few.csv").write_text("\n".join(few) + "\n")  # auto needs 50
     return place
 
 

@@ -279,12 +279,14 @@ def test_a_chosen_criterion(files, here):
     said = here("rerank", *sides, "truth=rows.csv", "out=a")
     found = record(files / "a")
     choice, ranked = found["choice"], found["rankings"][1]
-    assert (choice["queries"], found["truth"]["measured_queries"]) == (135, 135)  # of 270 with a pair
+    assert (choice["queries"], found["truth"]["measured_queries"]) == (270, 270)
     assert (choice["criterion"], choice["parameters"]) == (ranked["criterion"], ranked["parameters"])
     assert f"chosen: {choice['criterion']} (" in said
+    assert f"gain of the choice in R@1: {choice['gain']['r1']:+.1f}" in said
+    assert choice["gain"]["queries"] == 270
 
     here("rerank", *sides, "out=b")
-    assert record(files / "b")["choice"] == {"criterion": "csls", "parameters": {"k": 10}, "queries": 0, "gain": None}
+    assert (record(files / "b")["choice"]["criterion"], record(files / "b")["choice"]["queries"]) == ("sinkhorn", 0)
     here("rerank", *sides, "truth=rows.csv", "out=c", "criterion.indexable=true")
     assert (files / "c" / "biases.parquet").is_file()
 

@@ -178,12 +178,10 @@ def test_tuning_is_a_loop_over_the_grid(criterion, reference):
     rows, own = 60 if reference is None else 40, criterion.parameters()
     grid = [own, *(own | changed for changed in criterion.grid() if changed.get("k", 1) <= rows)]
     assert [one.parameters for one in search.tried_] == [one for row, one in enumerate(grid) if one not in grid[:row]]
-    found = [
-        1 / places(criterion.with_parameters(**one.parameters), queries, reference, truth) for one in search.tried_
-    ]
-    for one, reciprocal in zip(search.tried_, found, strict=True):
-        assert (one.mrr, one.r1) == pytest.approx((reciprocal.mean(), 100 * (reciprocal == 1).mean()))
-    wanted = search.tried_[chosen(np.array(found), 0, 0)].parameters
+    found = [places(criterion.with_parameters(**one.parameters), queries, reference, truth) for one in search.tried_]
+    for one, ranks in zip(search.tried_, found, strict=True):
+        assert (one.rank, one.r1) == pytest.approx((np.exp(np.log(ranks).mean()), 100 * (ranks == 1).mean()))
+    wanted = search.tried_[chosen(-np.log(found))].parameters
     assert search.criterion_.parameters() == wanted
     same(search.search(QUERIES), criterion.with_parameters(**wanted).search(QUERIES, ITEMS, reference))
     assert search.criterion is criterion  # the constructor's arguments stay as they were

@@ -16,7 +16,6 @@ from vsehub.io.files import Output
 
 UNHEALTHY = 3  # the exit status where fail_on is reached
 NEIGHBORS = "neighbors.parquet"
-CHOSEN_FROM = 100  # least queries with answers for criterion=auto, which chooses by half of them
 
 
 def diagnose(cfg: DictConfig) -> None:
@@ -53,9 +52,11 @@ def next_steps(files: Mapping[str, str], cfg: DictConfig, record: Mapping[str, A
     helps = any((one["gain"] or {"low": 0})["low"] > 0 for one in record["rankings"])
     if record["warnings"] or (record["verdict"]["level"] == "ok" and not helps):
         return []
+    from vsehub.criteria.choose import LEAST
+
     out = f"{cfg.out}-reranked"
     vectors = "scores" not in files
-    known = (record["truth"] or {}).get("measured_queries", 0) >= CHOSEN_FROM
+    known = (record["truth"] or {}).get("measured_queries", 0) >= LEAST
     settings = {name: value for name, value in files.items() if name != "reference_items"}
     settings |= {} if cfg.normalize is None else {"normalize": str(cfg.normalize).lower()}
     settings |= {"criterion": "auto" if known else "csls", "out": out}

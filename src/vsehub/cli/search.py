@@ -67,7 +67,7 @@ def search_split(cfg: DictConfig, model: "DataModel", texts: Sequence[str]) -> t
     name = chosen("criterion")
     criterion = build("criterion", cfg.criterion, cfg.trust)
     if isinstance(criterion, Auto):
-        name, criterion = criterion.untuned
+        name, criterion = criterion.untuned(0)
     split = cfg.split
     reference = str(cfg.reference)
     if cfg.folder is not None:

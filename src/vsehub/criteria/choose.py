@@ -27,11 +27,14 @@ MOST_QUERIES, MOST_REFERENCE, MOST_SCORES = 1000, 2000, 25_000_000
 
 @dataclass(frozen=True)
 class Tried:
-    """A candidate, its mean reciprocal rank and R@1 in % on the queries to choose by; None: it cannot be applied."""
+    """A candidate, and on the queries to choose by the geometric mean of the answer's rank, and R@1 in %.
+
+    rank, r1: None if the candidate cannot be applied.
+    """
 
     name: str
     parameters: dict[str, Any]
-    mrr: float | None
+    rank: float | None
     r1: float | None
 
 
@@ -41,7 +44,9 @@ class Choice:
 
     name, criterion: the chosen one. queries: the number of queries to choose by. folds: the number of parts of a
     reference that contains these queries; 0 otherwise, and if all queries are the reference. items, reference: the
-    numbers used. tried: all candidates. set_aside: the number of ranked queries that were used for choosing instead.
+    numbers used. tried: all candidates, plain search or what stands without a choice first. held_out: R@1 in % where
+    each fifth of the queries is ranked by the criterion that the others choose. others: each other criterion
+    that the other fifths choose for some queries, with the rows of these queries.
     """
 
     name: str
@@ -51,7 +56,8 @@ class Choice:
     items: int
     reference: int
     tried: list[Tried]
-    set_aside: int = 0
+    held_out: float
+    others: list[tuple[Correction, Tensor]]
 
 
 @torch.no_grad()
@@ -63,16 +69,16 @@ def choose(
     reference: VectorSource | None = None,
     seed: int = 0,
 ) -> Choice:
-    """The candidate that ranks the right items highest; the rule is that of `criteria.auto.chosen`.
+    """The candidate that ranks the right items highest, by the logarithm of their rank and `criteria.auto.chosen`.
 
-    among: the criteria of an `Auto`, or one criterion with all settings of its GRID, where its own have to be beaten;
-    no k beyond the number of reference queries. queries: (Q, D); those with a positive are used for choosing.
-    positives: the items that answer the queries. items: (M, D). reference: (R, D) queries; None: all of `queries`
-    themselves (transductive). If the reference contains queries that are also used for choosing, these are divided into
-    five folds. The queries of a fold are corrected by a reference without them and without their copies, like new
-    queries, and search the items without those that only queries of other folds are known to want. seed: seed of the
-    folds and the samples. Raises InputError for fewer than `LEAST` queries with a positive, a criterion without a GRID,
-    or where no candidate can be applied.
+    among: the criteria of an `Auto`, of which plain search has to be beaten, or one criterion with all settings of its
+    GRID, of which its own have to be; no k beyond the number of reference queries. queries: (Q, D); those with a
+    positive are used for choosing. positives: the items that answer the queries. items: (M, D). reference: (R, D)
+    queries; None: all of `queries` themselves (transductive). If the reference contains queries that are also used for
+    choosing, these are divided into five folds. The queries of a fold are corrected by a reference without them and
+    without their copies, like new queries, and search the items without those that only queries of other folds are
+    known to want. seed: seed of the folds and the samples. Raises InputError for fewer than `LEAST` queries with a
+    positive, a criterion without a GRID, or where no candidate can be applied.
     """
     random = np.random.default_rng(seed)
     known = positives.counts.nonzero().flatten().numpy()
@@ -92,11 +98,13 @@ def choose(
     if not given:
         item_rows = rows_at(items, places).cpu()
         scores, reference_scores = rows @ item_rows.T, reference_rows @ item_rows.T
-    folds = [] if reference is None else _folds(random, rows, reference_rows)
+    digests, seen_digests = (row_digests(as_vectors("rows", some)) for some in (rows, reference_rows))
+    part = _parts(random, digests)
+    folds = [] if reference is None else _folds(part, digests, seen_digests)
     fitted_on = folds or [(torch.arange(len(asked)), torch.arange(len(seen)))]
 
     fewest = min(len(rows) for _, rows in fitted_on)
-    candidates, default = _candidates(among, fewest)
+    candidates = _candidates(among, fewest)
     deepest = max((one.parameters()["k"] for _, one in candidates if one.nearest_alone), default=1)
     item_scores = None
     if not given and any(one.reference_items_as == "rows" for _, one in candidates):
@@ -128,26 +136,28 @@ def choose(
     tried = [
         Tried(name, one.parameters(), None, None)
         if number in refused
-        else Tried(name, one.parameters(), (1 / row).mean().item(), 100 * (row == 1).mean().item())
+        else Tried(name, one.parameters(), np.exp(np.log(row).mean()).item(), 100 * (row == 1).mean().item())
         for number, ((name, one), row) in enumerate(zip(candidates, ranks, strict=True))
     ]
-    settings = [(tried[number].name, tried[number].parameters) for number in applied]
-    standing = settings.index(default) if default in settings else 0
-    plain = settings.index((PLAIN, {})) if (PLAIN, {}) in settings else standing
-    name, criterion = candidates[applied[chosen(1 / ranks[applied], standing, plain)]]
-    return Choice(name, criterion, len(asked), len(folds), len(places), len(seen), tried)
+    values = -np.log(ranks[applied])
+    place = applied[chosen(values)]
+    name, criterion = candidates[place]
+    by_others = np.empty(len(asked), dtype=np.int64)
+    for number in np.unique(part):
+        by_others[part == number] = applied[chosen(values[:, part != number])]
+    held_out = 100 * (ranks[by_others, np.arange(len(asked))] == 1).mean().item()
+    others = [(candidates[number][1], asked[by_others == number]) for number in np.unique(by_others) if number != place]
+    return Choice(name, criterion, len(asked), len(folds), len(places), len(seen), tried, held_out, others)
 
 
-def _candidates(among: Auto | Correction, rows: int) -> tuple[list[tuple[str, Correction]], tuple[str, dict[str, Any]]]:
-    """All candidates, with no k beyond `rows`, and name and settings of the default, which others have to beat."""
+def _candidates(among: Auto | Correction, rows: int) -> list[tuple[str, Correction]]:
+    """All candidates, with no k beyond `rows`; the first is the one that others have to beat."""
     if isinstance(among, Auto):
-        name, standing = among.standing(rows)
-        return among.candidates(rows), (name, standing.parameters())
+        return among.candidates(rows)
     require(bool(among.GRID), f"{type(among).__name__} has no settings to tune; leave tune out")
     others = [among.with_parameters(**settings) for settings in among.grid() if settings.get("k", 1) <= rows]
     others = [criterion for criterion in others if criterion.parameters() != among.parameters()]
-    name = type(among).__name__
-    return [(name, criterion) for criterion in (among, *others)], (name, among.parameters())
+    return [(type(among).__name__, criterion) for criterion in (among, *others)]
 
 
 def _sample(random: np.random.Generator, count: int, most: int) -> Tensor:
@@ -178,23 +188,26 @@ def _index(answers: Positives, asked: Tensor) -> tuple[Tensor, Positives]:
     return index, Positives.from_pairs(right.query, torch.searchsorted(index, right.item), len(asked), len(index))
 
 
-def _folds(random: np.random.Generator, asked: Tensor, seen: Tensor) -> list[tuple[Tensor, Tensor]]:
+def _parts(random: np.random.Generator, digests: np.ndarray) -> np.ndarray:
+    """The fold of each query (n,), with copies of a query in one fold."""
+    distinct, group = np.unique(digests, return_inverse=True)
+    return (random.permutation(len(distinct)) % FOLDS)[group]
+
+
+def _folds(part: np.ndarray, digests: np.ndarray, seen: np.ndarray) -> list[tuple[Tensor, Tensor]]:
     """Of each fold the places of its queries, and those of the reference rows that it is fitted on.
 
-    asked (n, D), seen (r, D): the queries and the reference; none where these share no row. Copies of a query are in
-    one fold.
+    part (n,): the fold of each query. digests (n,), seen (r,): of the queries and of the reference; none where these
+    share no row.
     """
-    own, others = (row_digests(as_vectors("rows", one)) for one in (asked, seen))
-    if not np.isin(own, others).any():
+    if not np.isin(digests, seen).any():
         return []
-    distinct, group = np.unique(own, return_inverse=True)
-    fold = (random.permutation(len(distinct)) % FOLDS)[group]
-    parts = [
-        (np.flatnonzero(fold == number), np.flatnonzero(~np.isin(others, own[fold == number])))
-        for number in range(min(FOLDS, len(distinct)))
+    folds = [
+        (np.flatnonzero(part == number), np.flatnonzero(~np.isin(seen, digests[part == number])))
+        for number in np.unique(part)
     ]
     require(
-        all(len(kept) > 0 for _, kept in parts),
+        all(len(kept) > 0 for _, kept in folds),
         "the reference holds no query but those that are chosen by and left out of it; give other queries besides",
     )
-    return [(torch.from_numpy(rows), torch.from_numpy(kept)) for rows, kept in parts]
+    return [(torch.from_numpy(rows), torch.from_numpy(kept)) for rows, kept in folds]

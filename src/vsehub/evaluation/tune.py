@@ -109,19 +109,16 @@ def choose(
     folds = folds_of(split, similarity, protocol, reference)
     rows = min(len(split.images), len(split.texts)) if reference is None else len(reference.images)
     found: list[tuple[Settings, Criterion, Evaluation]] = []
-    standing, (own, favourite) = 0, auto.standing(rows)
     for name, criterion in bar("choosing the criterion", auto.candidates(rows)):
         try:
             result = measured(folds, criterion, reference is not None and criterion.needs_reference)
         except InputError:  # for example scores out of the criterion's range
             continue
-        if (name, criterion.parameters()) == (own, favourite.parameters()):
-            standing = len(found)
         found.append(({"criterion": name, **criterion.parameters()}, criterion, result))
     require(
         len(found) > 1 and found[0][0]["criterion"] == PLAIN,
         "no criterion of auto can be applied to these scores; name one, to see what is wrong",
     )
-    place = chosen(np.array([result.contributions for *_, result in found]), standing, 0)
+    place = chosen(np.array([result.contributions for *_, result in found]))
     tried = [(settings, result.metrics["rsum"]) for settings, _, result in found]
     return Tuned(found[place][1], *tried[place], tried)

@@ -7,20 +7,19 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from vsehub import __version__
 from vsehub.checks import require
 from vsehub.criteria.auto import Auto
-from vsehub.criteria.base import few
+from vsehub.criteria.base import Correction, ItemBias, few
 from vsehub.criteria.choose import Choice, choose
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.io.address import typed_command
 from vsehub.io.provenance import code_version, hardware, versions
 from vsehub.io.records import EMBEDDINGS
 from vsehub.metrics.positives import Positives
+from vsehub.ranking.gains import gained
 from vsehub.ranking.inputs import Inputs
 from vsehub.ranking.measure import PLAIN, Local, Measured, check_criteria, measure
 from vsehub.ranking.record import record
@@ -28,34 +27,17 @@ from vsehub.ranking.record import record
 log = logging.getLogger(__name__)
 
 
-def choose_for(auto: Auto, inputs: Inputs, seed: int = 0) -> tuple[Choice | None, Inputs]:
-    """The choice for opened inputs, None if no answers are known; and the inputs without the answers used for choosing.
+def choose_for(auto: Auto, inputs: Inputs, seed: int = 0) -> Choice | None:
+    """The choice for opened inputs, by their tuning queries or else by all known answers; None without these.
 
     Raises InputError if there are too few queries to choose by.
     """
     sides = inputs.sides
     if inputs.tuning is not None:
-        return choose(auto, *inputs.tuning, sides.items, sides.reference, seed), inputs
+        return replace(choose(auto, *inputs.tuning, sides.items, sides.reference, seed), others=[])
     if sides.positives is None:
-        return None, inputs
-    first, second = halves(sides.positives, auto.share, seed)
-    choice = choose(auto, sides.queries, first, sides.items, sides.reference, seed)
-    known = int((first.counts > 0).sum())
-    return replace(choice, set_aside=known), replace(inputs, sides=replace(sides, positives=second))
-
-
-def halves(positives: Positives, share: float, seed: int) -> list[Positives]:
-    """Two sets of true pairs: those of a random share of the queries with a positive, and those of the other queries.
-
-    share: share of the first set, drawn by seed. Raises InputError if either has no pairs.
-    """
-    known = positives.counts.nonzero().flatten()
-    order = torch.from_numpy(np.random.default_rng(seed).permutation(len(known)))
-    first = torch.isin(positives.query, known[order[: round(share * len(known))]])
-    return [
-        Positives.from_pairs(positives.query[one], positives.item[one], positives.queries, positives.items, False)
-        for one in (first, ~first)
-    ]
+        return None
+    return choose(auto, sides.queries, sides.positives, sides.items, sides.reference, seed)
 
 
 def near_chance(positives: Positives, lists: Tensor) -> str | None:
@@ -74,17 +56,31 @@ def near_chance(positives: Positives, lists: Tensor) -> str | None:
     )
 
 
-def choice_record(auto: Auto, choice: Choice | None, gain: dict[str, float] | None) -> dict[str, Any]:
-    """The choice in plain values; without a choice, the criterion that was used instead.
+def choice_record(name: str, criterion: Correction, choice: Choice | None) -> dict[str, Any]:
+    """The criterion and how it was chosen, in plain values; "queries" is 0 without a choice.
 
-    gain: gain of the criterion over plain search.
+    "added_to": whether `vsehub add` computes its terms for new items alone.
     """
-    name, criterion = auto.untuned if choice is None else (choice.name, choice.criterion)
-    counts: dict[str, Any] = {"queries": 0}
+    added_to = isinstance(criterion, ItemBias) and criterion.independent
+    written = {"criterion": name, "parameters": criterion.parameters(), "added_to": added_to, "queries": 0}
     if choice is not None:
-        counts = {key: value for key, value in vars(choice).items() if isinstance(value, int)}
-        counts["tried"] = [vars(one) for one in choice.tried]
-    return {"criterion": name, "parameters": criterion.parameters(), **counts, "gain": gain}
+        written |= {key: value for key, value in vars(choice).items() if isinstance(value, int | float)}
+        written["tried"] = [vars(one) for one in choice.tried]
+    return written
+
+
+def held_out_gain(
+    measured: Measured, name: str, others: Mapping[str, tuple[Correction, Tensor]], positives: Positives
+) -> dict[str, float]:
+    """The gain of a choice over plain search, where no query is ranked by a criterion that its own answer chose.
+
+    name: the chosen ranking. others: the further rankings, with the rows of the queries that they were chosen for.
+    """
+    first = {ranking.name: ranking.positions[:, :1] for ranking in measured.rankings}
+    best = first[name].clone()
+    for other, (_, rows) in others.items():
+        best[rows] = first.get(other, first[PLAIN])[rows]  # plain search may be the choice of some
+    return gained(first[PLAIN], best, positives)
 
 
 @dataclass(frozen=True)
@@ -114,17 +110,24 @@ def compared(
     log.info("looking through %d queries and %d items", len(inputs.sides.queries), len(inputs.sides.items))
     norms = inputs.check(engine.look_through)
     seconds = {"look_through": time.perf_counter() - began}
-    auto, choice = next((one for one in criteria.values() if isinstance(one, Auto)), None), None
+    auto = next((criterion for criterion in criteria.values() if isinstance(criterion, Auto)), None)
+    written_choice, others = None, dict[str, tuple[Correction, Tensor]]()
     if auto is not None:
         choosing = time.perf_counter()
-        choice, inputs = choose_for(auto, inputs, seed)
-        name, criterion = auto.untuned if choice is None else (choice.name, choice.criterion)
+        choice = choose_for(auto, inputs, seed)
+        name, criterion = auto.untuned(len(inputs.sides.seen)) if choice is None else (choice.name, choice.criterion)
         criteria = {} if name == PLAIN else {name: criterion}
+        others = {} if choice is None else {f"others {place}": one for place, one in enumerate(choice.others)}
+        written_choice = choice_record(name, criterion, choice)
         seconds["choosing"] = time.perf_counter() - choosing
     for criterion in criteria.values():
         inputs.warn(few(criterion, len(inputs.sides.seen)))
     log.info("ranking under %s", ", ".join([PLAIN, *criteria]))
-    measured = measure(inputs.sides, criteria, k, engine)
+    measured = measure(inputs.sides, criteria | {name: one for name, (one, _) in others.items()}, k, engine)
+    if written_choice is not None and inputs.sides.positives is not None:
+        gain = held_out_gain(measured, written_choice["criterion"], others, inputs.sides.positives)
+        written_choice["gain"] = gain
+        measured = replace(measured, rankings=measured.rankings[: 1 + len(criteria)])
     if inputs.sides.positives is not None:
         inputs.warn(near_chance(inputs.sides.positives, measured.rankings[0].positions))
     written = {
@@ -140,7 +143,7 @@ def compared(
         "seconds": seconds | measured.seconds,
         **record(inputs, norms, measured, criteria, k, seed),
     }
-    written["choice"] = None if auto is None else choice_record(auto, choice, written["rankings"][-1]["gain"])
+    written["choice"] = written_choice
     changed = inputs.changed()
     require(not changed, f"{', '.join(map(str, changed))} changed while being read; run the command again")
     return Comparison([NearestNeighbor(), *criteria.values()][-1], inputs, measured, written, began)

@@ -47,27 +47,25 @@ def evidence(record: dict) -> list[tuple[str, str]]:
         facts.append(("reference items", f"{bank['set']} ({bank['rows']:,} rows)"))
     if truth is not None:
         measured = f"{truth['pairs']:,} pairs in {truth['path']} for {truth['measured_queries']:,} queries"
-        aside = (choice or {}).get("set_aside", 0)
-        if aside:
-            measured += f"; {aside:,} more were kept to choose the criterion by"
-        without = truth["queries_without"] - aside
-        if without:
+        if without := truth["queries_without"]:
             measured += f"; {without:,} queries without a pair are left out of the recalls"
         facts.append(("truth", measured))
     if choice is not None:
         facts.append(("chosen", choice_text(choice)))
+        if choice["queries"]:
+            facts.append(("chosen among", tried_text(choice)))
     facts.append(("verdict on hubs", verdict_text(record["verdict"])))
     if corrected := shown_correction(record):
         facts.append((f"verdict on hubs under {corrected['criterion']}", verdict_text(corrected["verdict"])))
         if truth is None:
             facts.append(("gain", "unknown without known answers; give them as truth=FILE"))
     items, never = record["items"]["rows"], record["antihubs"]["count"]
+    if choice is not None and choice.get("gain"):
+        by = "other queries" if record["inputs"].get("tune_queries") else "the answers of the other four fifths"
+        facts.append(gain_text("the choice", choice["gain"], f", each ranked by the choice of {by}"))
     for ranking, absent in zip(record["rankings"][1:], never[1:], strict=True):
-        if gain := ranking["gain"]:
-            queries = f"{gain['queries']:,} {'other ' * (choice is not None)}queries, {gain['groups']:,} answers"
-            points = f"{gain['r1']:+.1f} points [{gain['low']:+.1f}, {gain['high']:+.1f}]"
-            name = f"{'loss' if gain['high'] < 0 else 'gain'} of {ranking['criterion']} in R@1"
-            facts.append((name, f"{points} over {queries}, p {gain['p']:.2g}"))
+        if ranking["gain"] and choice is None:
+            facts.append(gain_text(ranking["criterion"], ranking["gain"], ""))
         if made := ranking["hubs_made"]:
             largest = f"the largest found by {made[0]['after']} queries, {made[0]['before']} before"
             facts.append((f"new among the largest hubs of {ranking['criterion']}", f"{len(made)}, {largest}"))
@@ -92,17 +90,38 @@ def shown_correction(record: dict) -> dict | None:
     return next((one for one in corrections if one["criterion"] == "csls"), next(iter(corrections), None))
 
 
+def gain_text(name: str, gain: dict, how: str) -> tuple[str, str]:
+    """A gain or loss in R@1 with its interval: (name, text)."""
+    points = f"{gain['r1']:+.1f} points [{gain['low']:+.1f}, {gain['high']:+.1f}]"
+    queries = f"{gain['queries']:,} queries, {gain['groups']:,} answers{how}"
+    return f"{'loss' if gain['high'] < 0 else 'gain'} of {name} in R@1", f"{points} over {queries}, p {gain['p']:.2g}"
+
+
+def tried_text(choice: dict) -> str:
+    """R@1 and mean rank of the three leading candidates, CSLS and plain search, on the queries to choose by."""
+    leading = sorted((one for one in choice["tried"] if one["rank"] is not None), key=lambda one: one["rank"])
+    beside = [one for one in leading[3:] if (one["name"], one["parameters"]) in (("csls", {"k": 10}), ("nns", {}))]
+    shown = [f"{one['name']}{in_brackets(one)} {one['r1']:.1f} ({one['rank']:.2f})" for one in [*leading[:3], *beside]]
+    return f"R@1 (geometric mean rank): {', '.join(shown)}; chosen without a query's own fifth {choice['held_out']:.1f}"
+
+
 def choice_text(choice: dict) -> str:
     """The choice of `criterion=auto`, and the queries used for it."""
-    settings = parameters(choice)
-    name = choice["criterion"] + (f" ({settings})" if settings else "")
+    name = choice["criterion"] + in_brackets(choice)
     if choice["queries"] == 0:
         return f"{name}: the default, since no answers are known to choose by"
     folds = f" in {choice['folds']} folds, since the reference holds them" if choice["folds"] else ""
+    keeps = "keeps" if choice["added_to"] else "cannot keep"
     return (
-        f"{name}, of {len(choice['tried'])} criteria and settings, by the mean reciprocal rank of "
-        f"{choice['queries']:,} queries{folds}"
+        f"{name}, of {len(choice['tried'])} criteria and settings, by the mean logarithm of the answer's rank over "
+        f"{choice['queries']:,} queries{folds}; vsehub add {keeps} it current"
     )
+
+
+def in_brackets(ranking: dict) -> str:
+    """A criterion's parameters, if there are any, in brackets after a space."""
+    settings = parameters(ranking)
+    return f" ({settings})" if settings else ""
 
 
 def verdict_text(verdict: dict) -> str:

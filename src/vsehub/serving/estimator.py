@@ -56,7 +56,7 @@ class CorrectedSearch:
 
     After `fit`: `criterion_`, after `tune` with the settings chosen; `items_` (M, D) and `reference_` (R, D) or None,
     read in blocks; `item_terms_`, the criterion's terms (M,) of the items, None if each search estimates them; `ids_`,
-    M texts or None; `tried_`, all candidates of `tune` with their mean reciprocal rank and R@1; `calibration_`.
+    M texts or None; `tried_`, all candidates of `tune` with the geometric mean of the rank and R@1; `calibration_`.
 
     >>> import numpy as np
     >>> from vsehub import CorrectedSearch
@@ -107,7 +107,8 @@ class CorrectedSearch:
         seen = None if reference is None else self._open("reference", reference, opened.shape[1], self.device)[0]
         if array_of(opened) is None and 4 * len(opened) * opened.shape[1] <= HELD_BYTES:
             opened = as_vectors("items", opened.rows(0, len(opened)))
-        criterion = criterion.correction if isinstance(criterion, Auto) else criterion  # until `tune` chooses
+        if isinstance(criterion, Auto):  # until `tune` chooses
+            criterion = criterion.untuned(0 if seen is None else len(seen))[1]
         kept = KeptItems(opened)
         if seen is not None:
             warn_once(few(criterion, len(seen)))
@@ -118,10 +119,10 @@ class CorrectedSearch:
         """Choose the criterion's settings on queries (Q, D) with known answers, and fit it.
 
         All settings of its GRID are tried. Those that it has are kept unless others rank the answers higher by more
-        than one standard error (`criteria.auto.chosen`). With criterion="auto" the criterion is chosen too, by the same
-        rule; before `tune` it is CSLS. With a reference, queries that are in it, bit for bit, are left out of it, fold
-        by fold, while they are searched. Of very many queries, references or items a sample is looked at. Measure on
-        other queries than these.
+        than one standard error (`criteria.auto.chosen`). With criterion="auto" the criterion is chosen too, where it
+        beats plain search by the same rule; before `tune` it is CSLS, or Sinkhorn from 200 reference queries. With a
+        reference, queries that are in it, bit for bit, are left out of it, fold by fold, while they are searched. Of
+        very many queries, references or items a sample is looked at. Measure on other queries than these.
 
         truth: the position of each query's item (Q,), pairs of positions of queries and items (P, 2), or the path of a
         table with the columns query and item. Raises InputError if truth does not fit, has answers of too few queries,
