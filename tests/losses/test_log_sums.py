@@ -1,6 +1,6 @@
 import torch
 
-from vsehub.losses.log_sums import log_sums
+from vsehub.losses.base import log_sums
 
 
 def inputs(rows=7, columns=5, seed=0):

@@ -1,11 +1,10 @@
-"""Code that the losses share: the check of their arguments, masks, and means of the k largest entries."""
+"""Code that the losses share: the check of their arguments, masks, log-sums, and means of the k largest entries."""
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from vsehub.checks import require
-from vsehub.losses.log_sums import log_sums
 
 
 def checked(scores: Tensor, positives: Tensor) -> Tensor:
@@ -31,6 +30,21 @@ def fill_positives(values: Tensor, positives: Tensor) -> Tensor:
     A finite floor, so that a row without a negative has gradient zero instead of NaN.
     """
     return values.masked_fill(positives, torch.finfo(values.dtype).min / 2)
+
+
+def log_sums(
+    values: Tensor, excluded: Tensor, scale: float = 1.0, shift: float = 0.0, weights: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """log Σ e^{scale · weights · (values - shift)} of each row (R,) and each column (C,), `excluded` entries left out.
+
+    values: (R, C) floating. excluded: (R, C) boolean. weights: (R, C); None: 1. Stable, as logsumexp is. Where all
+    entries of a row or column are excluded its log-sum is hugely negative but finite, and its gradient 0.
+    """
+    exponents = values - shift
+    if weights is not None:
+        exponents = exponents * weights
+    exponents = fill_positives(exponents * scale, excluded)
+    return exponents.logsumexp(dim=1), exponents.logsumexp(dim=0)
 
 
 def cross_entropies(logits: Tensor, paired: Tensor, positives: Tensor) -> tuple[Tensor, Tensor]:

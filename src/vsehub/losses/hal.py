@@ -7,8 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vsehub.checks import finite_number, one_of, positive, require, whole
-from vsehub.losses.base import checked
-from vsehub.losses.log_sums import log_sums
+from vsehub.losses.base import checked, log_sums
 from vsehub.types import Loss, NeighborStats
 
 log = logging.getLogger(__name__)
