@@ -72,4 +72,4 @@ class Chain(Criterion):
         sides = as_sides(queries, items)
         bank = as_reference_items(self.correction, reference_items, sides[1])
         terms = fit_all([self.correction], sides[1], sides[0], bank)[0]
-        return self.matching.search_rows(lambda scores: self.correction.apply(scores, terms), queries, items, k)
+        return self.matching.search(queries, items, k=k, correct=lambda scores: self.correction.apply(scores, terms))

@@ -1,12 +1,12 @@
 """Mutual proximity with normal fits (Schnitzer 2012, gaussian, independent)."""
 
 from collections.abc import Iterable
-from functools import reduce
 
 import torch
 from torch import Tensor
 
 from vsehub.criteria.base import Correction, Terms
+from vsehub.criteria.sinkhorn import moments
 
 
 class MutualProximity(Correction):
@@ -21,39 +21,22 @@ class MutualProximity(Correction):
 
     def item_terms(self, reference_scores: Tensor) -> Terms:
         """Mean and deviation (m,) of each item's scores over the reference queries (R, m)."""
-        mean, deviation = _normal(_moments((reference_scores.T,)))
-        return mean.squeeze(1).to(reference_scores.dtype), deviation.squeeze(1).to(reference_scores.dtype)
+        mean, deviation = _normal(moments((reference_scores.T,)))
+        return mean.squeeze(1).to(reference_scores), deviation.squeeze(1).to(reference_scores)
 
     def query_terms(self, blocks: Iterable[Tensor], item_terms: Terms) -> Terms:
-        """The moments of each query's scores over the items, in float64; see `_moments`."""
-        return _moments(blocks)
+        """The moments of each query's scores over the items, in float64; see `moments`."""
+        return moments(blocks)
 
     def corrected(self, scores: Tensor, query_terms: Terms, item_terms: Terms) -> Tensor:
         """log Φ((s - μ_q)/σ_q) + log Φ((s - μ_m)/σ_m)."""
-        mean, deviation = (term.to(scores.dtype) for term in _normal(query_terms))
+        mean, deviation = (term.to(scores) for term in _normal(query_terms))
         of_query, of_item = (scores - mean) / deviation, (scores - item_terms[0]) / item_terms[1]
         return torch.special.log_ndtr(of_query) + torch.special.log_ndtr(of_item)
 
 
-def _moments(blocks: Iterable[Tensor]) -> Terms:
-    """Mean, sum of squared differences from it, and number of scores of each row over all blocks, each (b, 1)."""
-    return reduce(_together, map(_of_block, blocks))
-
-
-def _of_block(block: Tensor) -> Terms:
-    mean = block.double().mean(dim=1, keepdim=True)
-    return mean, (block - mean).square().sum(dim=1, keepdim=True), torch.full_like(mean, block.shape[1])
-
-
-def _together(first: Terms, second: Terms) -> Terms:
-    """The moments of two parts of each row as those of both (Chan 1979)."""
-    (mean, squares, count), (other_mean, other_squares, width) = first, second
-    shift, share = other_mean - mean, width / (count + width)
-    return mean + shift * share, squares + other_squares + shift**2 * (count * share), count + width
-
-
-def _normal(moments: Terms) -> Terms:
-    """Mean and population deviation (b, 1)."""
-    mean, squares, count = moments
+def _normal(of_rows: Terms) -> Terms:
+    """Mean and population deviation (b, 1), from `moments`."""
+    count, mean, squares = of_rows
     # A single score, or equal ones, have no spread; the floor is the smallest that still ranks scores next to them.
     return mean, (squares / count).sqrt().clamp(min=1e-6)

@@ -1,7 +1,7 @@
 """Sinkhorn normalisation of reference queries x items (Sinkhorn and Knopp 1967; as a matcher: Cuturi 2013)."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial, reduce
 from typing import ClassVar
 
@@ -44,7 +44,7 @@ class Sinkhorn(ItemBias):
         """The bias (m,) of each part; reference items count as items, and have their share."""
         temperature, unit = self.temperature, self.weight
         if self.relative:
-            temperature *= _spread(each(_moments))
+            temperature *= _spread(each(lambda columns: moments(columns())))
             unit *= temperature
         scale = 1.0 / (temperature or 1.0)  # without a spread the bias is 0 at any temperature
         parts = each(partial(_first, scale=scale))
@@ -55,16 +55,20 @@ class Sinkhorn(ItemBias):
         return [(unit * (math.log(items) - scaled),) for _, scaled in parts]
 
 
-def _moments(columns: Columns) -> Terms:
-    """Of each query (R,), over some items: their number, the mean score and the sum of squared deviations from it."""
-    return reduce(_pooled, map(_block_moments, columns()))
+def moments(blocks: Iterable[Tensor]) -> Terms:
+    """The number of scores of each row over all blocks (b, m), their mean, and the sum of squared deviations from it.
+
+    Each is (b, 1), in float64 on the CPU.
+    """
+    return reduce(_pooled, map(_block_moments, blocks))
 
 
 def _block_moments(block: Tensor) -> Terms:
     base = block[:, :1]  # so that equal scores deviate by exactly 0
-    variance, mean = (one.cpu().double() for one in torch.var_mean(block - base, dim=1, correction=0))
+    both = torch.var_mean(block - base, dim=1, correction=0, keepdim=True)
+    variance, mean = (part.cpu().double() for part in both)
     width = torch.full_like(mean, block.shape[1])
-    return width, mean + base.squeeze(1).cpu().double(), width * variance
+    return width, mean + base.cpu().double(), width * variance
 
 
 def _pooled(some: Terms, others: Terms) -> Terms:

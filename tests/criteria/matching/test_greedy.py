@@ -175,7 +175,7 @@ def test_search_is_the_dense_ranking(shape, correct, small_parts, monkeypatch):
     queries, items = with_hubs(*shape, dtype=torch.float64)
     criterion, scores = RelaxedGreedyMatching(1.0), correct(queries @ items.T)
     for k in {1, min(4, shape[1]), shape[1]}:
-        values, positions = map(torch.from_numpy, criterion.search_rows(correct, queries.numpy(), items, k))
+        values, positions = map(torch.from_numpy, criterion.search(queries.numpy(), items, k=k, correct=correct))
         assert torch.equal(positions, top_k(criterion.rescore(scores, k=k), k)[1])
         torch.testing.assert_close(values, scores.gather(1, positions))
 

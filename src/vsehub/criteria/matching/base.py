@@ -117,20 +117,23 @@ class Matching(Criterion):
         return answer
 
     def search(
-        self, queries: Any, items: Any, reference: Any = None, k: int = 10, *, reference_items: Any = None
+        self,
+        queries: Any,
+        items: Any,
+        reference: Any = None,
+        k: int = 10,
+        *,
+        reference_items: Any = None,
+        correct: Callable[[Tensor], Tensor] = lambda scores: scores,
     ) -> tuple[Any, Any]:
         """The k best items of each query by inner product, those it is matched with first, in bounded memory.
 
-        queries (Q, D), items (M, D): tensors, numpy arrays, memory maps, or open files (`data.vectors`). Returns scores
-        and positions, both (Q, k), best first: a matched item stands above others whatever its score. numpy arrays
-        where the queries are one. Raises InputError where dimensions differ, k exceeds the items, a reference is given
-        or scores are NaN or infinite.
+        queries (Q, D), items (M, D): tensors, numpy arrays, memory maps, or open files (`data.vectors`). correct: takes
+        whole rows of inner products (b, M) and returns such rows. Returns scores and positions, both (Q, k), best
+        first: a matched item stands above others whatever its score. numpy arrays where the queries are one. Raises
+        InputError where dimensions differ, k exceeds the items, a reference is given or scores are NaN or infinite.
         """
         self.refuse_reference(reference, reference_items)
-        return self.search_rows(lambda scores: scores, queries, items, k)
-
-    def search_rows(self, correct: Callable[[Tensor], Tensor], queries: Any, items: Any, k: int) -> tuple[Any, Any]:
-        """`search` on corrected scores: `correct` takes whole rows of inner products (b, M) and returns such rows."""
         asked, among, _ = as_sides(queries, items)
         whole("k", k)
         require(k <= len(among), f"k is {k}; expected at most {len(among)}, the number of items")
