@@ -27,27 +27,6 @@ EXCLUSIONS = ("image", "partner", "batch_captions")
 K_SHARE, K_LEAST = 250 / 28_322, 10
 
 
-class ExactIndex:
-    """Inner-product search over (M, D) vectors on the device they are on."""
-
-    name = "exact"
-
-    def __init__(self, vectors: Tensor):
-        matrix("vectors", vectors)
-        self.vectors, self._products = vectors, products(vectors)
-
-    def __len__(self) -> int:
-        return len(self.vectors)
-
-    def search(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Similarities and positions (Q, k) of the k nearest of each query (Q, D), largest similarity first."""
-        matrix("queries", queries, columns=self.vectors.shape[1])
-        found = [
-            self._products(block, None).topk(k, dim=1) for block in queries.split(max(1, BLOCK_ELEMENTS // len(self)))
-        ]
-        return torch.cat([part.values for part in found]), torch.cat([part.indices for part in found])
-
-
 class ScoredIndex:
     """M encoded entries, all scored for every query.
 
@@ -81,6 +60,19 @@ class ScoredIndex:
                 yield self.similarity(some, self.entries)
             else:
                 yield self.similarity(self.entries, some).T
+
+
+class ExactIndex(ScoredIndex):
+    """Inner-product search over (M, D) vectors on the device they are on."""
+
+    def __init__(self, vectors: Tensor):
+        matrix("vectors", vectors)
+        self.entries, self._products = vectors, products(vectors)
+
+    def _blocks(self, queries: Any) -> Iterator[Tensor]:
+        matrix("queries", queries, columns=self.entries.shape[1])
+        for block in queries.split(max(1, BLOCK_ELEMENTS // len(self))):
+            yield self._products(block, None)
 
 
 class ShortlistIndex:
