@@ -77,7 +77,7 @@ def largest(scores: Tensor, count: int) -> Best:
         return _topk(scores, count)
     whole = groups * GROUP
     # Group g is columns g, g + groups, g + 2 groups, ...: the maxima are then taken of whole stretches of memory.
-    _, nearest = _topk(_group_maxima(scores[:, :whole], groups), count)
+    _, nearest = _topk(scores[:, :whole].unflatten(1, (GROUP, groups)).amax(dim=1), count)
     within = torch.arange(0, whole, groups, device=scores.device)
     rest = torch.arange(whole, scores.shape[1], device=scores.device).expand(len(scores), -1)
     candidates = torch.cat(((nearest[:, :, None] + within).flatten(1), rest), dim=1)
@@ -99,14 +99,6 @@ def _topk(scores: Tensor, count: int) -> Best:
 def _in_numpy(scores: Tensor) -> bool:
     """Return True if numpy can read a matrix without a copy; it partitions and sorts several times as fast on a CPU."""
     return scores.device.type == "cpu" and scores.dtype in (torch.float32, torch.float64) and not scores.requires_grad
-
-
-def _group_maxima(scores: Tensor, groups: int) -> Tensor:
-    """The maxima (Q, groups) of `GROUP` columns each: column g, g + groups, g + 2 groups, ..."""
-    if not _in_numpy(scores):
-        return scores.unflatten(1, (GROUP, groups)).amax(dim=1)
-    grouped = scores.numpy().reshape(len(scores), GROUP, groups)
-    return torch.from_numpy(np.maximum.reduce(grouped, axis=1))
 
 
 def at_least(scores: Tensor, least: Tensor) -> Tensor:
