@@ -9,7 +9,7 @@ and have defaults, so that a subclass writes `forward` and overrides only what d
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -86,12 +86,6 @@ class Loss(nn.Module):
     needs_above: float | None = None
     margin: float = 0.0
 
-    if TYPE_CHECKING:  # of a torch module a type checker knows only that it can be called
-
-        def __call__(
-            self, scores: Tensor, positives: Tensor, neighbors: NeighborStats | None = None
-        ) -> dict[str, Tensor]: ...
-
     def set_epoch(self, epoch: int) -> None:
         """Called at the start of each epoch, counted from 0; does nothing unless overridden."""
 
@@ -101,20 +95,12 @@ class Similarity(nn.Module):
 
     A subclass writes `forward(images, texts)`. takes: type of the encodings, "vectors" (N, D) or "sets" (N `Sets`).
     inner_product: whether the scores are inner products of `vectors`, which the memory bank, search and evaluation then
-    use; all other similarities are scored by `forward`.
+    use; all other similarities are scored by `forward`. largest: the least upper bound of the scores; None: no bound.
     """
 
     takes: str = "vectors"
     inner_product: bool = False
-
-    if TYPE_CHECKING:
-
-        def __call__(self, images: Any, texts: Any) -> Tensor: ...
-
-    @property
-    def largest(self) -> float | None:
-        """The least upper bound of the scores; None for unbounded scores."""
-        return None
+    largest: float | None = None
 
     def vectors(self, encoding: Any) -> Tensor:
         """Vectors (N, D) whose inner products are the scores, of encodings (N, D); written where `inner_product`."""

@@ -26,11 +26,7 @@ class Order(Similarity):
     def __init__(self, shift: float = 1.0):
         super().__init__()
         self.shift = shift
-
-    @property
-    def largest(self) -> float:
-        """The score of a text that lies below its image in every dimension."""
-        return self.shift
+        self.largest = shift  # the score of a text that lies below its image in every dimension
 
     def forward(self, images: Tensor, texts: Tensor) -> Tensor:
         """Scores (I, T) of (I, D) against (T, D). Raises InputError if the sizes D differ."""

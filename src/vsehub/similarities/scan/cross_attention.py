@@ -44,11 +44,7 @@ class CrossAttention(Similarity):
         one_of("pooling", pooling, tuple(POOLINGS))
         self.direction, self.pooling, self.lse_scale = direction, pooling, lse_scale
         self.normalisation, self.softmax_scale = NORMALISATIONS[normalisation], softmax_scale
-
-    @property
-    def largest(self) -> float | None:
-        """1 if scores are means or maxima of cosines, else None: sums and log-sums have no bound."""
-        return 1.0 if self.pooling in ("mean", "max") else None
+        self.largest = 1.0 if pooling in ("mean", "max") else None  # sums and log-sums have no bound
 
     def forward(self, images: Sets, texts: Sets) -> Tensor:
         """Scores (I, T) of I images against T texts."""
