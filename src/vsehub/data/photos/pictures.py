@@ -38,10 +38,6 @@ _SPARE = 2  # a JPEG is decoded at 1/2, 1/4 or 1/8 only where that leaves this m
 _LONGEST = 16  # times the shorter side: resizing longer pictures could need any amount of memory
 _RATIO = (3 / 4, 4 / 3)  # of a random crop, width to height
 THREADS = min(8, os.cpu_count() or 1)  # that decode pictures
-# How files of each format begin and end; only JPEG and PNG have an end of their own.
-_MARKS = {b"\xff\xd8\xff": b"\xff\xd9", b"\x89PNG": b"IEND\xaeB`\x82"} | dict.fromkeys(
-    (b"GIF8", b"RIFF", b"BM", b"II", b"MM"), b""
-)
 Crop = tuple[int, int, int, int, tuple[int, int]]  # left, top, width and height in pixels, and the size after resizing
 
 
@@ -119,20 +115,6 @@ def inspect(file: PictureFile) -> str | Exception:
     except (OSError, InputError) as error:
         return error
     return content
-
-
-def looks_whole(path: str) -> bool:
-    """Return True unless a file is empty, begins as no picture does, or is a JPEG or PNG without its end.
-
-    A picture that looks cut off may be intact: some are followed by other data.
-    """
-    if not os.path.isfile(path):
-        return False
-    with open(path, "rb", buffering=0) as file:
-        head = file.read(8)
-        file.seek(max(0, file.seek(0, os.SEEK_END) - 8))
-        tail = file.read(8)
-    return any(head.startswith(begin) and tail.endswith(end) for begin, end in _MARKS.items())
 
 
 def _opened(file: PictureFile) -> io.BufferedReader | io.BytesIO:

@@ -16,7 +16,7 @@ import numpy as np
 
 from vsehub.checks import InputError, existing, fail, require
 from vsehub.components import Component
-from vsehub.data.photos.pictures import THREADS, PictureFile, Pictures, PictureSettings, inspect, looks_whole, resized
+from vsehub.data.photos.pictures import THREADS, PictureFile, Pictures, PictureSettings, inspect, resized
 from vsehub.data.sources import SPLITS, CaptionedImages, SplitDraw, pairs_by_caption, split_named
 from vsehub.io.arrays import listed
 from vsehub.io.files import cache_folder, read_object, stamp_of, write_text
@@ -64,20 +64,19 @@ class ListedPhotos(Component):
         """All pictures in order; rows of one file are one picture. Raises InputError if the listing is damaged."""
 
     def require_files(self, splits: Sequence[str]) -> None:
-        """Raise InputError naming the pictures of these splits whose files are missing, cut short or no pictures.
+        """Raise InputError naming the pictures of these splits whose files are missing.
 
-        Reads a few bytes of each file; with `unreadable` "leave_out" none.
+        With `unreadable` "stop" every file is decoded too, as in `load`, which remembers it.
         """
         rows = [row for row in self._rows if row.split in splits and isinstance(row.file, str)]
-        there = [row for row in rows if os.path.exists(str(row.file))]
         absent = [row.name for row in rows if not os.path.exists(str(row.file))]
-        damaged = inspected(there, self.images, quick=True)[1] if self._pictures.unreadable == "stop" else []
-        problems = (f"missing in {self.images}", absent), ("damaged", damaged)
-        said = [f"{len(names):,} {what}: {listed(names, most=10)}" for what, names in problems if names]
-        advice = "Mend them or take their rows out; data.pictures.unreadable=leave_out omits damaged ones"
-        if len(absent) > len(there):
-            advice = "Give the folder of the pictures: data.images=FOLDER"
-        require(not said, f"{self.place}: of {len(rows):,} pictures {'; '.join(said)}. {advice}")
+        require(
+            not absent,
+            f"{self.place}: of {len(rows):,} pictures {len(absent):,} are missing in {self.images}: "
+            f"{listed(absent, most=10)}. Give the folder of the pictures, data.images=FOLDER, or take their rows out",
+        )
+        if self._pictures.unreadable == "stop":
+            checked(rows, self.images, leave_out=False)
 
     def load(self, split: str) -> CaptionedImages:
         """The split "train", "val" or "test", in the listing's order; every picture is decoded once as a check.
@@ -171,11 +170,10 @@ def checked(rows: Sequence[Listed], place: Path, leave_out: bool) -> tuple[list[
     return [row for row, _ in kept], np.array([content for _, content in kept], "S64")
 
 
-def inspected(rows: Sequence[Listed], place: Path, quick: bool = False) -> tuple[dict[str, str], list[str]]:
+def inspected(rows: Sequence[Listed], place: Path) -> tuple[dict[str, str], list[str]]:
     """Hashes of the intact pictures' files by `_key`, and the names of the others with the reason.
 
-    Intact pictures are remembered in the user's caches, in a file for each `place`, until they change. quick: decode
-    only files that do not look whole, and skip the others.
+    Intact pictures are remembered in the user's caches, in a file for each `place`, until they change.
     """
     memory = cache_folder() / f"pictures-{hashlib.sha256(str(place.resolve()).encode()).hexdigest()[:16]}.json"
     try:
@@ -183,7 +181,6 @@ def inspected(rows: Sequence[Listed], place: Path, quick: bool = False) -> tuple
     except InputError:  # of a cache: it is written anew
         intact = {}
     unknown = [(key, row) for row in rows if (key := _key(row.file)) not in intact]
-    unknown = [(key, row) for key, row in unknown if not (quick and looks_whole(str(row.file)))]
     damaged = []
     try:
         with ThreadPoolExecutor(THREADS) as pool:
