@@ -37,7 +37,6 @@ GROUPS = {
     "data": "train",
     "recipe": "train",
     "solver": "train",
-    "format": "export",
 }
 IMAGE_SHAPES = {"adapter": (16,), "image_features": (12,), "image_regions": (4, 12), "inception_resnet_v2": (3, 96, 96)}
 IMAGE_MODELS = {"torchvision": "resnet18", "timm": "resnet10t"}

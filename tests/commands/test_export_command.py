@@ -12,15 +12,15 @@ from vsehub.data.text.tokens import TokenTable
 
 
 def onnx_runtime():
-    pytest.importorskip("onnxscript", reason="format=onnx needs vsehub[export]")
-    return pytest.importorskip("onnxruntime", reason="format=onnx needs vsehub[export]")
+    pytest.importorskip("onnxscript", reason="vsehub export needs vsehub[export]")
+    return pytest.importorskip("onnxruntime", reason="vsehub export needs vsehub[export]")
 
 
 @pytest.mark.long
 def test_a_whole_split_is_ranked_as_by_the_checkpoint(trained, run_here, tmp_path):
     runtime = onnx_runtime()
     best = trained / "checkpoints" / "best.safetensors"
-    run_here("export", f"checkpoint={best}", "format=onnx", "out=out")
+    run_here("export", f"checkpoint={best}", "out=out")
     told = json.loads((tmp_path / "out" / "export.json").read_text())
     assert told["checkpoint"] == {"file": best.name, "sha256": hashlib.sha256(best.read_bytes()).hexdigest()}
 
@@ -41,7 +41,7 @@ def test_a_whole_split_is_ranked_as_by_the_checkpoint(trained, run_here, tmp_pat
         order = (-ranked).argsort(axis=1, kind="stable")
         inverted = -np.diff(np.take_along_axis(scores, order, axis=1), axis=1)
         assert inverted.min() > -1e-5  # other positions only where the checkpoint's scores are tied
-    assert "overwrite=true" in run_here("export", f"checkpoint={best}", "format=onnx", "out=out", status=2)
+    assert "overwrite=true" in run_here("export", f"checkpoint={best}", "out=out", status=2)
 
 
 @pytest.mark.long

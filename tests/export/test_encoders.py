@@ -24,7 +24,7 @@ from vsehub.export.onnx import write_encoder
 from vsehub.types import Encoder
 
 for package in ("onnx", "onnxscript", "onnxruntime"):
-    pytest.importorskip(package, reason=f"format=onnx needs {package}: vsehub[export]")
+    pytest.importorskip(package, reason=f"vsehub export needs {package}: vsehub[export]")
 PICTURES = (3, 32, 32)
 LENGTHS = ((4, 2, 7), (2,), (9, 3, 2, 2, 5))
 

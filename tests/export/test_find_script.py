@@ -11,7 +11,7 @@ from tiny_towers import tiny_open_clip
 import vsehub
 
 for package in ("onnx", "onnxscript", "onnxruntime"):
-    pytest.importorskip(package, reason=f"format=onnx needs {package}: vsehub[export]")
+    pytest.importorskip(package, reason=f"vsehub export needs {package}: vsehub[export]")
 ROOT = Path(__file__).parents[2]
 SMALL = ("trainer.max_epochs=1", "loader.batch_size=8", "trainer.accelerator=cpu", "+trainer.enable_progress_bar=false")
 OWN = (
@@ -50,7 +50,7 @@ def test_a_text_finds_the_pictures_that_the_model_finds(kind, find, run_here, tm
         settings += [f"image_encoder.model={model}", "loss=infonce"]
     run_here("train", *data, *settings, *SMALL, "hydra.run.dir=run")
     best = tmp_path / "run" / "checkpoints" / "best.safetensors"
-    run_here("export", f"checkpoint={best}", "format=onnx", "out=encoders")
+    run_here("export", f"checkpoint={best}", "out=encoders")
     (folder / "data.json").unlink()
 
     trained = vsehub.load(best, device="cpu")

@@ -2,7 +2,7 @@
 
 from omegaconf import DictConfig
 
-from vsehub.cli.nodes import build, components
+from vsehub.cli.nodes import components
 from vsehub.evaluation.hub import checkpoint_file
 from vsehub.io.files import Output
 
@@ -10,13 +10,14 @@ DESCRIPTION = "export.json"
 
 
 def export(cfg: DictConfig) -> None:
-    """Write both encoders of `cfg.checkpoint` in the chosen format."""
+    """Write both encoders of `cfg.checkpoint` as ONNX."""
     path = checkpoint_file(cfg.checkpoint)
     out = Output(cfg.out, "an exported model", (DESCRIPTION,), cfg.overwrite)
 
     from vsehub.evaluation.trained import TrainedModel
+    from vsehub.export.onnx import write_onnx
 
-    found = build("format", cfg.format).write(TrainedModel(path, components(cfg.trust), device="cpu"), out)
+    found = write_onnx(TrainedModel(path, components(cfg.trust), device="cpu"), out)
     for side in ("image", "text"):
         one = found[side]
         said = f"vectors of {one['dim']} numbers, at most {one['largest_difference']:.1e} from the checkpoint's"

@@ -51,7 +51,7 @@ examples:
   vsehub rerank queries=captions.npy items=images.npy criterion=csls out=reranked
   vsehub adapt queries=captions.npy items=images.npy truth=pairs.csv out=adapted
   vsehub index reranked engine=hnsw
-  vsehub export checkpoint=RUN/checkpoints/best.safetensors format=onnx out=encoders
+  vsehub export checkpoint=RUN/checkpoints/best.safetensors out=encoders
 """
 
 

@@ -29,38 +29,33 @@ _ROWS = (3, 1, 5)  # of the batches that are tried; the first is captured
 _GATES = {"GRU": (1, 0, 2), "LSTM": (0, 3, 1, 2)}
 
 
-class Onnx:
-    """ONNX files, written by torch's exporter and tried with ONNX Runtime."""
+def write_onnx(model: TrainedModel, out: Output) -> dict[str, Any]:
+    """Write both encoders of a model, and the files that say how to use them; returns the content of `DESCRIPTION`.
 
-    def __init__(self) -> None:
-        require_packages("format=onnx", "export", "onnx", "onnxscript", "onnxruntime")
-
-    def write(self, model: TrainedModel, out: Output) -> dict[str, Any]:
-        """Write both encoders of a model, and the files that say how to use them; returns those of `DESCRIPTION`.
-
-        model: on the CPU. Raises InputError for an encoder that ONNX cannot express, and if a written encoder gives
-        other vectors than the model; the folder is unchanged then.
-        """
-        with out.replaced():
-            own, token_files = tokens(model)
-            image = write_encoder("image", model.model.image_encoder, _images(model), out.new)
-            text = write_encoder("text", model.model.text_encoder, _texts(model), out.new)
-            write_json(out / PREPROCESSING, preprocessing(model))
-            for file, content in token_files.items():
-                write_text(out / file, content)
-            found = {
-                "format": FORMAT,
-                "version": VERSION,
-                "kind": "onnx",
-                "vsehub": __version__,
-                "checkpoint": {"file": checkpoint_file(model.path).name, "sha256": model.sha256},
-                "image": image | {"preprocessing": PREPROCESSING},
-                "text": text | {"tokens": own},
-                "similarity": scoring(model.similarity),
-                "files": sorted(path.name for path in out.new.iterdir()),
-            }
-            write_json(out / DESCRIPTION, found)
-        return found
+    model: on the CPU. Raises InputError if a package is missing, for an encoder that ONNX cannot express, and if a
+    written encoder gives other vectors than the model; the folder is unchanged then.
+    """
+    require_packages("vsehub export", "export", "onnx", "onnxscript", "onnxruntime")
+    with out.replaced():
+        description, token_files = tokens(model)
+        image = write_encoder("image", model.model.image_encoder, _images(model), out.new)
+        text = write_encoder("text", model.model.text_encoder, _texts(model), out.new)
+        write_json(out / PREPROCESSING, preprocessing(model))
+        for file, content in token_files.items():
+            write_text(out / file, content)
+        found = {
+            "format": FORMAT,
+            "version": VERSION,
+            "kind": "onnx",
+            "vsehub": __version__,
+            "checkpoint": {"file": checkpoint_file(model.path).name, "sha256": model.sha256},
+            "image": image | {"preprocessing": PREPROCESSING},
+            "text": text | {"tokens": description},
+            "similarity": scoring(model.similarity),
+            "files": sorted(path.name for path in out.new.iterdir()),
+        }
+        write_json(out / DESCRIPTION, found)
+    return found
 
 
 def write_encoder(side: str, encoder: Encoder, batches: Sequence[Mapping[str, Tensor]], folder: Path) -> dict[str, Any]:

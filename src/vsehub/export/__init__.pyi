@@ -1,1 +1,0 @@
-from .onnx import Onnx as Onnx
