@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 
 import pandas as pd
+from scipy import optimize, stats
 
 from vsehub.checks import require
 from vsehub.io.files import write_text
@@ -15,10 +16,14 @@ from vsehub.report.tables import ReportTable, probability_text, spread_text
 
 START, END = "<!-- generated{} -->", "<!-- end of the generated part -->"
 HOLDS, AGAINST, OPEN = "holds over seeds", "contradicted over seeds", "not told apart"
-OUTCOMES = (HOLDS, OPEN, AGAINST, "not measured", "too few seeds")
+EQUAL, UNNAMED = "equal within ±2 rsum", "–"
+OUTCOMES = (HOLDS, AGAINST, EQUAL, OPEN, "not measured", "too few seeds")
+MARGIN = 2.0  # of rsum: smaller differences count as none
 RULE = (
-    "paired t-tests over seeds, corrected by Holm over the table; deviations below one step of the metric (rsum: 100 / "
-    "images) are raised to it. Results apply to other trainings on these test images"
+    "difference ± deviation over seeds [95 % interval] and p of the paired t-test, not corrected. A claim holds if p, "
+    "corrected by Holm over the named claims, is below 0.05; it is equal if two one-sided tests, corrected likewise, "
+    "reject differences of 2 rsum or more. Deviations below one step of the metric (rsum: 100 / images) are raised to "
+    "it. Results apply to other trainings on these test images"
 )
 STEPS = {"hs_sum": 0.01, "plateau": 1.0, "plateau_before_decay": 1.0}  # of recalls and rsum: 100 / images
 
@@ -35,14 +40,15 @@ def renew(page: Path, text: str, name: str = "") -> None:
 
 
 def read_expected(folder: Path) -> pd.DataFrame:
-    """A study's claims, a row each."""
-    return pd.read_csv(folder / "expected.csv", dtype={"higher": str, "lower": str})
+    """A study's claims, a row each. `named`: whether a verdict is given; all are, where the file lacks that column."""
+    frame = pd.read_csv(folder / "expected.csv", dtype={"higher": str, "lower": str})
+    return frame if "named" in frame else frame.assign(named=True)
 
 
 def judged(
     results: pd.DataFrame, expected: pd.DataFrame, case: str = "loss", images: int | None = None
 ) -> pd.DataFrame:
-    """The claims with what was measured: means, difference, its deviation, seeds, p, Holm's p, outcome.
+    """The claims with what was measured: means, difference, its deviation and interval, seeds, p, Holm's p, outcome.
 
     results: one row a run, `case` naming what is compared, `seed` and the metrics in columns. Only seeds that both
     sides have count. images: of the test split, where `results` has no such column. The rule is RULE.
@@ -62,6 +68,7 @@ def measured(results: pd.DataFrame, expected: pd.DataFrame, case: str, images: i
         common = one.index.intersection(other.index)
         one, other = one[common], other[common]
         differences = one - other
+        step = STEPS.get(row["metric"], 100 / images)
         lines.append(
             {
                 "measured_higher": one.mean(),
@@ -69,41 +76,77 @@ def measured(results: pd.DataFrame, expected: pd.DataFrame, case: str, images: i
                 "difference": differences.mean(),
                 "deviation": differences.std(),
                 "seeds": len(common),
-                "p": seeds_p(differences, STEPS.get(row["metric"], 100 / images)),
+                "p": seeds_p(differences, step),
             }
+            | interval(differences, step, row["metric"])
         )
     return pd.concat([expected.reset_index(drop=True), pd.DataFrame(lines)], axis=1)
 
 
+def interval(differences: pd.Series, step: float, metric: str) -> dict[str, float]:
+    """The 95 % interval `low`, `high` of the mean, and `p_equal` of two one-sided tests against ±2 rsum, or NaN."""
+    count = len(differences)
+    if count < FEWEST_SEEDS:
+        return {"low": math.nan, "high": math.nan, "p_equal": math.nan}
+    mean, error = differences.mean(), max(differences.std(), step) / count**0.5
+    width = error * stats.t.ppf(0.975, count - 1)
+    p_equal = float(stats.t.sf((MARGIN - abs(mean)) / error, count - 1)) if metric == "rsum" else math.nan
+    return {"low": mean - width, "high": mean + width, "p_equal": p_equal}
+
+
 def concluded(frame: pd.DataFrame) -> pd.DataFrame:
-    """The measured claims, one family, with Holm's p and the outcome."""
-    frame = frame.assign(holm=holm(frame["p"].to_numpy(dtype=float)))
+    """The measured claims with Holm's p, over the named, and the outcome."""
+    named = frame["named"].astype(bool)
+    frame = frame.assign(**{key: holm(frame[p].where(named)) for key, p in {"holm": "p", "equal": "p_equal"}.items()})
     return frame.assign(outcome=[outcome(row) for _, row in frame.iterrows()])
+
+
+def power(frame: pd.DataFrame) -> str:
+    """A sentence: what the named claims on rsum could show with these seeds and their median deviation."""
+    rows = frame[frame["named"].astype(bool) & (frame["metric"] == "rsum") & (frame["seeds"] >= FEWEST_SEEDS)]
+    if rows.empty:
+        return ""
+    seeds, deviation = int(rows["seeds"].median()), rows["deviation"].median()
+    critical = stats.t.ppf(1 - LEVEL / 2 / frame["named"].sum(), seeds - 1)
+    missed = lambda lead: stats.nct.cdf(critical, seeds - 1, lead * seeds**0.5 / deviation) - 0.2  # noqa: E731
+    lead = optimize.brentq(missed, deviation, 100 * deviation)
+    return (
+        f"Power: with {seeds} seeds and the median deviation of {deviation:.1f}, the first step of Holm finds a "
+        f"difference of {lead:.0f} rsum with a probability of 80 %; equality can be shown only where the deviation is "
+        f"below {MARGIN * seeds**0.5 / stats.t.ppf(1 - LEVEL, seeds - 1):.1f}."
+    )
 
 
 def outcome(row: pd.Series) -> str:
     """Result of the test over seeds for the claim that the difference is positive."""
     if row["seeds"] < FEWEST_SEEDS:
         return "not measured" if row["seeds"] == 0 else "too few seeds"
+    if not row["named"]:
+        return UNNAMED
     if not row["holm"] < LEVEL:
-        return OPEN
+        return EQUAL if row["equal"] < LEVEL else OPEN
     return HOLDS if row["difference"] > 0 else AGAINST
 
 
 def judged_table(frame: pd.DataFrame) -> ReportTable:
-    """The judged claims: published values, the measured difference, and p corrected by Holm."""
-    rows = []
+    """The judged claims: published values, the measured difference and p, also tuned where `tuned_` columns are."""
+    rows, head = [], ["claim", "outcome", "published", "measured difference", "p"]
+    sides = [""]
+    if "tuned_p" in frame:
+        sides, head = ["", "tuned_"], [*head[:3], "at the papers' settings", "p", "tuned on validation", "p"]
     for _, row in frame.iterrows():
         published = number(row["published_higher"]), number(row["published_lower"])
-        cells = [row["claim"], row["outcome"], "" if published == ("–", "–") else " / ".join(published)]
-        rows.append([*cells, spread(row["difference"], row["deviation"]), probability_text(row["holm"])])
-    head = ["claim", "outcome", "published", "measured difference", "Holm"]
-    return ReportTable(head, rows, f"Claims: {RULE}.", words=2)
+        rows.append([row["claim"], row["outcome"], "" if published == ("–", "–") else " / ".join(published)])
+        for side in sides:
+            told = spread(*row[[f"{side}{name}" for name in ("difference", "deviation", "low", "high")]])
+            rows[-1] += [told, probability_text(row[f"{side}p"])]
+    return ReportTable(head, rows, f"Claims: {RULE}. {power(frame)}", words=2)
 
 
-def spread(difference: float, deviation: float) -> str:
-    """ "+1.2 ± 0.4", without a deviation "+1.2", a dash for none."""
-    return number(difference, "+") + ("" if math.isnan(deviation) else f" ± {deviation:.1f}")
+def spread(difference: float, deviation: float, low: float = math.nan, high: float = math.nan) -> str:
+    """ "+1.2 ± 0.4 [+0.2, +2.2]", without a deviation "+1.2", a dash for none."""
+    told = number(difference, "+") + ("" if math.isnan(deviation) else f" ± {deviation:.1f}")
+    return told if math.isnan(low) else f"{told} [{low:+.1f}, {high:+.1f}]"
 
 
 def over_seeds(values: pd.Series, digits: int = 1) -> str:
@@ -118,7 +161,7 @@ def number(value: float, sign: str = "") -> str:
 
 def verdict(frame: pd.DataFrame, names: bool = True) -> str:
     """The number of claims of each outcome in one sentence. names: name those that hold or are contradicted."""
-    told = []
+    frame, told = frame[frame["named"].astype(bool)], []
     for kind in OUTCOMES:
         claims = list(frame.loc[frame["outcome"] == kind, "claim"])
         named = f" ({'; '.join(claims)})" if names and kind in (HOLDS, AGAINST) else ""
@@ -126,7 +169,8 @@ def verdict(frame: pd.DataFrame, names: bool = True) -> str:
         told += [f"{len(claims)} {words}{named}"] if claims else []
     ahead = int((frame["difference"] > 0).sum())
     known = int(frame["difference"].notna().sum())
-    return f"Of {len(frame)} claims: {', '.join(told)}. The mean difference has the claimed sign in {ahead} of {known}."
+    start = f"Of {len(frame)} claims with a verdict: {', '.join(told)}."
+    return f"{start} The mean difference has the claimed sign in {ahead} of {known}."
 
 
 def tell(folder: Path, frame: pd.DataFrame, case: str) -> None:

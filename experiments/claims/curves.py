@@ -13,7 +13,6 @@ from vsehub.checks import require
 
 TOLERANCE = 0.01
 PERMUTATIONS = 10_000
-FEWEST_POINTS = 5
 SWEPT = {"batch_size": "loader.batch_size", "k": "loss.k", "bank": "bank.fraction"}
 PAPERS = {"k": 3.0, "bank": 0.05}  # the papers' values: of several runs of a loss, those that stand for it
 OF_THE_LOSS = ("loss.", "bank.", "optimizer.")  # what may differ between two losses that are compared

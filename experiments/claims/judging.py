@@ -1,12 +1,11 @@
 """The study's claims held against its tables."""
 
 import json
-import math
 
 import pandas as pd
 
-from experiments.claims.curves import FEWEST_POINTS, Correlation, correlation, plateau
-from experiments.evidence import concluded, measured
+from experiments.claims.curves import Correlation, correlation, plateau
+from experiments.evidence import judged
 
 SWEEPS = ("batch_size", "k", "bank")
 RUN = ["loss", "seed", "recipe"]
@@ -116,15 +115,6 @@ def kind_text(criterion: str, reference: str, settings: str) -> str:
 
 
 def held(results: pd.DataFrame, epochs: pd.DataFrame, lambdas: pd.DataFrame, expected: pd.DataFrame) -> pd.DataFrame:
-    """expected.csv's claims with outcomes; the correlation's p is that of its permutations."""
-    frame = cases(results, epochs, lambdas)
-    of_points = expected["higher"].isna()
+    """expected.csv's claims with outcomes."""
     images = int(results["images"].min()) if len(results) else 1
-    found = [measured(frame, expected[~of_points], "case", images).set_index(expected.index[~of_points])]
-    together = correlation(*points(plain(results))[["hs_sum", "rsum"]].to_numpy().T)
-    for index, row in expected[of_points].iterrows():
-        enough = together.points >= FEWEST_POINTS
-        line = {"measured_higher": together.spearman, "measured_lower": math.nan, "difference": -together.spearman}
-        line |= {"deviation": math.nan, "seeds": results["seed"].nunique() if enough else 0}
-        found.append(pd.DataFrame([row.to_dict() | line | {"p": together.p}], index=[index]))
-    return concluded(pd.concat(found).sort_index())
+    return judged(cases(results, epochs, lambdas), expected, "case", images)

@@ -205,21 +205,6 @@ def test_gamma_1000_is_finite(n, statistics, variant, dtype):
     assert (scores.grad != 0).any() or n < 16
 
 
-def test_a_large_gamma_is_the_hardest_negative():
-    scores, positives, _ = batch(9)
-    value = HAL(1e5, 0.1)(scores, positives)["negatives"]
-    negatives = scores.masked_fill(positives, -torch.inf) - 0.1
-    hardest = sum(negatives.max(dim=d).values.clamp(min=0) for d in (0, 1)).mean()
-    torch.testing.assert_close(value, hardest, rtol=0, atol=1e-4)
-
-
-def test_neighbors_k_counts_the_first():
-    scores, positives, stats = batch(6, k=9)
-    first = NeighborStats(*(side[:, :4] for side in stats[:2]))
-    assert torch.equal(HAL(neighbors_k=4).weights(scores, stats), HAL().weights(scores, first))
-    assert HAL(neighbors_k=4)(scores, positives, stats)["loss"] != HAL()(scores, positives, stats)["loss"]
-
-
 def test_the_release_takes_at_most_a_batch_of_neighbours():
     scores, _, stats = batch(4, k=9)
     first = NeighborStats(*(side[:, :4] for side in stats[:2]))

@@ -1,5 +1,6 @@
 """Claims held against results, and the pages of studies against their tables."""
 
+import math
 import re
 import shutil
 from pathlib import Path
@@ -14,9 +15,11 @@ from experiments.__main__ import main
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 STUDIES = sorted(path.parent.name for path in EXPERIMENTS.glob("*/results.csv"))
-WITHOUT_CLAIMS = ("demo", "pretrained", "strong")
+WITHOUT_CLAIMS = ("pretrained", "strong")
 COLUMNS = ["claim", "source", "metric", "higher", "lower", "published_higher", "published_lower"]
-CLAIM = pd.DataFrame([["a leads b", "paper, table 1", "rsum", "a", "b", 10.0, None]], columns=COLUMNS)
+CLAIM = pd.DataFrame([["a leads b", "paper, table 1", "rsum", "a", "b", 10.0, None]], columns=COLUMNS).assign(
+    named=True
+)
 
 
 @looped(
@@ -25,7 +28,9 @@ CLAIM = pd.DataFrame([["a leads b", "paper, table 1", "rsum", "a", "b", 10.0, No
         ([30, 32, 31, 9], [1, 3, 2.5], "holds over seeds", [29, 29, 28.5]),  # only common seeds are paired
         ([1, 3, 2.5], [30, 32, 31], "contradicted over seeds", [-29, -29, -28.5]),
         ([10, 12, 14], [9, 14, 11], "not told apart", [1, -2, 3]),
-        ([3, 3, 3], [3, 3, 3], "not told apart", None),  # a tie, no deviation at all
+        ([3, 3, 3], [3, 3, 3], "equal within ±2 rsum", None),  # a tie, no deviation at all
+        ([3, 5, 4], [4, 4, 4], "not told apart", [-1, 1, 0]),
+        ([4, 4.6, 4.1], [4, 4.2, 4.2], "equal within ±2 rsum", [0, 0.4, -0.1]),
         ([4, 5, 6], [3, 4, 5], "not told apart", [0.8, 1, 1.2]),  # never below a step of rsum of 500 images, 0.2
         ([10, 12], [1, 2], "too few seeds", None),
         ([10, 11, 12], [], "not measured", None),
@@ -37,9 +42,19 @@ def test_an_outcome_follows_the_paired_test_over_seeds(a, b, outcome, difference
     judged = evidence.judged(frame, pd.concat([CLAIM] * 9, ignore_index=True))
     assert judged["outcome"].tolist() == [outcome] * 9
     if differences:
-        p = stats.ttest_1samp(differences, 0).pvalue
+        test = stats.ttest_1samp(differences, 0)
+        p = test.pvalue
         assert judged["p"].tolist() == pytest.approx([p] * 9)
         assert judged["holm"].tolist() == pytest.approx([min(9 * p, 1)] * 9)
+        low, high = test.confidence_interval()
+        sides = [
+            stats.ttest_1samp(differences, bound, alternative=side) for bound, side in ((-2, "greater"), (2, "less"))
+        ]
+        equal = max(side.pvalue for side in sides)
+        assert judged[["low", "high", "p_equal"]].iloc[0].tolist() == pytest.approx([low, high, equal])
+        named = evidence.judged(frame, pd.concat([CLAIM, CLAIM.assign(named=False)]))
+        assert named["holm"].tolist() == pytest.approx([p, math.nan], nan_ok=True)
+        assert named["outcome"][1] == "–"
 
 
 @pytest.mark.long
