@@ -52,10 +52,9 @@ def dn(s, r, weight=0.5):
     return [[x - weight * mean(list(r[:, m])) for m, x in enumerate(row)] for row in s]
 
 
-def inverted_softmax(s, r, beta=30.0):
-    return [
-        [beta * x - math.log(math.fsum(math.exp(beta * y) for y in r[:, m])) for m, x in enumerate(row)] for row in s
-    ]
+def inverted_softmax(s, r, beta=30.0, weight=1.0):
+    terms = [weight * math.log(math.fsum(math.exp(beta * y) for y in column)) for column in r.T]
+    return [[beta * x - term for x, term in zip(row, terms, strict=True)] for row in s]
 
 
 def dual_is(s, r, g, beta1=20.0, beta2=3.0):
@@ -124,6 +123,7 @@ FORMULAS = [
     (NNN(3, 0.75), nnn),
     (DistributionNormalization(0.5), dn),
     (InvertedSoftmax(30.0), inverted_softmax),
+    (InvertedSoftmax(20.0, 0.75), partial(inverted_softmax, beta=20.0, weight=0.75)),
     (DualSoftmax(100.0), dual_softmax),
     (MutualProximity(), mutual_proximity),
     (LocalScaling(5), local_scaling),

@@ -144,6 +144,7 @@ def test_what_does_not_fit_is_refused(call, named):
         ("weight", DistributionNormalization),
         ("temperature", Sinkhorn),
         ("weight", lambda value: Sinkhorn(weight=value)),
+        ("weight", lambda value: InvertedSoftmax(weight=value)),
         ("beta1", DualInvertedSoftmax),
         ("beta2", lambda value: DualInvertedSoftmax(50.0, value)),
         ("relaxation", RelaxedGreedyMatching),

@@ -10,23 +10,24 @@ from vsehub.criteria.base import ItemBias, checked, finite
 
 
 class InvertedSoftmax(ItemBias):
-    """Logarithm of e^{βs(q,m)} / Σ_q' e^{βs(q',m)}.
+    """Logarithm of e^{βs(q,m)} / (Σ_q' e^{βs(q',m)})^w.
 
-    beta: the inverse temperature. With the queries as their own reference the sum leaves the query itself out, as ACL
-    eq. 5 prints it; with reference queries the sum runs over those. With a single query as its own reference, the sum
-    includes the query itself, and every item's value is 0. Raises InputError for a beta that is not positive and
-    finite.
+    beta: the inverse temperature. weight: w, 1 in ACL. With the queries as their own reference the sum leaves the query itself out, as ACL
+    eq. 5 prints it, if w is 1; with reference queries the sum runs over those. With a single query as its own reference, the sum
+    includes the query itself. Raises InputError for a beta or a weight that is not positive and finite.
     """
 
     GRID: ClassVar = {"beta": (5.0, 10.0, 20.0, 30.0, 50.0, 100.0)}
 
-    def __init__(self, beta: float = 30.0):
+    def __init__(self, beta: float = 30.0, weight: float = 1.0):
         positive("beta", beta)
+        positive("weight", weight)
         self.scale = self.beta = beta
+        self.weight = weight
 
     def bias(self, reference_scores: Tensor) -> Tensor:
-        """log Σ_r e^{βs(r,m)} of scores (R, m): (m,)."""
-        return (self.scale * reference_scores).logsumexp(dim=0)
+        """w log Σ_r e^{βs(r,m)} of scores (R, m): (m,)."""
+        return self.weight * (self.scale * reference_scores).logsumexp(dim=0)
 
     def rescore(
         self,
@@ -39,7 +40,8 @@ class InvertedSoftmax(ItemBias):
 
         Whether or not the sums include the query itself, the ranking is the same: that of the bias alone.
         """
-        if reference_scores is not None or reference_item_scores is not None or len(scores) < 2:
+        others = reference_scores is not None or reference_item_scores is not None
+        if others or self.weight != 1 or len(scores) < 2:
             return super().rescore(scores, reference_scores, reference_item_scores=reference_item_scores)
         logits = self.scale * checked("scores", scores)
         return finite("corrected scores", logits - _log_sum_without_own(logits))
