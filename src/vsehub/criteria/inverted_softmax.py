@@ -12,9 +12,10 @@ from vsehub.criteria.base import ItemBias, checked, finite
 class InvertedSoftmax(ItemBias):
     """Logarithm of e^{βs(q,m)} / (Σ_q' e^{βs(q',m)})^w.
 
-    beta: the inverse temperature. weight: w, 1 in ACL. With the queries as their own reference the sum leaves the query itself out, as ACL
-    eq. 5 prints it, if w is 1; with reference queries the sum runs over those. With a single query as its own reference, the sum
-    includes the query itself. Raises InputError for a beta or a weight that is not positive and finite.
+    beta: the inverse temperature. weight: w, 1 in ACL. With the queries as their own reference the sum leaves the query
+    itself out, as ACL eq. 5 prints it, if w is 1; with reference queries the sum runs over those. With a single query
+    as its own reference, the sum includes the query itself. Raises InputError for a beta or a weight that is not
+    positive and finite.
     """
 
     GRID: ClassVar = {"beta": (5.0, 10.0, 20.0, 30.0, 50.0, 100.0)}
