@@ -48,7 +48,7 @@ def numbers():
     return EncodedSplit(torch.arange(IMAGES)[:, None], torch.arange(TEXTS)[:, None], PAIRS)
 
 
-@looped("block", [2**25, 7 * TEXTS, 1])
+@looped("block", [2**25, 7 * TEXTS])
 @looped("criterion", [NearestNeighbor(), CSLS()])
 @looped("protocol", [Protocol("single"), Protocol("folds", 4, 3)])
 def test_ranks_by_the_mean_of_the_matrices(block, criterion, protocol, monkeypatch):

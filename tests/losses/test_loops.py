@@ -8,9 +8,7 @@ from golden_arrays import CASES, golden
 from loop_cases import EXACT, KINDS, SIZES, batch, equals_loops, sides
 from looped import looped
 
-from vsehub.criteria import CSLS
 from vsehub.losses import (
-    HAL,
     NCA,
     RCSLS,
     InfoNCE,
@@ -154,7 +152,7 @@ def test_equals_loops(loss, oracle, within, n, kind):
 
 @looped("detach", [True, False])
 @looped("kind", KINDS)
-@looped("n", SIZES[:-1])
+@looped("n", [1, 2, 7])
 @looped(("aggregate", "k"), [("sum", 3), ("sum", 1), ("sum", 50), ("max", 2)])
 def test_rescaled_equals_loops(aggregate, k, n, kind, detach):
     equals_loops(Rescaled(aggregate, k, 0.3, detach), rescaled(aggregate, k, detach), n, kind)
@@ -189,16 +187,6 @@ def test_far_scores_stay_finite(loss, scores, wanted):
     assert gradient.isfinite().all()
     assert wanted is None or value.item() == pytest.approx(wanted, rel=0.01)
     assert wanted != 0 or not gradient.any()
-
-
-def test_losses_that_are_parts_of_others():
-    scores = batch(12, "pairs")[0]
-    positives = torch.eye(12, dtype=torch.bool)
-    corrected = CSLS(k=4).rescore(scores).diagonal().mean()
-    torch.testing.assert_close(RCSLS(4)(scores, positives)["loss"], -corrected)
-    scores = scores.diagonal_scatter(torch.full((12,), 0.3, dtype=torch.float64))
-    negatives = HAL(30.0, 0.3)(scores, positives)["negatives"]
-    torch.testing.assert_close(NCA(30.0)(scores, positives)["loss"], negatives, **EXACT)
 
 
 def test_a_warm_up_has_no_state_but_its_epoch():

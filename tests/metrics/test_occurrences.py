@@ -40,7 +40,7 @@ def naive_atkinson(counts):
     return 1 - (sum(n**0.5 for n in counts) / len(counts)) ** 2 / (sum(counts) / len(counts))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(listings())
 def test_lists_that_come_in_blocks(listing):
     lists, mask, size = listing
@@ -76,7 +76,7 @@ def test_lists_that_come_in_blocks(listing):
     assert alone.judged == 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(listings())
 def test_a_pass_over_scores_counts_the_same(listing):
     """Scores that put the items in the order of the lists, both in blocks and as one matrix."""

@@ -51,7 +51,7 @@ def check(ranking, scores, mask):
             assert (ranking.ranks[at], ranking.average_precision[at], ranking.r_precision[at]) == (0, 0, 0)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(retrievals(), st.sampled_from([(), (1,), (2, 4), (1, 5, 10)]), st.integers(1, 9))
 def test_rankings_by_scores(retrieval, ks, size):
     scores, mask = retrieval
@@ -72,7 +72,7 @@ def test_wide_rows_with_one_to_all_items_positive(distinct):
         check(rank_blocks([(0, scores.to(dtype))], pairs(mask), (10,)), scores.to(dtype).float(), mask)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(retrievals(), st.integers(0, 20), st.integers(0, 2**32 - 1))
 def test_lists(retrieval, depth, seed):
     mask = retrieval[1]
@@ -90,10 +90,3 @@ def test_lists(retrieval, depth, seed):
         ("map_r", "r_precision"), zip(*[naive(*one) for one in measured], strict=True), strict=True
     ):
         assert metrics[name] == pytest.approx(100 * np.mean(values))
-
-
-def test_a_worked_example():
-    hits = [[True, False, True, True, False]]
-    mask = torch.tensor(hits)
-    lists = list_metrics(torch.arange(5)[None], Positives.from_mask(mask), ())
-    assert lists == pytest.approx({"map_r": 100 * (1 + 2 / 3) / 3, "r_precision": 200 / 3, "queries": 1})

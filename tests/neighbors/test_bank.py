@@ -31,7 +31,7 @@ def unit(generator, rows, dimensions, coarse=False):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("exclude", ["image", "partner", "batch_captions"])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     seed=st.integers(0, 2**16), n=st.integers(1, 9), m=st.integers(14, 40), d=st.integers(1, 6), coarse=st.booleans()
 )
@@ -58,7 +58,7 @@ def test_equals_naive_oracle(backend, exclude, seed, n, m, d, coarse):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 2**16), n=st.integers(1, 9), m=st.integers(14, 40), coarse=st.booleans())
 def test_centrality_is_the_mean_similarity_to_all_entries(backend, seed, n, m, coarse):
     generator = torch.Generator().manual_seed(seed)

@@ -53,7 +53,7 @@ def test_related_equals_looking_each_pair_up(seed):
     assert torch.equal(positives.related(images[:, None], lists), dense.gather(1, lists))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**16), entries=st.integers(1, 30))
 def test_most_related_equals_counting(seed, entries):
     pairs = many_to_many(seed)
@@ -69,7 +69,7 @@ def test_most_related_equals_counting(seed, entries):
 
 @pytest.mark.parametrize("backend", [FAISS, "exact"])
 @pytest.mark.parametrize("exclude", ["image", "partner", "batch_captions"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**16), n=st.integers(1, 6), coarse=st.booleans())
 def test_the_bank_equals_loops(backend, exclude, seed, n, coarse):
     """Each query's entries one by one: those that belong to it, in whatever pair, are no neighbours."""

@@ -20,8 +20,8 @@ def changed(up, down, queries):
 
 @looped("queries", [25, 400])
 def test_the_interval_agrees_with_the_exact_test(queries):
-    for up in range(13):
-        for down in range(13):
+    for up in (0, 1, 2, 5, 6, 9, 12):
+        for down in (0, 1, 2, 5, 6, 9, 12):
             before, after = changed(up, down, queries)
             found = paired_gain(before, after, np.arange(queries))
             p = binomtest(up, up + down).pvalue if up + down else 1.0
@@ -52,12 +52,12 @@ def test_copies_of_queries_tell_nothing_more():
 
 @looped(("groups", "size", "share"), [(60, 1, 0.05), (60, 1, 0.4), (100, 5, 0.5), (30, 30, 0.15)])
 def test_coverage(groups, size, share):
-    """In 500 draws the interval misses the true gain of about one in twenty; drawing single queries misses more."""
+    """In 200 draws the interval misses the true gain of about one in twenty; drawing single queries misses more."""
     random = np.random.default_rng(0)
     towards = 1 / (1 + np.exp(-(0.3 + 2 * random.standard_normal(400_000))))
     truth = 100 * share * (2 * towards.mean() - 1)
     missed = naive = 0
-    for _ in range(500):
+    for _ in range(200):
         likely = random.choice(towards, groups)[:, None]
         moved, up = random.random((groups, size)) < share, random.random((groups, size)) < likely
         before, after = (moved & ~up).ravel().astype(int), (moved & up).ravel().astype(int)
@@ -66,9 +66,9 @@ def test_coverage(groups, size, share):
         change = 100 * (after - before)
         error = 1.96 * change.std() / np.sqrt(len(change))
         naive += abs(change.mean() - truth) > error
-    assert missed <= 36
+    assert missed <= 19
     if size > 1:
-        assert naive > 38
+        assert naive > 19
 
 
 def test_queries_are_grouped_by_the_item_that_answers_them():

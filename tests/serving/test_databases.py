@@ -177,14 +177,14 @@ def test_labels_and_fields_of_others_stay(place):
     assert [rows[one].get("theirs") for one in IDS[:4]] == [7.0] * 3 + [None]
 
 
-@pytest.mark.parametrize("normalize", [None, True, False])
+@pytest.mark.parametrize("normalize", [True, False])  # None: test_biases.py
 def test_the_usage_note_run_as_it_is(normalize, place, tmp_path, monkeypatch):
     """On raw queries; and with the filter that it names, which leaves out what it says."""
     scale = np.random.default_rng(0).uniform(0.1, 9, (ITEMS, 1)).astype("float32")
-    raw = QUERIES.numpy() * (1 if normalize is None else scale[: len(QUERIES)])
-    vectors = VECTORS * torch.from_numpy(scale) if normalize is False else VECTORS
+    raw = QUERIES.numpy() * scale[: len(QUERIES)]
+    vectors = VECTORS if normalize else VECTORS * torch.from_numpy(scale)
     bias = CSLS(3).bias(REFERENCE @ vectors.T)
-    asked = torch.from_numpy(raw) if normalize is False else QUERIES
+    asked = QUERIES if normalize else torch.from_numpy(raw)
     labels = [LABELS[row] if row % 2 else "" for row in range(ITEMS)]
     with filled(place, labels=labels, vectors=vectors, bias=bias, normalize=normalize) as made:
         note = usage_note(made, tmp_path, K)

@@ -24,7 +24,7 @@ def test_golden(case):
     torch.testing.assert_close(Order()(images, texts), 1 + arrays["order_sim"], rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("tile", [1, 12, 30, 100, 10**6])
+@pytest.mark.parametrize("tile", [1, 30, 10**6])
 def test_tiles_equal_loops(monkeypatch, tile):
     monkeypatch.setattr(order, "TILE_ON_CPU", tile)
     images, texts = (side.requires_grad_() for side in sides())

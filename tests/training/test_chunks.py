@@ -73,7 +73,7 @@ def test_gradients_are_those_of_the_whole_batch(case, positives, monkeypatch):
     encoders, similarity, loss, bank = CASES[case]
     given = batch(4 if "sets" in case else None)
     wanted = step(module(encoders, similarity, loss, None, bank, positives), given)
-    for chunk in (1, 7, 22, 100):
+    for chunk in (7, 22, 100):  # 22: then one row
         found = step(module(encoders, similarity, loss, chunk, bank, positives), given)
         torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-12)
 

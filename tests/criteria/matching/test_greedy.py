@@ -71,7 +71,7 @@ def test_golden(case):
 
 
 @pytest.mark.parametrize("limits", ["small_parts", None])
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     queries=st.integers(1, 40),
     items=st.integers(1, 40),
@@ -104,12 +104,11 @@ def test_the_sorted_algorithm(
     assert torch.equal(criterion.rescore(scores, k=k) == -torch.inf, scores == -torch.inf)
 
 
-@looped("dtype", [torch.float32, torch.float64])
 @looped("shape", [(700, 140), (140, 700)])
 @looped("capacity", ["paper", "proportional"])
-def test_hubs_refuse_most(shape, capacity, dtype):
+def test_hubs_refuse_most(shape, capacity):
     """Lists run out at the default limits as well; every hub has many more queries than places."""
-    queries, items = with_hubs(*shape, dtype=dtype)
+    queries, items = with_hubs(*shape)
     scores = queries @ items.T
     assert k_occurrences(scores, (10,))[10].max() > 2 * RelaxedGreedyMatching(1.0).places(*shape, 10)
     for relaxation in ("1", "2"):
@@ -119,7 +118,7 @@ def test_hubs_refuse_most(shape, capacity, dtype):
         assert torch.bincount(pairs[:, 1]).max() == criterion.places(*shape, 10)
 
 
-def in_turn(n=300):
+def in_turn(n=120):
     """The last query takes item 0 from query 0, who takes item 1 from query 1, and so on."""
     scores, step = torch.full((n + 1, n + 1), -1.0), torch.arange(n)
     scores[step, step], scores[step, step + 1] = 2.0 * (n - step), 2.0 * (n - step) - 1
@@ -136,9 +135,9 @@ def near_hubs(*shape):
 @looped(
     "scores",
     [
-        torch.zeros(150, 30),
-        torch.zeros(30, 150),
-        torch.arange(40.0).repeat(100, 1),
+        torch.zeros(75, 15),
+        torch.zeros(15, 75),
+        torch.arange(20.0).repeat(50, 1),
         *(near_hubs(*shape) for shape in ((60, 25), (90, 40), (25, 60))),
         in_turn(),
     ],
