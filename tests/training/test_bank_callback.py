@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from setting_files import WORDS
 
 from vsehub.training.callbacks import BankCallback
 
-CAPTIONS, K = 480, 10  # of the tiny scenes; neighbours
+CAPTIONS, K = 480, 10  # five an image; neighbours
 
 
 def encoded_alone(module, split, table, pairs):
@@ -32,7 +33,13 @@ def nearest(query, entries, allowed):
 
 
 @pytest.mark.parametrize("exclude", ["image", "batch_captions"])
-def test_each_epoch_searches_its_own_sample_by_its_own_weights(run_here, small, monkeypatch, exclude):
+def test_each_epoch_searches_its_own_sample_by_its_own_weights(
+    run_here, features, undrawn, tmp_path, monkeypatch, exclude
+):
+    random = np.random.default_rng(0)
+    np.save(tmp_path / "pre" / "train_ims.npy", random.normal(size=(CAPTIONS // 5, 6)).astype(np.float32))
+    captions = [" ".join(random.choice(WORDS, 3 + row % 3)) for row in range(CAPTIONS)]
+    (tmp_path / "pre" / "train_caps.txt").write_text("\n".join(captions) + "\n")
     own, samples = BankCallback.on_train_epoch_start, {}
 
     def compared(callback, trainer, module):
@@ -70,8 +77,8 @@ def test_each_epoch_searches_its_own_sample_by_its_own_weights(run_here, small, 
             torch.testing.assert_close(F.normalize(vectors, dim=1), expected, atol=1e-4, rtol=0)
 
     monkeypatch.setattr(BankCallback, "on_train_epoch_start", compared)
-    settings = ("bank=memory", "bank.fraction=0.25", f"bank.exclude={exclude}", "optimizer.lr=0.01")
-    run_here("train", *small, *settings, "trainer.max_epochs=3", "hydra.run.dir=run")
+    settings = ("bank.fraction=0.25", f"bank.exclude={exclude}", "image_encoder.dropout=0.5", "optimizer.lr=0.01")
+    run_here("train", *features, *settings, "trainer.max_epochs=3", "hydra.run.dir=run")
     assert samples.keys() == {1, 2}
     # Two samples of a quarter have a sixteenth of the pairs in common, here 30.
     assert 15 < len(samples[1] & samples[2]) < 45

@@ -19,8 +19,8 @@ BEST = 4
 
 
 @pytest.fixture
-def trained_on(monkeypatch, run_here, small, tmp_path):
-    """A function that trains tiny scenes with the validation rsums of a curve; the run, and each epoch's weights.
+def trained_on(monkeypatch, run_here, features, undrawn, tmp_path):
+    """A function that trains on features with the validation rsums of a curve; the run, and each epoch's weights.
 
     broken: the epoch in which the training is interrupted, to be resumed.
     """
@@ -42,7 +42,7 @@ def trained_on(monkeypatch, run_here, small, tmp_path):
 
         monkeypatch.setattr(retrieval, "evaluate", measured)
         monkeypatch.setattr(retrieval.RetrievalCallback, "on_train_epoch_end", end_of_epoch)
-        command = ("train", *small, f"trainer.max_epochs={len(curve)}", *settings, "hydra.run.dir=run")
+        command = ("train", *features, f"trainer.max_epochs={len(curve)}", *settings, "hydra.run.dir=run")
         if broken is not None:
             run_here(*command, status=130)
             command = ("train", "resume=run")

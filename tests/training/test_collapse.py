@@ -114,11 +114,11 @@ def test_its_state_travels_and_it_stops_if_asked(caplog):
 
 
 @pytest.fixture
-def collapsing(vsehub, tmp_path):
+def collapsing(run_here, undrawn, tmp_path):
     """A function that trains tiny scenes and looks at them often: the run, and `collapsed` of run.json and metrics."""
 
     def train(*settings):
-        vsehub("train", *settings, cwd=tmp_path)
+        run_here("train", *settings)
         run = tmp_path / "run"
         with (run / "metrics.csv").open() as handle:
             looks = [float(row["train/collapsed"]) for row in csv.DictReader(handle)]

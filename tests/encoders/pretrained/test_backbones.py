@@ -67,9 +67,10 @@ def test_classifiers_lose_their_last_layer(library, model, side):
     import timm  # here, since it takes seconds and would in each process that collects this file
 
     backbone, images = Backbone((3, side, side), library, model, pretrained=False), torch.rand(2, 3, side, side)
-    full, seen = (timm.create_model if library == "timm" else torchvision.models.get_model)(model).eval(), []
-    full.load_state_dict(backbone.network.state_dict(), strict=False)
-    last = [part for part in full.modules() if isinstance(part, nn.Linear)][-1]
+    with torch.device("meta"):  # drawing the weights of another network takes most of the time
+        full = (timm.create_model if library == "timm" else torchvision.models.get_model)(model).eval()
+    full.load_state_dict(backbone.network.state_dict(), strict=False, assign=True)
+    seen, last = [], [part for part in full.modules() if isinstance(part, nn.Linear)][-1].to_empty(device="cpu")
     last.register_forward_hook(lambda part, given, out: seen.append(given[0]))
     mean, std = (torch.tensor(one)[:, None, None] for one in backbone.mean_std)
     full((images - mean) / std)
