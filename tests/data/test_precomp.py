@@ -110,6 +110,7 @@ def test_bad_rows_are_numbered_and_counted(tmp_path, dtype, monkeypatch):
         *(0, 4, 60, 150),  # bytes that are left
         b"version https://git-lfs.github.com/spec/v1\n",
         b"PK\x03\x04",
+        b"\x93NUMPY\x01\x00\xa0\x0f" + b"[" * 4000,  # a header of lists within lists
     ],
 )
 def test_bad_features(tmp_path, content):

@@ -85,7 +85,7 @@ OWN = {
     ),
     "timm": (lambda: ImageBackbone(PICTURES, "resnet10t", 6, "timm", pretrained=False), images(*PICTURES)),
 }
-SHORT = ("gru", "regions")
+SHORT = ("regions",)  # a CNN and a GRU: commands/test_export_command.py
 
 
 @pytest.mark.parametrize("name", [one if one in SHORT else pytest.param(one, marks=pytest.mark.long) for one in OWN])

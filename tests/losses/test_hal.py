@@ -1,6 +1,7 @@
 import logging
 import math
 
+import pytest
 import torch
 from looped import looped
 from torch.nn.functional import normalize

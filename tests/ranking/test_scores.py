@@ -74,8 +74,7 @@ def test_rankings_and_figures_are_those_of_the_vectors(inductive, sizes):
 LIMITS = {"MOST_SCORES": 4000, "MOST_QUERIES": 60, "MOST_REFERENCE": 50}
 
 
-@looped("inductive", [False, True])
-@looped("limits", [{}, LIMITS])
+@looped(("inductive", "limits"), [(False, {}), (True, LIMITS)])
 def test_the_same_criterion_is_chosen(inductive, limits):
     query, item, other, wanted = sides(150, 40, 70)
     positives = Positives.from_pairs(torch.arange(150), wanted, 150, 40)

@@ -137,6 +137,7 @@ def test_bad_input(call, name, sides):
 def test_looking_further_ends_with_all_lists(kind, sides):
     queries, items, bias = sides
     served = build_index(items, bias, CSLS.scale, kind)
+    queries = queries[:40]
     before = measured_recall(served, queries, items, bias, CSLS.scale)["corrected"]
     while served.look_further():
         pass

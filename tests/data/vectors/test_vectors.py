@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import zipfile
 from contextlib import suppress
 
 import numpy as np
@@ -160,6 +161,19 @@ def npy(header):
     return content.getvalue() + bytes(96)
 
 
+def npy_of(text):
+    """A file whose header, which numpy reads as a Python literal, is this text."""
+    version = 2 if len(text) > 65535 else 1
+    return b"\x93NUMPY" + bytes([version, 0]) + len(text).to_bytes(2 * version, "little") + text.encode() + bytes(64)
+
+
+def zipped(content):
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("x.npy", content)
+    return archive.getvalue()
+
+
 def tensors(value):
     content = io.BytesIO()
     torch.save(value, content)
@@ -190,6 +204,14 @@ NASTY = {
     "overflow.npy": npy({"shape": (2**62, 4)}),
     "negative.npy": npy({"shape": (-3, 8)}),
     "truth in the shape.npy": npy({"shape": (True, 24)}),
+    "a call.npy": npy_of("__import__('os').mkdir('harm')"),
+    "a product.npy": npy_of("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2 * 4)}"),
+    "deep lists.npy": npy_of("[" * 4000),
+    "deep signs.npy": npy_of("-" * 9000 + "1"),
+    "deep dictionaries.npy": npy_of("{1: " * 2000),
+    "deep tuples.npy": npy_of("(" * 100_000),
+    "no header.npy": npy_of(""),
+    "deep lists.npz": zipped(npy_of("[" * 4000)),
     "more than is there.safetensors": safetensors([10**12, 3], 12 * 10**12),
     "unknown type.safetensors": safetensors([10, 30], 1200).replace(b"F32", b"I32"),
     "objects.pt": tensors({"a": torch.zeros(2, 2), "b": Harm("harm")}),

@@ -54,10 +54,11 @@ def test_features_regions_and_crops_are_the_networks_own(resnet, weights):
 
 
 @torch.no_grad()
-@looped(
+@pytest.mark.parametrize(
     ("library", "model", "side"),
     [
-        *(("torchvision", model, 64) for model in ("densenet121", "mobilenet_v3_small", "swin_t")),
+        *(pytest.param("torchvision", model, 64, marks=pytest.mark.long) for model in ("densenet121", "swin_t")),
+        ("torchvision", "mobilenet_v3_small", 64),
         ("timm", "resnet10t", 64),
         ("timm", "test_vit", 160),
     ],
