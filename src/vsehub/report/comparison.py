@@ -61,8 +61,8 @@ def evidence(record: dict) -> list[tuple[str, str]]:
             facts.append(("gain", "unknown without known answers; give them as truth=FILE"))
     items, never = record["items"]["rows"], record["antihubs"]["count"]
     if choice is not None and choice.get("gain"):
-        by = "other queries" if record["inputs"].get("tune_queries") else "the answers of the other four fifths"
-        facts.append(gain_text("the choice", choice["gain"], f", each ranked by the choice of {by}"))
+        by = "other queries" if record["inputs"].get("tune_queries") else "the other four fifths"
+        facts.append(gain_text("the choice", choice["gain"], f", each ranked by what {by} choose"))
     for ranking, absent in zip(record["rankings"][1:], never[1:], strict=True):
         if ranking["gain"] and choice is None:
             facts.append(gain_text(ranking["criterion"], ranking["gain"], ""))
@@ -98,11 +98,16 @@ def gain_text(name: str, gain: dict, how: str) -> tuple[str, str]:
 
 
 def tried_text(choice: dict) -> str:
-    """R@1 and mean rank of the three leading candidates, CSLS and plain search, on the queries to choose by."""
-    leading = sorted((one for one in choice["tried"] if one["rank"] is not None), key=lambda one: one["rank"])
-    beside = [one for one in leading[3:] if (one["name"], one["parameters"]) in (("csls", {"k": 10}), ("nns", {}))]
-    shown = [f"{one['name']}{in_brackets(one)} {one['r1']:.1f} ({one['rank']:.2f})" for one in [*leading[:3], *beside]]
-    return f"R@1 (geometric mean rank): {', '.join(shown)}; chosen without a query's own fifth {choice['held_out']:.1f}"
+    """R@1 and mean rank of the three leading criteria, CSLS and plain search, on the queries to choose by."""
+    applied = sorted((one for one in choice["tried"] if one["rank"] is not None), key=lambda one: one["rank"])
+    best = dict[str, dict]()  # each criterion in its best setting
+    for candidate in applied:
+        best.setdefault(candidate["name"], candidate)
+    shown = list(best.values())[:3]
+    baselines = ("csls", {"k": 10}), ("nns", {})
+    shown += [one for one in applied if (one["name"], one["parameters"]) in baselines and one not in shown]
+    cells = [f"{one['name']}{in_brackets(one)} {one['r1']:.1f} ({one['rank']:.2f})" for one in shown]
+    return f"R@1 (geometric mean rank): {', '.join(cells)}; chosen without a query's own fifth {choice['held_out']:.1f}"
 
 
 def choice_text(choice: dict) -> str:
