@@ -7,49 +7,117 @@ mutation is made in a copy of src/, and its tests run against the copy. Exit sta
 """
 
 import argparse
+import contextlib
+import io
+import itertools
+import multiprocessing
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 
-SETTINGS = "commands/test_settings.py"
+HAL = "losses/test_hal.py losses/test_loops.py losses/test_golden_losses.py"
+OCCURRENCES = "metrics/test_occurrences.py metrics/test_ranks.py"
+SETTINGS = "commands/test_settings.py::test_each_setting_does_what_the_table_says"
 MUTATIONS = [
-    ("losses/hal.py", "negatives - reward,", "negatives + reward,", "losses"),
-    ("losses/hal.py", "self.alpha * (paired - self.epsilon1)", "self.alpha * paired", "losses"),
+    (
+        "losses/hal.py",
+        "negatives - reward,",
+        "negatives + reward,",
+        HAL,
+    ),
+    (
+        "losses/hal.py",
+        "self.alpha * (paired - self.epsilon1)",
+        "self.alpha * paired",
+        HAL,
+    ),
     (
         "losses/hal.py",
         "crowd = torch.logaddexp(image_crowd[:, None], text_crowd[None, :])",
         "crowd = torch.logaddexp(image_crowd[None, :], text_crowd[:, None])",
-        "losses",
+        HAL,
     ),
-    ("losses/hal.py", "(rows + columns).mean()", "(rows + columns).sum()", "losses"),
-    ("losses/hal.py", "return stats[:, :k]", "return stats[:, -k:]", "losses"),
-    ("losses/hinge.py", "text_to_image.topk(k, dim=0)", "text_to_image.topk(k, dim=1)", "losses"),
-    ("losses/hinge.py", "negatives - paired[None, :])", "negatives - paired[:, None])", "losses"),
-    ("losses/log_sums.py", "here.addcmul_(x.sub_(columns).exp_(), to_columns)", "here.mul_(1.0)", "losses"),
-    ("losses/log_sums.py", ".masked_fill_(excluded[block], _nothing(values))", "", "losses"),
-    ("neighbors/bank.py", "self._image_ids[found] == image_ids[:, None]", "self._image_ids[found] < 0", "neighbors"),
-    ("neighbors/bank.py", "depth = min(self.k + deeper, len(self))", "depth = min(self.k, len(self))", "neighbors"),
-    ("neighbors/bank.py", "excluded(found).byte()", "(~excluded(found)).byte()", "neighbors"),
-    ("neighbors/bank.py", "max(K_LEAST, round(K_SHARE * size))", "K_LEAST", "neighbors training/test_bank_callback.py"),
-    ("metrics/positives.py", "self._keys[place] == keys", "self._keys[place] >= keys", "metrics neighbors"),
-    ("criteria/csls.py", "    scale = 2.0", "    scale = 1.0", "criteria"),
+    (
+        "losses/hal.py",
+        "(rows + columns).mean()",
+        "(rows + columns).sum()",
+        HAL,
+    ),
+    (
+        "losses/hal.py",
+        "return stats[:, :k]",
+        "return stats[:, -k:]",
+        HAL,
+    ),
+    ("losses/hinge.py", "text_to_image.topk(k, dim=0)", "text_to_image.topk(k, dim=1)", "losses/test_loops.py"),
+    ("losses/hinge.py", "negatives - paired[None, :])", "negatives - paired[:, None])", "losses/test_loops.py"),
+    ("losses/log_sums.py", "exponents.logsumexp(dim=0)", "exponents.logsumexp(dim=1)", "losses/test_log_sums.py"),
+    ("losses/log_sums.py", ".masked_fill(excluded, torch.finfo(values.dtype).min / 2)", "", "losses/test_log_sums.py"),
+    (
+        "neighbors/bank.py",
+        "self._image_ids[found] == image_ids[:, None]",
+        "self._image_ids[found] < 0",
+        "neighbors/test_bank.py neighbors/test_scored_index.py training/test_bank_callback.py",
+    ),
+    (
+        "neighbors/bank.py",
+        "depth = min(self.k + deeper, len(self))",
+        "depth = min(self.k, len(self))",
+        "neighbors/test_bank.py neighbors/test_scored_index.py training/test_bank_callback.py",
+    ),
+    (
+        "neighbors/bank.py",
+        "excluded(found).byte()",
+        "(~excluded(found)).byte()",
+        "neighbors/test_bank.py neighbors/test_scored_index.py training/test_bank_callback.py",
+    ),
+    (
+        "neighbors/bank.py",
+        "max(K_LEAST, round(K_SHARE * size))",
+        "K_LEAST",
+        "neighbors/test_bank.py neighbors/test_scored_index.py training/test_bank_callback.py",
+    ),
+    (
+        "metrics/positives.py",
+        "self._keys[place] == keys",
+        "self._keys[place] >= keys",
+        "metrics/test_positives.py metrics/test_ranks.py",
+    ),
+    ("criteria/csls.py", "    scale = 2.0", "    scale = 1.0", "criteria/test_formulas.py"),
     (
         "criteria/csls.py",
         "if k < len(reference_scores) else nearest).mean(dim=1)",
         "if k < len(reference_scores) else nearest).sum(dim=1)",
-        "criteria",
+        "criteria/test_formulas.py",
     ),
-    ("criteria/inverted_softmax.py", "rest = logits.scatter(0, at, -torch.inf)", "rest = logits", "criteria"),
-    ("criteria/nnn.py", "return self.weight * mean_of_nearest", "return mean_of_nearest", "criteria"),
-    ("criteria/qb_norm.py", "scores - query_terms[1] * item_terms[0]", "scores - item_terms[0]", "criteria"),
-    ("criteria/sinkhorn.py", "for _ in range(self.rounds):", "for _ in range(1):", "criteria"),
-    ("criteria/mutual_proximity.py", "log_ndtr(of_query) + torch", "log_ndtr(of_item) + torch", "criteria"),
+    (
+        "criteria/inverted_softmax.py",
+        "rest = logits.scatter(0, at, -torch.inf)",
+        "rest = logits",
+        "criteria/test_formulas.py",
+    ),
+    ("criteria/nnn.py", "return self.weight * mean_of_nearest", "return mean_of_nearest", "criteria/test_formulas.py"),
+    (
+        "criteria/qb_norm.py",
+        "scores - query_terms[1] * item_terms[0]",
+        "scores - item_terms[0]",
+        "criteria/test_formulas.py",
+    ),
+    ("criteria/sinkhorn.py", "for _ in range(self.rounds):", "for _ in range(1):", "criteria/test_formulas.py"),
+    (
+        "criteria/mutual_proximity.py",
+        "log_ndtr(of_query) + torch",
+        "log_ndtr(of_item) + torch",
+        "criteria/test_formulas.py",
+    ),
     ("criteria/auto.py", "difference[best].mean() > error", "difference[best].mean() > 0", "ranking/test_choose.py"),
     (
         "criteria/choose.py",
@@ -57,98 +125,173 @@ MUTATIONS = [
         "applied[chosen(values)]",
         "commands/test_chosen_on_other_queries.py",
     ),
-    ("metrics/ranks.py", "- equal_hits + 1) * (counts > 0)", "- equal_hits) * (counts > 0)", "metrics"),
-    ("metrics/ranks.py", "len(ranks) // 2]) // 2", "len(ranks) // 2]) / 2", "metrics"),
-    ("metrics/ranks.py", '"t2i", scores.T, positives.T', '"t2i", scores, positives', "metrics"),
-    ("metrics/relevance.py", "inside = (own >= cut) & (order <= counts)", "inside = order <= counts", "metrics"),
-    ("metrics/occurrences.py", "variance.pow(1.5)", "variance", "metrics"),
-    ("metrics/occurrences.py", "n >= 2 * k", "n > 2 * k", "metrics"),
-    ("metrics/occurrences.py", "items[n >= least]", "items[n > least]", "metrics"),
-    ("evaluation/protocols.py", "slice(fold * size, (fold + 1) * size)", "slice(0, size)", "evaluation"),
-    ("evaluation/protocols.py", '"c2": (1000, 5)', '"c2": (5000, 1)', "evaluation"),
-    ("evaluation/tune.py", "max(tried, key=lambda one: one[1])", "min(tried, key=lambda one: one[1])", "evaluation"),
-    ("evaluation/tune.py", "chosen[k] = max(sums,", "chosen[k] = min(sums,", "evaluation"),
+    (
+        "metrics/ranks.py",
+        "- equal_hits + 1) * (counts > 0)",
+        "- equal_hits) * (counts > 0)",
+        "metrics/test_ranks.py metrics/test_golden_metrics.py",
+    ),
+    (
+        "metrics/ranks.py",
+        "len(ranks) // 2]) // 2",
+        "len(ranks) // 2]) / 2",
+        "metrics/test_ranks.py metrics/test_golden_metrics.py",
+    ),
+    (
+        "metrics/ranks.py",
+        '"t2i", scores.T, positives.T',
+        '"t2i", scores, positives',
+        "metrics/test_ranks.py metrics/test_golden_metrics.py",
+    ),
+    (
+        "metrics/relevance.py",
+        "inside = (own >= cut) & (order <= counts)",
+        "inside = order <= counts",
+        "metrics/test_relevance.py",
+    ),
+    ("metrics/occurrences.py", "variance.pow(1.5)", "variance", OCCURRENCES),
+    ("metrics/occurrences.py", "n >= 2 * k", "n > 2 * k", OCCURRENCES),
+    (
+        "metrics/occurrences.py",
+        "items[n >= least]",
+        "items[n > least]",
+        OCCURRENCES,
+    ),
+    (
+        "evaluation/protocols.py",
+        "slice(fold * size, (fold + 1) * size)",
+        "slice(0, size)",
+        "evaluation/test_evaluate.py evaluation/test_cache.py",
+    ),
+    (
+        "evaluation/protocols.py",
+        '"c2": (1000, 5)',
+        '"c2": (5000, 1)',
+        "evaluation/test_evaluate.py evaluation/test_cache.py",
+    ),
+    (
+        "evaluation/tune.py",
+        "max(tried, key=lambda one: one[1])",
+        "min(tried, key=lambda one: one[1])",
+        "evaluation/test_tune.py",
+    ),
+    ("evaluation/tune.py", "chosen[k] = max(sums,", "chosen[k] = min(sums,", "evaluation/test_tune.py"),
     (
         "evaluation/scores.py",
         "sides if reference is split else (vectors",
         "sides if True else (vectors",
-        "evaluation",
+        "evaluation/test_evaluate.py evaluation/test_tune.py",
     ),
     (
         "training/batches.py",
         "random = np.random.default_rng([self.seed, self.epoch])",
         "random = np.random.default_rng([self.seed])",
-        "training",
+        "training/test_batches.py",
     ),
     (
         "training/batches.py",
         "ends = (column == 0) | (column == lengths[:, None] - 1)",
         "ends = column == 0",
-        "training",
+        "training/test_batches.py",
     ),
     (
         "training/gather.py",
         "_reduce_scatter(own, gradient.contiguous())",
         "own.copy_(gradient[: len(own)])",
-        "training commands/test_processes.py",
+        "training/test_gather.py",
     ),
+    ("training/gather.py", "rows // parts + (part < rows % parts)", "rows // parts", "test_doctests.py"),
     (
-        "training/gather.py",
-        "rows // parts + (part < rows % parts)",
-        "rows // parts",
-        "test_doctests.py",
+        "training/callbacks/bank.py",
+        "default_rng([seed, epoch, 1])",
+        "default_rng([seed, 1])",
+        "training/test_bank_callback.py",
     ),
-    ("training/callbacks/bank.py", "default_rng([seed, epoch, 1])", "default_rng([seed, 1])", "training"),
     (
         "training/callbacks/bank.py",
         "if trainer.current_epoch < self.first_epoch:",
         "if False:",
-        "training commands/test_commands.py",
+        "training/test_bank_callback.py",
     ),
-    ("training/callbacks/average.py", "lerp_(value, moved)", "copy_(value)", "training"),
-    ("training/callbacks/collapse.py", "step - self.since < self.patience", "step < self.patience", "training"),
-    ("data/noise.py", "order[chosen] = rng.permutation(chosen)", "order = rng.permutation(order)", "data"),
-    ("data/noise.py", 'if split != "train":', 'if split == "test":', "data"),
-    ("data/sources.py", "digest.update(block.data)", "digest.update(block[:1].data)", "data"),
+    ("training/callbacks/average.py", "lerp_(value, moved)", "copy_(value)", "training/test_average.py"),
+    (
+        "training/callbacks/collapse.py",
+        "step - self.since < self.patience",
+        "step < self.patience",
+        "training/test_collapse.py",
+    ),
+    (
+        "data/noise.py",
+        "order[chosen] = rng.permutation(chosen)",
+        "order = rng.permutation(order)",
+        "data/test_noise.py",
+    ),
+    ("data/noise.py", 'if split != "train":', 'if split == "test":', "data/test_noise.py"),
+    (
+        "data/sources.py",
+        "digest.update(block.data)",
+        "digest.update(block[:1].data)",
+        "data/test_contents.py data/test_precomp.py",
+    ),
     (
         "serving/index.py",
         "return ((mean - bias) / scale).float(), mean",
         "return (mean - bias).float(), mean",
-        "serving",
+        "serving/test_index.py serving/test_estimator.py",
     ),
     (
         "serving/index.py",
         "scale * products - mean_bias if corrected",
         "scale * products + mean_bias if corrected",
-        "serving",
+        "serving/test_index.py serving/test_estimator.py",
     ),
-    ("serving/databases/collection.py", '"thresholds": {}}', "}", "serving"),
+    ("serving/databases/collection.py", '"thresholds": {}}', "}", "serving/test_databases.py"),
     (
         "components.py",
         "self.own or target in self.trust or target in self._targets(group),",
         "True,",
-        "test_components.py commands/test_security.py",
+        "test_components.py",
     ),
     # The wiring between configuration and training
-    ("training/callbacks/retrieval.py", 'data.load("val")', 'data.load("train")', SETTINGS),
-    ("training/build.py", '("positives", "embedding_dropout")', '("embedding_dropout",)', SETTINGS),
-    ("training/build.py", '("positives", "embedding_dropout")', '("positives",)', SETTINGS),
+    (
+        "training/callbacks/retrieval.py",
+        'data.load("val")',
+        'data.load("train")',
+        "commands/test_settings.py::test_final_split_val_is_measured_as_the_epochs_are",
+    ),
+    ("training/build.py", '("positives", "embedding_dropout")', '("embedding_dropout",)', f"{SETTINGS}[train]"),
+    ("training/build.py", '("positives", "embedding_dropout")', '("positives",)', f"{SETTINGS}[train]"),
     (
         "training/build.py",
         'augmentation=make("augmentation", Augmentation, settings["augmentation"]),',
         "",
-        SETTINGS,
+        f"{SETTINGS}[train]",
     ),
     (
         "training/module.py",
         "+ self.teacher.weight * distillation",
         "+ distillation",
-        f"{SETTINGS} training/test_teacher.py",
+        f"training/test_teacher.py {SETTINGS}[train]",
     ),
-    ("cli/train.py", "str(cfg.final_split)", '"test"', SETTINGS),
-    ("training/datamodule.py", "self.seed, self.captions_per_image, least", "self.seed, 1, least", SETTINGS),
-    ("training/module.py", "set_epoch(self.current_epoch)", "set_epoch(0)", f"{SETTINGS} training/test_module.py"),
-    ("cli/train.py", 'recorded == facts["fingerprint"],', "True,", f"{SETTINGS} commands/test_commands.py"),
+    (
+        "cli/train.py",
+        "str(cfg.final_split)",
+        '"test"',
+        "commands/test_settings.py::test_final_split_val_is_measured_as_the_epochs_are",
+    ),
+    (
+        "training/datamodule.py",
+        "self.seed, self.captions_per_image, least",
+        "self.seed, 1, least",
+        f"{SETTINGS}[train]",
+    ),
+    ("training/module.py", "set_epoch(self.current_epoch)", "set_epoch(0)", f"{SETTINGS}[loss/sum_to_max]"),
+    (
+        "cli/train.py",
+        'recorded == facts["fingerprint"],',
+        "True,",
+        "commands/test_commands.py commands/test_noise_command.py",
+    ),
     (
         "training/teacher.py",
         '("train", "val", "was trained on the validation split"),',
@@ -159,18 +302,28 @@ MUTATIONS = [
         "training/closed_form.py",
         'found.metrics["rsum"] > best.rsum',
         'found.metrics["rsum"] < best.rsum',
-        f"{SETTINGS} commands/test_solver_command.py",
+        "commands/test_solver_command.py",
     ),
     ("cli/sweep.py", "json.dumps(settings, ", "json.dumps(sorted(settings), ", "commands/test_sweeps.py"),
-    ("training/train.py", " + trainer.current_epoch + process()", " + process()", f"{SETTINGS} training"),
+    (
+        "training/train.py",
+        " + trainer.current_epoch + process()",
+        " + process()",
+        "commands/test_settings.py::test_each_epoch_draws_its_own_dropout",
+    ),
     ("encoders/texts.py", "nn.init.xavier_uniform_(self.words.weight)", "pass", "encoders/test_text_gru.py"),
     (
         "training/module.py",
         "self.loss.takes_centrality, batch.caption_ids",
         "self.loss.takes_centrality, batch.caption_ids[own]",
-        "training commands/test_processes.py",
+        "training/test_module.py training/test_gather.py commands/test_processes.py",
     ),
-    ("report/run_plots.py", 'rows["val/rsum"]', 'rows["train/loss"]', "report"),
+    (
+        "report/run_plots.py",
+        'rows["val/rsum"]',
+        'rows["train/loss"]',
+        "report/test_report_runs.py report/test_report_page.py",
+    ),
     (
         "data/noise.py",
         '"index": None if noise.index is None else str(noise.index)',
@@ -181,16 +334,16 @@ MUTATIONS = [
         "ranking/inputs.py",
         'Names("tune_queries", len(tune), tune.ids)',
         'Names("tune_queries", len(tune), None)',
-        "commands/test_chosen_on_other_queries.py ranking",
+        "commands/test_chosen_on_other_queries.py",
     ),
     # Configuration
-    ("recipes.py", "COUNTS.search(key) or in_recipe(key)", "in_recipe(key)", "commands/test_sweeps.py report"),
     (
-        "training/build.py",
-        '{"seed": settings["seed"]} | (own',
-        '{"seed": 0} | (own',
-        f"{SETTINGS} commands/test_noise_command.py",
+        "recipes.py",
+        "COUNTS.search(key) or in_recipe(key)",
+        "in_recipe(key)",
+        "commands/test_sweeps.py report/test_recipes.py",
     ),
+    ("training/build.py", '{"seed": settings["seed"]} | (own', '{"seed": 0} | (own', f"{SETTINGS}[train]"),
     (
         "cli/train.py",
         'before.get("digest") == digest(plain(cfg))',
@@ -203,19 +356,14 @@ MUTATIONS = [
         "training/callbacks/bank.py",
         "round(self.fraction * pairs)",
         "round(0.05 * pairs)",
-        f"{SETTINGS} training/test_bank_callback.py",
+        "training/test_bank_callback.py",
     ),
-    (
-        "training/callbacks/collapse.py",
-        "if self.stop and self.collapsed:",
-        "if False:",
-        f"{SETTINGS} training/test_collapse.py",
-    ),
-    ("training/train.py", 'mode="max"', 'mode="min"', f"{SETTINGS} training/test_best_epoch.py"),
+    ("training/callbacks/collapse.py", "if self.stop and self.collapsed:", "if False:", "training/test_collapse.py"),
+    ("training/train.py", 'mode="max"', 'mode="min"', "training/test_best_epoch.py"),
     # Data
     ("data/pairs.py", "(filled > full) & (filled <= full + most)", "filled <= full + most", "data/test_pairs.py"),
     ("data/noise.py", "replace(clean, pairs=pairs_by_caption(images))", "clean", "data/test_noise.py"),
-    ("data/text/vocabulary.py", "if count >= min_count", "if count > min_count", f"{SETTINGS} data/text"),
+    ("data/text/vocabulary.py", "if count >= min_count", "if count > min_count", "data/text/test_vocabulary.py"),
     # Report
     ("report/statistics.py", "np.arange(len(tested), 0, -1)", "len(tested)", "report/test_statistics.py"),
     ("report/results.py", 'if group["seed"].is_unique:', "if True:", "report/test_report_tables.py"),
@@ -223,7 +371,7 @@ MUTATIONS = [
 
 
 def survives(number: int, base: Path) -> str | None:
-    """The mutation in words where its tests pass; None where they fail."""
+    """The mutation in words where its tests pass; None where they fail. Runs in a process of its own."""
     file, old, new, tests = MUTATIONS[number]
     copy = base / str(number)
     shutil.copytree(ROOT / "src", copy / "src", ignore=shutil.ignore_patterns("__pycache__"))
@@ -233,14 +381,17 @@ def survives(number: int, base: Path) -> str | None:
         return f"{file}: {old!r} stands {text.count(old)} times in the file"
     path.write_text(text.replace(old, new))
     (copy / "conf").symlink_to(ROOT / "conf")
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n0", "-m", "not long", "-p", "no:cacheprovider"]
-    environment = os.environ | {"PYTHONPATH": str(copy / "src"), "OMP_NUM_THREADS": "1"}
+    os.environ |= {"PYTHONPATH": str(copy / "src"), "OMP_NUM_THREADS": "1"}
+    sys.path.insert(0, str(copy / "src"))
     paths = [str(ROOT / "tests" / one) for one in tests.split()]
-    done = subprocess.run([*command, *paths], cwd=ROOT, env=environment, capture_output=True, text=True)
+    began, output = time.monotonic(), io.StringIO()
+    with contextlib.chdir(ROOT), contextlib.redirect_stdout(output):
+        status = pytest.main(["-q", "-x", "-n0", "-m", "not long", "-p", "no:cacheprovider", *paths])
     shutil.rmtree(copy)
-    killed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    print(f"{number:2} {file}: {killed[0][:110] if killed else 'SURVIVES'}", flush=True)
-    return None if done.returncode == 1 else f"{file}: {old!r} -> {new!r}"
+    killed = [line for line in output.getvalue().splitlines() if line.startswith(("FAILED", "ERROR"))]
+    seconds = f"{time.monotonic() - began:.0f} s"
+    print(f"{number:2} {seconds:>6} {file}: {killed[0][:110] if killed else 'SURVIVES'}", flush=True)
+    return None if status == pytest.ExitCode.TESTS_FAILED else f"{file}: {old!r} -> {new!r}"
 
 
 def main() -> None:
@@ -251,8 +402,10 @@ def main() -> None:
     given = parser.parse_args()
     numbers = [n for n, (file, *_) in enumerate(MUTATIONS) if any(word in file for word in given.only)]
     base = Path(tempfile.mkdtemp(prefix="vsehub-mutations-"))
-    with ThreadPoolExecutor(given.jobs) as pool:
-        alive = [told for told in pool.map(lambda number: survives(number, base), numbers) if told]
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch", "pytorch_lightning", "hydra", "pandas", "hypothesis"])
+    with ProcessPoolExecutor(given.jobs, context, max_tasks_per_child=1) as pool:
+        alive = [told for told in pool.map(survives, numbers, itertools.repeat(base)) if told]
     print(*alive, f"{len(numbers)} mutations, {len(alive)} survive", sep="\n")
     sys.exit(bool(alive))
 
