@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 import tarfile
 
 import numpy as np
@@ -15,14 +16,15 @@ SHIFTED = {"train": "train", "val": "test", "test": "val"}  # another division o
 class Files:
     """Files below a folder. "@NAME/REST" in a setting is the path REST in what the method NAME writes.
 
-    train: a function that trains with settings in a folder.
+    made: NAME -> a command and its settings, which write the files instead. command: a function that runs a command
+    with settings in a folder.
     """
 
-    def __init__(self, root):
-        self.root, self.train, self._folders = root, None, {}
+    def __init__(self, root, made=None, command=None):
+        self.root, self.made, self.command, self._folders = root, made or {}, command, {}
 
     def placed(self, value, here):
-        """A setting with paths in place of names; "@here" is the folder of the run."""
+        """A setting with paths in place of names. "@here" is the folder of the run; "@here/NAME" is a copy there."""
         if isinstance(value, list):
             return [self.placed(one, here) for one in value]
         if isinstance(value, dict):
@@ -30,13 +32,22 @@ class Files:
         if not (isinstance(value, str) and value.startswith("@")):
             return value
         name, _, rest = value[1:].partition("/")
-        if name != "here" and name not in self._folders:
-            folder = self.root / name
-            folder.mkdir()
-            getattr(self, name)(folder)
-            self._folders[name] = folder
-        folder = here if name == "here" else self._folders[name]
-        return str(folder / rest)
+        if name != "here":
+            return str(self._written(name) / rest)
+        name = rest.partition("/")[0]
+        if name in self.made or hasattr(self, name):
+            shutil.copytree(self._written(name), here / name, dirs_exist_ok=True)
+        return str(here / rest)
+
+    def _written(self, name):
+        if name not in self._folders:
+            self._folders[name] = self.root / name
+            self._folders[name].mkdir()
+            if name in self.made:
+                self.command(*self.made[name], self._folders[name])
+            else:
+                getattr(self, name)(self._folders[name])
+        return self._folders[name]
 
     def captions(self, folder, shape=(6,)):
         """Features of images and two captions each, in the layout of data=precomp; noise.npy: images of captions."""
@@ -67,6 +78,22 @@ class Files:
         for name, span in spans.items():
             lines = [f"{row},{row - row % 2}" for row in span]
             (folder / f"{name}.csv").write_text("\n".join(["query,item", *lines]) + "\n")
+
+    def arrays(self, folder):
+        """As `write_vectors`; other true pairs, the scores of queries and of others, and pictures of items."""
+        from own_vectors import vectors, write_vectors
+
+        write_vectors(folder)
+        queries, items, reference, wanted = vectors()
+        for name, array in (("m2", items[::-1]), ("q2", queries[:, ::-1]), ("few", queries[:5])):
+            np.save(folder / f"{name}.npy", array)
+        (folder / "rows.txt").write_text("\n".join(map(str, range(len(queries))[::-1])))
+        np.save(folder / "scores.npy", queries @ items.T)
+        np.save(folder / "scores2.npy", reference @ items.T)
+        lines = [f"{row},{item}" for row, item in enumerate(np.roll(wanted, 1))]
+        (folder / "rows2.csv").write_text("\n".join(["query,item", *lines]))
+        for row in range(len(items)):
+            (folder / "photos" / f"{row}.png").write_bytes(photo_files.picture(row))
 
     def photos(self, folder):
         """Pictures with captions as every source of photos reads them, each with a second choice of everything."""
@@ -125,18 +152,6 @@ class Files:
             features = datasets.Dataset.from_dict(rows).features
             features |= {"image": datasets.Image(), "picture": datasets.Image()}
             datasets.Dataset.from_dict(rows, features=datasets.Features(features)).save_to_disk(folder / name)
-
-    def teacher(self, folder):
-        """The run of another loss."""
-        self.train({"loss": "sum"}, folder)
-
-    def second(self, folder):
-        """The run of a third loss."""
-        self.train({"loss": "max"}, folder)
-
-    def foreign(self, folder):
-        """A run whose model names a class that no yaml of conf/ names."""
-        self.train({"image_encoder._target_": "vsehub.encoders.features.ImageFeatures"}, folder)
 
     def weights(self, folder):
         """Random weights of a small network of torchvision and of timm, twice."""

@@ -3,33 +3,43 @@
 A setting of conf/ that settings.yaml lacks fails. The settings that a record repeats are no outcome.
 """
 
+import contextlib
 import copy
 import functools
+import io
 import json
 import math
+import re
 import shutil
 from dataclasses import replace
+from importlib import import_module
 from unittest import mock
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import setting_files
 import torch
+import warm
 import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 from run_files import record, rows
 from safetensors.torch import load_file
+from starlette.testclient import TestClient
 from test_size import CONF, leaves, read
 
 from vsehub.checks import InputError
 from vsehub.cli.evaluate import evaluate
 from vsehub.cli.train import train
 from vsehub.evaluation.evaluate import evaluate as measured
+from vsehub.neighbors.vectors import as_vectors
+from vsehub.serving.databases.collection import open_collection
+from vsehub.serving.databases.engines import placed
 
 TABLE = yaml.safe_load((CONF.parent / "tests/commands/settings.yaml").read_text())
-BASES, COMMANDS = TABLE.pop("bases"), TABLE.pop("commands")
+BASES, COMMANDS, MADE = TABLE.pop("bases"), TABLE.pop("commands"), TABLE.pop("made")
 OPTIONS = {"by", "with", "like"}
 
 
@@ -92,7 +102,8 @@ def differing(first, second, name=""):
         names = sorted(first.keys() | second.keys(), key=str)
         return [one for key in names for one in differing(first.get(key), second.get(key), f"{name}/{key}")]
     if isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor):
-        close = first.shape == second.shape and torch.allclose(first, second, rtol=1e-4, atol=1e-6, equal_nan=True)
+        same = (first.shape, first.dtype) == (second.shape, second.dtype)
+        close = same and torch.allclose(first, second, rtol=1e-4, atol=1e-6, equal_nan=True)
     elif isinstance(first, float) and isinstance(second, float):
         close = math.isclose(first, second, rel_tol=1e-4, abs_tol=1e-6) or (math.isnan(first) and math.isnan(second))
     else:
@@ -103,7 +114,7 @@ def differing(first, second, name=""):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, shared_folder):
     """A function that returns the outcome of a command, by name, with settings; of equal settings it runs once."""
-    files, outcomes = setting_files.Files(tmp_path_factory.mktemp("files")), {}
+    outcomes = {}
 
     def outcome(command, settings):
         key = json.dumps([command, settings], sort_keys=True)
@@ -113,12 +124,20 @@ def run(tmp_path_factory, shared_folder):
             shutil.rmtree(folder, ignore_errors=True)  # a refused training has removed it
         return outcomes[key]
 
-    def train(settings, folder):
-        assert "refused" not in trained(configured("train", BASES["train"] | settings, files, folder), folder)
+    def command(name, settings, folder):
+        assert "refused" not in OUTCOMES[name](configured(name, BASES[name] | settings, files, folder), folder)
 
-    files.train = train
+    files = setting_files.Files(tmp_path_factory.mktemp("files"), MADE, command)
     before = HydraConfig.instance().cfg
-    with mock.patch.dict("os.environ", XDG_CACHE_HOME=str(shared_folder / "cache")):
+    with (
+        mock.patch.dict("os.environ", XDG_CACHE_HOME=str(shared_folder / "cache")),
+        pytest.MonkeyPatch.context() as here,
+    ):
+        warm.leave_figures_undrawn(here.setattr)
+        for module in ("ranking.compare", "training.run_record"):  # both ask git
+            here.setattr(f"vsehub.{module}.code_version", lambda: None)
+            here.setattr(f"vsehub.{module}.versions", dict)
+        here.setattr("vsehub.serving.measured_time", lambda *_: {"plain": 0.0, "corrected": 0.0})
         yield outcome
     HydraConfig.instance().cfg = before
 
@@ -169,8 +188,6 @@ def trained(cfg, folder):
     with (
         mock.patch("sys.argv", ["vsehub train"]),
         mock.patch("vsehub.training.callbacks.retrieval.evaluate", measured_little),
-        mock.patch("vsehub.training.run_record.code_version", return_value=None),
-        mock.patch("vsehub.training.run_record.versions", dict),
         mock.patch("wandb.init", return_value=wandb) as started,
     ):
         try:
@@ -192,7 +209,7 @@ def trained(cfg, folder):
 
 
 class Loaded(Exception):
-    """The data of a training are loaded, which is all that is looked at. args: the data module."""
+    """A command is stopped where its data, or its model, are loaded, which is all that is looked at: the args."""
 
 
 def loaded(cfg, folder):
@@ -228,6 +245,69 @@ def evaluated(cfg, folder):
     return {name: found[name] for name in ("metrics", "protocol", "tuned")} | {"folder": place}
 
 
+def ran(command, cfg, folder):
+    """The files of a command, and what it prints."""
+    printed, status = io.StringIO(), 0
+    with contextlib.redirect_stdout(printed), mock.patch("time.perf_counter", return_value=0.0):
+        try:
+            getattr(import_module(f"vsehub.cli.{command}"), command)(cfg)
+        except InputError as error:
+            return {"refused": str(error)}
+        except SystemExit as error:
+            status = error.code
+    files = {str(path.relative_to(folder)): contents(path) for path in folder.rglob("*") if path.suffix in READ}
+    return {"status": status, "printed": printed.getvalue().replace(str(folder), "@here"), "files": files}
+
+
+def contents(path):
+    """The values of a file, but for those that repeat the command or depend on the machine."""
+    if path.suffix == ".parquet":
+        return pq.read_table(path).to_pydict()
+    if path.suffix == ".npy":
+        return torch.from_numpy(np.load(path))
+    if path.suffix == ".json":
+        return json.loads(path.read_text(), object_hook=lambda node: {key: node[key] for key in node.keys() - REPEATED})
+    return re.search("<title>.*|$", path.read_text())[0] if path.suffix == ".html" else path.read_text()
+
+
+def added(cfg, folder):
+    """What `vsehub add` prints, and the items that the collection then holds."""
+    outcome = ran("add", cfg, folder)
+    if "refused" not in outcome:
+        with open_collection(placed(cfg.engine, cfg.uri, cfg.collection)) as collection:
+            outcome["items"] = collection.find(as_vectors("queries", torch.eye(collection.metadata["dim"])), 200, None)
+    return outcome
+
+
+def served(cfg, folder):
+    """What `vsehub serve` prints, and its answers."""
+    answers = {}
+
+    def ask(application, _):
+        client = TestClient(application, "http://127.0.0.1", raise_server_exceptions=False)
+        for path in ("collection", "hubs", "search?query=3", "search?text=red", "items/3"):
+            answers[path] = client.get(f"/api/{path}").json()
+
+    with (
+        mock.patch("vsehub.web.server.listening", lambda *address: mock.Mock(getsockname=lambda: address)),
+        mock.patch("vsehub.web.server.run", ask),
+    ):
+        return ran("serve", cfg, folder) | answers
+
+
+def exported(cfg, folder):
+    """The weights that would be exported, and where to."""
+
+    def write(_, model, output):
+        raise Loaded(model.model.state_dict(), str(output.folder.relative_to(folder)))
+
+    try:
+        with mock.patch("vsehub.export.Onnx.write", write):
+            return ran("export", cfg, folder)
+    except Loaded as error:
+        return dict(enumerate(error.args))
+
+
 def number_of(text):
     try:
         return float(text)
@@ -235,4 +315,13 @@ def number_of(text):
         return text
 
 
-OUTCOMES = {"train": trained, "data": loaded, "evaluate": evaluated}
+READ = {".csv", ".html", ".json", ".md", ".npy", ".parquet", ".txt"}
+REPEATED = {"batch_size", "command", "inputs", "path", "set", "started"}
+OUTCOMES = {command: functools.partial(ran, command) for command in COMMANDS} | {
+    "train": trained,
+    "data": loaded,
+    "evaluate": evaluated,
+    "add": added,
+    "serve": served,
+    "export": exported,
+}
