@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 import pytest
 import setting_files
 import torch
-import warm
 import yaml
+from conftest import save_undrawn
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
@@ -133,7 +133,7 @@ def run(tmp_path_factory, shared_folder):
         mock.patch.dict("os.environ", XDG_CACHE_HOME=str(shared_folder / "cache")),
         pytest.MonkeyPatch.context() as here,
     ):
-        warm.leave_figures_undrawn(here.setattr)
+        here.setattr("matplotlib.figure.Figure.savefig", save_undrawn)
         for module in ("ranking.compare", "training.run_record"):  # both ask git
             here.setattr(f"vsehub.{module}.code_version", lambda: None)
             here.setattr(f"vsehub.{module}.versions", dict)
