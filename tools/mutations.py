@@ -59,8 +59,8 @@ MUTATIONS = [
     ),
     ("losses/hinge.py", "text_to_image.topk(k, dim=0)", "text_to_image.topk(k, dim=1)", "losses/test_loops.py"),
     ("losses/hinge.py", "negatives - paired[None, :])", "negatives - paired[:, None])", "losses/test_loops.py"),
-    ("losses/log_sums.py", "exponents.logsumexp(dim=0)", "exponents.logsumexp(dim=1)", "losses/test_log_sums.py"),
-    ("losses/log_sums.py", ".masked_fill(excluded, torch.finfo(values.dtype).min / 2)", "", "losses/test_log_sums.py"),
+    ("losses/base.py", "exponents.logsumexp(dim=0)", "exponents.logsumexp(dim=1)", "losses/test_log_sums.py"),
+    ("losses/base.py", ".masked_fill(excluded, torch.finfo(values.dtype).min / 2)", "", "losses/test_log_sums.py"),
     (
         "neighbors/bank.py",
         "self._image_ids[found] == image_ids[:, None]",
@@ -250,7 +250,7 @@ MUTATIONS = [
         "components.py",
         "self.own or target in self.trust or target in self._targets(group),",
         "True,",
-        "test_components.py",
+        "test_components.py commands/test_security.py",
     ),
     # The wiring between configuration and training
     (

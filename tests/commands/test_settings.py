@@ -298,11 +298,11 @@ def served(cfg, folder):
 def exported(cfg, folder):
     """The weights that would be exported, and where to."""
 
-    def write(_, model, output):
+    def write_onnx(model, output):
         raise Loaded(model.model.state_dict(), str(output.folder.relative_to(folder)))
 
     try:
-        with mock.patch("vsehub.export.Onnx.write", write):
+        with mock.patch("vsehub.export.onnx.write_onnx", write_onnx):
             return ran("export", cfg, folder)
     except Loaded as error:
         return dict(enumerate(error.args))
