@@ -65,7 +65,8 @@ def test_ten_crops_are_torchvisions_in_another_order(tmp_path, shape):
     path = saved(tmp_path / "one.png", noise(*shape))
     # torchvision crops the mirrored picture: its upper left corner is the mirror of the upper right one.
     theirs = by_torchvision(path, 32, 40, v2.TenCrop)[[0, 1, 2, 3, 4, 6, 5, 8, 7, 9]]
-    ten = Pictures([path], 32, 40, crops=10)
+    ten, two = (Pictures([path], 32, 40, crops=crops) for crops in (10, 2))
+    np.testing.assert_array_equal(two[0], ten[0][[4, 9]])
     np.testing.assert_array_equal(ten[[0, 0]], np.stack([theirs] * 2))
     assert ten.shape == (1, *theirs.shape)
 

@@ -57,7 +57,7 @@ class PictureSettings(Component):
 
     def __post_init__(self) -> None:
         whole("size", self.size)
-        one_of("crops", self.crops, (1, 10))
+        one_of("crops", self.crops, (1, 2, 10))
         one_of("augment", self.augment, ("none", "vsepp"))
         one_of("unreadable", self.unreadable, ("stop", "leave_out"))
 
@@ -169,7 +169,7 @@ def random_crop(width: int, height: int, size: int, rng: np.random.Generator) ->
 
 
 class Pictures:
-    """I pictures as an array of uint8 pixels: (I, 3, size, size), or (I, 10, 3, size, size) with ten crops.
+    """I pictures as an array of uint8 pixels: (I, 3, size, size), or (I, crops, 3, size, size).
 
     Indexing resizes a picture's shorter side to `resize` and takes the middle size x size pixels. Ten crops are the
     upper left, upper right, lower left and lower right corner and the centre, then their mirrors in that order.
@@ -195,7 +195,7 @@ class Pictures:
         self.preparation: Preparation | None = None
 
     def prepared(self, how: "Preparation") -> "Pictures":
-        """The same pictures, prepared for an encoder. Raises InputError for ten crops and an unknown mode."""
+        """The same pictures, prepared for an encoder. Raises InputError for several crops and an unknown mode."""
         require(self.crops == 1, "data.pictures.crops: the image encoder brings its own preprocessing; leave it out")
         one_of("mode", how.mode, ("shortest", "longest", "squash"))
         pictures = copy(self)
@@ -204,14 +204,14 @@ class Pictures:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(I, 3, size, size) or (I, 10, 3, size, size)."""
-        return (len(self.files), *([10] if self.crops == 10 else []), 3, self.size, self.size)
+        """(I, 3, size, size) or (I, crops, 3, size, size)."""
+        return (len(self.files), *([self.crops] if self.crops > 1 else []), 3, self.size, self.size)
 
     def __len__(self) -> int:
         return len(self.files)
 
     def __getitem__(self, index: int | slice | np.ndarray) -> np.ndarray:
-        """One picture (3, size, size), or (n, 3, size, size) by a slice or row numbers; or each with ten crops.
+        """One picture (3, size, size), or (n, 3, size, size) by a slice or row numbers; or each with its crops.
 
         Raises IndexError beyond the last row, InputError if a file can no longer be decoded.
         """
@@ -253,8 +253,8 @@ class Pictures:
         crops = pixels.reshape(-1, 3, self.size, self.size)
         for crop, (left, top) in zip(crops, starts, strict=False):
             crop[:] = picture[:, top : top + self.size, left : left + self.size]
-        if self.crops == 10:
-            crops[5:] = crops[:5, ..., ::-1]
+        if self.crops > 1:
+            crops[self.crops // 2 :] = crops[: self.crops // 2, ..., ::-1]
 
     def _drawn(self, pixels: np.ndarray, row: int, key: tuple[int, ...]) -> None:
         rng = np.random.default_rng(key)
