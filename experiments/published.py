@@ -13,7 +13,7 @@ from vsehub.report.tables import ReportTable, criterion_text, seeds_text, spread
 PAPERS = Path(__file__).parent / "papers"
 PROTOCOLS = {"1k": "single"}  # the papers' 1,000 test images of Flickr30k are one ranking of the whole split
 PLACE = ["line", "value", "dataset", "architecture", "protocol", "loss", "criterion", "seeds"]
-METRICS = [column.key for column in COLUMNS]
+METRICS = list(COLUMNS)
 FEWEST_ROWS = 4  # whose order is compared with the published one
 
 
@@ -23,7 +23,7 @@ def published_table(paper: str, table: str) -> pd.DataFrame:
     one_of("paper", paper, tuple(sorted(frame["paper"].unique())))
     frame = frame[frame["paper"] == paper]
     one_of("table", str(table), tuple(sorted(frame["table"].unique())))
-    names = {column.key: column.key.replace("hubness/", "").replace("/", "_") for column in COLUMNS}
+    names = {key: key.replace("hubness/", "").replace("/", "_") for key in COLUMNS}
     return frame[frame["table"] == str(table)].rename(columns={name: key for key, name in names.items()})
 
 
@@ -148,12 +148,12 @@ def published_beside_table(frame: pd.DataFrame, caption: str = "") -> ReportTabl
     """The frame of `beside_published` as text, with standard deviations beside the means."""
     deviations = frame.shift(-1)  # a "measured" line is followed by its "std" line
     shown = frame[PLACE].astype(object).copy()
-    for column in COLUMNS:
+    for key, (heading, decimals) in COLUMNS.items():
         texts = []
-        for value, mean, std in zip(frame["value"], frame[column.key], deviations[column.key], strict=True):
-            text = spread_text(float(mean), float(std) if value == "measured" else float("nan"), column.decimals)
+        for value, mean, std in zip(frame["value"], frame[key], deviations[key], strict=True):
+            text = spread_text(float(mean), float(std) if value == "measured" else float("nan"), decimals)
             texts.append(f"+{text}" if value == "difference" and mean > 0 else text)
-        shown[column.heading] = texts
+        shown[heading] = texts
     shown["note"] = frame["note"].fillna("")
     shown.loc[frame["value"] == "difference", [name for name in PLACE if name not in ("line", "value", "loss")]] = ""
     shown = shown[frame["value"] != "std"]

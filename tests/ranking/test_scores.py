@@ -31,7 +31,7 @@ def sides(queries=21, items=13, reference=16):
 
 
 def given(scores):
-    return ScoreFile(open_vectors(scores, "scores", normalize=False))
+    return ScoreFile(**vars(open_vectors(scores, "scores", normalize=False)))
 
 
 def known():

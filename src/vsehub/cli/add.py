@@ -32,7 +32,7 @@ def add(cfg: DictConfig) -> None:
             labels = vectors.labels if cfg.item_labels is None else read_labels(str(cfg.item_labels), "item_labels")
             new = [vectors, ids or (), labels]
         removed, replaced = collection.change(gone, *new)
-        said = f"removed {removed} of {len(gone)} ids; added {len(new[0]) if new else 0} items, {replaced} replaced"
         print(
-            f"{said}; {place.address} holds {len(collection):,} items{void}; {time.perf_counter() - began:.1f} seconds"
+            f"removed {removed} of {len(gone)} ids; added {len(new[0]) if new else 0} items, {replaced} replaced; "
+            f"{place.address} holds {len(collection):,} items{void}; {time.perf_counter() - began:.1f} seconds"
         )

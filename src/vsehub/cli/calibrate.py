@@ -58,8 +58,8 @@ def calibrate(cfg: DictConfig) -> None:
             "false_accept %s: queries with answers may pass no more often than others; it hides good results",
             ", ".join(useless),
         )
-    print(f"{result.name}, {len(found):,} calibration queries, one of each group that shares answers")
     print(
+        f"{result.name}, {len(found):,} calibration queries, one of each group that shares answers\n"
         f"written to {result.folder}; vsehub index stores the thresholds, and applies one of them in its "
         "note if you give false_accept="
     )

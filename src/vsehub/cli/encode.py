@@ -6,8 +6,6 @@ from vsehub.checks import require
 from vsehub.evaluation.hub import checkpoint_file
 from vsehub.io.files import Output, write_text
 
-KIND = "encoded vectors"
-
 
 def encode(cfg: DictConfig) -> None:
     """Encode `cfg.images` and `cfg.texts` with a checkpoint, and write unit vectors to the folder `cfg.out`."""
@@ -15,7 +13,7 @@ def encode(cfg: DictConfig) -> None:
     given = {side: str(cfg[side]) for side in ("images", "texts") if cfg[side] is not None}
     require(bool(given), "there is nothing to encode; give images=FILE, texts=FILE or both")
     names = [f"{side}.npy" for side in given] + [f"{side[:-1]}_ids.txt" for side in given]
-    output = Output(cfg.out, KIND, names, cfg.overwrite)
+    output = Output(cfg.out, "encoded vectors", names, cfg.overwrite)
 
     from vsehub.cli.nodes import components
     from vsehub.data.vectors.embeddings import look_through, open_vectors

@@ -20,7 +20,9 @@ def export(cfg: DictConfig) -> None:
     found = write_onnx(TrainedModel(path, components(cfg.trust), device="cpu"), out)
     for side in ("image", "text"):
         one = found[side]
-        said = f"vectors of {one['dim']} numbers, at most {one['largest_difference']:.1e} from the checkpoint's"
-        print(f"{side} encoder: {one['file']}, {said}")
+        print(
+            f"{side} encoder: {one['file']}, vectors of {one['dim']} numbers, at most "
+            f"{one['largest_difference']:.1e} from the checkpoint's"
+        )
     print(f"similarity: {found['similarity']['name']}, to be computed by you: {found['similarity']['how']}")
     print(f"written to {cfg.out}: {', '.join([*found['files'], DESCRIPTION])}")

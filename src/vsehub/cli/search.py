@@ -12,8 +12,6 @@ from vsehub.evaluation.hub import checkpoint_file
 if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is reported before
     from vsehub.evaluation.trained import DataModel
 
-HEAD = ["rank", "score", "image", "caption"]
-
 
 def search(cfg: DictConfig) -> None:
     """Print what the texts of `cfg.query` find."""
@@ -41,7 +39,11 @@ def search(cfg: DictConfig) -> None:
     said, lists = (search_split if cfg.engine is None else search_collection)(cfg, model, texts)
     for text, own, rows in zip(texts, notes, lists, strict=True):
         cells = [[str(rank), f"{score:.4f}", name, caption] for rank, (name, caption, score) in enumerate(rows, 1)]
-        found = ReportTable(HEAD, cells, words=0, notes=2).terminal() if rows else "Nothing here."
+        found = (
+            ReportTable(["rank", "score", "image", "caption"], cells, words=0, notes=2).terminal()
+            if rows
+            else "Nothing here."
+        )
         print("\n".join([f"“{text}”", *own, found]), end="\n\n")
     print(said)
 

@@ -11,9 +11,8 @@ from vsehub.criteria.base import Criterion, Terms
 from vsehub.evaluation.encode import EncodedSplit
 from vsehub.evaluation.protocols import Protocol
 from vsehub.evaluation.scores import DIRECTIONS, DirectedScores, both_directions
-from vsehub.metrics.occurrences import KS, histogram, occurrence_metrics, skew_sum
-from vsehub.metrics.positives import Positives
-from vsehub.metrics.ranks import Ranking, rank_blocks, rank_metrics, rsum
+from vsehub.metrics import Positives, Ranking, histogram, occurrence_metrics, rank_blocks, rank_metrics, rsum
+from vsehub.metrics.occurrences import KS, skew_sum
 from vsehub.metrics.relevance import RECALLS
 from vsehub.types import Similarity
 

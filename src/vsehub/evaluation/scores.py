@@ -1,6 +1,6 @@
 """Scores of both directions of an encoded split, block by block, from one product for both."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from typing import Any
 
@@ -24,45 +24,44 @@ MATRIX_ELEMENTS = 2**27  # 512 MB: COCO's 5,000 images with 25,000 texts
 class DirectedScores:
     """Scores of Q queries against M items, of R reference queries against the same items, and of reference items.
 
-    direction: "i2t" has images as queries and texts as items, "t2i" the reverse. sides, reference: images and texts
-    whose scores are taken, vectors where the similarity is an inner product; the same object for a split that is its
-    own reference. pairs: (2, P) image and text of all pairs. matrix: returns all scores (I, T), which must not be
-    changed; None where they are too many to be in memory: they are then computed block by block, each time.
+    queries, items, reference, bank: encodings, vectors where the similarity is an inner product; a split that is its
+    own reference gives the same objects twice. positives: the true pairs. score: encodings of queries and of items ->
+    their scores. matrix: returns all scores (Q, M), which must not be changed; None where they are too many to be in
+    memory: they are then computed block by block, each time.
     """
 
     def __init__(
         self,
-        direction: str,
+        queries: Any,
+        items: Any,
+        reference: Any,
+        bank: Any,
+        positives: Positives,
         similarity: Similarity,
-        sides: Sequence[Any],
-        reference: Sequence[Any],
-        pairs: Tensor,
+        score: Callable[[Any, Any], Tensor],
         matrix: Callable[[], Tensor] | None,
     ):
-        self._turned = direction == "t2i"
-        step = -1 if self._turned else 1
-        (self.queries, self.items), (self.reference, self._bank) = sides[::step], reference[::step]
-        query, item = list(pairs)[::step]
-        self.positives = Positives.from_pairs(query, item, len(self.queries), len(self.items))
-        self.similarity, self._matrix, self._inner = similarity, matrix, similarity.inner_product
-        self._kept: dict[tuple[int, int], Tensor] = {}
+        self.queries, self.items, self.reference, self._bank = queries, items, reference, bank
+        self.positives, self.similarity = positives, similarity
+        self._score, self._matrix = score, matrix
+        self._kept: dict[str, Tensor] = {}
 
     def rows(self, index: Tensor | slice) -> Tensor:
         """The scores (b, M) of some queries with all items."""
-        return self._between(self.queries[index], self.items) if self._matrix is None else self._all_rows()[index]
+        return self._score(self.queries[index], self.items) if self._matrix is None else self._matrix()[index]
 
     def blocks(self) -> Iterator[tuple[int, Tensor]]:
         """(first query, scores (b, M) with all items) over all queries in order; a row is contiguous in memory."""
         if self._matrix is not None:
-            return _row_blocks(self._all_rows())
+            return _row_blocks(self._matrix())
         size = max(1, BLOCK_ELEMENTS // len(self.items))
         return ((first, self.rows(slice(first, first + size))) for first in range(0, len(self.queries), size))
 
     def columns(self) -> Iterator[Tensor]:
         """Blocks (R, m) of the reference queries' scores over all items in order; columns are contiguous."""
         if self._matrix is not None and self.reference is self.queries:
-            return (block.T for _, block in _row_blocks(self._all_rows().T))
-        return self._column_blocks(self.reference, self.items)
+            return (block.T for _, block in _row_blocks(self._matrix().T))
+        return self._column_blocks("reference", self.reference, self.items)
 
     def fit(self, criterion: Criterion) -> Terms:
         """The item terms of the criterion's correction.
@@ -72,32 +71,23 @@ class DirectedScores:
         require_item_scores(criterion, self.similarity)
         correction, further = criterion.correction, None
         if correction.reference_items_as == "rows":
-            further = partial(self._column_blocks, self._bank, self.items)
+            further = partial(self._column_blocks, "rows", self._bank, self.items)
         elif correction.reference_items_as == "columns" and self.reference is not self.queries:
-            further = partial(self._column_blocks, self.reference, self._bank)
+            further = partial(self._column_blocks, "columns", self.reference, self._bank)
         return correction.fit(self.columns, further)
 
-    def _column_blocks(self, rows: Any, columns: Any) -> Iterator[Tensor]:
-        """Scores (n, m) of `rows`, block by block over the columns; a single block is kept."""
-        size, key = max(1, BLOCK_ELEMENTS // len(rows)), (id(rows), id(columns))
+    def _column_blocks(self, name: str, rows: Any, columns: Any) -> Iterator[Tensor]:
+        """Scores (n, m) of `rows`, block by block over the columns; a single block is kept by its name."""
+        size = max(1, BLOCK_ELEMENTS // len(rows))
         if len(columns) > size:
             return (self._columns(rows, columns[first : first + size]) for first in range(0, len(columns), size))
-        if key not in self._kept:
-            self._kept[key] = self._columns(rows, columns)
-        return iter([self._kept[key]])
-
-    def _all_rows(self) -> Tensor:
-        """All scores (Q, M), where they may be in memory."""
-        return self._matrix().T if self._turned else self._matrix()  # type: ignore[misc]  # not asked where it is None
+        if name not in self._kept:
+            self._kept[name] = self._columns(rows, columns)
+        return iter([self._kept[name]])
 
     def _columns(self, rows: Any, columns: Any) -> Tensor:
-        """As `_between`, with equal rows instead of equal columns tied."""
-        return self._between(columns, rows).T if self._inner else self._between(rows, columns)
-
-    def _between(self, queries: Any, items: Any) -> Tensor:
-        if self._inner:
-            return products(items)(queries, None)
-        return self.similarity(items, queries).T if self._turned else self.similarity(queries, items)
+        """The scores of rows and columns; of an inner product, equal rows are tied instead of equal columns."""
+        return self._score(columns, rows).T if self.similarity.inner_product else self._score(rows, columns)
 
 
 def require_item_scores(criterion: Criterion, similarity: Similarity) -> None:
@@ -126,17 +116,48 @@ def _row_blocks(scores: Tensor) -> Iterator[tuple[int, Tensor]]:
 
 def both_directions(split: EncodedSplit, similarity: Similarity, reference: EncodedSplit) -> dict[str, DirectedScores]:
     """The "i2t" and "t2i" scores of a split, from one product for both where it may be in memory."""
-    vectors = similarity.vectors if similarity.inner_product else lambda encoding: encoding
-    sides = vectors(split.images), vectors(split.texts)
-    others = sides if reference is split else (vectors(reference.images), vectors(reference.texts))
+    inner = similarity.inner_product
+    vectors = similarity.vectors if inner else lambda encoding: encoding
+    images, texts = vectors(split.images), vectors(split.texts)
+    seen_images, seen_texts = images, texts
+    if reference is not split:
+        seen_images, seen_texts = vectors(reference.images), vectors(reference.texts)
+    image, text = split.pairs.T
 
     @cache
     def matrix() -> Tensor:
         """All scores (I, T); equal images are tied for every text, equal texts for every image."""
-        if not similarity.inner_product:
-            return similarity(*sides)
+        if not inner:
+            return similarity(images, texts)
         # `products` ties equal texts; the images, the items of the other direction, need as many rows.
-        return products(sides[1])(at_least(NARROW, sides[0]), None)[: len(sides[0])]
+        return products(texts)(at_least(NARROW, images), None)[: len(images)]
 
-    whole = matrix if len(sides[0]) * len(sides[1]) <= MATRIX_ELEMENTS else None
-    return {side: DirectedScores(side, similarity, sides, others, split.pairs.T, whole) for side in DIRECTIONS}
+    def forth(images: Any, texts: Any) -> Tensor:
+        return products(texts)(images, None) if inner else similarity(images, texts)
+
+    def back(texts: Any, images: Any) -> Tensor:
+        return products(images)(texts, None) if inner else similarity(images, texts).T
+
+    in_memory = len(images) * len(texts) <= MATRIX_ELEMENTS
+    return {
+        "i2t": DirectedScores(
+            images,
+            texts,
+            seen_images,
+            seen_texts,
+            Positives.from_pairs(image, text, len(images), len(texts)),
+            similarity,
+            forth,
+            matrix if in_memory else None,
+        ),
+        "t2i": DirectedScores(
+            texts,
+            images,
+            seen_texts,
+            seen_images,
+            Positives.from_pairs(text, image, len(texts), len(images)),
+            similarity,
+            back,
+            (lambda: matrix().T) if in_memory else None,
+        ),
+    }

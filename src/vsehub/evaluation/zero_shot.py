@@ -59,9 +59,10 @@ class ZeroShot(DataModel):
         }
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
         size = preparation["size"]
-        place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         super().__init__(
-            Model(images, texts, Cosine(), (3, size, size), None).eval().to(place),
+            Model(images, texts, Cosine(), (3, size, size), None)
+            .eval()
+            .to(device or ("cuda" if torch.cuda.is_available() else "cpu")),
             words,
             None,
             batch_size,

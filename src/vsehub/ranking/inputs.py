@@ -106,28 +106,13 @@ def read_positives(path: str, queries: Names, items: Names) -> Positives:
     return Positives.from_pairs(*pairs, queries.rows, items.rows, complete=False)
 
 
-class ScoreFile:
+class ScoreFile(VectorFile):
     """Scores (N, M) of a file, float32 blocks of rows or of columns, on the CPU."""
-
-    def __init__(self, file: VectorFile):
-        self._file = file
-        self.shape, self.ids = file.shape, file.ids
-
-    def __len__(self) -> int:
-        return len(self._file)
-
-    def __str__(self) -> str:
-        return str(self._file)
-
-    def rows(self, start: int, stop: int) -> Tensor:
-        """Rows `start` to `stop` - 1, a copy."""
-        return self._file.rows(start, stop)
 
     def columns(self, start: int, stop: int) -> Tensor:
         """Columns `start` to `stop` - 1: (N, stop - start). Nothing else of a mapped file is read."""
-        whole = self._file.source
-        cuts = (whole[first : first + ROWS][:, start:stop] for first in range(0, len(self), ROWS))
-        return torch.cat([replace(self._file, source=cut, ids=None).rows(0, len(cut)) for cut in cuts])
+        cuts = (self.source[first : first + ROWS][:, start:stop] for first in range(0, len(self), ROWS))
+        return torch.cat([self._ready(cut) for cut in cuts])
 
 
 def look_through_scores(scores: VectorFile) -> dict[str, float]:
@@ -288,7 +273,7 @@ def open_inputs(given: Mapping[str, Any], normalize: bool | None = None) -> Inpu
     tune = files.pop("tune_queries", None)
     sides: list[Any] = [files.get(name) for name in VECTORS]
     if scored:
-        scores, reference = (ScoreFile(files[name]) if name in files else None for name in SCORES)
+        scores, reference = (ScoreFile(**vars(files[name])) if name in files else None for name in SCORES)
         sides = [scores, UnitVectors(first.shape[1]), reference, None]
     elif first.shape == files["items"].shape and first.fingerprint() == files["items"].fingerprint():
         log.warning("queries and items are the same vectors: each finds itself first, which counts as any other hit")

@@ -115,8 +115,7 @@ def lists(
 
     terms: item terms of the shard. A shard with fewer items than `depth` returns all of them.
     """
-    pairs = zip(criteria, terms, strict=True)
-    corrections = [criterion.over_tiles(_terms(own, device), ()) for criterion, own in pairs]
+    corrections = [one.over_tiles(_terms(arrays, device), ()) for one, arrays in zip(criteria, terms, strict=True)]
     found = nearest(_on(block, device), shard.open(), min(depth, len(shard)), [None, *corrections])
     return [(values, positions + shard.first) for values, positions in found]
 

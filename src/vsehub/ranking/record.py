@@ -50,9 +50,8 @@ def record(
     if inputs.sides.inductive:
         side = sides["reference_scores" if inputs.sides.given else "reference"]
         reference = {"kind": "inductive", "set": side["path"], **side, "left_out": inputs.sides.left_out}
-    bank: dict[str, Any] = {"set": "the items themselves", "rows": items}
-    if "reference_items" in sides:
-        bank = {"set": sides["reference_items"]["path"], **sides["reference_items"]}
+    side = sides.get("reference_items")
+    bank = {"set": side["path"], **side} if side else {"set": "the items themselves", "rows": items}
     takes_bank = any(one.takes_reference_items for one in criteria.values())
     answered = 0 if truth is None else int((truth.counts > 0).sum())
     rankings = values(measured, criteria, inputs, seed)

@@ -43,8 +43,7 @@ def hub_level(k: int, queries: int, items: int) -> float:
     The mean is k · queries / items (Feldbauer et al. 2018 call an item with N_k of 2k or more a hub if every item is a
     query too). For chance see `chance_levels`: with few queries for many items a single find exceeds twice the mean.
     """
-    by_chance = round(chance_levels(k, queries, items)["largest_hub"] * queries)
-    return max(2 * k * queries / items, by_chance + 1)
+    return max(2 * k * queries / items, round(chance_levels(k, queries, items)["largest_hub"] * queries) + 1)
 
 
 def chance_levels(k: int, queries: int, items: int) -> dict[str, float]:

@@ -97,9 +97,8 @@ def name_test_sets(runs: Sequence[Run]) -> list[Run]:
         names[run.path] = f"{dataset} ({', '.join(apart)})" if apart else dataset
         if apart:
             sets[dataset][names[run.path]].append(recipe(run))
-    for dataset, recipes in sets.items():
-        readable = _apart(dataset, recipes)
-        names |= {path: readable.get(name, name) for path, name in names.items()}
+    readable = {name: short for dataset in sets for name, short in _apart(dataset, sets[dataset]).items()}
+    names = {path: readable.get(name, name) for path, name in names.items()}
     return [replace(run, record=run.record | {"dataset": names[run.path]}) for run in runs]
 
 

@@ -46,22 +46,15 @@ class Setting(NamedTuple):
         return f"{self.dataset} · {self.architecture} · {self.split} split · protocol {self.protocol}"
 
 
-class Column(NamedTuple):
-    """A column of the tables: its metric's key in the results, its heading and its number of decimals."""
-
-    key: str
-    heading: str
-    decimals: int
-
-
 DIRECTIONS = {"i2t": "Image → text", "t2i": "Text → image"}
 RANKS = (("r1", "R@1"), ("r5", "R@5"), ("r10", "R@10"), ("medr", "Med r"), ("meanr", "Mean r"))
-COLUMNS = (
-    *(Column(f"{side}/{rank}", f"{side} {heading}", 1) for side in DIRECTIONS for rank, heading in RANKS),
-    Column("rsum", "rsum", 1),
-    Column("hubness/hs_sum", "hs_sum", 2),
-)
-MEASURED = [*(column.key for column in COLUMNS), "wall_seconds"]
+# The columns of the tables: metric -> heading and number of decimals.
+COLUMNS = {
+    **{f"{side}/{rank}": (f"{side} {heading}", 1) for side in DIRECTIONS for rank, heading in RANKS},
+    "rsum": ("rsum", 1),
+    "hubness/hs_sum": ("hs_sum", 2),
+}
+MEASURED = [*COLUMNS, "wall_seconds"]
 KEYS = ["dataset", "architecture", "label", "variant", "split", "protocol", "criterion", "settings", "reference"]
 # columns of `results` that are not written: the series' title, the criterion's parameters where they distinguish rows,
 # the criterion in words, each image's contribution to rsum (None without) and the histograms of N_k
@@ -85,10 +78,15 @@ def results(runs: Sequence[Run], series: dict[str, Series]) -> pd.DataFrame:
             "series": series[run.path].title,
         }
         for name, one in run.evaluations.items():
-            words = ("split", "protocol", "criterion", "reference", "reference_set")
             lines.append(
                 facts
-                | {"evaluation": name, **{key: str(one.get(key)) for key in words}}
+                | {
+                    "evaluation": name,
+                    **{
+                        key: str(one.get(key))
+                        for key in ("split", "protocol", "criterion", "reference", "reference_set")
+                    },
+                }
                 | {"parameters": json.dumps(one.get("parameters") or {}, sort_keys=True)}
                 | {key: one.get(key) for key in ("images", "texts", "folds", "seconds", "contributions", "histograms")}
                 | one["metrics"]
@@ -96,8 +94,9 @@ def results(runs: Sequence[Run], series: dict[str, Series]) -> pd.DataFrame:
     needed = [*Setting._fields, "label", "variant", "criterion", "parameters", "reference", "reference_set", "run"]
     counted = ["seed", "evaluation", "best_epoch", "epochs", "collapsed"]
     frame = pd.DataFrame(lines)
-    frame = frame.reindex(columns=[*dict.fromkeys([*frame, *needed, *counted, *MEASURED, *UNWRITTEN])])
-    frame = frame.astype(dict.fromkeys(needed, str) | dict.fromkeys(MEASURED, float))
+    frame = frame.reindex(columns=[*dict.fromkeys([*frame, *needed, *counted, *MEASURED, *UNWRITTEN])]).astype(
+        dict.fromkeys(needed, str) | dict.fromkeys(MEASURED, float)
+    )
     frame["settings"] = _distinguishing(frame)
     frame["case"] = list(map(criterion_text, frame["criterion"], frame["settings"], frame["reference"]))
     return frame
@@ -129,8 +128,8 @@ def aggregate(frame: pd.DataFrame) -> pd.DataFrame:
         for metric in MEASURED
         for name, how in ((metric, pd.Series.mean), (f"{metric} std", pd.Series.std))
     }
-    seeds = {"n": ("seed", "size"), "seeds": ("seed", distinct_seeds)}
-    table = frame.groupby(KEYS, sort=False).agg(**seeds, collapsed=("collapsed", "sum"), **spread).reset_index()
+    counts = {"n": ("seed", "size"), "seeds": ("seed", distinct_seeds), "collapsed": ("collapsed", "sum")}
+    table = frame.groupby(KEYS, sort=False).agg(**counts, **spread).reset_index()
     ranks = [
         (
             *(row[key] for key in Setting._fields),
@@ -157,7 +156,8 @@ def results_table(table: pd.DataFrame, caption: str = "", short: bool = False) -
     """
     shown = pd.DataFrame({"loss": [Series("", "", *own).title for own in table[["label", "variant"]].to_numpy()]})
     shown["criterion"] = list(map(criterion_text, table["criterion"], table["parameters"], table["reference"]))
-    for key, heading, decimals in (*COLUMNS[-2:], *COLUMNS[:-2]):  # a phone shows the first columns only
+    for key in dict.fromkeys(["rsum", "hubness/hs_sum", *COLUMNS]):  # a phone shows the first columns only
+        heading, decimals = COLUMNS[key]
         spread = zip(table[key], table[f"{key} std"], strict=True)
         shown[heading] = [spread_text(mean, std, decimals) for mean, std in spread]
     shown["rsum"] += list(map(collapsed_text, table["collapsed"], table["n"]))

@@ -99,11 +99,12 @@ def occurrences(rows: pd.DataFrame, look: dict[str, dict], name: str) -> Picture
         label_counts(axes)
         axes.legend(title=f"never found ($N_{{{K}}}=0$)", alignment="left", fontsize=9, title_fontsize=9)
     grid[0].set_ylabel("share of the items")
-    caption = (
+    return render(
+        figure,
+        name,
         f"How often an item is among the {K} nearest of a query (criterion nns, all seeds pooled); a tail to the right "
-        f"is hubs, the legend gives the share that no query finds."
+        f"is hubs, the legend gives the share that no query finds.",
     )
-    return render(figure, name, caption)
 
 
 @matplotlib.rc_context(RC)
@@ -131,6 +132,5 @@ def overview(rows: pd.DataFrame, look: dict[str, dict], name: str) -> Picture:
         axes.axhline(edge, color="#c8c8c8", linewidth=0.8)
     axes.set_xlabel("rsum")
     figure.legend(loc="outside upper left", ncols=6)
-    caption = "rsum of each loss, plain (nns) and corrected; bars: 95 % over test images"
-    caption += ", thin lines: lowest to highest seed." if rows["seeds"].max() > 1 else "; one seed."
-    return render(figure, name, caption)
+    seeds = ", thin lines: lowest to highest seed." if rows["seeds"].max() > 1 else "; one seed."
+    return render(figure, name, f"rsum of each loss, plain (nns) and corrected; bars: 95 % over test images{seeds}")

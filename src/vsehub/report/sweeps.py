@@ -88,8 +88,9 @@ def settings_table(table: pd.DataFrame, keys: list[str]) -> ReportTable:
     shown["seeds"] = list(map(seeds_text, table["n"], table["seeds"]))
     shown[""] = np.where(table["test"] == table["test"].max(), "best on test, not chosen", "")
     shown.loc[0, ""] = "chosen"
-    caption = "All settings, best on validation first: mean ± sample standard deviation over the seeds."
-    return ReportTable.of(shown, caption, words=0, notes=2)
+    return ReportTable.of(
+        shown, "All settings, best on validation first: mean ± sample standard deviation over the seeds.", 0, notes=2
+    )
 
 
 @matplotlib.rc_context(RC)
@@ -113,8 +114,12 @@ def heat_map(table: pd.DataFrame, keys: list[str], name: str) -> Picture:
     axes.set_xticks(range(cells.shape[1]), [f"{value:g}" for value in cells.columns])
     axes.set_yticks(range(cells.shape[0]), [f"{value:g}" for value in cells.index])
     axes.set(xlabel=plain(across), ylabel=plain(up))
-    caption = f"Validation rsum over {across} and {up}, mean over the seeds. Framed: the best, which is chosen. "
-    return render(figure, name, f"{caption}Hatched: no finished run.")
+    return render(
+        figure,
+        name,
+        f"Validation rsum over {across} and {up}, mean over the seeds. Framed: the best, which is chosen. Hatched: no "
+        "finished run.",
+    )
 
 
 @matplotlib.rc_context(RC)
@@ -135,5 +140,9 @@ def points(table: pd.DataFrame, keys: list[str], name: str) -> Picture:
             axes.set_xscale("log")
         axes.set(xlabel=plain(key), ylabel="rsum")
     figure.axes[0].legend()
-    caption = f"rsum over {' and over '.join(keys)}, mean ± sample standard deviation over the seeds. Dotted: what "
-    return render(figure, name, f"{caption}validation chooses.")
+    return render(
+        figure,
+        name,
+        f"rsum over {' and over '.join(keys)}, mean ± sample standard deviation over the seeds. Dotted: what "
+        "validation chooses.",
+    )

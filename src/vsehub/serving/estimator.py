@@ -131,8 +131,8 @@ class CorrectedSearch:
         if not isinstance(self.criterion_, Correction):
             fail(f"criterion: {self.criterion_!r} matches queries and items; tune takes one that corrects scores")
         asked, positives = self._answered(queries, truth)
-        own = named_criterion(self.criterion, self.parameters or {})
-        among = own if isinstance(own, Auto) else self.criterion_
+        named = named_criterion(self.criterion, self.parameters or {})
+        among = named if isinstance(named, Auto) else self.criterion_
         choice = choose(among, asked, positives, self.items_, self.reference_)
         terms = item_terms(choice.criterion, self.items_, self.reference_)
         self._hold(choice.criterion, self.items_, self.reference_, terms, self.ids_)

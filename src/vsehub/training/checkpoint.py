@@ -87,14 +87,16 @@ def require_fitting(state: dict[str, Any], description: dict[str, Any], paramete
         f"resume: {path} was written with other settings or another vocabulary than this run has. {AGAIN}",
     )
     names, shapes = list(parameters), [one.shape for one in parameters.values()]
-    moments = [
-        (names[number], one.shape == shapes[number])
+    wrong = [
+        names[number]
         for optimizer in state["optimizer_states"]
         for number, kept in optimizer["state"].items()
         for one in kept.values()
-        if optimizer["param_groups"][0].get("fused") and isinstance(one, torch.Tensor) and one.ndim
+        if optimizer["param_groups"][0].get("fused")
+        and isinstance(one, torch.Tensor)
+        and one.ndim
+        and one.shape != shapes[number]
     ]
-    wrong = [name for name, fits in moments if not fits]
     require(
         state["vsehub"]["parameters"] == names and not wrong,
         f"resume: {path} does not fit the model: {', '.join(wrong[:3]) or 'another order of its parameters'}. {AGAIN}",

@@ -138,11 +138,11 @@ def _encoded(data: RetrievalDataModule, fitted: FittedCca) -> tuple[Any, Any]:
     """The validation split's images (I, D) and texts (T, D), on the CPU."""
     split, table = data.load("val")
     images = ImageFeatures(split.images.shape[1:], fitted.dim)
-    texts: TextBag | TextFeatures
-    if isinstance(table, TokenTable):
-        texts = TextBag(len(data.vocabulary or ()), fitted.dim)
-    else:
-        texts = TextFeatures(table.vectors.shape[1:], fitted.dim)
+    texts = (
+        TextBag(len(data.vocabulary or ()), fitted.dim)
+        if isinstance(table, TokenTable)
+        else TextFeatures(table.vectors.shape[1:], fitted.dim)
+    )
     fitted.put_into(images, texts)
     encoded = encode_split(images, texts, split, table, data.eval_batch_size)
     return encoded.images, encoded.texts

@@ -79,11 +79,6 @@ def share_of(part: int, rows: int, parts: int) -> slice:
     return slice(sum(counts[:part]), sum(counts[: part + 1]))
 
 
-def own_share(rows: int) -> slice:
-    """The rows of this process."""
-    return share_of(process(), rows, processes())
-
-
 @torch.no_grad()
 def encoded_together(
     encode: Callable[..., Encoding],
@@ -98,8 +93,8 @@ def encoded_together(
     """
     if len(rows) < processes():
         return encode(encoder, source, rows, batch_size)
-    own = encode(encoder, source, rows[own_share(len(rows))], batch_size)
-    return gathered(own, shares(len(rows), processes()))
+    share = share_of(process(), len(rows), processes())
+    return gathered(encode(encoder, source, rows[share], batch_size), shares(len(rows), processes()))
 
 
 def _rows(rows: Tensor, counts: Sequence[int]) -> Tensor:

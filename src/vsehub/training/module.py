@@ -14,7 +14,7 @@ from vsehub.checks import one_of, probability, require, whole
 from vsehub.neighbors.bank import MemoryBank, comparable
 from vsehub.sets import Encoding, Sets, concatenated
 from vsehub.training.checkpoint import VERSION
-from vsehub.training.gather import gathered, own_share, processes, shares
+from vsehub.training.gather import gathered, process, processes, share_of, shares
 from vsehub.training.teacher import Teacher
 from vsehub.types import Batch, Encoder, Loss, NeighborStats, Similarity, require_part
 
@@ -136,7 +136,8 @@ class RetrievalModule(pl.LightningModule):
             return None
         with torch.no_grad():
             sides = comparable(self.similarity, images), comparable(self.similarity, texts)
-        counts, own = shares(len(batch.image_ids), processes()), own_share(len(batch.image_ids))
+        rows = len(batch.image_ids)
+        counts, own = shares(rows, processes()), share_of(process(), rows, processes())
         found = self.bank.query(
             *sides, batch.image_ids[own], batch.caption_ids[own], self.loss.takes_centrality, batch.caption_ids
         )

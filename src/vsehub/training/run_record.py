@@ -160,12 +160,8 @@ class RunRecorder(pl.Callback):
     def best_words(self) -> str:
         """The best epoch, and whether it is the last of several, in words."""
         best, epochs = self.rows.index(self.best) + 1, len(self.rows)
-        note = ""
-        if self.record.get("collapsed"):
-            note = ", COLLAPSED"
-        elif epochs > 1 and best == epochs:
-            note = ", still rising at the last epoch: more epochs may help"
-        return f"best epoch {best} of {epochs}{note}"
+        rising = ", still rising at the last epoch: more epochs may help" if epochs > 1 and best == epochs else ""
+        return f"best epoch {best} of {epochs}{', COLLAPSED' if self.record.get('collapsed') else rising}"
 
     def finish(self, trainer: pl.Trainer, metrics: dict[str, float], sha256: str) -> None:
         """Record that the run finished, with the final metrics, prefixed with their split, and the model's SHA-256.

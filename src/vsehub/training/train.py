@@ -108,10 +108,8 @@ def resolve_precision(precision: str, accelerator: str = "auto") -> str:
     """Lightning's precision; "auto" is bf16-mixed where GPU or CPU multiply bfloat16 in hardware, else 32-true."""
     if precision != "auto":
         return precision
-    if accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available():
-        native = torch.cuda.is_bf16_supported(including_emulation=False)
-    else:
-        native = cpu_has("amx_bf16", "avx512_bf16")
+    on_gpu = accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available()
+    native = torch.cuda.is_bf16_supported(including_emulation=False) if on_gpu else cpu_has("amx_bf16", "avx512_bf16")
     return "bf16-mixed" if native else "32-true"
 
 
@@ -147,13 +145,18 @@ def build_trainer(settings: Mapping[str, Any], components: Components, recorder:
     checkpoints = recorder.folder / "checkpoints"
     saving: dict[str, Any] = {"enable_version_counter": False, "save_on_train_epoch_end": True}
     best = BestModel(checkpoints, "best", monitor="val/rsum", mode="max", save_weights_only=True, **saving)
-    # The recorder comes after those that log, and before the checkpoints, which carry its rows.
-    last = ModelCheckpoint(checkpoints, "last", **saving)
     return components.build(
         "trainer",
         own | started_place(),
         logger=[components.build("logger", one) for one in component_nodes(settings["logger"])],
-        callbacks=[EpochSeed(settings["seed"]), *callbacks, recorder, best, last],
+        # The recorder comes after those that log, and before the checkpoints, which carry its rows.
+        callbacks=[
+            EpochSeed(settings["seed"]),
+            *callbacks,
+            recorder,
+            best,
+            ModelCheckpoint(checkpoints, "last", **saving),
+        ],
         plugins=[CheckpointFiles(checkpoints)],
         default_root_dir=recorder.folder,
         use_distributed_sampler=False,

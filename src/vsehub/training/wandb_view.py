@@ -6,9 +6,7 @@ from vsehub.checks import InputError
 from vsehub.extras import package
 
 VIEWS = "wandb_workspaces.workspaces"
-SECONDS = 10
 SETTING = ("dataset", "architecture", "label")  # metrics of other data or other encoders are never averaged
-RECALLS = ("r1", "r5", "r10")
 DIRECTIONS = {"i2t": "image → text", "t2i": "text → image"}
 SWEPT = {"loss.gamma": "γ", "loss.epsilon": "ε", "bank.k": "k"}
 
@@ -32,7 +30,7 @@ def comparison(entity: str | None, project: str, study: str | None):
     curves = {"val/rsum": "rsum, validation", "train/loss": "training loss"}
     curves |= {f"val/{side}/r1": f"R@1 {words}, validation" for side, words in DIRECTIONS.items()}
     recalls = [
-        bars([f"test/{side}/{rank}" for rank in RECALLS], f"R@1, R@5, R@10 {words}, test")
+        bars([f"test/{side}/{rank}" for rank in ("r1", "r5", "r10")], f"R@1, R@5, R@10 {words}, test")
         for side, words in DIRECTIONS.items()
     ]
     # Swept settings beside the metrics; settings are chosen by the validation metrics.
@@ -79,7 +77,7 @@ def save(view, renew: str | None = None) -> tuple[str, dict]:
     """
     wandb, ws = package("a view of wandb", "wandb", "wandb"), package("a view of wandb", "wandb", VIEWS)
     try:
-        view.entity = view.entity or wandb.Api(timeout=SECONDS).default_entity
+        view.entity = view.entity or wandb.Api(timeout=10).default_entity
         if renew is not None:
             old = ws.Workspace.from_url(f"https://wandb.ai/{view.entity}/{view.project}?nw={renew}")  # any host will do
             old.name, old.sections = view.name, view.sections

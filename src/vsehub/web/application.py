@@ -1,7 +1,6 @@
 """The pages and the interface of `vsehub serve`. A request only reads: nothing is written, fetched or executed."""
 
 from collections.abc import Awaitable, Callable
-from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from fastapi import FastAPI, Query, Request
@@ -21,7 +20,6 @@ from vsehub.web.catalogue import MOST, PLAIN, Catalogue, matching
 STEP = 20  # the same by default
 LETTERS = 4000  # of a text
 THUMBNAIL = 256
-KEPT_PICTURES = 2000
 HEADERS = {
     "content-security-policy": "default-src 'none'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -71,7 +69,6 @@ class Service:
         self.catalogue, self.asker = catalogue, catalogue.contents.asker
         self.reads = self.asker is not None and self.asker.vocabulary is not None
         self.criteria = [name for name in catalogue.rankings if name != PLAIN] or [PLAIN]
-        self._thumbnail = lru_cache(KEPT_PICTURES)(self._read_thumbnail)
         histograms = {name: histogram(ranking.counts) for name, ranking in catalogue.rankings.items()}
         fair = catalogue.k * len(catalogue.queries) / len(catalogue)
         self.curves = occurrence_curves(histograms, catalogue.k, fair)
@@ -143,7 +140,8 @@ class Service:
 
     def picture(self, row: int) -> Response:
         """The small picture of an item, by its row."""
-        content = self._thumbnail(row)
+        picture = self.catalogue.contents.picture(row) if 0 <= row < len(self.catalogue) else None
+        content = None if picture is None else thumbnail(picture, THUMBNAIL)
         if content is None:
             raise HTTPException(404, "there is no such picture")
         return Response(content, media_type="image/jpeg", headers={"cache-control": "max-age=600"})
@@ -197,11 +195,6 @@ class Service:
         require(not name or name in known, f"criterion is {str(name)[:40]!r}; choose one of {', '.join(known)}")
         return name or self.criteria[0]
 
-    def _read_thumbnail(self, row: int) -> bytes | None:
-        """The JPEG of an item's picture, small."""
-        picture = self.catalogue.contents.picture(row) if 0 <= row < len(self.catalogue) else None
-        return None if picture is None else thumbnail(picture, THUMBNAIL)
-
     def _rows(self, kind: str, criterion: str | None, find: str) -> list[int]:
         """The rows of a kind of items whose id or caption contains a text, the most found first."""
         one = self.catalogue
@@ -239,7 +232,11 @@ def application(catalogue: Catalogue, host: str) -> FastAPI:
         "/hubs.csv": service.hubs_csv,
         "/pictures/{row}": service.picture,
     }
-    pages = {"/": service.search_page, "/hubs": service.hubs_page, "/items/{name:path}": service.item_page}
+    pages: dict[str, Callable[..., Any]] = {
+        "/": service.search_page,
+        "/hubs": service.hubs_page,
+        "/items/{name:path}": service.item_page,
+    }
     for path, answer in (interface | pages).items():
         app.add_api_route(path, answer, include_in_schema=path in interface)
     for kind in (HTTPException, RequestValidationError, InputError, Exception):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import require
-from vsehub.criteria.base import Criterion, ItemBias, fit_all
+from vsehub.criteria.base import ItemBias, fit_all
 from vsehub.metrics.occurrences import occurrence_metrics
 from vsehub.neighbors.screened import Affine, KeptItems
 from vsehub.neighbors.tiles import nearest
@@ -58,14 +58,13 @@ class Catalogue:
     """
 
     @torch.no_grad()
-    def __init__(self, contents: Contents, criteria: Mapping[str, Criterion], sample: int = 10_000, seed: int = 0):
+    def __init__(self, contents: Contents, criteria: Mapping[str, Any], sample: int = 10_000, seed: int = 0):
         for name, one in criteria.items():
             require(
                 isinstance(one, ItemBias),
                 f"criteria: {name} does not rank by the score minus a term of the item, which a page can switch at "
                 "once; choose others, such as csls or is",
             )
-        known: dict[str, Any] = dict(criteria)
         sides = contents.inputs.sides
         self.contents, self.k = contents, min(K, len(sides.items))
         self.vectors = sides.items.rows(0, len(sides.items)).float().cpu()
@@ -73,11 +72,11 @@ class Catalogue:
         queries, self.rows = sampled(sides.queries, sample, seed)
         self.queries: VectorSource = as_vectors("queries", queries.float().cpu())
         self.positives = None if sides.positives is None else sides.positives.of(self.rows)
-        log.info("fitting %s and ranking %s queries", ", ".join(known) or "no criterion", f"{len(self.queries):,}")
-        fitted = {name: one for name, one in known.items() if name not in contents.stored}
+        log.info("fitting %s and ranking %s queries", ", ".join(criteria) or "no criterion", f"{len(self.queries):,}")
+        fitted = {name: one for name, one in criteria.items() if name not in contents.stored}
         seen = self.queries if sides.reference is None else sides.reference
         terms = fit_all(list(fitted.values()), self.items, seen, sides.reference_items) if fitted else []
-        corrections: dict[str, Affine | None] = {name: None for name in (PLAIN, *known)}
+        corrections: dict[str, Affine | None] = {name: None for name in (PLAIN, *criteria)}
         for name, (scale, bias) in contents.stored.items():
             corrections[name] = Affine(scale, bias.float().cpu())
         for (name, one), own in zip(fitted.items(), terms, strict=True):

@@ -10,13 +10,13 @@ from vsehub.report.tables import code_text, hardware_text, versions_text
 
 def origin(record: dict) -> list[tuple[str, str]]:
     """The origin of the record: files of vectors or scores, time, machine and versions: (name, text)."""
-    facts = [
+    files = [
         (name, f"{side['path']}, {side['rows']:,} × {side.get('dim') or side['columns']:,}, {side['dtype']}")
         for name in ("scores", "queries", "items", "reference", "reference_items")
         if "path" in (side := record[name] or {})
     ]
     return [
-        *facts,
+        *files,
         ("started", record["started"]),
         ("seconds", ", ".join(f"{name.replace('_', ' ')} {value:.1f}" for name, value in record["seconds"].items())),
         ("hardware", hardware_text(record["hardware"])),

@@ -35,9 +35,8 @@ def write_biases(
     with place.connect() as database:
         if database.metadata() is None:
             fail(f"uri: there is no collection {place.address}")
-        stored = []
-        for start in range(0, len(ids), _BATCH):
-            stored += place.module.read_biases(database, ids[start : start + _BATCH], field)
+        parts = [ids[start : start + _BATCH] for start in range(0, len(ids), _BATCH)]
+        stored = [row for part in parts for row in place.module.read_biases(database, part, field)]
         unknown = sorted(bias_of.keys() - {name for name, _, _ in stored})
         require(not unknown, f"item_ids: {place.address} has no item {listed(unknown)}")
         chosen = [(key, bias_of[name]) for name, key, bias in stored if bias is None or not only_missing]

@@ -148,9 +148,8 @@ class Place:
             return 'os.environ["INDEX_URI"]'
         if self.served:
             return repr(self.uri)
-        path = Path(self.uri).absolute()
-        if path.is_relative_to(folder.absolute()):
-            path = path.relative_to(folder.absolute())
+        path, here = Path(self.uri).absolute(), folder.absolute()
+        path = path.relative_to(here) if path.is_relative_to(here) else path
         return f"str(Path({str(path)!r}).resolve(strict=True))"
 
     @property

@@ -100,10 +100,11 @@ class BankCallback(pl.Callback):
         if recall is not None:
             module.log("bank/shortlist_recall", recall)
 
-    def _ids(self, split: CaptionedImages, epoch: int) -> tuple[torch.Tensor, ...]:
+    def _ids(self, split: CaptionedImages, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Images and captions (M,) of an epoch's bank."""
         rows = self.sample(len(split.pairs), epoch, self.seed)
-        return torch.from_numpy(split.pairs[rows]).unbind(dim=1)
+        images, captions = torch.from_numpy(split.pairs[rows]).unbind(dim=1)
+        return images, captions
 
 
 def encoded_once(encode: Callable, encoder: nn.Module, source: Any, ids: torch.Tensor, batch_size: int) -> Encoding:
