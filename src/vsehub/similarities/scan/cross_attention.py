@@ -6,7 +6,7 @@ from torch import Tensor
 from vsehub.checks import one_of
 from vsehub.sets import Sets
 from vsehub.similarities.scan.tiles import cosines, exponentials, gram, tiled, unit
-from vsehub.similarities.scan.weights import NORMALISATIONS, POOLINGS
+from vsehub.similarities.scan.weights import NORMALISATIONS, POOLINGS, normalised, pooled
 from vsehub.types import Similarity
 
 PANEL_ON_CPU, PANEL_ON_GPU = 1 << 24, 1 << 28  # raw scores per product
@@ -40,10 +40,10 @@ class CrossAttention(Similarity):
     ):
         super().__init__()
         one_of("direction", direction, ("t2i", "i2t"))
-        one_of("normalisation", normalisation, tuple(NORMALISATIONS))
-        one_of("pooling", pooling, tuple(POOLINGS))
+        one_of("normalisation", normalisation, NORMALISATIONS)
+        one_of("pooling", pooling, POOLINGS)
         self.direction, self.pooling, self.lse_scale = direction, pooling, lse_scale
-        self.normalisation, self.softmax_scale = NORMALISATIONS[normalisation], softmax_scale
+        self.normalisation, self.softmax_scale = normalisation, softmax_scale
         self.largest = 1.0 if pooling in ("mean", "max") else None  # sums and log-sums have no bound
 
     def forward(self, images: Sets, texts: Sets) -> Tensor:
@@ -73,9 +73,9 @@ class CrossAttention(Similarity):
             in_query = in_query.repeat_interleave(count, dim=0)
             attending, attended = (in_entry, in_query) if entries_attend else (in_query, in_entry)
             raw = raw.mT.contiguous() if entries_attend else raw
-            normalised = self.normalisation.normalised(raw, attending[:, :, None].to(raw))
-            weights = exponentials(normalised, self.softmax_scale, ~attended[:, :, None])
-            scores = self._pooled(cosines(raw, grams, weights), attending)
+            scores = normalised(raw, attending[:, :, None].to(raw), self.normalisation)
+            weights = exponentials(scores, self.softmax_scale, ~attended[:, :, None])
+            scores = pooled(cosines(raw, grams, weights), attending, self.pooling, self.lse_scale)
             found.append(scores.unflatten(0, (-1, count)))
         return torch.cat(found)
 
@@ -91,31 +91,16 @@ class CrossAttention(Similarity):
         grams = [gram(run.unflatten(0, (count, -1))) for run, count in zip(runs, counts, strict=True)]
         scores = []
         panel = PANEL_ON_CPU if sources.vectors.is_cpu else PANEL_ON_GPU
-        parts = _panels(queries.lengths.tolist(), panel // len(sources.vectors))
+        widest = len(sources.vectors) * int(queries.lengths.max())
+        parts = [part.tolist() for part in queries.lengths.split(max(1, panel // widest))]
         for part, vectors in zip(parts, queries.vectors.split([sum(part) for part in parts]), strict=True):
             raw = (sources.vectors @ vectors.T).split([len(run) for run in runs])
             found = [
                 tiled(self.normalisation, self.softmax_scale, one.unflatten(0, (count, -1)), of_run, part)
                 for one, count, of_run in zip(raw, counts, grams, strict=True)
             ]
-            scores.append(self._pooled(*_padded(torch.cat(found), part)))
+            scores.append(pooled(*_padded(torch.cat(found), part), self.pooling, self.lse_scale))
         return torch.cat(scores, dim=1)[order.argsort()]
-
-    def _pooled(self, cosines: Tensor, inside: Tensor) -> Tensor:
-        return POOLINGS[self.pooling](cosines, inside, self.lse_scale)
-
-
-def _panels(lengths: list[int], vectors: int) -> list[list[int]]:
-    """The lengths of successive sets, in panels of at most `vectors` vectors together, but of at least one set."""
-    panels: list[list[int]] = []
-    room = 0
-    for length in lengths:
-        if not panels or length > room:
-            panels.append([])
-            room = vectors
-        panels[-1].append(length)
-        room -= length
-    return panels
 
 
 def _padded(cosines: Tensor, lengths: list[int]) -> tuple[Tensor, Tensor]:

@@ -4,7 +4,7 @@ The cosine of a unit query w with its attended vector Σ a_r v_r is Σ a_r <v_r,
 is the source's Gram matrix; it does not change when a is scaled, so that the softmax needs no denominator.
 
 Shapes: n source sets of s vectors against q queries: raw (n, s, q), gram (n, s, s), cosines (n, q); `member` as in
-`Normalisation`. With a gradient a tile is checkpointed: the backward pass computes it again, and little is stored.
+`weights`. With a gradient a tile is checkpointed: the backward pass computes it again, and little is stored.
 """
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from vsehub.sets import Sets
-from vsehub.similarities.scan.weights import Normalisation
+from vsehub.similarities.scan.weights import normalised
 
 # Exponents up to this one need no shift: normalised scores are at most 1, and e^20 squared and summed fits float32.
 UNSHIFTED = 20.0
@@ -29,7 +29,7 @@ def gram(vectors: Tensor) -> Tensor:
     return (vectors @ vectors.mT) * raised
 
 
-def tiled(normalisation: Normalisation, scale: float, raw: Tensor, grams: Tensor, lengths: list[int]) -> Tensor:
+def tiled(normalisation: str, scale: float, raw: Tensor, grams: Tensor, lengths: list[int]) -> Tensor:
     """The cosines (n, q) of raw scores (n, s, q), where the query sets have these lengths; their sum is q."""
     elements, breadth = ON_CPU if raw.is_cpu else ON_GPU
     parts = [lengths[first : first + breadth] for first in range(0, len(lengths), breadth)]
@@ -46,9 +46,9 @@ def tiled(normalisation: Normalisation, scale: float, raw: Tensor, grams: Tensor
     return torch.cat(columns, dim=1)
 
 
-def exponentials(normalised: Tensor, scale: float, padding: Tensor | None = None) -> Tensor:
+def exponentials(scores: Tensor, scale: float, padding: Tensor | None = None) -> Tensor:
     """e^(scale x), or a multiple for each query where that could overflow; 0 where there is padding, (n, s, 1)."""
-    exponents = normalised * scale
+    exponents = scores * scale
     if padding is not None:
         exponents.masked_fill_(padding, -torch.inf)
     if scale > UNSHIFTED:
@@ -62,9 +62,9 @@ def cosines(raw: Tensor, gram: Tensor, weights: Tensor) -> Tensor:
     return (weights * raw).sum(dim=1) * squares.masked_fill(squares <= 0, torch.inf).rsqrt()
 
 
-def _attended(normalisation: Normalisation, scale: float, member: Tensor, raw: Tensor, gram: Tensor) -> Tensor:
+def _attended(normalisation: str, scale: float, member: Tensor, raw: Tensor, gram: Tensor) -> Tensor:
     """Raw scores (n, s, q) and Gram matrices (n, s, s) -> the cosine of each query with what it attends: (n, q)."""
-    return cosines(raw, gram, exponentials(normalisation.normalised(raw, member), scale))
+    return cosines(raw, gram, exponentials(normalised(raw, member, normalisation), scale))
 
 
 def unit(sets: Sets) -> Sets:
