@@ -35,16 +35,9 @@ class Sets:
         return len(self.lengths)
 
     def __getitem__(self, index: slice | Tensor) -> "Sets":
-        """The sets of a slice or of row numbers (n,), in that order; for a slice, the vectors are a view."""
+        """The sets of a slice or of row numbers (n,), in that order."""
         ends = self.lengths.cumsum(0)
-        if isinstance(index, slice):
-            first, last, step = index.indices(len(self))
-            if step == 1:
-                start = int(ends[first - 1]) if first else 0
-                stop = int(ends[last - 1]) if last > first else start
-                return Sets(self.vectors[start:stop], self.lengths[index])
-            index = torch.arange(first, last, step, device=self.device)
-        index = index.to(self.device)
+        index = torch.arange(len(self))[index].to(self.device)
         lengths = self.lengths[index]
         size = int(lengths.sum())  # given to torch, which would compute it each time, and wait for a GPU
         within = torch.arange(size, device=self.device)
