@@ -27,8 +27,7 @@ def require(condition: bool, message: str) -> None:
 
 def one_of(name: str, value: Any, choices: tuple[Any, ...]) -> None:
     """Raise InputError unless `value` is among `choices`."""
-    if value not in choices:
-        raise InputError(f"{name} is {value!r}; choose one of {', '.join(map(repr, choices))}")
+    require(value in choices, f"{name} is {value!r}; choose one of {', '.join(map(repr, choices))}")
 
 
 def is_finite(value: Any) -> bool:
@@ -38,23 +37,23 @@ def is_finite(value: Any) -> bool:
 
 def positive(name: str, value: float) -> None:
     """Raise InputError unless `value` is a finite number above zero."""
-    if not is_finite(value) or value <= 0:
-        raise InputError(f"{name} is {value!r}; expected a number above 0, and a finite one")
+    require(is_finite(value) and value > 0, f"{name} is {value!r}; expected a number above 0, and a finite one")
 
 
 def finite_number(name: str, value: Any, least: float = -math.inf) -> None:
     """Raise InputError unless `value` is a finite number, of at least `least`."""
-    if not is_finite(value) or value < least:
-        wanted = "a finite number" if least == -math.inf else f"a number of at least {least:g}, and a finite one"
-        raise InputError(f"{name} is {value!r}; expected {wanted}")
+    wanted = "a finite number" if least == -math.inf else f"a number of at least {least:g}, and a finite one"
+    require(is_finite(value) and value >= least, f"{name} is {value!r}; expected {wanted}")
 
 
 def matrix(name: str, array: Any, rows: int | None = None, columns: int | None = None) -> None:
     """Raise InputError unless `array` is 2-d with the given sizes (None: any)."""
     shape = tuple(array.shape)
-    if len(shape) != 2 or (rows is not None and shape[0] != rows) or (columns is not None and shape[1] != columns):
-        wanted = f"({'any' if rows is None else rows}, {'any' if columns is None else columns})"
-        raise InputError(f"{name} has shape {shape}; expected a matrix {wanted}")
+    wanted = f"({'any' if rows is None else rows}, {'any' if columns is None else columns})"
+    require(
+        len(shape) == 2 and rows in (None, shape[0]) and columns in (None, shape[1]),
+        f"{name} has shape {shape}; expected a matrix {wanted}",
+    )
 
 
 def existing(name: str, path: str | Path, hint: str) -> Path:
@@ -63,8 +62,7 @@ def existing(name: str, path: str | Path, hint: str) -> Path:
     name: name of the setting. hint: advice that ends the message.
     """
     path = Path(path)
-    if not path.exists():
-        raise InputError(f"{name}: no such file or folder: {path}. {hint}")
+    require(path.exists(), f"{name}: no such file or folder: {path}. {hint}")
     require(path.is_file() or path.is_dir(), f"{name}: {path} is {_kind(path)}; expected a file or a folder. {hint}")
     return path
 
@@ -93,27 +91,31 @@ def _kind(path: Path) -> str:
 
 def whole(name: str, value: Any) -> int:
     """`value` as an int, one of numpy too. Raises InputError unless it is a whole number above zero."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-        raise InputError(f"{name} is {value!r}; expected a whole number above 0")
+    is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+    require(is_whole and value > 0, f"{name} is {value!r}; expected a whole number above 0")
     return int(value)
 
 
 def whole_seed(name: str, value: Any) -> None:
     """Raise InputError unless `value` is a seed that every generator of random numbers takes."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or not 0 <= int(value) < 2**32:
-        raise InputError(f"{name} is {value!r}; expected a whole number from 0 to {2**32 - 1}")
+    is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+    require(is_whole and 0 <= value < 2**32, f"{name} is {value!r}; expected a whole number from 0 to {2**32 - 1}")
 
 
 def probability(name: str, value: Any) -> None:
     """Raise InputError unless `value` is a number from 0 up to, but not including, 1."""
-    if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) < 1:
-        raise InputError(f"{name} is {value!r}; expected a number from 0 up to, but not including, 1")
+    require(
+        is_finite(value) and 0 <= value < 1,
+        f"{name} is {value!r}; expected a number from 0 up to, but not including, 1",
+    )
 
 
 def boolean(name: str, value: Any, or_none: bool = False) -> None:
     """Raise InputError unless `value` is True or False, or None if that is allowed; words such as "no" are not."""
-    if not (isinstance(value, bool) or (or_none and value is None)):
-        fail(f"{name} is {value!r}; expected {'true, false or null' if or_none else 'true or false'}")
+    require(
+        isinstance(value, bool) or (or_none and value is None),
+        f"{name} is {value!r}; expected {'true, false or null' if or_none else 'true or false'}",
+    )
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
-from vsehub.checks import fail
+from vsehub.checks import require
 
 MASK = "***"
 SHORTEST = 6  # letters of a secret that is masked outside of its address too
@@ -93,11 +93,11 @@ def require_given(settings: Mapping[str, Any]) -> None:
     """
     for name, value in settings.items():
         for text in texts(value):
-            if re.search(_START, text):
-                fail(
-                    f"{name} is {masked(text)}, an address that a file brings; vsehub connects only where you say. If "
-                    f"you trust it, give it yourself: {name}=ADDRESS"
-                )
+            require(
+                re.search(_START, text) is None,
+                f"{name} is {masked(text)}, an address that a file brings; vsehub connects only where you say. If you "
+                f"trust it, give it yourself: {name}=ADDRESS",
+            )
 
 
 def texts(value: Any) -> Iterator[str]:

@@ -93,9 +93,7 @@ class HuggingFace(ListedPhotos):
         empty = pc.is_null(pc.struct_field(table.column(image), "bytes")).to_pylist()
         paths = pc.struct_field(table.column(image), "path").to_pylist()
         texts = zip(*(table.column(name).to_pylist() for name in self._columns.captions), strict=True)
-        words = [part] * len(dataset)
-        if split in dataset.column_names:
-            words = table.column(split).to_pylist()
+        words = table.column(split).to_pylist() if split in dataset.column_names else [part] * len(dataset)
         root, pictures = self.place.resolve(), dataset.select_columns([image])
         stamp = str([(file["filename"], stamp_of(file["filename"])) for file in dataset.cache_files])
         for row, (path, captions) in enumerate(zip(paths, texts, strict=True)):

@@ -233,8 +233,7 @@ class Pictures:
     def _fill(self, fill: Callable[..., None], *arguments: Iterable[Any]) -> None:
         """Call `fill` in threads that end with this call: a forked process would lose threads that are kept."""
         with ThreadPoolExecutor(THREADS) as pool:
-            for _ in pool.map(fill, *arguments):
-                pass
+            list(pool.map(fill, *arguments))  # raises what a thread raised
 
     def _evaluated(self, pixels: np.ndarray, row: int) -> None:
         how = self.preparation

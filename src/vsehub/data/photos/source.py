@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vsehub.checks import InputError, existing, fail, require
+from vsehub.checks import InputError, existing, require
 from vsehub.components import Component
 from vsehub.data.photos.pictures import THREADS, PictureFile, Pictures, PictureSettings, inspect, resized
 from vsehub.data.sources import SPLITS, CaptionedImages, SplitDraw, pairs_by_caption, split_named
@@ -107,8 +107,7 @@ class ListedPhotos(Component):
         for number, row in enumerate(self.read_listing(), 1):
             split = None if row.split is None else split_named(str(row.split))
             entry = merged.setdefault(row.file, row._replace(split=split, captions=[]))
-            if entry.split != split:
-                fail(f"{self.place}: {row.name} is in two splits, {entry.split} and {split}")
+            require(entry.split == split, f"{self.place}: {row.name} is in two splits, {entry.split} and {split}")
             texts = [text for text in row.captions if text is not None]
             require(all(isinstance(text, str) for text in texts), f"{self.place}: {row.name}: {texts} are not texts")
             captions = [" ".join(text.split()) for text in texts if text.strip()]
@@ -199,9 +198,7 @@ def inspected(rows: Sequence[Listed], place: Path) -> tuple[dict[str, str], list
 
 def _key(file: PictureFile) -> str:
     """A text that changes whenever the picture changes."""
-    if not isinstance(file, str):
-        return repr(file)
-    return f"{file} {stamp_of(file)}"
+    return f"{file} {stamp_of(file)}" if isinstance(file, str) else repr(file)
 
 
 def folder_pictures(folder: str | Path, size: int, resize: int, crops: int = 1) -> CaptionedImages:

@@ -71,6 +71,9 @@ def _known(model: str, config: Mapping[str, Any], defaults: Mapping[str, Any], s
             found[key] = _known(model, value, defaults[key], strict)
         elif _PLAIN.fullmatch(json.dumps(value)):
             found[key] = value
-        elif value != defaults[key]:
-            fail(f"model: {model}: its configuration has {key} = {str(value)[:80]!r}, which vsehub does not know")
+        else:
+            require(
+                value == defaults[key],
+                f"model: {model}: its configuration has {key} = {str(value)[:80]!r}, which vsehub does not know",
+            )
     return found
