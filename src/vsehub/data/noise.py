@@ -174,5 +174,4 @@ def clean_source(settings: Mapping[str, Any], known: Components) -> Source:
     own = dict(settings)
     noise = make("data.noise", Noise, own.pop("noise", None) or {})
     require(not noise.wanted, "data.noise is for training only; omit data.noise.rate and data.noise.index")
-    source: Source = known.build("data", own)
-    return source
+    return known.build("data", own)

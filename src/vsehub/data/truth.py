@@ -136,5 +136,4 @@ def connected(queries: np.ndarray, items: np.ndarray, query_count: int, item_cou
 
     ends = queries, query_count + items
     graph = coo_array((np.ones(len(queries), bool), ends), shape=(query_count + item_count,) * 2)
-    groups: np.ndarray = connected_components(graph, directed=False)[1]
-    return groups[:query_count]
+    return connected_components(graph, directed=False)[1][:query_count]

@@ -111,8 +111,7 @@ def tf_idf(tokens: np.ndarray, offsets: np.ndarray, words: int, specials: int = 
 def _whitening(variances: np.ndarray, share: float) -> np.ndarray:
     """1 / standard deviation in each direction, where `share` of the mean variance is added to each."""
     variances = variances.clip(1e-12)  # rounding leaves negative ones, and rows that are all alike have none
-    scale: np.ndarray = 1 / np.sqrt(variances + share * variances.mean())
-    return scale
+    return 1 / np.sqrt(variances + share * variances.mean())
 
 
 def _moments(rows: Any, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -20,8 +20,7 @@ def run(network: nn.Module, rows: Tensor, lengths: Tensor) -> tuple[Tensor, Tens
     exporter puts in its place, takes both and returns both.
     """
     if not isinstance(network, nn.RNNBase):
-        found: tuple[Tensor, Tensor] = network(rows, lengths)
-        return found
+        return network(rows, lengths)
     if not network.bidirectional:
         states = network(rows)[0]  # it never sees the padding behind a row
         return states, last(states, lengths)
@@ -87,19 +86,18 @@ class GPO(nn.Module):
             return (values.masked_fill(beyond, 0) @ weights[:, :, None])[:, :, 0]
 
     def weights(self, sizes: Tensor, longest: int) -> Tensor:
-        """The weights of the places in sets of each size: (U,) on the CPU -> (U, longest), each row's sum 1."""
-        encoded = self.encoded(longest)
-        states = run(self.gru, encoded.expand(sizes.shape[0], -1, -1), sizes)[0]
-        scores = self.linear(states) / self.temperature
-        return scores.masked_fill(~inside(scores, sizes.to(scores.device)), -math.inf).softmax(dim=1)[:, :, 0]
+        """The weights of the places in sets of each size: (U,) on the CPU -> (U, longest), each row's sum 1.
 
-    def encoded(self, longest: int) -> Tensor:
-        """The places' sines and cosines (longest, position_dim), the first place being 0 as in the authors' code."""
+        The places are encoded as sines and cosines, the first place being 0 as in the authors' code.
+        """
         like = self.linear.weight
         steps = torch.arange(0, self.position_dim, 2, device=like.device, dtype=like.dtype)
         angles = torch.arange(longest, device=like.device, dtype=like.dtype)[:, None]
         angles = angles * torch.exp(steps * (-math.log(10000.0) / self.position_dim))
-        return torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)
+        encoded = torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)
+        states = run(self.gru, encoded.expand(sizes.shape[0], -1, -1), sizes)[0]
+        scores = self.linear(states) / self.temperature
+        return scores.masked_fill(~inside(scores, sizes.to(scores.device)), -math.inf).softmax(dim=1)[:, :, 0]
 
 
 # (N, D) vectors or, by "none", N `Sets` of the first lengths[n] >= 1 states of each row n: states (N, L, D).

@@ -45,7 +45,7 @@ def tokens(model: TrainedModel) -> tuple[dict[str, Any], dict[str, str]]:
     told |= {"max_tokens": words.most, "special_tokens": words.special, "clean": words.clean}
     return (
         {"kind": "subwords", "file": TOKENIZER, **told, "split": clip_pattern() if words.clean == "clip" else None},
-        {TOKENIZER: words.to_json() + "\n"},
+        {TOKENIZER: words.json + "\n"},
     )
 
 

@@ -141,11 +141,9 @@ class HAL(Loss):
         return between.expand_as(weights).diagonal_scatter(own.mean().expand_as(own))
 
     def _of_batch(self, scores: Tensor, positives: Tensor) -> NeighborStats:
-        """The negatives of each row and of each column, (N, k) each: the k largest, or all, in any order."""
+        """The negatives of each row and of each column, (N, k) each: the k largest, or all."""
         negatives = scores.masked_fill(positives, -torch.inf)
-        if self.neighbors_k is None:
-            return NeighborStats(negatives, negatives.T)
-        k = min(self.neighbors_k, len(scores))
+        k = min(self.neighbors_k or len(scores), len(scores))
         return NeighborStats(negatives.topk(k, dim=1).values, negatives.T.topk(k, dim=1).values)
 
     def _nearest(self, name: str, stats: Tensor, scores: Tensor) -> Tensor:

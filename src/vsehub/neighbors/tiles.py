@@ -47,13 +47,12 @@ def nearest_blocks(
     items: VectorSource,
     k: int,
     corrections: Sequence[TileCorrection | None] = (None,),
-    start: int = 0,
 ) -> Iterator[tuple[int, list[Best]]]:
-    """(first query, the result of `nearest` for these queries), QUERIES_HELD queries at a time from `start`."""
+    """(first query, the result of `nearest` for these queries), QUERIES_HELD queries at a time."""
     require(0 < k <= len(items), f"k is {k}; expected 1 to {len(items)}, the number of items")
-    with bar("searching", total=(len(queries) - start) * len(items), **BAR) as steps:
+    with bar("searching", total=len(queries) * len(items), **BAR) as steps:
         height = held_at_once(queries)
-        for first in range(start, len(queries), height):
+        for first in range(0, len(queries), height):
             held = queries.rows(first, min(first + height, len(queries)))
             applies = screened.applies(held, items, k)
             affine = [

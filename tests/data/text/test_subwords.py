@@ -18,7 +18,7 @@ def test_numbers_are_those_of_the_models_own_tokenizer_and_a_checkpoint_keeps_th
     assert len(subwords) == len(own) == 14
     assert list(subwords.encode_all(CAPTIONS)) == own(CAPTIONS)["input_ids"]
     assert list(subwords.encode_all(CAPTIONS[:2])) == [[2, 4, 5, 1, 1, 8, 6, 7, 13, 3], [2, 3]]
-    again, other = Subwords.from_json(subwords.to_json()), tiny_tokenizer()
+    again, other = Subwords.from_json(subwords.json), tiny_tokenizer()
     assert list(again.encode_all(CAPTIONS)) == list(subwords.encode_all(CAPTIONS))
     other.add_tokens(["man's"])
     assert again.fingerprint() == subwords.fingerprint() != Subwords(other).fingerprint()

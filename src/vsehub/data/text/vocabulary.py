@@ -93,14 +93,15 @@ class Subwords:
 
     tokenizer: a tokenizer of the `tokenizers` library. most: largest number of tokens, special tokens included; longer
     captions are cut, and their number is logged. None: no limit. clean: open_clip's cleaning of captions, a name of
-    `CLEANINGS`; None: no cleaning. special: the number of special tokens around a caption. Raises InputError for a
-    tokenizer that adds none, since an empty caption would then have no tokens, and for other limits and names.
+    `CLEANINGS`; None: no cleaning. special: the number of special tokens around a caption. json: the tokenizer
+    serialised, for `from_json`. Raises InputError for a tokenizer that adds no special tokens, since an empty caption
+    would then have no tokens, and for other limits and names.
     """
 
     def __init__(self, tokenizer: "Tokenizer", most: int | None = None, clean: str | None = None):
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        self._tokenizer, self._json = tokenizer, tokenizer.to_str()
+        self._tokenizer, self.json = tokenizer, tokenizer.to_str()
         self.special, self.most, self.clean = tokenizer.num_special_tokens_to_add(False), most, clean
         require(self.special > 0, "the model's tokenizer has no special tokens; choose an encoder model such as BERT")
         require(
@@ -129,13 +130,9 @@ class Subwords:
         if cut:
             log.warning("%d of %d texts were cut to the %d tokens that the model takes", cut, len(captions), limit)
 
-    def to_json(self) -> str:
-        """The serialisation of the tokenizer, which `from_json` reads."""
-        return self._json
-
     @classmethod
     def from_json(cls, text: str, most: int | None = None, clean: str | None = None) -> "Subwords":
-        """The subwords that `to_json` wrote. Raises InputError for other texts, or if `tokenizers` is missing."""
+        """The subwords of a serialised tokenizer. Raises InputError for other texts, or if `tokenizers` is missing."""
         library = package("the model's vocabulary of subwords", "transformers", "tokenizers")
         try:
             tokenizer = library.Tokenizer.from_str(text)
@@ -146,7 +143,7 @@ class Subwords:
     def fingerprint(self) -> str:
         """A short hash of the serialisation: equal for tokenizers that tokenise alike."""
         limits = "" if self.most is None and self.clean is None else f" {self.most} {self.clean}"
-        return hashlib.sha256((self._json + limits).encode()).hexdigest()[:16]
+        return hashlib.sha256((self.json + limits).encode()).hexdigest()[:16]
 
 
 def clip_pattern() -> str:
@@ -175,7 +172,7 @@ Words = Vocabulary | Subwords
 def stored(words: Words | None) -> list[str] | dict[str, Any] | None:
     """The plain values for a checkpoint: a list of words, {"subwords": JSON, ...}, or None if texts are vectors."""
     if isinstance(words, Subwords):
-        return {"subwords": words.to_json(), "most": words.most, "clean": words.clean}
+        return {"subwords": words.json, "most": words.most, "clean": words.clean}
     return None if words is None else words.words
 
 

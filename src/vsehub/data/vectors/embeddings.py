@@ -115,7 +115,8 @@ class VectorFile:
             rows = part.detach().to(torch.float32, copy=True).contiguous()
         else:
             rows = torch.from_numpy(np.array(part, part.dtype.newbyteorder("="), order="C")).float()
-        return normalized(rows) if self.normalize else rows
+        # `look_through` refuses rows whose norms are 0 or infinite.
+        return rows.div_(row_norms(rows).float()[:, None]) if self.normalize else rows
 
 
 def open_vectors(
@@ -160,11 +161,6 @@ def row_norms(rows: Tensor) -> Tensor:
     """Norms of rows (b, D) float32: (b,) float64; 0 below 1e-15 and infinite above 1e15."""
     norms: Tensor = torch.linalg.vector_norm(rows, dim=1).double()
     return norms.masked_fill(norms < _SMALL, 0).masked_fill(norms > _LARGE, torch.inf)
-
-
-def normalized(rows: Tensor) -> Tensor:
-    """The rows (b, D) divided by their norms, in place; `look_through` refuses rows whose norms are 0 or infinite."""
-    return rows.div_(row_norms(rows).float()[:, None])
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,7 @@ def matrix_dtype(label: str, array: "np.ndarray | Tensor | Shards") -> torch.dty
         kind in NUMBERS and len(array.shape) == 2 and min(array.shape) > 0 and not np.ma.isMaskedArray(array),
         f"{label} holds {kind} of shape {tuple(array.shape)}; expected (rows, dim) of {', '.join(NUMBERS)}, not masked",
     )
-    dtype: torch.dtype = getattr(torch, kind)
-    return dtype
+    return getattr(torch, kind)
 
 
 def read_file(path: Path, key: str | None) -> Read:

@@ -120,8 +120,7 @@ class Backbone(nn.Module):
         """(N, C, H, W) as the network's last pooling sees it."""
         network: Any = self.network
         if self.library == "timm":
-            found: Tensor = network.forward_intermediates(pixels, indices=1, norm=True, intermediates_only=True)[0]
-            return found
+            return network.forward_intermediates(pixels, indices=1, norm=True, intermediates_only=True)[0]
         pools = [part for part in network.modules() if isinstance(part, nn.AdaptiveAvgPool2d)]
         require(bool(pools), f"{self.model} of torchvision has no map before a pooling; choose a model of timm")
         seen: list[Tensor] = []
