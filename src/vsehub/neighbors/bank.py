@@ -67,10 +67,10 @@ class ExactIndex(ScoredIndex):
 
     def __init__(self, vectors: Tensor):
         matrix("vectors", vectors)
-        self.entries, self._products = vectors, products(vectors)
+        self.entries, self._products, self._dim = vectors, products(vectors), vectors.shape[1]
 
     def _blocks(self, queries: Any) -> Iterator[Tensor]:
-        matrix("queries", queries, columns=self.entries.shape[1])
+        matrix("queries", queries, columns=self._dim)
         for block in queries.split(max(1, BLOCK_ELEMENTS // len(self))):
             yield self._products(block, None)
 
