@@ -98,16 +98,16 @@ def test_memory_is_bounded(monkeypatch):
                 largest = max(largest, answer.numel())
             return answer
 
-    query, item, bank = unit(20, 0, dim=2), unit(600, 1, dim=2), unit(300, 2, dim=2)
+    query, item, bank = unit(20, 0, dim=2), unit(300, 1, dim=2), unit(150, 2, dim=2)
     with Watch():
         for criterion in CRITERIA:
             criterion.search(query, item, query[:17], 2)
-    assert 600 <= largest <= 648
+    assert 300 <= largest <= 512
     with Watch():
         for criterion in (DUAL, DBSN):
             criterion.search(query, item, query[:17], 2, reference_items=bank)
         DUAL.search(query, item, query[:17], 2)
-    assert largest <= tiles.NARROW * 600
+    assert largest <= tiles.NARROW * 300
 
 
 @looped("criterion", [DUAL, DBSN])

@@ -167,7 +167,7 @@ def test_rows_that_need_no_lift_stay():
 
 
 @looped("correct", [lambda rows: rows, lambda rows: 2 * rows - torch.arange(rows.shape[1]) / 100])
-@looped("shape", [(60, 25), (25, 60), (1, 7), (7, 1)])
+@looped("shape", [(30, 13), (13, 30), (1, 7), (7, 1)])
 def test_search_is_the_dense_ranking(shape, correct, small_parts, monkeypatch):
     monkeypatch.setattr("vsehub.criteria.matching.base.ITEMS_AT_ONCE", 11)
     monkeypatch.setattr("vsehub.criteria.matching.base.BLOCK_ELEMENTS", 100)
