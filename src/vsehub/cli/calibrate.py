@@ -41,7 +41,6 @@ def calibrate(cfg: DictConfig) -> None:
     with result.extended((), False):
         path = cfg.truth or result.record["truth"].get("path")
         result.record["calibration"] = {"path": path, "queries": len(found), "rates": rates}
-    head = ["false accepts, at most", "accepted above", "queries with answers accepted", "95 % interval"]
     rows = [
         [
             f"{one['false_accept']:g}",
@@ -51,7 +50,11 @@ def calibrate(cfg: DictConfig) -> None:
         ]
         for one in rates
     ]
-    print(ReportTable(head, rows).terminal())
+    print(
+        ReportTable(
+            ["false accepts, at most", "accepted above", "queries with answers accepted", "95 % interval"], rows
+        ).terminal()
+    )
     useless = [f"{rate['false_accept']:g}" for rate in rates if rate["interval"][0] <= rate["false_accept"]]
     if useless:
         log.warning(

@@ -45,16 +45,18 @@ def extract(cfg: DictConfig) -> None:
         begin(done, settings, cfg.overwrite)
         chunks = {name: compute(done, name, rows, cfg.batch_size, cfg.dtype) for name, rows in work.items()}
         write(output.new, splits, chunks)
-        record = {
-            "settings": settings,
-            "image_encoder": encoder,
-            "data": masked_settings(plain(cfg.data)),
-            "command": typed_command(),
-            "versions": versions(),
-            "git": code_version(),
-            "hardware": hardware(),
-        }
-        write_json(output / MANIFEST, record)
+        write_json(
+            output / MANIFEST,
+            {
+                "settings": settings,
+                "image_encoder": encoder,
+                "data": masked_settings(plain(cfg.data)),
+                "command": typed_command(),
+                "versions": versions(),
+                "git": code_version(),
+                "hardware": hardware(),
+            },
+        )
     shutil.rmtree(done)
     counts = ", ".join(f"{len(loaded.images):,} images of {split}" for split, loaded in splits.items())
     print(f"written to {cfg.out}: {counts}\n{hint}")

@@ -90,8 +90,10 @@ def main() -> None:
         mask(stream)
     sys.argv = [f"vsehub {command}", *arguments]
     with boundary():
-        known = f"{nearest(command, COMMANDS)}; choose one of {', '.join(COMMANDS)}"
-        require(command in COMMANDS, f"unknown command {command!r}{known}")
+        require(
+            command in COMMANDS,
+            f"unknown command {command!r}{nearest(command, COMMANDS)}; choose one of {', '.join(COMMANDS)}",
+        )
         # Hydra reads the overrides from sys.argv and names its program after the first entry.
         sys.argv[1:] = for_hydra(command, arguments)
         name = command.replace("-", "_")

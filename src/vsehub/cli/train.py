@@ -149,12 +149,14 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, parts: Com
     prepare_module(module, data, checkpoint, shared)
     known = components(cfg.trust)  # a teacher names no class of the command line's own
     module.teacher, taught = open_teacher(teachers, known, data, described, before, settings["distillation"])
-    recorder.record |= describe_run(plain(cfg), data.source, described, code) | {"teacher": taught}
-    recorder.record["digest"] = digest(plain(cfg))
-    recorder.record["chance_rsum"] = chance(data.splits["val"])
-    recorder.record["command"] = (  # the one that chose the settings
-        typed_command(job_arguments() if is_multirun() else None) if before is None else before["command"]
-    )
+    typed = typed_command(job_arguments() if is_multirun() else None)
+    recorder.record |= {
+        **describe_run(plain(cfg), data.source, described, code),
+        "teacher": taught,
+        "digest": digest(plain(cfg)),
+        "chance_rsum": chance(data.splits["val"]),
+        "command": typed if before is None else before["command"],  # the one that chose the settings
+    }
     if isinstance(data.source, NoisySource) and process_number() == 0:
         data.source.write_index(folder / INDEX_FILE)
     if fitted is not None:
@@ -179,8 +181,8 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, parts: Com
         model.splits = data.splits
         evaluation = measure(model, asked)
         write_json(asked.file(model, folder / "evaluations"), evaluation)
-        metrics = {f"{final}/{name}": value for name, value in evaluation["metrics"].items()}
-        recorder.finish(trainer, metrics, model.sha256)
+        metrics = evaluation["metrics"].items()
+        recorder.finish(trainer, {f"{final}/{name}": value for name, value in metrics}, model.sha256)
     except BaseException as error:
         recorder.on_exception(trainer, module, error)
         raise

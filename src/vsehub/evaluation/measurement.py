@@ -99,8 +99,15 @@ class Measurement:
             "data": {split: model.split(split).fingerprint() for split in used},
         }
         digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()[:10]
-        named = [self.split, self.protocol.name, self.name, "tuned" if self.tuned else ""]
-        named += ["" if kind == "none" else kind, f"ensemble-of-{models}" if models > 1 else "", digest]
+        named = [
+            self.split,
+            self.protocol.name,
+            self.name,
+            "tuned" if self.tuned else "",
+            "" if kind == "none" else kind,
+            f"ensemble-of-{models}" if models > 1 else "",
+            digest,
+        ]
         return folder / f"{'-'.join(filter(None, named))}.json"
 
 

@@ -32,7 +32,6 @@ log = logging.getLogger(__name__)
 
 KINDS = ("flat", "ivf", "hnsw")
 BLOCK = 16384  # vectors passed to FAISS at a time: the memory needed besides the index
-TIMED = 50  # queries searched one by one to measure the time of one
 FAISS_FOR = ("an index", "rank without one (`Criterion.search`)")
 FORMAT = "vsehub index 5"
 _SETTINGS = {
@@ -169,7 +168,7 @@ def measured_recall(
 
 
 @torch.no_grad()
-def measured_time(index: Any, queries: Any, k: int = 10, sample: int = TIMED, seed: int = 0) -> dict[str, float]:
+def measured_time(index: Any, queries: Any, k: int = 10, sample: int = 50, seed: int = 0) -> dict[str, float]:
     """{"plain", "corrected"}: median milliseconds of a single query, over `sample` queries (Q, D)."""
     asked = sampled(as_vectors("queries", queries), sample, seed)[0].cpu()
     found = {}

@@ -97,14 +97,19 @@ def build_module(
         require_part(side.replace("_", " "), encoder, Encoder)
         config[side] = {**config[side], **encoder.rebuilt}
     parts = {part: components.build(part, settings[part]) for part in ("similarity", "loss", "optimizer", "scheduler")}
-    description = {
-        "config": masked_settings(config),
-        "vocabulary": stored(data.vocabulary),
-        "image_shape": list(image_shape),
-        "text_shape": None if text_shape is None else list(text_shape),
-    }
-    own = {key: settings[key] for key in ("positives", "embedding_dropout")}
-    return RetrievalModule(**encoders, **parts, **own, chunk=settings["loader"].get("chunk"), description=description)
+    return RetrievalModule(
+        **encoders,
+        **parts,
+        positives=settings["positives"],
+        embedding_dropout=settings["embedding_dropout"],
+        chunk=settings["loader"].get("chunk"),
+        description={
+            "config": masked_settings(config),
+            "vocabulary": stored(data.vocabulary),
+            "image_shape": list(image_shape),
+            "text_shape": None if text_shape is None else list(text_shape),
+        },
+    )
 
 
 def load_splits(data: RetrievalDataModule, final_split: str) -> dict[str, dict[str, Any]]:

@@ -128,8 +128,9 @@ class CcaSolver:
                 found = evaluate(EncodedSplit.of(split, images, texts), Cosine(), NearestNeighbor(), protocol)
                 if best is None or found.metrics["rsum"] > best.rsum:
                     chosen = {"images": image, "texts": text, "dimensions": len(shares), "power": power}
-                    maps = of_images.scaled(shares), of_texts.scaled(shares)
-                    best = FittedCca(*maps, weights, chosen, found.metrics["rsum"])
+                    best = FittedCca(
+                        of_images.scaled(shares), of_texts.scaled(shares), weights, chosen, found.metrics["rsum"]
+                    )
         assert best is not None  # no list is empty
         return best
 

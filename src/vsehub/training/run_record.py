@@ -107,8 +107,15 @@ class RunRecorder(pl.Callback):
         now = time.perf_counter()
         seconds, self._epoch_start = now - self._epoch_start, now
         metrics = {name: value.item() for name, value in trainer.callback_metrics.items() if name != "step/loss"}
-        row = {"epoch": trainer.current_epoch, "step": trainer.global_step, "lr": self._learning_rate}
-        self.add_row({**row, "seconds": seconds, **metrics})
+        self.add_row(
+            {
+                "epoch": trainer.current_epoch,
+                "step": trainer.global_step,
+                "lr": self._learning_rate,
+                "seconds": seconds,
+                **metrics,
+            }
+        )
         if process() == 0:
             log.info(
                 "epoch %d of %d: loss %.4g, val rsum %.1f (chance %.1f), %.1f s",

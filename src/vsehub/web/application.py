@@ -115,8 +115,11 @@ class Service:
         """An item, and the known queries that find it."""
         row = self._row(name)
         finders = self.catalogue.finders(row, self._criterion(criterion))
-        found = {"finders": finders[offset : offset + limit], "total_finders": len(finders)}
-        return self.catalogue.item(row) | found
+        return {
+            **self.catalogue.item(row),
+            "finders": finders[offset : offset + limit],
+            "total_finders": len(finders),
+        }
 
     def hubs(
         self, kind: Kind = "hubs", offset: Offset = 0, limit: Limit = STEP, criterion: Chosen = None, find: Find = ""
@@ -126,8 +129,15 @@ class Service:
         items = [one.item(row) | {"finders": one.finders(row, name)[:5]} for row in rows[offset : offset + limit]]
         asked = matching(one.contents.inputs.query_names, one.rows.tolist(), find) if find else []
         queries = [{"text": one.query_name(query), "page": f"/?query={query}"} for query in asked[:STEP]]
-        found = {"kind": kind, "find": find, "total": len(rows), "offset": offset, "items": items}
-        return found | {"queries": queries, "total_queries": len(asked)}
+        return {
+            "kind": kind,
+            "find": find,
+            "total": len(rows),
+            "offset": offset,
+            "items": items,
+            "queries": queries,
+            "total_queries": len(asked),
+        }
 
     def hubs_csv(self, kind: Kind = "hubs", criterion: Chosen = None, find: Find = "") -> Response:
         """All items of a kind as .csv: row, id, caption, and N_k under each ranking."""

@@ -76,10 +76,9 @@ def of_split(model: DataModel, split: str, reference: str, images: str | None) -
     labels = [first.get(row, "") for row in range(len(pictures))]
     files = None if images is None else read_images(images)
     item_names = Names("items", len(pictures), ids=loaded.names, labels=labels, images=files)
-    title = f"The {split} split of {model.source.name}: {len(pictures):,} images, {len(captions):,} captions"
     fitted_on = "the captions themselves" if seen is None else f"{len(seen):,} captions of the {reference} split"
     return Contents(
-        title,
+        f"The {split} split of {model.source.name}: {len(pictures):,} images, {len(captions):,} captions",
         Inputs(sides, Names("queries", len(captions), labels=texts), item_names),
         _pixels(loaded) if files is None else item_names.image,
         f"{fitted_on} ({'transductive' if seen is None else 'inductive'})",

@@ -68,8 +68,11 @@ def setting_facts(lines: pd.DataFrame) -> list[tuple[str, str]]:
     ]
     seen = lines[lines["reference"] != "none"]
     references = (seen["criterion"] + " " + seen["reference"] + ": " + seen["reference_set"]).unique()
-    facts = [("measured on", sizes), ("references", references)]
-    return [(name, "; ".join(texts)) for name, texts in facts if len(texts)]
+    return [
+        (name, "; ".join(texts))
+        for name, texts in {"measured on": sizes, "references": references}.items()
+        if len(texts)
+    ]
 
 
 def _best_epoch(record: dict) -> str:
@@ -100,7 +103,9 @@ def origin(runs: Sequence[Run], series: dict[str, Series], recipes: dict[Series,
         }
         for run in runs
     ]
-    table = ReportTable.of(pd.DataFrame(lines), words=99)
     texts = [("hardware", hardware_text(run.record.get("hardware"))) for run in runs]
     texts += [("versions", versions_text(run.record.get("versions"))) for run in runs]
-    return [*([recipe] if rows else []), Section("Runs", tables=[table], facts=list(dict.fromkeys(texts)))]
+    return [
+        *([recipe] if rows else []),
+        Section("Runs", tables=[ReportTable.of(pd.DataFrame(lines), words=99)], facts=list(dict.fromkeys(texts))),
+    ]

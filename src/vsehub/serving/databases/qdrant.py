@@ -98,8 +98,10 @@ def read_biases(database: Qdrant, ids: list[str], field: str) -> list[tuple[str,
 
 def put_biases(database: Qdrant, biases: dict[Any, float], field: str) -> None:
     """Write {key: number} and change nothing else."""
-    payloads = [models.SetPayload(payload={field: bias}, points=[key]) for key, bias in biases.items()]
-    changes = [models.SetPayloadOperation(set_payload=payload) for payload in payloads]
+    changes = [
+        models.SetPayloadOperation(set_payload=models.SetPayload(payload={field: bias}, points=[key]))
+        for key, bias in biases.items()
+    ]
     database.client.batch_update_points(database.name, changes, wait=True)
 
 
