@@ -11,8 +11,7 @@ from pathlib import Path
 
 from experiments.published import beside_published, published_beside_table, short_published_table
 from experiments.study import RUNS, Given, option, verb
-from vsehub.io.files import Output
-from vsehub.report.build import write_all
+from vsehub.io.files import Output, write_text
 from vsehub.report.pages.sections import bullets
 from vsehub.report.recipes import series_of
 from vsehub.report.results import aggregate, results
@@ -35,7 +34,10 @@ def beside(folders: Sequence[Path], paper: str, table: str, out: Path, overwrite
         "published.tex": side.latex(),
         "published.txt": "\n\n".join([heading, bullets(remarks), *([short] if len(lines) else [])]) + "\n",
     }
-    return write_all(output, texts, [])
+    with output.replaced():
+        for name, text in texts.items():
+            write_text(output / name, text)
+    return {name: output.folder / name for name in texts}
 
 
 @verb(

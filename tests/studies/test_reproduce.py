@@ -52,8 +52,8 @@ def test_a_tables_rows_are_each_trained_and_measured_once(table, papers_data, tm
         settings, groups = written(row.file)
         training = settings.get("evaluates", row.file)
         trained.add((training, row.dataset))
-        criterion = (groups.get("criterion", "nns"), groups["protocol"], settings.get("tune", False))
-        if criterion != ("nns", written(training)[1]["protocol"], False):  # which training measures by as it ends
+        criterion = (groups.get("criterion", "nns"), groups["protocol"], str(settings.get("tune", False)))
+        if criterion != ("nns", written(training)[1]["protocol"], "False"):  # which training measures by as it ends
             measured.add((training, *criterion))
     runs = {
         one["hydra.run.dir"]: (one["experiment"], Path(one["data.root"]).parent.name, one["seed"])
@@ -64,7 +64,7 @@ def test_a_tables_rows_are_each_trained_and_measured_once(table, papers_data, tm
     told = []
     for one in (one for command, one in found if command == "evaluate"):
         training, _, seed = runs[str(Path(one["checkpoint"]).parents[1])]
-        told.append((training, one["criterion"], one["protocol"], "tune" in one, seed))
+        told.append((training, one["criterion"], one["protocol"], one["tune"], seed))
     assert sorted(told) == sorted((*one, seed) for one in measured for seed in "03")
     assert len(found) == len(runs) + len(told)
 
@@ -79,12 +79,12 @@ def test_a_started_run_goes_on_and_other_evaluations_are_not_the_rows(tmp_path):
     (tmp_path / "run.json").write_text(json.dumps(run | {"status": "finished"}))
     assert job.training() is None
 
-    own = {"criterion": "is", "protocol": "single", "parameters": {"beta": 30.0}, "tuned": None}
+    own = {"criterion": "is", "protocol": "single", "parameters": {"beta": 30.0, "weight": 1.0}, "tuned": None}
     own |= {"reference": "transductive", "metrics": {"rsum": 1.0}}
     (tmp_path / "evaluations").mkdir()
     others = (
-        {"parameters": {"beta": 10.0}}, {"reference": "inductive"}, {"protocol": "c2"}, {"criterion": "is+rgm"},
-        {"tuned": {"split": "val"}}, {"ensemble": [{}, {}]},
+        {"parameters": {"beta": 10.0, "weight": 1.0}}, {"reference": "inductive"}, {"protocol": "c2"},
+        {"criterion": "is+rgm"}, {"tuned": {"split": "val"}}, {"ensemble": [{}, {}]},
     )  # fmt: skip
     for number, other in enumerate(others):
         (tmp_path / "evaluations" / f"test-single-is-{number}.json").write_text(json.dumps(own | other))

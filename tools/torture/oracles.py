@@ -91,11 +91,11 @@ def dn(s, r, weight):
     return biased(s, 1.0, [weight * mean(column) for column in columns(r)], 4 * size, len(r) * size)
 
 
-def inverted_softmax(s, r, beta, own):
-    """own: the queries are their own reference, so that the sum leaves each of them out, unless it is alone."""
-    size = beta * largest(s, r) + math.log(len(r)) + 1
-    found = biased(s, beta, [log_sum(column) for column in columns(beta * r)], 4 * size, 4 * size)
-    if own and len(s) > 1:
+def inverted_softmax(s, r, beta, weight, own):
+    """own: the queries are their own reference: at weight 1 the sum leaves each of them out, unless it is alone."""
+    size = (1 + weight) * (beta * largest(s, r) + math.log(len(r)) + 1)
+    found = biased(s, beta, [weight * log_sum(column) for column in columns(beta * r)], 4 * size, 4 * size)
+    if own and weight == 1 and len(s) > 1:
         logits = (beta * s).tolist()
         rows = [
             [log_sum([logits[p][m] for p in range(len(s)) if p != q]) for m in range(s.shape[1])] for q in range(len(s))
