@@ -59,7 +59,7 @@ def test_it_trains_and_resumes_as_any_encoder(run, frozen, vsehub, tmp_path):
     """Also with the data moved."""
     record = read(run / "run.json")
     assert (record["status"], record["label"], record["architecture"]) == ("finished", "hal+mb", "adapter+adapter")
-    assert rows(run)[1]["bank/pairs"] == "240.0", "all training pairs"
+    assert rows(run)[2]["bank/pairs"] == "240.0", "all training pairs"
     vsehub("train", *TRAINED, *files(frozen), "trainer.max_epochs=2", "hydra.run.dir=broken", cwd=tmp_path)
     stopped(tmp_path / "broken")
     shutil.copy(frozen / "images.npy", tmp_path / "moved.npy")

@@ -170,7 +170,8 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, parts: Com
         return recorder.best["val/rsum"]
     if recorder.record["status"] == "stopped":
         recorder.write()
-        print(f"trainer.max_time is up; `vsehub train resume={folder}` continues after epoch {len(recorder.rows)}")
+        epochs = recorder.rows[-1]["epoch"] + 1
+        print(f"trainer.max_time is up; `vsehub train resume={folder}` continues after epoch {epochs}")
         return recorder.best["val/rsum"]
     try:
         if best is None:

@@ -61,7 +61,8 @@ class RunRecorder(pl.Callback):
 
     folder: the run's. recipe: name of the run's recipe, None without. record: its content before training (name, seed,
     config, data, ...). The rows travel in the checkpoint, so that a resumed run's history is whole. Files count epochs
-    from 0, messages from 1. trial: write no run.json, without which the command removes the folder.
+    from 0, messages from 1; the model before training is -1 or 0. trial: write no run.json, without which the command
+    removes the folder.
     """
 
     trial = False
@@ -97,6 +98,9 @@ class RunRecorder(pl.Callback):
             if not self.trial:
                 log.info("if the training is stopped, vsehub train resume=%s continues", self.folder)
         self._epoch_start = time.perf_counter()
+        if "val/rsum" in trainer.callback_metrics:
+            metrics = {name: value.item() for name, value in trainer.callback_metrics.items()}
+            self.add_row({"epoch": -1, "step": 0, "seconds": 0.0, **metrics})
 
     def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Note the epoch's learning rate; at its end the schedule has moved on already."""
@@ -166,7 +170,7 @@ class RunRecorder(pl.Callback):
 
     def best_words(self) -> str:
         """The best epoch, and whether it is the last of several, in words."""
-        best, epochs = self.rows.index(self.best) + 1, len(self.rows)
+        best, epochs = self.best["epoch"] + 1, self.rows[-1]["epoch"] + 1
         rising = ", still rising at the last epoch: more epochs may help" if epochs > 1 and best == epochs else ""
         return f"best epoch {best} of {epochs}{', COLLAPSED' if self.record.get('collapsed') else rising}"
 
@@ -186,7 +190,8 @@ class RunRecorder(pl.Callback):
         """Write run.json; wall_seconds is the training's own, over all resumptions. Of several processes, the first."""
         self.record.setdefault("started", datetime.now(UTC).isoformat(timespec="seconds"))
         if process() == 0 and not self.trial:
-            self.record |= {"wall_seconds": sum(row["seconds"] for row in self.rows), "epochs": len(self.rows)}
+            epochs = sum(row["epoch"] >= 0 for row in self.rows)
+            self.record |= {"wall_seconds": sum(row["seconds"] for row in self.rows), "epochs": epochs}
             write_json(self.folder / "run.json", self.record)
 
 

@@ -1,10 +1,11 @@
-"""Retrieval and hubness on the validation split after each epoch."""
+"""Retrieval and hubness on the validation split after each epoch, and before the first."""
 
 import time
 from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
+import torch
 
 from vsehub.checks import require
 from vsehub.criteria.nns import NearestNeighbor
@@ -15,7 +16,19 @@ from vsehub.training.gather import encoded_together, process
 
 
 class RetrievalCallback(pl.Callback):
-    """Encodes the validation split and logs val/rsum and all other metrics."""
+    """Encodes the validation split and logs val/rsum and all other metrics.
+
+    start: whether to measure the model before training too, which may then be the best.
+    """
+
+    def __init__(self, start: bool = False):
+        self.start = start
+
+    def on_train_start(self, trainer: Any, module: Any) -> None:
+        """Measure the model before its first epoch."""
+        if self.start and trainer.current_epoch == 0:
+            values = self.measured(trainer, module)
+            trainer.callback_metrics.update({name: torch.tensor(value) for name, value in values.items()})
 
     def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
         """Measure by plain nearest neighbours, the whole split at once; the processes share its encoding."""
@@ -28,6 +41,10 @@ class RetrievalCallback(pl.Callback):
             f"the weights became NaN or infinite, though the loss {loss} was finite for finite scores: its gradient "
             "was not; look for sqrt(0), 0/0 or norms of zeros, or lower optimizer.lr",
         )
+        module.log_dict(self.measured(trainer, module))
+
+    def measured(self, trainer: Any, module: Any) -> dict[str, float]:
+        """The metrics of the validation split by name."""
         start = time.perf_counter()
         data = trainer.datamodule
         loaded, table = data.load("val")
@@ -41,5 +58,6 @@ class RetrievalCallback(pl.Callback):
         if process() == 0:
             found = evaluate(split, module.similarity, NearestNeighbor(), Protocol("single"))
             values = {f"val/{name}": value for name, value in found.metrics.items()}
-        values = trainer.strategy.broadcast(values)
-        module.log_dict(values | {"val/seconds": time.perf_counter() - start})
+        values = dict(trainer.strategy.broadcast(values))
+        values["val/seconds"] = time.perf_counter() - start
+        return values
