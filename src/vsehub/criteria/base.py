@@ -347,11 +347,9 @@ def _bank_columns(
 
 def each_of(sides: Sequence[Columns]) -> Each:
     """See `Correction.fit_parts`: the parts are in this process."""
-
-    def each(step: Callable[..., Terms], terms: Sequence[Terms] | None = None) -> list[Terms]:
-        return [step(side, *part) for side, part in zip(sides, terms or [()] * len(sides), strict=True)]
-
-    return each
+    return lambda step, terms=None: [
+        step(side, *part) for side, part in zip(sides, terms or [()] * len(sides), strict=True)
+    ]
 
 
 def joined(parts: Iterable[Terms]) -> Terms:

@@ -31,12 +31,21 @@ def warn_of_shared(splits: Mapping[str, CaptionedImages]) -> None:
             example = splits[second].name_of(int(images.argmax()))
             log.warning(
                 "%d of the %d images of %s are also in %s, %s for example: results on %s are too good",
-                *(images.sum(), len(images), second, first, example, second),
+                images.sum(),
+                len(images),
+                second,
+                first,
+                example,
+                second,
             )
         if captions.sum() > ALLOWED_CAPTIONS * len(captions):
             log.warning(
                 "%d of the %d captions of %s (%.1f %%) are also in %s",
-                *(captions.sum(), len(captions), second, 100 * captions.mean(), first),
+                captions.sum(),
+                len(captions),
+                second,
+                100 * captions.mean(),
+                first,
             )
 
 

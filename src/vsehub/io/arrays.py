@@ -20,8 +20,13 @@ FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 # Exceptions of readers for damaged files. RecursionError and NotImplementedError are RuntimeErrors, UnicodeError is a
 # ValueError.
 DAMAGE: tuple[type[Exception], ...] = (
-    *(ValueError, EOFError, OSError, RuntimeError, OverflowError),
-    *(zipfile.BadZipFile, zlib.error),
+    ValueError,
+    EOFError,
+    OSError,
+    RuntimeError,
+    OverflowError,
+    zipfile.BadZipFile,
+    zlib.error,
 )
 
 

@@ -32,7 +32,8 @@ class Order(Similarity):
         """Scores (I, T) of (I, D) against (T, D). Raises InputError if the sizes D differ."""
         matrix("images", images)
         matrix("texts", texts, columns=images.shape[1])
-        return self.shift - _Violations.apply(*(F.normalize(side, dim=-1).abs() for side in (images, texts)))
+        images, texts = (F.normalize(side, dim=-1).abs() for side in (images, texts))
+        return self.shift - _Violations.apply(images, texts)
 
 
 class _Violations(torch.autograd.Function):

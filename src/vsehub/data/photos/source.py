@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -137,8 +138,8 @@ def pairs_of(captions: Sequence[Sequence[str]], shared: bool) -> tuple[list[str]
     if not shared:
         texts = [text for image in captions for text in image]
         return texts, pairs_by_caption(np.repeat(np.arange(len(captions)), [*map(len, captions)]))
-    numbers: dict[str, int] = {}
-    pairs = {(numbers.setdefault(text, len(numbers)), n) for n, image in enumerate(captions) for text in image}
+    numbers = {text: number for number, text in enumerate(dict.fromkeys(chain.from_iterable(captions)))}
+    pairs = {(numbers[text], number) for number, image in enumerate(captions) for text in image}
     return list(numbers), np.array([(image, text) for text, image in sorted(pairs)], np.int64)
 
 

@@ -116,8 +116,9 @@ class Subwords:
 
     def encode_all(self, captions: Sequence[str], max_words: int | None = None) -> Iterator[list[int]]:
         """The numbers of each caption's first `max_words` subwords (None: all) between the special tokens."""
-        limits = [] if max_words is None else [max_words + self.special]
-        limit, cut = min([*limits, *([self.most] if self.most else [])], default=None), 0
+        limits = [self.most, None if max_words is None else max_words + self.special]
+        limit = min((length for length in limits if length is not None), default=None)
+        cut = 0
         if limit is None:
             self._tokenizer.no_truncation()
         else:

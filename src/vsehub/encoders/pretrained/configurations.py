@@ -16,9 +16,31 @@ JOINT = frozenset({"clip", "metaclip_2", "siglip", "chinese_clip", "altclip", "a
 # Text encoders of transformers.
 TEXTS = frozenset(
     {
-        *("albert", "bert", "big_bird", "camembert", "clip_text_model", "convbert", "deberta", "deberta-v2"),
-        *("distilbert", "electra", "ernie", "eurobert", "funnel", "gpt2", "layoutlm", "modernbert", "mpnet"),
-        *("nomic_bert", "opt", "rembert", "roberta", "siglip_text_model", "xlm", "xlm-roberta", "xlm-roberta-xl"),
+        "albert",
+        "bert",
+        "big_bird",
+        "camembert",
+        "clip_text_model",
+        "convbert",
+        "deberta",
+        "deberta-v2",
+        "distilbert",
+        "electra",
+        "ernie",
+        "eurobert",
+        "funnel",
+        "gpt2",
+        "layoutlm",
+        "modernbert",
+        "mpnet",
+        "nomic_bert",
+        "opt",
+        "rembert",
+        "roberta",
+        "siglip_text_model",
+        "xlm",
+        "xlm-roberta",
+        "xlm-roberta-xl",
     }
 )
 
