@@ -144,6 +144,7 @@ def test_items_that_cannot_be_scored_with_items(blocks):
     assert told[0]["hubness/hs_sum"] != told[1]["hubness/hs_sum"]
 
 
+@pytest.mark.parametrize("blocks", [WAYS["no-whole-matrix"]], ids=["no-whole-matrix"], indirect=True)
 @looped("criterion", CRITERIA)
 def test_folds_are_ranked_alone_and_averaged(criterion, blocks):
     """As c2: consecutive folds, the criterion fitted in each, images beyond the last fold left out."""
