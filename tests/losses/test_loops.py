@@ -189,15 +189,6 @@ def test_far_scores_stay_finite(loss, scores, wanted):
     assert wanted != 0 or not gradient.any()
 
 
-def test_a_warm_up_has_no_state_but_its_epoch():
-    walked = SumToMax(0.3, warmup_epochs=2)
-    scores = batch(6, "distinct")[0]
-    for epoch in (0, 3, 1):
-        walked.set_epoch(epoch)
-        assert torch.equal(value_and_gradient(walked, scores)[0], value_and_gradient(at_epoch(epoch), scores)[0])
-    assert walked.state_dict() == {}
-
-
 @looped(("loss", "names"), [(InfoNCE(0.07), ["log_scale"]), (SigLIP(), ["log_scale", "bias"])])
 def test_scale_and_bias_are_learnt_where_asked(loss, names):
     assert [name for name, _ in loss.named_parameters()] == names

@@ -1,5 +1,4 @@
 import math
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -164,50 +163,6 @@ def test_copies_whose_last_bits_differ_are_neighbours_together(kind):
         torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-6)
 
 
-def test_gradcheck_of_the_predictions():
-    scores, positives = batch(6, "distinct")
-    loss = NeighborRetr(k=2, temperature=0.3)
-    counted = without_other_positives(positives)
-    images, texts = loss.centralities(scores, counted)
-    targets = {
-        False: loss.neighbor_targets(scores, counted, texts, loss.neighborhood(scores, counted)),
-        True: loss.neighbor_targets(scores.T, counted.T, images, loss.neighborhood(scores.T, counted.T)),
-    }
-    transport = loss.transport.targets(scores, counted)
-    loss.centralities = lambda *_: (images, texts)
-    loss.neighbor_targets = lambda s, mask, centrality, within: targets[centrality is images]
-    loss.transport = SimpleNamespace(targets=lambda *_: transport)
-    assert torch.autograd.gradcheck(lambda s: loss(s, positives)["loss"], scores.requires_grad_())
-
-
-def test_the_transport_plan_serves_all_items_alike():
-    """A hub, near to all texts, gets no more than its share, and other positives get nothing."""
-    scores, positives = batch(12, "distinct")
-    scores[:, 3] = 0.9
-    counted = without_other_positives(positives)
-    loss = NeighborRetr(transport=Transport(share=0.5, rounds=500))
-    plan = (loss.transport.targets(scores, counted) - 0.5 * torch.eye(12)) / 0.5
-    assert (plan >= 0).all()
-    assert (plan[~counted] == 0).all()
-    torch.testing.assert_close(plan.sum(dim=0), torch.ones(12, dtype=torch.float64), **EXACT)
-    torch.testing.assert_close(plan.sum(dim=1), torch.ones(12, dtype=torch.float64), rtol=0, atol=1e-6)
-
-
-def test_a_hub_among_the_neighbours_is_pulled_less():
-    scores, positives = batch(12, "pairs")
-    loss, counted, centrality = NeighborRetr(k=4), without_other_positives(positives), torch.zeros(12).double()
-    centrality[:4] = torch.tensor([0.1, 0.3, 0.2, 0.0])
-    within = loss.neighborhood(scores, counted)
-    before = loss.neighbor_targets(scores, counted, centrality, within)
-    assert ((before > 0).sum(dim=1) == 5).all()
-    assert (before.diagonal() - 0.5).abs().max() < 1e-12
-    column = int((before[0, 1:] > 0).nonzero()[0]) + 1
-    centrality[column] += 0.2
-    after = loss.neighbor_targets(scores, counted, centrality, within)
-    assert after[0, column] < before[0, column]
-    torch.testing.assert_close(after.sum(dim=1), torch.ones(12, dtype=torch.float64), **EXACT)
-
-
 @looped("dtype", [torch.bfloat16, torch.float16, torch.float32])
 @looped("scale", [1.0, 50.0])
 @looped("kind", KINDS)
@@ -219,10 +174,3 @@ def test_large_scores_are_finite(n, kind, scale, dtype):
     (gradient,) = torch.autograd.grad(terms["loss"], scores)
     assert all(torch.isfinite(term) for term in terms.values())
     assert torch.isfinite(gradient).all()
-
-
-def test_one_pair_teaches_nothing():
-    scores = torch.tensor([[0.3]], requires_grad=True)
-    value = NeighborRetr()(scores, torch.tensor([[True]]), with_centralities(1))["loss"]
-    assert value == 0
-    assert torch.autograd.grad(value, scores)[0] == 0
