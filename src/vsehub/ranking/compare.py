@@ -123,7 +123,7 @@ def compared(
     for criterion in criteria.values():
         inputs.warn(few(criterion, len(inputs.sides.seen)))
     log.info("ranking under %s", ", ".join([PLAIN, *criteria]))
-    measured = measure(inputs.sides, criteria | {name: one for name, (one, _) in others.items()}, k, engine)
+    measured = measure(inputs.sides, dict(criteria) | {name: one for name, (one, _) in others.items()}, k, engine)
     if written_choice is not None and inputs.sides.positives is not None:
         gain = held_out_gain(measured, written_choice["criterion"], others, inputs.sides.positives)
         written_choice["gain"] = gain

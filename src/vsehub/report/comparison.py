@@ -104,7 +104,7 @@ def tried_text(choice: dict) -> str:
     for candidate in applied:
         best.setdefault(candidate["name"], candidate)
     shown = list(best.values())[:3]
-    baselines = ("csls", {"k": 10}), ("nns", {})
+    baselines: tuple[tuple[str, dict], ...] = ("csls", {"k": 10}), ("nns", {})
     shown += [one for one in applied if (one["name"], one["parameters"]) in baselines and one not in shown]
     cells = [f"{one['name']}{in_brackets(one)} {one['r1']:.1f} ({one['rank']:.2f})" for one in shown]
     return f"R@1 (geometric mean rank): {', '.join(cells)}; chosen without a query's own fifth {choice['held_out']:.1f}"
