@@ -142,10 +142,11 @@ def test_a_published_model_and_a_reference_of_texts(run_here, folder, tmp_path):
 @pytest.mark.long
 def test_a_filled_collection(run_here, command, model, tmp_path):
     """The texts of a tower search what `rerank` filled with its vectors, and rank as rerank does."""
+    texts = [*TEXTS, "a green star"]
     unit = model.similarity.vectors
     for name, vectors in (
         ("items", unit(model.encode("test").images[:20])),
-        ("queries", unit(model.encode_texts(TEXTS))),
+        ("queries", unit(model.encode_texts(texts))),
         ("reference", unit(model.encode("train").texts)),
     ):
         np.save(tmp_path / f"{name}.npy", vectors.detach().numpy())
@@ -155,7 +156,7 @@ def test_a_filled_collection(run_here, command, model, tmp_path):
     run_here("rerank", *files, f"item_ids={tmp_path / 'ids.txt'}", "criterion=csls", "k=7", "out=ranked")
     run_here("index", "ranked", *stored)
     ranking = pq.read_table(tmp_path / "ranked" / "ranking.parquet").to_pydict()
-    listed = lists(command(*stored, *TEXTS, "k=7"))
+    listed = lists(command(*stored, *texts, "k=7"))
     assert [name for one in listed for name, _ in one] == ranking["item"]
     assert [score for one in listed for _, score in one] == pytest.approx(ranking["score"], abs=1e-3)
     best = [one[0][1] for one in listed]
@@ -164,10 +165,10 @@ def test_a_filled_collection(run_here, command, model, tmp_path):
     run_here("calibrate", "ranked", f"truth={tmp_path / 'known.csv'}", "false_accept=[0.5]")
     run_here("index", "ranked", *stored, "overwrite=true")
     threshold = json.loads((tmp_path / "ranked" / "result.json").read_text())["calibration"]["rates"][0]["threshold"]
-    out = command(*stored, *TEXTS, "k=7", "accept=0.5")
+    out = command(*stored, *texts, "k=7", "accept=0.5")
     below, reached = (sum(score <= threshold + slack for score in best) for slack in (-1e-4, 1e-4))
     assert 0 < below <= out.count("Nothing here") <= reached, "at the threshold rounding decides"
-    assert lists(out)[0] == listed[int(np.argmax(best))]
+    assert listed[int(np.argmax(best))] in lists(out)
     assert "criterion=csls" in command(*stored, "a red box", "criterion=csls", status=2)
 
 
