@@ -1,0 +1,56 @@
+"""The pages of `vsehub serve` in a browser: no error, nothing cut off, no request elsewhere."""
+
+import threading
+
+import pytest
+from browser import CHROMIUM, Browser
+from collections_served import catalogue
+from test_application import Asked
+
+pytest.importorskip("fastapi", reason="fastapi is not installed: pip install 'vsehub[serve]'")
+import uvicorn
+
+from vsehub.web.application import application
+from vsehub.web.server import listening
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: install it to have the pages opened"),
+    pytest.mark.xdist_group("browser"),
+]
+
+PAGES = ("/", "/?query=0", "/?text=7", "/hubs", "/items/item%2020")
+
+
+@pytest.fixture(scope="module")
+def address():
+    known = catalogue()
+    app = application(catalogue(asker=Asked(known.vectors)), "127.0.0.1")
+    taken = listening("127.0.0.1", 0)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [taken]}, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{taken.getsockname()[1]}"
+    server.should_exit = True
+    thread.join(30)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    opened = Browser(tmp_path_factory.mktemp("chromium") / "profile")
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_nothing_is_broken_or_cut_off(browser, address, path):
+    for width, dark in ((360, False), (1200, True)):
+        browser.open(address + path, width, dark=dark)
+        assert browser.evaluate("document.documentElement.scrollWidth") <= width
+        boxes = "[...document.querySelectorAll('figure .scroll')]"
+        assert browser.evaluate(f"{boxes}.every(one => one.scrollWidth <= one.clientWidth)")
+        assert not browser.told("Runtime.exceptionThrown") + browser.told("Log.entryAdded")
+        asked = [one["request"]["url"] for one in browser.told("Network.requestWillBeSent")]
+        assert all(url.startswith((address, "data:")) for url in asked), asked
+        fields = "[...document.querySelectorAll('input:not([type=hidden]), select')]"
+        assert browser.evaluate(f"{fields}.filter(one => !one.labels.length).length") == 0
