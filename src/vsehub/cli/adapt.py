@@ -89,8 +89,8 @@ def adapt(cfg: DictConfig) -> None:
             tensors = {"query_mean": ours.mean, "query_map": ours.matrix}
             tensors |= {"item_mean": theirs.mean, "item_map": theirs.matrix}
             save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, out / MAPS)
-            write_matrix(out / "queries.npy", len(queries), (ours(rows) for _, rows in queries.blocks()))
-            write_matrix(out / "items.npy", len(items), (theirs(rows) for _, rows in items.blocks()))
+            write_matrix(out / "queries.npy", len(queries), (ours(rows).numpy() for _, rows in queries.blocks()))
+            write_matrix(out / "items.npy", len(items), (theirs(rows).numpy() for _, rows in items.blocks()))
             written = {"queries": "queries.npy", "items": "items.npy"}
             for key, ids in (("query_ids", inputs.query_names.ids), ("item_ids", inputs.item_names.ids)):
                 if ids is not None:

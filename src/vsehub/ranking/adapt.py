@@ -90,11 +90,11 @@ class Trial:
 
         Both are chosen for each fold by the other folds: otherwise the best of many would seem to gain by luck.
         """
-        hits = []
+        hits = list[np.ndarray]()
         for rows in (self.ranks[: len(CRITERIA)], self.ranks[first:]):
             picked = [rows[best(rows[:, self.folds != fold]), self.folds == fold] for fold in np.unique(self.folds)]
             hits.append(np.concatenate(picked) == 1)
-        return paired_gain(*hits, self.groups)
+        return paired_gain(hits[0], hits[1], self.groups)
 
 
 def best(ranks: np.ndarray) -> int:
