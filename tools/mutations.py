@@ -60,7 +60,7 @@ MUTATIONS = [
     ("losses/hinge.py", "text_to_image.topk(k, dim=0)", "text_to_image.topk(k, dim=1)", "losses/test_loops.py"),
     ("losses/hinge.py", "negatives - paired[None, :])", "negatives - paired[:, None])", "losses/test_loops.py"),
     ("losses/base.py", "exponents.logsumexp(dim=0)", "exponents.logsumexp(dim=1)", "losses/test_log_sums.py"),
-    ("losses/base.py", ".masked_fill(excluded, torch.finfo(values.dtype).min / 2)", "", "losses/test_log_sums.py"),
+    ("losses/base.py", "fill_positives(exponents * scale, excluded)", "exponents * scale", "losses/test_log_sums.py"),
     (
         "neighbors/bank.py",
         "self._image_ids[found] == image_ids[:, None]",
@@ -343,7 +343,7 @@ MUTATIONS = [
         "in_recipe(key)",
         "commands/test_sweeps.py report/test_recipes.py",
     ),
-    ("training/build.py", '{"seed": settings["seed"]} | (own', '{"seed": 0} | (own', f"{SETTINGS}[train]"),
+    ("training/build.py", '{"seed": settings["seed"]} | (own', '{"seed": 0} | (own', "commands/test_noise_command.py"),
     (
         "cli/train.py",
         'before.get("digest") == digest(plain(cfg))',

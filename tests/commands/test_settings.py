@@ -11,6 +11,7 @@ import json
 import math
 import re
 import shutil
+import sys
 from dataclasses import replace
 from importlib import import_module
 from unittest import mock
@@ -137,6 +138,12 @@ def run(tmp_path_factory, shared_folder):
         for module in ("ranking.compare", "training.run_record"):  # both ask git
             here.setattr(f"vsehub.{module}.code_version", lambda: None)
             here.setattr(f"vsehub.{module}.versions", dict)
+        wandb = mock.MagicMock(run=None, Run=object, RunDisabled=object, __spec__=True)
+        wandb.init.return_value.id = "id"
+        for name in ("wandb", "wandb.sdk", "wandb.sdk.lib", "wandb.wandb_run"):  # they take seconds to import
+            here.setitem(sys.modules, name, wandb)
+        loader = "pytorch_lightning.trainer.connectors.callback_connector._load_external_callbacks"
+        here.setattr(loader, lambda _: [])  # it reads the metadata of all installed packages
         here.setattr("vsehub.serving.measured_time", lambda *_: {"plain": 0.0, "corrected": 0.0})
         yield outcome
     HydraConfig.instance().cfg = before
@@ -144,27 +151,29 @@ def run(tmp_path_factory, shared_folder):
 
 @functools.cache
 def composed(command):
-    """The configuration of a command with its defaults."""
+    """The configuration of a command with its defaults, the same with Hydra's own node, and the choices in that."""
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        cfg = compose(command, ["~recipe"] if command == "train" else [], return_hydra_config=True)
-    for node in (cfg, cfg.hydra):
+        whole = compose(command, ["~recipe"] if command == "train" else [], return_hydra_config=True)
+    for node in (whole, whole.hydra):
         OmegaConf.set_readonly(node, False)
         OmegaConf.set_struct(node, False)
-    return cfg
+    cfg = copy.deepcopy(whole)
+    del cfg["hydra"]
+    return cfg, whole, OmegaConf.to_container(whole.hydra.runtime.choices)
 
 
 def configured(command, settings, files, folder):
     """The configuration of a command with settings, those of whole groups first, as Hydra gives it to its task."""
-    cfg = copy.deepcopy(composed("train" if command == "data" else command))
-    cfg.hydra.runtime.output_dir = str(folder)
+    default, whole, choices = composed("train" if command == "data" else command)
+    cfg, choices = copy.deepcopy(default), dict(choices)
     for key, value in sorted(settings.items(), key=lambda item: "." in item[0]):
         value = files.placed(value, folder)
         if (CONF / key).is_dir() and not isinstance(value, dict):
-            cfg.hydra.runtime.choices[key] = value
+            choices[key] = value
             value = None if value is None else component(key, value)
         OmegaConf.update(cfg, key, value, merge=False)
-    HydraConfig.instance().set_config(cfg)
-    del cfg["hydra"]
+    whole.hydra.runtime.output_dir, whole.hydra.runtime.choices = str(folder), choices
+    HydraConfig.instance().cfg = whole
     return cfg
 
 
@@ -184,11 +193,10 @@ def trained(cfg, folder):
         found = measured(*sides)
         return replace(found, metrics={name: found.metrics[name] for name in few})
 
-    wandb = mock.MagicMock(id="id")
+    sys.modules["wandb"].init.reset_mock()
     with (
         mock.patch("sys.argv", ["vsehub train"]),
         mock.patch("vsehub.training.callbacks.retrieval.evaluate", measured_little),
-        mock.patch("wandb.init", return_value=wandb) as started,
     ):
         try:
             train(cfg)
@@ -204,7 +212,7 @@ def trained(cfg, folder):
         "named": {name: told[name] for name in ("dataset", "precision", "collapsed") if name in told},
         "evaluated": evaluation["criterion"],
         "files": sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if "evaluations" not in path.parts),
-        "wandb": started.call_args and {name: str(value) for name, value in started.call_args.kwargs.items()},
+        "wandb": str(sys.modules["wandb"].init.call_args),
     }
 
 

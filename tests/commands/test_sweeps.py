@@ -155,6 +155,8 @@ def test_a_sweep_trains_each_of_its_runs_once(run_here, features, tmp_path):
     assert [record(run)["status"] for run in runs] == ["finished"] * 2
     before = [state(run) for run in runs]
     assert run_here(*command).count("is finished after 1 epochs") == 2
+    taken = ("loss.gamma=40", "hydra.sweep.dir=sweep", f"hydra.sweep.subdir={runs[0].name}")
+    assert "other settings" in run_here(*command[:-2], *taken, status=2)
     assert [state(run) for run in runs] == before
 
 

@@ -23,9 +23,9 @@ def test_tokenize(caption, words):
 
 
 def test_words_are_numbered_by_count_then_alphabet():
-    vocabulary = Vocabulary.build(["b a c", "b a", "a b z", "<pad> z z"], min_count=2)
-    assert vocabulary.words == [*SPECIALS, "a", "b", "z"]
-    assert len(vocabulary) == 7
+    vocabulary = Vocabulary.build(["b a c", "b a c", "a b z", "<pad> z z q"], min_count=2)
+    assert vocabulary.words == [*SPECIALS, "a", "b", "z", "c"]
+    assert len(vocabulary) == 8
     assert list(vocabulary.encode_all(["Z, unseen a!", ""])) == [[1, 6, 3, 4, 2], [1, 2]]
     assert restored(stored(vocabulary)).words == vocabulary.words
     with pytest.raises(InputError, match="min_count"):
