@@ -178,8 +178,8 @@ MUTATIONS = [
     ("evaluation/tune.py", "chosen[k] = max(sums,", "chosen[k] = min(sums,", "evaluation/test_tune.py"),
     (
         "evaluation/scores.py",
-        "sides if reference is split else (vectors",
-        "sides if True else (vectors",
+        "if reference is not split:",
+        "if False:",
         "evaluation/test_evaluate.py evaluation/test_tune.py",
     ),
     (
@@ -259,8 +259,8 @@ MUTATIONS = [
         'data.load("train")',
         "commands/test_settings.py::test_final_split_val_is_measured_as_the_epochs_are",
     ),
-    ("training/build.py", '("positives", "embedding_dropout")', '("embedding_dropout",)', f"{SETTINGS}[train]"),
-    ("training/build.py", '("positives", "embedding_dropout")', '("positives",)', f"{SETTINGS}[train]"),
+    ("training/build.py", 'positives=settings["positives"],', 'positives="image",', f"{SETTINGS}[train]"),
+    ("training/build.py", 'embedding_dropout=settings["embedding_dropout"],', "", f"{SETTINGS}[train]"),
     (
         "training/build.py",
         'augmentation=make("augmentation", Augmentation, settings["augmentation"]),',
