@@ -14,8 +14,8 @@ import pytest
 import warm
 from filelock import FileLock
 from input_setups import SMALL  # in tools/torture
-from PIL import Image
 from setting_files import Files
+from undrawn import save_undrawn
 
 from vsehub.cli.main import main
 
@@ -89,14 +89,6 @@ def features(tmp_path):
     Files(tmp_path).captions(tmp_path / "pre")
     data = ("data=precomp", f"data.root={tmp_path / 'pre'}", "text_encoder=text_bag", "loader.min_count=1")
     return (*data, "embedding_dim=8", "loader.batch_size=12", "bank=memory", "bank.fraction=0.5")
-
-
-def save_undrawn(figure, file, format, **settings):
-    """Stand in for `Figure.savefig`: a picture of one pixel, since drawing takes most of a report's time."""
-    if format == "svg":
-        file.write(b'<svg xmlns="http://www.w3.org/2000/svg" width="1" height="1"></svg>')
-    else:
-        Image.new("RGB", (1, 1)).save(file, format)
 
 
 @pytest.fixture

@@ -22,7 +22,6 @@ import pytest
 import setting_files
 import torch
 import yaml
-from conftest import save_undrawn
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
@@ -30,6 +29,7 @@ from run_files import record, rows
 from safetensors.torch import load_file
 from starlette.testclient import TestClient
 from test_size import CONF, leaves, read
+from undrawn import save_undrawn
 
 from vsehub.checks import InputError
 from vsehub.cli.evaluate import evaluate
