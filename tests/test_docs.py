@@ -91,7 +91,8 @@ FINDINGS = {  # the words before the figure of a case
 @pytest.mark.parametrize("table", FINDINGS)
 def test_findings_says_of_each_case_what_was_measured(table):
     file, by, column = table.split()
-    page = " ".join((ROOT / "docs" / "findings.md").read_text().split())
+    pages = ROOT / "docs" / "findings.md", ROOT / "experiments" / "results" / "losses" / "README.md"
+    page = " ".join(" ".join(path.read_text() for path in pages).split())
     cases = pd.read_csv(ROOT / "experiments" / "results" / f"{file}.csv").groupby(by)[column]
     measured = {case: values.dropna() for case, values in cases if len(values.dropna()) > 2}
     assert measured.keys() == FINDINGS[table].keys()
