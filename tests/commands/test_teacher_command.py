@@ -103,6 +103,7 @@ def test_a_teacher_that_saw_what_is_measured_is_refused(place, vsehub):
     given = (f"teacher={best(seen)}", "trainer.max_epochs=1", "hydra.run.dir=no")
     for used, measured, what in (
         ("train", "test", "was trained on the test"),
+        ("train", "val", "was trained on the validation"),
         ("val", "test", "chose its epoch"),
     ):
         data = facts["data"] | {used: facts["data"][measured]}
