@@ -37,7 +37,8 @@ def diagnose(cfg: DictConfig) -> None:
         found.record["map_gain"] = quick_gain(found.inputs.sides, cfg.seed)
         write_neighbors(out / NEIGHBORS, found)
     if gain := found.record["map_gain"]:
-        print(f"a linear map fitted to known pairs is estimated to gain {shown(gain)} points of R@1: vsehub adapt")
+        advice = "; vsehub adapt fits one" if gain["low"] > 0 else ""
+        print(f"a linear map fitted to known pairs is estimated to gain {shown(gain)} points of R@1{advice}")
     for step in found.record["next"]:
         print(f"next, {step['why']}: {step['command']}")
     level = found.record["verdict"]["level"]
