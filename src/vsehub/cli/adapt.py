@@ -75,7 +75,7 @@ def adapt(cfg: DictConfig) -> None:
         "command": typed_command(),
         "versions": versions(),
         "git": code_version(),
-        "inputs": {key: lasting(value) for key, value in inputs.given.items()},
+        "inputs": {key: lasting(value) for key, value in inputs.settings.items()},
         "fingerprints": {side: file.fingerprint() for side, file in inputs.files.items()},
         "candidates": candidates,
         "gain": gain,

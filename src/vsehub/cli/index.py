@@ -93,7 +93,7 @@ def collection(result: "Result", place: "Place", cfg: DictConfig) -> tuple[dict[
         sides.items,
         result.bias,
         ids,
-        sides.seen,
+        sides.reference_queries,
         labels=names.labels,
         criterion=result.name,
         rule=result.criterion,

@@ -30,7 +30,7 @@ def rerank(cfg: DictConfig) -> None:
         ranked = found.measured.rankings[-1]
         ids = inputs.item_names.ids
         write_ranking(out / RANKING, ranked.positions, ranked.values, inputs.query_names.ids, ids)
-        if isinstance(found.criterion, ItemBias) and not inputs.sides.given:
+        if isinstance(found.criterion, ItemBias) and not inputs.sides.precomputed:
             write_biases(out / BIASES, ranked.item_terms, found.criterion.scale, len(inputs.sides.items), ids)
 
 

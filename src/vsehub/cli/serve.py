@@ -59,6 +59,6 @@ def opened(cfg: DictConfig, settings: dict[str, Any]) -> "Contents":
     from vsehub.cli.result import Result
 
     result = Result(str(cfg.result), {"item_images": cfg.images})
-    asker = Asker(searching_model(cfg, settings), result.inputs.given["normalize"]) if settings else None
+    asker = Asker(searching_model(cfg, settings), result.inputs.settings["normalize"]) if settings else None
     scores = {rate: values["threshold"] for rate, values in result.rates.items()}
     return of_result(result.inputs, asker, {result.name: (result.criterion.scale, result.bias.float())}, scores)

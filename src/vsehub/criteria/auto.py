@@ -46,7 +46,9 @@ class Auto(Criterion):
     """
 
     def __init__(self, among: Sequence[str] | None = None, indexable: bool = False):
-        known = tuple(name for name, one in candidates().items() if isinstance(one, ItemBias) or not indexable)
+        known = tuple(
+            name for name, criterion in candidates().items() if isinstance(criterion, ItemBias) or not indexable
+        )
         names = known if among is None else tuple(among)
         for name in names:
             one_of("among", name, known)

@@ -185,15 +185,18 @@ class Correction(Criterion):
         InputError if sizes do not fit, if a side is empty or not a matrix of floating-point numbers, if scores of
         reference items are missing or not used, and if original or corrected scores are NaN or infinite.
         """
-        seen = scores = checked("scores", scores)
+        scores = checked("scores", scores)
+        reference = scores
         if reference_scores is not None:
-            seen = checked("reference_scores", reference_scores, columns=scores.shape[1])
+            reference = checked("reference_scores", reference_scores, columns=scores.shape[1])
         bank = None
         if reference_item_scores is not None:
             self.require_reference_items()
-            size = (None, seen.shape[1]) if self.reference_items_as == "rows" else (len(seen), None)
-            bank = checked("reference_item_scores", reference_item_scores, *size)
-        terms = self.fit(lambda: iter((seen,)), None if bank is None else lambda: iter((bank,)))
+            if self.reference_items_as == "rows":
+                bank = checked("reference_item_scores", reference_item_scores, columns=reference.shape[1])
+            else:
+                bank = checked("reference_item_scores", reference_item_scores, rows=len(reference))
+        terms = self.fit(lambda: iter((reference,)), None if bank is None else lambda: iter((bank,)))
         return finite("corrected scores", self.apply(scores, terms))
 
     def require_reference_items(self) -> None:
@@ -230,11 +233,11 @@ class Correction(Criterion):
         or reference items are given that are not looked at, and where an item's or a query's terms, or the values
         returned, are NaN or infinite. NaN and infinity stand first among the values, so that finite values hide none.
         """
-        sides = as_sides(queries, items, reference)
+        query_rows, item_rows, reference_rows = as_sides(queries, items, reference)
         whole("k", k)
-        bank = as_reference_items(self, reference_items, sides[1])
-        terms = fit_all([self], *sides[1:], bank)[0]
-        return given_back(queries, *self.search_fitted(*sides[:2], terms, k))
+        bank = as_reference_items(self, reference_items, item_rows)
+        terms = fit_all([self], item_rows, reference_rows, bank)[0]
+        return given_back(queries, *self.search_fitted(query_rows, item_rows, terms, k))
 
     def search_fitted(
         self, queries: VectorSource, items: VectorSource, item_terms: Terms, k: int = 10
@@ -359,9 +362,11 @@ def joined(parts: Iterable[Terms]) -> Terms:
 
 def as_sides(queries: Any, items: Any, reference: Any = None) -> tuple[VectorSource, VectorSource, VectorSource]:
     """The three sides of a search as `VectorSource` of one dimension; InputError if they do not fit each other."""
-    asked = as_vectors("queries", queries)
-    sides = asked, as_vectors("items", items, columns=asked.shape[1])
-    return *sides, asked if reference is None else as_vectors("reference", reference, columns=asked.shape[1])
+    query_rows = as_vectors("queries", queries)
+    dim = query_rows.shape[1]
+    item_rows = as_vectors("items", items, columns=dim)
+    reference_rows = query_rows if reference is None else as_vectors("reference", reference, columns=dim)
+    return query_rows, item_rows, reference_rows
 
 
 def as_reference_items(criterion: Correction, reference_items: Any, items: VectorSource) -> VectorSource | None:

@@ -87,34 +87,34 @@ def choose(
         f"{len(known)} queries with a known answer are too few to choose by; expected at least {LEAST}. Give more, or "
         "choose nothing: name a criterion with its settings, or take the default",
     )
-    asked = torch.from_numpy(np.sort(random.permutation(known)[:MOST_QUERIES]))
-    seen = _sample(random, len(queries if reference is None else reference), MOST_REFERENCE)
-    most = max(1, MOST_SCORES // (len(asked) + len(seen)))
-    places, answers = _items(random, positives, asked, len(items), most)
-    sides = (queries, asked), (queries if reference is None else reference, seen)
-    given = isinstance(items, UnitVectors)  # a row of precomputed scores has one for each item
-    columns = places if given else slice(None)
+    chosen_queries = torch.from_numpy(np.sort(random.permutation(known)[:MOST_QUERIES]))
+    chosen_reference = _sample(random, len(queries if reference is None else reference), MOST_REFERENCE)
+    most = max(1, MOST_SCORES // (len(chosen_queries) + len(chosen_reference)))
+    places, answers = _items(random, positives, chosen_queries, len(items), most)
+    sides = (queries, chosen_queries), (queries if reference is None else reference, chosen_reference)
+    precomputed = isinstance(items, UnitVectors)  # a row of precomputed scores has one for each item
+    columns = places if precomputed else slice(None)
     scores, reference_scores = rows, reference_rows = [rows_at(side, some, columns).cpu() for side, some in sides]
-    if not given:
+    if not precomputed:
         item_rows = rows_at(items, places).cpu()
         scores, reference_scores = rows @ item_rows.T, reference_rows @ item_rows.T
-    digests, seen_digests = (row_digests(as_vectors("rows", some)) for some in (rows, reference_rows))
+    digests, reference_digests = (row_digests(as_vectors("rows", some)) for some in (rows, reference_rows))
     part = _parts(random, digests)
-    folds = [] if reference is None else _folds(part, digests, seen_digests)
-    fitted_on = folds or [(torch.arange(len(asked)), torch.arange(len(seen)))]
+    folds = [] if reference is None else _folds(part, digests, reference_digests)
+    fitted_on = folds or [(torch.arange(len(chosen_queries)), torch.arange(len(chosen_reference)))]
 
     fewest = min(len(rows) for _, rows in fitted_on)
     candidates = _candidates(among, fewest)
-    deepest = max((one.parameters()["k"] for _, one in candidates if one.nearest_alone), default=1)
+    deepest = max((criterion.parameters()["k"] for _, criterion in candidates if criterion.nearest_alone), default=1)
     item_scores = None
-    if not given and any(one.reference_items_as == "rows" for _, one in candidates):
+    if not precomputed and any(criterion.reference_items_as == "rows" for _, criterion in candidates):
         bank = _sample(random, len(item_rows), max(1, MOST_SCORES // len(item_rows)))
         item_scores = item_rows[bank] @ item_rows.T
-    ranks, refused = np.empty((len(candidates), len(asked))), set[int]()
+    ranks, refused = np.empty((len(candidates), len(chosen_queries))), set[int]()
     with bar("choosing the criterion", total=len(fitted_on) * len(candidates)) as steps:
-        for asked_here, seen_here in fitted_on:
-            index, right = _index(answers, asked_here)
-            fold, fold_reference = scores[asked_here][:, index], reference_scores[seen_here][:, index]
+        for fold_queries, fold_rows in fitted_on:
+            index, right = _index(answers, fold_queries)
+            fold, fold_reference = scores[fold_queries][:, index], reference_scores[fold_rows][:, index]
             bank_scores = None if item_scores is None else item_scores[:, index]
             nearest = top_k_of_blocks((fold_reference.T,), deepest)[0].T  # of each item, largest first
             for number, (name, criterion) in enumerate(candidates):
@@ -124,7 +124,7 @@ def choose(
                 try:
                     corrected = criterion.rescore(fold, fitted_by, reference_item_scores=further).to(fold.dtype)
                     ranking = rank_blocks([(0, corrected)], right)
-                    ranks[number, asked_here.numpy()] = ranking.ranks.cpu().numpy()
+                    ranks[number, fold_queries.numpy()] = ranking.ranks.cpu().numpy()
                 except InputError as error:  # for example scores out of the candidate's range
                     log.info("%s %s cannot be applied: %s", name, criterion.parameters(), error)
                     refused.add(number)
@@ -134,20 +134,26 @@ def choose(
         "no criterion can be applied to these scores; name one, to see what is wrong",
     )
     tried = [
-        Tried(name, one.parameters(), None, None)
+        Tried(name, criterion.parameters(), None, None)
         if number in refused
-        else Tried(name, one.parameters(), np.exp(np.log(row).mean()).item(), 100 * (row == 1).mean().item())
-        for number, ((name, one), row) in enumerate(zip(candidates, ranks, strict=True))
+        else Tried(name, criterion.parameters(), np.exp(np.log(row).mean()).item(), 100 * (row == 1).mean().item())
+        for number, ((name, criterion), row) in enumerate(zip(candidates, ranks, strict=True))
     ]
     values = -np.log(ranks[applied])
     place = applied[chosen(values)]
     name, criterion = candidates[place]
-    by_others = np.empty(len(asked), dtype=np.int64)
+    by_others = np.empty(len(chosen_queries), dtype=np.int64)
     for number in np.unique(part):
         by_others[part == number] = applied[chosen(values[:, part != number])]
-    held_out = 100 * (ranks[by_others, np.arange(len(asked))] == 1).mean().item()
-    others = [(candidates[number][1], asked[by_others == number]) for number in np.unique(by_others) if number != place]
-    return Choice(name, criterion, len(asked), len(folds), len(places), len(seen), tried, held_out, others)
+    held_out = 100 * (ranks[by_others, np.arange(len(chosen_queries))] == 1).mean().item()
+    others = [
+        (candidates[number][1], chosen_queries[by_others == number])
+        for number in np.unique(by_others)
+        if number != place
+    ]
+    return Choice(
+        name, criterion, len(chosen_queries), len(folds), len(places), len(chosen_reference), tried, held_out, others
+    )
 
 
 def _candidates(among: Auto | Correction, rows: int) -> list[tuple[str, Correction]]:
@@ -166,26 +172,26 @@ def _sample(random: np.random.Generator, count: int, most: int) -> Tensor:
 
 
 def _items(
-    random: np.random.Generator, positives: Positives, asked: Tensor, items: int, most: int
+    random: np.random.Generator, positives: Positives, queries: Tensor, items: int, most: int
 ) -> tuple[Tensor, Positives]:
-    """A sample of the items with all answers of the queries `asked`, and the answers by position in the sample."""
-    known = positives.of(asked)
+    """A sample of the items with all answers of the queries (n,), and the answers by position in the sample."""
+    known = positives.of(queries)
     needed = known.item.unique()
     among = torch.arange(items)
     if items > most:
         others = np.setdiff1d(random.permutation(items)[: most + len(needed)], needed.numpy())
         others = random.permutation(others)[: max(0, most - len(needed))]
         among = torch.from_numpy(np.union1d(needed.numpy(), others))
-    return among, Positives.from_pairs(known.query, torch.searchsorted(among, known.item), len(asked), len(among))
+    return among, Positives.from_pairs(known.query, torch.searchsorted(among, known.item), len(queries), len(among))
 
 
-def _index(answers: Positives, asked: Tensor) -> tuple[Tensor, Positives]:
-    """The items but those that only queries besides `asked` want, rising, and the answers of `asked` among them."""
-    right = answers.of(asked)
+def _index(answers: Positives, queries: Tensor) -> tuple[Tensor, Positives]:
+    """The items without those that only other queries want, ascending, and the answers of the queries among them."""
+    right = answers.of(queries)
     gone = answers.item[~torch.isin(answers.item, right.item)]
     index = torch.arange(answers.items)
     index = index[~torch.isin(index, gone)]
-    return index, Positives.from_pairs(right.query, torch.searchsorted(index, right.item), len(asked), len(index))
+    return index, Positives.from_pairs(right.query, torch.searchsorted(index, right.item), len(queries), len(index))
 
 
 def _parts(random: np.random.Generator, digests: np.ndarray) -> np.ndarray:
@@ -194,20 +200,20 @@ def _parts(random: np.random.Generator, digests: np.ndarray) -> np.ndarray:
     return (random.permutation(len(distinct)) % FOLDS)[group]
 
 
-def _folds(part: np.ndarray, digests: np.ndarray, seen: np.ndarray) -> list[tuple[Tensor, Tensor]]:
+def _folds(part: np.ndarray, digests: np.ndarray, reference: np.ndarray) -> list[tuple[Tensor, Tensor]]:
     """Of each fold the places of its queries, and those of the reference rows that it is fitted on.
 
-    part (n,): the fold of each query. digests (n,), seen (r,): of the queries and of the reference; none where these
-    share no row.
+    part (n,): the fold of each query. digests (n,), reference (r,): digests of the queries and of the reference. There
+    are no folds if these share no row.
     """
-    if not np.isin(digests, seen).any():
+    if not np.isin(digests, reference).any():
         return []
     folds = [
-        (np.flatnonzero(part == number), np.flatnonzero(~np.isin(seen, digests[part == number])))
+        (np.flatnonzero(part == number), np.flatnonzero(~np.isin(reference, digests[part == number])))
         for number in np.unique(part)
     ]
     require(
-        all(len(kept) > 0 for _, kept in folds),
+        all(len(rest) > 0 for _, rest in folds),
         "the reference holds no query but those that are chosen by and left out of it; give other queries besides",
     )
-    return [(torch.from_numpy(rows), torch.from_numpy(kept)) for rows, kept in folds]
+    return [(torch.from_numpy(rows), torch.from_numpy(rest)) for rows, rest in folds]

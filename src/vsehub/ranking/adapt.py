@@ -131,27 +131,27 @@ def try_maps(
     ranks, measured, sizes = list[np.ndarray](), list[np.ndarray](), list[int]()
     for fold in range(count):
         here = np.flatnonzero(folds == fold)
-        asked = np.sort(random.permutation(here)[: MOST_QUERIES // count])
-        right = positives.of(known[asked])
+        sample = np.sort(random.permutation(here)[: MOST_QUERIES // count])
+        right = positives.of(known[sample])
         gone = np.setdiff1d(wanted, positives.of(known[here]).item)
         free = random.permutation(np.setdiff1d(np.arange(len(items)), gone))[:MOST_ITEMS]
         index = torch.from_numpy(np.union1d(right.item, free))
-        answers = Positives.from_pairs(right.query, torch.searchsorted(index, right.item), len(asked), len(index))
+        answers = Positives.from_pairs(right.query, torch.searchsorted(index, right.item), len(sample), len(index))
         fitted, answered = pairs_of(queries, items, positives, known[folds != fold], seed)
         reference = fitted[drawn(len(fitted), MOST_QUERIES, seed)]
-        rows, among = rows_at(queries, known[asked]), rows_at(items, index)
+        rows, among = rows_at(queries, known[sample]), rows_at(items, index)
         maps = fit_maps(fitted, answered, grid)
         sides = [
             (rows, among, reference),
             *((ours(rows), theirs(among), ours(reference)) for ours, theirs in maps.values()),
         ]
         scores = [
-            criterion.rescore(mapped @ targets.T, seen @ targets.T)
-            for mapped, targets, seen in sides
+            criterion.rescore(mapped @ targets.T, mapped_reference @ targets.T)
+            for mapped, targets, mapped_reference in sides
             for criterion in CRITERIA.values()
         ]
-        ranks.append(np.stack([rank_blocks([(0, one)], answers).ranks for one in scores]))
-        measured.append(asked)
+        ranks.append(np.stack([rank_blocks([(0, corrected)], answers).ranks for corrected in scores]))
+        measured.append(sample)
         sizes.append(len(index))
     cells = [(name, criterion) for name in (NOTHING, *maps) for criterion in CRITERIA]
     order = np.concatenate(measured)
@@ -170,7 +170,7 @@ def pairs_of(
 
 def quick_gain(sides: Sides, seed: int = 0) -> dict[str, float] | None:
     """The gain of choosing among no map, centring, whitening and ridge with λ 1; None without enough known pairs."""
-    if sides.positives is not None and not sides.given:
+    if sides.positives is not None and not sides.precomputed:
         with suppress(InputError):  # too few
             return try_maps(sides.queries, sides.items, sides.positives, (1.0,), seed).gain_of_choosing()
     return None

@@ -46,13 +46,14 @@ def near_chance(positives: Positives, lists: Tensor) -> str | None:
     If that is most queries, fewer than halfway from there to all.
     """
     counts, k = positives.counts[positives.counts > 0].double(), lists.shape[1]
-    found = 100 * int(positives.hits(lists).any(dim=1).sum()) / len(counts)
+    answered = 100 * int(positives.hits(lists).any(dim=1).sum()) / len(counts)
     chance = 100 * float((1 - (1 - k / positives.items) ** counts).mean())
-    if found >= min(2 * chance, (chance + 100) / 2):
+    if answered >= min(2 * chance, (chance + 100) / 2):
         return None
     return (
-        f"truth: the {k} nearest items answer {found:.1f} % of its queries, {chance:.1f} % by chance. Are ids shifted "
-        "by a row or in another order than their rows, columns swapped, or the sides embedded by different models?"
+        f"truth: the {k} nearest items answer {answered:.1f} % of its queries, {chance:.1f} % by chance. Are ids "
+        "shifted by a row or in another order than their rows, columns swapped, or the sides embedded by different "
+        "models?"
     )
 
 
@@ -65,7 +66,7 @@ def choice_record(name: str, criterion: Correction, choice: Choice | None) -> di
     written = {"criterion": name, "parameters": criterion.parameters(), "added_to": added_to, "queries": 0}
     if choice is not None:
         written |= {key: value for key, value in vars(choice).items() if isinstance(value, int | float)}
-        written["tried"] = [vars(one) for one in choice.tried]
+        written["tried"] = [vars(trial) for trial in choice.tried]
     return written
 
 
@@ -106,6 +107,7 @@ def compared(
     changed meanwhile.
     """
     began, started = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
+    references = len(inputs.sides.reference_queries)
     check_criteria(criteria, inputs.sides, k)
     log.info("looking through %d queries and %d items", len(inputs.sides.queries), len(inputs.sides.items))
     norms = inputs.check(engine.look_through)
@@ -115,15 +117,15 @@ def compared(
     if auto is not None:
         choosing = time.perf_counter()
         choice = choose_for(auto, inputs, seed)
-        name, criterion = auto.untuned(len(inputs.sides.seen)) if choice is None else (choice.name, choice.criterion)
+        name, criterion = auto.untuned(references) if choice is None else (choice.name, choice.criterion)
         criteria = {} if name == PLAIN else {name: criterion}
-        others = {} if choice is None else {f"others {place}": one for place, one in enumerate(choice.others)}
+        others = {} if choice is None else {f"others {place}": other for place, other in enumerate(choice.others)}
         written_choice = choice_record(name, criterion, choice)
         seconds["choosing"] = time.perf_counter() - choosing
     for criterion in criteria.values():
-        inputs.warn(few(criterion, len(inputs.sides.seen)))
+        inputs.warn(few(criterion, references))
     log.info("ranking under %s", ", ".join([PLAIN, *criteria]))
-    measured = measure(inputs.sides, dict(criteria) | {name: one for name, (one, _) in others.items()}, k, engine)
+    measured = measure(inputs.sides, dict(criteria) | {name: other for name, (other, _) in others.items()}, k, engine)
     if written_choice is not None and inputs.sides.positives is not None:
         gain = held_out_gain(measured, written_choice["criterion"], others, inputs.sides.positives)
         written_choice["gain"] = gain

@@ -84,13 +84,15 @@ def _interval(hits: float, misses: float) -> tuple[float, float]:
     return low, float(stats.beta.ppf(1 - tail, hits + 1, misses)) if misses > 0 else 1.0
 
 
-def _products(one: float, ones: tuple[float, float], other: float, others: tuple[float, float]) -> tuple[float, float]:
+def _products(
+    value: float, limits: tuple[float, float], factor: float, factor_limits: tuple[float, float]
+) -> tuple[float, float]:
     """The least and the largest product of two values over the ellipse of their distances to their limits.
 
-    other: at least 0, so that a product has the sign of `one`.
+    factor: at least 0, so that a product has the sign of `value`.
     """
     angle = np.linspace(-np.pi / 2, np.pi / 2, _STEPS)
     outward, aside = np.cos(angle), np.sin(angle)
-    second = other + np.where(aside < 0, other - others[0], others[1] - other) * aside
-    limits = [(one + (limit - one) * outward) * second for limit in ones]
-    return float(limits[0].min()), float(limits[1].max())
+    factors = factor + np.where(aside < 0, factor - factor_limits[0], factor_limits[1] - factor) * aside
+    products = [(value + (limit - value) * outward) * factors for limit in limits]
+    return float(products[0].min()), float(products[1].max())

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 VECTORS, SCORES = ("queries", "items", "reference", "reference_items"), ("scores", "reference_scores")
 # Of `other_domain`. Of 28 pairs of one domain none is above 0.64 and 0.62; other topics of a set reach 0.75 in
 # the first, noise 1.00 in the second.
-FARTHER_THAN_OWN, FARTHER_THAN_QUERIES, FEWEST = 0.7, 0.9, 100
+FARTHER_THAN_REFERENCE, FARTHER_THAN_QUERIES, FEWEST = 0.7, 0.9, 100
 SAMPLE, MOST_COMPARED = 500, 20_000  # queries and reference queries that are compared
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp")
 ROWS = 4096  # whose scores are cut together
@@ -48,9 +48,9 @@ class Names:
     images: Sequence[str] | Path | None = None
 
     def __post_init__(self) -> None:
-        for what, given in (("ids", self.ids), ("labels", self.labels), ("images", self.images)):
-            count = self.rows if given is None or isinstance(given, Path) else len(given)
-            require(count == self.rows, f"{self.side} has {self.rows} rows, but there are {count} {what}")
+        for kind, values in (("ids", self.ids), ("labels", self.labels), ("images", self.images)):
+            count = self.rows if values is None or isinstance(values, Path) else len(values)
+            require(count == self.rows, f"{self.side} has {self.rows} rows, but there are {count} {kind}")
 
     def of(self, row: int) -> dict[str, str | None]:
         """The "id" and "label" of a row, None if it has none."""
@@ -64,7 +64,7 @@ class Names:
         if self.images is None or not isinstance(self.images, Path):
             return None if self.images is None else self.images[row]
         name = str(row if self.ids is None else self.ids[row])
-        endings = ("", *(ending for one in SUFFIXES for ending in (one, one.upper())))
+        endings = ("", *(ending for suffix in SUFFIXES for ending in (suffix, suffix.upper())))
         files = (self.images / f"{name}{ending}" for ending in endings if stays_inside(name))
         return next((str(file) for file in files if file.is_file()), None)
 
@@ -87,16 +87,16 @@ def read_images(path: str | Path, name: str = "images") -> Path | list[str]:
     return [str(path.parent / line) for line in lines]
 
 
-def read_names(side: str, vectors: VectorSource, given: Mapping[str, Any]) -> Names:
-    """The names of a side's rows: those of its file, unless `given`, setting -> file, has "query_ids" or the like."""
-    one = {"queries": "query", "items": "item"}[side]
-    ids, labels, images = (given.get(f"{one}_{what}") for what in ("ids", "labels", "images"))
+def read_names(side: str, vectors: VectorSource, settings: Mapping[str, Any]) -> Names:
+    """The names of the rows of a side: those of its file, unless the settings have "query_ids" or the like."""
+    name = {"queries": "query", "items": "item"}[side]
+    ids, labels, images = (settings.get(f"{name}_{kind}") for kind in ("ids", "labels", "images"))
     return Names(
         side,
         len(vectors),
-        getattr(vectors, "ids", None) if ids is None else read_ids(ids, f"{one}_ids"),
-        getattr(vectors, "labels", None) if labels is None else read_labels(labels, f"{one}_labels"),
-        None if images is None else read_images(images, f"{one}_images"),
+        getattr(vectors, "ids", None) if ids is None else read_ids(ids, f"{name}_ids"),
+        getattr(vectors, "labels", None) if labels is None else read_labels(labels, f"{name}_labels"),
+        None if images is None else read_images(images, f"{name}_images"),
     )
 
 
@@ -161,13 +161,14 @@ class Sides:
         reference that equal a query, bit for bit, are left out. Raises InputError if dimensions differ, a side is
         empty, no row of the reference is left or positives are those of other sizes.
         """
-        asked, among, seen = as_sides(queries, items, reference)
-        bank = None if reference_items is None else as_vectors("reference_items", reference_items, among.shape[1])
+        query_rows, item_rows, reference_rows = as_sides(queries, items, reference)
+        bank = None if reference_items is None else as_vectors("reference_items", reference_items, item_rows.shape[1])
+        sizes = len(query_rows), len(item_rows)
         require(
-            positives is None or (positives.queries, positives.items) == (len(asked), len(among)),
-            f"positives is of another number of queries or items; expected {len(asked)} queries and {len(among)} items",
+            positives is None or (positives.queries, positives.items) == sizes,
+            f"positives is of another number of queries or items; expected {sizes[0]} queries and {sizes[1]} items",
         )
-        return cls(asked, among, None if reference is None else seen, bank, positives).apart()
+        return cls(query_rows, item_rows, None if reference is None else reference_rows, bank, positives).apart()
 
     def apart(self) -> Self:
         """The same sides without the reference queries that equal a ranked query, bit for bit."""
@@ -188,12 +189,12 @@ class Sides:
         return self.reference is not None
 
     @property
-    def given(self) -> bool:
+    def precomputed(self) -> bool:
         """True if the inputs are precomputed scores instead of vectors."""
         return isinstance(self.items, UnitVectors)
 
     @property
-    def seen(self) -> VectorSource:
+    def reference_queries(self) -> VectorSource:
         """The reference queries of the criteria."""
         return self.queries if self.reference is None else self.reference
 
@@ -210,7 +211,7 @@ class Inputs:
     """The inputs of a comparison: both sides, the names of their rows, and the files that they come from.
 
     files: "queries", "items", perhaps "reference" and "reference_items"; of precomputed scores "scores" and, if given,
-    "reference_scores". given: the settings that `open_inputs` opens again. tuning: queries with their answers that
+    "reference_scores". settings: the settings that `open_inputs` opens again. tuning: queries with their answers that
     `criterion=auto` chooses by; None: a share of the ranked queries.
     """
 
@@ -218,7 +219,7 @@ class Inputs:
     query_names: Names
     item_names: Names
     files: Mapping[str, VectorFile] = field(default_factory=dict)
-    given: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
     tuning: tuple[VectorFile, Positives] | None = None
     warnings: list[str] = field(default_factory=list)
 
@@ -236,7 +237,7 @@ class Inputs:
         sides = self.sides
         if self.tuning is not None:
             look_through(self.tuning[0])
-        if sides.given:
+        if sides.precomputed:
             return {name: look_through_scores(file) for name, file in self.files.items()}
         norms = {name: asdict((look if name == "items" else look_through)(file)) for name, file in self.files.items()}
         if sides.reference is not None:
@@ -250,22 +251,22 @@ class Inputs:
         return [file for file, before in opened.items() if now[file] != before]
 
 
-def open_inputs(given: Mapping[str, Any], normalize: bool | None = None) -> Inputs:
+def open_inputs(settings: Mapping[str, Any], normalize: bool | None = None) -> Inputs:
     """Open vectors, or scores. Raises InputError if a file cannot be read, or the sides do not fit each other.
 
-    given: setting -> file, as `vsehub rerank` takes them; vectors may be open already, such as those of a collection.
+    settings: setting -> file, as `vsehub rerank` takes them; vectors may be open already, such as a collection's.
     Of scores, those of a model that compares pairs, (Q, M) of Q queries with M items, higher being closer; `ids` in
     their file are those of the queries. Queries and reference become a `ScoreFile`, items `UnitVectors`. normalize: of
     vectors that are not open yet.
     """
-    settings = {name: one for name, one in given.items() if isinstance(one, str)} | {"normalize": normalize}
-    scored = "scores" in given
+    recorded = {name: value for name, value in settings.items() if isinstance(value, str)} | {"normalize": normalize}
+    scored = "scores" in settings
     files = {
-        name: given[name]
-        if isinstance(given[name], VectorFile)
-        else open_vectors(given[name], name, False if scored else normalize)
+        name: settings[name]
+        if isinstance(settings[name], VectorFile)
+        else open_vectors(settings[name], name, False if scored else normalize)
         for name in (*(SCORES if scored else VECTORS), "tune_queries")
-        if name in given
+        if name in settings
     }
     first, *others = files.values()
     for other in others:
@@ -277,12 +278,12 @@ def open_inputs(given: Mapping[str, Any], normalize: bool | None = None) -> Inpu
         sides = [scores, UnitVectors(first.shape[1]), reference, None]
     elif first.shape == files["items"].shape and first.fingerprint() == files["items"].fingerprint():
         log.warning("queries and items are the same vectors: each finds itself first, which counts as any other hit")
-    queries, items = read_names("queries", sides[0], given), read_names("items", sides[1], given)
-    positives = read_positives(given["truth"], queries, items) if "truth" in given else None
-    inputs = Inputs(replace(Sides(*sides), positives=positives).apart(), queries, items, files, settings)
+    queries, items = read_names("queries", sides[0], settings), read_names("items", sides[1], settings)
+    positives = read_positives(settings["truth"], queries, items) if "truth" in settings else None
+    inputs = Inputs(replace(Sides(*sides), positives=positives).apart(), queries, items, files, recorded)
     if tune is None:
         return inputs
-    known = read_positives(given["tune_truth"], Names("tune_queries", len(tune), tune.ids), items)
+    known = read_positives(settings["tune_truth"], Names("tune_queries", len(tune), tune.ids), items)
     rows = rows_apart(tune, sides[0])
     if len(rows) < len(tune):
         inputs.warn(f"tune_queries: {len(tune) - len(rows)} of {len(tune)} are ranked queries, and left out")
@@ -300,25 +301,26 @@ def other_domain(queries: VectorSource, reference: VectorSource, seed: int = 0) 
     than another: 0.5 where both come from one distribution. Not judged: a reference of fewer than `FEWEST` rows, and in
     the second comparison fewer queries.
     """
-    asked, rows = (sampled(side, MOST_COMPARED, seed)[0].float() for side in (queries, reference))
-    if len(rows) < FEWEST:
+    query_rows, reference_rows = (sampled(side, MOST_COMPARED, seed)[0].float() for side in (queries, reference))
+    if len(reference_rows) < FEWEST:
         return None
-    judged = asked if len(asked) < FEWEST else asked[1::2]
-    pairs = (judged, rows[::2]), (rows[1::2], rows[::2]), (judged, asked[::2])
-    to_reference, own, together = (
+    few = len(query_rows) < FEWEST
+    judged = query_rows if few else query_rows[1::2]
+    pairs = (judged, reference_rows[::2]), (reference_rows[1::2], reference_rows[::2]), (judged, query_rows[::2])
+    to_reference, among_reference, among_queries = (
         (some[drawn(len(some), SAMPLE, seed)] @ among.T).quantile(0.8, dim=1).numpy() for some, among in pairs
     )
-    of_own, of_queries = (
+    above_reference, above_queries = (
         float(stats.mannwhitneyu(other, to_reference).statistic) / len(other) / len(to_reference)
-        for other in (own, together)
+        for other in (among_reference, among_queries)
     )
-    if of_own <= FARTHER_THAN_OWN and (len(asked) < FEWEST or of_queries <= FARTHER_THAN_QUERIES):
+    if above_reference <= FARTHER_THAN_REFERENCE and (few or above_queries <= FARTHER_THAN_QUERIES):
         return None
     return (
         "reference: it looks like queries of another domain, which can lower recall: the similarity of the queries to "
         "the nearest fifth of it is {:.3f}, that of its own rows {:.3f}, that among the queries {:.3f} (medians). Give "
         "queries like those that are ranked"
-    ).format(*map(np.median, (to_reference, own, together)))
+    ).format(*map(np.median, (to_reference, among_reference, among_queries)))
 
 
 def rows_apart(rows: VectorSource, queries: VectorSource) -> Tensor:

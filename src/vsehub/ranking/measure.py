@@ -56,7 +56,7 @@ class Local:
 
     def item_terms(self, criteria: Sequence[Correction], sides: Sides) -> list[Terms]:
         """The terms of all items, for each criterion."""
-        return fit_all(criteria, sides.items, sides.seen, sides.reference_items) if criteria else []
+        return fit_all(criteria, sides.items, sides.reference_queries, sides.reference_items) if criteria else []
 
     def matched(self, criterion: Criterion, sides: Sides, k: int) -> Best:
         """Values and positions (Q, k) of a criterion that matches queries with items."""
@@ -73,7 +73,7 @@ class Local:
         queries, items = sides.queries, sides.items
         device = queries.rows(0, 1).device
         moved = [tuple(term.to(device) for term in parts) for parts in terms]
-        corrections = [one.over(queries, items, parts) for one, parts in zip(criteria, moved, strict=True)]
+        corrections = [criterion.over(queries, items, parts) for criterion, parts in zip(criteria, moved, strict=True)]
         return nearest_blocks(queries, items, depth, [None, *corrections])
 
 
@@ -123,19 +123,21 @@ def measure(
     as `check_criteria`, and for what the engine cannot take.
     """
     engine = Local() if engine is None else engine
-    criteria = {name: one for name, one in (criteria or {}).items() if not isinstance(one, NearestNeighbor)}
+    criteria = {
+        name: criterion for name, criterion in (criteria or {}).items() if not isinstance(criterion, NearestNeighbor)
+    }
     check_criteria(criteria, sides, k)
     sides, items, positives = sides.on(engine.device), len(sides.items), sides.positives
-    depths = sorted({k, *(min(one, items) for one in (*KS, *RECALLS))})
+    depths = sorted({min(depth, items) for depth in (k, *KS, *RECALLS)})
     began = time.perf_counter()
     # Each k is a separate matching: the list for k = 5 is not the beginning of the list for k = 10.
     matchings = {
-        name: {depth: engine.matched(one, sides, depth) for depth in depths}
-        for name, one in criteria.items()
-        if one.matching is not None
+        name: {depth: engine.matched(criterion, sides, depth) for depth in depths}
+        for name, criterion in criteria.items()
+        if criterion.matching is not None
     }
     matched = time.perf_counter()
-    streamed = {name: one for name, one in criteria.items() if name not in matchings}
+    streamed = {name: criterion for name, criterion in criteria.items() if name not in matchings}
     corrections = list(streamed.values())
     terms = dict(zip(streamed, engine.item_terms(corrections, sides), strict=True))
     fitted = time.perf_counter()
@@ -148,14 +150,14 @@ def measure(
         for name in (PLAIN, *criteria)
     }
     deepest, plain = max(*depths, relevance or 0), []
-    for first, found in engine.list_blocks(sides, deepest, corrections, list(terms.values())):
-        blocks = {name: {k: one} for name, one in zip((PLAIN, *streamed), found, strict=True)}
-        rows = slice(first, first + len(found[0][0]))
+    for first, lists in engine.list_blocks(sides, deepest, corrections, list(terms.values())):
+        blocks = {name: {k: best} for name, best in zip((PLAIN, *streamed), lists, strict=True)}
+        rows = slice(first, first + len(lists[0][0]))
         blocks |= {
             name: {depth: (values[rows], positions[rows]) for depth, (values, positions) in lists.items()}
             for name, lists in matchings.items()
         }
-        plain.append(found[0][1][:, :k].to("cpu", copy=True))  # so that the deeper list is freed
+        plain.append(lists[0][1][:, :k].to("cpu", copy=True))  # so that the deeper list is freed
         for name, ranking in rankings.items():
             ranking.add(first, blocks[name])
     seconds = {"reference": fitted - matched, "search": time.perf_counter() - fitted + matched - began}
@@ -207,14 +209,14 @@ class _Lists:
 
     def __init__(self, k: int, depths: Sequence[int], relevance: int | None, positives: Positives | None):
         self._k, self._depths, self._relevance, self._positives = k, depths, relevance, positives
-        self._kept = list[list[Tensor]]()
+        self._blocks = list[list[Tensor]]()
         self._precision = torch.zeros(2, dtype=torch.float64)
 
     def add(self, first: int, lists: Mapping[int, Best]) -> None:
         """Add the lists of the queries `first`, `first` + 1, ...: those for each k, or those for k."""
         # A copy, so that the deeper list is freed.
-        kept = [lists.get(depth, lists[self._k])[1][:, :depth].to("cpu", copy=True) for depth in self._depths]
-        self._kept.append([lists[self._k][0][:, : self._k].to("cpu", copy=True), *kept])
+        positions = [lists.get(depth, lists[self._k])[1][:, :depth].to("cpu", copy=True) for depth in self._depths]
+        self._blocks.append([lists[self._k][0][:, : self._k].to("cpu", copy=True), *positions])
         if self._positives is not None and self._relevance is not None:
             deep = lists.get(self._relevance, lists[self._k])[1][:, : self._relevance].cpu()
             hits = self._positives.hits(deep, first)
@@ -222,20 +224,20 @@ class _Lists:
 
     def ranked(self, name: str, items: int, terms: Terms, plain: Tensor) -> Ranked:
         """The measured ranking. plain: the lists of the plain one (Q, k)."""
-        values, *parts = (torch.cat(blocks) for blocks in zip(*self._kept, strict=True))
+        values, *parts = (torch.cat(blocks) for blocks in zip(*self._blocks, strict=True))
         lists, positives = dict(zip(self._depths, parts, strict=True)), self._positives
         counted = {k: Occurrences(items, (k,)) for k in reached(items)}
-        for k, one in counted.items():
-            one.add(lists[k], positives)
-        counts = {k: one.counts[k] for k, one in counted.items()}
-        wrong = None if positives is None else {k: one.bad[k] for k, one in counted.items()}
+        for k, occurrences in counted.items():
+            occurrences.add(lists[k], positives)
+        counts = {k: occurrences.counts[k] for k, occurrences in counted.items()}
+        wrong = None if positives is None else {k: occurrences.bad[k] for k, occurrences in counted.items()}
         deepest = max(counts)
         return Ranked(
             name,
             values,
             lists[self._k],
             occurrence_metrics(counts, wrong, counted[1].judged),
-            {str(k): histogram(one) for k, one in counts.items()},
+            {str(k): histogram(count) for k, count in counts.items()},
             None if positives is None else self._truth(lists, items, positives),
             changes(plain, lists[self._k]),
             counts[deepest],
@@ -245,7 +247,7 @@ class _Lists:
 
     def _truth(self, lists: Mapping[int, Tensor], items: int, positives: Positives) -> dict[str, float | None]:
         queries = int((positives.counts > 0).sum())
-        found = {k: int(positives.hits(lists[min(k, items)]).any(dim=1).sum()) for k in RECALLS}
-        recalls = {f"r{k}": 100.0 * count / queries for k, count in found.items()}
+        answered = {k: int(positives.hits(lists[min(k, items)]).any(dim=1).sum()) for k in RECALLS}
+        recalls = {f"r{k}": 100.0 * count / queries for k, count in answered.items()}
         purity = (None, None) if self._relevance is None else (100.0 * self._precision / queries).tolist()
         return recalls | dict(zip(("map_r", "r_precision"), purity, strict=True))

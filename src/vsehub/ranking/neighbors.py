@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 MOST_ITEMS = 20_000  # all pairs of them are compared
 
 
-def write_neighbors(path: Path, found: Comparison) -> bool:
+def write_neighbors(path: Path, comparison: Comparison) -> bool:
     """Write the items of a comparison, a row each; False for precomputed scores and for more than `MOST_ITEMS` items.
 
     Columns: `id`, `label` where there are labels, `n_k`, `hub` (whether N_k reaches `hub_level`) and, with truth,
@@ -31,19 +31,19 @@ def write_neighbors(path: Path, found: Comparison) -> bool:
     """
     import pyarrow as pa
 
-    vectors, names = found.inputs.files.get("items"), found.inputs.item_names
+    vectors, names = comparison.inputs.files.get("items"), comparison.inputs.item_names
     if vectors is None or len(vectors) > MOST_ITEMS:
         log.info("%s is written for at most %d items, of vectors", path.name, MOST_ITEMS)
         return False
     columns: dict[str, Any] = {"id": range(len(vectors)) if names.ids is None else names.ids}
     columns |= {} if names.labels is None else {"label": names.labels}
-    for number, ranking in enumerate(found.measured.rankings):
+    for number, ranking in enumerate(comparison.measured.rankings):
         ending = f"_{ranking.name}" if number else ""
-        measured = hubness(ranking.positions, len(vectors), found.inputs.sides.positives)
-        columns |= {f"{name}{ending}": one.numpy() for name, one in measured.items()}
-    near = [torch.cat(parts) for parts in zip(*neighbors(vectors, found.record["k"]), strict=True)]
+        measured = hubness(ranking.positions, len(vectors), comparison.inputs.sides.positives)
+        columns |= {f"{name}{ending}": column.numpy() for name, column in measured.items()}
+    near = [torch.cat(parts) for parts in zip(*neighbors(vectors, comparison.record["k"]), strict=True)]
     # A matrix as a list of its rows becomes a column of lists.
-    lists = pa.StructArray.from_arrays([pa.array([*one.numpy()]) for one in near], ["ids", "distances"])
+    lists = pa.StructArray.from_arrays([pa.array([*matrix.numpy()]) for matrix in near], ["ids", "distances"])
     write_table(path, {**columns, "vector": [*vectors.rows(0, len(vectors)).cpu().numpy()], "neighbors": lists})
     return True
 
@@ -51,18 +51,18 @@ def write_neighbors(path: Path, found: Comparison) -> bool:
 def hubness(positions: Tensor, items: int, truth: Positives | None) -> dict[str, Tensor]:
     """The measured columns, each (M,), of lists (Q, k), best first, of M items."""
     counts = positions.flatten().bincount(minlength=items)
-    found = {"n_k": counts, "hub": counts >= hub_level(positions.shape[1], len(positions), items)}
+    columns = {"n_k": counts, "hub": counts >= hub_level(positions.shape[1], len(positions), items)}
     if truth is None:
-        return found
+        return columns
     ahead = (truth.hits(positions).cumsum(dim=1) == 0) & (truth.counts > 0)[:, None]
-    return found | {"displaced": positions[ahead].bincount(minlength=items)}
+    return columns | {"displaced": positions[ahead].bincount(minlength=items)}
 
 
 def neighbors(vectors: VectorFile, k: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Positions and distances (b, n) of the n other items nearest by cosine, in blocks; n is at most k."""
     rows, count = replace(vectors, normalize=True), min(k, len(vectors) - 1)
     for first, [(cosines, positions)] in nearest_blocks(rows, rows, count + 1):
-        own = positions == torch.arange(first, first + len(positions))[:, None]
-        own[:, -1] |= ~own.any(dim=1)  # an item with many copies may not be in its own list
+        itself = positions == torch.arange(first, first + len(positions))[:, None]
+        itself[:, -1] |= ~itself.any(dim=1)  # an item with many copies may not be in its own list
         shape = len(positions), count
-        yield positions[~own].reshape(shape), (1 - cosines[~own]).clamp(min=0).reshape(shape).float()
+        yield positions[~itself].reshape(shape), (1 - cosines[~itself]).clamp(min=0).reshape(shape).float()

@@ -57,6 +57,11 @@ class Shard:
     def __len__(self) -> int:
         return self.stop - self.start
 
+    def share_of(self, terms: Sequence[Terms]) -> list[Arrays]:
+        """The terms of the shard's items, from those of all items for each criterion."""
+        rows = slice(self.first, self.first + len(self))
+        return [_arrays(tuple(term[rows] for term in item_terms)) for item_terms in terms]
+
     def open(self) -> VectorFile:
         """The rows. Raises InputError if the file cannot be read here, or is not the one that the command read."""
         file = _open(self.address, self.normalize)
@@ -83,29 +88,29 @@ def divide(items: VectorSource, rows: int | None = None) -> list[Shard]:
         fail("engine=ray: items in shards must lie in files; give a file, a folder or a URI")
     count, dim = items.shape
     rows = rows or min(max(LEAST_ROWS, -(-count // USUAL_SHARDS)), max(1, MOST_NUMBERS // dim))
-    found, first = [], 0
+    shards, first = [], 0
     for address, count in items.origin.files:
         pieces = -(-count // rows)
         for piece in range(pieces):  # of almost equal sizes
             start, stop = piece * count // pieces, (piece + 1) * count // pieces
-            found.append(Shard(address, count, start, stop, first + start, items.normalize))
+            shards.append(Shard(address, count, start, stop, first + start, items.normalize))
         first += count
-    return found
+    return shards
 
 
 def terms_by_column(
-    shard: Shard, criteria: Sequence[Correction], seen: np.ndarray, bank: np.ndarray | None, device: str
+    shard: Shard, criteria: Sequence[Correction], reference: np.ndarray, bank: np.ndarray | None, device: str
 ) -> list[Terms]:
     """The item terms of each of the criteria that work column by column, (m,) each."""
-    return fit_all(criteria, shard.open(), _on(seen, device), None if bank is None else _on(bank, device))
+    return fit_all(criteria, shard.open(), _on(reference, device), None if bank is None else _on(bank, device))
 
 
 def on_part(
-    items: Shard | np.ndarray, step: Callable[..., Terms], terms: Arrays, seen: np.ndarray, device: str
+    items: Shard | np.ndarray, step: Callable[..., Terms], terms: Arrays, reference: np.ndarray, device: str
 ) -> list[Terms]:
     """A step of `Correction.fit_parts` on a shard, or on reference items (G, D) that are taken as items."""
     source = items.open() if isinstance(items, Shard) else as_vectors("reference_items", items)
-    return [step(ScoreColumns(_on(seen, device), source), *_terms(terms, device))]
+    return [step(ScoreColumns(_on(reference, device), source), *_terms(terms, device))]
 
 
 def lists(
@@ -115,9 +120,11 @@ def lists(
 
     terms: item terms of the shard. A shard with fewer items than `depth` returns all of them.
     """
-    corrections = [one.over_tiles(_terms(arrays, device), ()) for one, arrays in zip(criteria, terms, strict=True)]
-    found = nearest(_on(block, device), shard.open(), min(depth, len(shard)), [None, *corrections])
-    return [(values, positions + shard.first) for values, positions in found]
+    corrections = [
+        criterion.over_tiles(_terms(arrays, device), ()) for criterion, arrays in zip(criteria, terms, strict=True)
+    ]
+    best = nearest(_on(block, device), shard.open(), min(depth, len(shard)), [None, *corrections])
+    return [(values, positions + shard.first) for values, positions in best]
 
 
 @torch.no_grad()
@@ -150,13 +157,13 @@ class Tasks:
     def check(self) -> None:
         """Raise InputError unless a worker starts soon, on the same versions and with the device."""
         try:
-            (found,) = self.run(_versions, [(self.device,)], START_SECONDS)
+            (worker,) = self.run(_versions, [(self.device,)], START_SECONDS)
         except self._ray.exceptions.GetTimeoutError as error:
             raise InputError(
                 f"no worker could start in {START_SECONDS:.0f} seconds; the cluster has {self._ray.cluster_resources()}"
                 f", free {self._ray.available_resources()}. Set num_gpus lower, or wait"
             ) from error
-        require(found == _versions("cpu"), f"a worker has {found}, this machine {_versions('cpu')}; install the same")
+        require(worker == _versions("cpu"), f"a worker has {worker}, this machine {_versions('cpu')}; install the same")
 
     def run(
         self, function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]], timeout: float | None = None
@@ -181,10 +188,10 @@ class Sharded(Local):
 
     def look_through(self, vectors: VectorFile) -> Norms:
         """The norms of all rows; see `embeddings.look_through`."""
-        among = divide(vectors, self.shard_rows)
-        norms = list(self._results(_look, [(shard,) for shard in among]))
-        share = sum(one.unit_share * len(shard) for one, shard in zip(norms, among, strict=True)) / len(vectors)
-        return Norms(min(one.least for one in norms), max(one.most for one in norms), share, norms[0].tolerance)
+        shards = divide(vectors, self.shard_rows)
+        norms = list(self._results(_look, [(shard,) for shard in shards]))
+        share = sum(norm.unit_share * len(shard) for norm, shard in zip(norms, shards, strict=True)) / len(vectors)
+        return Norms(min(norm.least for norm in norms), max(norm.most for norm in norms), share, norms[0].tolerance)
 
     def item_terms(self, criteria: Sequence[Correction], sides: Sides) -> list[Terms]:
         """The terms of all items, for each criterion. Raises InputError for one that needs all items at once."""
@@ -198,24 +205,26 @@ class Sharded(Local):
                 f"{criterion} needs all items on one machine, and engine=ray divides them. Use engine=local, a "
                 "criterion such as csls, or give reference_items=FILE to one that compares items with each other",
             )
-        among = divide(sides.items, self.shard_rows)
-        seen = self.tasks.share(sides.seen.rows(0, len(sides.seen)).cpu().numpy())
-        shared = None if bank is None else self.tasks.share(bank.rows(0, len(bank)).cpu().numpy())
-        together = [one for one in criteria if one.columnwise]
-        jobs = [(shard, together, seen, shared, device) for shard in among] if together else []
+        shards = divide(sides.items, self.shard_rows)
+        reference = self._shared(sides.reference_queries)
+        shared = None if bank is None else self._shared(bank)
+        together = [criterion for criterion in criteria if criterion.columnwise]
+        jobs = [(shard, together, reference, shared, device) for shard in shards] if together else []
         of_shards = zip(*self._results(terms_by_column, jobs), strict=True)
 
         def each(step: Callable[..., Terms], terms: Sequence[Terms] | None = None) -> list[Terms]:
             arrays: Iterable[Arrays] = [()] * len(parts) if terms is None else map(_arrays, terms)
-            steps = [(part, step, own, seen, device) for part, own in zip(parts, arrays, strict=True)]
-            return [found for (found,) in self._results(on_part, steps)]
+            steps = [
+                (part, step, part_terms, reference, device) for part, part_terms in zip(parts, arrays, strict=True)
+            ]
+            return [result for (result,) in self._results(on_part, steps)]
 
-        found = []
-        for one in criteria:
-            parts = [*among, *([shared] if bank is not None and one.reference_items_as == "columns" else [])]
-            terms = next(of_shards) if one.columnwise else one.fit_parts(each)[: len(among)]
-            found.append(finite_terms(joined(terms)))
-        return found
+        all_terms = []
+        for criterion in criteria:
+            parts = [*shards, *([shared] if bank is not None and criterion.reference_items_as == "columns" else [])]
+            of_parts = next(of_shards) if criterion.columnwise else criterion.fit_parts(each)[: len(shards)]
+            all_terms.append(finite_terms(joined(of_parts)))
+        return all_terms
 
     def matched(self, criterion: Criterion, sides: Sides, k: int) -> Best:
         """Raises InputError: a matching needs all items."""
@@ -226,22 +235,22 @@ class Sharded(Local):
     ) -> Iterator[tuple[int, list[Best]]]:
         """The lists of the plain ranking and of each criterion, for one block of queries at a time."""
         queries, height = sides.queries, held_at_once(sides.queries)
-        shards = [
-            (shard, [_arrays(tuple(term[shard.first : shard.first + len(shard)] for term in one)) for one in terms])
-            for shard in divide(sides.items, self.shard_rows)
-        ]
+        shards = [(shard, shard.share_of(terms)) for shard in divide(sides.items, self.shard_rows)]
         for first in range(0, len(queries), height):
             block = self.tasks.share(queries.rows(first, min(first + height, len(queries))).cpu().numpy())
-            jobs = [(shard, block, depth, criteria, own, self.tasks.device) for shard, own in shards]
+            jobs = [(shard, block, depth, criteria, shard_terms, self.tasks.device) for shard, shard_terms in shards]
             best: list[Any] = [None] * (1 + len(criteria))
             for part in self._results(lists, jobs):
-                best = [merged(one, found, depth) for one, found in zip(best, part, strict=True)]
+                best = [merged(before, later, depth) for before, later in zip(best, part, strict=True)]
             yield first, best
+
+    def _shared(self, vectors: VectorSource) -> Any:
+        return self.tasks.share(vectors.rows(0, len(vectors)).cpu().numpy())
 
     def _results(self, function: Callable[..., Any], jobs: Sequence[Any]) -> Iterator[Any]:
         with bar(function.__name__.strip("_"), total=len(jobs), unit=" shards") as steps:
             for answer in self.tasks.run(function, jobs):
-                yield [_terms(one) for one in answer] if isinstance(answer, list) else answer
+                yield [_terms(arrays) for arrays in answer] if isinstance(answer, list) else answer
                 steps.update()
 
 
@@ -267,14 +276,14 @@ def cluster(address: str | None = None, num_gpus: float = 0.0) -> Iterator[Shard
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # otherwise Ray sends usage statistics to its makers
     import ray
 
-    own = not ray.is_initialized()
+    starts = not ray.is_initialized()
     # An empty working folder: otherwise workers would import from this process's folder before all packages.
     with TemporaryDirectory(prefix="vsehub-") as empty:
         try:
             if address not in (None, "auto"):  # Ray itself would keep trying for minutes
                 host, _, port = str(address).rpartition(":")
                 socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
-            if own:
+            if starts:
                 ray.init(
                     address or "local",
                     runtime_env={"working_dir": empty},
@@ -294,5 +303,5 @@ def cluster(address: str | None = None, num_gpus: float = 0.0) -> Iterator[Shard
             engine.facts = {"name": "ray", "version": ray.__version__, "address": address, "num_gpus": num_gpus}
             yield engine
         finally:
-            if own:
+            if starts:
                 ray.shutdown()

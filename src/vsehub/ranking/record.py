@@ -32,7 +32,7 @@ def record(
     seed: int = 0,
 ) -> dict[str, Any]:
     """The record of the inputs and of all measurements. norms: see `Inputs.check`."""
-    columns, spread = ("columns", "range") if inputs.sides.given else ("dim", "norms")
+    columns, spread = ("columns", "range") if inputs.sides.precomputed else ("dim", "norms")
     sides: dict[str, Any] = {
         name: {
             "path": file.origin.path,
@@ -45,14 +45,14 @@ def record(
         for name, file in inputs.files.items()
     }
     queries, items, truth = len(inputs.sides.queries), len(inputs.sides.items), inputs.sides.positives
-    kinds = {reference_kind(one, inputs.sides.inductive) for one in criteria.values()} - {"none"}
+    kinds = {reference_kind(criterion, inputs.sides.inductive) for criterion in criteria.values()} - {"none"}
     reference: dict[str, Any] = {"kind": "transductive", "set": "the queries themselves", "rows": queries}
     if inputs.sides.inductive:
-        side = sides["reference_scores" if inputs.sides.given else "reference"]
+        side = sides["reference_scores" if inputs.sides.precomputed else "reference"]
         reference = {"kind": "inductive", "set": side["path"], **side, "left_out": inputs.sides.left_out}
     side = sides.get("reference_items")
     bank = {"set": side["path"], **side} if side else {"set": "the items themselves", "rows": items}
-    takes_bank = any(one.takes_reference_items for one in criteria.values())
+    takes_bank = any(criterion.takes_reference_items for criterion in criteria.values())
     answered = 0 if truth is None else int((truth.counts > 0).sum())
     rankings = values(measured, criteria, inputs, seed)
     return {
@@ -62,12 +62,12 @@ def record(
         "reference": reference if kinds else {"kind": "none", "set": "none"},
         "reference_items": bank if takes_bank else None,
         "warnings": inputs.warnings,
-        "inputs": {name: lasting(one) for name, one in inputs.given.items()},
+        "inputs": {name: lasting(value) for name, value in inputs.settings.items()},
         "k": k,
         "truth": None
         if truth is None
         else {
-            "path": masked(inputs.given["truth"]) if inputs.given.get("truth") else None,
+            "path": masked(inputs.settings["truth"]) if inputs.settings.get("truth") else None,
             "pairs": len(truth.query),
             "measured_queries": answered,
             "queries_without": queries - answered,
@@ -79,12 +79,12 @@ def record(
     }
 
 
-def lasting(given: Any) -> Any:
+def lasting(value: Any) -> Any:
     """A relative path of a file as an absolute one, `FILE::ARRAY` too; other settings unchanged."""
-    file = isinstance(given, str) and given != ALIGNED and not is_uri(given.removeprefix("file://"))
+    file = isinstance(value, str) and value != ALIGNED and not is_uri(value.removeprefix("file://"))
     if file:
-        return str(Path(given.removeprefix("file://")).absolute())
-    return masked(given) if isinstance(given, str) else given
+        return str(Path(value.removeprefix("file://")).absolute())
+    return masked(value) if isinstance(value, str) else value
 
 
 def absent(files: Mapping[str, str]) -> list[str]:
@@ -107,9 +107,9 @@ def values(measured: Measured, criteria: Mapping[str, Criterion], inputs: Inputs
         log.warning("item_images has no picture of the %d items of the page", len(hubs) + len(antihubs))
     return {
         "ks": list(measured.ks),
-        "rankings": [_ranking(one, criteria.get(one.name), measured, inputs) for one in measured.rankings],
+        "rankings": [_ranking(ranking, criteria.get(ranking.name), measured, inputs) for ranking in measured.rankings],
         "hubs": hubs,
-        "antihubs": {"count": [one.occurrences.absent for one in measured.rankings], "examples": antihubs},
+        "antihubs": {"count": [ranking.occurrences.absent for ranking in measured.rankings], "examples": antihubs},
     }
 
 
@@ -161,7 +161,7 @@ def _entries(measured: Measured, chosen: Tensor, inputs: Inputs) -> list[dict[st
             **inputs.item_names.of(item),
             "image": inputs.item_names.image(item),
             "occurrences": [ranking.occurrences[item] for ranking in rankings],
-            "wrong": [one.wrong[item] for one in rankings if one.wrong is not None] or None,
+            "wrong": [ranking.wrong[item] for ranking in rankings if ranking.wrong is not None] or None,
             "queries": [{"query": query, **inputs.query_names.of(query)} for query in queries],
         }
         for item, queries in asking.items()

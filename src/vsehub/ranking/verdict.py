@@ -32,9 +32,9 @@ def verdict(hubness: dict[str, float], k: int, queries: int, items: int) -> dict
     for name, (meaning, warn, fail) in CHECKS.items():
         beyond = values[name] - chances[name]
         level = LEVELS[2] if beyond > fail else LEVELS[1] if beyond > warn else LEVELS[0]
-        found = {"name": name, "meaning": meaning.format(k=k), "value": values[name], "chance": chances[name]}
-        checks.append(found | {"warn": warn, "fail": fail, "level": level})
-    return {"level": max((str(one["level"]) for one in checks), key=LEVELS.index), "checks": checks}
+        check = {"name": name, "meaning": meaning.format(k=k), "value": values[name], "chance": chances[name]}
+        checks.append(check | {"warn": warn, "fail": fail, "level": level})
+    return {"level": max((str(check["level"]) for check in checks), key=LEVELS.index), "checks": checks}
 
 
 def hub_level(k: int, queries: int, items: int) -> float:

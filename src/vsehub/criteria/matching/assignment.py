@@ -43,11 +43,11 @@ class Assignment(Matching):
         )
         scores = rows(torch.arange(queries)).double().cpu().numpy()
         require(bool(np.isfinite(scores).all()), "scores hold NaN or infinite values; look for such embeddings")
-        pairs, seen = [], np.zeros((queries, items), bool)
+        pairs, listed = [], np.zeros((queries, items), bool)
         for chosen in itertools.islice(k_best(scores, places), self.solutions):
-            query = np.flatnonzero(~seen[np.arange(queries), chosen] & (seen.sum(axis=1) < k))
+            query = np.flatnonzero(~listed[np.arange(queries), chosen] & (listed.sum(axis=1) < k))
             query = query[np.argsort(-scores[query, chosen[query]], kind="stable")]
-            seen[query, chosen[query]] = True
+            listed[query, chosen[query]] = True
             pairs.append(np.stack((query, chosen[query]), axis=1))
         return torch.from_numpy(np.concatenate(pairs))
 

@@ -134,11 +134,11 @@ class Matching(Criterion):
         InputError where dimensions differ, k exceeds the items, a reference is given or scores are NaN or infinite.
         """
         self.refuse_reference(reference, reference_items)
-        asked, among, _ = as_sides(queries, items)
+        query_rows, item_rows, _ = as_sides(queries, items)
         whole("k", k)
-        require(k <= len(among), f"k is {k}; expected at most {len(among)}, the number of items")
-        lists = []
-        for scores, lifted in self.lifted(product_rows(asked, among, correct), len(asked), len(among), k):
+        require(k <= len(item_rows), f"k is {k}; expected at most {len(item_rows)}, the number of items")
+        lists, rows = [], product_rows(query_rows, item_rows, correct)
+        for scores, lifted in self.lifted(rows, len(query_rows), len(item_rows), k):
             columns = top_k(lifted, k)[1]
             lists.append((finite("scores", scores.gather(1, columns)), columns))
         return given_back(queries, *joined(lists))
@@ -177,11 +177,11 @@ def product_rows(queries: VectorSource, items: VectorSource, correct: Callable[[
     vectors = queries.rows(0, len(queries))
 
     def rows(index: Tensor) -> Tensor:
-        asked = vectors[index.to(vectors.device)]
-        scores = asked.new_empty(len(asked), len(items))
+        block = vectors[index.to(vectors.device)]
+        scores = block.new_empty(len(block), len(items))
         for start in range(0, len(items), ITEMS_AT_ONCE):
             stop = min(start + ITEMS_AT_ONCE, len(items))
-            scoring(items, start, stop, asked)(asked, scores[:, start:stop])
+            scoring(items, start, stop, block)(block, scores[:, start:stop])
         return correct(scores)
 
     return rows
