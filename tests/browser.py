@@ -38,7 +38,7 @@ class Browser:
         os.close(theirs[1])
         self._commands, self._answers = os.fdopen(ours[1], "wb"), os.fdopen(theirs[0], "rb")
         self._number, self._session, self.events = 0, None, []
-        target = next(one for one in self.send("Target.getTargets")["targetInfos"] if one["type"] == "page")
+        target = next(info for info in self.send("Target.getTargets")["targetInfos"] if info["type"] == "page")
         attached = self.send("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
@@ -82,7 +82,7 @@ class Browser:
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
-    def told(self, method: str) -> list[dict]:
+    def parameters(self, method: str) -> list[dict]:
         """The parameters of the events of one kind since the page was opened."""
         return [event["params"] for event in self.events if event.get("method") == method]
 

@@ -171,8 +171,8 @@ MUTATIONS = [
     ),
     (
         "evaluation/tune.py",
-        "max(tried, key=lambda one: one[1])",
-        "min(tried, key=lambda one: one[1])",
+        "max(tried, key=lambda pair: pair[1])",
+        "min(tried, key=lambda pair: pair[1])",
         "evaluation/test_tune.py",
     ),
     ("evaluation/tune.py", "chosen[k] = max(sums,", "chosen[k] = min(sums,", "evaluation/test_tune.py"),
@@ -196,8 +196,8 @@ MUTATIONS = [
     ),
     (
         "training/gather.py",
-        "_reduce_scatter(own, gradient.contiguous())",
-        "own.copy_(gradient[: len(own)])",
+        "_reduce_scatter(share, gradient.contiguous())",
+        "share.copy_(gradient[: len(share)])",
         "training/test_gather.py",
     ),
     ("training/gather.py", "rows // parts + (part < rows % parts)", "rows // parts", "test_doctests.py"),
@@ -248,7 +248,7 @@ MUTATIONS = [
     ("serving/databases/collection.py", '"thresholds": {}}', "}", "serving/test_databases.py"),
     (
         "components.py",
-        "self.own or target in self.trust or target in self._targets(group),",
+        "self.any_class or target in self.trust or target in self._targets(group),",
         "True,",
         "test_components.py commands/test_security.py",
     ),
@@ -300,8 +300,8 @@ MUTATIONS = [
     ),
     (
         "training/closed_form.py",
-        'found.metrics["rsum"] > best.rsum',
-        'found.metrics["rsum"] < best.rsum',
+        'evaluation.metrics["rsum"] > best.rsum',
+        'evaluation.metrics["rsum"] < best.rsum',
         "commands/test_solver_command.py",
     ),
     ("cli/sweep.py", "json.dumps(settings, ", "json.dumps(sorted(settings), ", "commands/test_sweeps.py"),
@@ -315,7 +315,7 @@ MUTATIONS = [
     (
         "training/module.py",
         "self.loss.takes_centrality, batch.caption_ids",
-        "self.loss.takes_centrality, batch.caption_ids[own]",
+        "self.loss.takes_centrality, batch.caption_ids[part]",
         "training/test_module.py training/test_gather.py commands/test_processes.py",
     ),
     (
@@ -343,7 +343,12 @@ MUTATIONS = [
         "in_recipe(key)",
         "commands/test_sweeps.py report/test_recipes.py",
     ),
-    ("training/build.py", '{"seed": settings["seed"]} | (own', '{"seed": 0} | (own', "commands/test_noise_command.py"),
+    (
+        "training/build.py",
+        '{"seed": settings["seed"]} | (node',
+        '{"seed": 0} | (node',
+        "commands/test_noise_command.py",
+    ),
     (
         "cli/train.py",
         'before.get("digest") == digest(plain(cfg))',

@@ -62,13 +62,13 @@ class Components:
     """The classes that each group may name: those of the yaml files below `folders`, and those of `trust`.
 
     folders: each has one folder per group (`loss/`, `criterion/`, ...) with one yaml file per choice, like conf/.
-    trust: full names of further classes, "package.module.Class". own: all nodes are the user's own, from the command
-    line, which may name any class.
+    trust: full names of further classes, "package.module.Class". any_class: all nodes are from the command line, which
+    may name any class.
     """
 
     folders: Sequence[Path]
     trust: Sequence[str] = ()
-    own: bool = False
+    any_class: bool = False
 
     def __post_init__(self) -> None:
         require(
@@ -106,7 +106,7 @@ class Components:
         if not isinstance(target, str):
             fail(f"{group} is {node!r}; expected a component: a choice, as in {group}=NAME")
         require(
-            self.own or target in self.trust or target in self._targets(group),
+            self.any_class or target in self.trust or target in self._targets(group),
             f"{group}: {target} is not a class that a yaml file of {group} names; refused, since building it would run "
             f"its code. If you trust it, give the folder of its yaml with --config-dir, or trust={target}",
         )

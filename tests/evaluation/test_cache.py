@@ -22,10 +22,10 @@ WEIGHTS, HOW = "5a" * 32, "torch.float32, highest, cpu"
 
 
 @pytest.fixture
-def kept(tmp_path):
+def read_again(tmp_path):
     """A function that asks for vectors: whether they came from the file; wrong ones fail."""
 
-    def asked(rows, weights=WEIGHTS, how=HOW, side="images", folder=tmp_path / "best.encoded"):
+    def store(rows, weights=WEIGHTS, how=HOW, side="images", folder=tmp_path / "best.encoded"):
         encoded, added = [], len(how) + int(weights[:2], 16)
 
         def encode():
@@ -36,7 +36,7 @@ def kept(tmp_path):
         assert vectors.tolist() == [[float(row + added)] for row in range(len(rows))]
         return not encoded
 
-    return asked
+    return store
 
 
 def changed(row, column):
@@ -60,13 +60,13 @@ def changed(row, column):
         {"rows": CAPTIONS},
     ],
 )
-def test_others_are_encoded_again_and_replace_them(kept, other):
-    kept(CAPTIONS, side="texts")
-    kept(IMAGES)
-    asked = {"rows": IMAGES} | other
-    assert not kept(**asked)
-    assert kept(**asked)
-    assert kept(CAPTIONS, side="texts")
+def test_others_are_encoded_again_and_replace_them(read_again, other):
+    read_again(CAPTIONS, side="texts")
+    read_again(IMAGES)
+    arguments = {"rows": IMAGES} | other
+    assert not read_again(**arguments)
+    assert read_again(**arguments)
+    assert read_again(CAPTIONS, side="texts")
 
 
 def test_contents_count():
@@ -82,20 +82,20 @@ def test_contents_count():
     assert len({*digests, pictures(how=Preparation(8, 8, "squash"))}) == len(digests) + 1
 
 
-def test_encodings_that_came_with_a_folder_are_made_again(tmp_path, kept):
-    kept(IMAGES)
+def test_encodings_that_came_with_a_folder_are_made_again(tmp_path, read_again):
+    read_again(IMAGES)
     file = tmp_path / "best.encoded" / "test.safetensors"
     content = file.read_bytes()
     file.write_bytes(content[:-4])
-    assert not kept(IMAGES), "it was damaged"
+    assert not read_again(IMAGES), "it was damaged"
     shutil.move(tmp_path / "best.encoded", tmp_path / "theirs")
-    assert not kept(IMAGES, folder=tmp_path / "theirs")
+    assert not read_again(IMAGES, folder=tmp_path / "theirs")
     file.parent.mkdir()
     file.write_bytes(content)
-    assert not kept(IMAGES)
+    assert not read_again(IMAGES)
     (tmp_path / "link.encoded").symlink_to(tmp_path.parent)
     with pytest.raises(InputError, match=r"link\.encoded"):
-        kept(IMAGES, folder=tmp_path / "link.encoded")
+        read_again(IMAGES, folder=tmp_path / "link.encoded")
 
 
 def test_the_code_of_your_own_encoder_counts(tmp_path, monkeypatch):
@@ -122,7 +122,7 @@ def test_a_second_criterion_encodes_nothing(trained, run_here, monkeypatch, tmp_
     for name in ("encode_images", "encode_texts"):
         whole = getattr(trained_module, name)
         monkeypatch.setattr(
-            trained_module, name, lambda *given, whole=whole: counts.append(len(given[2])) or whole(*given)
+            trained_module, name, lambda *arguments, whole=whole: counts.append(len(arguments[2])) or whole(*arguments)
         )
 
     def encoded(*settings):

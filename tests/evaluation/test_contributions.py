@@ -26,10 +26,10 @@ def split(images, even=False, seed=0, pairs=False):
     return EncodedSplit(image, text, torch.cat([both, second]) if pairs else both)
 
 
-def rank_by_counting(scores, own):
+def rank_by_counting(scores, positives):
     """1-based rank of the best positive, equal-scored negatives ahead of it."""
-    best = max(scores[n] for n in own)
-    return 1 + sum(score >= best for n, score in enumerate(scores) if n not in own)
+    best = max(scores[n] for n in positives)
+    return 1 + sum(score >= best for n, score in enumerate(scores) if n not in positives)
 
 
 def by_loops(encoded, correct):
@@ -40,9 +40,9 @@ def by_loops(encoded, correct):
     for k in KS:
         i2t, t2i = correct(plain, k).tolist(), correct(plain.T, k).tolist()
         for n in range(images):
-            parts[n] += 100 * (rank_by_counting(i2t[n], {t for one, t in pairs if one == n}) <= k)
+            parts[n] += 100 * (rank_by_counting(i2t[n], {t for image, t in pairs if image == n}) <= k)
         for t in range(texts):
-            owners = {n for n, one in pairs if one == t}
+            owners = {n for n, image in pairs if image == t}
             for n in owners:
                 parts[n] += 100 * images / texts * (rank_by_counting(t2i[t], owners) <= k) / len(owners)
     return parts
@@ -59,15 +59,15 @@ def by_loops(encoded, correct):
 @looped("kind", [{}, {"even": True}, {"pairs": True}])
 def test_equal_loops_and_have_rsum_as_mean(criterion, correct, kind):
     encoded = split(14, **kind)
-    found = evaluate(encoded, Cosine(), criterion, Protocol("single"))
-    assert found.contributions == pytest.approx(by_loops(encoded, correct), rel=1e-12)
-    assert np.mean(found.contributions) == pytest.approx(found.metrics["rsum"], rel=1e-12)
+    evaluation = evaluate(encoded, Cosine(), criterion, Protocol("single"))
+    assert evaluation.contributions == pytest.approx(by_loops(encoded, correct), rel=1e-12)
+    assert np.mean(evaluation.contributions) == pytest.approx(evaluation.metrics["rsum"], rel=1e-12)
 
 
 def test_respect_folds():
     """An image is ranked among its fold's; folds whose images have unlike numbers of texts weigh the same in rsum."""
     encoded, folds = split(21), Protocol("three", 7, 3)
-    found = evaluate(encoded, Cosine(), CSLS(3), folds)
-    parts = [by_loops(encoded.fold(one), lambda scores, k: CSLS(3).rescore(scores)) for one in folds.slices(21)]
-    assert found.contributions == pytest.approx([*parts[0], *parts[1], *parts[2]], rel=1e-12)
-    assert np.mean(found.contributions) == pytest.approx(found.metrics["rsum"], rel=1e-12)
+    evaluation = evaluate(encoded, Cosine(), CSLS(3), folds)
+    parts = [by_loops(encoded.fold(images), lambda scores, k: CSLS(3).rescore(scores)) for images in folds.slices(21)]
+    assert evaluation.contributions == pytest.approx([*parts[0], *parts[1], *parts[2]], rel=1e-12)
+    assert np.mean(evaluation.contributions) == pytest.approx(evaluation.metrics["rsum"], rel=1e-12)

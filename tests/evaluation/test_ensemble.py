@@ -30,7 +30,9 @@ def vectors(seed, dim=6):
 def sets(seed):
     generator = torch.Generator().manual_seed(seed)
     lengths = [torch.randint(1, 5, (count,), generator=generator) for count in (IMAGES, TEXTS)]
-    return EncodedSplit(*(Sets(torch.randn(int(one.sum()), 5, generator=generator), one) for one in lengths), PAIRS)
+    return EncodedSplit(
+        *(Sets(torch.randn(int(sizes.sum()), 5, generator=generator), sizes) for sizes in lengths), PAIRS
+    )
 
 
 class Given(Similarity):
@@ -56,29 +58,29 @@ def test_ranks_by_the_mean_of_the_matrices(block, criterion, protocol, monkeypat
     monkeypatch.setattr(scores_module, "BLOCK_ELEMENTS", block)
     monkeypatch.setattr(scores_module, "MATRIX_ELEMENTS", block)
     members = [(vectors(0), Cosine()), (vectors(1, dim=9), Order()), (sets(2), CrossAttention())]
-    by_hand = torch.stack([similarity(one.images, one.texts) for one, similarity in members]).double().mean(dim=0)
+    by_hand = torch.stack([similarity(split.images, split.texts) for split, similarity in members]).double().mean(dim=0)
     expected = evaluate(numbers(), Given(by_hand), criterion, protocol)
-    joint = together([one for one, _ in members])
-    found = evaluate(joint, MeanSimilarity([similarity for _, similarity in members]), criterion, protocol)
-    assert found.metrics == pytest.approx(expected.metrics, abs=1e-9)
-    assert found.histograms == expected.histograms
-    assert found.metrics != evaluate(members[0][0], Cosine(), criterion, protocol).metrics
+    joint = together([split for split, _ in members])
+    evaluation = evaluate(joint, MeanSimilarity([similarity for _, similarity in members]), criterion, protocol)
+    assert evaluation.metrics == pytest.approx(expected.metrics, abs=1e-9)
+    assert evaluation.histograms == expected.histograms
+    assert evaluation.metrics != evaluate(members[0][0], Cosine(), criterion, protocol).metrics
 
 
 def test_an_inductive_reference_is_encoded_by_all_members():
     parts, bank = [vectors(4), vectors(5)], [vectors(6), vectors(7)]
-    found = evaluate(together(parts), MeanSimilarity([Cosine()] * 2), CSLS(), Protocol("single"), together(bank))
+    evaluation = evaluate(together(parts), MeanSimilarity([Cosine()] * 2), CSLS(), Protocol("single"), together(bank))
     # The mean of two cosines is the inner product of both units side by side, over 2.
-    units = [torch.cat([F.normalize(one.images, dim=1) for one in two], dim=1) for two in (parts, bank)]
-    words = [torch.cat([F.normalize(one.texts, dim=1) for one in two], dim=1) for two in (parts, bank)]
+    units = [torch.cat([F.normalize(split.images, dim=1) for split in two], dim=1) for two in (parts, bank)]
+    words = [torch.cat([F.normalize(split.texts, dim=1) for split in two], dim=1) for two in (parts, bank)]
     split, reference = (EncodedSplit(a.double(), b.double(), PAIRS) for a, b in zip(units, words, strict=True))
-    assert found == evaluate(split, Cosine(), CSLS(), Protocol("single"), reference)
+    assert evaluation == evaluate(split, Cosine(), CSLS(), Protocol("single"), reference)
 
 
 def test_weights_are_shares_and_a_model_without_weight_is_not_scored():
-    one, other = torch.rand(IMAGES, TEXTS), torch.rand(IMAGES, TEXTS)
-    expected, joint = 0.75 * one + 0.25 * other, together([numbers()] * 3)
-    mean = MeanSimilarity([lambda images, texts: one, None, Given(other)], [3, 0, 1])
+    first, other = torch.rand(IMAGES, TEXTS), torch.rand(IMAGES, TEXTS)
+    expected, joint = 0.75 * first + 0.25 * other, together([numbers()] * 3)
+    mean = MeanSimilarity([lambda images, texts: first, None, Given(other)], [3, 0, 1])
     for _ in range(2):  # the models' own scores are not changed
         torch.testing.assert_close(mean(joint.images, joint.texts), expected)
 
@@ -105,19 +107,19 @@ def test_weights_are_added_one_at_a_time_by_validation():
     random = torch.Generator().manual_seed(0)
     truth = (torch.arange(IMAGES)[:, None] == OWNER).float()
     noisy = [truth + size * torch.randn(IMAGES, TEXTS, generator=random) for size in (0.7, 0.8, 0.9, 5.0)]
-    ensemble = Ensemble([Member(one) for one in noisy])
+    ensemble = Ensemble([Member(scores) for scores in noisy])
 
     def rsum(shares):
-        scores = sum(share * one for share, one in zip(shares, noisy, strict=True))
+        scores = sum(share * matrix for share, matrix in zip(shares, noisy, strict=True))
         return evaluate(numbers(), Given(scores), NearestNeighbor(), Protocol("single")).metrics["rsum"]
 
     counts, best = [0] * 4, (-1.0, ())
     for _ in range(4):
         tried = [[count + (place == number) for place, count in enumerate(counts)] for number in range(4)]
-        counts = max(tried, key=lambda one: rsum([count / sum(one) for count in one]))
+        counts = max(tried, key=lambda weights: rsum([count / sum(weights) for count in weights]))
         shares = tuple(count / sum(counts) for count in counts)
-        best = max(best, (rsum(shares), shares), key=lambda one: one[0])
-    found = ensemble.weighted(Protocol("single"), rounds=3)
-    assert found.description == {"shares": list(best[1])}
+        best = max(best, (rsum(shares), shares), key=lambda step: step[0])
+    chosen = ensemble.weighted(Protocol("single"), rounds=3)
+    assert chosen.description == {"shares": list(best[1])}
     assert rsum(best[1]) > max(rsum(torch.eye(4)[number].tolist()) for number in range(4))
-    assert found.digests != ensemble.digests
+    assert chosen.digests != ensemble.digests

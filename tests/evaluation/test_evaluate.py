@@ -90,8 +90,10 @@ def test_equals_the_dense_computation(criterion, reference, blocks):
     assert result.metrics == pytest.approx(metrics, rel=1e-9)
     for direction, by_k in occurrences.items():
         for k in KS:
-            told = result.histograms[direction][str(k)]
-            counts = [n for n, items in zip(told["occurrences"], told["items"], strict=True) for _ in range(items)]
+            histogram = result.histograms[direction][str(k)]
+            counts = [
+                n for n, items in zip(histogram["occurrences"], histogram["items"], strict=True) for _ in range(items)
+            ]
             assert counts == sorted(by_k[k].tolist())
 
 
@@ -113,35 +115,35 @@ def ties(images, per_image, dim, seed):
 def test_equal_items_are_tied_and_ranks_are_those_of_plain_loops(images, dim, blocks):
     encoded = ties(images, 3, dim, seed=images + dim)
     for direction, scores in both_directions(encoded, COSINE, encoded).items():
-        told = torch.cat([block for _, block in scores.blocks()])
+        matrix = torch.cat([block for _, block in scores.blocks()])
         items = encoded.texts if direction == "i2t" else encoded.images
         for item in range(len(items)):
             same = (items == items[item]).all(dim=1)
-            assert (told[:, same] == told[:, item, None]).all()
-        found = rank(scores, NearestNeighbor())
-        positive = torch.zeros_like(told, dtype=torch.bool)
+            assert (matrix[:, same] == matrix[:, item, None]).all()
+        rankings = rank(scores, NearestNeighbor())
+        positive = torch.zeros_like(matrix, dtype=torch.bool)
         positive[scores.positives.query, scores.positives.item] = True
-        for query, (row, hits) in enumerate(zip(told.tolist(), positive.tolist(), strict=True)):
+        for query, (row, hits) in enumerate(zip(matrix.tolist(), positive.tolist(), strict=True)):
             best = max(score for score, hit in zip(row, hits, strict=True) if hit)
             worse = sum(score >= best and not hit for score, hit in zip(row, hits, strict=True))
-            assert found[10].ranks[query] == 1 + worse
-        order = told.argsort(dim=1, descending=True, stable=True)
+            assert rankings[10].ranks[query] == 1 + worse
+        order = matrix.argsort(dim=1, descending=True, stable=True)
         for k in KS:
-            assert torch.equal(found[k].occurrences[k], order[:, :k].flatten().bincount(minlength=len(items)))
+            assert torch.equal(rankings[k].occurrences[k], order[:, :k].flatten().bincount(minlength=len(items)))
 
 
 def test_items_that_cannot_be_scored_with_items(blocks):
     """A similarity that is not an inner product has scores of images with texts only, which is all that DBSN takes."""
     encoded, reference = (
-        EncodedSplit(one.images.abs(), one.texts.abs(), one.pairs) for one in (split(9), split(5, seed=5))
+        EncodedSplit(part.images.abs(), part.texts.abs(), part.pairs) for part in (split(9), split(5, seed=5))
     )
     with pytest.raises(InputError, match=r"DualInvertedSoftmax .* Order"):
         evaluate(encoded, Order(), DualInvertedSoftmax(), Protocol("single"))
-    told = [
-        evaluate(encoded, Order(), DualBankSinkhorn(0.5), Protocol("single"), given).metrics
-        for given in (None, reference)
+    metrics = [
+        evaluate(encoded, Order(), DualBankSinkhorn(0.5), Protocol("single"), bank).metrics
+        for bank in (None, reference)
     ]
-    assert told[0]["hubness/hs_sum"] != told[1]["hubness/hs_sum"]
+    assert metrics[0]["hubness/hs_sum"] != metrics[1]["hubness/hs_sum"]
 
 
 @pytest.mark.parametrize("blocks", [WAYS["no-whole-matrix"]], ids=["no-whole-matrix"], indirect=True)

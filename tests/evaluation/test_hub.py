@@ -17,20 +17,20 @@ TOKEN = "hf_goodtokengood"
 def pushed(tmp_path, monkeypatch):
     """A hub in a folder, USER/NAME/FILE; the client's own signatures are kept."""
 
-    own, own_download = hub.HfApi, hub.hf_hub_download
+    api_class, own_download = hub.HfApi, hub.hf_hub_download
 
     def client(token=None):
-        api = create_autospec(own, instance=True)
+        api = create_autospec(api_class, instance=True)
         api.create_repo.side_effect = lambda repo, **settings: (tmp_path / repo).mkdir(parents=True, exist_ok=True)
         api.list_repo_files.side_effect = lambda repo: [path.name for path in (tmp_path / repo).iterdir()]
 
         def commit(repo, operations, commit_message):
             if token != TOKEN:
                 raise ValueError(f"401\n for {token} at https://me:secret@hub/api")
-            for one in operations:
-                content = one.path_or_fileobj
+            for operation in operations:
+                content = operation.path_or_fileobj
                 content = content if isinstance(content, bytes) else open(content, "rb").read()  # noqa: SIM115
-                (tmp_path / repo / one.path_in_repo).write_bytes(content)
+                (tmp_path / repo / operation.path_in_repo).write_bytes(content)
             return SimpleNamespace(oid="5a" * 20)
 
         api.create_commit.side_effect = commit

@@ -36,18 +36,18 @@ def test_it_measures_and_searches_as_the_commands_do(model, trained, run_here):
     names = model.split("test").names
     out = run_here("search", f"checkpoint={model.path}", *texts, "k=7", "criterion=csls")
     printed = [line.split(maxsplit=3)[1:3] for line in out.splitlines() if re.match(r" +\d+  ", line)]
-    found = model.search(texts, 7, CSLS(k=10))
-    rows = zip(*(field.flatten().tolist() for field in (found.scores, found.rows)), strict=True)
+    hits = model.search(texts, 7, CSLS(k=10))
+    rows = zip(*(field.flatten().tolist() for field in (hits.scores, hits.rows)), strict=True)
     assert printed == [[f"{score:.4f}", names[row]] for score, row in rows]
-    own, test = model.search(images=model.split("test").images[3:4], k=160), model.encode("test")
-    assert torch.allclose(own.scores, COSINE(test.images[3:4], test.texts).sort(descending=True).values, atol=1e-6)
-    torch.testing.assert_close(own.scores, own.similarities)
+    of_image, test = model.search(images=model.split("test").images[3:4], k=160), model.encode("test")
+    assert torch.allclose(of_image.scores, COSINE(test.images[3:4], test.texts).sort(descending=True).values, atol=1e-6)
+    torch.testing.assert_close(of_image.scores, of_image.similarities)
 
 
 def test_what_is_encoded_alone_is_what_a_split_is_encoded_as(model):
     split, encoded = model.split("test"), model.encode("test")
-    for given in (split.images[5:9], torch.from_numpy(np.array(split.images[5:9]))):
-        assert torch.allclose(model.encode_images(given), encoded.images[5:9], atol=1e-5)
+    for pictures in (split.images[5:9], torch.from_numpy(np.array(split.images[5:9]))):
+        assert torch.allclose(model.encode_images(pictures), encoded.images[5:9], atol=1e-5)
     assert torch.allclose(model.encode_texts(split.captions[20:31]), encoded.texts[20:31], atol=1e-5)
 
 
@@ -78,7 +78,9 @@ def test_bad_settings_and_data(trained):
 
 def test_texts_that_are_vectors_and_data_that_are_not_there(tmp_path):
     encoders = {"image_encoder": ImageFeatures([4], dim=3), "text_encoder": TextFeatures([5], dim=3)}
-    weights = {f"{side}.{name}": value for side, one in encoders.items() for name, value in one.state_dict().items()}
+    weights = {
+        f"{side}.{name}": value for side, encoder in encoders.items() for name, value in encoder.state_dict().items()
+    }
     config = {
         "image_encoder": {"_target_": "vsehub.encoders.ImageFeatures", "image_shape": "???", "dim": 3},
         "text_encoder": {"_target_": "vsehub.encoders.TextFeatures", "text_shape": "???", "dim": 3},

@@ -24,53 +24,53 @@ class SmallGreedy(RelaxedGreedyMatching):
 @pytest.mark.parametrize("reference", [None, split(25, seed=4)], ids=["transductive", "inductive"])
 def test_the_best_on_validation_is_chosen(reference, caplog):
     encoded = split(40, seed=3)
-    found = tune(CSLS(10), encoded, COSINE, SINGLE, reference)
+    tuned = tune(CSLS(10), encoded, COSINE, SINGLE, reference)
     assert bool(caplog.records) == (reference is not None), "inductive, plain search is better here"
     rsums = [evaluate(encoded, COSINE, CSLS(k), SINGLE, reference).metrics["rsum"] for k in CSLS.GRID["k"]]
-    assert [rsum for _, rsum in found.tried] == rsums
-    assert found.rsum == max(rsums) > min(rsums)
-    assert found.criterion.parameters()["k"] == CSLS.GRID["k"][rsums.index(max(rsums))]
+    assert [rsum for _, rsum in tuned.tried] == rsums
+    assert tuned.rsum == max(rsums) > min(rsums)
+    assert tuned.criterion.parameters()["k"] == CSLS.GRID["k"][rsums.index(max(rsums))]
 
 
 def test_of_equal_settings_the_first_is_chosen():
     images = torch.eye(6, dtype=torch.float64)
-    found = tune(CSLS(10), EncodedSplit(images, images, torch.arange(6)[:, None].expand(6, 2)), COSINE, SINGLE)
-    assert {rsum for _, rsum in found.tried} == {600.0}
-    assert found.criterion.parameters()["k"] == CSLS.GRID["k"][0]
+    tuned = tune(CSLS(10), EncodedSplit(images, images, torch.arange(6)[:, None].expand(6, 2)), COSINE, SINGLE)
+    assert {rsum for _, rsum in tuned.tried} == {600.0}
+    assert tuned.criterion.parameters()["k"] == CSLS.GRID["k"][0]
 
 
 def test_the_criterion_is_chosen_against_plain_search():
     encoded, auto = split(40, seed=2), Auto(["csls", "sinkhorn"])
-    candidates, found = auto.candidates(40), choose(auto, encoded, COSINE, SINGLE)
+    candidates, choice = auto.candidates(40), choose(auto, encoded, COSINE, SINGLE)
     parts = np.array([evaluate(encoded, COSINE, criterion, SINGLE).contributions for _, criterion in candidates])
     name, criterion = candidates[chosen(parts)]
-    assert found.parameters == {"criterion": name, **criterion.parameters()}
-    assert repr(found.criterion) == repr(criterion)
-    assert found.rsum == evaluate(encoded, COSINE, criterion, SINGLE).metrics["rsum"]
+    assert choice.parameters == {"criterion": name, **criterion.parameters()}
+    assert repr(choice.criterion) == repr(criterion)
+    assert choice.rsum == evaluate(encoded, COSINE, criterion, SINGLE).metrics["rsum"]
 
 
 def test_a_matching_gets_one_relaxation_for_each_k():
     encoded = split(30, seed=4)
-    found = tune(SmallGreedy(), encoded, COSINE, SINGLE)
+    tuned = tune(SmallGreedy(), encoded, COSINE, SINGLE)
     by_relaxation = {
-        one: evaluate(encoded, COSINE, SmallGreedy(one), SINGLE).metrics for one in SmallGreedy.GRID["relaxation"]
+        value: evaluate(encoded, COSINE, SmallGreedy(value), SINGLE).metrics for value in SmallGreedy.GRID["relaxation"]
     }
     best = [max(by_relaxation.values(), key=lambda m, k=k: m[f"i2t/r{k}"] + m[f"t2i/r{k}"]) for k in KS]
-    told = found.criterion.parameters()["relaxation"]
-    assert [by_relaxation[told[k]] for k in KS] == best
-    assert found.rsum == pytest.approx(
+    relaxation = tuned.criterion.parameters()["relaxation"]
+    assert [by_relaxation[relaxation[k]] for k in KS] == best
+    assert tuned.rsum == pytest.approx(
         sum(m[f"{d}/r{k}"] for k, m in zip(KS, best, strict=True) for d in ("i2t", "t2i"))
     )
-    assert evaluate(encoded, COSINE, found.criterion, SINGLE).metrics["rsum"] == pytest.approx(found.rsum)
+    assert evaluate(encoded, COSINE, tuned.criterion, SINGLE).metrics["rsum"] == pytest.approx(tuned.rsum)
     with pytest.raises(InputError, match="SmallGreedy"):  # it has no inductive form
         evaluate(encoded, COSINE, SmallGreedy(), SINGLE, encoded)
 
 
 def test_a_chain_can_keep_its_corrections_settings():
     encoded = split(30, seed=4)
-    found = tune(Chain([CSLS(5), SmallGreedy()]), encoded, COSINE, SINGLE, only_matching=True)
-    assert found.parameters["k"] == 5
-    assert found.parameters["relaxation"].keys() == set(KS)
+    tuned = tune(Chain([CSLS(5), SmallGreedy()]), encoded, COSINE, SINGLE, only_matching=True)
+    assert tuned.parameters["k"] == 5
+    assert tuned.parameters["relaxation"].keys() == set(KS)
     with pytest.raises(InputError, match="CSLS"):
         tune(CSLS(5), encoded, COSINE, SINGLE, only_matching=True)
 
@@ -81,13 +81,15 @@ def test_matched_rankings_equal_the_dense_ones(criterion, direction):
     """R@k is that of the matching made with k, its lists completed from the plain order."""
     encoded, changed = split(23, shuffled=True), 0
     scores = both_directions(encoded, COSINE, encoded)[direction]
-    matrix, found = scores.rows(slice(None)), rank(scores, criterion)
+    matrix, rankings = scores.rows(slice(None)), rank(scores, criterion)
     for k in KS:
         lists = criterion.rescore(matrix, k=k).argsort(dim=1, descending=True, stable=True)
         answers = torch.zeros_like(matrix, dtype=torch.bool)
         answers[scores.positives.query, scores.positives.item] = True
         first = answers.gather(1, lists).byte().argmax(dim=1) + 1
-        assert torch.equal(found[k].ranks, first)
-        assert torch.equal(found[k].occurrences[k], torch.bincount(lists[:, :k].flatten(), minlength=matrix.shape[1]))
+        assert torch.equal(rankings[k].ranks, first)
+        assert torch.equal(
+            rankings[k].occurrences[k], torch.bincount(lists[:, :k].flatten(), minlength=matrix.shape[1])
+        )
         changed += (lists != matrix.argsort(dim=1, descending=True)).any().item()
     assert changed > 0

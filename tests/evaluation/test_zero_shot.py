@@ -28,11 +28,11 @@ def test_the_scores_are_the_models_own(data, folder):
 
     model = ZeroShot(f"hf:{folder}", Karpathy(**data), prompt="a photo of {} in red")
     encoded, split = model.encode("test"), model.split("test")
-    own, tokenizer = (one.from_pretrained(folder) for one in (AutoModel, AutoTokenizer))
-    captions = [f"a photo of {one} in red" for one in split.captions]
+    network, tokenizer = (auto.from_pretrained(folder) for auto in (AutoModel, AutoTokenizer))
+    captions = [f"a photo of {caption} in red" for caption in split.captions]
     with torch.no_grad():
-        asked = tokenizer(captions, return_tensors="pt", padding=True, truncation=True)
-        texts = own.eval().get_text_features(asked["input_ids"], asked["attention_mask"]).pooler_output
+        tokens = tokenizer(captions, return_tensors="pt", padding=True, truncation=True)
+        texts = network.eval().get_text_features(tokens["input_ids"], tokens["attention_mask"]).pooler_output
     torch.testing.assert_close(encoded.texts.cpu(), texts, rtol=1e-4, atol=1e-5)
     record = measure(model, Measurement("test", NearestNeighbor(), "nns", Protocol("single")))
     assert record["zero_shot"]["prompt"] == "a photo of {} in red"

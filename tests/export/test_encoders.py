@@ -33,28 +33,28 @@ def texts(lengths=LENGTHS, known=20, end=None):
     """Word ids (N, L) of captions of these lengths, and the lengths."""
     batches = []
     for sizes in lengths:
-        found = torch.zeros(len(sizes), max(sizes), dtype=torch.int64)
+        ids = torch.zeros(len(sizes), max(sizes), dtype=torch.int64)
         drawn = torch.Generator().manual_seed(sum(sizes))
         for row, length in enumerate(sizes):
-            found[row, :length] = torch.randint(3, known, (length,), generator=drawn)
+            ids[row, :length] = torch.randint(3, known, (length,), generator=drawn)
             if end is not None:
-                found[row, length - 1] = end
-        batches.append({"texts": found, "lengths": torch.tensor(sizes)})
+                ids[row, length - 1] = end
+        batches.append({"texts": ids, "lengths": torch.tensor(sizes)})
     return batches
 
 
 def images(*shape, name="images"):
     """Batches of 3, 1 and 5 pictures, or of random features of which some regions are padding."""
-    drawn, found = torch.Generator().manual_seed(0), []
+    drawn, batches = torch.Generator().manual_seed(0), []
     for rows in (3, 1, 5):
         if len(shape) == 3:
-            found.append({name: torch.randint(0, 256, (rows, *shape), generator=drawn, dtype=torch.uint8)})
+            batches.append({name: torch.randint(0, 256, (rows, *shape), generator=drawn, dtype=torch.uint8)})
             continue
         features = torch.randn(rows, *shape, generator=drawn)
         if len(shape) == 2:
             features[0, 0] = features[-1, 2] = 0
-        found.append({name: features})
-    return found
+        batches.append({name: features})
+    return batches
 
 
 def check(encoder, batches, folder):
@@ -88,7 +88,9 @@ OWN = {
 SHORT = ("regions",)  # a CNN and a GRU: commands/test_export_command.py
 
 
-@pytest.mark.parametrize("name", [one if one in SHORT else pytest.param(one, marks=pytest.mark.long) for one in OWN])
+@pytest.mark.parametrize(
+    "name", [name if name in SHORT else pytest.param(name, marks=pytest.mark.long) for name in OWN]
+)
 def test_own_encoders_and_networks(name, tmp_path):
     torch.manual_seed(0)
     make, batches = OWN[name]
@@ -109,9 +111,9 @@ def test_towers(kind, tmp_path):
     folder = tiny_open_clip(tmp_path / "model") if kind == "open_clip" else tiny_hf(tmp_path / "model", kind)
     image = ImageTower(library, folder, tune="lora" if kind == "clip" else "none")
     with torch.no_grad():
-        for name, one in image.named_parameters():
+        for name, parameter in image.named_parameters():
             if "lora_B" in name:
-                one.normal_()
+                parameter.normal_()
     check(image, images(3, SIDE, SIDE), tmp_path)
     known, end = (49400, 49407) if kind == "open_clip" else (len(WORDS) - 1, len(WORDS) - 1)
     check(TextTower(library, folder), texts(((4, 2, 7), (2,), (MOST, 3, 2, 12, 5)), known, end), tmp_path)

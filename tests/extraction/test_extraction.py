@@ -27,10 +27,10 @@ def split(counts, seed=0, names=True):
     """Images of 3 x 2 x 2 pixels with `counts` captions, which stand in any order; each of them has a line break."""
     rng = np.random.default_rng(seed)
     index = rng.permutation(np.repeat(np.arange(len(counts)), counts))
-    seen, captions = [0] * len(counts), []
+    numbers, captions = [0] * len(counts), []
     for image in index:
-        captions.append(f"caption {seen[image]} of\n image {image}")
-        seen[image] += 1
+        captions.append(f"caption {numbers[image]} of\n image {image}")
+        numbers[image] += 1
     images = rng.integers(1, 256, (len(counts), 3, 2, 2), dtype=np.uint8)
     return CaptionedImages(
         images, captions, pairs_by_caption(index), [f"{n}.jpg" for n in range(len(counts))] if names else None
@@ -63,9 +63,9 @@ def test_a_broken_off_computation_continues(tmp_path, dtype):
     begin(tmp_path, dict(reversed(SETTINGS.items())), overwrite=False)
     join(chunks_of(tmp_path, loaded, counted, dtype=dtype), 11, tmp_path / "all.npy")
     assert sum(computed) == 11
-    found, expected = np.load(tmp_path / "all.npy"), pixels(loaded.images).to(getattr(torch, dtype)).numpy()
-    assert found.dtype == expected.dtype
-    np.testing.assert_array_equal(found, expected)
+    array, expected = np.load(tmp_path / "all.npy"), pixels(loaded.images).to(getattr(torch, dtype)).numpy()
+    assert array.dtype == expected.dtype
+    np.testing.assert_array_equal(array, expected)
 
 
 def test_chunks_of_other_settings(tmp_path):
@@ -106,14 +106,14 @@ def test_unusable_features_name_their_images(tmp_path, value):
 
 def test_precomp_reads_features(tmp_path):
     splits = {name: split([3, 5, 4, 7], seed, names=seed < 2) for seed, name in enumerate(("train", "val", "test"))}
-    chunks = {name: chunks_of(tmp_path / "chunks", one, name=name, size=3) for name, one in splits.items()}
+    chunks = {name: chunks_of(tmp_path / "chunks", loaded, name=name, size=3) for name, loaded in splits.items()}
     write_features(tmp_path, same_captions(splits), chunks)
-    for name, given in splits.items():
-        found = Precomp(tmp_path).load(name)
-        np.testing.assert_array_equal(found.images, pixels(given.images))
-        assert found.names == given.names
-        assert found.pairs[:, 0].tolist() == np.repeat(np.arange(4), 3).tolist()
-        assert found.captions == [f"caption {n} of image {image}" for image in range(4) for n in range(3)]
+    for name, loaded in splits.items():
+        features = Precomp(tmp_path).load(name)
+        np.testing.assert_array_equal(features.images, pixels(loaded.images))
+        assert features.names == loaded.names
+        assert features.pairs[:, 0].tolist() == np.repeat(np.arange(4), 3).tolist()
+        assert features.captions == [f"caption {n} of image {image}" for image in range(4) for n in range(3)]
     assert all((tmp_path / name).is_file() for name in feature_files(["train", "val"]))
 
 
@@ -128,8 +128,8 @@ def test_as_many_captions_of_every_image(counts, each):
 
 def test_a_caption_of_several_images_is_repeated():
     shared = CaptionedImages(np.zeros((2, 3)), ["a", "b"], np.array([[1, 0], [0, 1], [1, 1]]))
-    found = same_captions({"train": shared})["train"]
-    assert (found.captions, found.pairs.tolist()) == (["b", "a"], [[0, 0], [1, 1]])
+    reduced = same_captions({"train": shared})["train"]
+    assert (reduced.captions, reduced.pairs.tolist()) == (["b", "a"], [[0, 0], [1, 1]])
 
 
 @pytest.mark.parametrize("names", [True, False])
@@ -137,20 +137,20 @@ def test_vectors_and_pairs_have_the_same_ids(tmp_path, names):
     """Pictures of two splits have equal names; one caption each, so that names of pictures could be ids of captions."""
     splits = {name: split([1, 1, 1], seed, names) for seed, name in enumerate(("val", "test"))}
     chunks = {}
-    for name, one in splits.items():
-        texts = Work(one.captions, lambda rows: torch.tensor([[1.0, int(row[-1])] for row in rows]), one.text_of)
+    for name, loaded in splits.items():
+        texts = Work(loaded.captions, lambda rows: torch.tensor([[1.0, int(row[-1])] for row in rows]), loaded.text_of)
         chunks[f"{name}-texts"] = compute(tmp_path / "chunks", f"{name}-texts", texts, 2, "float32")
         chunks[f"{name}-images"] = chunks_of(
-            tmp_path / "chunks", one, lambda images: pixels(images).flatten(1), name=f"{name}-images"
+            tmp_path / "chunks", loaded, lambda images: pixels(images).flatten(1), name=f"{name}-images"
         )
     write_vectors(tmp_path, splits, chunks)
     assert all((tmp_path / name).is_file() for name in vector_files(splits))
-    for name, one in splits.items():
+    for name, loaded in splits.items():
         texts = open_vectors(f"{tmp_path}/{name}/texts::text_emb")
         images, every = (open_vectors(f"{tmp_path}/{part}images::img_emb") for part in (f"{name}/", ""))
         with (tmp_path / f"{name}.csv").open(newline="") as file:
             pairs = {(row["query"], row["item"]) for row in csv.DictReader(file)}
-        assert pairs == {(texts.ids[n], images.ids[image]) for image, n in one.pairs.tolist()}
-        np.testing.assert_array_equal(images.rows(0, 3).numpy(), pixels(one.images).flatten(1).numpy())
+        assert pairs == {(texts.ids[n], images.ids[image]) for image, n in loaded.pairs.tolist()}
+        np.testing.assert_array_equal(images.rows(0, 3).numpy(), pixels(loaded.images).flatten(1).numpy())
         assert len(every.ids) == len(set(every.ids)) == 6
         assert set(images.ids) < set(every.ids)

@@ -18,8 +18,8 @@ TEXTS = st.one_of(ODD, st.text(st.characters(exclude_categories=["Cs"])))
 @given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1))
 def test_a_table_comes_back(rows):
     for text in (csv_text(["=id", "n"], rows), frame_csv(pd.DataFrame(rows, columns=["=id", "n"]))):
-        found = csv.reader(io.StringIO(text, newline=""))
-        assert [tuple(map(unescaped, row)) for row in found] == [("=id", "n"), *rows]
+        lines = csv.reader(io.StringIO(text, newline=""))
+        assert [tuple(map(unescaped, row)) for row in lines] == [("=id", "n"), *rows]
 
 
 def test_no_entry_begins_a_formula_and_numbers_stay_numbers():

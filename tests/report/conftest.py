@@ -95,8 +95,10 @@ def write_run(tmp_path):
         (path / "run.json").write_text(json.dumps(record))
         if evaluations is None:
             evaluations = [evaluation(rsum, seed) for rsum in rsums]
-        for number, one in enumerate(evaluations):
-            (path / "evaluations" / f"{one['split']}-{one['criterion']}-{number}.json").write_text(json.dumps(one))
+        for number, entry in enumerate(evaluations):
+            (path / "evaluations" / f"{entry['split']}-{entry['criterion']}-{number}.json").write_text(
+                json.dumps(entry)
+            )
         lines = ["epoch,step,train/loss,val/rsum"]
         for epoch in range(epochs):
             reached = (rsums[0] if rsums else 200.0) * (1 - 0.6 * 0.5**epoch) + seed

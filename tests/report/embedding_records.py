@@ -20,12 +20,12 @@ def embedding_record(queries=900, items=400, criteria=("csls",), truth=True, lab
     pull = torch.randn(items, 1, generator=generator).exp() * 0.9
     vectors = normalize(torch.randn(items, 24, generator=generator) + pull * side, dim=1)
     wanted = torch.randint(items, (queries,), generator=generator)
-    asked = vectors[wanted] + 0.16 * torch.randn(queries, 24, generator=generator) + 0.7 * side
-    asked = normalize(asked, dim=1)
-    plain = RULES["nns"].search(asked, vectors, k=k)[1]
-    rankings, found, wrong = [], [], []
+    query_vectors = vectors[wanted] + 0.16 * torch.randn(queries, 24, generator=generator) + 0.7 * side
+    query_vectors = normalize(query_vectors, dim=1)
+    plain = RULES["nns"].search(query_vectors, vectors, k=k)[1]
+    rankings, counted, wrong = [], [], []
     for name in ("nns", *criteria):
-        lists = RULES[name].search(asked, vectors, k=k)[1]
+        lists = RULES[name].search(query_vectors, vectors, k=k)[1]
         hits = lists == wanted[:, None]
         counts = {n: torch.bincount(lists[:, :n].flatten(), minlength=items) for n in (1, 5, 10) if n <= k}
         bad = {n: counts[n] - torch.bincount(lists[:, :n][hits[:, :n]], minlength=items) for n in counts}
@@ -44,7 +44,7 @@ def embedding_record(queries=900, items=400, criteria=("csls",), truth=True, lab
                 "changed": {"first": (plain[:, 0] != lists[:, 0]).float().mean().item(), "overlap": stay},
             }
         )
-        found.append(counts[k])
+        counted.append(counts[k])
         wrong.append(bad[k])
 
     def entry(item):
@@ -53,7 +53,7 @@ def embedding_record(queries=900, items=400, criteria=("csls",), truth=True, lab
             "id": f"item-{item:04d}",
             "label": f"a picture of thing {item} beside something else" if labels else None,
             "image": images[item] if images else None,
-            "occurrences": [int(count[item]) for count in found],
+            "occurrences": [int(count[item]) for count in counted],
             "wrong": [int(count[item]) for count in wrong] if truth else None,
             "queries": [
                 {"query": query, "id": None, "label": f"what is thing {query}?" if labels else None}
@@ -61,7 +61,7 @@ def embedding_record(queries=900, items=400, criteria=("csls",), truth=True, lab
             ],
         }
 
-    never = (found[0] == 0).nonzero().squeeze(1)[:20].tolist()
+    never = (counted[0] == 0).nonzero().squeeze(1)[:20].tolist()
     facts = {"dim": 24, "dtype": "float32", "norms": {"least": 1.0, "most": 1.0, "unit_share": 1.0, "tolerance": 1e-3}}
     return {
         "schema": 2,
@@ -84,9 +84,9 @@ def embedding_record(queries=900, items=400, criteria=("csls",), truth=True, lab
         if truth
         else None,
         "rankings": rankings,
-        "hubs": [entry(item) for item in found[0].argsort(descending=True, stable=True)[:20].tolist()],
+        "hubs": [entry(item) for item in counted[0].argsort(descending=True, stable=True)[:20].tolist()],
         "antihubs": {
-            "count": [int((count == 0).sum()) for count in found],
+            "count": [int((count == 0).sum()) for count in counted],
             "examples": [entry(item) for item in never],
         },
         "index": None,
@@ -98,5 +98,5 @@ def embedding_record(queries=900, items=400, criteria=("csls",), truth=True, lab
 
 def truth_figures(hits):
     """Figures in %, one positive a query: its mAP@R is its R@1."""
-    found = {f"r{n}": 100 * hits[:, :n].any(dim=1).float().mean().item() for n in (1, 5, 10)}
-    return found | {"map_r": found["r1"], "r_precision": found["r1"]}
+    recalls = {f"r{n}": 100 * hits[:, :n].any(dim=1).float().mean().item() for n in (1, 5, 10)}
+    return recalls | {"map_r": recalls["r1"], "r_precision": recalls["r1"]}

@@ -31,10 +31,10 @@ def test_the_first_values_are_plain_searchs_and_those_of_csls(measured):
     plain, csls, inverted = measured["rankings"]
     assert inverted["hubness"]["largest_hub_10"] < csls["hubness"]["largest_hub_10"]
     expected = {
-        tuple(f"{one['truth']['r1']:.1f}" for one in (plain, csls)),
-        tuple(f"{one['hubness']['largest_hub_10']:.0f}" for one in (plain, csls)),
-        tuple(f"{one['hubness']['skew_10']:.2f}" for one in (plain, csls)),
-        tuple(f"{100 * one['hubness']['antihub_rate_10']:.1f}" for one in (plain, csls)),
+        tuple(f"{ranking['truth']['r1']:.1f}" for ranking in (plain, csls)),
+        tuple(f"{ranking['hubness']['largest_hub_10']:.0f}" for ranking in (plain, csls)),
+        tuple(f"{ranking['hubness']['skew_10']:.2f}" for ranking in (plain, csls)),
+        tuple(f"{100 * ranking['hubness']['antihub_rate_10']:.1f}" for ranking in (plain, csls)),
     }
     for rankings in ([plain, csls, inverted], [plain, inverted, csls]):
         assert {(before, after) for _, before, after in tiles(measured | {"rankings": rankings})} == expected
@@ -48,8 +48,8 @@ def test_every_number_of_the_table_and_its_distance_from_plain(measured):
     rows = re.findall(r"<tr>(<td>(?:nns|csls|is)\b.*?)</tr>", page[page.index("All rankings") :])
     for row, ranking in zip(rows, measured["rankings"], strict=True):
         cells = [re.sub(r" ?<small>.*?</small>", "", cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", row)]
-        found, hubs, changed = ranking["truth"], ranking["hubness"], ranking["changed"]
-        wanted = [f"{found[key]:.1f}" for key in ("r1", "r5", "r10", "map_r", "r_precision")]
+        truth, hubs, changed = ranking["truth"], ranking["hubness"], ranking["changed"]
+        wanted = [f"{truth[key]:.1f}" for key in ("r1", "r5", "r10", "map_r", "r_precision")]
         wanted += [f"{hubs['largest_hub_10']:,.0f}", f"{hubs['skew_10']:.2f}".replace("-", "−")]
         wanted += [f"{100 * hubs[f'{key}_10']:.1f}" for key in ("antihub_rate", "robin_hood")]
         wanted += [f"{hubs['gini_10']:.3f}", f"{100 * hubs['bad_share_10']:.1f}"]
@@ -65,10 +65,10 @@ def test_bars_are_as_long_as_their_counts(measured):
     page = embeddings_page(measured)
     counts, wrong = ([count for hub in measured["hubs"] for count in hub[key]] for key in ("occurrences", "wrong"))
     hubs = page[page.index("The worst hubs") : page.index("All rankings")]
-    found = re.findall(r'width:([\d.]+)%;background.*?"wrong" style="width:([\d.]+)%".*?<b>([\d,]+)</b>', hubs)
-    assert [int(text.replace(",", "")) for _, _, text in found] == counts
+    bars = re.findall(r'width:([\d.]+)%;background.*?"wrong" style="width:([\d.]+)%".*?<b>([\d,]+)</b>', hubs)
+    assert [int(text.replace(",", "")) for _, _, text in bars] == counts
     for place, shown in ((0, counts), (1, wrong)):
-        assert [row[place] for row in found] == [f"{100 * count / max(counts):.2f}" for count in shown]
+        assert [row[place] for row in bars] == [f"{100 * count / max(counts):.2f}" for count in shown]
 
 
 @pytest.mark.parametrize(

@@ -62,9 +62,9 @@ def browser(tmp_path_factory):
 
 def report_page(tmp_path, write_run, make_evaluation):
     """The page of a report that needs much room."""
-    kept = {"parameters": {"k": 10}, "reference": "transductive", "reference_set": "test"}
+    settings = {"parameters": {"k": 10}, "reference": "transductive", "reference_set": "test"}
     for label, seed in ((label, seed) for label in ("max", "hal+mb", "rescaled_sum") for seed in (0, 1)):
-        evaluations = [make_evaluation(280.0, seed), make_evaluation(289.0, seed, "csls", **kept)]
+        evaluations = [make_evaluation(280.0, seed), make_evaluation(289.0, seed, "csls", **settings)]
         config = {"loss": {"_target_": f"vsehub.losses.{label}", "margin": seed and 0.2}}
         write_run(label, seed, evaluations=evaluations, config=config)
     return build_report([tmp_path / "runs"], tmp_path / "out")["index.html"]
@@ -87,17 +87,17 @@ def test_a_page_as_it_is_seen_and_printed(browser, write, tmp_path, write_run, m
     page = write(tmp_path, write_run, make_evaluation)
     for width, dark in ((360, False), (360, True), (1280, False), (1280, True)):
         browser.open(page, width, dark=dark)
-        seen = browser.evaluate(LOOK)
-        urls = [event["request"]["url"] for event in browser.told("Network.requestWillBeSent")]
+        look = browser.evaluate(LOOK)
+        urls = [event["request"]["url"] for event in browser.parameters("Network.requestWillBeSent")]
         assert [url for url in urls if not url.startswith("data:")] == [page.resolve().as_uri()]
         for event in ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded", "Network.loadingFailed"):
-            assert not browser.told(event)
-        assert (seen["width"], seen["page"], seen["ground"] < 0.05) == (width, width, dark)
-        assert [seen[fault] for fault in ("broken", "over", "small", "pale")] == [[], [], [], []], (width, dark)
-        assert all(figure["scale"] * FIGURE_TEXT >= SMALLEST for figure in seen["figures"]), seen["figures"]
-        assert not any(figure["hidden"] for figure in seen["figures"]), "no sign that a figure scrolls"
+            assert not browser.parameters(event)
+        assert (look["width"], look["page"], look["ground"] < 0.05) == (width, width, dark)
+        assert [look[fault] for fault in ("broken", "over", "small", "pale")] == [[], [], [], []], (width, dark)
+        assert all(figure["scale"] * FIGURE_TEXT >= SMALLEST for figure in look["figures"]), look["figures"]
+        assert not any(figure["hidden"] for figure in look["figures"]), "no sign that a figure scrolls"
     browser.open(page, 1031, dark=True, print_=True)  # A4 across, without its margins
-    seen = browser.evaluate(LOOK)
+    look = browser.evaluate(LOOK)
     # a dark page is printed on white
-    assert [seen[fault] for fault in ("broken", "over", "ground")] == [[], [], 1]
-    assert max(seen["tables"], default=0) <= 1031, "a table is cut off"
+    assert [look[fault] for fault in ("broken", "over", "ground")] == [[], [], 1]
+    assert max(look["tables"], default=0) <= 1031, "a table is cut off"

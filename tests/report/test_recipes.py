@@ -40,7 +40,7 @@ def test_runs_of_different_code_are_not_pooled(tmp_path, write_run, group, modul
 def test_seeds_whose_data_have_moved_are_of_one_series(tmp_path, write_run, name):
     """Another class of data, or other columns of a table, are another series."""
     changes = [("_target_", "vsehub.data.Other"), *([("columns.image", "photo")] if name == "table" else [])]
-    for seed, (folder, *change) in enumerate((("here",), ("there",), *(("there", *one) for one in changes))):
+    for seed, (folder, *change) in enumerate((("here",), ("there",), *(("there", *names) for names in changes))):
         node = OmegaConf.load(CONF / "data" / f"{name}.yaml")
         for key, value in [*((path, f"{folder}/{path}") for path in PATHS[name]), *([change] if change else [])]:
             OmegaConf.update(node, key, value)

@@ -42,10 +42,10 @@ def write_tested(write_run, make_evaluation):
         parts = 290 + lead + seed + random.normal(0, 8, 500)
         evaluations = []
         for number, name in enumerate(criteria):
-            own = parts + number * 4 + random.normal(0, 1, 500)
+            sums = parts + number * 4 + random.normal(0, 1, 500)
             # as the inverted softmax and transductive QB-Norm of one β, equal rankings
             evaluations += [
-                make_evaluation(own.mean(), seed, each, contributions=own.tolist()) for each in name.split("=")
+                make_evaluation(sums.mean(), seed, each, contributions=sums.tolist()) for each in name.split("=")
             ]
         return write_run(label, seed, evaluations=evaluations, **changes)
 
@@ -132,8 +132,8 @@ def test_intervals_hold_the_mean_over_seeds(tmp_path, write_run, write_tested):
         write_tested("hal", seed)
         write_run("max", seed, rsums=(290.0 + seed,))
     runs = read_runs([tmp_path / "runs"])
-    found = intervals(results(runs, series_of(runs))).set_index("series")
-    hal, bare = found.loc["hal"], found.loc["max"]
+    table = intervals(results(runs, series_of(runs))).set_index("series")
+    hal, bare = table.loc["hal"], table.loc["max"]
     assert hal["low"] < hal["rsum"] < hal["high"]
     assert hal["least"] < hal["rsum"] < hal["most"]
     assert hal["high"] - hal["low"] == pytest.approx(2 * 1.96 * 8 / 500**0.5 / 3**0.5, rel=0.35)
@@ -161,11 +161,11 @@ def test_different_recipes_are_never_averaged(report, write_run, changes, rsums)
 
 
 def test_parameters_divide_rows_only_where_one_run_has_several(report, write_run, make_evaluation):
-    kept = dict(reference="transductive", reference_set="the test queries")
+    settings = dict(reference="transductive", reference_set="the test queries")
     for seed in (0, 1):
-        betas = [make_evaluation(300.0 + beta, seed, "is", parameters={"beta": beta}, **kept) for beta in (10, 30)]
-        own = make_evaluation(300.0 + seed, seed, "rgm", parameters={"lam": 1.0 + seed}, **kept)
-        write_run("hal", seed, evaluations=[*betas, own, make_evaluation(300.0, seed)])
+        betas = [make_evaluation(300.0 + beta, seed, "is", parameters={"beta": beta}, **settings) for beta in (10, 30)]
+        varying = make_evaluation(300.0 + seed, seed, "rgm", parameters={"lam": 1.0 + seed}, **settings)
+        write_run("hal", seed, evaluations=[*betas, varying, make_evaluation(300.0, seed)])
     text, tables, _ = report()
     rows = tables["table"][["criterion", "parameters", "n"]].fillna("").values.tolist()
     assert rows == [["nns", "", 2], ["is", "beta 10", 2], ["is", "beta 30", 2], ["rgm", "", 2]]
@@ -232,10 +232,14 @@ def test_seeds_go_together_and_noise_apart(tmp_path, write_run):
     cases = [(1, None), (0, ("captions", 0.2)), (1, ("captions", 0.2)), (0, ("captions", 0.4)), (0, ("images", 0.2))]
     for number, (seed, noise) in enumerate([*cases, (2, ("captions", 0.2, "some/where.npz"))]):
         protocol, rate, index = (*(noise or ("images", 0.0)), None)[:3]
-        asked = {"protocol": protocol, "rate": rate, "index": index, "seed": seed}
-        facts = {"clean_fingerprint": "ab12cd34ef56", "fingerprint": "feedfacecafe", "changed": rate, **asked}
-        own = {"data": clean | {"train": {"fingerprint": f"noisy{seed}"}}, "noise": facts} if noise else {"data": clean}
-        write_run("hal", seed, config={"data": {"batch_size": 128, "noise": asked}}, folder=f"run{number}", **own)
+        noise_settings = {"protocol": protocol, "rate": rate, "index": index, "seed": seed}
+        facts = {"clean_fingerprint": "ab12cd34ef56", "fingerprint": "feedfacecafe", "changed": rate, **noise_settings}
+        fields = (
+            {"data": clean | {"train": {"fingerprint": f"noisy{seed}"}}, "noise": facts} if noise else {"data": clean}
+        )
+        write_run(
+            "hal", seed, config={"data": {"batch_size": 128, "noise": noise_settings}}, folder=f"run{number}", **fields
+        )
     runs = read_runs([tmp_path / "runs"])
     series = series_of(runs)
     assert sorted((series[run.path].variant, run.record["seed"]) for run in runs) == [

@@ -43,9 +43,9 @@ def test_many_images_come_near_scipy_and_company_changes_nothing():
         ).pvalue
         for column in differences.T
     ]  # fmt: skip
-    found = sign_flip_p(differences)
-    assert found == pytest.approx(expected, abs=NOISE)
-    assert sign_flip_p(differences[:, :1])[0] == found[0]
+    p = sign_flip_p(differences)
+    assert p == pytest.approx(expected, abs=NOISE)
+    assert sign_flip_p(differences[:, :1])[0] == p[0]
 
 
 def test_p_is_never_zero_order_in_a_sum_is_no_difference_and_nothing_is_one():
@@ -61,15 +61,15 @@ def test_level_is_kept_under_the_null():
 
 def test_interval_is_scipys():
     differences = np.random.default_rng(1).normal(3.0, 10.0, size=(400, 1))
-    found = stats.bootstrap(
+    interval = stats.bootstrap(
         (differences[:, 0],), np.mean, method="percentile", n_resamples=10_000, rng=np.random.default_rng(5)
     )
-    assert np.ravel(bootstrap_interval(differences)) == pytest.approx(list(found.confidence_interval), abs=0.12)
+    assert np.ravel(bootstrap_interval(differences)) == pytest.approx(list(interval.confidence_interval), abs=0.12)
 
 
 def test_seeds():
-    one, other = [327.1, 330.5, 322.0], [301.0, 300.2, 304.9]
-    assert seeds_p(np.subtract(one, other), 0.2) == pytest.approx(stats.ttest_rel(one, other).pvalue, rel=1e-12)
+    first, other = [327.1, 330.5, 322.0], [301.0, 300.2, 304.9]
+    assert seeds_p(np.subtract(first, other), 0.2) == pytest.approx(stats.ttest_rel(first, other).pvalue, rel=1e-12)
     assert seeds_p([0.0, 0.0, 0.0], 0.2) == 1
     # seeds that agree: the deviation is taken to be 0.5
     assert seeds_p([1.0] * 3, 0.5) == pytest.approx(stats.ttest_1samp([0.5, 1.0, 1.5], 0.0).pvalue)
@@ -95,15 +95,15 @@ def parts(level, images=20.0, seeds=(0, 1, 2), trainings=1.0, draw=0):
     """seed -> contributions whose mean is `level` plus the seed's share; images and trainings vary by as much."""
     noise = np.random.default_rng(draw).normal(0, images, size=(len(seeds), COUNT))
     shares = np.linspace(-trainings, trainings, len(seeds))
-    return {seed: level + share + own - own.mean() for seed, share, own in zip(seeds, shares, noise, strict=True)}
+    return {seed: level + share + row - row.mean() for seed, share, row in zip(seeds, shares, noise, strict=True)}
 
 
 def test_numbers_of_a_pair():
-    one, other = parts(330.0, draw=1, seeds=(0, 1, 2, 3)), parts(300.0, trainings=4.0, draw=2, seeds=(2, 1, 5, 3))
-    row = compare({"a": one, "b": other}, [("a", "b")]).iloc[0]
+    first, other = parts(330.0, draw=1, seeds=(0, 1, 2, 3)), parts(300.0, trainings=4.0, draw=2, seeds=(2, 1, 5, 3))
+    row = compare({"a": first, "b": other}, [("a", "b")]).iloc[0]
     seeds = (1, 2, 3)  # the common ones, whatever their order
-    each = np.mean([one[seed] - other[seed] for seed in seeds], axis=0)
-    rsums = [[case[seed].mean() for seed in seeds] for case in (one, other)]
+    each = np.mean([first[seed] - other[seed] for seed in seeds], axis=0)
+    rsums = [[case[seed].mean() for seed in seeds] for case in (first, other)]
     assert (row["seeds"], row["images"], row["p_images"]) == (3, COUNT, sign_flip_p(each[:, None])[0])
     assert row["difference"] == pytest.approx(each.mean(), rel=1e-12)
     assert row["rsum_one"] - row["rsum_other"] == pytest.approx(each.mean(), rel=1e-9)
@@ -115,7 +115,7 @@ BETTER, WORSE = parts(330.0), parts(300.0, draw=1)
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "outcome"),
+    ("first", "other", "outcome"),
     [
         (BETTER, WORSE, APART),
         (WORSE, BETTER, APART),
@@ -134,8 +134,8 @@ BETTER, WORSE = parts(330.0), parts(300.0, draw=1)
         ),
     ],
 )
-def test_a_claim_needs_both_tests(one, other, outcome):
-    assert compare({"a": one, "b": other}, [("a", "b")])["outcome"].tolist() == [outcome]
+def test_a_claim_needs_both_tests(first, other, outcome):
+    assert compare({"a": first, "b": other}, [("a", "b")])["outcome"].tolist() == [outcome]
 
 
 def test_company_makes_a_claim_harder():

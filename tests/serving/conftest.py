@@ -46,7 +46,7 @@ def qdrant_server(monkeypatch):
 def place(request, tmp_path):
     """A place without a collection, in each engine."""
     engine = request.param
-    if any(importlib.util.find_spec(one) is None for one in ENGINES[engine].packages):
+    if any(importlib.util.find_spec(package) is None for package in ENGINES[engine].packages):
         pytest.skip(f"vsehub[{engine}] is not installed")
     uris = {
         "milvus": lambda: str(tmp_path / "index.milvus.db"),

@@ -54,11 +54,11 @@ def theirs(place):
 def stored(place):
     with place.connect() as database:
         rows = rows_of(database, place.engine)
-    return {str(one): row | {"embedding": list(row["embedding"])} for one, row in rows.items()}
+    return {str(key): row | {"embedding": list(row["embedding"])} for key, row in rows.items()}
 
 
 def without(rows, *fields):
-    return {one: {name: value for name, value in row.items() if name not in fields} for one, row in rows.items()}
+    return {key: {name: value for name, value in row.items() if name not in fields} for key, row in rows.items()}
 
 
 def test_one_number_is_written_and_nothing_else(theirs, tmp_path, monkeypatch):
@@ -70,30 +70,30 @@ def test_one_number_is_written_and_nothing_else(theirs, tmp_path, monkeypatch):
     assert write_biases(theirs, [IDS[row] for row in order], BIASES[order]) == 30
     after = stored(theirs)
     assert without(after, "bias") == before
-    assert {one: row.get("bias") for one, row in after.items()} == {
+    assert {key: row.get("bias") for key, row in after.items()} == {
         IDS[row]: pytest.approx(BIASES[row]) if row in order else None for row in range(ROWS)
     }
     monkeypatch.chdir(tmp_path)
     np.save("queries.npy", 3 * QUERIES)
     unit = QUERIES / np.linalg.norm(QUERIES, axis=1, keepdims=True)
-    for normalize, asked in ((None, 3 * QUERIES), (True, unit)):
-        scores = 2.5 * asked @ VECTORS[order].T - BIASES[order]
+    for normalize, rows in ((None, 3 * QUERIES), (True, unit)):
+        scores = 2.5 * rows @ VECTORS[order].T - BIASES[order]
         ran = {}
         exec(bias_note(theirs, tmp_path, 2.5, K, vector="embedding", normalize=normalize), ran)
         assert [list(map(str, ids)) for ids in ran["ids"]] == [
-            [IDS[order[one]] for one in best[:K]] for best in np.argsort(-scores)
+            [IDS[order[position]] for position in best[:K]] for best in np.argsort(-scores)
         ]
         np.testing.assert_allclose(ran["scores"], -np.sort(-scores)[:, :K], rtol=1e-4, atol=1e-4)
         for name in ("client", "base"):
             if hasattr(ran.get(name), "close"):
                 ran[name].close()
     assert write_biases(theirs, IDS, np.zeros(ROWS), only_missing=True) == 10
-    assert {one: row["bias"] for one, row in stored(theirs).items()} == {
+    assert {key: row["bias"] for key, row in stored(theirs).items()} == {
         IDS[row]: pytest.approx(BIASES[row]) if row in order else 0.0 for row in range(ROWS)
     }
     assert write_biases(theirs, IDS[:5], BIASES[:5], field="other") == 5
     again = stored(theirs)
-    assert [again[one].get("other") for one in IDS[:6]] == [*map(pytest.approx, BIASES[:5]), None]
+    assert [again[key].get("other") for key in IDS[:6]] == [*map(pytest.approx, BIASES[:5]), None]
     assert without(again, "bias", "other") == before
 
 

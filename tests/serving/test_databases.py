@@ -47,8 +47,8 @@ def filled(place, rows=ITEMS, rule=None, name="csls", vectors=VECTORS, bias=BIAS
                 reference_name="train.npy", **settings)  # fmt: skip
 
 
-def complete(place, *given, **changed):
-    with filled(place, *given, **changed):
+def complete(place, *arguments, **changed):
+    with filled(place, *arguments, **changed):
         pass
 
 
@@ -56,10 +56,10 @@ def best(rows, queries=QUERIES, bias=BIAS, vectors=VECTORS):
     """Ids of the K best of some items of each query, by numpy."""
     rows = list(rows)
     scores = 2 * queries.numpy() @ vectors[rows].numpy().T - bias[rows].numpy()
-    return [[IDS[rows[one]] for one in order[:K]] for order in np.argsort(-scores)]
+    return [[IDS[rows[position]] for position in order[:K]] for order in np.argsort(-scores)]
 
 
-def found(now):
+def ranking(now):
     return [[name for name, _, _ in hits] for hits in now.find(as_vectors("queries", QUERIES), K)]
 
 
@@ -78,7 +78,7 @@ def test_what_is_filled_is_searched(place):
             torch.testing.assert_close(values, exact, rtol=1e-4, atol=1e-4)
         assert measured_recall(made, QUERIES, VECTORS, BIAS, CSLS.scale, K) == {"plain": 1.0, "corrected": 1.0}
     with open_collection(place) as now:
-        assert found(now) == best(range(ITEMS))
+        assert ranking(now) == best(range(ITEMS))
         row = IDS.index(best(range(ITEMS))[0][0])
         score = pytest.approx(float(2 * QUERIES[0] @ VECTORS[row] - BIAS[row]), rel=1e-4)
         assert now.find(as_vectors("queries", QUERIES[:1]), 1)[0] == [(IDS[row], LABELS[row], score)]
@@ -103,11 +103,11 @@ def test_only_a_finished_collection_is_opened_and_only_overwrite_replaces_it(pla
     for name, call in (("upsert", 1), ("upsert", 3), ("index", 1), ("count", 1)):
         calls, whole = [], getattr(engine, name)
 
-        def stopped(*given, name=name, call=call, calls=calls, whole=whole):
-            calls.append(given)
+        def stopped(*arguments, name=name, call=call, calls=calls, whole=whole):
+            calls.append(arguments)
             if len(calls) == call:
                 raise KeyboardInterrupt
-            return whole(*given)
+            return whole(*arguments)
 
         with monkeypatch.context() as patch:
             patch.setattr(engine, name, stopped)
@@ -121,7 +121,7 @@ def test_only_a_finished_collection_is_opened_and_only_overwrite_replaces_it(pla
     with filled(place, name="nns", rule=NearestNeighbor(), bias=torch.zeros(ITEMS), overwrite=True) as made:
         assert (len(made), collection._beside(made.database).count()) == (ITEMS, 0)  # the earlier reference is gone
     with open_collection(place) as now:
-        assert found(now) == best(range(ITEMS), bias=0 * BIAS)
+        assert ranking(now) == best(range(ITEMS), bias=0 * BIAS)
 
 
 def test_two_commands_do_not_mix_their_items(place):
@@ -140,23 +140,23 @@ def test_items_come_and_go(place):
     most = ITEMS - 10
     complete(place, most, thresholds={"0.1": THRESHOLD})
     with open_collection(place) as now:
-        asked = as_vectors("queries", QUERIES)
-        accepted = [bool(hits) for hits in now.find(asked, 1, accept=0.1)]
-        assert accepted == [hits[0][2] > THRESHOLD for hits in now.find(asked, 1)]
+        queries = as_vectors("queries", QUERIES)
+        accepted = [bool(hits) for hits in now.find(queries, 1, accept=0.1)]
+        assert accepted == [hits[0][2] > THRESHOLD for hits in now.find(queries, 1)]
         assert 0 < sum(accepted) < len(accepted)
         again = [*range(most, ITEMS), 0, 5]  # new ones, one that is removed, one that is there
         ids = [IDS[row] for row in again]
         assert now.change([IDS[0], IDS[1], "absent"], as_vectors("items", VECTORS[again]), ids) == (2, 1)
         assert len(now) == ITEMS - 1
     with open_collection(place) as now:
-        assert found(now) == best([0, *range(2, ITEMS)])
-        told = {name: label for hits in now.find(asked, ITEMS - 1) for name, label, _ in hits}
-        assert (told[IDS[5]], told[IDS[6]], told[IDS[0]]) == (LABELS[5], LABELS[6], "")
+        assert ranking(now) == best([0, *range(2, ITEMS)])
+        label_of = {name: label for hits in now.find(queries, ITEMS - 1) for name, label, _ in hits}
+        assert (label_of[IDS[5]], label_of[IDS[6]], label_of[IDS[0]]) == (LABELS[5], LABELS[6], "")
         two = as_vectors("items", VECTORS[:2])
         refused("items", lambda: now.change([], as_vectors("items", VECTORS[:2, :3]), IDS[:2]))
         refused("item_ids", lambda: now.change([], two, ["a", "a"]), lambda: now.change([], two, ["a"]))
         refused("item_labels", lambda: now.change([], two, ["a", "b"], ["x"]))
-        refused("accept", lambda: now.find(asked, 1, accept=0.1))
+        refused("accept", lambda: now.find(queries, 1, accept=0.1))
         collection._beside(now.database).delete(["7"])
         refused("reference", lambda: now.change([], two, IDS[:2]))
         assert len(now) == ITEMS - 1
@@ -173,8 +173,8 @@ def test_labels_and_fields_of_others_stay(place):
             vectors = as_vectors("items", VECTORS[rows])
             assert now.change([], vectors, [IDS[row] for row in rows], labels) == (0, 1)
         rows = rows_of(now.database, place.engine)
-    assert [rows[one].get("label") or None for one in IDS[:4]] == [LABELS[0], "changed", LABELS[2], None]
-    assert [rows[one].get("theirs") for one in IDS[:4]] == [7.0] * 3 + [None]
+    assert [rows[name].get("label") or None for name in IDS[:4]] == [LABELS[0], "changed", LABELS[2], None]
+    assert [rows[name].get("theirs") for name in IDS[:4]] == [7.0] * 3 + [None]
 
 
 @pytest.mark.parametrize("normalize", [True, False])  # None: test_biases.py
@@ -184,18 +184,18 @@ def test_the_usage_note_run_as_it_is(normalize, place, tmp_path, monkeypatch):
     raw = QUERIES.numpy() * scale[: len(QUERIES)]
     vectors = VECTORS if normalize else VECTORS * torch.from_numpy(scale)
     bias = CSLS(3).bias(REFERENCE @ vectors.T)
-    asked = QUERIES if normalize else torch.from_numpy(raw)
+    queries = QUERIES if normalize else torch.from_numpy(raw)
     labels = [LABELS[row] if row % 2 else "" for row in range(ITEMS)]
     with filled(place, labels=labels, vectors=vectors, bias=bias, normalize=normalize) as made:
         note = usage_note(made, tmp_path, K)
     monkeypatch.chdir(tmp_path)
     np.save("queries.npy", raw)
-    everything = best(range(ITEMS), queries=asked, bias=bias, vectors=vectors)
+    everything = best(range(ITEMS), queries=queries, bias=bias, vectors=vectors)
     assert run(note) == everything
-    line = next(one for one in note.splitlines() if one.startswith("only = "))
+    line = next(line for line in note.splitlines() if line.startswith("only = "))
     condition = note.partition("condition: ")[2].partition(", for example")[0].replace("\n#", "")
     filtered = note.replace(line.partition("#")[0], f"only = {condition}  ")
-    assert run(filtered) == best(range(1, ITEMS, 2), queries=asked, bias=bias, vectors=vectors)
+    assert run(filtered) == best(range(1, ITEMS, 2), queries=queries, bias=bias, vectors=vectors)
 
 
 def run(code):
@@ -235,9 +235,9 @@ def test_a_sample_of_a_large_reference(rule):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(collection, "REFERENCE_ROWS", 300)
         sides = as_vectors("items", items), bias, as_vectors("reference", reference)
-        kept, shift = collection._stored_reference(rule, *sides, 0)
-    assert len(kept) == 300
-    unshifted = rule.bias(kept @ new.T)
+        sample, shift = collection._stored_reference(rule, *sides, 0)
+    assert len(sample) == 300
+    unshifted = rule.bias(sample @ new.T)
     assert (unshifted + shift - wanted).mean().abs() < 0.25 * wanted.std()
     assert (unshifted - wanted).mean().abs() > wanted.std()
 
@@ -288,12 +288,14 @@ def test_a_server_that_does_not_answer(monkeypatch):
             server.bind(("127.0.0.1", 0))
         silent.listen(16)  # connections wait in its queue for ever
 
-        def asked(engine, port):
+        def connect(engine, port):
             uri = f"{schemes[engine]}://me:secret@127.0.0.1:{port}/base"
             with pytest.raises(InputError, match=rf"uri: items at {schemes[engine]}://\*\*\*@.*:{port}") as said:
                 open_collection(Place(engine, uri, "items")).__enter__()
             assert "secret" not in str(said.value)
 
         began = time.monotonic()
-        list(pool.map(asked, [*schemes] * 2, [one.getsockname()[1] for one in (silent, closed) for _ in schemes]))
+        list(
+            pool.map(connect, [*schemes] * 2, [server.getsockname()[1] for server in (silent, closed) for _ in schemes])
+        )
         assert time.monotonic() - began < 15

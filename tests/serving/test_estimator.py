@@ -51,10 +51,10 @@ def refused(name, *calls):
             call()
 
 
-def same(found, wanted):
-    for one, other in zip(found, wanted, strict=True):
-        assert type(one) is type(other)
-        assert np.array_equal(one, other)
+def same(results, wanted):
+    for array, other in zip(results, wanted, strict=True):
+        assert type(array) is type(other)
+        assert np.array_equal(array, other)
 
 
 @looped("name", NAMES)
@@ -62,8 +62,8 @@ def same(found, wanted):
 def test_it_is_the_criterions_search(name, wide, monkeypatch):
     queries, items, reference = (side.double() if wide else side for side in (QUERIES, ITEMS, REFERENCE))
     search = CorrectedSearch(name, k=7).fit(items)
-    for asked in (queries, queries[:5]):
-        same(search.search(asked), built(name).search(asked, items, None, 7))
+    for rows in (queries, queries[:5]):
+        same(search.search(rows), built(name).search(rows, items, None, 7))
     if name in INDUCTIVE:
         search.fit(items, reference=reference)
         with monkeypatch.context() as patch:
@@ -91,7 +91,7 @@ def test_a_reference_of_few_queries_is_warned_of_once(criterion, reference, quer
     search = CorrectedSearch(criterion, k=5).fit(ITEMS, reference=unit(reference, 5) if reference else None)
     for _ in range(2):
         search.search(unit(queries, 6))
-    assert [one.levelname for one in caplog.records] == ["WARNING"] * warned
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * warned
 
 
 def test_ties_duplicates_single_rows_and_negative_scores():
@@ -99,8 +99,8 @@ def test_ties_duplicates_single_rows_and_negative_scores():
     values, positions = CorrectedSearch("csls", k=5, parameters={"k": 1}).fit(items, reference=items).search(-items[:2])
     assert positions.tolist() == [[1, 3, 4, 0, 2], [0, 2, 4, 1, 3]]
     assert values[0].tolist() == [-1, -1, -1, -3, -3]
-    one = torch.eye(3)[:1]
-    assert CorrectedSearch("csls").fit(one, reference=one).search(one, 1)[1].tolist() == [[0]]
+    vector = torch.eye(3)[:1]
+    assert CorrectedSearch("csls").fit(vector, reference=vector).search(vector, 1)[1].tolist() == [[0]]
 
 
 def test_arrays_maps_tensors_files_lists_and_frames(tmp_path):
@@ -111,14 +111,14 @@ def test_arrays_maps_tensors_files_lists_and_frames(tmp_path):
     np.savez(tmp_path / "all.npz", i=ITEMS.numpy(), r=REFERENCE.numpy())
     backwards = [side.numpy()[:, ::-1].copy()[:, ::-1] for side in (ITEMS, REFERENCE)]
     search = CorrectedSearch(CSLS(k=3), k=np.int64(5), device="cpu")
-    for items, reference, asked in (
+    for items, reference, rows in (
         (np.load(tmp_path / "items.npy", mmap_mode="r"), REFERENCE.numpy(), QUERIES.numpy()),
         (f"{tmp_path / 'all.npz'}::i", f"{tmp_path / 'all.npz'}::r", QUERIES.tolist()),
         (ITEMS.tolist(), list(REFERENCE.numpy()), pandas.DataFrame(QUERIES.numpy())),
         (pandas.DataFrame(ITEMS.numpy()), pandas.DataFrame(REFERENCE.numpy()), QUERIES.numpy()),
         (*backwards, QUERIES.numpy()),
     ):
-        same(search.fit(items, reference=reference).search(asked), map(np.asarray, wanted))
+        same(search.fit(items, reference=reference).search(rows), map(np.asarray, wanted))
     same(search.fit(tmp_path / "items.npy", reference=REFERENCE).search(str(tmp_path / "queries.npy")), wanted)
     half = search.fit(ITEMS.half(), reference=REFERENCE.numpy().astype("float16")).search(QUERIES.bfloat16())
     same(half, CSLS(k=3).search(QUERIES.bfloat16(), ITEMS.half(), REFERENCE.half(), 5))
@@ -129,22 +129,22 @@ def test_normalize():
         side * torch.linspace(0.5, 9, len(side))[:, None] for side in (QUERIES, ITEMS, REFERENCE)
     )
     search = CorrectedSearch(normalize=True).fit(items, reference=reference)
-    found, wanted = search.search(queries), CSLS().search(QUERIES, ITEMS, REFERENCE)
-    assert torch.equal(found[1], wanted[1])
-    torch.testing.assert_close(found[0], wanted[0])
+    result, wanted = search.search(queries), CSLS().search(QUERIES, ITEMS, REFERENCE)
+    assert torch.equal(result[1], wanted[1])
+    torch.testing.assert_close(result[0], wanted[0])
     search = CorrectedSearch(normalize=False).fit(items, reference=reference)
     same(search.search(queries), CSLS().search(queries, items, reference))
     refused("queries.*normalize", lambda: CorrectedSearch().fit(ITEMS, reference=REFERENCE).search(queries))
     whole = [(side / side.abs().max() * 100).to(torch.int8) for side in (queries, items, reference)]
-    found = CorrectedSearch(normalize=False).fit(whole[1], reference=whole[2]).search(whole[0])
-    same(found, CSLS().search(*(side.float() for side in whole)))
+    result = CorrectedSearch(normalize=False).fit(whole[1], reference=whole[2]).search(whole[0])
+    same(result, CSLS().search(*(side.float() for side in whole)))
 
 
 def test_ids(tmp_path):
     np.savez(tmp_path / "items.npz", vectors=ITEMS.numpy(), ids=np.array(IDS))
     search = CorrectedSearch(k=3).fit(tmp_path / "items.npz", reference=REFERENCE)
-    found = search.search(QUERIES.numpy(), return_ids=True)[1]
-    assert found == [[IDS[row] for row in rows] for rows in search.search(QUERIES)[1].tolist()]
+    ids = search.search(QUERIES.numpy(), return_ids=True)[1]
+    assert ids == [[IDS[row] for row in rows] for rows in search.search(QUERIES)[1].tolist()]
     assert CorrectedSearch().fit(ITEMS[:2], ids=[2, 1]).ids_ == ["2", "1"]
 
 
@@ -170,18 +170,25 @@ def places(criterion, queries, reference, truth):
 TUNED = [CSLS(k=3), InvertedSoftmax(), NNN(k=8), Sinkhorn(), DualSoftmax(), DualInvertedSoftmax()]
 
 
-@looped(("criterion", "reference"), [(CSLS(k=3), None), *((one, unit(40, 7)) for one in TUNED)])
+@looped(("criterion", "reference"), [(CSLS(k=3), None), *((criterion, unit(40, 7)) for criterion in TUNED)])
 def test_tuning_is_a_loop_over_the_grid(criterion, reference):
     """Its own settings first; the rule and the folds are those of tests/ranking/test_choose.py."""
     queries, truth = correlated(60, 1)
     search = CorrectedSearch(criterion).fit(ITEMS, reference=reference).tune(queries, truth)
-    rows, own = 60 if reference is None else 40, criterion.parameters()
-    grid = [own, *(own | changed for changed in criterion.grid() if changed.get("k", 1) <= rows)]
-    assert [one.parameters for one in search.tried_] == [one for row, one in enumerate(grid) if one not in grid[:row]]
-    found = [places(criterion.with_parameters(**one.parameters), queries, reference, truth) for one in search.tried_]
-    for one, ranks in zip(search.tried_, found, strict=True):
-        assert (one.rank, one.r1) == pytest.approx((np.exp(np.log(ranks).mean()), 100 * (ranks == 1).mean()))
-    wanted = search.tried_[chosen(-np.log(found))].parameters
+    rows, settings = 60 if reference is None else 40, criterion.parameters()
+    grid = [settings, *(settings | changed for changed in criterion.grid() if changed.get("k", 1) <= rows)]
+    assert [settings.parameters for settings in search.tried_] == [
+        settings for row, settings in enumerate(grid) if settings not in grid[:row]
+    ]
+    ranks_of = [
+        places(criterion.with_parameters(**candidate.parameters), queries, reference, truth)
+        for candidate in search.tried_
+    ]
+    for candidate, ranks in zip(search.tried_, ranks_of, strict=True):
+        assert (candidate.rank, candidate.r1) == pytest.approx(
+            (np.exp(np.log(ranks).mean()), 100 * (ranks == 1).mean())
+        )
+    wanted = search.tried_[chosen(-np.log(ranks_of))].parameters
     assert search.criterion_.parameters() == wanted
     same(search.search(QUERIES), criterion.with_parameters(**wanted).search(QUERIES, ITEMS, reference))
     assert search.criterion is criterion  # the constructor's arguments stay as they were
@@ -191,7 +198,7 @@ def test_auto_is_csls_until_tune_chooses():
     queries, truth = correlated(120, 3)
     search = CorrectedSearch("auto").fit(ITEMS, reference=queries[60:])
     assert repr(search.criterion_) == repr(CSLS())
-    assert len({one.name for one in search.tune(queries[:60], truth[:60]).tried_}) > 5
+    assert len({candidate.name for candidate in search.tune(queries[:60], truth[:60]).tried_}) > 5
     same(search.search(QUERIES), search.criterion_.search(QUERIES, ITEMS, queries[60:]))
 
 
@@ -201,18 +208,19 @@ def test_forms_of_truth(tmp_path):
     (tmp_path / "pairs.csv").write_text("query,item\n" + "".join(f"{q},{i}\n" for q, i in pairs.tolist()))
     search = CorrectedSearch("csls")
     forms = (truth, truth.tolist(), pairs, pairs.numpy()[::-1], tmp_path / "pairs.csv")
-    found = [search.fit(ITEMS, reference=REFERENCE).tune(queries, one).tried_ for one in forms]
-    assert all(one == found[0] for one in found)
-    for one in (truth[:19], truth + 60, truth - 60, truth.double(), pairs[:, [0, 1, 1]], pairs[:49]):
-        refused("truth|item|queries|answers", lambda one=one: search.tune(queries, one))
+    choices = [search.fit(ITEMS, reference=REFERENCE).tune(queries, form).tried_ for form in forms]
+    assert all(choice == choices[0] for choice in choices)
+    for form in (truth[:19], truth + 60, truth - 60, truth.double(), pairs[:, [0, 1, 1]], pairs[:49]):
+        refused("truth|item|queries|answers", lambda form=form: search.tune(queries, form))
     for other in (
-        CorrectedSearch(one).fit(ITEMS) for one in (MutualProximity(), Chain([CSLS(), RelaxedGreedyMatching()]))
+        CorrectedSearch(criterion).fit(ITEMS)
+        for criterion in (MutualProximity(), Chain([CSLS(), RelaxedGreedyMatching()]))
     ):
         refused("criterion|tune", lambda other=other: other.tune(queries, truth))
 
 
-def plain(*given, **asked):
-    return CorrectedSearch().fit(ITEMS, reference=REFERENCE).search(*given, **asked)
+def plain(*arguments, **settings):
+    return CorrectedSearch().fit(ITEMS, reference=REFERENCE).search(*arguments, **settings)
 
 
 @looped(
@@ -320,7 +328,7 @@ def test_files_made_to_do_harm(settings, arrays, stored, tmp_path_factory):
     with safe_open(stored, "pt") as file:
         metadata = file.metadata()
     text = settings if isinstance(settings, str) else json.dumps(json.loads(metadata["settings"]) | settings)
-    changed = {name: one for name, one in (load_file(stored) | arrays).items() if one is not None}
+    changed = {name: array for name, array in (load_file(stored) | arrays).items() if array is not None}
     save_file(changed, path, metadata | {"settings": text})
     refused(str(path), lambda: CorrectedSearch.load(path))
 

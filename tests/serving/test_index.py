@@ -63,8 +63,8 @@ def test_recall_is_measured(sides):
     served = build_index(items, torch.zeros(len(items)), 2.0)
     recall = measured_recall(served, queries, items, bias, 2.0, k=7)
     wanted = (2.0 * queries @ items.T - bias).topk(7).indices
-    found = (queries @ items.T).topk(7).indices
-    share = np.mean([len(set(a) & set(b)) / 7 for a, b in zip(wanted.tolist(), found.tolist(), strict=True)])
+    nearest = (queries @ items.T).topk(7).indices
+    share = np.mean([len(set(a) & set(b)) / 7 for a, b in zip(wanted.tolist(), nearest.tolist(), strict=True)])
     assert recall == {"plain": 1.0, "corrected": pytest.approx(share)}
     assert share < 0.95
 

@@ -14,23 +14,23 @@ PROCESSES = 2
 def part(whole, process):
     """A process's images and texts, with all ids."""
     counts = shares(len(whole.image_ids), PROCESSES)
-    own = slice(sum(counts[:process]), sum(counts[: process + 1]))
-    return whole._replace(images=whole.images[own], texts=whole.texts[own], lengths=whole.lengths[own])
+    share = slice(sum(counts[:process]), sum(counts[: process + 1]))
+    return whole._replace(images=whole.images[share], texts=whole.texts[share], lengths=whole.lengths[share])
 
 
 def step(case, positives, chunk, process=None):
     """Loss and gradients of a step; with a process those of its share, averaged as distributed training does."""
     encoders, similarity, loss, bank = CASES[case]
-    given = batch(4 if "sets" in case else None)
-    one = module(encoders, similarity, loss, chunk, bank, positives)
-    found = one.training_step(given if process is None else part(given, process), 0)
-    found.backward()
-    gradients = {name: parameter.grad for name, parameter in one.named_parameters()}
+    inputs = batch(4 if "sets" in case else None)
+    model = module(encoders, similarity, loss, chunk, bank, positives)
+    loss_value = model.training_step(inputs if process is None else part(inputs, process), 0)
+    loss_value.backward()
+    gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
     if process is not None:
         for gradient in gradients.values():
             dist.all_reduce(gradient)
             gradient /= PROCESSES
-    return found.item(), gradients
+    return loss_value.item(), gradients
 
 
 def multiplied(encoder, factor, rows, batch_size):
@@ -43,7 +43,7 @@ def work(process, folder):
     torch.set_num_threads(1)
     torch.Tensor.float = torch.Tensor.double
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=process, world_size=PROCESSES)
-    found = {(case, kind): step(case, kind, 5, process) for case in CASES for kind in ("image", "pair")}
+    results = {(case, kind): step(case, kind, 5, process) for case in CASES for kind in ("image", "pair")}
     rows = torch.arange(6.0).view(3, 2)[: 2 + process].clone().requires_grad_()
     whole = gathered(rows, [2, 3])
     (whole * torch.arange(1.0, 6)[:, None]).sum().backward()
@@ -51,11 +51,11 @@ def work(process, folder):
     numbers = gathered(torch.tensor([process, 7]))
     encoder = torch.nn.Linear(1, 1)
     together = [encoded_together(multiplied, encoder, 3.0, np.arange(count), 2) for count in (5, 1)]
-    found |= {
+    results |= {
         "together": together,
         "rows": (whole.detach(), rows.grad),
         "sets": (sets.vectors, sets.lengths),
         "numbers": numbers,
     }
-    torch.save(found, f"{folder}/{process}.pt")
+    torch.save(results, f"{folder}/{process}.pt")
     dist.destroy_process_group()

@@ -28,8 +28,8 @@ def encoded_alone(module, split, table, pairs):
 
 def nearest(query, entries, allowed):
     """The K largest similarities to the entries that are allowed, by a loop."""
-    found = [float(query @ entry) for entry, one in zip(entries, allowed, strict=True) if one]
-    return sorted(found, reverse=True)[:K]
+    products = [float(query @ entry) for entry, is_allowed in zip(entries, allowed, strict=True) if is_allowed]
+    return sorted(products, reverse=True)[:K]
 
 
 @pytest.mark.parametrize("exclude", ["image", "batch_captions"])
@@ -40,14 +40,14 @@ def test_each_epoch_searches_its_own_sample_by_its_own_weights(
     np.save(tmp_path / "pre" / "train_ims.npy", random.normal(size=(CAPTIONS // 5, 6)).astype(np.float32))
     captions = [" ".join(random.choice(WORDS, 3 + row % 3)) for row in range(CAPTIONS)]
     (tmp_path / "pre" / "train_caps.txt").write_text("\n".join(captions) + "\n")
-    own, samples = BankCallback.on_train_epoch_start, {}
+    original, samples = BankCallback.on_train_epoch_start, {}
 
     def compared(callback, trainer, module):
         held = []
         module.teacher = SimpleNamespace(
             hold=lambda *entries: held.append(entries), term=lambda *_: torch.zeros(()), weight=1.0
         )
-        own(callback, trainer, module)
+        original(callback, trainer, module)
         epoch, bank = trainer.current_epoch, module.bank
         if epoch == 0:
             assert len(bank) == 0
@@ -60,16 +60,16 @@ def test_each_epoch_searches_its_own_sample_by_its_own_weights(
         assert len(bank) == len(samples[epoch]) == 0.25 * CAPTIONS
 
         entries = encoded_alone(module, split, table, sample)
-        asked = pairs[epoch::23]
-        queries = encoded_alone(module, split, table, asked)
-        found = bank.query(*queries, *torch.from_numpy(asked).unbind(dim=1))
-        for row, (image, _) in enumerate(asked.tolist()):
+        rows = pairs[epoch::23]
+        queries = encoded_alone(module, split, table, rows)
+        stats = bank.query(*queries, *torch.from_numpy(rows).unbind(dim=1))
+        for row, (image, _) in enumerate(rows.tolist()):
             if exclude == "image":
                 allowed = [entry != image for entry, _ in sample.tolist()]
             else:
-                allowed = [entry not in asked[:, 1] for _, entry in sample.tolist()]
-            assert found[0][row].tolist() == pytest.approx(nearest(queries[0][row], entries[1], allowed), abs=1e-4)
-            assert found[1][row].tolist() == pytest.approx(nearest(queries[1][row], entries[0], allowed), abs=1e-4)
+                allowed = [entry not in rows[:, 1] for _, entry in sample.tolist()]
+            assert stats[0][row].tolist() == pytest.approx(nearest(queries[0][row], entries[1], allowed), abs=1e-4)
+            assert stats[1][row].tolist() == pytest.approx(nearest(queries[1][row], entries[0], allowed), abs=1e-4)
 
         ((images, texts, image_ids, caption_ids),) = held
         assert torch.stack([image_ids, caption_ids], dim=1).tolist() == sample.tolist()

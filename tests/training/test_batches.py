@@ -53,7 +53,7 @@ def test_a_remainder_of_one_pair_is_left_out():
 def test_words_are_dropped_and_the_ends_stay():
     texts = torch.tensor([[1, 10, 11, 12, 13, 2], [1, 20, 2, 0, 0, 0], [1, 2, 0, 0, 0, 0], [1, 30, 31, 32, 2, 0]])
     lengths = torch.tensor([6, 3, 2, 5])
-    kept = Counter()
+    counts = Counter()
     for seed in range(200):
         left, sizes = without_words(texts, lengths, 0.3, np.random.default_rng(seed))
         assert left.shape[1] == int(sizes.max())
@@ -66,9 +66,9 @@ def test_words_are_dropped_and_the_ends_stay():
             inner = row[1 : size - 1]
             rest = iter(before[1 : length - 1])
             assert all(word in rest for word in inner)  # in their order
-            kept.update(inner)
+            counts.update(inner)
     for word in (10, 11, 12, 13, 20, 30, 31, 32):
-        assert 0.55 < kept[word] / 200 < 0.85  # 0.7
+        assert 0.55 < counts[word] / 200 < 0.85  # 0.7
 
 
 def test_regions_are_dropped_and_no_image_loses_all():

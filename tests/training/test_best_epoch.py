@@ -26,18 +26,18 @@ def trained_on(monkeypatch, run_here, features, undrawn, tmp_path):
     """
 
     def train(curve, *settings, broken=None):
-        own = retrieval.RetrievalCallback.on_train_epoch_end
+        original = retrieval.RetrievalCallback.on_train_epoch_end
         epochs, interrupts = [], [broken]
 
         def measured(split, *rest):
-            found = evaluate(split, *rest)
-            return replace(found, metrics=found.metrics | {"rsum": curve[len(epochs)]})
+            evaluation = evaluate(split, *rest)
+            return replace(evaluation, metrics=evaluation.metrics | {"rsum": curve[len(epochs)]})
 
         def end_of_epoch(callback, trainer, module):
             if len(epochs) in interrupts:
                 interrupts.remove(len(epochs))
                 raise KeyboardInterrupt
-            own(callback, trainer, module)
+            original(callback, trainer, module)
             epochs.append({name: weight.clone() for name, weight in module.state_dict().items()})
 
         monkeypatch.setattr(retrieval, "evaluate", measured)
@@ -56,8 +56,8 @@ def trained_on(monkeypatch, run_here, features, undrawn, tmp_path):
 def require_kept(run, epochs, best):
     """Assert that the model, the record and the final evaluation are those of epoch `best`."""
     path = run / "checkpoints" / "best.safetensors"
-    kept = load_file(path)
-    alike = [all(torch.equal(kept[name], weight) for name, weight in weights.items()) for weights in epochs]
+    stored = load_file(path)
+    alike = [all(torch.equal(stored[name], weight) for name, weight in weights.items()) for weights in epochs]
     assert alike == [epoch == best for epoch in range(len(epochs))]
     record = json.loads((run / "run.json").read_text())
     assert (record["best"]["epoch"], record["best"]["val/rsum"]) == (best, CURVE[best])

@@ -33,21 +33,21 @@ def module(encoders, similarity, loss, chunk, bank=False, positives="image"):
     """A module with the same weights each time, in float64."""
     torch.manual_seed(1)
     images, texts = (make() for make in encoders)
-    found = RetrievalModule(images, texts, similarity(), loss(), None, None, positives, chunk=chunk).double()
-    found.log_dict = lambda *_, **__: None
+    built = RetrievalModule(images, texts, similarity(), loss(), None, None, positives, chunk=chunk).double()
+    built.log_dict = lambda *_, **__: None
     if bank:
-        found.bank = MemoryBank(3, "exact")
+        built.bank = MemoryBank(3, "exact")
         random = torch.Generator().manual_seed(2)
         sides = [nn.functional.normalize(torch.randn(40, DIM, generator=random).double(), dim=1) for _ in range(2)]
-        found.bank.fill(*sides, torch.arange(40) + 5, torch.arange(40) + 100)
-    return found
+        built.bank.fill(*sides, torch.arange(40) + 5, torch.arange(40) + 100)
+    return built
 
 
-def step(one, given):
+def step(module, inputs):
     """The loss of a training step, and each parameter's gradient."""
-    loss = one.training_step(given, 0)
+    loss = module.training_step(inputs, 0)
     loss.backward()
-    return loss.item(), {name: parameter.grad for name, parameter in one.named_parameters()}
+    return loss.item(), {name: parameter.grad for name, parameter in module.named_parameters()}
 
 
 VECTORS = (lambda: ImageFeatures((6,), DIM), lambda: TextGRU(WORDS, DIM, 5))
@@ -71,11 +71,11 @@ CASES = {
 def test_gradients_are_those_of_the_whole_batch(case, positives, monkeypatch):
     monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)  # the module and the bank narrow what they get
     encoders, similarity, loss, bank = CASES[case]
-    given = batch(4 if "sets" in case else None)
-    wanted = step(module(encoders, similarity, loss, None, bank, positives), given)
+    inputs = batch(4 if "sets" in case else None)
+    wanted = step(module(encoders, similarity, loss, None, bank, positives), inputs)
     for chunk in (7, 22, 100):  # 22: then one row
-        found = step(module(encoders, similarity, loss, chunk, bank, positives), given)
-        torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-12)
+        result = step(module(encoders, similarity, loss, chunk, bank, positives), inputs)
+        torch.testing.assert_close(result, wanted, rtol=1e-9, atol=1e-12)
 
 
 class Rows(nn.Module):
@@ -83,36 +83,36 @@ class Rows(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.wide, self.seen = nn.Linear(6, 500), []
+        self.wide, self.sizes = nn.Linear(6, 500), []
 
     def forward(self, rows):
-        self.seen.append(len(rows))
+        self.sizes.append(len(rows))
         return nn.functional.dropout(self.wide(rows).tanh(), 0.5).sum(dim=1, keepdim=True).expand(-1, DIM)
 
 
 def test_no_more_rows_than_a_chunk_are_held_and_dropout_is_drawn_once():
     images = torch.randn(64, 6)
-    kept = {}
+    sizes = {}
     for chunk in (None, 8):
         torch.manual_seed(0)
         rows, held = Rows(), []
-        with torch.autograd.graph.saved_tensors_hooks(lambda one: held.append(one.numel()) or one, lambda one: one):  # noqa: B023
-            found = encoded(rows, (images,), chunk)
-        kept[chunk] = sum(held)
-        found.square().sum().backward()
-        assert max(rows.seen) == (chunk or 64)
-        assert sum(rows.seen) == (64 if chunk is None else 128)  # once more in the backward pass
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: held.append(t.numel()) or t, lambda t: t):  # noqa: B023
+            encoding = encoded(rows, (images,), chunk)
+        sizes[chunk] = sum(held)
+        encoding.square().sum().backward()
+        assert max(rows.sizes) == (chunk or 64)
+        assert sum(rows.sizes) == (64 if chunk is None else 128)  # once more in the backward pass
         # The gradient of what was found: other masks in the second pass would give another.
         torch.manual_seed(0)
         again = Rows()
-        sides = [again(one) for one in images.split(chunk or 64)]
+        sides = [again(part) for part in images.split(chunk or 64)]
         torch.cat(sides).square().sum().backward()
         torch.testing.assert_close(rows.wide.weight.grad, again.wide.weight.grad)
-    assert kept[8] < kept[None] / 50
+    assert sizes[8] < sizes[None] / 50
     with torch.no_grad():
-        rows.seen.clear()
+        rows.sizes.clear()
         encoded(rows, (images,), 8)
-    assert rows.seen == [64]
+    assert rows.sizes == [64]
 
 
 def test_an_encoder_that_mixes_rows_is_refused():

@@ -90,8 +90,8 @@ def seen_by(detector, steps, collapsed, caplog):
 
 def test_warns_once_until_it_has_recovered(caplog):
     detector = CollapseDetector(every=10, patience=20, after=30)
-    told, logged, stopped = seen_by(detector, range(1, 150), lambda number: not 80 <= number <= 95, caplog)
-    assert told == ["training has collapsed: since step 40", "training has collapsed: since step 100"]
+    messages, logged, stopped = seen_by(detector, range(1, 150), lambda number: not 80 <= number <= 95, caplog)
+    assert messages == ["training has collapsed: since step 40", "training has collapsed: since step 100"]
     assert detector.first["step"] == 40
     assert logged["train/collapsed"] == 1.0
     assert logged["train/embedding_variance/images"] == pytest.approx(0, abs=1e-7)
@@ -108,8 +108,8 @@ def test_its_state_travels_and_it_stops_if_asked(caplog):
     before, after = CollapseDetector(10, 20, 0), CollapseDetector(10, 20, 0, stop=True)
     assert seen_by(before, range(1, 21), lambda number: True, caplog)[0] == []
     after.load_state_dict(before.state_dict())
-    told, _, stopped = seen_by(after, range(21, 31), lambda number: True, caplog)
-    assert told == ["training has collapsed: since step 10"]
+    messages, _, stopped = seen_by(after, range(21, 31), lambda number: True, caplog)
+    assert messages == ["training has collapsed: since step 10"]
     assert stopped
 
 

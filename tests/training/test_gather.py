@@ -19,11 +19,11 @@ def results(tmp_path_factory):
     # Forks have imported all; where there is a GPU, autograd allows none.
     context = get_context("spawn" if torch.cuda.is_available() else "fork")
     started = [context.Process(target=work, args=(number, folder)) for number in range(PROCESSES)]
-    for one in started:
-        one.start()
-    for one in started:
-        one.join(LIMIT)
-        assert one.exitcode == 0
+    for worker in started:
+        worker.start()
+    for worker in started:
+        worker.join(LIMIT)
+        assert worker.exitcode == 0
     return [torch.load(folder / f"{process}.pt", weights_only=False) for process in range(PROCESSES)]
 
 
@@ -32,19 +32,19 @@ def test_gradients_are_those_of_one_process(results, monkeypatch):
     for case in CASES:
         for kind in ("image", "pair"):
             wanted = step(case, kind, None)
-            for found in results:
-                torch.testing.assert_close(found[case, kind], wanted, rtol=1e-9, atol=1e-12)
+            for result in results:
+                torch.testing.assert_close(result[case, kind], wanted, rtol=1e-9, atol=1e-12)
 
 
 def test_rows_go_there_and_their_gradients_back(results):
     whole = torch.tensor([[0.0, 1], [2, 3], [0, 1], [2, 3], [4, 5]])
-    for process, found in enumerate(results):
-        torch.testing.assert_close(found["rows"][0], whole)
+    for process, result in enumerate(results):
+        torch.testing.assert_close(result["rows"][0], whole)
         weights = torch.arange(1.0, 6).split([2, 3])[process]
-        torch.testing.assert_close(found["rows"][1], PROCESSES * weights[:, None].expand(-1, 2))
-        torch.testing.assert_close(found["sets"][0], whole[[0, 1, 0, 1]])
-        assert found["sets"][1].tolist() == [2, 2]
-        assert found["numbers"].tolist() == [0, 7, 1, 7]
+        torch.testing.assert_close(result["rows"][1], PROCESSES * weights[:, None].expand(-1, 2))
+        torch.testing.assert_close(result["sets"][0], whole[[0, 1, 0, 1]])
+        assert result["sets"][1].tolist() == [2, 2]
+        assert result["numbers"].tolist() == [0, 7, 1, 7]
 
 
 def test_alone_nothing_happens():
@@ -55,5 +55,5 @@ def test_alone_nothing_happens():
 
 
 def test_rows_are_encoded_together(results):
-    for found in results:
-        assert [one[:, 0].tolist() for one in found["together"]] == [[0, 3, 6, 9, 12], [0]]
+    for result in results:
+        assert [rows[:, 0].tolist() for rows in result["together"]] == [[0, 3, 6, 9, 12], [0]]

@@ -84,12 +84,14 @@ def test_a_loss_may_return_a_scalar_or_terms_that_are_numbers():
 def test_own_rates_make_own_groups_and_only_trained_matrices_decay():
     module = nn.ModuleDict({"a": Part(rate=1e-5), "b": Part()})
     optimizer = torch.optim.AdamW(parameter_groups(module), lr=1e-3, weight_decay=0.1)
-    found = {
-        id(one): (group["lr"], group["weight_decay"]) for group in optimizer.param_groups for one in group["params"]
+    groups = {
+        id(parameter): (group["lr"], group["weight_decay"])
+        for group in optimizer.param_groups
+        for parameter in group["params"]
     }
     for name, parameter in module.named_parameters():
         expected = (1e-5 if name.startswith("a.slow") else 1e-3, 0.1 if name.endswith("weight") else 0.0)
-        assert found.get(id(parameter)) == (None if "frozen" in name else expected), name
+        assert groups.get(id(parameter)) == (None if "frozen" in name else expected), name
 
 
 def test_encodings_are_dropped_in_a_training_step_alone():
@@ -100,10 +102,10 @@ def test_encodings_are_dropped_in_a_training_step_alone():
     )
     assert torch.equal(plain.dropped(sets).vectors, sets.vectors)
     for encoding in (torch.ones(500, 4), sets):
-        found = dropping.dropped(encoding)
-        found = found.vectors if isinstance(found, Sets) else found
-        assert set(found.unique().tolist()) == {0.0, 1.25}
-        assert 0.75 < (found != 0).float().mean() < 0.85
+        values = dropping.dropped(encoding)
+        values = values.vectors if isinstance(values, Sets) else values
+        assert set(values.unique().tolist()) == {0.0, 1.25}
+        assert 0.75 < (values != 0).float().mean() < 0.85
 
 
 def test_the_bank_is_asked_for_what_the_loss_declares():
@@ -111,12 +113,12 @@ def test_the_bank_is_asked_for_what_the_loss_declares():
     bank = MemoryBank(3, "exact")
     bank.fill(vectors, vectors, ids, ids)
     batch = Batch(vectors, vectors, ids, ids, ids)
-    found = {}
+    stats = {}
     for loss in (HAL(), NeighborRetr(), HAL(statistics="batch"), MaxMargin()):
         module = RetrievalModule(Part(), Part(), Cosine(), loss, torch.optim.Adam, None)
         module.bank = bank
-        found[loss] = module.neighbors(vectors, vectors, batch)
-    plain, central, *others = found.values()
+        stats[loss] = module.neighbors(vectors, vectors, batch)
+    plain, central, *others = stats.values()
     assert plain.image_centrality is None
     torch.testing.assert_close(central.image_centrality, torch.full((12,), 1 / 12))
     torch.testing.assert_close(central.text_centrality, torch.full((12,), 1 / 12))

@@ -36,17 +36,17 @@ def softmax(row, temperature):
     return [weight / sum(weights) for weight in weights]
 
 
-def divergence(own, theirs, temperature):
+def divergence(predicted, theirs, temperature):
     """The mean over rows of τ · KL, by loops."""
     total = 0.0
-    for ours, wanted in zip(own, theirs, strict=True):
+    for ours, wanted in zip(predicted, theirs, strict=True):
         pairs = zip(softmax(wanted, temperature), softmax(ours, temperature), strict=True)
         total += temperature * sum(p * (math.log(p) - math.log(q)) for p, q in pairs)
-    return total / len(own)
+    return total / len(predicted)
 
 
 def cosines(images, texts):
-    return [[float(torch.cosine_similarity(one, other, dim=0)) for other in texts] for one in images]
+    return [[float(torch.cosine_similarity(image, other, dim=0)) for other in texts] for image in images]
 
 
 def turned(rows):
@@ -58,19 +58,21 @@ def test_the_term_is_that_of_loops(split, random, temperature):
     rows, columns = [3, 0, 3, 6], [10, 7, 3, 6]  # one image twice
     images, texts = torch.randn(4, DIM, generator=random), torch.randn(4, DIM, generator=random)
     teacher, similarity = Teacher(split, Cosine(), temperature), Cosine()
-    own, theirs = cosines(images, texts), cosines(split.images[rows], split.texts[columns])
-    alone = (divergence(own, theirs, temperature) + divergence(turned(own), turned(theirs), temperature)) / 2
+    scores_here, theirs = cosines(images, texts), cosines(split.images[rows], split.texts[columns])
+    alone = (
+        divergence(scores_here, theirs, temperature) + divergence(turned(scores_here), turned(theirs), temperature)
+    ) / 2
     scores = similarity(images, texts)
-    found = teacher.term(similarity, images, texts, scores, batch(rows, columns))
-    assert found.item() == pytest.approx(alone, rel=1e-4)
+    term = teacher.term(similarity, images, texts, scores, batch(rows, columns))
+    assert term.item() == pytest.approx(alone, rel=1e-4)
     entries, captions = [1, 2, 3, 4, 5], [1, 2, 3, 4, 5]
     bank = torch.randn(5, DIM, generator=random), torch.randn(5, DIM, generator=random)
     teacher.hold(*bank, torch.tensor(entries), torch.tensor(captions))
     forth = divergence(cosines(images, bank[1]), cosines(split.images[rows], split.texts[captions]), temperature)
     back = turned(cosines(bank[0], texts)), turned(cosines(split.images[entries], split.texts[columns]))
     beyond = (forth + divergence(*back, temperature)) / 2
-    found = teacher.term(similarity, images, texts, scores, batch(rows, columns))
-    assert found.item() == pytest.approx((alone + beyond) / 2, rel=1e-4)
+    term = teacher.term(similarity, images, texts, scores, batch(rows, columns))
+    assert term.item() == pytest.approx((alone + beyond) / 2, rel=1e-4)
 
 
 def test_several_teachers_teach_the_mean_of_their_scores(split, random):
@@ -78,11 +80,13 @@ def test_several_teachers_teach_the_mean_of_their_scores(split, random):
     both = EncodedSplit(Several((split.images, other.images)), Several((split.texts, other.texts)), split.pairs)
     teacher = Teacher(both, MeanSimilarity([Cosine(), Cosine()]), 0.1)
     rows, columns = [0, 5, 2], [7, 5, 9]
-    scores = torch.stack([Cosine()(one.images[rows], one.texts[columns]) for one in (split, other)]).mean(0)
+    scores = torch.stack(
+        [Cosine()(encodings.images[rows], encodings.texts[columns]) for encodings in (split, other)]
+    ).mean(0)
     scores.requires_grad_()
-    found = teacher.term(Cosine(), split.images[rows], split.texts[columns], scores, batch(rows, columns))
-    assert found.item() == pytest.approx(0, abs=1e-6), "who scores as the teachers do has nothing to learn"
-    (gradient,) = torch.autograd.grad(found, scores)
+    term = teacher.term(Cosine(), split.images[rows], split.texts[columns], scores, batch(rows, columns))
+    assert term.item() == pytest.approx(0, abs=1e-6), "who scores as the teachers do has nothing to learn"
+    (gradient,) = torch.autograd.grad(term, scores)
     assert gradient.abs().max() < 1e-6
-    found = teacher.term(Cosine(), split.images[rows], split.texts[columns], scores.detach() + 3, batch(rows, columns))
-    assert found.item() == pytest.approx(0, abs=1e-5), "nor does a constant on all scores matter"
+    term = teacher.term(Cosine(), split.images[rows], split.texts[columns], scores.detach() + 3, batch(rows, columns))
+    assert term.item() == pytest.approx(0, abs=1e-5), "nor does a constant on all scores matter"

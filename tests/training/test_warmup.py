@@ -28,7 +28,9 @@ class Line(pl.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "epoch"}}
 
     def on_train_start(self):
-        self.optimizers().optimizer.register_step_pre_hook(lambda one, *_: self.rates.append(one.param_groups[0]["lr"]))
+        self.optimizers().optimizer.register_step_pre_hook(
+            lambda optimizer, *_: self.rates.append(optimizer.param_groups[0]["lr"])
+        )
 
 
 class Ends(pl.Callback):

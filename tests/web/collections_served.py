@@ -27,7 +27,7 @@ def contents(**changes):
     ids = [*NASTY, *(f"item {row}" for row in range(len(NASTY), ITEMS))]
     labels = [f"<b>caption</b> {row}" for row in range(ITEMS)]
     pixels = (np.arange(ITEMS * 3 * 8 * 8) % 255).astype(np.uint8).reshape(ITEMS, 3, 8, 8)
-    own = {
+    values = {
         "title": "made up",
         "inputs": Inputs(
             Sides.of(normalize(queries, dim=1), items, positives=positives),
@@ -36,7 +36,7 @@ def contents(**changes):
         ),
         "picture": lambda row: None if row == 5 else pixels[row],
     }
-    return Contents(**(own | changes))
+    return Contents(**(values | changes))
 
 
 def catalogue(**changes):

@@ -57,19 +57,19 @@ def client(known):
 
 
 def test_a_known_query(client, known):
-    asked = {"query": 0, "k": 5, "criterion": "is"}
-    found = client.get("/api/search", params=asked).json()
-    assert list(found["lists"]) == ["nns", "is", "csls"]
-    whole = {name: [known.id_of(row) for row in known.rankings[name].positions[0]] for name in found["lists"]}
+    params = {"query": 0, "k": 5, "criterion": "is"}
+    answer = client.get("/api/search", params=params).json()
+    assert list(answer["lists"]) == ["nns", "is", "csls"]
+    whole = {name: [known.id_of(row) for row in known.rankings[name].positions[0]] for name in answer["lists"]}
     answers = {known.id_of(row) for row in (0, 11)}
-    assert {one["id"] for one in found["answers"]} == answers
-    for name, items in found["lists"].items():
-        assert [one["id"] for one in items] == whole[name][:5]
-        for one in [*items, *found["answers"]]:
-            assert one["ranks"] == {ranked: ids.index(one["id"]) + 1 for ranked, ids in whole.items()}
-            assert one["right"] == (one["id"] in answers)
-    first = found["answers"][0]["ranks"]
-    assert f"{first['nns']} → {first['is']} (is), {first['csls']} (csls)" in client.get("/", params=asked).text
+    assert {item["id"] for item in answer["answers"]} == answers
+    for name, items in answer["lists"].items():
+        assert [item["id"] for item in items] == whole[name][:5]
+        for item in [*items, *answer["answers"]]:
+            assert item["ranks"] == {ranked: ids.index(item["id"]) + 1 for ranked, ids in whole.items()}
+            assert item["right"] == (item["id"] in answers)
+    first = answer["answers"][0]["ranks"]
+    assert f"{first['nns']} → {first['is']} (is), {first['csls']} (csls)" in client.get("/", params=params).text
 
 
 def test_sentences_and_items(client, known):
@@ -90,16 +90,16 @@ def test_ids_that_are_hard_to_write(client, name):
 
 def test_hubs_and_items(client, known):
     hubs = client.get("/api/hubs", params={"limit": 3, "criterion": "csls"}).json()
-    assert [one["id"] for one in hubs["items"]] == [known.id_of(row) for row in known.hubs[:3]]
+    assert [item["id"] for item in hubs["items"]] == [known.id_of(row) for row in known.hubs[:3]]
     antihubs = client.get("/api/hubs", params={"kind": "antihubs"}).json()
-    assert all(one["found_by"]["nns"] == 0 for one in antihubs["items"])
+    assert all(item["found_by"]["nns"] == 0 for item in antihubs["items"])
     assert antihubs["total"] == int((known.rankings["nns"].counts == 0).sum())
     made = client.get("/api/hubs", params={"kind": "made", "criterion": "csls", "limit": 200}).json()
     counts = [known.rankings[name].counts >= known.hub_level for name in ("nns", "csls")]
     wanted = (counts[1] & ~counts[0]).nonzero().flatten().tolist()
-    assert sorted(one["id"] for one in made["items"]) == sorted(map(known.id_of, wanted))
+    assert sorted(item["id"] for item in made["items"]) == sorted(map(known.id_of, wanted))
     collection = client.get("/api/collection").json()
-    assert collection["criteria"] == [one["criterion"] for one in collection["hubness"]] == ["nns", "csls", "is"]
+    assert collection["criteria"] == [row["criterion"] for row in collection["hubness"]] == ["nns", "csls", "is"]
 
 
 @pytest.mark.parametrize(
@@ -113,11 +113,11 @@ def test_hubs_and_items(client, known):
     ],
 )
 def test_the_filter_looks_into_ids_and_captions(client, known, find, rows, queries):
-    found = client.get("/api/hubs", params={"kind": "items", "find": find, "limit": 200}).json()
-    assert {one["id"] for one in found["items"]} == {known.id_of(row) for row in rows}
-    counts = [one["found_by"]["nns"] for one in found["items"]]
+    answer = client.get("/api/hubs", params={"kind": "items", "find": find, "limit": 200}).json()
+    assert {item["id"] for item in answer["items"]} == {known.id_of(row) for row in rows}
+    counts = [item["found_by"]["nns"] for item in answer["items"]]
     assert counts == sorted(counts, reverse=True)
-    assert found["total_queries"] == queries
+    assert answer["total_queries"] == queries
     page = client.get("/hubs", params={"kind": "items", "find": find}).text
     assert html.escape(find) in page
     assert "<script>" not in page
@@ -131,11 +131,13 @@ def test_the_csv_of_the_hubs(known):
     names = Names("items", ITEMS, inputs.item_names.ids, labels)
     answer = asking(catalogue(inputs=replace(inputs, item_names=names))).get("/hubs.csv?kind=items")
     table = list(csv.DictReader(io.StringIO(answer.text)))
-    assert {row: (one["id"], one["caption"]) for one in table if (row := int(one["item"])) < 4} == {
+    assert {row: (line["id"], line["caption"]) for line in table if (row := int(line["item"])) < 4} == {
         row: (NASTY[row], label) for row, label in enumerate(["'=1+1", "'+a", "'@x", labels[3]])
     }
     for name, ranking in known.rankings.items():
-        assert [int(one[f"N_10 {name}"]) for one in table] == [int(ranking.counts[int(one["item"])]) for one in table]
+        assert [int(line[f"N_10 {name}"]) for line in table] == [
+            int(ranking.counts[int(line["item"])]) for line in table
+        ]
 
 
 def test_pictures_by_row_only(client):
@@ -203,17 +205,17 @@ def test_who_may_ask_and_what_every_answer_forbids(client, path, headers, status
 
 
 def test_every_link_of_the_pages_leads_somewhere(client):
-    seen, waiting = set(), ["/?text=&query=0&item=&criterion=is&k=3", "/hubs", "/items/a%2Fb"]
-    while waiting and len(seen) < 60:
+    visited, waiting = set(), ["/?text=&query=0&item=&criterion=is&k=3", "/hubs", "/items/a%2Fb"]
+    while waiting and len(visited) < 60:
         path = waiting.pop(0)
         assert path.startswith(("/", "data:")), "nothing is fetched from elsewhere"
-        if path not in seen and path.startswith("/"):
-            seen.add(path)
+        if path not in visited and path.startswith("/"):
+            visited.add(path)
             answer = client.get(path)
             assert answer.status_code == 200 or path.startswith("/pictures/5"), path
             if "html" in answer.headers["content-type"]:
                 waiting += map(html.unescape, re.findall(r'(?:href|src)="([^"#]+)"', answer.text))
-    assert len(seen) == 60
+    assert len(visited) == 60
 
 
 def test_what_fails_is_told_without_a_trace(known):
@@ -235,9 +237,9 @@ def test_the_rates_at_which_a_query_finds_nothing(known):
     served = asking(catalogue(stored={"csls": (2.0, bias)}, thresholds=thresholds))
     for query, score in ((0, best), (1, other)):
         wanted = [0.01, 0.05] if score == min(best, other) else [0.01]
-        asked = {"query": query, "criterion": "csls"}
-        assert served.get("/api/search", params=asked).json()["nothing_at"] == wanted
-        assert f"accept={', '.join(map(str, wanted))}." in served.get("/", params=asked).text
+        params = {"query": query, "criterion": "csls"}
+        assert served.get("/api/search", params=params).json()["nothing_at"] == wanted
+        assert f"accept={', '.join(map(str, wanted))}." in served.get("/", params=params).text
     plain = served.get("/api/search", params={"query": 0, "criterion": "is"}).json()
     assert plain["nothing_at"] == []  # only the stored criterion is calibrated
 
@@ -249,12 +251,12 @@ def test_many_at_once_get_what_one_gets(known):
 
     async def ask():
         async with AsyncClient(transport=ASGITransport(app), base_url=LOCAL) as client:
-            asked = [client.get("/api/search", params={"query": n % QUERIES}) for n in range(40)]
-            return [answer.json() for answer in await asyncio.gather(*asked)]
+            requests = [client.get("/api/search", params={"query": n % QUERIES}) for n in range(40)]
+            return [answer.json() for answer in await asyncio.gather(*requests)]
 
     for number, answer in enumerate(asyncio.run(ask())):
         positions = known.rankings["csls"].positions[number % QUERIES, :10]
-        assert [one["id"] for one in answer["lists"]["csls"]] == [known.id_of(row) for row in positions]
+        assert [item["id"] for item in answer["lists"]["csls"]] == [known.id_of(row) for row in positions]
 
 
 @pytest.mark.parametrize(("items", "queries"), [(1, 1), (1, 3), (2, 1), (12, 2)])

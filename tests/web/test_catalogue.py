@@ -19,7 +19,7 @@ from vsehub.web.contents import of_split
 
 
 @pytest.fixture(scope="module")
-def found():
+def known():
     return catalogue()
 
 
@@ -56,41 +56,41 @@ def test_answers_of_a_split_are_those_of_its_evaluation(tmp_path):
 
 
 @pytest.mark.parametrize("name", [PLAIN, *CRITERIA])
-def test_counts_answers_and_searches_are_those_of_sorting_everything(found, name):
-    everything, ranking = lists(found, name), found.rankings[name]
+def test_counts_answers_and_searches_are_those_of_sorting_everything(known, name):
+    everything, ranking = lists(known, name), known.rankings[name]
     assert torch.equal(ranking.positions, everything[:, : ranking.positions.shape[1]])
     assert torch.equal(ranking.counts, torch.bincount(everything[:, :10].flatten(), minlength=ITEMS))
     pairs = torch.zeros(QUERIES, ITEMS, dtype=torch.bool)
-    pairs[found.positives.query, found.positives.item] = True
+    pairs[known.positives.query, known.positives.item] = True
     judged, right = pairs.any(dim=1), pairs.gather(1, everything)
     wrong = everything[:, :10][~right[:, :10] & judged[:, None]]
     assert torch.equal(ranking.wrong, torch.bincount(wrong, minlength=ITEMS))
     assert torch.equal(ranking.answered, (right.int().argmax(dim=1) + 1) * judged)
     assert ranking.recalls["R@1"] == pytest.approx(100 * right[judged, 0].double().mean().item())
-    whole = {listed: lists(found, listed) for listed in found.rankings}
+    whole = {listed: lists(known, listed) for listed in known.rankings}
     for query in range(0, QUERIES, 7):
         k = 1 + query % 40
-        told = found.search(found.queries.rows(query, query + 1), k, name)
-        for listed, items in told["lists"].items():
-            assert [found.row_of[one["id"]] for one in items] == whole[listed][query, :k].tolist()
+        result = known.search(known.queries.rows(query, query + 1), k, name)
+        for listed, items in result["lists"].items():
+            assert [known.row_of[item["id"]] for item in items] == whole[listed][query, :k].tolist()
 
 
-def test_finders_begin_with_those_whose_answer_is_displaced(found):
-    hub, displaces = found.hubs[0], []
-    finders = found.finders(hub, "csls")
-    assert len(finders) == int(found.rankings[PLAIN].counts.max())
-    plain, corrected = (lists(found, name).tolist() for name in (PLAIN, "csls"))
-    for one in finders:
-        query, answers = one["query"], found.answers(one["query"])
+def test_finders_begin_with_those_whose_answer_is_displaced(known):
+    hub, displaces = known.hubs[0], []
+    finders = known.finders(hub, "csls")
+    assert len(finders) == int(known.rankings[PLAIN].counts.max())
+    plain, corrected = (lists(known, name).tolist() for name in (PLAIN, "csls"))
+    for finder in finders:
+        query, answers = finder["query"], known.answers(finder["query"])
         before, after = (
             min((ranks[query].index(item) + 1 for item in answers), default=0) for ranks in (plain, corrected)
         )
-        assert plain[query].index(hub) + 1 == one["rank"]
-        assert one["answer"] is None or (one["answer"]["plain_rank"], one["answer"]["corrected_rank"]) == (
+        assert plain[query].index(hub) + 1 == finder["rank"]
+        assert finder["answer"] is None or (finder["answer"]["plain_rank"], finder["answer"]["corrected_rank"]) == (
             before,
             after,
         )
-        displaces.append(before > one["rank"])
+        displaces.append(before > finder["rank"])
     assert displaces == sorted(displaces, reverse=True)
     assert any(displaces)
 
@@ -100,18 +100,18 @@ def test_pictures_of_some_items_only():
     assert [served.item(row)["picture"] for row in (0, 85)] == [None, "/pictures/85"]
 
 
-def test_a_sample_of_the_queries_keeps_their_answers(found):
+def test_a_sample_of_the_queries_keeps_their_answers(known):
     few = Catalogue(contents(), CRITERIA, sample=20)
     assert len(few.queries) == 20
     for query, row in enumerate(few.rows.tolist()):
-        assert (few.answers(query), few.query_name(query)) == (found.answers(row), found.query_name(row))
+        assert (few.answers(query), few.query_name(query)) == (known.answers(row), known.query_name(row))
 
 
-def test_a_bias_that_is_stored_is_taken_and_what_is_no_bias_is_refused(found):
+def test_a_bias_that_is_stored_is_taken_and_what_is_no_bias_is_refused(known):
     bias = torch.linspace(0, 1, ITEMS)
     rankings = catalogue(stored={"csls": (2.0, bias)}).rankings
     assert torch.equal(rankings["csls"].correction.bias, bias)
-    assert torch.equal(rankings["is"].correction.bias, found.rankings["is"].correction.bias)
+    assert torch.equal(rankings["is"].correction.bias, known.rankings["is"].correction.bias)
     with pytest.raises(InputError, match="dual_softmax"):
         Catalogue(contents(), {"dual_softmax": DualSoftmax()})
 

@@ -49,8 +49,8 @@ def test_nothing_is_broken_or_cut_off(browser, address, path):
         assert browser.evaluate("document.documentElement.scrollWidth") <= width
         boxes = "[...document.querySelectorAll('figure .scroll')]"
         assert browser.evaluate(f"{boxes}.every(one => one.scrollWidth <= one.clientWidth)")
-        assert not browser.told("Runtime.exceptionThrown") + browser.told("Log.entryAdded")
-        asked = [one["request"]["url"] for one in browser.told("Network.requestWillBeSent")]
-        assert all(url.startswith((address, "data:")) for url in asked), asked
+        assert not browser.parameters("Runtime.exceptionThrown") + browser.parameters("Log.entryAdded")
+        urls = [event["request"]["url"] for event in browser.parameters("Network.requestWillBeSent")]
+        assert all(url.startswith((address, "data:")) for url in urls), urls
         fields = "[...document.querySelectorAll('input:not([type=hidden]), select')]"
         assert browser.evaluate(f"{fields}.filter(one => !one.labels.length).length") == 0

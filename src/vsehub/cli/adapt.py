@@ -62,9 +62,9 @@ def adapt(cfg: DictConfig) -> None:
         {"map": cell[0], "criterion": cell[1], "r1": 100 * (ranks == 1).mean().item(), "gain": trial.gain(row)}
         for row, (cell, ranks) in enumerate(zip(trial.cells, trial.ranks, strict=True))
     ]
-    cells = [[f"{one['r1']:.1f}", shown(one["gain"])] for one in candidates]
+    cells = [[f"{candidate['r1']:.1f}", shown(candidate["gain"])] for candidate in candidates]
     both = zip(candidates[::2], cells[::2], cells[1::2], strict=True)
-    rows = [[one["map"], *plain, *csls] for one, plain, csls in both]
+    rows = [[candidate["map"], *plain, *csls] for candidate, plain, csls in both]
     head = ["map", "R@1 plain", "over nothing", "R@1 CSLS", "over nothing"]
     print(ReportTable(head, rows, f"{gain['queries']:,} known queries, each among {trial.items:,} items").terminal())
     print(f"choosing the best, in each fold by the other folds, gains {shown(gain)} points of R@1")
@@ -95,7 +95,7 @@ def adapt(cfg: DictConfig) -> None:
             for key, ids in (("query_ids", inputs.query_names.ids), ("item_ids", inputs.item_names.ids)):
                 if ids is not None:
                     written[key] = f"{key}.txt"
-                    write_text(out / written[key], "".join(f"{one}\n" for one in ids))
+                    write_text(out / written[key], "".join(f"{name}\n" for name in ids))
             code = CODE.format(unit=UNIT if cfg.normalize else "")
             write_text(out / USAGE, NOTE.format(code=code, map=name, gain=shown(gain)))
             words = [override(key, f"{out.shown}/{file}") for key, file in written.items()]

@@ -72,9 +72,9 @@ def require_read(cfg: DictConfig, config: str) -> None:
 
 def hide_notes() -> None:
     """Mask the secrets in the files that Hydra has written of the job."""
-    told = HydraConfig.get()
-    folder = Path(told.runtime.output_dir, str(told.output_subdir))
-    for note in (*Path(told.sweep.dir).glob("multirun.yaml"), *folder.glob("*.yaml")):
+    hydra_config = HydraConfig.get()
+    folder = Path(hydra_config.runtime.output_dir, str(hydra_config.output_subdir))
+    for note in (*Path(hydra_config.sweep.dir).glob("multirun.yaml"), *folder.glob("*.yaml")):
         write_text(note, masked_output(note.read_text(encoding="utf-8")))
 
 
@@ -99,9 +99,9 @@ def job_boundary() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        told = HydraConfig.get()
-        settings = masked_output(" ".join(told.overrides.task))
-        print(f"{sys.argv[0]}: job {told.job.num} failed ({settings}): {reported(error)[0]}", file=sys.stderr)
+        hydra_config = HydraConfig.get()
+        settings = masked_output(" ".join(hydra_config.overrides.task))
+        print(f"{sys.argv[0]}: job {hydra_config.job.num} failed ({settings}): {reported(error)[0]}", file=sys.stderr)
         raise
 
 

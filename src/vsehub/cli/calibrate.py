@@ -36,19 +36,19 @@ def calibrate(cfg: DictConfig) -> None:
         fitted_by = sides.reference if cfg.queries is None else result.inputs.files["reference"]
         reference = as_vectors("reference", fitted_by, device=device)
     terms = (result.bias.float().to(device),) if criterion.needs_reference else ()
-    found = Calibration.of(criterion, queries, sides.items, terms, sides.positives, reference)
-    rates = [found.accepted(rate) for rate in sorted(set(plain(cfg.false_accept)))]
+    calibration = Calibration.of(criterion, queries, sides.items, terms, sides.positives, reference)
+    rates = [calibration.accepted(rate) for rate in sorted(set(plain(cfg.false_accept)))]
     with result.extended((), False):
         path = cfg.truth or result.record["truth"].get("path")
-        result.record["calibration"] = {"path": path, "queries": len(found), "rates": rates}
+        result.record["calibration"] = {"path": path, "queries": len(calibration), "rates": rates}
     rows = [
         [
-            f"{one['false_accept']:g}",
-            f"{one['threshold']:.6g}",
-            f"{one['accepted']:.1%}",
-            "{:.1%} to {:.1%}".format(*one["interval"]),
+            f"{rate['false_accept']:g}",
+            f"{rate['threshold']:.6g}",
+            f"{rate['accepted']:.1%}",
+            "{:.1%} to {:.1%}".format(*rate["interval"]),
         ]
-        for one in rates
+        for rate in rates
     ]
     print(
         ReportTable(
@@ -62,7 +62,7 @@ def calibrate(cfg: DictConfig) -> None:
             ", ".join(useless),
         )
     print(
-        f"{result.name}, {len(found):,} calibration queries, one of each group that shares answers\n"
+        f"{result.name}, {len(calibration):,} calibration queries, one of each group that shares answers\n"
         f"written to {result.folder}; vsehub index stores the thresholds, and applies one of them in its "
         "note if you give false_accept="
     )

@@ -32,16 +32,16 @@ def diagnose(cfg: DictConfig) -> None:
     from vsehub.ranking.verdict import LEVELS
 
     criteria = {name: build("criterion", dict(node)) for name, node in nodes.items()}
-    with comparison("diagnose", cfg, files, out, criteria) as found:
-        found.record["next"] = next_steps(files, cfg, found.record)
-        found.record["map_gain"] = quick_gain(found.inputs.sides, cfg.seed)
-        write_neighbors(out / NEIGHBORS, found)
-    if gain := found.record["map_gain"]:
+    with comparison("diagnose", cfg, files, out, criteria) as outcome:
+        outcome.record["next"] = next_steps(files, cfg, outcome.record)
+        outcome.record["map_gain"] = quick_gain(outcome.inputs.sides, cfg.seed)
+        write_neighbors(out / NEIGHBORS, outcome)
+    if gain := outcome.record["map_gain"]:
         advice = "; vsehub adapt fits one" if gain["low"] > 0 else ""
         print(f"a linear map fitted to known pairs is estimated to gain {shown(gain)} points of R@1{advice}")
-    for step in found.record["next"]:
+    for step in outcome.record["next"]:
         print(f"next, {step['why']}: {step['command']}")
-    level = found.record["verdict"]["level"]
+    level = outcome.record["verdict"]["level"]
     if cfg.fail_on is not None and LEVELS.index(level) >= LEVELS.index(cfg.fail_on):
         sys.exit(UNHEALTHY)
 
@@ -50,7 +50,7 @@ def next_steps(files: Mapping[str, str], cfg: DictConfig, record: Mapping[str, A
     """{"command", "why"} of each step, from the folder where the diagnosis was run; none after a warning, or without
     hubs and gains.
     """
-    helps = any((one["gain"] or {"low": 0})["low"] > 0 for one in record["rankings"])
+    helps = any((ranking["gain"] or {"low": 0})["low"] > 0 for ranking in record["rankings"])
     if record["warnings"] or (record["verdict"]["level"] == "ok" and not helps):
         return []
     from vsehub.criteria.choose import LEAST

@@ -32,7 +32,7 @@ def named_files(cfg: DictConfig) -> dict[str, str]:
         "give queries=FILE and items=FILE, one vector per row, or scores=FILE instead, the reference likewise",
     )
     require(("tune_queries" in files) == ("tune_truth" in files), "give tune_queries and tune_truth together")
-    for name in [one for one in VECTORS if one in files]:
+    for name in [setting for setting in VECTORS if setting in files]:
         require_vectors(name, split_path(files[name])[0])
     whole_seed("seed", cfg.seed)
     return files
@@ -58,10 +58,10 @@ def comparison(
     from vsehub.report.pages.embeddings import embeddings_page
 
     with out.replaced(), engine or nullcontext(Local(device_named(str(cfg.device)))) as where:
-        found = compared(command, open_inputs(files, cfg.normalize), criteria, cfg.k, where, cfg.seed)
-        yield found
-        found.record["seconds"]["total"] = time.perf_counter() - found.began
-        write_text(out / PAGE, embeddings_page(found.record))
-        write_json(out / RESULT, found.record)
+        outcome = compared(command, open_inputs(files, cfg.normalize), criteria, cfg.k, where, cfg.seed)
+        yield outcome
+        outcome.record["seconds"]["total"] = time.perf_counter() - outcome.began
+        write_text(out / PAGE, embeddings_page(outcome.record))
+        write_json(out / RESULT, outcome.record)
     written = [name for name in out.names if (out.folder / name).exists()]
-    print(f"{table(found.record)}\nwritten to {out.shown}: {', '.join(written)}")
+    print(f"{table(outcome.record)}\nwritten to {out.shown}: {', '.join(written)}")

@@ -10,9 +10,9 @@ from vsehub.io.files import Output, write_text
 def encode(cfg: DictConfig) -> None:
     """Encode `cfg.images` and `cfg.texts` with a checkpoint, and write unit vectors to the folder `cfg.out`."""
     checkpoint = checkpoint_file(cfg.checkpoint)
-    given = {side: str(cfg[side]) for side in ("images", "texts") if cfg[side] is not None}
-    require(bool(given), "there is nothing to encode; give images=FILE, texts=FILE or both")
-    names = [f"{side}.npy" for side in given] + [f"{side[:-1]}_ids.txt" for side in given]
+    paths = {side: str(cfg[side]) for side in ("images", "texts") if cfg[side] is not None}
+    require(bool(paths), "there is nothing to encode; give images=FILE, texts=FILE or both")
+    names = [f"{side}.npy" for side in paths] + [f"{side[:-1]}_ids.txt" for side in paths]
     output = Output(cfg.out, "encoded vectors", names, cfg.overwrite)
 
     from vsehub.cli.nodes import components
@@ -20,7 +20,7 @@ def encode(cfg: DictConfig) -> None:
     from vsehub.evaluation.trained import TrainedModel
     from vsehub.io.arrays import write_matrix
 
-    files = {side: open_vectors(path, side, normalize=False) for side, path in given.items()}
+    files = {side: open_vectors(path, side, normalize=False) for side, path in paths.items()}
     model = TrainedModel(checkpoint, components(cfg.trust), batch_size=4096)
     require(
         model.similarity.inner_product,

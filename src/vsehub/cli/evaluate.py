@@ -21,8 +21,8 @@ def evaluate(cfg: DictConfig) -> float | None:
     """Measure `cfg.checkpoint`, the ensemble of several, or `cfg.model` as it is, and write the evaluation."""
     published = model_settings(cfg)
     batch_size = whole("eval_batch_size", cfg.eval_batch_size)
-    given = plain(cfg.checkpoint)
-    checkpoints = [str(path) for path in (given if isinstance(given, list) else [given])]
+    paths = plain(cfg.checkpoint)
+    checkpoints = [str(path) for path in (paths if isinstance(paths, list) else [paths])]
     require(cfg.member_weights is None or len(checkpoints) > 1, "member_weights is for an ensemble; omit it")
     if cfg.model is None:
         require(
@@ -41,7 +41,7 @@ def evaluate(cfg: DictConfig) -> float | None:
     data = plain(cfg.data)
     weights = plain(cfg.member_weights)
     criterion, protocol = (known.build(group, plain(cfg[group])) for group in ("criterion", "protocol"))
-    asked = Measurement(cfg.split, criterion, chosen("criterion"), protocol, cfg.reference, cfg.tune)
+    measurement = Measurement(cfg.split, criterion, chosen("criterion"), protocol, cfg.reference, cfg.tune)
     members = described(checkpoints) if len(checkpoints) > 1 else []
     model: DataModel | Ensemble
     if cfg.model is not None:
@@ -58,12 +58,12 @@ def evaluate(cfg: DictConfig) -> float | None:
             require(cfg.split != "val", "split=val is what member_weights=val chooses on; measure split=test")
             model = model.weighted(protocol)
     require_writable(out)
-    path = asked.file(model, out)
+    path = measurement.file(model, out)
     if path.exists() and not cfg.overwrite:
         record = read_record(path, EVALUATION, "Give overwrite=true to measure again")
         print(f"{table(record)}\nmeasured before: {path}; overwrite=true measures again")
     else:
-        record = measure(model, asked) | ({"ensemble": members} if members else {})
+        record = measure(model, measurement) | ({"ensemble": members} if members else {})
         write_json(path, record)
         print(f"{table(record)}\nwritten to {path}")
     return record["metrics"]["rsum"] if cfg.split == "val" else None  # a sweep may only choose on validation
@@ -74,7 +74,7 @@ def described(checkpoints: list[str]) -> list[dict]:
 
     Raises InputError if a member is in no run folder, or if the members were trained on different data.
     """
-    files = [existing(f"checkpoint: {one}: run", Path(one).parent.parent / "run.json", _RUNS) for one in checkpoints]
+    files = [existing(f"checkpoint: {path}: run", Path(path).parent.parent / "run.json", _RUNS) for path in checkpoints]
     runs = [read_record(file, RUN, _RUNS) for file in files]
     require(
         len({run["data"]["val"]["fingerprint"] for run in runs}) == 1,  # noise changes that of the training split

@@ -17,12 +17,12 @@ def export(cfg: DictConfig) -> None:
     from vsehub.evaluation.trained import TrainedModel
     from vsehub.export.onnx import write_onnx
 
-    found = write_onnx(TrainedModel(path, components(cfg.trust), device="cpu"), out)
+    description = write_onnx(TrainedModel(path, components(cfg.trust), device="cpu"), out)
     for side in ("image", "text"):
-        one = found[side]
+        encoder = description[side]
         print(
-            f"{side} encoder: {one['file']}, vectors of {one['dim']} numbers, at most "
-            f"{one['largest_difference']:.1e} from the checkpoint's"
+            f"{side} encoder: {encoder['file']}, vectors of {encoder['dim']} numbers, at most "
+            f"{encoder['largest_difference']:.1e} from the checkpoint's"
         )
-    print(f"similarity: {found['similarity']['name']}, to be computed by you: {found['similarity']['how']}")
-    print(f"written to {cfg.out}: {', '.join([*found['files'], DESCRIPTION])}")
+    print(f"similarity: {description['similarity']['name']}, to be computed by you: {description['similarity']['how']}")
+    print(f"written to {cfg.out}: {', '.join([*description['files'], DESCRIPTION])}")

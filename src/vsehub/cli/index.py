@@ -43,19 +43,19 @@ def index(cfg: DictConfig) -> None:
     files = [note_name] if place else [INDEX, note_name]
     with result.extended(files, cfg.overwrite or cfg.only is not None) as out:
         if place is None:
-            told, note = faiss_index(result, cfg, out / INDEX)
+            entry, note = faiss_index(result, cfg, out / INDEX)
         else:
-            told, note = (bias_alone if cfg.only else collection)(result, place, cfg)
+            entry, note = (bias_alone if cfg.only else collection)(result, place, cfg)
         write_text(out / note_name, note)
-        result.record["index"] = told
+        result.record["index"] = entry
     best = "rows that the result does not hold stay without a bias, and searches leave them out"
-    if "recall" in told:
-        plain, corrected, k = (told["recall"][name] for name in ("plain", "corrected", "k"))
-        time = told["milliseconds"]["corrected"]
+    if "recall" in entry:
+        plain, corrected, k = (entry["recall"][name] for name in ("plain", "corrected", "k"))
+        time = entry["milliseconds"]["corrected"]
         best = f"in {time:.2g} ms a query it finds {corrected:.1%} of the {k} best, {plain:.1%} of the plain ranking's"
         if corrected < ENOUGH:
             best += " (TOO FEW: raise nprobes or ef in USAGE.md, or fill with approximate=false)"
-    print(f"index ({told['kind']}): {best}; {told['items']:,} items\nwritten to {result.folder}: {', '.join(files)}")
+    print(f"index ({entry['kind']}): {best}; {entry['items']:,} items\nwritten to {result.folder}: {', '.join(files)}")
 
 
 def faiss_index(result: "Result", cfg: DictConfig, path: Path) -> tuple[dict[str, Any], str]:
@@ -66,15 +66,15 @@ def faiss_index(result: "Result", cfg: DictConfig, path: Path) -> tuple[dict[str
     record = result.record
     items = result.inputs.sides.items
     built = build_index(items, result.bias, result.criterion.scale, cfg.engine)
-    told = {"kind": cfg.engine, "files": [INDEX], "items": len(items), **measured(built, result)}
-    while told["recall"]["corrected"] < ENOUGH and built.look_further():
-        told |= measured(built, result)
+    entry = {"kind": cfg.engine, "files": [INDEX], "items": len(items), **measured(built, result)}
+    while entry["recall"]["corrected"] < ENOUGH and built.look_further():
+        entry |= measured(built, result)
     built.save(path)
-    told["bytes"] = path.stat().st_size
+    entry["bytes"] = path.stat().st_size
     code = usage_note(built, INDEX, record["k"], record["inputs"]["normalize"]) + accepted(result, cfg.false_accept)
     order = ", in the order of the ids" if result.inputs.item_names.ids is not None else ""
     rows = f"`positions` are rows of {markdown_text(str(record['items'].get('path')))}, counted from 0{order}"
-    return told, usage(result, INDEX, "Searching needs only FAISS and numpy (pip install faiss-cpu numpy)", code, rows)
+    return entry, usage(result, INDEX, "Searching needs only FAISS and numpy (pip install faiss-cpu numpy)", code, rows)
 
 
 def collection(result: "Result", place: "Place", cfg: DictConfig) -> tuple[dict[str, Any], str]:
@@ -103,15 +103,15 @@ def collection(result: "Result", place: "Place", cfg: DictConfig) -> tuple[dict[
         thresholds={repr(rate): values["threshold"] for rate, values in result.rates.items()},
         overwrite=cfg.overwrite,
     ) as filled:
-        told: dict[str, Any] = {"kind": f"{title}, {'approximate' if approximate else 'exact'}", "uri": place.address}
-        told |= {"items": len(ids), **measured(filled, result)}
+        entry: dict[str, Any] = {"kind": f"{title}, {'approximate' if approximate else 'exact'}", "uri": place.address}
+        entry |= {"items": len(ids), **measured(filled, result)}
         code = usage_note(filled, result.folder, record["k"]) + accepted(result, cfg.false_accept)
     rows = (
         f"`ids` are {'the ids of the items' if names.ids else 'rows of the items, counted from 0'}. Items that "
         "`vsehub add` adds are found by the same lines, those that it removes no longer"
     )
     needs = f"Searching needs only {title}'s client and numpy (pip install {ENGINES[place.engine].client} numpy)"
-    return told, usage(result, place.name, needs, code, rows)
+    return entry, usage(result, place.name, needs, code, rows)
 
 
 def bias_alone(result: "Result", place: "Place", cfg: DictConfig) -> tuple[dict[str, Any], str]:
@@ -119,10 +119,10 @@ def bias_alone(result: "Result", place: "Place", cfg: DictConfig) -> tuple[dict[
     from vsehub.serving.databases.biases import bias_note, write_biases
 
     count = write_biases(place, item_ids(result), result.bias, cfg.only == "missing")
-    told = {"kind": f"biases in {place.engine}", "uri": place.address, "items": count}
+    entry = {"kind": f"biases in {place.engine}", "uri": place.address, "items": count}
     record = result.record
     code = bias_note(place, result.folder, result.criterion.scale, record["k"], normalize=record["inputs"]["normalize"])
-    return told, usage(result, place.name, f"It now has the bias of {count:,} items", code, "Nothing else was changed")
+    return entry, usage(result, place.name, f"It now has the bias of {count:,} items", code, "Nothing else was changed")
 
 
 def measured(index: Any, result: "Result") -> dict[str, Any]:

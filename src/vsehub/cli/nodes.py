@@ -29,13 +29,13 @@ def literal(values: dict[str, Any]) -> DictConfig:
     return OmegaConf.create(values)
 
 
-def components(trust: str | Sequence[str] | None = None, own: bool = False) -> Components:
+def components(trust: str | Sequence[str] | None = None, any_class: bool = False) -> Components:
     """The classes that a configuration may name: those of conf/, of the command's --config-dir, and of `trust`.
 
-    own: all nodes are from the command line, not from a file.
+    any_class: all nodes are from the command line, not from a file, and may name any class.
     """
-    given: list[Any] = list(plain(trust)) if OmegaConf.is_list(trust) else [] if trust is None else [trust]
-    return Components([conf_folder(), *config_dirs()], given, own)
+    names: list[Any] = list(plain(trust)) if OmegaConf.is_list(trust) else [] if trust is None else [trust]
+    return Components([conf_folder(), *config_dirs()], names, any_class)
 
 
 def chosen(group: str) -> str:
@@ -50,12 +50,12 @@ def config_dirs() -> list[Path]:
         sources: list[Any] = hydra.config_loader().get_sources()
     else:
         sources = HydraConfig.get().runtime.config_sources if HydraConfig.initialized() else []
-    return [Path(one.path) for one in sources if one.provider == "command-line"]
+    return [Path(source.path) for source in sources if source.provider == "command-line"]
 
 
-def build(group: str, node: Any, trust: str | Sequence[str] | None = None, **given: Any) -> Any:
+def build(group: str, node: Any, trust: str | Sequence[str] | None = None, **arguments: Any) -> Any:
     """The component of a node of the command line; see `Components.build`."""
-    return components(trust, own=True).build(group, plain(node), **given)
+    return components(trust, any_class=True).build(group, plain(node), **arguments)
 
 
 def refuse(cfg: DictConfig, names: Iterable[str], chosen: str) -> None:
@@ -72,8 +72,10 @@ def model_settings(cfg: DictConfig) -> dict[str, Any]:
         "checkpoints/best.safetensors, or model=LIBRARY:NAME for a published model as it is",
     )
     settings = {name: cfg[name] for name in MODEL_SETTINGS}
-    own = [name for name, usual in MODEL_SETTINGS.items() if settings[name] != usual]
-    require(cfg.model is not None or not own, f"{', '.join(own)}: of model=; a checkpoint says all of its model")
+    changed = [name for name, usual in MODEL_SETTINGS.items() if settings[name] != usual]
+    require(
+        cfg.model is not None or not changed, f"{', '.join(changed)}: of model=; a checkpoint says all of its model"
+    )
     return settings
 
 
@@ -95,5 +97,7 @@ def decay_epoch(epochs: Any) -> int:
 
 # A choice that follows another one: the entry of a table, or else the last argument.
 OmegaConf.register_new_resolver("by", lambda key, table, other: table.get(key, other), replace=True)
-OmegaConf.register_new_resolver("first", lambda *values: next(one for one in values if one is not None), replace=True)
+OmegaConf.register_new_resolver(
+    "first", lambda *values: next(value for value in values if value is not None), replace=True
+)
 OmegaConf.register_new_resolver("decay_epoch", decay_epoch, replace=True)

@@ -35,22 +35,22 @@ def for_hydra(command: str, arguments: Sequence[str]) -> list[str]:
     """
     known, unknown = get_args_parser().parse_known_intermixed_args(arguments)
     require(not unknown, f"{' '.join(unknown)}: no such option; settings are given as key=value")
-    given = known.overrides
+    overrides = known.overrides
     key = _KEYS.get(command)
-    alone = [text for text in given if text.startswith("hydra.run.dir=") and text != "hydra.run.dir=."]
+    alone = [text for text in overrides if text.startswith("hydra.run.dir=") and text != "hydra.run.dir=."]
     require(
         not (known.multirun and alone),
         f"{' '.join(alone)} is the folder of a single run; with -m give hydra.sweep.dir=FOLDER",
     )
-    options = [one for one in arguments if one not in given]
-    texts = [one for one in given if key and not _SETTING.match(one)]
+    options = [argument for argument in arguments if argument not in overrides]
+    texts = [text for text in overrides if key and not _SETTING.match(text)]
     if key in _LISTS:
-        texts += [one for one in given if one.startswith(f"{key}=") and not one.startswith(f"{key}=[")]
-        listed = ",".join(quoted(one.removeprefix(f"{key}=")) for one in given if one in texts)
+        texts += [text for text in overrides if text.startswith(f"{key}=") and not text.startswith(f"{key}=[")]
+        listed = ",".join(quoted(text.removeprefix(f"{key}=")) for text in overrides if text in texts)
         options += [f"{key}=[{listed}]"] if texts else []
-        given = [one for one in given if one not in texts]
-    given = [override(str(key), one) if one in texts else one for one in given]
-    resumes = command == "train" and any(one.startswith("resume=") for one in given)
-    if resumes or (command in _OF_CHECKPOINT and not any(one.startswith("data=") for one in given)):
-        given = [f"++{one}" if one.startswith("data.") else one for one in given]
-    return [*options, *given, *(["hydra.run.dir=."] if resumes else [])]
+        overrides = [text for text in overrides if text not in texts]
+    overrides = [override(str(key), text) if text in texts else text for text in overrides]
+    resumes = command == "train" and any(text.startswith("resume=") for text in overrides)
+    if resumes or (command in _OF_CHECKPOINT and not any(text.startswith("data=") for text in overrides)):
+        overrides = [f"++{text}" if text.startswith("data.") else text for text in overrides]
+    return [*options, *overrides, *(["hydra.run.dir=."] if resumes else [])]

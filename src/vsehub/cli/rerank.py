@@ -25,13 +25,13 @@ def rerank(cfg: DictConfig) -> None:
     from vsehub.ranking.table import write_biases, write_ranking
 
     criteria = {chosen("criterion"): build("criterion", cfg.criterion)}
-    with comparison("rerank", cfg, files, out, criteria, engine(cfg)) as found:
-        inputs = found.inputs
-        ranked = found.measured.rankings[-1]
+    with comparison("rerank", cfg, files, out, criteria, engine(cfg)) as outcome:
+        inputs = outcome.inputs
+        ranked = outcome.measured.rankings[-1]
         ids = inputs.item_names.ids
         write_ranking(out / RANKING, ranked.positions, ranked.values, inputs.query_names.ids, ids)
-        if isinstance(found.criterion, ItemBias) and not inputs.sides.precomputed:
-            write_biases(out / BIASES, ranked.item_terms, found.criterion.scale, len(inputs.sides.items), ids)
+        if isinstance(outcome.criterion, ItemBias) and not inputs.sides.precomputed:
+            write_biases(out / BIASES, ranked.item_terms, outcome.criterion.scale, len(inputs.sides.items), ids)
 
 
 def engine(cfg: DictConfig) -> "AbstractContextManager[Local] | None":

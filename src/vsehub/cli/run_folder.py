@@ -54,7 +54,7 @@ def require_own(folder: Path, continues: bool) -> None:
         f"hydra.run.dir: {folder} already holds a run; continue it with `vsehub train resume={folder}`, or give "
         "another folder",
     )
-    other = sorted(one for one in names if not begun and (LOCK not in names or not REMAINS.fullmatch(one)))
+    other = sorted(name for name in names if not begun and (LOCK not in names or not REMAINS.fullmatch(name)))
     require(
         not other,
         f"hydra.run.dir: {folder} holds {', '.join(other[:3])}, which does not belong to a run; give another folder",
@@ -105,8 +105,8 @@ def resumed(folder: Path) -> tuple[DictConfig, dict[str, Any]]:
     all if the run is finished.
     """
     record = read_run(folder)
-    task = [one.lstrip("+") for one in HydraConfig.get().overrides.task]
-    wanted = [one for one in task if not one.startswith(("resume=", "run_folder="))]
+    task = [text.lstrip("+") for text in HydraConfig.get().overrides.task]
+    wanted = [text for text in task if not text.startswith(("resume=", "run_folder="))]
     changes = OmegaConf.from_dotlist(wanted)
     epochs = OmegaConf.select(changes, LONGER)
     if record["status"] == "finished" and isinstance(epochs, int) and epochs > record["epochs"]:
@@ -121,8 +121,8 @@ def resumed(folder: Path) -> tuple[DictConfig, dict[str, Any]]:
     # A record must not decide where files are written, nor which classes are trusted.
     cfg.logger = _loggers(record, folder)
     cfg.trust = None
-    before, given = (flatten(plain(one, resolve=False)) for one in (cfg, changes))
-    for name, value in given.items():
+    before, after = (flatten(plain(config, resolve=False)) for config in (cfg, changes))
+    for name, value in after.items():
         allowed = name == LONGER or MOVABLE.search(name) or before.get(name) == value
         require(
             name == "trust" or (name in before and bool(allowed)),
@@ -130,7 +130,7 @@ def resumed(folder: Path) -> tuple[DictConfig, dict[str, Any]]:
             f"A resumed run can only change settings that it has: {LONGER}, the paths of its data and settings of the "
             "machine; else start a new run",
         )
-    require_given({name: value for name, value in before.items() if name not in given})
+    require_given({name: value for name, value in before.items() if name not in after})
     return cast(DictConfig, OmegaConf.merge(cfg, changes)), record
 
 

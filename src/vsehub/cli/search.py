@@ -37,14 +37,14 @@ def search(cfg: DictConfig) -> None:
     model = searching_model(cfg, settings)
     notes = list(map(model.notes, texts))
     said, lists = (search_split if cfg.engine is None else search_collection)(cfg, model, texts)
-    for text, own, rows in zip(texts, notes, lists, strict=True):
+    for text, remarks, rows in zip(texts, notes, lists, strict=True):
         cells = [[str(rank), f"{score:.4f}", name, caption] for rank, (name, caption, score) in enumerate(rows, 1)]
-        found = (
+        table = (
             ReportTable(["rank", "score", "image", "caption"], cells, words=0, notes=2).terminal()
             if rows
             else "Nothing here."
         )
-        print("\n".join([f"“{text}”", *own, found]), end="\n\n")
+        print("\n".join([f"“{text}”", *remarks, table]), end="\n\n")
     print(said)
 
 
@@ -79,14 +79,14 @@ def search_split(cfg: DictConfig, model: "DataModel", texts: Sequence[str]) -> t
         lines = read_lines(existing("reference", reference, "Give one text on each line, or a split"), "text")
         model.use_reference(reference, lines)
     images = model.split(split)
-    found = model.search(texts, min(cfg.k, len(images.images)), criterion, split, reference)
+    hits = model.search(texts, min(cfg.k, len(images.images)), criterion, split, reference)
     names = range(len(images.images)) if images.names is None else images.names
     captions = {
-        row: next(map(images.text_of, images.captions_of(row)), "") for row in set(found.rows.flatten().tolist())
+        row: next(map(images.text_of, images.captions_of(row)), "") for row in set(hits.rows.flatten().tolist())
     }
     lists = [
         [(str(names[row]), captions[row], score) for row, score in zip(rows, scores, strict=True)]
-        for rows, scores in zip(found.rows.tolist(), found.scores.tolist(), strict=True)
+        for rows, scores in zip(hits.rows.tolist(), hits.scores.tolist(), strict=True)
     ]
     fitted = f", inductive: its reference is {reference}" if criterion.needs_reference else ""
     return f"{len(images.images):,} images of {cfg.folder or split}; criterion {name}{fitted}", lists

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 def serve(cfg: DictConfig) -> None:
     """Open what the configuration names, and serve pages on it until the command is interrupted."""
     require_packages("serving pages", "serve", "fastapi", "uvicorn")
-    given = [name for name in ("result", "checkpoint", "model") if cfg[name] is not None]
+    sources = [name for name in ("result", "checkpoint", "model") if cfg[name] is not None]
     require(
-        given in (["checkpoint"], ["result"], ["result", "checkpoint"], ["result", "model"]),
-        f"{' and '.join(given) or 'nothing'} given; serve checkpoint=RUN_FOLDER/checkpoints/best.safetensors, or the "
+        sources in (["checkpoint"], ["result"], ["result", "checkpoint"], ["result", "model"]),
+        f"{' and '.join(sources) or 'nothing'} given; serve checkpoint=RUN_FOLDER/checkpoints/best.safetensors, or the "
         "folder that vsehub rerank wrote, perhaps with checkpoint= or model=",
     )
     refuse(cfg, ("split", "reference", "data") if cfg.result is not None else (), "result=")
-    settings = {} if given == ["result"] else model_settings(cfg)
+    settings = {} if sources == ["result"] else model_settings(cfg)
     if cfg.checkpoint is not None:
         checkpoint_file(cfg.checkpoint)
     names = [str(name) for name in (cfg.criteria if isinstance(cfg.criteria, ListConfig) else [cfg.criteria])]

@@ -48,9 +48,9 @@ STEPS = re.compile(r"[+~]*(loss|bank|optimizer|scheduler|callbacks)\b")
 
 def train(cfg: DictConfig) -> float:
     """Train in the run's folder, unless it holds a finished run; returns the best validation rsum."""
-    told = HydraConfig.get()
+    hydra_config = HydraConfig.get()
     require(  # a text or the plugin's enumeration
-        "minimize" not in str(told.sweeper.get("direction")),
+        "minimize" not in str(hydra_config.sweeper.get("direction")),
         "validation rsum is to rise; give hydra.sweeper.direction=maximize",
     )
     folder = Path(cfg.run_folder).resolve()
@@ -60,7 +60,7 @@ def train(cfg: DictConfig) -> float:
     with nullcontext() if process_number() else held(folder, resumes or is_multirun(), wait=is_multirun()):
         before = None
         # Another process than the first knows the folder only if it was given.
-        named = is_multirun() or any(one.startswith("run_folder=") for one in told.overrides.task)
+        named = is_multirun() or any(text.startswith("run_folder=") for text in hydra_config.overrides.task)
         if resumes:
             cfg, before = resumed(folder)
         elif (named or process_number() == 0) and (folder / "run.json").is_file():
@@ -69,7 +69,7 @@ def train(cfg: DictConfig) -> float:
                 before.get("digest") == digest(plain(cfg)),
                 f"{folder} holds a run of other settings; leave hydra.sweep.subdir as it is",
             )
-        parts = components(cfg.trust, own=not resumes)
+        parts = components(cfg.trust, any_class=not resumes)
         changed = changed_code(before, code_of(plain(cfg), parts)) if before is not None else []
         if changed and not resumes and cfg.retrain:
             log.warning("%s is trained again, since the code of %s has changed", folder, ", ".join(changed))
@@ -85,7 +85,7 @@ def train(cfg: DictConfig) -> float:
             print(f"{folder} is finished after {before['epochs']} epochs; nothing to do")
             return float(before["best"]["val/rsum"])
         if not resumes:
-            choices = told.runtime.choices
+            choices = hydra_config.runtime.choices
             cfg = OmegaConf.create(plain(cfg) | {"label": run_label(choices), "architecture": architecture(choices)})
         return fit(cfg, folder, before, parts)
 
@@ -120,11 +120,11 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, parts: Com
     final = str(cfg.final_split)
     code = code_of(plain(cfg), parts)
 
-    recorder = RunRecorder(folder, recipe_choice() if parts.own else None)
+    recorder = RunRecorder(folder, recipe_choice() if parts.any_class else None)
     trainer = build_trainer(settings, parts, recorder)
     criterion, protocol = (parts.build(group, settings[group]) for group in ("criterion", "protocol"))
     parts.build("loss", settings["loss"])  # raises now, before the data are read
-    asked = Measurement(final, criterion, cfg.criterion_name, protocol)
+    measurement = Measurement(final, criterion, cfg.criterion_name, protocol)
     torch.manual_seed(cfg.seed)
     data = build_data(settings, parts, continues, source)
     described = load_splits(data, final)
@@ -180,8 +180,8 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, parts: Com
         model = TrainedModel(best, parts, batch_size=data.eval_batch_size, device=device)
         model.source = data.source
         model.splits = data.splits
-        evaluation = measure(model, asked)
-        write_json(asked.file(model, folder / "evaluations"), evaluation)
+        evaluation = measure(model, measurement)
+        write_json(measurement.file(model, folder / "evaluations"), evaluation)
         metrics = evaluation["metrics"].items()
         recorder.finish(trainer, {f"{final}/{name}": value for name, value in metrics}, model.sha256)
     except BaseException as error:
@@ -200,9 +200,9 @@ def refuse_early(cfg: DictConfig, parts: Components, resumed: bool) -> tuple[lis
     require_packages("training", "train", "pytorch_lightning")
     named = plain(cfg.teacher)
     require(named != [], "teacher is an empty list; give teacher=FILE or teacher=[FILE,FILE]")
-    teachers = [str(one) for one in (named if isinstance(named, list) else [named]) if one is not None]
+    teachers = [str(path) for path in (named if isinstance(named, list) else [named]) if path is not None]
     require(not (cfg.solver and teachers), "solver and teacher are both given; what is solved has no teacher: omit one")
-    unused = [one for one in HydraConfig.get().overrides.task if STEPS.match(one) and not one.endswith("=none")]
+    unused = [text for text in HydraConfig.get().overrides.task if STEPS.match(text) and not text.endswith("=none")]
     require(
         not (cfg.solver and unused),
         f"solver computes the model without gradient steps, which {', '.join(unused)} would change; omit one of them",
@@ -218,7 +218,7 @@ def refuse_early(cfg: DictConfig, parts: Components, resumed: bool) -> tuple[lis
         )
     whole_seed("seed", cfg.seed)
     require(
-        not any(one.startswith("logger=[") for one in HydraConfig.get().overrides.task),
+        not any(text.startswith("logger=[") for text in HydraConfig.get().overrides.task),
         "logger=[...] keeps only the last logger; give several as ~logger +logger@logger.first=csv "
         "+logger@logger.second=tensorboard",
     )
@@ -245,7 +245,7 @@ def command_line(folder: Path) -> list[str]:
 
 def job_arguments() -> list[str]:
     """The arguments that start this job without the others of its sweep."""
-    return [*(f"--config-dir={one}" for one in config_dirs()), *HydraConfig.get().overrides.task]
+    return [*(f"--config-dir={path}" for path in config_dirs()), *HydraConfig.get().overrides.task]
 
 
 def run_label(choices: Mapping[str, str]) -> str:

@@ -73,12 +73,12 @@ def write_checkpoint(path: str | Path, weights: Mapping[str, Tensor], descriptio
 
     weights: those whose names begin with one of `PARTS` are written; others, such as a loss's, are omitted.
     """
-    own = {name: tensor for name, tensor in weights.items() if name.split(".")[0] in PARTS}
+    tensors = {name: tensor for name, tensor in weights.items() if name.split(".")[0] in PARTS}
     # Copies, since safetensors refuses tensors that share memory.
-    own = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in own.items()}
+    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     metadata = {"format": FORMAT, "version": VERSION, "description": json.dumps(description)}
     with atomic(path) as handle:
-        handle.write(sealed(save(own, metadata)))
+        handle.write(sealed(save(tensors, metadata)))
 
 
 def sealed(stored: bytes) -> bytes:
@@ -143,8 +143,8 @@ def restore(checkpoint: Checkpoint, components: Components) -> Model:
     large = [name for name, size in sizes.items() if isinstance(size, int) and abs(size) > max(count, 1 << 16)]
     require(not large, f"checkpoint: {path}: {large} are larger, but the file holds {count} numbers. {_AGAIN}")
     try:
-        given = encoder_sizes(config, components, checkpoint.vocabulary, *shapes)
-        parts = [components.build(part, config[part], restored=True, **given.get(part, {})) for part in PARTS]
+        arguments = encoder_sizes(config, components, checkpoint.vocabulary, *shapes)
+        parts = [components.build(part, config[part], restored=True, **arguments.get(part, {})) for part in PARTS]
         model = Model(*parts, *shapes)  # type: ignore[call-arg]
         model.load_state_dict(checkpoint.weights)
     except InputError as error:
@@ -203,10 +203,10 @@ def fitting(
 
 def require_shape(side: str, rows: ArrayLike, shape: tuple[int, ...] | None) -> None:
     """Raise InputError if a row's shape is not the one the model was trained on; pictures may have any size."""
-    trained, given = tuple(shape or ()), tuple(rows.shape[1:])
-    pictures = len(trained) > 2 and len(given) > 2
-    told, made = (shape[0] if len(shape) == 1 else shape for shape in (given, trained))
+    trained, shape_of_row = tuple(shape or ()), tuple(rows.shape[1:])
+    pictures = len(trained) > 2 and len(shape_of_row) > 2
+    shown, made = (shape[0] if len(shape) == 1 else shape for shape in (shape_of_row, trained))
     require(
-        pictures or (len(trained) == len(given) and trained[-1:] == given[-1:]),
-        f"the {side} have {told} features but the model was made for {made}; give features of the same extraction",
+        pictures or (len(trained) == len(shape_of_row) and trained[-1:] == shape_of_row[-1:]),
+        f"the {side} have {shown} features but the model was made for {made}; give features of the same extraction",
     )

@@ -56,14 +56,14 @@ class MeanSimilarity(Similarity):
     def __init__(self, similarities: Sequence[Similarity], weights: Sequence[float] | None = None):
         super().__init__()
         self.similarities = tuple(similarities)
-        given = [1.0] * len(self.similarities) if weights is None else weights
-        sound = isinstance(given, Sequence) and all(is_finite(one) and one >= 0 for one in given)
+        values = [1.0] * len(self.similarities) if weights is None else weights
+        sound = isinstance(values, Sequence) and all(is_finite(weight) and weight >= 0 for weight in values)
         require(
-            sound and len(given) == len(self.similarities) and sum(given) > 0,
-            f"member_weights is {given!r}; expected a number from 0 up for each of {len(self.similarities)} models, at "
-            "least one above 0, as in '[2,1,1]', or val",
+            sound and len(values) == len(self.similarities) and sum(values) > 0,
+            f"member_weights is {values!r}; expected a number from 0 up for each of {len(self.similarities)} models, "
+            "at least one above 0, as in '[2,1,1]', or val",
         )
-        self.shares = tuple(weight / sum(given) for weight in given)
+        self.shares = tuple(weight / sum(values) for weight in values)
 
     def forward(self, images: Several, texts: Several) -> Tensor:
         """Scores (I, T) of images against texts, both encoded by as many models as there are similarities."""
@@ -125,5 +125,7 @@ class Ensemble:
             counts = steps[-1][1]
         _, weights = max(steps, key=lambda step: step[0])
         chosen = Ensemble(self.members, weights)
-        log.info("shares of the models, chosen on val: %s", ", ".join(f"{one:.2f}" for one in chosen.similarity.shares))
+        log.info(
+            "shares of the models, chosen on val: %s", ", ".join(f"{share:.2f}" for share in chosen.similarity.shares)
+        )
         return chosen

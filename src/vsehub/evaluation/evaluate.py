@@ -25,13 +25,13 @@ def image_contributions(rankings: dict[str, dict[int, Ranking]], texts: Positive
     query, plus the hits of its texts divided by T/I, the mean number of texts per image. The hits of a text that
     belongs to several images are divided among them.
     """
-    own, found = (
+    image_hits, text_hits = (
         torch.stack([side[k].ranks <= k for k in RECALLS]).sum(dim=0).double()
         for side in (rankings["i2t"], rankings["t2i"])
     )
-    shares = (found / texts.counts)[texts.query]
-    of_texts = torch.zeros_like(own).index_add_(0, texts.item, shares)
-    return 100.0 * (own + of_texts * len(own) / len(found))
+    shares = (text_hits / texts.counts)[texts.query]
+    of_texts = torch.zeros_like(image_hits).index_add_(0, texts.item, shares)
+    return 100.0 * (image_hits + of_texts * len(image_hits) / len(text_hits))
 
 
 def rank(scores: DirectedScores, criterion: Criterion) -> dict[int, Ranking]:
@@ -118,16 +118,16 @@ def measured(folds: list[Fold], criterion: Criterion, inductive: bool) -> Evalua
         f"{type(criterion).__name__} matches the queries that are ranked against each other, so it has no inductive "
         "form; leave the reference out (reference=queries)",
     )
-    found, contributions = [], []
+    by_fold, contributions = [], []
     counts: dict[str, dict[int, list[Tensor]]] = {side: {k: [] for k in KS} for side in DIRECTIONS}
     for fold in folds:
         rankings = {side: rank(scores, criterion) for side, scores in fold.items()}
-        found.append(fold_metrics(rankings))
+        by_fold.append(fold_metrics(rankings))
         contributions.append(image_contributions(rankings, fold["t2i"].positives))
         for side, by_k in rankings.items():
             for k, ranking in by_k.items():
                 counts[side][k].append(ranking.occurrences[k])
-    metrics = {name: sum(fold[name] for fold in found) / len(found) for name in found[0]}
+    metrics = {name: sum(fold[name] for fold in by_fold) / len(by_fold) for name in by_fold[0]}
     histograms = {
         side: {str(k): histogram(torch.cat(of_folds)) for k, of_folds in by_k.items()} for side, by_k in counts.items()
     }

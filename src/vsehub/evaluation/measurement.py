@@ -71,11 +71,11 @@ class Measurement:
         return self.reference == "train" and self.criterion.needs_reference
 
     @property
-    def seen(self) -> tuple[str, str]:
+    def reference_words(self) -> tuple[str, str]:
         """The reference of the criterion: "transductive", "inductive" or "none", and a description."""
-        asked = self.criterion.needs_reference or self.criterion.matching is not None
+        takes_reference = self.criterion.needs_reference or self.criterion.matching is not None
         key = "train" if self.inductive else "queries"
-        kind, words = REFERENCES[key] if asked else ("none", "none")
+        kind, words = REFERENCES[key] if takes_reference else ("none", "none")
         if self.criterion.takes_reference_items:
             words += f"; {REFERENCE_ITEMS[key]}"
         return kind, words.format(split=self.split)
@@ -87,7 +87,7 @@ class Measurement:
         """
         self.protocol.slices(len(model.split(self.split).images))
         used = [self.split, *(["train"] if self.inductive else []), *(["val"] if self.chooses else [])]
-        kind, models = self.seen[0], len(model.digests)
+        kind, models = self.reference_words[0], len(model.digests)
         settings = {
             "vsehub": __version__,
             "split": self.split,
@@ -111,40 +111,40 @@ class Measurement:
         return folder / f"{'-'.join(filter(None, named))}.json"
 
 
-def measure(model: DataModel | Ensemble, asked: Measurement) -> dict[str, Any]:
+def measure(model: DataModel | Ensemble, measurement: Measurement) -> dict[str, Any]:
     """Measure a model; returns the record: settings, metrics and distributions.
 
     Its "contributions" are each image's part of rsum, for paired tests. Raises InputError if the split does not fit
     the protocol, or the criterion the similarity.
     """
     start = time.perf_counter()
-    criterion, protocol, loaded = asked.criterion, asked.protocol, model.split(asked.split)
+    criterion, protocol, loaded = measurement.criterion, measurement.protocol, model.split(measurement.split)
     parameters, tuned, reference = criterion.parameters(), None, None
     protocol.slices(len(loaded.images))  # raises for too few images before the work begins
-    if asked.inductive:  # queries in their own reference make the metrics too good
+    if measurement.inductive:  # queries in their own reference make the metrics too good
         reference = model.encode("train")
-        warn_of_shared({"train": model.split("train"), asked.split: loaded})
-    if asked.chooses:
+        warn_of_shared({"train": model.split("train"), measurement.split: loaded})
+    if measurement.chooses:
         validation = model.encode("val"), model.similarity, protocol, reference
         if isinstance(criterion, Auto):
-            found = choose(criterion, *validation)
+            choice = choose(criterion, *validation)
         else:
-            found = tune(criterion, *validation, only_matching=asked.tuned == "matching")
-        criterion, parameters = found.criterion, found.parameters
-        tuned = {"split": "val", "rsum": found.rsum, "tried": found.tried}
-    queries = model.encode(asked.split)
+            choice = tune(criterion, *validation, only_matching=measurement.tuned == "matching")
+        criterion, parameters = choice.criterion, choice.parameters
+        tuned = {"split": "val", "rsum": choice.rsum, "tried": choice.tried}
+    queries = model.encode(measurement.split)
     ranked = time.perf_counter()
     result = evaluate(queries, model.similarity, criterion, protocol, reference)
-    kind, words = replace(asked, criterion=criterion, tuned=False).seen
+    kind, words = replace(measurement, criterion=criterion, tuned=False).reference_words
     images = protocol.images(len(loaded.images))
     return {
         "schema": EVALUATION.version,
         "vsehub": __version__,
-        "split": asked.split,
+        "split": measurement.split,
         "protocol": protocol.name,
         "fold_images": protocol.fold_images,
         "folds": protocol.folds,
-        "criterion": asked.name,
+        "criterion": measurement.name,
         "parameters": parameters,
         "tuned": tuned,
         "reference": kind,

@@ -29,11 +29,11 @@ class Protocol:
             self.fold_images is not None or self.folds == 1,
             f"folds is {self.folds} without fold_images; give the images of a fold, protocol.fold_images=N",
         )
-        asked = self.fold_images, self.folds
-        known = KNOWN.get(self.name, asked)
+        sizes = self.fold_images, self.folds
+        known = KNOWN.get(self.name, sizes)
         require(
-            known == asked,
-            f"protocol {self.name} has fold_images and folds {known}, not {asked}; give your protocol another name: "
+            known == sizes,
+            f"protocol {self.name} has fold_images and folds {known}, not {sizes}; give your protocol another name: "
             "protocol.name=NAME",
         )
 

@@ -206,16 +206,18 @@ class DataModel:
             f"criterion: {type(criterion).__name__} matches many queries with items at once, a single query cannot be "
             "matched; use another, e.g. csls",
         )
-        asked, found = ("texts", "images") if images is None else ("images", "texts")
+        query_side, item_side = ("texts", "images") if images is None else ("images", "texts")
         loaded, vectors = self.split(split), self.similarity.vectors
-        size = len(loaded.images if found == "images" else loaded.captions)
-        require(whole("k", k) <= size, f"k is {k}; expected at most {size}, the number of {found} in the {split} split")
+        size = len(loaded.images if item_side == "images" else loaded.captions)
+        require(
+            whole("k", k) <= size, f"k is {k}; expected at most {size}, the number of {item_side} in the {split} split"
+        )
         queries = vectors(self.encode_images(images) if images is not None else self.encode_texts(texts or []))
-        items = vectors(self._side(split, found))
-        others = vectors(self._side(reference, asked)) if criterion.needs_reference else None
+        items = vectors(self._side(split, item_side))
+        others = vectors(self._side(reference, query_side)) if criterion.needs_reference else None
         # A reference of texts only has no items: the items themselves are the reference items then.
         has_items = criterion.takes_reference_items and reference in (*self.splits, *SPLITS)
-        bank = vectors(self._side(reference, found)) if has_items else None
+        bank = vectors(self._side(reference, item_side)) if has_items else None
         scores, rows = criterion.search(queries, items, others, k, reference_items=bank)
         return Hits(rows, scores, torch.einsum("qd,qkd->qk", queries, items[rows]))
 
@@ -319,8 +321,8 @@ class TrainedModel(DataModel):
         Raises InputError if one of these is not a setting of the data, or if the data cannot be found.
         """
         node = {key: value for key, value in self.config["data"].items() if key != "noise"}
-        asked = flatten(self._changes, "data")
-        require_given({name: value for name, value in flatten(node, "data").items() if name not in asked})
+        changes = flatten(self._changes, "data")
+        require_given({name: value for name, value in flatten(node, "data").items() if name not in changes})
         # Settings that a checkpoint does not decide, such as the folders of caches.
         node = declared(self._components.find("data", node)).restored(node)
         source: Source = self._components.build("data", changed(node, self._changes))

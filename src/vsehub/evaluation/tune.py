@@ -64,8 +64,8 @@ def tune(
     def measure(settings: Settings) -> dict[str, float]:
         return measured(folds, criterion.with_parameters(**settings), reference is not None).metrics
 
-    tried = [_best_matching(own, matchings, measure) for own in bar("tuning", corrections)]
-    best, rsum = max(tried, key=lambda one: one[1])
+    tried = [_best_matching(settings, matchings, measure) for settings in bar("tuning", corrections)]
+    best, rsum = max(tried, key=lambda pair: pair[1])
     tuned = criterion.with_parameters(**best)
     plain = measured(folds, NearestNeighbor(), inductive=False).metrics["rsum"]
     if plain > rsum:
@@ -80,18 +80,18 @@ def tune(
     return Tuned(tuned, tuned.parameters(), rsum, tried)
 
 
-def _best_matching(own: Settings, matchings: list[Settings], measure: Measure) -> tuple[Settings, float]:
+def _best_matching(correction: Settings, matchings: list[Settings], measure: Measure) -> tuple[Settings, float]:
     """The correction's settings with the matching's best settings for each k, and the rsum of both."""
     if matchings == [{}]:
-        return own, measure(own)["rsum"]
+        return correction, measure(correction)["rsum"]
     ((name, _),) = matchings[0].items()
-    found = {choice[name]: measure(own | choice) for choice in matchings}
+    by_value = {choice[name]: measure(correction | choice) for choice in matchings}
     chosen, total = {}, 0.0
     for k in KS:
-        sums = {value: sum(metrics[f"{side}/r{k}"] for side in DIRECTIONS) for value, metrics in found.items()}
+        sums = {value: sum(metrics[f"{side}/r{k}"] for side in DIRECTIONS) for value, metrics in by_value.items()}
         chosen[k] = max(sums, key=sums.__getitem__)
         total += sums[chosen[k]]
-    return own | {name: chosen}, total
+    return correction | {name: chosen}, total
 
 
 def choose(
@@ -108,17 +108,17 @@ def choose(
     """
     folds = folds_of(split, similarity, protocol, reference)
     rows = min(len(split.images), len(split.texts)) if reference is None else len(reference.images)
-    found: list[tuple[Settings, Criterion, Evaluation]] = []
+    candidates: list[tuple[Settings, Criterion, Evaluation]] = []
     for name, criterion in bar("choosing the criterion", auto.candidates(rows)):
         try:
             result = measured(folds, criterion, reference is not None and criterion.needs_reference)
         except InputError:  # for example scores out of the criterion's range
             continue
-        found.append(({"criterion": name, **criterion.parameters()}, criterion, result))
+        candidates.append(({"criterion": name, **criterion.parameters()}, criterion, result))
     require(
-        len(found) > 1 and found[0][0]["criterion"] == PLAIN,
+        len(candidates) > 1 and candidates[0][0]["criterion"] == PLAIN,
         "no criterion of auto can be applied to these scores; name one, to see what is wrong",
     )
-    place = chosen(np.array([result.contributions for *_, result in found]))
-    tried = [(settings, result.metrics["rsum"]) for settings, _, result in found]
-    return Tuned(found[place][1], *tried[place], tried)
+    place = chosen(np.array([result.contributions for *_, result in candidates]))
+    tried = [(settings, result.metrics["rsum"]) for settings, _, result in candidates]
+    return Tuned(candidates[place][1], *tried[place], tried)

@@ -94,4 +94,4 @@ def slug(model: str) -> str:
 
 def file_name(text: str) -> str:
     """The text with - for every character other than letters, digits, - and _."""
-    return "".join(one if one.isalnum() or one in "-_" else "-" for one in text)
+    return "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in text)

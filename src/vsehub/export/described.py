@@ -37,24 +37,24 @@ def tokens(model: TrainedModel) -> tuple[dict[str, Any], dict[str, str]]:
     words = model.vocabulary
     if words is None:
         return {"kind": "vectors", "shape": list(model.model.text_shape or ())}, {}
-    told: dict[str, Any] = {"max_words": model.max_words}
+    limits: dict[str, Any] = {"max_words": model.max_words}
     if isinstance(words, Vocabulary):
-        found = {"words": words.words, "pattern": word_pattern().pattern}
-        text = json.dumps(found, ensure_ascii=False)
-        return {"kind": "words", "file": VOCABULARY, **told}, {VOCABULARY: text + "\n"}
-    told |= {"max_tokens": words.most, "special_tokens": words.special, "clean": words.clean}
+        content = {"words": words.words, "pattern": word_pattern().pattern}
+        text = json.dumps(content, ensure_ascii=False)
+        return {"kind": "words", "file": VOCABULARY, **limits}, {VOCABULARY: text + "\n"}
+    limits |= {"max_tokens": words.most, "special_tokens": words.special, "clean": words.clean}
     return (
-        {"kind": "subwords", "file": TOKENIZER, **told, "split": clip_pattern() if words.clean == "clip" else None},
+        {"kind": "subwords", "file": TOKENIZER, **limits, "split": clip_pattern() if words.clean == "clip" else None},
         {TOKENIZER: words.json + "\n"},
     )
 
 
 def scoring(similarity: Similarity) -> dict[str, Any]:
     """The scoring of image and text vectors, which the exported encoders do not include."""
-    told: dict[str, Any] = {"name": type(similarity).__name__, "inner_product": similarity.inner_product}
+    entry: dict[str, Any] = {"name": type(similarity).__name__, "inner_product": similarity.inner_product}
     if type(similarity) is Cosine:
-        return told | {"how": "divide each vector by its norm; the score is the inner product"}
+        return entry | {"how": "divide each vector by its norm; the score is the inner product"}
     if type(similarity) is Order:
         said = "divide each vector by its norm and take absolute values; the score is `shift` minus the norm of "
-        return told | {"shift": similarity.shift, "how": f"{said}max(0, text - image)"}
-    return told | {"how": "a class of its own; not exported"}
+        return entry | {"shift": similarity.shift, "how": f"{said}max(0, text - image)"}
+    return entry | {"how": "a class of its own; not exported"}

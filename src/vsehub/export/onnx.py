@@ -43,7 +43,7 @@ def write_onnx(model: TrainedModel, out: Output) -> dict[str, Any]:
         write_json(out / PREPROCESSING, preprocessing(model))
         for file, content in token_files.items():
             write_text(out / file, content)
-        found = {
+        record = {
             "format": FORMAT,
             "version": VERSION,
             "kind": "onnx",
@@ -54,8 +54,8 @@ def write_onnx(model: TrainedModel, out: Output) -> dict[str, Any]:
             "similarity": scoring(model.similarity),
             "files": sorted(path.name for path in out.new.iterdir()),
         }
-        write_json(out / DESCRIPTION, found)
-    return found
+        write_json(out / DESCRIPTION, record)
+    return record
 
 
 def write_encoder(side: str, encoder: Encoder, batches: Sequence[Mapping[str, Tensor]], folder: Path) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def write_encoder(side: str, encoder: Encoder, batches: Sequence[Mapping[str, Te
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     apart = []
     for batch, wanted in zip(batches, expected, strict=True):
-        got = session.run(None, {name: one.numpy() for name, one in batch.items()})[0]
+        got = session.run(None, {name: tensor.numpy() for name, tensor in batch.items()})[0]
         apart.append(np.abs(got - wanted).max() / max(1.0, np.abs(wanted).max()))
     difference = float(np.max(apart))  # NaN stays
     require(
@@ -86,10 +86,10 @@ def write_encoder(side: str, encoder: Encoder, batches: Sequence[Mapping[str, Te
     )
     shapes = {
         name: {
-            "dtype": str(one.dtype).removeprefix("torch."),
-            "shape": [axes[name].get(axis, size) for axis, size in enumerate(one.shape)],
+            "dtype": str(tensor.dtype).removeprefix("torch."),
+            "shape": [axes[name].get(axis, size) for axis, size in enumerate(tensor.shape)],
         }
-        for name, one in batches[0].items()
+        for name, tensor in batches[0].items()
     }
     dim = int(expected[0].shape[1])
     return {"file": path.name, "inputs": shapes, "outputs": ["vectors"], "dim": dim, "largest_difference": difference}
@@ -144,11 +144,11 @@ class OnnxCells(nn.Module):
 
     def _ordered(self, network: nn.RNNBase, name: str) -> Tensor:
         """A parameter of each direction, its gates in ONNX's order."""
-        gates, found = _GATES[self.mode], []
+        gates, ordered = _GATES[self.mode], []
         for ending in ("", "_reverse")[: self.directions]:
             rows = getattr(network, f"{name}{ending}").detach().chunk(len(gates))
-            found.append(torch.cat([rows[place] for place in gates]))
-        return torch.stack(found)
+            ordered.append(torch.cat([rows[place] for place in gates]))
+        return torch.stack(ordered)
 
     def forward(self, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """(N, L, F), (N,) -> the last layer's states (N, L, H) and the last state of each row (N, H)."""
@@ -159,14 +159,14 @@ class OnnxCells(nn.Module):
             settings["linear_before_reset"] = 1  # as torch computes the new state
         for layer in range(0, len(self.weights), 3):
             length, rows = states.shape[:2]
-            found = torch.onnx.ops.symbolic_multi_out(
+            outputs = torch.onnx.ops.symbolic_multi_out(
                 self.mode,
                 (states, *list(self.weights)[layer : layer + 3], lengths.to(torch.int32)),
                 settings,
                 dtypes=[states.dtype] * 2,
                 shapes=[(length, self.directions, rows, self.size), (self.directions, rows, self.size)],
             )
-            both, last = found[0], found[1]
+            both, last = outputs[0], outputs[1]
             states = both.permute(0, 2, 1, 3).flatten(2)
         return both.mean(dim=1).transpose(0, 1), last.mean(dim=0)
 
@@ -194,7 +194,7 @@ def _texts(model: TrainedModel) -> list[dict[str, Tensor]]:
     known = vocabulary.words[-8:] if isinstance(vocabulary, Vocabulary) else words
     captions = [" ".join(known[:count]) for count in (4, 0, 8, 1, 6)]
     # Not longer than the encoder takes, where the loader did not cut captions to its positions.
-    most = [one for one in (model.max_words, model.model.text_encoder.max_positions) if one is not None]
+    most = [limit for limit in (model.max_words, model.model.text_encoder.max_positions) if limit is not None]
     table = text_table(captions, vocabulary, max(1, min(most) - 2) if most else None)
     batches = [table.batch(np.arange(len(captions))[-rows:]) for rows in _ROWS]
     return [dict(zip(("texts", "lengths"), batch, strict=True)) for batch in batches]

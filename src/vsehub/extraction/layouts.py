@@ -129,14 +129,14 @@ def same_captions(splits: Mapping[str, CaptionedImages]) -> dict[str, CaptionedI
         "the data's texts are vectors; choose data of captions, such as data=karpathy",
     )
     counts = [np.bincount(loaded.pairs[:, 0], minlength=len(loaded.images)).min().item() for loaded in splits.values()]
-    each, found = min(MOST_CAPTIONS, *counts), {}
+    each, reduced = min(MOST_CAPTIONS, *counts), {}
     require(each > 0, "an image has no captions; expected one at least for every image")
     for split, loaded in splits.items():
         images, rows = loaded.pairs[np.lexsort((loaded.pairs[:, 1], loaded.pairs[:, 0]))].T
         first = np.arange(len(images)) - np.searchsorted(images, images) < each
         captions = [loaded.text_of(row) for row in rows[first].tolist()]
-        found[split] = replace(loaded, captions=captions, pairs=pairs_by_caption(images[first]))
-    return found
+        reduced[split] = replace(loaded, captions=captions, pairs=pairs_by_caption(images[first]))
+    return reduced
 
 
 def write_features(folder: Path, splits: Mapping[str, CaptionedImages], chunks: Chunks) -> None:

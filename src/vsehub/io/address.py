@@ -50,13 +50,13 @@ def masked(text: str, secrets: set[str] | None = None) -> str:
     'cannot read postgresql://***@host/base?sslmode=require&sslpassword=***'
     """
 
-    def hide(found: re.Match[str]) -> str:
+    def hide(match: re.Match[str]) -> str:
         if secrets is not None:
-            secrets.add(found["secret"])
-        return f"{found['name']}{MASK}"
+            secrets.add(match["secret"])
+        return f"{match['name']}{MASK}"
 
-    def hide_in(found: re.Match[str]) -> str:
-        start, user, path, query = found.groups("")
+    def hide_in(match: re.Match[str]) -> str:
+        start, user, path, query = match.groups("")
         user = re.sub("(?P<name>)(?P<secret>.+)(?=@$)", hide, user)
         return f"{start}{user}{path}{_PARAMETER.sub(hide, query)}"
 

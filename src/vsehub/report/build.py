@@ -83,7 +83,7 @@ def build_report(
             )
         )
     training = []
-    for number, place in enumerate(sorted({one[:2] for one in recipes}), 1):
+    for number, place in enumerate(sorted({case[:2] for case in recipes}), 1):
         members = [run for run in shown if series[run.path][:2] == place]
         curve = curves(members, series, look, f"rsum-over-epochs-{number}")
         if curve:
@@ -92,13 +92,13 @@ def build_report(
     settings = {run.path: recipe(run) for run in shown}
     varied = {key: [settings[run].get(key) for run in frame["run"]] for key in differing(settings.values())}
     title = title or f"vsehub report: {'; '.join(sorted({run.record['dataset'] for run in shown or runs}))}"
-    short = [results_table(own, setting.title, short=True).terminal() for setting, own in rows.items()]
+    short = [results_table(table, setting.title, short=True).terminal() for setting, table in rows.items()]
     facts = [count_text(len(runs), "run"), count_text(len(frame), "evaluation"), count_text(len(notes), "note")]
     texts = {
         "results.csv": frame_csv(pd.DataFrame({**frame.drop(columns=UNWRITTEN), **varied})),
         "table.csv": frame_csv(means),
         "table.md": "\n\n".join([f"# {markdown_text(title)}", *(part.markdown() for part in written)]),
-        "table.tex": "\n".join(results_table(own, setting.title).latex() for setting, own in rows.items()),
+        "table.tex": "\n".join(results_table(table, setting.title).latex() for setting, table in rows.items()),
         "table.txt": "\n\n".join([one_line(title), *short, f"{', '.join(facts)}: table.md, and the page"]) + "\n",
     }
     if len(tests):

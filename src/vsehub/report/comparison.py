@@ -74,9 +74,9 @@ def evidence(record: dict) -> list[tuple[str, str]]:
             facts.append((f"unfindable under {ranking['criterion']}", shares))
     if calibration := record["calibration"]:
         rates = [
-            f"above {one['threshold']:.4g} for {one['false_accept']:g} false accepts (of queries with answers "
-            f"{one['accepted']:.1%})"
-            for one in calibration["rates"]
+            f"above {rate['threshold']:.4g} for {rate['false_accept']:g} false accepts (of queries with answers "
+            f"{rate['accepted']:.1%})"
+            for rate in calibration["rates"]
         ]
         facts.append(
             ("calibration", f"first score {', '.join(rates)}; by {calibration['queries']:,} calibration queries")
@@ -87,7 +87,7 @@ def evidence(record: dict) -> list[tuple[str, str]]:
 def shown_correction(record: dict) -> dict | None:
     """The ranking that the top of the page compares with the plain one: CSLS if measured, else the first correction."""
     corrections = record["rankings"][1:]
-    return next((one for one in corrections if one["criterion"] == "csls"), next(iter(corrections), None))
+    return next((ranking for ranking in corrections if ranking["criterion"] == "csls"), next(iter(corrections), None))
 
 
 def gain_text(name: str, gain: dict, how: str) -> tuple[str, str]:
@@ -99,14 +99,24 @@ def gain_text(name: str, gain: dict, how: str) -> tuple[str, str]:
 
 def tried_text(choice: dict) -> str:
     """R@1 and mean rank of the three leading criteria, CSLS and plain search, on the queries to choose by."""
-    applied = sorted((one for one in choice["tried"] if one["rank"] is not None), key=lambda one: one["rank"])
+    applied = sorted(
+        (candidate for candidate in choice["tried"] if candidate["rank"] is not None),
+        key=lambda candidate: candidate["rank"],
+    )
     best = dict[str, dict]()  # each criterion in its best setting
     for candidate in applied:
         best.setdefault(candidate["name"], candidate)
     shown = list(best.values())[:3]
     baselines: tuple[tuple[str, dict], ...] = ("csls", {"k": 10}), ("nns", {})
-    shown += [one for one in applied if (one["name"], one["parameters"]) in baselines and one not in shown]
-    cells = [f"{one['name']}{in_brackets(one)} {one['r1']:.1f} ({one['rank']:.2f})" for one in shown]
+    shown += [
+        candidate
+        for candidate in applied
+        if (candidate["name"], candidate["parameters"]) in baselines and candidate not in shown
+    ]
+    cells = [
+        f"{candidate['name']}{in_brackets(candidate)} {candidate['r1']:.1f} ({candidate['rank']:.2f})"
+        for candidate in shown
+    ]
     return f"R@1 (geometric mean rank): {', '.join(cells)}; chosen without a query's own fifth {choice['held_out']:.1f}"
 
 
@@ -135,11 +145,11 @@ def verdict_text(verdict: dict) -> str:
     "warn: skewness of N_10 2.4, by chance 0.3 (warn above 1.4 beyond chance)".
     """
     parts = []
-    for one in verdict["checks"]:
-        bad = one["level"] != "ok"
-        limit = f" ({one['level']} above {one[one['level']]:g} beyond chance)" if bad else ""
-        if bad or one["name"] == "skewness":
-            parts.append(f"{one['meaning']} {one['value']:.2g}, by chance {one['chance']:.2g}{limit}")
+    for check in verdict["checks"]:
+        bad = check["level"] != "ok"
+        limit = f" ({check['level']} above {check[check['level']]:g} beyond chance)" if bad else ""
+        if bad or check["name"] == "skewness":
+            parts.append(f"{check['meaning']} {check['value']:.2g}, by chance {check['chance']:.2g}{limit}")
     return f"{verdict['level']}: {'; '.join(parts)}"
 
 
@@ -204,9 +214,11 @@ METRICS = (
 def metrics(record: dict) -> list[Metric]:
     """The metrics that some ranking has a value for."""
     k, rankings = neighbourhood(record), record["rankings"]
-    known = [one._replace(key=one.key.format(k=k), name=one.name.format(k=k)) for one in METRICS]
+    known = [metric._replace(key=metric.key.format(k=k), name=metric.name.format(k=k)) for metric in METRICS]
     parts = ("truth", "hubness", "changed") if len(rankings) > 1 else ("truth", "hubness")
-    return [one for one in known if one.part in parts and any(one.of(each) is not None for each in rankings)]
+    return [
+        metric for metric in known if metric.part in parts and any(metric.of(each) is not None for each in rankings)
+    ]
 
 
 def rankings_table(record: dict) -> ReportTable:

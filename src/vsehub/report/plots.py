@@ -133,8 +133,8 @@ def at_least(histogram: dict) -> tuple[np.ndarray, np.ndarray, float]:
     """Distinct counts above 0, ascending; the share of items with at least each count; the share of items with 0."""
     occurrences, items = (np.asarray(histogram[key], dtype=float) for key in ("occurrences", "items"))
     above = items[::-1].cumsum()[::-1] / items.sum()
-    found = occurrences > 0
-    return occurrences[found], above[found], float(items[~found].sum() / items.sum())
+    positive = occurrences > 0
+    return occurrences[positive], above[positive], float(items[~positive].sum() / items.sum())
 
 
 def share_text(fair: float) -> str:

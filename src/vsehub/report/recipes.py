@@ -45,9 +45,9 @@ def series_rank(series: Series) -> tuple:
 
 def recipe(run: Run) -> dict[str, str]:
     """The recipe of a run: the settings that affect its result, except seeds, as text, and its data's fingerprints."""
-    given = {key: value for key, value in flatten(run.record["config"]).items() if in_recipe(key)}
-    whole = {key: int(value) for key, value in given.items() if isinstance(value, float) and value.is_integer()}
-    settings = {key: str(value) for key, value in (given | whole).items()}  # 60.0 is 60
+    values = {key: value for key, value in flatten(run.record["config"]).items() if in_recipe(key)}
+    whole = {key: int(value) for key, value in values.items() if isinstance(value, float) and value.is_integer()}
+    settings = {key: str(value) for key, value in (values | whole).items()}  # 60.0 is 60
     for split, facts in sorted((run.record.get("data") or {}).items()):
         settings[f"{FINGERPRINT}{split}"] = str((facts or {}).get("fingerprint", "unknown"))[:12]
     for group, every in run.record.get("code", {}).items():
@@ -81,11 +81,11 @@ def name_test_sets(runs: Sequence[Run]) -> list[Run]:
     """
     prints = {}
     known = defaultdict(set)
-    anywhere = {one["split"] for run in runs for one in run.evaluations.values()}
+    anywhere = {evaluation["split"] for run in runs for evaluation in run.evaluations.values()}
     for run in runs:
         facts = recipe(run)
         loaded = run.record["data"].keys() - {"train"}
-        splits = ({one["split"] for one in run.evaluations.values()} | loaded) & anywhere or loaded
+        splits = ({evaluation["split"] for evaluation in run.evaluations.values()} | loaded) & anywhere or loaded
         prints[run.path] = [(split, facts.get(f"{FINGERPRINT}{split}", "unknown")) for split in sorted(splits)]
         for split, fingerprint in prints[run.path]:
             known[run.record["dataset"], split].add(fingerprint)
@@ -104,8 +104,10 @@ def name_test_sets(runs: Sequence[Run]) -> list[Run]:
 
 def _apart(dataset: str, recipes: dict[str, list[dict[str, str]]]) -> dict[str, str]:
     """Readable names of the test sets, by their full names; empty if no setting of the data tells all of them apart."""
-    for key in sorted({key for own in recipes.values() for settings in own for key in settings if "data." in key[:5]}):
-        values = {name: {settings.get(key, "absent") for settings in own} for name, own in recipes.items()}
+    for key in sorted(
+        {key for group in recipes.values() for settings in group for key in settings if "data." in key[:5]}
+    ):
+        values = {name: {settings.get(key, "absent") for settings in group} for name, group in recipes.items()}
         if sum(map(len, values.values())) == len(set().union(*values.values())) == len(recipes):
             words = {name: min(value) for name, value in values.items()}
             setting = "" if all(map(str.isalpha, words.values())) else f"{key} "

@@ -77,19 +77,22 @@ def results(runs: Sequence[Run], series: dict[str, Series]) -> pd.DataFrame:
             "train_fingerprint": (data.get("train") or {}).get("fingerprint"),
             "series": series[run.path].title,
         }
-        for name, one in run.evaluations.items():
+        for name, evaluation in run.evaluations.items():
             lines.append(
                 facts
                 | {
                     "evaluation": name,
                     **{
-                        key: str(one.get(key))
+                        key: str(evaluation.get(key))
                         for key in ("split", "protocol", "criterion", "reference", "reference_set")
                     },
                 }
-                | {"parameters": json.dumps(one.get("parameters") or {}, sort_keys=True)}
-                | {key: one.get(key) for key in ("images", "texts", "folds", "seconds", "contributions", "histograms")}
-                | one["metrics"]
+                | {"parameters": json.dumps(evaluation.get("parameters") or {}, sort_keys=True)}
+                | {
+                    key: evaluation.get(key)
+                    for key in ("images", "texts", "folds", "seconds", "contributions", "histograms")
+                }
+                | evaluation["metrics"]
             )
     needed = [*Setting._fields, "label", "variant", "criterion", "parameters", "reference", "reference_set", "run"]
     counted = ["seed", "evaluation", "best_epoch", "epochs", "collapsed"]
@@ -154,7 +157,7 @@ def results_table(table: pd.DataFrame, caption: str = "", short: bool = False) -
 
     short: only the columns that fit into a terminal.
     """
-    shown = pd.DataFrame({"loss": [Series("", "", *own).title for own in table[["label", "variant"]].to_numpy()]})
+    shown = pd.DataFrame({"loss": [Series("", "", *names).title for names in table[["label", "variant"]].to_numpy()]})
     shown["criterion"] = list(map(criterion_text, table["criterion"], table["parameters"], table["reference"]))
     for key in dict.fromkeys(["rsum", "hubness/hs_sum", *COLUMNS]):  # a phone shows the first columns only
         heading, decimals = COLUMNS[key]
@@ -217,8 +220,8 @@ def paired(frame: pd.DataFrame, recipes: dict[Series, dict[str, str]]) -> pd.Dat
         cases: dict[tuple[Series, str], Parts] = {}
         for key, group in rows.groupby([*Series._fields, "case"], sort=False):
             if group["seed"].is_unique:
-                own = dict(zip(group["seed"], map(np.array, group["contributions"]), strict=True))
-                cases[Series(*key[:-1]), key[-1]] = own
+                by_seed = dict(zip(group["seed"], map(np.array, group["contributions"]), strict=True))
+                cases[Series(*key[:-1]), key[-1]] = by_seed
         means = {case: np.mean([part.mean() for part in parts.values()]) for case, parts in cases.items()}
         cases = {case: cases[case] for case in sorted(cases, key=lambda case: -means[case])}
         for name, members, pairs in _families(cases, recipes):
@@ -232,26 +235,26 @@ def _families(
 ) -> Iterator[tuple[str, dict[str, Parts], list[tuple[str, str]]]]:
     """Yields each family's name, its cases by name and its pairs."""
     for criterion in sorted({criterion for _, criterion in cases}, key=lambda name: (name != "nns", name)):
-        members = {series: parts for (series, own), parts in cases.items() if own == criterion}
+        members = {series: parts for (series, name), parts in cases.items() if name == criterion}
         pairs = [
-            (one.title, other.title)
-            for one, other in itertools.combinations(members, 2)
-            if set(members[one]) & set(members[other]) and _same_data(recipes[one], recipes[other])
+            (first.title, other.title)
+            for first, other in itertools.combinations(members, 2)
+            if set(members[first]) & set(members[other]) and _same_data(recipes[first], recipes[other])
         ]
-        yield f"losses under {criterion}", {one.title: parts for one, parts in members.items()}, pairs
+        yield f"losses under {criterion}", {case.title: parts for case, parts in members.items()}, pairs
     for loss in sorted({series for series, _ in cases}, key=series_rank):
         ranked = {criterion: parts for (series, criterion), parts in cases.items() if series == loss}
         plain = ranked.get("nns", {})
         # of equal rankings one is tested: transductive QB-Norm, for example, is the inverted softmax of the same β
-        values = {name: str({seed: own[seed].tolist() for seed in sorted(own)}) for name, own in ranked.items()}
+        values = {name: str({seed: parts[seed].tolist() for seed in sorted(parts)}) for name, parts in ranked.items()}
         distinct = {values[name]: name for name in sorted(ranked, reverse=True)}.values()
         names = [name for name in ranked if name != "nns" and name in distinct]
         pairs = [(name, "nns") for name in names if set(ranked[name]) & set(plain)]
         yield f"criteria after {loss.title}", ranked, pairs
 
 
-def _same_data(one: dict[str, str], other: dict[str, str]) -> bool:
-    return not any(key == NOISE or key.startswith(FINGERPRINT) for key in differing([one, other]))
+def _same_data(first: dict[str, str], other: dict[str, str]) -> bool:
+    return not any(key == NOISE or key.startswith(FINGERPRINT) for key in differing([first, other]))
 
 
 def conclusion(tests: pd.DataFrame) -> str:

@@ -32,7 +32,7 @@ def styles(series: Iterable[Series]) -> dict[str, dict]:
     The papers' losses look the same in every report. Other losses, and then further variants of a loss, take the
     colours that are left, if there are too few again with other markers and lines.
     """
-    ordered = sorted({(label_rank(one.label), one.variant, one.title, one.label) for one in series})
+    ordered = sorted({(label_rank(case.label), case.variant, case.title, case.label) for case in series})
     first = {label: title for _, _, title, label in reversed(ordered)}  # of each loss
     numbers = {first[label]: number for number, label in enumerate(LABEL_ORDER) if label in first}
     titles = [title for _, _, title, _ in ordered]
@@ -76,25 +76,25 @@ def occurrences(rows: pd.DataFrame, look: dict[str, dict], name: str) -> Picture
 
     rows: `results` of one setting; those of plain search are drawn. None if none of them counted occurrences.
     """
-    own = rows[(rows["criterion"] == "nns") & rows["histograms"].notna()]
+    shown = rows[(rows["criterion"] == "nns") & rows["histograms"].notna()]
     counts = [
         pd.DataFrame(sides[side][str(K)]).assign(side=side, series=title)
-        for title, sides in zip(own["series"], own["histograms"], strict=True)
+        for title, sides in zip(shown["series"], shown["histograms"], strict=True)
         for side in DIRECTIONS
         if str(K) in sides[side]
     ]
     if not counts:
         return None
     pooled = pd.concat(counts).groupby(["side", "series", "occurrences"])["items"].sum()
-    figure = new_figure(9.4, max(4.2, 0.2 * own["series"].nunique()))
+    figure = new_figure(9.4, max(4.2, 0.2 * shown["series"].nunique()))
     grid = figure.subplots(1, 2, sharey=True)
     for axes, (side, heading) in zip(grid, DIRECTIONS.items(), strict=True):
-        for title in (title for title in look if title in set(own["series"])):
+        for title in (title for title in look if title in set(shown["series"])):
             shares = pooled[side, title] / pooled[side, title].sum()
-            found = shares[shares.index > 0]
+            nonzero = shares[shares.index > 0]
             label = f"{plain(title)}: {100 * shares.get(0, 0.0):.1f} %"
             style = {key: look[title][key] for key in ("color", "marker")}
-            axes.plot(found.index, found, linestyle="none", markersize=4.5, alpha=0.75, mew=0, label=label, **style)
+            axes.plot(nonzero.index, nonzero, linestyle="none", markersize=4.5, alpha=0.75, mew=0, label=label, **style)
         axes.set(xscale="log", yscale="log", title=heading, xlabel=f"$N_{{{K}}}$: queries that find the item")
         label_counts(axes)
         axes.legend(title=f"never found ($N_{{{K}}}=0$)", alignment="left", fontsize=9, title_fontsize=9)
@@ -111,19 +111,19 @@ def occurrences(rows: pd.DataFrame, look: dict[str, dict], name: str) -> Picture
 def overview(rows: pd.DataFrame, look: dict[str, dict], name: str) -> Picture:
     """Plot of rsum of each loss, plain and under each criterion. rows: `results.intervals` of one setting."""
     losses = [title for title in look if title in set(rows["series"])]
-    criteria = sorted(set(rows["case"]), key=lambda one: (one != "nns", one))
+    criteria = sorted(set(rows["case"]), key=lambda criterion: (criterion != "nns", criterion))
     colours = ranking_colours(criteria)
     step = 0.8 / len(criteria)
     figure = new_figure(9.4, 1.1 + len(losses) * max(0.42, 0.17 * len(criteria)))
     axes = figure.add_subplot()
     for number, criterion in enumerate(criteria):
-        own = rows[rows["case"] == criterion]
+        shown = rows[rows["case"] == criterion]
         colour = colours[criterion]
-        places = [losses.index(title) + (number - (len(criteria) - 1) / 2) * step for title in own["series"]]
-        axes.hlines(places, own["low"], own["high"], color=colour, linewidth=4, alpha=0.35)
-        axes.hlines(places, own["least"], own["most"], color=colour, linewidth=1.2)
+        places = [losses.index(title) + (number - (len(criteria) - 1) / 2) * step for title in shown["series"]]
+        axes.hlines(places, shown["low"], shown["high"], color=colour, linewidth=4, alpha=0.35)
+        axes.hlines(places, shown["least"], shown["most"], color=colour, linewidth=1.2)
         marker = MARKERS[number % len(MARKERS)]
-        axes.plot(own["rsum"], places, marker, color=colour, markersize=6, label=plain(criterion))
+        axes.plot(shown["rsum"], places, marker, color=colour, markersize=6, label=plain(criterion))
     marks = dict(zip(rows["series"], rows["mark"], strict=True))
     axes.set_yticks(range(len(losses)), [f"{plain(title)}{marks[title]}" for title in losses])
     axes.set_ylim(len(losses) - 0.5, -0.5)

@@ -40,16 +40,16 @@ def read_runs(folders: Sequence[str | Path]) -> list[Run]:
     Raises InputError: a folder is absent, no run.json is found, a file is cut short or of another schema, or a
     protocol's name stands for different folds, whose values are not comparable.
     """
-    found = find_runs(folders)
-    root = os.path.commonpath([path.parent for path in found])
-    runs = [read_run(path, path.relative_to(root).as_posix()) for path in found]
+    paths = find_runs(folders)
+    root = os.path.commonpath([path.parent for path in paths])
+    runs = [read_run(path, path.relative_to(root).as_posix()) for path in paths]
     folds: dict[tuple[str, str], tuple] = {}
     for run in runs:
-        for name, one in run.evaluations.items():
-            size = one["folds"], one["fold_images"]
+        for name, evaluation in run.evaluations.items():
+            size = evaluation["folds"], evaluation["fold_images"]
             require(
-                folds.setdefault((one["split"], one["protocol"]), size) == size,
-                f"{run.path}/evaluations/{name}: the protocol {one['protocol']} has other folds than in another "
+                folds.setdefault((evaluation["split"], evaluation["protocol"]), size) == size,
+                f"{run.path}/evaluations/{name}: the protocol {evaluation['protocol']} has other folds than in another "
                 "evaluation. Give your protocols different names (protocol.name=NAME), or report the runs separately",
             )
     return runs
@@ -58,15 +58,15 @@ def read_runs(folders: Sequence[str | Path]) -> list[Run]:
 def find_runs(folders: Sequence[str | Path]) -> list[Path]:
     """The resolved folders with a run.json, in or below `folders`; links to folders are not followed."""
     hint = "Give a folder that `vsehub train` wrote, or a parent of such folders"
-    found = {
+    paths = {
         Path(place).resolve()
         for folder in folders
         for place, _, names in os.walk(existing("run folder", folder, hint))
         if "run.json" in names
     }
     where = ", ".join(map(str, folders))
-    require(bool(found), f"no runs: there is no run.json in or below {where} (links are not followed). {hint}")
-    return sorted(found)
+    require(bool(paths), f"no runs: there is no run.json in or below {where} (links are not followed). {hint}")
+    return sorted(paths)
 
 
 def read_run(folder: Path, path: str) -> Run:
@@ -76,9 +76,11 @@ def read_run(folder: Path, path: str) -> Run:
     evaluations = {file.stem: _evaluation(file) for file in sorted((folder / "evaluations").glob("*.json"))}
     best = (record.get("best") or {}).get("sha256")
     # Of an earlier best checkpoint: the run continued after it was measured.
-    stale = [name for name, one in evaluations.items() if best is not None and best not in one["checkpoints"]]
-    kept = {name: one for name, one in evaluations.items() if name not in stale}
-    return Run(path, record, kept, read_history(folder / "metrics.csv"), stale)
+    stale = [
+        name for name, evaluation in evaluations.items() if best is not None and best not in evaluation["checkpoints"]
+    ]
+    current = {name: evaluation for name, evaluation in evaluations.items() if name not in stale}
+    return Run(path, record, current, read_history(folder / "metrics.csv"), stale)
 
 
 def _evaluation(file: Path) -> dict:

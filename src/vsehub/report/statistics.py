@@ -119,14 +119,14 @@ def compare(cases: Mapping[str, Parts], pairs: Sequence[tuple[str, str]]) -> pd.
     """
     rows = []
     means = []
-    for one, other in pairs:
-        seeds = sorted(set(cases[one]) & set(cases[other]))
-        first, second = (np.stack([cases[name][seed] for seed in seeds]) for name in (one, other))
+    for case, other in pairs:
+        seeds = sorted(set(cases[case]) & set(cases[other]))
+        first, second = (np.stack([cases[name][seed] for seed in seeds]) for name in (case, other))
         images = first.shape[1]
         leads = (first - second).mean(axis=1)
         rows.append(
             {
-                "one": one,
+                "one": case,
                 "other": other,
                 "seeds": len(seeds),
                 "images": images,

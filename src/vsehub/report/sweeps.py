@@ -57,11 +57,11 @@ def sweep_sections(runs: Sequence[Run]) -> list[Section]:
 def settings_of(run: Run) -> dict[str, str]:
     """The recipe of a run, with the noise of its training captions as separate settings."""
     settings = recipe(run)
-    asked = flatten(run.record["config"])
+    config = flatten(run.record["config"])
     if (run.record.get("noise") or {}).get("index") is None:  # drawn; the noise of a given index stays in words
         del settings[NOISE]
-        settings["data.noise.rate"] = str(asked.get("data.noise.rate") or 0.0)
-        settings["data.noise.protocol"] = str(asked.get("data.noise.protocol"))
+        settings["data.noise.rate"] = str(config.get("data.noise.rate") or 0.0)
+        settings["data.noise.protocol"] = str(config.get("data.noise.protocol"))
     return settings
 
 

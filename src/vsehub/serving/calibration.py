@@ -38,10 +38,10 @@ class Calibration:
     best_scores: (n,) float64, its best score among all items. Raises InputError without scores, or if one is not
     finite.
 
-    >>> found = Calibration(torch.tensor([0.1, 0.4, 0.2, 0.3]), torch.tensor([0.5, 0.4, 0.9, 0.3]))
-    >>> found.p_values(torch.tensor([0.5, 0.3])).tolist()
+    >>> calibration = Calibration(torch.tensor([0.1, 0.4, 0.2, 0.3]), torch.tensor([0.5, 0.4, 0.9, 0.3]))
+    >>> calibration.p_values(torch.tensor([0.5, 0.3])).tolist()
     [0.2, 0.6]
-    >>> found.threshold(0.2)
+    >>> calibration.threshold(0.2)
     0.4000000059604645
     """
 
@@ -86,12 +86,12 @@ class Calibration:
         groups = connected(positives.query.cpu().numpy(), positives.item.cpu().numpy(), len(queries), len(items))
         usable = positives.counts.cpu().numpy() > 0
         if reference is not None:
-            seen = np.isin(row_digests(queries), row_digests(reference))
-            usable &= ~np.isin(groups, groups[seen & usable])
-            if seen.any():
+            in_reference = np.isin(row_digests(queries), row_digests(reference))
+            usable &= ~np.isin(groups, groups[in_reference & usable])
+            if in_reference.any():
                 log.warning(
                     "calibration: %d of %d queries are in the reference and left out with those that share answers",
-                    *(seen.sum(), len(seen)),
+                    *(in_reference.sum(), len(in_reference)),
                 )
         order = np.random.default_rng(seed).permutation(np.flatnonzero(usable))
         require(len(order) > 0, "queries: none has a known answer and is not in the reference; give others")
@@ -99,9 +99,9 @@ class Calibration:
         known = positives.of(drawn)
         most = int(known.counts.max())
         require(most < len(items), f"truth: all {len(items)} items answer a query; calibrate without it")
-        asked = as_vectors("queries", queries.rows(0, len(queries))[drawn])
+        vectors = as_vectors("queries", queries.rows(0, len(queries))[drawn])
         # A query's best item that does not answer it is among the first `most` + 1.
-        values, positions = (side.cpu() for side in criterion.search_fitted(asked, items, item_terms, most + 1))
+        values, positions = (side.cpu() for side in criterion.search_fitted(vectors, items, item_terms, most + 1))
         return cls(values.masked_fill(known.hits(positions), -torch.inf).amax(dim=1), values[:, 0])
 
     def p_values(self, scores: Tensor) -> Tensor:

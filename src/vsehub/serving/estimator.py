@@ -104,15 +104,17 @@ class CorrectedSearch:
             f"reference: {criterion!r} takes no reference, since it matches the queries of a search with the items",
         )
         opened, names = self._open("items", items, ids=ids)
-        seen = None if reference is None else self._open("reference", reference, opened.shape[1], self.device)[0]
+        reference_rows = (
+            None if reference is None else self._open("reference", reference, opened.shape[1], self.device)[0]
+        )
         if array_of(opened) is None and 4 * len(opened) * opened.shape[1] <= HELD_BYTES:
             opened = as_vectors("items", opened.rows(0, len(opened)))
         if isinstance(criterion, Auto):  # until `tune` chooses
-            criterion = criterion.untuned(0 if seen is None else len(seen))[1]
-        kept = KeptItems(opened)
-        if seen is not None:
-            warn_once(few(criterion, len(seen)))
-        return self._hold(criterion, kept, seen, item_terms(criterion, kept, seen), names)
+            criterion = criterion.untuned(0 if reference_rows is None else len(reference_rows))[1]
+        searched = KeptItems(opened)
+        if reference_rows is not None:
+            warn_once(few(criterion, len(reference_rows)))
+        return self._hold(criterion, searched, reference_rows, item_terms(criterion, searched, reference_rows), names)
 
     @torch.no_grad()
     def tune(self, queries: Any, truth: Any) -> Self:
@@ -130,10 +132,10 @@ class CorrectedSearch:
         """
         if not isinstance(self.criterion_, Correction):
             fail(f"criterion: {self.criterion_!r} matches queries and items; tune takes one that corrects scores")
-        asked, positives = self._answered(queries, truth)
+        vectors, positives = self._answered(queries, truth)
         named = named_criterion(self.criterion, self.parameters or {})
         among = named if isinstance(named, Auto) else self.criterion_
-        choice = choose(among, asked, positives, self.items_, self.reference_)
+        choice = choose(among, vectors, positives, self.items_, self.reference_)
         terms = item_terms(choice.criterion, self.items_, self.reference_)
         self._hold(choice.criterion, self.items_, self.reference_, terms, self.ids_)
         self.tried_ = choice.tried
@@ -151,9 +153,11 @@ class CorrectedSearch:
         """
         if not isinstance(self.criterion_, Correction) or self.item_terms_ is None:
             fail(f"criterion: without reference queries a score under {self.criterion_!r} depends on other queries")
-        asked, positives = self._answered(queries, truth)
-        terms = self._terms_for(asked)
-        self.calibration_ = Calibration.of(self.criterion_, asked, self.items_, terms, positives, self.reference_, seed)
+        vectors, positives = self._answered(queries, truth)
+        terms = self._terms_for(vectors)
+        self.calibration_ = Calibration.of(
+            self.criterion_, vectors, self.items_, terms, positives, self.reference_, seed
+        )
         return self
 
     @torch.no_grad()
@@ -176,13 +180,13 @@ class CorrectedSearch:
         without a calibration, and for a rate that it does not allow.
         """
         k = whole("k", self.k if k is None else k)
-        asked = self._open("queries", queries, self.items_.shape[1], self.device)[0]
+        vectors = self._open("queries", queries, self.items_.shape[1], self.device)[0]
         if self.item_terms_ is None:
-            warn_once(few(self.criterion_, len(asked)))
-            values, positions = self.criterion_.search(asked, self.items_, None, k)
+            warn_once(few(self.criterion_, len(vectors)))
+            values, positions = self.criterion_.search(vectors, self.items_, None, k)
         else:
-            terms = self._terms_for(asked)
-            values, positions = self.criterion_.correction.search_fitted(asked, self.items_, terms, k)
+            terms = self._terms_for(vectors)
+            values, positions = self.criterion_.correction.search_fitted(vectors, self.items_, terms, k)
         calibration: Any = self.calibration_
         if calibration is None and (p_values or accept is not None):
             fail("p_values, accept: not calibrated, or changed since; call calibrate(queries, truth)")
@@ -191,11 +195,11 @@ class CorrectedSearch:
             cut = values[:, :1].double() <= calibration.threshold(accept)
             values, positions = values.masked_fill(cut, -torch.inf), positions.masked_fill(cut, -1)
         like = queries if isinstance(queries, str | Path | Tensor) else np.empty(0)
-        found = given_back(like, values, positions, *p)
+        results = given_back(like, values, positions, *p)
         if not return_ids:
-            return found
+            return results
         ids = self.ids_ or range(len(self.items_))
-        return found[0], [[ids[row] for row in rows if row >= 0] for rows in positions.tolist()], *found[2:]
+        return results[0], [[ids[row] for row in rows if row >= 0] for rows in positions.tolist()], *results[2:]
 
     def save(self, path: str | Path, overwrite: bool = False) -> None:
         """Write the fitted search to one safetensors file with a JSON header, atomically and without pickles.
@@ -295,24 +299,26 @@ class CorrectedSearch:
         place = None if device is None else usable_device(device)
         source = as_vectors(name, vectors if stays else file, columns, place)
         look_through(file)
-        require(ids is None or not any(one is None or one != one for one in ids), "ids: some are null; give all")
-        return source, file.ids if ids is None else [str(one) for one in ids]
+        require(
+            ids is None or not any(value is None or value != value for value in ids), "ids: some are null; give all"
+        )
+        return source, file.ids if ids is None else [str(value) for value in ids]
 
     def _answered(self, queries: Any, truth: Any) -> tuple[VectorSource, Positives]:
         """Checked queries, and the items that answer each."""
-        asked, names = self._open("queries", queries, self.items_.shape[1], self.device)
+        vectors, names = self._open("queries", queries, self.items_.shape[1], self.device)
         items = len(self.items_)
         if isinstance(truth, str | Path):
-            pairs = read_truth(truth, len(asked), items, names, self.ids_)
-            return asked, Positives.from_pairs(*pairs, len(asked), items, complete=False)
+            pairs = read_truth(truth, len(vectors), items, names, self.ids_)
+            return vectors, Positives.from_pairs(*pairs, len(vectors), items, complete=False)
         answers = truth.detach().cpu() if isinstance(truth, Tensor) else torch.from_numpy(np.array(truth))
         require(
-            tuple(answers.shape) in ((len(asked),), (len(answers), 2)),
-            f"truth has shape {tuple(answers.shape)}; expected the position of each query's item ({len(asked)},), or "
+            tuple(answers.shape) in ((len(vectors),), (len(answers), 2)),
+            f"truth has shape {tuple(answers.shape)}; expected the position of each query's item ({len(vectors)},), or "
             "pairs of positions of queries and items (P, 2)",
         )
-        query, item = (torch.arange(len(asked)), answers) if answers.ndim == 1 else answers.unbind(dim=1)
-        return asked, Positives.from_pairs(query, item, len(asked), items, complete=False)
+        query, item = (torch.arange(len(vectors)), answers) if answers.ndim == 1 else answers.unbind(dim=1)
+        return vectors, Positives.from_pairs(query, item, len(vectors), items, complete=False)
 
     def _terms_for(self, queries: VectorSource) -> Terms:
         """The terms of the items, on the queries' device."""

@@ -60,9 +60,9 @@ class ServedIndex:
         arrays if the queries are one, else tensors on the CPU. If an approximate index finds fewer than k items, the
         list ends in positions -1 and values -inf. Raises InputError if dimensions differ or k exceeds the items.
         """
-        asked = as_vectors("queries", queries, columns=self.index.d - 1)
+        source = as_vectors("queries", queries, columns=self.index.d - 1)
         require(0 < k <= len(self), f"k is {k}; expected 1 to {len(self)}, the number of items in the index")
-        vectors = folded(asked.rows(0, len(asked)), torch.full((len(asked),), float(corrected)))
+        vectors = folded(source.rows(0, len(source)), torch.full((len(source),), float(corrected)))
         products, positions = map(torch.from_numpy, self.index.search(vectors, k))
         return given_back(queries, scored(products, positions, self.scale, self.mean_bias, corrected), positions)
 
@@ -156,30 +156,30 @@ def measured_recall(
     bias, scale: the arguments of `build_index`. Finding another item of equal score counts as a miss. Raises InputError
     if dimensions differ or k exceeds the items.
     """
-    asked = sampled(as_vectors("queries", queries), sample, seed)[0]
-    items = as_vectors("items", items, columns=asked.shape[1], device=asked.device)
-    exact = nearest(as_vectors("queries", asked), items, k, [None, Affine(scale, bias.to(asked))])
-    found = {}
+    chosen = sampled(as_vectors("queries", queries), sample, seed)[0]
+    items = as_vectors("items", items, columns=chosen.shape[1], device=chosen.device)
+    exact = nearest(as_vectors("queries", chosen), items, k, [None, Affine(scale, bias.to(chosen))])
+    recalls = {}
     for name, (_, wanted) in zip(("plain", "corrected"), exact, strict=True):
-        positions = index.search(asked, k, corrected=name == "corrected")[1]
+        positions = index.search(chosen, k, corrected=name == "corrected")[1]
         hits = (positions[:, :, None] == wanted.cpu()[:, None, :]).any(dim=1)
-        found[name] = hits.double().mean().item()
-    return found
+        recalls[name] = hits.double().mean().item()
+    return recalls
 
 
 @torch.no_grad()
 def measured_time(index: Any, queries: Any, k: int = 10, sample: int = 50, seed: int = 0) -> dict[str, float]:
     """{"plain", "corrected"}: median milliseconds of a single query, over `sample` queries (Q, D)."""
-    asked = sampled(as_vectors("queries", queries), sample, seed)[0].cpu()
-    found = {}
+    chosen = sampled(as_vectors("queries", queries), sample, seed)[0].cpu()
+    times = {}
     for name in ("plain", "corrected"):
         seconds = []
-        for query in asked.split(1):
+        for query in chosen.split(1):
             began = time.perf_counter()
             index.search(query, k, corrected=name == "corrected")
             seconds.append(time.perf_counter() - began)
-        found[name] = 1e3 * statistics.median(seconds)
-    return found
+        times[name] = 1e3 * statistics.median(seconds)
+    return times
 
 
 def last_components(bias: Tensor, scale: float, mean: float | None = None) -> tuple[Tensor, float]:

@@ -59,9 +59,9 @@ def without_regions(images: Tensor, share: float, drawn: np.ndarray) -> Tensor:
 
     An image that would have no region left keeps all of them.
     """
-    kept = torch.from_numpy(drawn >= share)
-    kept |= ~(kept & images.any(dim=2)).any(dim=1, keepdim=True)
-    return images * kept[:, :, None].to(images.dtype)
+    mask = torch.from_numpy(drawn >= share)
+    mask |= ~(mask & images.any(dim=2)).any(dim=1, keepdim=True)
+    return images * mask[:, :, None].to(images.dtype)
 
 
 class Draw(NamedTuple):
@@ -107,22 +107,22 @@ class PairDataset(Dataset):
 
     def __getitem__(self, draw: Draw) -> Batch:
         rows, captions = self.split.pairs[draw.rows].T
-        own, change = share_of(self.process, len(rows), self.processes), self.augmentation
+        part, change = share_of(self.process, len(rows), self.processes), self.augmentation
         random = np.random.default_rng([self.seed, draw.epoch, int(draw.rows[0])])
         source = self.split.images
         if isinstance(source, Pictures) and source.augments:
-            loaded = source.augmented(rows[own], captions[own], (self.seed, draw.epoch))
+            loaded = source.augmented(rows[part], captions[part], (self.seed, draw.epoch))
         else:
-            loaded = source[rows[own]]
+            loaded = source[rows[part]]
         images = torch.from_numpy(np.ascontiguousarray(loaded))
         if change.drop_words:  # those of all processes, which draw alike
             texts, lengths = without_words(*self.table.batch(captions), change.drop_words, random)
-            lengths = lengths[own]
-            texts = texts[own, : int(lengths.max())]
+            lengths = lengths[part]
+            texts = texts[part, : int(lengths.max())]
         else:
-            texts, lengths = self.table.batch(captions[own])
+            texts, lengths = self.table.batch(captions[part])
         if change.drop_regions:
-            drawn = random.random((len(rows), images.shape[1]))[own]
+            drawn = random.random((len(rows), images.shape[1]))[part]
             images = without_regions(images, change.drop_regions, drawn)
         image_ids, caption_ids = torch.from_numpy(rows.copy()), torch.from_numpy(captions.copy())
         positives = None if self.positives is None else self.positives.related(image_ids[:, None], caption_ids)

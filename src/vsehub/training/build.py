@@ -35,10 +35,10 @@ def build_data(
     encoder may bring its own preprocessing and tokens; the loader's `tokenizer` is then not used. resumed: the
     settings come from the record of the run that continues. source: the source if it is built already.
     """
-    own, loader = dict(settings["data"]), dict(settings["loader"])
-    noise = make("data.noise", Noise, {"seed": settings["seed"]} | (own.pop("noise", None) or {}))
+    node, loader = dict(settings["data"]), dict(settings["loader"])
+    noise = make("data.noise", Noise, {"seed": settings["seed"]} | (node.pop("noise", None) or {}))
     if source is None:
-        source = components.build("data", own, restored=resumed)
+        source = components.build("data", node, restored=resumed)
     if noise.wanted:
         source = NoisySource(source, noise)
     loader.pop("chunk", None)  # the module's
@@ -69,7 +69,7 @@ def required(components: Components, side: str, node: Settings, what: str) -> An
     if not (isinstance(made, type) and issubclass(made, Encoder)):
         return None
     asks = getattr(made, what)
-    return make(side, lambda **own: asks(own), {key: value for key, value in node.items() if key != TARGET})
+    return make(side, lambda **values: asks(values), {key: value for key, value in node.items() if key != TARGET})
 
 
 def build_module(
@@ -83,11 +83,11 @@ def build_module(
     """
     image_shape, text_shape = data.splits["train"].images.shape[1:], data.text_shape
     encoders = {}
-    for side, given in encoder_sizes(settings, components, data.vocabulary, image_shape, text_shape).items():
+    for side, sizes in encoder_sizes(settings, components, data.vocabulary, image_shape, text_shape).items():
         changes = declared(components.find(side, settings[side])).rebuilt if resumed else {}
-        encoders[side] = components.build(side, settings[side] | changes, **given)
+        encoders[side] = components.build(side, settings[side] | changes, **sizes)
     require(
-        any(one.requires_grad for encoder in encoders.values() for one in encoder.parameters()),
+        any(parameter.requires_grad for encoder in encoders.values() for parameter in encoder.parameters()),
         "both encoders are frozen, so that there is nothing to train; give tune=lora or tune=all, or measure the model "
         "with vsehub evaluate model=LIBRARY:NAME",
     )

@@ -80,7 +80,7 @@ def require_fitting(state: dict[str, Any], description: dict[str, Any], paramete
     parameters: name -> parameter in the optimizer's order: with a list in another order each would get another one's
     moments, and fused optimizers read a moment of another shape beyond its end.
     """
-    folders = {one["dirpath"] for one in state["callbacks"].values() if "dirpath" in one}
+    folders = {callback["dirpath"] for callback in state["callbacks"].values() if "dirpath" in callback}
     require(
         str(path.resolve().parent) in folders,
         f"resume: {path} was written in {', '.join(sorted(folders))}, by another run or before this one was moved; put "
@@ -92,16 +92,16 @@ def require_fitting(state: dict[str, Any], description: dict[str, Any], paramete
         {**description, "config": {**description["config"], **moved}} == held,
         f"resume: {path} was written with other settings or another vocabulary than this run has. {AGAIN}",
     )
-    names, shapes = list(parameters), [one.shape for one in parameters.values()]
+    names, shapes = list(parameters), [parameter.shape for parameter in parameters.values()]
     wrong = [
         names[number]
         for optimizer in state["optimizer_states"]
-        for number, kept in optimizer["state"].items()
-        for one in kept.values()
+        for number, moments in optimizer["state"].items()
+        for moment in moments.values()
         if optimizer["param_groups"][0].get("fused")
-        and isinstance(one, torch.Tensor)
-        and one.ndim
-        and one.shape != shapes[number]
+        and isinstance(moment, torch.Tensor)
+        and moment.ndim
+        and moment.shape != shapes[number]
     ]
     require(
         state["vsehub"]["parameters"] == names and not wrong,

@@ -125,11 +125,11 @@ class CcaSolver:
                 shares = correlations[:dimension] ** power
                 scale = torch.from_numpy(shares).float()
                 images, texts = (side[:, : len(shares)] * scale for side in encoded)
-                found = evaluate(EncodedSplit.of(split, images, texts), Cosine(), NearestNeighbor(), protocol)
-                if best is None or found.metrics["rsum"] > best.rsum:
+                evaluation = evaluate(EncodedSplit.of(split, images, texts), Cosine(), NearestNeighbor(), protocol)
+                if best is None or evaluation.metrics["rsum"] > best.rsum:
                     chosen = {"images": image, "texts": text, "dimensions": len(shares), "power": power}
                     best = FittedCca(
-                        of_images.scaled(shares), of_texts.scaled(shares), weights, chosen, found.metrics["rsum"]
+                        of_images.scaled(shares), of_texts.scaled(shares), weights, chosen, evaluation.metrics["rsum"]
                     )
         assert best is not None  # no list is empty
         return best

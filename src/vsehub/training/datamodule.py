@@ -90,8 +90,8 @@ class RetrievalDataModule(pl.LightningDataModule):
             if self._words is not None:
                 self._vocabulary = self._words
             elif self.tokenizer is not None:
-                found = tokenizer_of(self.tokenizer, "loader.tokenizer")
-                self._vocabulary = Subwords.from_json(found.backend_tokenizer.to_str())
+                tokenizer = tokenizer_of(self.tokenizer, "loader.tokenizer")
+                self._vocabulary = Subwords.from_json(tokenizer.backend_tokenizer.to_str())
             else:
                 self._vocabulary = Vocabulary.build(captions, self.min_count)
         return self._vocabulary

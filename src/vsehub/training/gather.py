@@ -65,7 +65,7 @@ def gathered(rows: Encoding, counts: Sequence[int] | None = None) -> Encoding:
     counts = counts or [len(rows)] * processes()
     if isinstance(rows, Sets):
         lengths = _rows(rows.lengths, counts)
-        return Sets(_rows(rows.vectors, [int(own.sum()) for own in lengths.split(counts)]), lengths)
+        return Sets(_rows(rows.vectors, [int(part.sum()) for part in lengths.split(counts)]), lengths)
     return _rows(rows, counts)
 
 
@@ -117,13 +117,13 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor) -> Tensor:
-        found = rows.new_empty(processes() * len(rows), *rows.shape[1:])
-        _all_gather(found, rows)
-        return found
+        everything = rows.new_empty(processes() * len(rows), *rows.shape[1:])
+        _all_gather(everything, rows)
+        return everything
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         (gradient,) = gradients
-        own = gradient.new_empty(len(gradient) // processes(), *gradient.shape[1:])
-        _reduce_scatter(own, gradient.contiguous())
-        return own
+        share = gradient.new_empty(len(gradient) // processes(), *gradient.shape[1:])
+        _reduce_scatter(share, gradient.contiguous())
+        return share

@@ -137,11 +137,11 @@ class RetrievalModule(pl.LightningModule):
         with torch.no_grad():
             sides = comparable(self.similarity, images), comparable(self.similarity, texts)
         rows = len(batch.image_ids)
-        counts, own = shares(rows, processes()), share_of(process(), rows, processes())
-        found = self.bank.query(
-            *sides, batch.image_ids[own], batch.caption_ids[own], self.loss.takes_centrality, batch.caption_ids
+        counts, part = shares(rows, processes()), share_of(process(), rows, processes())
+        stats = self.bank.query(
+            *sides, batch.image_ids[part], batch.caption_ids[part], self.loss.takes_centrality, batch.caption_ids
         )
-        return NeighborStats._make(None if one is None else gathered(one, counts) for one in found)
+        return NeighborStats._make(None if value is None else gathered(value, counts) for value in stats)
 
     def configure_optimizers(self):
         """The optimizer and its schedule by epochs."""
@@ -168,7 +168,7 @@ class RetrievalModule(pl.LightningModule):
     def trained_parameters(self) -> dict[str, nn.Parameter]:
         """The parameters by their names, in the optimizer's order."""
         names = {id(parameter): name for name, parameter in self.named_parameters()}
-        return {names[id(one)]: one for group in parameter_groups(self) for one in group["params"]}
+        return {names[id(parameter)]: parameter for group in parameter_groups(self) for parameter in group["params"]}
 
 
 def encoded(encoder: Encoder, inputs: tuple[Tensor, ...], chunk: int | None) -> Encoding:
@@ -182,7 +182,7 @@ def encoded(encoder: Encoder, inputs: tuple[Tensor, ...], chunk: int | None) -> 
         return encoder(*inputs)
     return concatenated(
         [
-            checkpoint(encoder, *(one[first : first + chunk] for one in inputs), use_reentrant=False)
+            checkpoint(encoder, *(tensor[first : first + chunk] for tensor in inputs), use_reentrant=False)
             for first in range(0, rows, chunk)
         ]
     )
@@ -280,16 +280,18 @@ def parameter_groups(module: nn.Module) -> list[dict[str, Any]]:
 
     Biases, gains and other parameters of fewer than two dimensions are in groups without weight decay.
     """
-    own = [
+    special = [
         (parameters, {"lr": rate})
         for part in module.modules()
         if isinstance(part, Encoder)
         for parameters, rate in part.own_rates()
     ]
-    taken = {id(parameter) for parameters, _ in own for parameter in parameters}
-    rest = [one for one in module.parameters() if one.requires_grad and id(one) not in taken]
+    taken = {id(parameter) for parameters, _ in special for parameter in parameters}
+    rest = [parameter for parameter in module.parameters() if parameter.requires_grad and id(parameter) not in taken]
     groups = []
-    for parameters, settings in [(rest, {}), *own]:
-        groups.append({"params": [one for one in parameters if one.ndim > 1], **settings})
-        groups.append({"params": [one for one in parameters if one.ndim < 2], "weight_decay": 0.0, **settings})
+    for parameters, settings in [(rest, {}), *special]:
+        groups.append({"params": [parameter for parameter in parameters if parameter.ndim > 1], **settings})
+        groups.append(
+            {"params": [parameter for parameter in parameters if parameter.ndim < 2], "weight_decay": 0.0, **settings}
+        )
     return [group for group in groups if group["params"]]

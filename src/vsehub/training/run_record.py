@@ -197,11 +197,12 @@ class RunRecorder(pl.Callback):
 
 def budget(trainer: Any, recipe: str | None) -> str:
     """A line with the length of the training."""
+    steps = math.ceil(trainer.num_training_batches / trainer.accumulate_grad_batches)
+    warmup = sum(callback.steps for callback in trainer.callbacks if isinstance(callback, Warmup))
     return (
         f"{count_text(trainer.max_epochs, 'epoch')}{f' (recipe {recipe})' if recipe else ''}, "
         f"lr {trainer.optimizers[0].param_groups[0]['lr']:g}, "
-        f"{count_text(math.ceil(trainer.num_training_batches / trainer.accumulate_grad_batches), 'step')} an epoch, "
-        f"warm-up {count_text(sum(one.steps for one in trainer.callbacks if isinstance(one, Warmup)), 'step')}"
+        f"{count_text(steps, 'step')} an epoch, warm-up {count_text(warmup, 'step')}"
     )
 
 

@@ -55,19 +55,19 @@ class Teacher:
         """The term, unweighted, a scalar. images, texts: the model's N encodings. scores: (N, N) of them."""
         rows, columns = self._theirs(batch.image_ids, batch.caption_ids, scores.device)
         theirs = self._scores(rows, columns, scores)
-        found = (self._divergence(scores, theirs) + self._divergence(scores.T, theirs.T)) / 2
+        in_batch = (self._divergence(scores, theirs) + self._divergence(scores.T, theirs.T)) / 2
         if self._bank is None or not similarity.inner_product:
-            return found
+            return in_batch
         bank_images, bank_texts, bank_rows, bank_columns = self._bank
         forth = self._divergence(similarity(images, bank_texts), self._scores(rows, bank_columns, scores))
         back = self._divergence(similarity(bank_images, texts).T, self._scores(bank_rows, columns, scores).T)
-        return (found + (forth + back) / 2) / 2
+        return (in_batch + (forth + back) / 2) / 2
 
     def _divergence(self, scores: Tensor, theirs: Tensor) -> Tensor:
         """The mean over the rows of τ · KL(softmax(theirs / τ) ‖ softmax(scores / τ))."""
-        own = torch.log_softmax(scores / self.temperature, dim=1)
+        predicted = torch.log_softmax(scores / self.temperature, dim=1)
         target = torch.log_softmax(theirs / self.temperature, dim=1)
-        return self.temperature * (target.exp() * (target - own)).sum(dim=1).mean()
+        return self.temperature * (target.exp() * (target - predicted)).sum(dim=1).mean()
 
     def _theirs(self, images: Tensor, texts: Tensor, device: torch.device) -> tuple[Rows, Rows]:
         """The teachers' encodings of images (n,) and texts (m,) of the split, on a device."""
@@ -100,9 +100,10 @@ def open_teacher(
         member.split("train")  # raises if the model cannot encode it
         _require_unseen(member.path, described)
         members.append(member)
-    facts = [{"checkpoint": str(one.path.resolve()), "sha256": one.sha256} for one in members]
+    facts = [{"checkpoint": str(member.path.resolve()), "sha256": member.sha256} for member in members]
     require(
-        before is None or [one["sha256"] for one in before.get("teacher") or []] == [one["sha256"] for one in facts],
+        before is None
+        or [entry["sha256"] for entry in before.get("teacher") or []] == [entry["sha256"] for entry in facts],
         "resume: the files of teacher are others than when the run began; put the same checkpoints back",
     )
     if not members:
@@ -119,13 +120,15 @@ def _require_unseen(checkpoint: Path, described: Mapping[str, Mapping[str, Any]]
         log.warning("teacher: %s is in no run folder, so that the data that it has seen are not known", checkpoint)
         return
     run = read_record(record, RUN, "Give the checkpoint of another run")
-    seen, here = ({split: one["fingerprint"] for split, one in data.items()} for data in (run["data"], described))
+    trained_on, here = (
+        {split: facts["fingerprint"] for split, facts in data.items()} for data in (run["data"], described)
+    )
     for used, measured, what in (
         ("train", "test", "was trained on the test split"),
         ("train", "val", "was trained on the validation split"),
         ("val", "test", "chose its epoch on the test split"),
     ):
         require(
-            used not in seen or seen[used] != here.get(measured),
+            used not in trained_on or trained_on[used] != here.get(measured),
             f"teacher: {checkpoint} {what} of this training, whose results would be too good; give another",
         )

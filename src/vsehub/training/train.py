@@ -121,24 +121,26 @@ def build_trainer(settings: Mapping[str, Any], components: Components, recorder:
     InputError for bad settings, before any data are read.
     """
     silence_lightning()
-    own: dict[str, Any] = dict(settings["trainer"])
+    options: dict[str, Any] = dict(settings["trainer"])
     # Other strategies are not tested to give the gradients of one process.
-    one_of("trainer.strategy", own.get("strategy", "auto"), STRATEGIES)
-    whole("trainer.max_epochs", own.get("max_epochs"))
-    require(own.get("limit_train_batches") != 0, "trainer.limit_train_batches is 0, so that no epoch would train")
-    own = {"enable_model_summary": False, "num_sanity_val_steps": 0} | own
-    own["precision"] = resolve_precision(own.get("precision", "auto"), own.get("accelerator", "auto"))
+    one_of("trainer.strategy", options.get("strategy", "auto"), STRATEGIES)
+    whole("trainer.max_epochs", options.get("max_epochs"))
+    require(options.get("limit_train_batches") != 0, "trainer.limit_train_batches is 0, so that no epoch would train")
+    options = {"enable_model_summary": False, "num_sanity_val_steps": 0} | options
+    options["precision"] = resolve_precision(options.get("precision", "auto"), options.get("accelerator", "auto"))
     # The first batches of the first epoch, again and again; see EpochSampler.
-    own["limit_train_batches"] = own.pop("overfit_batches", None) or own.get("limit_train_batches")
-    callbacks = [components.build("callbacks", one) for one in component_nodes(settings["callbacks"])]
+    options["limit_train_batches"] = options.pop("overfit_batches", None) or options.get("limit_train_batches")
+    callbacks = [components.build("callbacks", node) for node in component_nodes(settings["callbacks"])]
     if settings["bank"]:
         callbacks.append(components.build("bank", settings["bank"]))
-    if limit := own.pop("max_time", None):
+    if limit := options.pop("max_time", None):
         callbacks.append(TimeLimit(limit, recorder))
-    if own.setdefault("enable_progress_bar", True) and not any(isinstance(one, ProgressBar) for one in callbacks):
+    if options.setdefault("enable_progress_bar", True) and not any(
+        isinstance(callback, ProgressBar) for callback in callbacks
+    ):
         callbacks.append(WholeProgress())
-    recorder.trial = bool(own.get("fast_dev_run"))
-    if any(masked(one) != one for one in sys.argv):
+    recorder.trial = bool(options.get("fast_dev_run"))
+    if any(masked(argument) != argument for argument in sys.argv):
         os.environ["WANDB__DISABLE_META"] = "true"  # wandb's metadata hold the arguments
     if wandb := sys.modules.get("wandb"):
         wandb.finish()  # Lightning would continue the run of an earlier job of this process
@@ -147,8 +149,8 @@ def build_trainer(settings: Mapping[str, Any], components: Components, recorder:
     best = BestModel(checkpoints, "best", monitor="val/rsum", mode="max", save_weights_only=True, **saving)
     return components.build(
         "trainer",
-        own | started_place(),
-        logger=[components.build("logger", one) for one in component_nodes(settings["logger"])],
+        options | started_place(),
+        logger=[components.build("logger", node) for node in component_nodes(settings["logger"])],
         # The recorder comes after those that log, and before the checkpoints, which carry its rows.
         callbacks=[
             EpochSeed(settings["seed"]),
@@ -188,5 +190,5 @@ def train_module(
         signal.signal(signal.SIGINT, interrupt)  # which Lightning has switched off after Ctrl-C
     if dist.is_initialized():
         dist.destroy_process_group()  # the next job of a sweep has processes of its own
-    (best,) = (one for one in trainer.checkpoint_callbacks if isinstance(one, BestModel))
+    (best,) = (callback for callback in trainer.checkpoint_callbacks if isinstance(callback, BestModel))
     return Path(best.best_model_path) if best.best_model_path else None

@@ -16,7 +16,7 @@ def comparison(entity: str | None, project: str, study: str | None):
 
     study: only runs of this group. Raises InputError where wandb-workspaces, which builds views, is not installed.
     """
-    ws, wr = (package("a view of wandb", "wandb", one) for one in (VIEWS, "wandb_workspaces.reports.v2"))
+    ws, wr = (package("a view of wandb", "wandb", module) for module in (VIEWS, "wandb_workspaces.reports.v2"))
 
     def curve(name: str, title: str):
         """A metric over the epochs: the mean of each group, with its range."""

@@ -75,24 +75,24 @@ class Service:
 
     def collection(self) -> dict[str, Any]:
         """The served contents, their criteria, and the hubness under each."""
-        one = self.catalogue
+        catalogue = self.catalogue
         return {
-            "title": one.contents.title,
-            "items": len(one),
-            "dimensions": one.vectors.shape[1],
-            "queries": len(one.queries),
-            "fitted_on": one.contents.fitted_on,
-            "criteria": list(one.rankings),
+            "title": catalogue.contents.title,
+            "items": len(catalogue),
+            "dimensions": catalogue.vectors.shape[1],
+            "queries": len(catalogue.queries),
+            "fitted_on": catalogue.contents.fitted_on,
+            "criteria": list(catalogue.rankings),
             "reads": self.reads,
-            "k": one.k,
-            "hub_level": one.hub_level,
-            "hubness": one.hubness(),
-            "verdict": one.verdict,
+            "k": catalogue.k,
+            "hub_level": catalogue.hub_level,
+            "hubness": catalogue.hubness(),
+            "verdict": catalogue.verdict,
         }
 
     def search(self, question: Asked) -> dict[str, Any]:
         """The plain and the corrected lists of a sentence, an item or a known query."""
-        one, count = self.catalogue, len(question.asks())
+        catalogue, count = self.catalogue, len(question.asks())
         require(count == 1, f"give one of text, item and query; {count} were given")
         notes: list[str] = []
         answers: list[int] = []
@@ -102,14 +102,18 @@ class Service:
             (vector, notes), title = self.asker.ask(question.text), f"“{question.text}”"
         elif question.item is not None:
             row, title = self._row(question.item), f"Near {question.item}"
-            vector = one.vectors[row : row + 1]
+            vector = catalogue.vectors[row : row + 1]
         else:
             query = question.query or 0
-            if query >= len(one.queries):
-                raise HTTPException(404, f"query is {query}; expected 0 to {len(one.queries) - 1}")
-            vector, answers, title = one.queries.rows(query, query + 1), one.answers(query), one.query_name(query)
-        found = one.search(vector, question.k, self._criterion(question.criterion), answers)
-        return {"title": title, "notes": notes, **found}
+            if query >= len(catalogue.queries):
+                raise HTTPException(404, f"query is {query}; expected 0 to {len(catalogue.queries) - 1}")
+            vector, answers, title = (
+                catalogue.queries.rows(query, query + 1),
+                catalogue.answers(query),
+                catalogue.query_name(query),
+            )
+        result = catalogue.search(vector, question.k, self._criterion(question.criterion), answers)
+        return {"title": title, "notes": notes, **result}
 
     def item(self, name: str, offset: Offset = 0, limit: Limit = STEP, criterion: Chosen = None) -> dict[str, Any]:
         """An item, and the known queries that find it."""
@@ -125,10 +129,12 @@ class Service:
         self, kind: Kind = "hubs", offset: Offset = 0, limit: Limit = STEP, criterion: Chosen = None, find: Find = ""
     ) -> dict[str, Any]:
         """Hubs, or other items, with the queries that find each, and the known queries with the text `find`."""
-        one, rows, name = self.catalogue, self._rows(kind, criterion, find), self._criterion(criterion)
-        items = [one.item(row) | {"finders": one.finders(row, name)[:5]} for row in rows[offset : offset + limit]]
-        asked = matching(one.contents.inputs.query_names, one.rows.tolist(), find) if find else []
-        queries = [{"text": one.query_name(query), "page": f"/?query={query}"} for query in asked[:STEP]]
+        catalogue, rows, name = self.catalogue, self._rows(kind, criterion, find), self._criterion(criterion)
+        items = [
+            catalogue.item(row) | {"finders": catalogue.finders(row, name)[:5]} for row in rows[offset : offset + limit]
+        ]
+        matches = matching(catalogue.contents.inputs.query_names, catalogue.rows.tolist(), find) if find else []
+        queries = [{"text": catalogue.query_name(query), "page": f"/?query={query}"} for query in matches[:STEP]]
         return {
             "kind": kind,
             "find": find,
@@ -136,14 +142,14 @@ class Service:
             "offset": offset,
             "items": items,
             "queries": queries,
-            "total_queries": len(asked),
+            "total_queries": len(matches),
         }
 
     def hubs_csv(self, kind: Kind = "hubs", criterion: Chosen = None, find: Find = "") -> Response:
         """All items of a kind as .csv: row, id, caption, and N_k under each ranking."""
-        one = self.catalogue
-        columns = ["item", "id", "caption", *(f"N_{one.k} {name}" for name in one.rankings)]
-        items = ((row, one.item(row)) for row in self._rows(kind, criterion, find))
+        catalogue = self.catalogue
+        columns = ["item", "id", "caption", *(f"N_{catalogue.k} {name}" for name in catalogue.rankings)]
+        items = ((row, catalogue.item(row)) for row in self._rows(kind, criterion, find))
         lines = ([row, item["id"], item["label"], *item["found_by"].values()] for row, item in items)
         attached = {"content-disposition": f'attachment; filename="{kind}.csv"'}
         return Response(csv_text(columns, lines), media_type="text/csv", headers=attached)
@@ -158,20 +164,20 @@ class Service:
 
     def search_page(self, request: Request, question: Asked) -> Response:
         """The form of a search and, if something is asked, its lists."""
-        found = self.search(question) if question.asks() else None
+        result = self.search(question) if question.asks() else None
         chosen = self._criterion(question.criterion)
-        return self.page("search.html.j2", given=request.query_params, found=found, criterion=chosen)
+        return self.page("search.html.j2", parameters=request.query_params, answer=result, criterion=chosen)
 
     def hubs_page(self, kind: Kind = "hubs", offset: Offset = 0, criterion: Chosen = None, find: Find = "") -> Response:
         """The hubs, with the distribution of N_k."""
-        found = self.hubs(kind, offset, STEP, criterion, find)
-        return self.page("hubs.html.j2", found=found, curves=self.curves, criterion=self._criterion(criterion))
+        result = self.hubs(kind, offset, STEP, criterion, find)
+        return self.page("hubs.html.j2", answer=result, curves=self.curves, criterion=self._criterion(criterion))
 
     def item_page(self, name: str, offset: Offset = 0, criterion: Chosen = None) -> Response:
         """An item, the queries that find it, and its neighbours."""
-        found, chosen = self.item(name, offset, STEP, criterion), self._criterion(criterion)
+        entry, chosen = self.item(name, offset, STEP, criterion), self._criterion(criterion)
         near = self.search(Question(item=name, k=12, criterion=chosen))
-        return self.page("item.html.j2", item=found, near=near, criterion=chosen, offset=offset, step=STEP)
+        return self.page("item.html.j2", item=entry, near=near, criterion=chosen, offset=offset, step=STEP)
 
     def page(self, template: str, status: int = 200, **values: Any) -> Response:
         """The page of a template and its values."""
@@ -207,10 +213,14 @@ class Service:
 
     def _rows(self, kind: str, criterion: str | None, find: str) -> list[int]:
         """The rows of a kind of items whose id or caption contains a text, the most found first."""
-        one = self.catalogue
-        made = one.made[self._criterion(criterion)]
-        rows = {"hubs": one.hubs, "made": made, "antihubs": one.antihubs, "items": one.ordered}[kind]
-        return [rows[position] for position in matching(one.contents.inputs.item_names, rows, find)] if find else rows
+        catalogue = self.catalogue
+        made = catalogue.made[self._criterion(criterion)]
+        rows = {"hubs": catalogue.hubs, "made": made, "antihubs": catalogue.antihubs, "items": catalogue.ordered}[kind]
+        return (
+            [rows[position] for position in matching(catalogue.contents.inputs.item_names, rows, find)]
+            if find
+            else rows
+        )
 
 
 def application(catalogue: Catalogue, host: str) -> FastAPI:
@@ -222,12 +232,12 @@ def application(catalogue: Catalogue, host: str) -> FastAPI:
     @app.middleware("http")
     async def guarded(request: Request, call: Callable[[Request], Awaitable[Response]]) -> Response:
         """Refuse other host names, and what pages of other sites ask through a user's browser, links aside."""
-        asked, site = request.headers, request.headers.get("sec-fetch-site", "none")
-        link = asked.get("sec-fetch-dest") == "document" and not request.url.query
+        headers, site = request.headers, request.headers.get("sec-fetch-site", "none")
+        link = headers.get("sec-fetch-dest") == "document" and not request.url.query
         if (request.url.hostname or "") not in hosts:
             said = "this host name is not served; use the address that `vsehub serve` printed, or give host="
             return JSONResponse({"error": said}, 421, HEADERS)
-        if "origin" in asked or not (site in ("same-origin", "none") or link):
+        if "origin" in headers or not (site in ("same-origin", "none") or link):
             said = "a page of another site sent this request; open the address that `vsehub serve` printed"
             return JSONResponse({"error": said}, 403, HEADERS)
         answer = await call(request)

@@ -59,9 +59,9 @@ class Catalogue:
 
     @torch.no_grad()
     def __init__(self, contents: Contents, criteria: Mapping[str, Any], sample: int = 10_000, seed: int = 0):
-        for name, one in criteria.items():
+        for name, criterion in criteria.items():
             require(
-                isinstance(one, ItemBias),
+                isinstance(criterion, ItemBias),
                 f"criteria: {name} does not rank by the score minus a term of the item, which a page can switch at "
                 "once; choose others, such as csls or is",
             )
@@ -73,14 +73,16 @@ class Catalogue:
         self.queries: VectorSource = as_vectors("queries", queries.float().cpu())
         self.positives = None if sides.positives is None else sides.positives.of(self.rows)
         log.info("fitting %s and ranking %s queries", ", ".join(criteria) or "no criterion", f"{len(self.queries):,}")
-        fitted = {name: one for name, one in criteria.items() if name not in contents.stored}
-        seen = self.queries if sides.reference is None else sides.reference
-        terms = fit_all(list(fitted.values()), self.items, seen, sides.reference_items) if fitted else []
+        fitted = {name: criterion for name, criterion in criteria.items() if name not in contents.stored}
+        reference = self.queries if sides.reference is None else sides.reference
+        terms = fit_all(list(fitted.values()), self.items, reference, sides.reference_items) if fitted else []
         corrections: dict[str, Affine | None] = {name: None for name in (PLAIN, *criteria)}
         for name, (scale, bias) in contents.stored.items():
             corrections[name] = Affine(scale, bias.float().cpu())
-        for (name, one), own in zip(fitted.items(), terms, strict=True):
-            corrections[name] = Affine(one.scale, (own[0] if own else torch.zeros(len(self.items))).float().cpu())
+        for (name, criterion), item_terms in zip(fitted.items(), terms, strict=True):
+            corrections[name] = Affine(
+                criterion.scale, (item_terms[0] if item_terms else torch.zeros(len(self.items))).float().cpu()
+            )
         lists = nearest(self.queries, self.items, min(DEPTH, len(self.items)), list(corrections.values()))
         self.rankings = {
             name: self._ranking(correction, positions)
@@ -168,15 +170,18 @@ class Catalogue:
         depth = min(len(self), max(DEPTH, k))
         names = list(dict.fromkeys([PLAIN, criterion, *self.rankings]))[:LISTS]
         nearby = nearest(query, self.items, depth, [self.rankings[name].correction for name in names])
-        found = {name: (one[0][0].tolist(), one[1][0].tolist()) for name, one in zip(names, nearby, strict=True)}
-        ranks = {name: {row: rank for rank, row in enumerate(rows, 1)} for name, (_, rows) in found.items()}
+        lists = {
+            name: (nearest_items[0][0].tolist(), nearest_items[1][0].tolist())
+            for name, nearest_items in zip(names, nearby, strict=True)
+        }
+        ranks = {name: {row: rank for rank, row in enumerate(rows, 1)} for name, (_, rows) in lists.items()}
 
         def entry(row: int) -> dict[str, Any]:
-            placed = {name: one.get(row) for name, one in ranks.items()}
+            placed = {name: rank_of.get(row) for name, rank_of in ranks.items()}
             return {"ranks": placed, "right": row in answers if answers else None, **self.item(row)}
 
         thresholds = self.contents.thresholds if criterion in self.contents.stored else {}
-        best = found[criterion][0][0]
+        best = lists[criterion][0][0]
         return {
             "criterion": criterion,
             "k": k,
@@ -186,7 +191,7 @@ class Catalogue:
             "answers": [entry(row) for row in answers[:MOST]],
             "lists": {
                 name: [{"score": score, **entry(row)} for score, row in zip(scores[:k], rows[:k], strict=True)]
-                for name, (scores, rows) in found.items()
+                for name, (scores, rows) in lists.items()
             },
         }
 
@@ -196,7 +201,7 @@ class Catalogue:
         Queries whose right answer ranks lower than the item come first, then those with the best ranks.
         """
         plain, after = self.rankings[PLAIN], self.rankings[criterion]
-        found = []
+        entries = []
         for query, place in (plain.positions[:, : self.k] == row).nonzero().tolist():
             answers, rank = self.answers(query), place + 1
             entry = {"query": query, "text": self.query_name(query), "page": f"/?query={query}", "rank": rank}
@@ -207,16 +212,16 @@ class Catalogue:
                 if row not in answers:
                     best = int(plain.positions[query, first - 1]) if first else answers[0]
                     entry["answer"] = self.item(best) | {"plain_rank": first or None, "corrected_rank": second or None}
-            found.append(entry)
-        return sorted(found, key=lambda entry: (not entry["displaced"], entry["rank"]))
+            entries.append(entry)
+        return sorted(entries, key=lambda entry: (not entry["displaced"], entry["rank"]))
 
     def hubness(self) -> list[dict[str, Any]]:
         """Hubness and recalls of each ranking."""
         named = {"skewness": "skew", "largest_hub": "largest_hub", "antihubs": "antihub_rate"}
         return [
-            {"criterion": name, "recalls": one.recalls, "verdict": verdict(one.hubness, *self.sizes)["level"]}
-            | {shown: one.hubness[f"{key}_{self.k}"] for shown, key in named.items()}
-            for name, one in self.rankings.items()
+            {"criterion": name, "recalls": ranking.recalls, "verdict": verdict(ranking.hubness, *self.sizes)["level"]}
+            | {shown: ranking.hubness[f"{key}_{self.k}"] for shown, key in named.items()}
+            for name, ranking in self.rankings.items()
         ]
 
 

@@ -65,23 +65,27 @@ def of_split(model: DataModel, split: str, reference: str, images: str | None) -
     """A split of a model's data: captions find images. reference: the split whose captions fit the criteria."""
     asker, loaded = Asker(model), model.split(split)
     vectors = model.similarity.vectors
-    found, fitted = model.encode(split), model.encode(reference)
-    captions, pictures = vectors(found.texts).detach().cpu(), vectors(found.images).detach().cpu()
+    encoded, fitted = model.encode(split), model.encode(reference)
+    captions, pictures = vectors(encoded.texts).detach().cpu(), vectors(encoded.images).detach().cpu()
     images_of, captions_of = torch.from_numpy(loaded.pairs).unbind(dim=1)
     positives = Positives.from_pairs(captions_of, images_of, len(captions), len(pictures))
-    seen = None if reference == split else vectors(fitted.texts).detach().cpu()
-    sides = Sides.of(captions, pictures, seen, positives=positives)
+    reference_texts = None if reference == split else vectors(fitted.texts).detach().cpu()
+    sides = Sides.of(captions, pictures, reference_texts, positives=positives)
     texts = [loaded.text_of(row) for row in range(len(captions))]
     first = {image: texts[row] for image, row in loaded.pairs[::-1].tolist()}
     labels = [first.get(row, "") for row in range(len(pictures))]
     files = None if images is None else read_images(images)
     item_names = Names("items", len(pictures), ids=loaded.names, labels=labels, images=files)
-    fitted_on = "the captions themselves" if seen is None else f"{len(seen):,} captions of the {reference} split"
+    fitted_on = (
+        "the captions themselves"
+        if reference_texts is None
+        else f"{len(reference_texts):,} captions of the {reference} split"
+    )
     return Contents(
         f"The {split} split of {model.source.name}: {len(pictures):,} images, {len(captions):,} captions",
         Inputs(sides, Names("queries", len(captions), labels=texts), item_names),
         _pixels(loaded) if files is None else item_names.image,
-        f"{fitted_on} ({'transductive' if seen is None else 'inductive'})",
+        f"{fitted_on} ({'transductive' if reference_texts is None else 'inductive'})",
         asker,
     )
 

@@ -31,7 +31,9 @@ def tiles(record: dict) -> list[tuple[str, str, str | None]]:
     corrected = shown_correction(record)
     shown = [metric for metric in metrics(record) if metric.key.split("_")[0] in ("largest", "antihub", "skew", "r1")]
     plain = record["rankings"][0]
-    return [(one.name, one.text(plain), None if corrected is None else one.text(corrected)) for one in shown]
+    return [
+        (metric.name, metric.text(plain), None if corrected is None else metric.text(corrected)) for metric in shown
+    ]
 
 
 def embeddings_page(record: dict) -> str:
@@ -45,7 +47,7 @@ def embeddings_page(record: dict) -> str:
     return render_page(
         "embeddings.html.j2",
         record=record,
-        title=f"Hubness: {' and '.join(Path(one['path']).name for one in files if 'path' in (one or {}))}",
+        title=f"Hubness: {' and '.join(Path(file['path']).name for file in files if 'path' in (file or {}))}",
         summary=f"{record['queries']['rows']:,} queries, {record['items']['rows']:,} items",
         k=k,
         fair=share_text(fair),

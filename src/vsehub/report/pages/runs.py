@@ -66,8 +66,8 @@ def setting_facts(lines: pd.DataFrame) -> list[tuple[str, str]]:
         f"{images:,} images and {texts:,} texts, {'one ranking' if folds == 1 else f'mean over {folds} folds'}"
         for images, texts, folds in lines[["images", "texts", "folds"]].drop_duplicates().itertuples(index=False)
     ]
-    seen = lines[lines["reference"] != "none"]
-    references = (seen["criterion"] + " " + seen["reference"] + ": " + seen["reference_set"]).unique()
+    referenced = lines[lines["reference"] != "none"]
+    references = (referenced["criterion"] + " " + referenced["reference"] + ": " + referenced["reference_set"]).unique()
     return [
         (name, "; ".join(texts))
         for name, texts in {"measured on": sizes, "references": references}.items()
@@ -85,7 +85,7 @@ def _best_epoch(record: dict) -> str:
 def origin(runs: Sequence[Run], series: dict[str, Series], recipes: dict[Series, dict[str, str]]) -> list[Section]:
     """The sections of the differences between recipes and of the runs."""
     keys = differing(recipes.values())
-    names = [" · ".join((*one[:2], one.title)) for one in recipes]
+    names = [" · ".join((*case[:2], case.title)) for case in recipes]
     rows = [[key, *(settings.get(key, "–") for settings in recipes.values())] for key in keys]
     recipe = Section("Recipes", tables=[ReportTable(["setting", *names], rows, "Settings that differ.", 99)])
     lines = [

@@ -88,10 +88,10 @@ class Collection:
 
     def search(self, queries: Any, k: int = 10, corrected: bool = True) -> tuple[Any, Any]:
         """Values and positions (Q, k), as `ServedIndex.search` returns them."""
-        asked = as_vectors("queries", queries, columns=self.metadata["dim"])
-        products = torch.full((len(asked), k), -torch.inf)
-        positions = torch.full((len(asked), k), -1, dtype=torch.int64)
-        for row, hits in enumerate(self._hits(asked.rows(0, len(asked)), k, corrected)):
+        source = as_vectors("queries", queries, columns=self.metadata["dim"])
+        products = torch.full((len(source), k), -torch.inf)
+        positions = torch.full((len(source), k), -1, dtype=torch.int64)
+        for row, hits in enumerate(self._hits(source.rows(0, len(source)), k, corrected)):
             for rank, (name, _, product) in enumerate(hits):
                 products[row, rank], positions[row, rank] = product, self._positions.get(name, -1)
         values = scored(products, positions, self.metadata["scale"], self.metadata["mean_bias"], corrected)

@@ -73,7 +73,9 @@ class Qdrant(Database):
             for query in vectors.tolist()
         ]
         answers = self.client.query_batch_points(self.name, requests)
-        return [[(hit.payload["id"], hit.payload.get("label"), hit.score) for hit in one.points] for one in answers]
+        return [
+            [(hit.payload["id"], hit.payload.get("label"), hit.score) for hit in answer.points] for answer in answers
+        ]
 
     def delete(self, ids: Sequence[str]) -> None:
         """Remove items; unknown ids are ignored."""

@@ -64,13 +64,13 @@ class WeightAverage(pl.Callback):
     @torch.no_grad()
     def _swap(self, module: pl.LightningModule) -> None:
         for name, value in trained(module).items():
-            kept = value.clone()
+            before = value.clone()
             value.copy_(self._other[name])
-            self._other[name] = kept
+            self._other[name] = before
         self._inside = not self._inside
 
 
 def trained(module: pl.LightningModule) -> dict[str, Tensor]:
     """The part of the state that training can change: all but frozen parameters."""
-    frozen = {name for name, one in module.named_parameters() if not one.requires_grad}
+    frozen = {name for name, parameter in module.named_parameters() if not parameter.requires_grad}
     return {name: value for name, value in module.state_dict().items() if name not in frozen}

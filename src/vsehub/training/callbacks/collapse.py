@@ -78,18 +78,18 @@ class CollapseDetector(pl.Callback):
         if self.stop and self.collapsed:
             trainer.should_stop = True
 
-    def _judge(self, trainer: pl.Trainer, seen: list[str]) -> None:
+    def _judge(self, trainer: pl.Trainer, reasons: list[str]) -> None:
         step = trainer.global_step
-        if not seen:
+        if not reasons:
             self.since, self.collapsed = None, False
             return
         self.since = step if self.since is None else self.since
         if self.collapsed or step - self.since < self.patience:
             return
         self.collapsed = True
-        log.warning("training has collapsed: since step %d %s. %s", self.since, " and ".join(seen), ADVICE)
+        log.warning("training has collapsed: since step %d %s. %s", self.since, " and ".join(reasons), ADVICE)
         if self.first is None:
-            self.first = {"epoch": trainer.current_epoch, "step": self.since, "seen": seen}
+            self.first = {"epoch": trainer.current_epoch, "step": self.since, "seen": reasons}
             self.on_fit_start(trainer)
 
 
@@ -113,7 +113,7 @@ def signs(step: LastStep, variances: dict[str, float], loss: Loss) -> list[str]:
     by_chance = STANDARD_ERRORS * negatives.std().item() / len(paired) ** 0.5
     if (paired.mean() - negatives.mean()).item() > by_chance:
         return []
-    found = [
+    reasons = [
         f"the embeddings of the {side} point in one direction (variance {variance:.1e})"
         for side, variance in variances.items()
         if variance < ONE_DIRECTION
@@ -122,8 +122,8 @@ def signs(step: LastStep, variances: dict[str, float], loss: Loss) -> list[str]:
         equal = loss_terms(loss, torch.zeros_like(step.scores), step.positives, step.neighbors)["loss"].item()
         value = step.loss.item()
         if abs(value - equal) <= NEAR * equal:
-            found.append(f"the loss is {value:.4g}, where equal scores for all pairs would give {equal:.4g}")
+            reasons.append(f"the loss is {value:.4g}, where equal scores for all pairs would give {equal:.4g}")
     needed, largest = loss.needs_above, paired.max().item()
     if needed is not None and largest <= needed:
-        found.append(f"no pair scores above {needed:g} (the largest {largest:.2g}), so that none is pulled together")
-    return found
+        reasons.append(f"no pair scores above {needed:g} (the largest {largest:.2g}), so that none is pulled together")
+    return reasons

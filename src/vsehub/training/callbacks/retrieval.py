@@ -37,7 +37,7 @@ class RetrievalCallback(pl.Callback):
             not module.nan_loss, f"the loss {loss} returned NaN or infinity for finite scores; look for log(0), 0/0"
         )
         require(
-            all(bool(one.isfinite().all()) for one in module.parameters() if one.requires_grad),
+            all(bool(parameter.isfinite().all()) for parameter in module.parameters() if parameter.requires_grad),
             f"the weights became NaN or infinite, though the loss {loss} was finite for finite scores: its gradient "
             "was not; look for sqrt(0), 0/0 or norms of zeros, or lower optimizer.lr",
         )
@@ -56,8 +56,8 @@ class RetrievalCallback(pl.Callback):
         )
         values: dict[str, float] = {}
         if process() == 0:
-            found = evaluate(split, module.similarity, NearestNeighbor(), Protocol("single"))
-            values = {f"val/{name}": value for name, value in found.metrics.items()}
+            evaluation = evaluate(split, module.similarity, NearestNeighbor(), Protocol("single"))
+            values = {f"val/{name}": value for name, value in evaluation.metrics.items()}
         values = dict(trainer.strategy.broadcast(values))
         values["val/seconds"] = time.perf_counter() - start
         return values
