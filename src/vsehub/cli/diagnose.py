@@ -9,8 +9,8 @@ from omegaconf import DictConfig, ListConfig
 
 from vsehub.checks import one_of, require
 from vsehub.cli.adapt import shown
-from vsehub.cli.embeddings import PAGE, RESULT, comparison, named_files
-from vsehub.cli.nodes import build, components
+from vsehub.cli.embeddings import PAGE, RESULT, comparison, named_files, named_lists
+from vsehub.cli.nodes import build, components, refuse
 from vsehub.cli.overrides import override
 from vsehub.io.files import Output
 
@@ -19,12 +19,14 @@ NEIGHBORS = "neighbors.parquet"
 
 
 def diagnose(cfg: DictConfig) -> None:
-    """Measure the plain ranking of `cfg.items` for `cfg.queries`, and the ranking under each of `cfg.criteria`."""
+    """Measure the plain ranking of `cfg.items` for `cfg.queries` and those under `cfg.criteria`, or `cfg.ranking`."""
     one_of("fail_on", cfg.fail_on, (None, "warn", "fail"))
-    files = named_files(cfg)
+    lists = cfg.ranking is not None
+    refuse(cfg, () if lists else ("against",), "vectors; give ranking=FILE too")
+    files = named_lists(cfg) if lists else named_files(cfg)
     out = Output(str(cfg.out), "a diagnosis", (NEIGHBORS, RESULT, PAGE), cfg.overwrite)
     names = cfg.criteria if isinstance(cfg.criteria, ListConfig) else [cfg.criteria]
-    nodes = {str(name): components().node("criterion", str(name)) for name in names}
+    nodes = {} if lists else {str(name): components().node("criterion", str(name)) for name in names}
     require("auto" not in nodes, "criteria: auto chooses one criterion; name several, or run rerank criterion=auto")
 
     from vsehub.ranking.adapt import quick_gain
@@ -33,9 +35,10 @@ def diagnose(cfg: DictConfig) -> None:
 
     criteria = {name: build("criterion", dict(node)) for name, node in nodes.items()}
     with comparison("diagnose", cfg, files, out, criteria) as outcome:
-        outcome.record["next"] = next_steps(files, cfg, outcome.record)
-        outcome.record["map_gain"] = quick_gain(outcome.inputs.sides, cfg.seed)
-        write_neighbors(out / NEIGHBORS, outcome)
+        outcome.record.update(next=[], map_gain=quick_gain(outcome.inputs.sides, cfg.seed))
+        if not lists:
+            outcome.record["next"] = next_steps(files, cfg, outcome.record)
+            write_neighbors(out / NEIGHBORS, outcome)
     if gain := outcome.record["map_gain"]:
         advice = "; vsehub adapt fits one" if gain["low"] > 0 else ""
         print(f"a linear map fitted to known pairs is estimated to gain {shown(gain)} points of R@1{advice}")

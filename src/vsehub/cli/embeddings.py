@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from vsehub.checks import require, whole_seed
-from vsehub.cli.nodes import device_named
+from vsehub.checks import existing, require, whole_seed
+from vsehub.cli.nodes import device_named, refuse
 from vsehub.data.vectors.paths import require_vectors, split_path
 from vsehub.io.files import Output, write_json, write_text
 
@@ -21,6 +21,7 @@ VECTORS = ("queries", "items", "reference", "reference_items", "scores", "refere
 SCORES = {"scores", "reference_scores"}
 TUNING = ("tune_queries", "tune_truth")
 FILES = (*VECTORS, "truth", "tune_truth", "query_ids", "item_ids", "query_labels", "item_labels", "item_images")
+LISTS = ("ranking", "against", "items", "truth", "item_labels", "item_images")
 
 
 def named_files(cfg: DictConfig) -> dict[str, str]:
@@ -38,11 +39,20 @@ def named_files(cfg: DictConfig) -> dict[str, str]:
     return files
 
 
+def named_lists(cfg: DictConfig) -> dict[str, Any]:
+    """The settings of result lists. Raises InputError for files that are absent, and for settings of vectors."""
+    refuse(cfg, {*FILES, "normalize"} & cfg.keys() - {*LISTS}, "ranking")
+    settings = {name: cfg[name] for name in LISTS if cfg[name] is not None}
+    for name in settings.keys() & {"ranking", "against"}:
+        existing(name, settings[name], "Give a table with the columns query, item and rank, or a TREC run")
+    return settings
+
+
 @contextmanager
 def comparison(
     command: str,
     cfg: DictConfig,
-    files: Mapping[str, str],
+    files: Mapping[str, Any],
     out: Output,
     criteria: Mapping[str, Any],
     engine: "AbstractContextManager[Local] | None" = None,
@@ -53,12 +63,16 @@ def comparison(
     """
     from vsehub.ranking.compare import compared
     from vsehub.ranking.inputs import open_inputs
+    from vsehub.ranking.lists import compare_lists
     from vsehub.ranking.measure import Local
     from vsehub.report.comparison import table
     from vsehub.report.pages.embeddings import embeddings_page
 
     with out.replaced(), engine or nullcontext(Local(device_named(str(cfg.device)))) as where:
-        outcome = compared(command, open_inputs(files, cfg.normalize), criteria, cfg.k, where, cfg.seed)
+        if "ranking" in files:
+            outcome = compare_lists(files, cfg.k, cfg.seed)
+        else:
+            outcome = compared(command, open_inputs(files, cfg.normalize), criteria, cfg.k, where, cfg.seed)
         yield outcome
         outcome.record["seconds"]["total"] = time.perf_counter() - outcome.began
         write_text(out / PAGE, embeddings_page(outcome.record))

@@ -3,12 +3,13 @@
 import csv
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from vsehub.checks import regular, require
 from vsehub.io.arrays import listed, readable
+from vsehub.io.text import unescaped
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +52,15 @@ def read_table(path: Path, choose: Callable[[list[str]], Sequence[str]] = list) 
         if kind == ".parquet":
             return parquet.read_table(path, columns=wanted).to_pydict()
     return {name: [row.get(name) for row in rows] for name in wanted}
+
+
+def entry_texts(path: Path, entries: Iterable[Any]) -> list[str]:
+    """The entries of a column as texts; those of a .csv or .tsv, as vsehub writes it, without the escape of formulas.
+
+    An entry that is None becomes "".
+    """
+    as_text = unescaped if path.suffix.lower() in DELIMITED else str
+    return ["" if entry is None else as_text(entry) for entry in entries]
 
 
 def header(path: Path) -> tuple[str, list[str]]:

@@ -5,14 +5,14 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vsehub.checks import existing, fail, require
-from vsehub.data.tables import DELIMITED, read_table
+from vsehub.data.tables import entry_texts, read_table
 from vsehub.io.arrays import listed, readable
-from vsehub.io.text import read_lines, unescaped
+from vsehub.io.text import read_lines
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,20 +38,14 @@ def read_pairs(
     the score is above 0. An entry is an id if the side has ids, else a row number counted from 0. Pairs with an unknown
     id are skipped with a warning. Raises InputError for other row numbers, and if no pairs are left.
     """
-    if path.suffix in (".txt", ".qrels"):
-        with readable(path, ValueError, kind="TREC's qrels"):
-            lines = zip(*(line.split() for line in read_lines(path, "pair")), strict=True)
-            table = {name: list(entries) for name, entries in zip((BEIR[0], "", *BEIR[1:]), lines, strict=True) if name}
-    else:
-        table = read_table(path, partial(_columns, path))
+    table = pair_table(path)
     found, headed = [], False
-    as_text = unescaped if path.suffix.lower() in DELIMITED else str  # rows that vsehub wrote are escaped
     sides: list[dict[str, int]] = [
         {one: row for row, one in enumerate(map(str, range(count)) if ids is None else ids)}
         for count, ids in ((queries, query_ids), (items, item_ids))
     ]
     for side, (name, entries), numbers, ids in zip(COLUMNS, table.items(), sides, (query_ids, item_ids), strict=False):
-        rows = np.array([-1 if entry is None else numbers.get(as_text(entry), -1) for entry in entries], np.int64)
+        rows = np.array([numbers.get(text, -1) for text in entry_texts(path, entries)], np.int64)
         if ids is None and (rows < 0).any():
             wrong = listed([f"{entries[row]!r} in row {row}" for row in np.flatnonzero(rows < 0).tolist()])
             fail(f"{path}: {side} is not a row number below {len(numbers)} (no ids are given): {wrong}, counted from 0")
@@ -68,6 +62,15 @@ def read_pairs(
         log.warning("%s: %d of %d pairs are skipped, since an id is unknown", path, (~known).sum(), len(known))
     query, item = pairs[:, known]
     return query, item
+
+
+def pair_table(path: Path) -> dict[str, list[Any]]:
+    """The entries of a table of pairs, see `read_pairs`: those of queries, of items and, in BEIR's layout, scores."""
+    if path.suffix in (".txt", ".qrels"):
+        with readable(path, ValueError, kind="TREC's qrels"):
+            lines = zip(*(line.split() for line in read_lines(path, "pair")), strict=True)
+            return {name: list(entries) for name, entries in zip((BEIR[0], "", *BEIR[1:]), lines, strict=True) if name}
+    return read_table(path, partial(_columns, path))
 
 
 def _columns(path: Path, names: list[str]) -> Sequence[str]:

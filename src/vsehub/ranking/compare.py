@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from torch import Tensor
@@ -106,7 +106,7 @@ def compared(
     command: the name of the command, for the record. k: the depth of the lists. Raises InputError if a file of vectors
     changed meanwhile.
     """
-    began, started = time.perf_counter(), datetime.now(UTC).isoformat(timespec="seconds")
+    began = time.perf_counter()
     references = len(inputs.sides.reference_queries)
     check_criteria(criteria, inputs.sides, k)
     log.info("looking through %d queries and %d items", len(inputs.sides.queries), len(inputs.sides.items))
@@ -132,6 +132,26 @@ def compared(
         measured = replace(measured, rankings=measured.rankings[: 1 + len(criteria)])
     if inputs.sides.positives is not None:
         inputs.warn(near_chance(inputs.sides.positives, measured.rankings[0].positions))
+    changed = inputs.changed()
+    require(not changed, f"{', '.join(map(str, changed))} changed while being read; run the command again")
+    measured = replace(measured, seconds=seconds | measured.seconds)
+    return recorded(command, inputs, measured, criteria, k, seed, began, norms, written_choice, engine)
+
+
+def recorded(
+    command: str,
+    inputs: Inputs,
+    measured: Measured,
+    criteria: Mapping[str, Any],
+    k: int,
+    seed: int,
+    began: float,
+    norms: Mapping[str, Mapping[str, float]] | None = None,
+    choice: Mapping[str, Any] | None = None,
+    engine: Local | None = None,
+) -> Comparison:
+    """Measured rankings with their record. norms: see `Inputs.check`. choice: see `choice_record`."""
+    started = datetime.now(UTC) - timedelta(seconds=time.perf_counter() - began)
     written = {
         "schema": EMBEDDINGS.version,
         "kind": command,
@@ -140,12 +160,10 @@ def compared(
         "versions": versions(),
         "git": code_version(),
         "hardware": hardware(),
-        "engine": dict(engine.facts),
-        "started": started,
-        "seconds": seconds | measured.seconds,
-        **record(inputs, norms, measured, criteria, k, seed),
+        "engine": dict((engine or Local).facts),
+        "started": started.isoformat(timespec="seconds"),
+        "seconds": measured.seconds,
+        **record(inputs, norms or {}, measured, criteria, k, seed),
+        "choice": choice,
     }
-    written["choice"] = written_choice
-    changed = inputs.changed()
-    require(not changed, f"{', '.join(map(str, changed))} changed while being read; run the command again")
     return Comparison([NearestNeighbor(), *criteria.values()][-1], inputs, measured, written, began)

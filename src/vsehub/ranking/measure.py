@@ -168,14 +168,15 @@ def measure(
 
 
 def changes(before: Tensor, after: Tensor) -> dict[str, float]:
-    """Differences of two rankings (Q, k) of the same queries.
+    """Differences of two rankings (Q, k) of the same queries, -1 behind the end of a list.
 
-    "first": the share of queries whose first item differs; "overlap": the mean share of the k items that stay.
+    "first": the share of queries whose first item differs; "overlap": the mean share of a list that stays.
     """
     # No list names an item twice, so an item that occurs twice in both lists together is in both.
     together = torch.cat((before, after), dim=1).sort(dim=1).values
-    first, stay = (before[:, 0] != after[:, 0]).sum(), (together[:, 1:] == together[:, :-1]).sum()
-    return {"first": first.item() / len(before), "overlap": stay.item() / before.shape[1] / len(before)}
+    stay = ((together[:, 1:] == together[:, :-1]) & (together[:, 1:] >= 0)).sum(dim=1)
+    overlap = (stay.double() / (before >= 0).sum(dim=1)).mean()
+    return {"first": (before[:, 0] != after[:, 0]).sum().item() / len(before), "overlap": overlap.item()}
 
 
 def reached(items: int) -> tuple[int, ...]:

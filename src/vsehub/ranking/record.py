@@ -102,7 +102,8 @@ def values(measured: Measured, criteria: Mapping[str, Criterion], inputs: Inputs
     """
     plain = measured.rankings[0].occurrences
     hubs = _entries(measured, plain.largest(EXAMPLES), inputs)
-    antihubs = _entries(measured, plain.absent_items(drawn(plain.absent, EXAMPLES, seed)), inputs)
+    absent = plain.absent_items(drawn(plain.absent, EXAMPLES, seed))
+    antihubs = _entries(measured, absent[absent < inputs.item_names.rows], inputs)
     if inputs.item_names.images is not None and not any(entry["image"] for entry in [*hubs, *antihubs]):
         log.warning("item_images has no picture of the %d items of the page", len(hubs) + len(antihubs))
     return {

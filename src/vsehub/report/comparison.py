@@ -42,7 +42,8 @@ def evidence(record: dict) -> list[tuple[str, str]]:
     if left_out := reference.get("left_out"):
         where += f", without {left_out:,} that equal a query"
     facts = [("warning", said) for said in record.get("warnings", ())]
-    facts.append(("reference", f"{kind}{where}: {REFERENCES[kind]}"))
+    if not record.get("ranking"):
+        facts.append(("reference", f"{kind}{where}: {REFERENCES[kind]}"))
     if bank is not None:
         facts.append(("reference items", f"{bank['set']} ({bank['rows']:,} rows)"))
     if truth is not None:
@@ -59,7 +60,7 @@ def evidence(record: dict) -> list[tuple[str, str]]:
         facts.append((f"verdict on hubs under {corrected['criterion']}", verdict_text(corrected["verdict"])))
         if truth is None:
             facts.append(("gain", "unknown without known answers; give them as truth=FILE"))
-    items, never = record["items"]["rows"], record["antihubs"]["count"]
+    items, never, plain = record["items"]["rows"], record["antihubs"]["count"], record["rankings"][0]["criterion"]
     if choice is not None and choice.get("gain"):
         by = "other queries" if record["inputs"].get("tune_queries") else "the other four fifths"
         facts.append(gain_text("the choice", choice["gain"], f", each ranked by what {by} choose"))
@@ -70,7 +71,7 @@ def evidence(record: dict) -> list[tuple[str, str]]:
             largest = f"the largest found by {made[0]['after']} queries, {made[0]['before']} before"
             facts.append((f"new among the largest hubs of {ranking['criterion']}", f"{len(made)}, {largest}"))
         if absent > never[0]:
-            shares = f"{absent / items:.1%} of the items are in no list, {never[0] / items:.1%} under plain search"
+            shares = f"{absent / items:.1%} of the items are in no list, {never[0] / items:.1%} under {plain}"
             facts.append((f"unfindable under {ranking['criterion']}", shares))
     if calibration := record["calibration"]:
         rates = [
@@ -206,8 +207,8 @@ METRICS = (
     Metric("hubness", "robin_hood_{k}", "Robin Hood %", 100, 1, -1, "list places that would have to move to be fair"),
     Metric("hubness", "gini_{k}", "Gini", 1, 3, -1, "inequality of how often items are found: 0 if all are equal"),
     Metric("hubness", "bad_share_{k}", "wrong %", 100, 1, -1, "list places of items that do not answer the query"),
-    Metric("changed", "first", "1st moved %", 100, 1, 0, "queries whose first item differs from plain similarity's"),
-    Metric("changed", "overlap", "kept %", 100, 1, 0, "mean share of the plain list that stays in the list"),
+    Metric("changed", "first", "1st moved %", 100, 1, 0, "queries whose first item is not the first ranking's"),
+    Metric("changed", "overlap", "kept %", 100, 1, 0, "mean share of the first ranking's list that stays"),
 )
 
 

@@ -7,13 +7,15 @@ from vsehub.report.pages.templates import data_url, render_page, thumbnail
 from vsehub.report.plots import occurrence_curves, ranking_colours, share_text
 from vsehub.report.tables import code_text, hardware_text, versions_text
 
+SOURCES = ("ranking", "against", "scores", "queries", "items")
+
 
 def origin(record: dict) -> list[tuple[str, str]]:
     """The origin of the record: files of vectors or scores, time, machine and versions: (name, text)."""
     files = [
         (name, f"{side['path']}, {side['rows']:,} × {side.get('dim') or side['columns']:,}, {side['dtype']}")
-        for name in ("scores", "queries", "items", "reference", "reference_items")
-        if "path" in (side := record[name] or {})
+        for name in (*SOURCES, "reference", "reference_items")
+        if "path" in (side := record.get(name) or {})
     ]
     return [
         *files,
@@ -41,12 +43,13 @@ def embeddings_page(record: dict) -> str:
     k = neighbourhood(record)
     rankings = record["rankings"]
     fair = fair_share(record)
-    files = [record[side] for side in ("scores", "queries", "items")]
+    files = [record.get(side) for side in SOURCES]
     pictures = [thumbnail(hub["image"]) if hub["image"] else None for hub in record["hubs"]]
     histograms = {ranking["criterion"]: ranking["histograms"][str(k)] for ranking in rankings}
     return render_page(
         "embeddings.html.j2",
         record=record,
+        lists=bool(record.get("ranking")),
         title=f"Hubness: {' and '.join(Path(file['path']).name for file in files if 'path' in (file or {}))}",
         summary=f"{record['queries']['rows']:,} queries, {record['items']['rows']:,} items",
         k=k,
