@@ -120,7 +120,7 @@ def boolean(name: str, value: Any, or_none: bool = False) -> None:
 
 def nearest(name: str, names: Iterable[str]) -> str:
     """ " (did you mean NAME?)" with the most similar of `names`, for a message; "" if none is similar."""
-    folded = {one.lower(): one for one in names}
+    folded = {candidate.lower(): candidate for candidate in names}
     near = get_close_matches(name.lower(), list(folded), n=1, cutoff=0.6)
     return f" (did you mean {folded[near[0]]}?)" if near else ""
 

@@ -76,21 +76,21 @@ class Components:
             f"trust is {self.trust!r}; expected full names of classes, as in trust=mypackage.losses.Mine",
         )
 
-    def build(self, group: str, node: Mapping[str, Any], restored: bool = False, **given: Any) -> Any:
+    def build(self, group: str, node: Mapping[str, Any], restored: bool = False, **arguments: Any) -> Any:
         """The component that `node` describes, or a function that makes it if the node says `_partial_`.
 
         node: `_target_`, the class, and values for its arguments, components of the same group among them; an argument
-        whose annotation is a `Component` is made from its own settings. given: arguments that come from elsewhere.
+        whose annotation is a `Component` is made from its own settings. arguments: those that come from elsewhere.
         restored: the node comes from a checkpoint, see `Component.restored`. Raises InputError for a class that no yaml
         of the group names, for values that are missing, and for everything that the constructor refuses.
         """
         made = self.find(group, node)
-        settings = {key: value for key, value in node.items() if key not in (TARGET, PARTIAL)} | given
+        settings = {key: value for key, value in node.items() if key not in (TARGET, PARTIAL)} | arguments
         if restored:
             settings = declared(made).restored(settings)
         nested = nested_settings(made)
         for name, value in settings.items():
-            if name in given or (name in nested and value is None):
+            if name in arguments or (name in nested and value is None):
                 continue
             require(value != MISSING, f"{group}.{name} is not set; give {group}.{name}=VALUE")
             if name in nested:
@@ -112,10 +112,10 @@ class Components:
         )
         module, _, name = target.rpartition(".")
         try:
-            found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+            made: Callable[..., Any] = getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError, ValueError) as error:
             raise InputError(f"{group}: {target} cannot be imported ({error})") from error
-        return found
+        return made
 
     def choices(self, group: str) -> list[str]:
         """The names of the yaml files of a group."""
@@ -138,8 +138,8 @@ class Components:
         if isinstance(value, Mapping):
             if TARGET in value:
                 return self.build(group, value, restored)
-            return {key: self._inner(group, one, restored) for key, one in value.items()}
-        return [self._inner(group, one, restored) for one in value] if isinstance(value, list | tuple) else value
+            return {key: self._inner(group, inner, restored) for key, inner in value.items()}
+        return [self._inner(group, inner, restored) for inner in value] if isinstance(value, list | tuple) else value
 
     def _targets(self, group: str) -> set[str]:
         """The classes that the yaml files of a group name."""
@@ -177,13 +177,17 @@ def nested_settings(made: Callable[..., Any]) -> dict[str, type[Component]]:
 
     The annotation chooses the class; the configuration gives its settings only.
     """
-    found = {}
-    for name, kind in _annotations(made).items():
-        classes = typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
-        own = [one for one in classes if isinstance(one, type) and issubclass(one, Component)]
-        if own and name != "return":
-            found[name] = own[0]
-    return found
+    nested = {}
+    for name, annotation in _annotations(made).items():
+        classes = (
+            typing.get_args(annotation)
+            if typing.get_origin(annotation) in (typing.Union, types.UnionType)
+            else (annotation,)
+        )
+        components = [kind for kind in classes if isinstance(kind, type) and issubclass(kind, Component)]
+        if components and name != "return":
+            nested[name] = components[0]
+    return nested
 
 
 def component_nodes(value: Any) -> list[Any]:
@@ -200,17 +204,17 @@ def changed(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str
     return {**settings, **changes, **{name: changed(settings[name], changes[name]) for name in inner}}
 
 
-def make(group: str, made: Callable[..., Any], settings: Mapping[str, Any], /, **given: Any) -> Any:
+def make(group: str, made: Callable[..., Any], settings: Mapping[str, Any], /, **arguments: Any) -> Any:
     """An object of a known class from plain values.
 
-    group: the name of the settings in messages, as on the command line. given: arguments that come from elsewhere.
+    group: the name of the settings in messages, as on the command line. arguments: those that come from elsewhere.
     Raises InputError for everything that the constructor refuses.
     """
     require(
         isinstance(settings, Mapping) and TARGET not in settings,
         f"{group} is {settings!r}; expected settings, as in {group}.KEY=VALUE",
     )
-    return _called(group, made, **settings, **given)
+    return _called(group, made, **settings, **arguments)
 
 
 def _called(group: str, made: Callable[..., Any], /, *args: Any, **settings: Any) -> Any:

@@ -12,7 +12,7 @@ def require_packages(what: str, extra: str, *modules: str) -> None:
 
     what: name of what needs them, as "training". extra: the extra that brings them, as in pip install 'vsehub[train]'.
     """
-    missing = [one for one in modules if find_spec(one) is None]
+    missing = [module for module in modules if find_spec(module) is None]
     require(not missing, f"{what} needs {' and '.join(missing)}, not installed here: pip install 'vsehub[{extra}]'")
 
 

@@ -112,11 +112,11 @@ class Similarity(nn.Module):
         side: whether the entries are "images" or "texts". This one calls `forward` query by query; a similarity that
         can score many at once may write its own.
         """
-        found = []
-        for row, own in enumerate(chosen):
-            query, those = queries[row : row + 1], entries[own]
-            found.append(self(query, those) if side == "texts" else self(those, query).T)
-        return torch.cat(found)
+        scores = []
+        for row, rows in enumerate(chosen):
+            query, those = queries[row : row + 1], entries[rows]
+            scores.append(self(query, those) if side == "texts" else self(those, query).T)
+        return torch.cat(scores)
 
 
 class Encoder(nn.Module, Component):

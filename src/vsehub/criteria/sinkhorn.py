@@ -47,12 +47,15 @@ class Sinkhorn(ItemBias):
             temperature *= _spread(each(lambda columns: moments(columns())))
             unit *= temperature
         scale = 1.0 / (temperature or 1.0)  # without a spread the bias is 0 at any temperature
-        parts = each(partial(_first, scale=scale))
+        parts, items = each(partial(_first, scale=scale)), 1
+        scalings: list[Terms] = [()] * len(parts)
         for _ in range(self.rounds):
-            step = partial(_round, log_queries=_log_queries(parts), scale=scale)
-            parts = each(step, [scaled for _, *scaled in parts])
-        items = sum(len(scaled) for _, scaled in parts)
-        return [(unit * (math.log(items) - scaled),) for _, scaled in parts]
+            total = reduce(torch.logaddexp, [part[0] for part in parts])
+            log_queries = math.log(items) - math.log(len(total)) - total
+            parts = each(partial(_round, log_queries=log_queries, scale=scale), scalings)
+            scalings = [(scaled,) for _, scaled in parts]
+            items = sum(len(scaled) for (scaled,) in scalings)
+        return [(unit * (math.log(items) - scaled),) for (scaled,) in scalings]
 
 
 def moments(blocks: Iterable[Tensor]) -> Terms:
@@ -128,10 +131,3 @@ def _normalized(scores: Tensor, queries: Tensor, before: Tensor | None, scale: f
         scaled[rows] = shift - mass.log()
         sums += mass.reciprocal() @ shares
     return scaled, sums
-
-
-def _log_queries(parts: Sequence[Terms]) -> Tensor:
-    """log u (R,) of the next round, from the results of `_first` or `_round` for each part of the items."""
-    total = reduce(torch.logaddexp, [part[0] for part in parts])
-    items = sum(len(scaled) for _, *rest in parts for scaled in rest)
-    return math.log(max(1, items)) - math.log(len(total)) - total

@@ -25,8 +25,8 @@ def warn_of_shared(splits: Mapping[str, CaptionedImages]) -> None:
     splits: splits by name, in any order; train is compared with val and test, val with test. Every row is hashed once.
     """
     keys = [(name, row_keys(splits[name].images), row_keys(splits[name].captions)) for name in SPLITS if name in splits]
-    for (first, *theirs), (second, *own) in combinations(keys, 2):
-        images, captions = (in_common(*sides) for sides in zip(theirs, own, strict=True))
+    for (first, *first_keys), (second, *second_keys) in combinations(keys, 2):
+        images, captions = (in_common(*sides) for sides in zip(first_keys, second_keys, strict=True))
         if images.any():
             example = splits[second].name_of(int(images.argmax()))
             log.warning(
@@ -63,7 +63,7 @@ def row_keys(rows: list[str] | ArrayLike) -> list[Any]:
     return [(kind, key) for block in blocks_of(rows) for key in row_hashes(block).tolist()]
 
 
-def in_common(theirs: list[Any], own: list[Any]) -> np.ndarray:
+def in_common(others: list[Any], rows: list[Any]) -> np.ndarray:
     """Mask (n,) of the rows of `own` that are also in `theirs`, compared by the keys of `row_keys`."""
-    known = set(theirs)
-    return np.array([key in known for key in own], bool)
+    known = set(others)
+    return np.array([key in known for key in rows], bool)

@@ -95,18 +95,18 @@ def read_index(
         if len(usual["captions"]) > len(clean.images) and _is_permutation(numbers, np.arange(len(clean.captions))):
             positions, numbers = numbers, np.empty_like(numbers)
             numbers[positions] = usual["captions"]
-        fitting = [one for one in usual if protocol in (None, one) and _is_permutation(numbers, usual[one])]
+        fitting = [name for name in usual if protocol in (None, name) and _is_permutation(numbers, usual[name])]
     require(
         len(fitting) == 1,
         f"data.noise.index: {path} of shape {numbers.shape} does not permute the {len(clean.captions)} captions or the "
         f"{len(clean.images)} images, numbered from 0; give the file of this data and, for one caption an image, "
         "data.noise.protocol",
     )
-    moved, asked = int((numbers != usual[fitting[0]]).sum()), round((rate or 0) * len(numbers))
+    moved, expected = int((numbers != usual[fitting[0]]).sum()), round((rate or 0) * len(numbers))
     require(
-        not rate or asked - _STAYED <= moved <= asked,
-        f"data.noise.rate is {rate}, which is {asked} of {len(numbers)}, but {path} moves {moved}; give the rate that "
-        "it was made with, or none",
+        not rate or expected - _STAYED <= moved <= expected,
+        f"data.noise.rate is {rate}, which is {expected} of {len(numbers)}, but {path} moves {moved}; give the rate "
+        "that it was made with, or none",
     )
     return fitting[0], rate or round(moved / len(numbers), 3), numbers
 
@@ -171,7 +171,7 @@ class NoisySource:
 
 def clean_source(settings: Mapping[str, Any], known: Components) -> Source:
     """The data source of a node, for a command that does not train. Raises InputError if noise is set."""
-    own = dict(settings)
-    noise = make("data.noise", Noise, own.pop("noise", None) or {})
+    node = dict(settings)
+    noise = make("data.noise", Noise, node.pop("noise", None) or {})
     require(not noise.wanted, "data.noise is for training only; omit data.noise.rate and data.noise.index")
-    return known.build("data", own)
+    return known.build("data", node)

@@ -101,15 +101,15 @@ def draw_pairs(pairs: np.ndarray, draw: SplitDraw, name: str) -> dict[str, np.nd
         taken = (filled > full) & (filled <= full + most)
         owner[order[taken]] = split
         full = filled[taken].max(initial=full)
-    found = {split: pairs[owner[group] == split] for split in SPLITS if split == "train" or split in room}
-    empty = [split for split, own in found.items() if len(own) == 0]
+    splits = {split: pairs[owner[group] == split] for split in SPLITS if split == "train" or split in room}
+    empty = [split for split, rows in splits.items() if len(rows) == 0]
     require(
         not empty,
         f"{name}: no pairs for {' and '.join(empty)}: the {len(pairs)} pairs form {len(sizes)} groups without an image "
         f"or text in common, the largest of {sizes.max()} pairs. Give other shares, data.draw.val and "
         "data.draw.test, or a table for each split, data.splits.train=FILE and so on",
     )
-    return found
+    return splits
 
 
 def _opened(path: str | Path, side: str, ids: str | Path | None) -> VectorFile:

@@ -147,14 +147,14 @@ def files_or_all(setting: str, all_files: Any, splits: Mapping[str, Any] | None)
     splits: "train", "val" or "test" -> its file or files; None: the split is absent. Raises InputError unless the
     files came in exactly one of these ways.
     """
-    given = {split: files for split, files in (splits or {}).items() if files is not None}
+    present = {split: files for split, files in (splits or {}).items() if files is not None}
     example = " ".join(f"data.splits.{split}=FILE" for split in SPLITS)
     require(
-        (all_files is None) != (not given) and set(given) <= set(SPLITS),
+        (all_files is None) != (not present) and set(present) <= set(SPLITS),
         f"{f'neither {setting} nor splits' if all_files is None else f'both {setting} and splits'} came; expected the "
         f"files of each split, {example}, or those of all splits, data.{setting}=FILE",
     )
-    return {split: given[split] for split in SPLITS if split in given} or {setting: all_files}
+    return {split: present[split] for split in SPLITS if split in present} or {setting: all_files}
 
 
 @dataclass(frozen=True)

@@ -71,5 +71,5 @@ def header(path: Path) -> tuple[str, list[str]]:
     with regular(path).open(encoding="utf-8-sig", errors="replace", newline="") as file:
         line = next((line for line in file if line.strip()), "")
     usual = "," if path.suffix.lower() == ".csv" else "\t"
-    separator = next((one for one in ";\t" if usual not in line and one in line), usual)
+    separator = next((mark for mark in ";\t" if usual not in line and mark in line), usual)
     return separator, next(csv.reader([line], delimiter=separator), [])

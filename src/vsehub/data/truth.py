@@ -39,23 +39,25 @@ def read_pairs(
     id are skipped with a warning. Raises InputError for other row numbers, and if no pairs are left.
     """
     table = pair_table(path)
-    found, headed = [], False
-    sides: list[dict[str, int]] = [
-        {one: row for row, one in enumerate(map(str, range(count)) if ids is None else ids)}
-        for count, ids in ((queries, query_ids), (items, item_ids))
-    ]
-    for side, (name, entries), numbers, ids in zip(COLUMNS, table.items(), sides, (query_ids, item_ids), strict=False):
+    sides, headed = [], False
+    names, columns = list(table), list(table.values())
+    for number, (count, ids) in enumerate(((queries, query_ids), (items, item_ids))):
+        numbers = {name: row for row, name in enumerate(map(str, range(count)) if ids is None else ids)}
+        entries = columns[number]
         rows = np.array([numbers.get(text, -1) for text in entry_texts(path, entries)], np.int64)
         if ids is None and (rows < 0).any():
             wrong = listed([f"{entries[row]!r} in row {row}" for row in np.flatnonzero(rows < 0).tolist()])
-            fail(f"{path}: {side} is not a row number below {len(numbers)} (no ids are given): {wrong}, counted from 0")
-        headed = headed or name not in numbers
-        found.append(rows)
+            fail(
+                f"{path}: {COLUMNS[number]} is not a row number below {count} (no ids are given): {wrong}, "
+                "counted from 0"
+            )
+        headed = headed or names[number] not in numbers
+        sides.append(rows)
     require(headed, f"{path}: the first line is a pair; begin with the names of the columns: query,item")
-    pairs = np.stack(found)
-    if len(table) > len(COLUMNS):
+    pairs = np.stack(sides)
+    if len(columns) > len(COLUMNS):
         with readable(path, TypeError):
-            pairs = pairs[:, np.array([*table.values()][-1], float) > 0]
+            pairs = pairs[:, np.array(columns[2], float) > 0]
     known: np.ndarray = np.all(pairs >= 0, axis=0)
     require(bool(known.any()), f"{path} has no pairs of these queries and items; {len(known)} have unknown ids")
     if not known.all():
@@ -68,8 +70,9 @@ def pair_table(path: Path) -> dict[str, list[Any]]:
     """The entries of a table of pairs, see `read_pairs`: those of queries, of items and, in BEIR's layout, scores."""
     if path.suffix in (".txt", ".qrels"):
         with readable(path, ValueError, kind="TREC's qrels"):
-            lines = zip(*(line.split() for line in read_lines(path, "pair")), strict=True)
-            return {name: list(entries) for name, entries in zip((BEIR[0], "", *BEIR[1:]), lines, strict=True) if name}
+            columns = zip(*(line.split() for line in read_lines(path, "pair")), strict=True)
+            queries, _, items, scores = map(list, columns)
+            return dict(zip(BEIR, (queries, items, scores), strict=True))
     return read_table(path, partial(_columns, path))
 
 
@@ -97,7 +100,7 @@ def read_labels(path: str | Path, name: str = "labels") -> list[str]:
 
 def distinct_ids(name: str, ids: Sequence[str]) -> None:
     """Raise InputError for an id that is repeated in `ids`. name: the name of the ids in the message."""
-    repeated = [repr(one) for one, count in Counter(ids).items() if count > 1] if len(set(ids)) < len(ids) else []
+    repeated = [repr(text) for text, count in Counter(ids).items() if count > 1] if len(set(ids)) < len(ids) else []
     require(not repeated, f"{name}: {listed(repeated)} comes twice; expected each id once")
 
 

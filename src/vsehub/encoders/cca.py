@@ -36,13 +36,13 @@ class LinearMap:
 
     def put_into(self, encoder: ImageFeatures | TextFeatures | TextBag) -> None:
         """Make `encoder`, of as many features and dimensions, compute this map."""
-        own = torch.from_numpy(self.directions)
+        directions = torch.from_numpy(self.directions)
         with torch.no_grad():
             if isinstance(encoder, TextBag):
                 encoder.words.weight.zero_()  # <pad> and the other specials stay at 0
-                encoder.words.weight[-len(own) :] = own.to(encoder.words.weight)
+                encoder.words.weight[-len(directions) :] = directions.to(encoder.words.weight)
             else:
-                encoder.linear.weight.copy_(own.T)
+                encoder.linear.weight.copy_(directions.T)
             bias = encoder.bias if isinstance(encoder, TextBag) else encoder.linear.bias
             bias.copy_(torch.from_numpy(-self.mean @ self.directions))
 
@@ -80,8 +80,8 @@ class Cca:
         text_scale = _whitening(self._text_values, text)
         whitened = image_scale[:, None] * self._between * text_scale
         squares, left = linalg.eigh(whitened @ whitened.T, driver="evd")
-        kept = np.argsort(-squares, kind="stable")[: min(most, *whitened.shape)]
-        correlations, left = np.sqrt(squares[kept].clip(1e-12)), left[:, kept]
+        order = np.argsort(-squares, kind="stable")[: min(most, *whitened.shape)]
+        correlations, left = np.sqrt(squares[order].clip(1e-12)), left[:, order]
         right = whitened.T @ left / correlations
         return (
             LinearMap(self._image_mean, self._image_vectors @ (image_scale[:, None] * left)),

@@ -38,10 +38,10 @@ class ImageRegions(Encoder):
 
     def forward(self, images: Tensor) -> Encoding:
         """(N, R, features) of any float type -> N `Sets` of regions, or (N, D)."""
-        found = images.ne(0).any(dim=2)
-        lengths = found.sum(dim=1)
+        is_region = images.ne(0).any(dim=2)
+        lengths = is_region.sum(dim=1)
         if torch.compiler.is_exporting():  # no size may depend on values: padding is sorted to the end, and mapped too
-            order = (torch.arange(images.shape[1]) + images.shape[1] * (~found).long()).argsort(dim=1)
+            order = (torch.arange(images.shape[1]) + images.shape[1] * (~is_region).long()).argsort(dim=1)
             images = images.gather(1, order[:, :, None].expand(-1, -1, images.shape[2])).to(self.linear.weight.dtype)
             return self.pool(self.linear(F.normalize(images, dim=2)), lengths)
         require(
@@ -49,7 +49,7 @@ class ImageRegions(Encoder):
             f"{int((lengths == 0).sum())} of {len(images)} images have no region: all their features are 0; take them "
             "out of the data, or extract their features again",
         )
-        features = images[found].to(self.linear.weight.dtype)
+        features = images[is_region].to(self.linear.weight.dtype)
         regions = Sets(self.linear(self.dropout(F.normalize(features, dim=1))), lengths)
         return regions if self.gives == "sets" else self.pool(regions.padded()[0], lengths)
 

@@ -53,8 +53,9 @@ class Forest(NamedTuple):
             ends = first + np.searchsorted(directions[-1], np.arange(len(read) + 1))
             levels.append([slice(*pair) for pair in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)])
             above, first = first, first + len(keys)
-        of_words, of_directions = (torch.from_numpy(np.concatenate(one)) for one in (words, directions[1:]))
-        return cls(of_words, of_directions, parents, levels, torch.from_numpy(nodes).split(len(texts)))
+        all_words, all_directions = np.concatenate(words), np.concatenate(directions[1:])
+        by_direction = torch.from_numpy(nodes).split(len(texts))
+        return cls(torch.from_numpy(all_words), torch.from_numpy(all_directions), parents, levels, by_direction)
 
 
 def fits(gru: nn.RNNBase, texts: Tensor) -> bool:
@@ -81,7 +82,7 @@ def all_states(gru: nn.GRU, embedding: Callable[[Tensor], Tensor], texts: Tensor
     inside = torch.arange(nodes[0].shape[1]) < lengths[:, None]
     if gru.bidirectional:
         nodes[1] = nodes[1].gather(1, reversal(lengths))
-    return Sets(torch.stack([states.index_select(0, one[inside]) for one in nodes]).mean(dim=0), lengths)
+    return Sets(torch.stack([states.index_select(0, node[inside]) for node in nodes]).mean(dim=0), lengths)
 
 
 def reversal(lengths: Tensor) -> Tensor:
@@ -173,10 +174,10 @@ class ForestGRU(torch.autograd.Function):
         torch.mul(flow, into_new, out=to_inputs[:, -new.shape[1] :])
         to_weights, to_biases = [], []
         for direction in range(len(weights)):
-            own = (forest.directions == direction).nonzero()[:, 0]
-            left, right = before[own].to(ctx.dtype), to_recurrent.flatten(1)[own]
+            rows = (forest.directions == direction).nonzero()[:, 0]
+            left, right = before[rows].to(ctx.dtype), to_recurrent.flatten(1)[rows]
             # To one of few numbers of rows: oneDNN prepares a product anew for each new one.
-            more = (0, 0, 0, -len(own) % (64 if len(own) < 1024 else 256))
+            more = (0, 0, 0, -len(rows) % (64 if len(rows) < 1024 else 256))
             to_weights.append((F.pad(right, more).T @ F.pad(left, more)).to(gates.dtype))
             to_biases.append(right[:, -new.shape[1] :].sum(dim=0, dtype=gates.dtype))
         return to_inputs, None, *to_weights, *to_biases

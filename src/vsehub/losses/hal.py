@@ -83,7 +83,7 @@ class HAL(Loss):
             zeroed = scores.new_tensor(0.0 if weights is not None else -self.gamma * self.epsilon)
             rows, columns = torch.logaddexp(rows, zeroed), torch.logaddexp(columns, zeroed)
         # torch's own threshold of 20 leaves an error of e^-20, above float64's.
-        rows, columns = (F.softplus(one, threshold=40) / self.gamma for one in (rows, columns))
+        rows, columns = (F.softplus(side, threshold=40) / self.gamma for side in (rows, columns))
         negatives = (rows + columns).mean()
         if self.clamp:
             self._warn_below_0(paired)
@@ -116,16 +116,18 @@ class HAL(Loss):
         paired = scores.diagonal()
         release = self.variant == "release"
 
-        own_shift = self.epsilon1 if release else self.epsilon2
-        image_own, text_own = (_log_sum(stats, self.alpha, own_shift * self.alpha) for stats in (images, texts))
-        own = torch.sigmoid(torch.logaddexp(image_own, text_own) - self.alpha * (paired - self.epsilon1))
+        pair_weight_shift = self.epsilon1 if release else self.epsilon2
+        image_term, text_term = (
+            _log_sum(stats, self.alpha, pair_weight_shift * self.alpha) for stats in (images, texts)
+        )
+        pair_weights = torch.sigmoid(torch.logaddexp(image_term, text_term) - self.alpha * (paired - self.epsilon1))
 
         neighbor_shift, pair_shift = (self.epsilon2, 0.0) if release else (self.beta * self.epsilon2, self.epsilon1)
         image_crowd, text_crowd = (_log_sum(stats, self.beta, neighbor_shift) for stats in (images, texts))
         pair = self.beta * (paired - pair_shift)
         crowd = torch.logaddexp(image_crowd[:, None], text_crowd[None, :])
         weights = torch.sigmoid(crowd - torch.logaddexp(pair[:, None], pair[None, :]))
-        return self._blinded(weights.diagonal_scatter(own))
+        return self._blinded(weights.diagonal_scatter(pair_weights))
 
     def _blinded(self, weights: Tensor) -> Tensor:
         """The placebo's weights in place of these, (N, N) both."""
@@ -136,9 +138,9 @@ class HAL(Loss):
             return weights.roll((len(weights) // 2,) * 2, (0, 1))
         if self.placebo != "constant":
             return torch.full_like(weights, float(self.placebo))
-        own = weights.diagonal()
-        between = (weights.sum() - own.sum()) / max(1, weights.numel() - len(own))
-        return between.expand_as(weights).diagonal_scatter(own.mean().expand_as(own))
+        pair_weights = weights.diagonal()
+        between = (weights.sum() - pair_weights.sum()) / max(1, weights.numel() - len(pair_weights))
+        return between.expand_as(weights).diagonal_scatter(pair_weights.mean().expand_as(pair_weights))
 
     def _of_batch(self, scores: Tensor, positives: Tensor) -> NeighborStats:
         """The negatives of each row and of each column, (N, k) each: the k largest, or all."""

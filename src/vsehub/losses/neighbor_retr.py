@@ -117,10 +117,10 @@ class NeighborRetr(Loss):
     ) -> tuple[Tensor, Tensor]:
         """The centrality of each image and of each text, (N,) each, without gradient."""
         if neighbors is None:
-            kept = scores.masked_fill(~counted, 0.0)
-            return kept.sum(dim=1) / counted.sum(dim=1), kept.sum(dim=0) / counted.sum(dim=0)
-        given = neighbors.image_centrality, neighbors.text_centrality
-        images, texts = (scores.new_empty(0) if side is None else side.to(scores.dtype) for side in given)
+            negatives = scores.masked_fill(~counted, 0.0)
+            return negatives.sum(dim=1) / counted.sum(dim=1), negatives.sum(dim=0) / counted.sum(dim=0)
+        centralities = neighbors.image_centrality, neighbors.text_centrality
+        images, texts = (scores.new_empty(0) if side is None else side.to(scores.dtype) for side in centralities)
         require(
             images.shape == texts.shape == scores.shape[:1],
             f"neighbors holds no centralities of shape ({len(scores)},) for images and texts; query the bank with "

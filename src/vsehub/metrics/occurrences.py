@@ -31,8 +31,8 @@ def hubness(scores: Tensor, ks: tuple[int, ...] = KS, positives: Tensor | None =
         ("i2t", scores, positives),
         ("t2i", scores.T, None if positives is None else positives.T),
     ):
-        found = _counted(queries, ks, None if mask is None else Positives.from_mask(mask))
-        measured = occurrence_metrics(found.counts, None if mask is None else found.bad)
+        occurrences = _counted(queries, ks, None if mask is None else Positives.from_mask(mask))
+        measured = occurrence_metrics(occurrences.counts, None if mask is None else occurrences.bad)
         both |= {f"{direction}/{name}": value for name, value in measured.items()}
     return both | {"hs_sum": skew_sum(both)}
 
@@ -48,11 +48,11 @@ def k_occurrences(scores: Tensor, ks: tuple[int, ...] = KS) -> dict[int, Tensor]
 def _counted(scores: Tensor, ks: tuple[int, ...], positives: Positives | None = None) -> "Occurrences":
     matrix("scores", scores)
     require(scores.numel() > 0, f"scores has shape {tuple(scores.shape)}; expected at least one query and one item")
-    found = Occurrences(scores.shape[1], ks)
+    occurrences = Occurrences(scores.shape[1], ks)
     largest, nearest = top_k(scores, min(max(ks, default=1), scores.shape[1]))
     require(not largest[:, 0].isnan().any(), "scores hold NaN; look for NaN or infinite embeddings")
-    found.add(nearest, positives)
-    return found
+    occurrences.add(nearest, positives)
+    return occurrences
 
 
 @dataclass(frozen=True, eq=False)

@@ -86,7 +86,7 @@ def rank_blocks(blocks: Iterable[tuple[int, Tensor]], positives: Positives, ks: 
     require(last == positives.queries, f"scores end at query {last}; expected {positives.queries} queries")
     if not several:  # only the first place counts: both are R@1
         precision[:] = ranks == 1
-    both = ({k: one.dense() for k, one in counts.items()} for counts in (occurrences.counts, occurrences.bad))
+    both = ({k: count.dense() for k, count in counts.items()} for counts in (occurrences.counts, occurrences.bad))
     return Ranking(ranks, precision[0], precision[1], *both)
 
 

@@ -65,19 +65,19 @@ def at_r_of_scores(scores: Tensor, nearest: Tensor, row: Tensor, hits: Tensor, c
     rows, ascending, and their scores. counts: (b,) how many positives each row has.
     """
     place = torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[row]
-    own = hits.new_full((len(scores), int(counts.max())), -torch.inf)
-    own[row, place] = hits
-    own = own.sort(dim=1, descending=True).values
+    positive_scores = hits.new_full((len(scores), int(counts.max())), -torch.inf)
+    positive_scores[row, place] = hits
+    positive_scores = positive_scores.sort(dim=1, descending=True).values
     counts = counts[:, None]
     cut = nearest.gather(1, (counts - 1).clamp(min=0))  # the score at place R
     reaching = (nearest >= cut).sum(dim=1, keepdim=True)
-    hidden = ((nearest[:, -1:] == cut) & (own == cut)).any(dim=1)
+    hidden = ((nearest[:, -1:] == cut) & (positive_scores == cut)).any(dim=1)
     if nearest.shape[1] < scores.shape[1] and hidden.any():  # more items with the score of the cut may lie unlisted
         reaching[hidden] = at_least(scores[hidden], cut[hidden, 0])[:, None]
-    above = torch.where(own > cut, _at_or_above(nearest, own), reaching)
-    order = torch.arange(1, own.shape[1] + 1, device=own.device)
-    place = above - _at_or_above(own, own).minimum(counts) + order
-    inside = (own >= cut) & (order <= counts) & (place <= counts)
+    above = torch.where(positive_scores > cut, _at_or_above(nearest, positive_scores), reaching)
+    order = torch.arange(1, positive_scores.shape[1] + 1, device=positive_scores.device)
+    place = above - _at_or_above(positive_scores, positive_scores).minimum(counts) + order
+    inside = (positive_scores >= cut) & (order <= counts) & (place <= counts)
     total = counts[:, 0].clamp(min=1)
     share = torch.where(inside, order.double() / place, 0.0)
     return share.sum(dim=1) / total, inside.sum(dim=1).double() / total

@@ -44,8 +44,8 @@ class ScoredIndex:
     @torch.no_grad()
     def search(self, queries: Encoding, k: int) -> tuple[Tensor, Tensor]:
         """Similarities and positions (Q, k) of the k nearest of each query, largest similarity first."""
-        found = [scores.topk(k, dim=1) for scores in self._blocks(queries)]
-        return torch.cat([part.values for part in found]), torch.cat([part.indices for part in found])
+        best = [scores.topk(k, dim=1) for scores in self._blocks(queries)]
+        return torch.cat([part.values for part in best]), torch.cat([part.indices for part in best])
 
     def means(self, queries: Encoding) -> Tensor:
         """The mean similarity (Q,) of each query to all entries."""
@@ -103,8 +103,8 @@ class ShortlistIndex:
         """The share of the exact k nearest that a search finds, for at most 64 of the queries."""
         queries = queries[:MEASURED_QUERIES]
         exact = ScoredIndex(self.entries, self.similarity, self.side).search(queries, k)[1]
-        found = self.search(queries, k)[1]
-        return float((exact[:, :, None] == found[:, None, :]).any(dim=2).float().mean())
+        shortlisted = self.search(queries, k)[1]
+        return float((exact[:, :, None] == shortlisted[:, None, :]).any(dim=2).float().mean())
 
 
 def _mean_directions(sets: Sets) -> Tensor:
@@ -138,7 +138,7 @@ class MemoryBank:
         for name, value in (("k", k), ("shortlist", shortlist)):
             if value is not None:
                 whole(f"bank {name}", value)
-        self.asked_k, self.backend, self.exclude, self.shortlist = k, backend, exclude, shortlist
+        self.fixed_k, self.backend, self.exclude, self.shortlist = k, backend, exclude, shortlist
         self._images: Index | None = None
         self._texts: Index | None = None
         self._positives: Positives | None = None
@@ -184,7 +184,7 @@ class MemoryBank:
         """Set k for a bank of these pairs (M,), (M,). Raises InputError if too few neighbours would be left."""
         size = len(image_ids)
         self._positives = positives
-        self.k = self.asked_k if self.asked_k is not None else max(K_LEAST, round(K_SHARE * size))
+        self.k = self.fixed_k if self.fixed_k is not None else max(K_LEAST, round(K_SHARE * size))
         # A query may lose all entries of its own image: a deeper search leaves at least k.
         if self.exclude == "partner":
             self._most_lost = max(_most_equal(image_ids), _most_equal(caption_ids))
@@ -219,33 +219,33 @@ class MemoryBank:
         """
         if self._images is None or self._texts is None:
             fail("the bank is empty; fill it before the first query")
+        deeper = self._most_lost
         if self.exclude == "batch_captions":
-            gone = torch.isin(self._caption_ids, caption_ids if batch_captions is None else batch_captions)
-            deeper = int(gone.sum())
+            in_batch = torch.isin(self._caption_ids, caption_ids if batch_captions is None else batch_captions)
+            deeper = int(in_batch.sum())
             require(
                 len(self) - deeper >= self.k,
                 f"{deeper} of the bank's {len(self)} pairs are in the batch, which leaves fewer than k = {self.k}; "
                 "give the bank a larger share of the pairs or a smaller k",
             )
-            own_texts = own_images = lambda found: gone[found]
-        elif self._positives is None or self.exclude == "partner":
-            deeper = self._most_lost
-            own_texts = own_images = lambda found: self._image_ids[found] == image_ids[:, None]
-            if self.exclude == "partner":
-                own_texts = lambda found: self._caption_ids[found] == caption_ids[:, None]  # noqa: E731
-        else:
-            deeper, related = self._most_lost, self._positives.related
-            own_texts = lambda found: related(image_ids[:, None], self._caption_ids[found])  # noqa: E731
-            own_images = lambda found: related(self._image_ids[found], caption_ids[:, None])  # noqa: E731
         depth = min(self.k + deeper, len(self))
-        nearest = NeighborStats(
-            self._nearest(self._texts, images, depth, own_texts), self._nearest(self._images, texts, depth, own_images)
-        )
+        text_scores, near_texts = self._texts.search(images.detach().float(), depth)
+        image_scores, near_images = self._images.search(texts.detach().float(), depth)
+        same_image = self._image_ids[near_images] == image_ids[:, None]
+        if self.exclude == "batch_captions":
+            excluded = in_batch[near_texts], in_batch[near_images]
+        elif self.exclude == "partner":
+            excluded = self._caption_ids[near_texts] == caption_ids[:, None], same_image
+        elif self._positives is None:
+            excluded = self._image_ids[near_texts] == image_ids[:, None], same_image
+        else:
+            related = self._positives.related
+            texts_of_image = related(image_ids[:, None], self._caption_ids[near_texts])
+            excluded = texts_of_image, related(self._image_ids[near_images], caption_ids[:, None])
+        nearest = self._largest(text_scores, excluded[0]), self._largest(image_scores, excluded[1])
         if not centrality:
-            return nearest
-        return nearest._replace(
-            image_centrality=self._text_means(images.detach()), text_centrality=self._image_means(texts.detach())
-        )
+            return NeighborStats(*nearest)
+        return NeighborStats(*nearest, self._text_means(images.detach()), self._image_means(texts.detach()))
 
     def shortlist_recall(self, images: Encoding, texts: Encoding) -> float | None:
         """The share of exact neighbours that the shortlists of (at most 64 of) these pairs hold; None for vectors."""
@@ -254,11 +254,10 @@ class MemoryBank:
         depth = min(self.k + self._most_lost, len(self))
         return (self._texts.recall(images, depth) + self._images.recall(texts, depth)) / 2
 
-    def _nearest(self, index: Any, queries: Encoding, depth: int, excluded: Callable[[Tensor], Tensor]) -> Tensor:
-        similarities, found = index.search(queries.detach().float(), depth)
-        # Already sorted: a stable sort by the mask moves excluded entries to the end and keeps the order.
-        kept = excluded(found).byte().argsort(dim=1, stable=True)[:, : self.k]
-        return similarities.gather(1, kept)
+    def _largest(self, similarities: Tensor, excluded: Tensor) -> Tensor:
+        """The first k (N, k) of similarities (N, depth), largest first, without the excluded ones."""
+        # A stable sort by the mask moves excluded entries to the end and keeps the order of the others.
+        return similarities.gather(1, excluded.byte().argsort(dim=1, stable=True)[:, : self.k])
 
     def _index(self, entries: Any, similarity: Similarity | None, side: str) -> Index:
         """The index of the entries of one side."""
@@ -271,9 +270,9 @@ class MemoryBank:
 
     def _vector_index(self, vectors: Tensor, factor: int = 1) -> ExactIndex | FaissIndex:
         deepest = (self.k + self._most_lost) * factor
-        if self.backend == "exact" or (vectors.is_cuda and deepest > GPU_DEPTH):
-            return ExactIndex(vectors)
-        return FaissIndex(vectors) if self.backend == "faiss" or searches_there(vectors) else ExactIndex(vectors)
+        too_deep = vectors.is_cuda and deepest > GPU_DEPTH
+        by_faiss = self.backend == "faiss" or (self.backend == "auto" and searches_there(vectors))
+        return FaissIndex(vectors) if by_faiss and not too_deep else ExactIndex(vectors)
 
 
 def _most_equal(ids: Tensor) -> int:

@@ -24,8 +24,8 @@ from vsehub.neighbors.vectors import UnitVectors, VectorSource, array_of
 
 def cpu_has(*capabilities: str) -> bool:
     """Return True if the processor has one of these, by torch's names; False where torch cannot tell."""
-    found = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
-    return any(found.get(one) for one in capabilities)
+    present = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+    return any(present.get(capability) for capability in capabilities)
 
 
 # Elsewhere such products are slow, and their sums may saturate.
@@ -91,21 +91,25 @@ def search(
     """
     alone = len(queries) <= FEW_QUERIES or k > MOST_LISTED * len(items)
     tiles = tiles_of(len(queries), len(items))
-    source, known = (items.source, items.tiles) if isinstance(items, KeptItems) else (items, None)
+    source, memory = (items.source, items.tiles) if isinstance(items, KeptItems) else (items, {})
     array = array_of(source)  # not copied
-    int8 = INT8 and not alone and items.shape[1] in DIMENSIONS and bool(len(queries) >= MANY_QUERIES or known)
+    int8 = INT8 and not alone and items.shape[1] in DIMENSIONS and (len(queries) >= MANY_QUERIES or bool(memory))
     with np.errstate(all="ignore"):
         blocks = [_Block(rows.numpy(), k, corrections, int8, alone) for rows in queries.split(TILE_QUERIES)]
-        memory = np.empty(tiles[0].stop * len(blocks[0].queries), np.float32)
+        buffer = np.empty(tiles[0].stop * len(blocks[0].queries), np.float32)
         for tile in tiles:
             rows = source.rows(tile.start, tile.stop).to(queries).numpy() if array is None else array[tile]
-            here = {} if known is None else known
-            if int8 and tile.start and tile.start not in here:
-                here[tile.start] = _round(rows, rows.mean(axis=0))
-            rounded = here.get(tile.start)
-            largest = rounded.largest if rounded else 0.0 if alone else float(_norms(rows).max())
+            rounded = memory.get(tile.start)
+            if rounded is None and int8 and tile.start:
+                rounded = _round(rows, rows.mean(axis=0))
+                if isinstance(items, KeptItems):
+                    memory[tile.start] = rounded
+            if rounded is not None or alone:
+                largest = rounded.largest if rounded else 0.0
+            else:
+                largest = float(_norms(rows).max())
             for block in blocks:
-                block.take(tile.start, rows, rounded, largest, memory[: len(rows) * len(block.queries)])
+                block.take(tile.start, rows, rounded, largest, buffer[: len(rows) * len(block.queries)])
                 advance(len(rows) * len(block.queries))
         lists = [[best.lists() for best in block.best] for block in blocks]
     return [
@@ -158,8 +162,8 @@ def _rotated(vectors: np.ndarray) -> np.ndarray:
 def _rotations(dim: int) -> tuple[np.ndarray, ...]:
     """Two orthogonal matrices whose Kronecker product has at least `dim` rows; the second is the larger."""
     drawn, size = np.random.default_rng(0), 2 ** math.ceil(math.log2(dim) / 2)
-    square = (drawn.standard_normal((one, one)) for one in (-(-dim // size), size))
-    return tuple(np.linalg.qr(one)[0].astype(np.float32) for one in square)
+    square = (drawn.standard_normal((side, side)) for side in (-(-dim // size), size))
+    return tuple(np.linalg.qr(side)[0].astype(np.float32) for side in square)
 
 
 def _norms(vectors: np.ndarray) -> np.ndarray:
@@ -172,7 +176,7 @@ class _Block:
 
     def __init__(self, queries: np.ndarray, k: int, corrections: Sequence[Affine | None], int8: bool, alone: bool):
         self.queries, self._alone = queries, alone
-        self.best = [_Best(k, len(queries), one) for one in corrections]
+        self.best = [_Best(k, len(queries), correction) for correction in corrections]
         self._norms = _norms(queries.astype(np.float64))
         self._rounded = _round(queries, np.zeros_like(queries[0])) if int8 else None
         self._int8_from = 1
@@ -209,13 +213,14 @@ class _Block:
 
         Empty where these rule out too little, do not apply or would be too large.
         """
-        asked = self._rounded
-        if tile is None or asked is None or start < self._int8_from:
+        queries = self._rounded
+        if tile is None or queries is None or start < self._int8_from:
             return []
-        self._int8_from, found = 2 * start, []  # if they rule out too little: the k-th best is then better
-        products = torch.from_numpy(memory).view(torch.int32).view(len(tile.whole), len(asked.whole))
-        torch._int_mm(tile.whole, asked.whole.T, out=products)
-        bound, unit = asked.lost.max() * tile.size + (asked.size + asked.lost).max() * tile.lost, tile.step * asked.step
+        self._int8_from, reached_pairs = 2 * start, []  # if they rule out too little: the k-th best is then better
+        products = torch.from_numpy(memory).view(torch.int32).view(len(tile.whole), len(queries.whole))
+        torch._int_mm(tile.whole, queries.whole.T, out=products)
+        bound = queries.lost.max() * tile.size + (queries.size + queries.lost).max() * tile.lost
+        unit = tile.step * queries.step
         shift = self.queries.astype(np.float64) @ tile.centre.astype(np.float64) + error
         for best in self.best:
             most = np.ceil(bound[:, None] - best.term(start, len(bound)) / unit)
@@ -227,9 +232,9 @@ class _Block:
             reached = upper >= least
             if np.count_nonzero(reached) > MOST_HITS * reached.size:
                 return []
-            found.append(np.divmod(np.flatnonzero(reached), reached.shape[1]))
+            reached_pairs.append(np.divmod(np.flatnonzero(reached), reached.shape[1]))
         self._int8_from = start
-        return found
+        return reached_pairs
 
     def _by_float32(
         self, start: int, rows: np.ndarray, error: np.ndarray, memory: np.ndarray
@@ -237,7 +242,7 @@ class _Block:
         """As `_by_int8`, by products of float32; a NaN may always be among the best."""
         products = torch.from_numpy(memory).view(len(rows), len(self.queries))
         np.dot(rows, self.queries.T, out=products.numpy())
-        found = []
+        reached_pairs = []
         for best in self.best:
             out = products if best is self.best[-1] else None
             upper = torch.sub(products, torch.from_numpy(best.term(start, len(rows))), out=out).numpy()
@@ -246,8 +251,8 @@ class _Block:
                 first = best.first_least(upper).astype(np.float64)
                 least = first - error - 16 * SINGLE * np.abs(first)
             below = upper < np.nextafter((least - error).astype(np.float32), -np.inf)
-            found.append(np.divmod(np.flatnonzero(np.logical_not(below, out=below)), below.shape[1]))
-        return found
+            reached_pairs.append(np.divmod(np.flatnonzero(np.logical_not(below, out=below)), below.shape[1]))
+        return reached_pairs
 
 
 class _Best:
@@ -277,7 +282,8 @@ class _Best:
     def first_least(self, values: np.ndarray) -> np.ndarray:
         """A value (b,) that at least k of the first items reach, of values (m, b): the k best of groups are k items."""
         size = min(GROUP, len(values) // self.k)
-        maxima = values[: len(values) // size * size].reshape(-1, size, values.shape[1]).max(axis=1)
+        groups = len(values) // size
+        maxima = values[: groups * size].reshape(groups, size, -1).max(axis=1)
         return np.partition(maxima, -self.k, axis=0)[-self.k]
 
     def add(self, at: np.ndarray, positions: np.ndarray, scores: np.ndarray) -> None:
@@ -297,15 +303,15 @@ class _Best:
         first = np.searchsorted(at[order], np.arange(len(self.least)))
         order = order[np.arange(len(order)) - first[at[order]] < self.k]
         self._entries, self._waiting = [(at[order], values[order], positions[order])], 0
-        found = values[order].reshape(-1, self.k)
-        self.least = np.nextafter(found[:, -1], np.inf)
-        return torch.from_numpy(found), torch.from_numpy(positions[order].reshape(-1, self.k))
+        rows = values[order].reshape(-1, self.k)
+        self.least = np.nextafter(rows[:, -1], np.inf)
+        return torch.from_numpy(rows), torch.from_numpy(positions[order].reshape(-1, self.k))
 
 
 def _scores(queries: np.ndarray, at: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """The scores (n,) of pairs of queries (b, D) and rows (m, D)."""
-    found, step = np.empty(len(at), np.float32), max(1, PAIR_NUMBERS // rows.shape[1])
+    scores, step = np.empty(len(at), np.float32), max(1, PAIR_NUMBERS // rows.shape[1])
     for first in range(0, len(at), step):
         some = slice(first, first + step)
-        np.vecdot(queries.take(at[some], axis=0), rows.take(columns[some], axis=0), out=found[some])
-    return found
+        np.vecdot(queries.take(at[some], axis=0), rows.take(columns[some], axis=0), out=scores[some])
+    return scores

@@ -35,7 +35,7 @@ def nearest(
     Corrections of one kind share a product of queries and items. Among equal values the lower position comes first.
     Raises InputError if k exceeds the number of items.
     """
-    parts = [found for _, found in nearest_blocks(queries, items, k, corrections)]
+    parts = [lists for _, lists in nearest_blocks(queries, items, k, corrections)]
     return [
         (torch.cat([values for values, _ in blocks]), torch.cat([positions for _, positions in blocks]))
         for blocks in zip(*parts, strict=True)
@@ -53,20 +53,23 @@ def nearest_blocks(
     with bar("searching", total=len(queries) * len(items), **BAR) as steps:
         height = held_at_once(queries)
         for first in range(0, len(queries), height):
-            held = queries.rows(first, min(first + height, len(queries)))
-            applies = screened.applies(held, items, k)
-            affine = [
-                one for one in corrections if applies and (one is None or (isinstance(one, Affine) and one.scale > 0))
-            ]
-            others = [one for one in corrections if one not in affine]
+            block = queries.rows(first, min(first + height, len(queries)))
+            applies = screened.applies(block, items, k)
+            affine = [correction for correction in corrections if applies and _screens(correction)]
+            others = [correction for correction in corrections if correction not in affine]
             advance = steps.update if not others else lambda _: None
-            known = iter(screened.search(held, items, k, affine, advance) if affine else ())
-            lists = iter(_search(held, first, items, k, others, steps.update) if others else ())
-            yield first, [next(known if one in affine else lists) for one in corrections]
+            known = iter(screened.search(block, items, k, affine, advance) if affine else ())
+            lists = iter(_search(block, first, items, k, others, steps.update) if others else ())
+            yield first, [next(known if correction in affine else lists) for correction in corrections]
+
+
+def _screens(correction: TileCorrection | None) -> bool:
+    """Return True if `screened.search` supports a correction."""
+    return correction is None or (isinstance(correction, Affine) and correction.scale > 0)
 
 
 def _search(
-    held: Tensor,
+    block: Tensor,
     first: int,
     items: VectorSource,
     k: int,
@@ -74,18 +77,18 @@ def _search(
     advance: Callable[[int], object],
 ) -> list[Best]:
     """The result of `nearest` for some queries (b, D), from all scores. first: the number of the first of them."""
-    parts = ranges(len(held), GPU_TILE_QUERIES if held.is_cuda else TILE_QUERIES)
-    found: list[dict[int, Best]] = [{} for _ in corrections]
-    for columns in ranges(len(items), GPU_TILE_ITEMS if held.is_cuda else TILE_ITEMS):
-        score = scoring(items, columns.start, columns.stop, held)
+    parts = ranges(len(block), GPU_TILE_QUERIES if block.is_cuda else TILE_QUERIES)
+    lists: list[dict[int, Best]] = [{} for _ in corrections]
+    for columns in ranges(len(items), GPU_TILE_ITEMS if block.is_cuda else TILE_ITEMS):
+        score = scoring(items, columns.start, columns.stop, block)
         for rows in parts:
-            scores = score(held[rows], None)
-            asked = slice(first + rows.start, first + rows.stop)
-            for best, correct in zip(found, corrections, strict=True):
-                values = scores if correct is None else correct(scores, asked, columns)
+            scores = score(block[rows], None)
+            numbers = slice(first + rows.start, first + rows.stop)
+            for best, correct in zip(lists, corrections, strict=True):
+                values = scores if correct is None else correct(scores, numbers, columns)
                 best[rows.start] = with_block(best.get(rows.start), values, columns.start, k)
             advance(scores.numel())
-    return [(torch.cat([v for v, _ in one.values()]), torch.cat([p for _, p in one.values()])) for one in found]
+    return [(torch.cat([v for v, _ in best.values()]), torch.cat([p for _, p in best.values()])) for best in lists]
 
 
 def held_at_once(queries: VectorSource) -> int:
@@ -105,21 +108,22 @@ class ScoreColumns:
     """
 
     def __init__(self, reference: VectorSource, items: VectorSource, device: torch.device | None = None):
-        self._given: Any = reference if isinstance(items, UnitVectors) else None
-        self._held = reference.rows(0, 0 if self._given else len(reference)).to(device)
+        self._precomputed: Any = reference if isinstance(items, UnitVectors) else None
+        self._reference = reference.rows(0, 0 if self._precomputed else len(reference)).to(device)
         self._items, self._width = items, max(NARROW, COLUMN_ELEMENTS // len(reference))
         self._scores = len(reference) * len(items)
 
     def __call__(self) -> Iterator[Tensor]:
         """Blocks (R, m) of all items in order."""
-        memory = self._held.new_empty(0 if self._given else min(self._width, len(self._items)), len(self._held))
+        width = 0 if self._precomputed else min(self._width, len(self._items))
+        memory = self._reference.new_empty(width, len(self._reference))
         with bar("scoring the reference", total=self._scores, **BAR) as steps:
             for tile in ranges(len(self._items), self._width):
-                if self._given is not None:
-                    block = self._given.columns(tile.start, tile.stop).to(self._held).T.contiguous()
+                if self._precomputed is not None:
+                    block = self._precomputed.columns(tile.start, tile.stop).to(self._reference).T.contiguous()
                 else:
-                    rows = self._items.rows(tile.start, tile.stop).to(self._held)
-                    block = products(self._held)(rows, memory[: len(rows)])
+                    rows = self._items.rows(tile.start, tile.stop).to(self._reference)
+                    block = products(self._reference)(rows, memory[: len(rows)])
                 yield block.T
                 steps.update(block.numel())
 
@@ -128,7 +132,7 @@ def row_blocks(queries: VectorSource, items: VectorSource) -> Iterator[Iterator[
     """For each block of queries in turn, the blocks (b, m) of their scores that cover all items in order."""
     height = held_at_once(queries)
     for first in range(0, len(queries), height):
-        held = queries.rows(first, min(first + height, len(queries)))
-        width = max(NARROW, COLUMN_ELEMENTS // len(held))
+        block = queries.rows(first, min(first + height, len(queries)))
+        width = max(NARROW, COLUMN_ELEMENTS // len(block))
         starts = range(0, len(items), width)
-        yield (scoring(items, start, min(start + width, len(items)), held)(held, None) for start in starts)
+        yield (scoring(items, start, min(start + width, len(items)), block)(block, None) for start in starts)

@@ -92,10 +92,10 @@ class _Held:
 
 def array_of(source: VectorSource) -> np.ndarray | None:
     """The rows of a source as they lie in this machine's memory, not copied; None unless they are float32 there."""
-    held = source.vectors if isinstance(source, _Held) and source.device in (None, torch.device("cpu")) else None
-    if isinstance(held, Tensor):
-        held = held.detach().numpy() if held.device.type == "cpu" and held.dtype == torch.float32 else None
-    return held if held is not None and held.dtype == np.float32 and held.flags.c_contiguous else None
+    rows = source.vectors if isinstance(source, _Held) and source.device in (None, torch.device("cpu")) else None
+    if isinstance(rows, Tensor):
+        rows = rows.detach().numpy() if rows.device.type == "cpu" and rows.dtype == torch.float32 else None
+    return rows if rows is not None and rows.dtype == np.float32 and rows.flags.c_contiguous else None
 
 
 class Moved:
@@ -225,9 +225,9 @@ def drawn(size: int, count: int, seed: int) -> Tensor:
     return torch.randint(size, (count,), generator=generator).unique()
 
 
-def given_back(queries: Any, *found: Tensor) -> tuple[Any, ...]:
+def given_back(queries: Any, *results: Tensor) -> tuple[Any, ...]:
     """Values, positions and more as a search returns them: numpy arrays if the queries are one, else tensors."""
-    return tuple(one.cpu().numpy() for one in found) if isinstance(queries, np.ndarray) else found
+    return tuple(result.cpu().numpy() for result in results) if isinstance(queries, np.ndarray) else results
 
 
 def row_digests(vectors: VectorSource) -> np.ndarray:

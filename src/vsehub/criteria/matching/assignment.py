@@ -5,6 +5,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +18,20 @@ from vsehub.criteria.matching.base import Matching
 
 # Beyond this the matrix, in float64 and with its items repeated, takes more than 8 GB.
 MOST_ELEMENTS = 2**30
+
+
+class Subset(NamedTuple):
+    """Some of all assignments; a heap orders them by the total of their best one, then by number.
+
+    total: the negative sum of scores of the best assignment `best` (Q,). fixed: the number of queries, from the first,
+    whose item is that of the best. barred: the items that the next query must not get.
+    """
+
+    total: float
+    number: int
+    best: np.ndarray
+    fixed: int
+    barred: list[int]
 
 
 class Assignment(Matching):
@@ -60,14 +75,13 @@ def k_best(scores: np.ndarray, places: int) -> Iterator[np.ndarray]:
     """
     numbers = itertools.count()
     best = linear_sum_assignment(np.tile(scores, places), maximize=True)[1] % scores.shape[1]
-    # Each entry is some of all assignments: the negative sum of the best of them, its number, and itself; the number of
-    # queries, from the first, whose item is that of the best, and the items that the next query must not get.
-    waiting: list[tuple[float, int, np.ndarray, int, list[int]]] = [(0.0, next(numbers), best, 0, [])]
+    waiting = [Subset(0.0, next(numbers), best, 0, [])]
     while waiting:
-        *_, chosen, fixed, barred = heapq.heappop(waiting)
+        subset = heapq.heappop(waiting)
+        chosen = subset.best
         yield chosen
-        for query in range(fixed, len(scores)):  # the others, grouped by the first query whose item differs
-            others = [*(barred if query == fixed else ()), chosen[query]]
+        for query in range(subset.fixed, len(scores)):  # the others, grouped by the first query whose item differs
+            others = [*subset.barred, chosen[query]] if query == subset.fixed else [chosen[query]]
             left = places - np.bincount(chosen[:query], minlength=scores.shape[1])
             columns = np.repeat(np.arange(scores.shape[1]), left)
             rest = scores[query:, columns]
@@ -75,4 +89,4 @@ def k_best(scores: np.ndarray, places: int) -> Iterator[np.ndarray]:
             with suppress(ValueError):  # scipy raises it where no assignment is finite
                 best = np.concatenate((chosen[:query], columns[linear_sum_assignment(rest, maximize=True)[1]]))
                 total = scores[np.arange(len(best)), best].sum()
-                heapq.heappush(waiting, (-total, next(numbers), best, query, others))
+                heapq.heappush(waiting, Subset(-total, next(numbers), best, query, others))

@@ -65,7 +65,7 @@ class Table(ListedPhotos):
         columns = self._columns
         wanted = [columns.image, *columns.captions, *([] if columns.split is None else [columns.split])]
         default = PhotoColumns.split  # a name that the table need not have
-        entries = read_table(self.place, lambda names: [one for one in wanted if one in names or one != default])
+        entries = read_table(self.place, lambda names: [name for name in wanted if name in names or name != default])
         paths = entries[columns.image]
         words = entries.get(columns.split or "", [None] * len(paths))
         captions = zip(*(entries[name] for name in columns.captions), strict=True)

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
@@ -38,7 +38,16 @@ _SPARE = 2  # a JPEG is decoded at 1/2, 1/4 or 1/8 only where that leaves this m
 _LONGEST = 16  # times the shorter side: resizing longer pictures could need any amount of memory
 _RATIO = (3 / 4, 4 / 3)  # of a random crop, width to height
 THREADS = min(8, os.cpu_count() or 1)  # that decode pictures
-Crop = tuple[int, int, int, int, tuple[int, int]]  # left, top, width and height in pixels, and the size after resizing
+
+
+class Crop(NamedTuple):
+    """A part of a picture in pixels, and its width and height after resizing."""
+
+    left: int
+    top: int
+    width: int
+    height: int
+    size: tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -90,8 +99,9 @@ def read_crop(
         with _opened(file) as raw, Image.open(raw, formats=FORMATS) as image:
             orientation = _orientation(image)
             width, height = image.size[::-1] if orientation in _LYING else image.size
-            left, top, across, down, size = choose(width, height)
-            shrink = min(across / size[0], down / size[1])
+            crop = choose(width, height)
+            size = crop.size
+            shrink = min(crop.width / size[0], crop.height / size[1])
             if not exact and shrink >= 2 * _SPARE:
                 image.draft(None, (int(image.width * _SPARE / shrink), int(image.height * _SPARE / shrink)))
             picture = _rgb(image)
@@ -102,7 +112,8 @@ def read_crop(
         why = "no picture of a known format" if unknown else str(error) or type(error).__name__
         raise InputError(f"{file} cannot be decoded ({why})") from error
     x, y = picture.width / width, picture.height / height  # below 1 if decoded at a smaller size
-    box = left * x, top * y, min((left + across) * x, picture.width), min((top + down) * y, picture.height)
+    right, bottom = crop.left + crop.width, crop.top + crop.height
+    box = crop.left * x, crop.top * y, min(right * x, picture.width), min(bottom * y, picture.height)
     return np.asarray(picture.resize(size, Image.Resampling[interpolation.upper()], box))
 
 
@@ -111,7 +122,7 @@ def inspect(file: PictureFile) -> str | Exception:
     try:
         with _opened(file) as raw:
             content = hashlib.file_digest(raw, "sha256").hexdigest()
-        read_crop(file, lambda width, height: (0, 0, 1, 1, (1, 1)), exact=True)
+        read_crop(file, lambda width, height: Crop(0, 0, 1, 1, (1, 1)), exact=True)
     except (OSError, InputError) as error:
         return error
     return content
@@ -149,7 +160,7 @@ def whole_crop(width: int, height: int, resize: int, mode: str = "shortest") -> 
         size = max(1, round(resize * across / max(across, down))), max(1, round(resize * down / max(across, down)))
     else:
         size = resize * across // min(across, down), resize * down // min(across, down)
-    return (width - across) // 2, (height - down) // 2, across, down, size
+    return Crop((width - across) // 2, (height - down) // 2, across, down, size)
 
 
 def random_crop(width: int, height: int, size: int, rng: np.random.Generator) -> Crop:
@@ -163,9 +174,9 @@ def random_crop(width: int, height: int, size: int, rng: np.random.Generator) ->
         across, down = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
         if 0 < across <= width and 0 < down <= height:
             left, top = int(rng.integers(width - across + 1)), int(rng.integers(height - down + 1))
-            return left, top, across, down, (size, size)
+            return Crop(left, top, across, down, (size, size))
     across, down = min(width, round(height * _RATIO[1])), min(height, round(width / _RATIO[0]))
-    return (width - across) // 2, (height - down) // 2, across, down, (size, size)
+    return Crop((width - across) // 2, (height - down) // 2, across, down, (size, size))
 
 
 class Pictures:

@@ -158,7 +158,8 @@ def checked(rows: Sequence[Listed], place: Path, leave_out: bool) -> tuple[list[
 
     Raises InputError naming pictures that cannot be decoded; `leave_out`: log a warning instead, if there are others.
     """
-    intact, damaged = inspected(rows, place)
+    keys = [_key(row.file) for row in rows]
+    intact, damaged = inspected(rows, keys, place)
     if damaged:
         said = f"{place}: {len(damaged):,} of {len(rows):,} pictures: {listed(damaged, most=20)}"
         require(
@@ -166,31 +167,32 @@ def checked(rows: Sequence[Listed], place: Path, leave_out: bool) -> tuple[list[
             f"{said}. data.pictures.unreadable=leave_out omits them with their captions",
         )
         log.warning("%s. They are left out", said)
-    kept = [(row, intact[key]) for row in rows if (key := _key(row.file)) in intact]
-    return [row for row, _ in kept], np.array([content for _, content in kept], "S64")
+    readable = [row for row, key in zip(rows, keys, strict=True) if key in intact]
+    return readable, np.array([intact[key] for key in keys if key in intact], "S64")
 
 
-def inspected(rows: Sequence[Listed], place: Path) -> tuple[dict[str, str], list[str]]:
-    """Hashes of the intact pictures' files by `_key`, and the names of the others with the reason.
+def inspected(rows: Sequence[Listed], keys: Sequence[str], place: Path) -> tuple[dict[str, str], list[str]]:
+    """Hashes of the intact pictures' files by their keys, and the names of the others with the reason.
 
-    Intact pictures are remembered in the user's caches, in a file for each `place`, until they change.
+    keys: the `_key` of each row. Intact pictures are remembered in the user's caches, in a file for each `place`, until
+    they change.
     """
     memory = cache_folder() / f"pictures-{hashlib.sha256(str(place.resolve()).encode()).hexdigest()[:16]}.json"
     try:
         intact = read_object(memory)
     except InputError:  # of a cache: it is written anew
         intact = {}
-    unknown = [(key, row) for row in rows if (key := _key(row.file)) not in intact]
+    unknown = [(key, row) for key, row in zip(keys, rows, strict=True) if key not in intact]
     damaged = []
     try:
         with ThreadPoolExecutor(THREADS) as pool:
             for first in bar(f"checking pictures of {place.name}", range(0, len(unknown), _AT_ONCE), unit=" thousand"):
                 some = unknown[first : first + _AT_ONCE]
-                for (key, row), found in zip(some, pool.map(inspect, [row.file for _, row in some]), strict=True):
-                    if isinstance(found, Exception):
-                        damaged.append(f"{row.name}: {found}")
+                for (key, row), content in zip(some, pool.map(inspect, [row.file for _, row in some]), strict=True):
+                    if isinstance(content, Exception):
+                        damaged.append(f"{row.name}: {content}")
                     else:
-                        intact[key] = found
+                        intact[key] = content
     finally:  # pictures that passed before the check was interrupted need not be decoded again
         if unknown:
             write_text(memory, json.dumps(intact, indent=0))

@@ -60,8 +60,8 @@ class WebDataset(ListedPhotos):
         draw: SplitDraw | None = None,
         pictures: PictureSettings | None = None,
     ):
-        asked = files_or_all("shards", shards, splits)
-        self._shards = [(path, role) for role, pattern in asked.items() for path in shard_files(pattern)]
+        files = files_or_all("shards", shards, splits)
+        self._shards = [(path, role) for role, pattern in files.items() for path in shard_files(pattern)]
         place = Path(self._shards[0][0]).parent
         self._keys = [caption] if isinstance(caption, str) else caption
         super().__init__(place.resolve().name if name is None else name, place, pictures, draw)
@@ -95,7 +95,7 @@ def numbered(pattern: str) -> list[str]:
     if span is None:
         return [pattern]
     names = (f"{number:0{len(span[1])}d}" for number in range(int(span[1]), int(span[2]) + 1))
-    return [one for name in names for one in numbered(pattern.replace(span[0], name, 1))]
+    return [expanded for name in names for expanded in numbered(pattern.replace(span[0], name, 1))]
 
 
 def read_shard(path: str, keys: Sequence[str] | None) -> list[tuple[Member, list[Any]]]:

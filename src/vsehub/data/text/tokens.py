@@ -23,8 +23,8 @@ class TokenTable:
     @classmethod
     def build(cls, vocabulary: Words, captions: Sequence[str], max_words: int | None = None) -> "TokenTable":
         """The table of `captions`, each cut to its first `max_words` words (None: all)."""
-        found = vocabulary.encode_all(captions, max_words)
-        rows = [np.array(one, np.int32) for one in bar("tokenising", found, len(captions), unit=" captions")]
+        encoded = vocabulary.encode_all(captions, max_words)
+        rows = [np.array(numbers, np.int32) for numbers in bar("tokenising", encoded, len(captions), unit=" captions")]
         lengths = np.array([0, *map(len, rows)], np.int64)
         return cls(np.concatenate([np.empty(0, np.int32), *rows]), lengths.cumsum())
 

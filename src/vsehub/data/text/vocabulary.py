@@ -124,7 +124,7 @@ class Subwords:
         else:
             self._tokenizer.enable_truncation(limit)
         for first in range(0, len(captions), _CHUNK):
-            chunk = [self._cleaned(one) for one in captions[first : first + _CHUNK]]
+            chunk = [self._cleaned(caption) for caption in captions[first : first + _CHUNK]]
             for encoding in self._tokenizer.encode_batch_fast(chunk):
                 cut += limit == self.most and len(encoding.overflowing) > 0
                 yield encoding.ids

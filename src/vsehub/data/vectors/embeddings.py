@@ -139,7 +139,7 @@ def open_vectors(
     where, key = split_path(path)
     require_vectors(name, where)
     addresses, described, key = shards(name, where, key) if is_folder(where) else ([where], [], key)
-    local = [fetch(name, one) if is_uri(one) else Path(one) for one in (*addresses, *described)]
+    local = [fetch(name, address) if is_uri(address) else Path(address) for address in (*addresses, *described)]
     taken, paths, metadata = stamps(local), local[: len(addresses)], local[len(addresses) :]
     source: Shards | np.ndarray | Tensor
     if is_folder(where):
@@ -150,8 +150,8 @@ def open_vectors(
         counts = [len(source)]
     ids, labels = read_metadata(metadata, counts) if metadata else (ids, None)
     inside = "" if key is None else f"::{key}"
-    places = [one if is_uri(one) else str(Path(one).absolute()) for one in addresses]
-    files = tuple((f"{one}{inside}", count) for one, count in zip(places, counts, strict=True))
+    places = [address if is_uri(address) else str(Path(address).absolute()) for address in addresses]
+    files = tuple((f"{address}{inside}", count) for address, count in zip(places, counts, strict=True))
     dtype = matrix_dtype(masked(path), source)
     vectors = VectorFile(name, source, dtype, None, labels, normalize, Origin(masked(path), taken, files))
     return vectors if ids is None else vectors.with_ids(ids)
@@ -203,10 +203,10 @@ def look_through(vectors: VectorFile, begin: int = 0) -> Norms:
     return measured
 
 
-def same_space(one: VectorFile, other: VectorFile) -> None:
+def same_space(first: VectorFile, second: VectorFile) -> None:
     """Raise InputError unless both have the same dimension."""
     require(
-        one.shape[1] == other.shape[1],
-        f"the vectors are not of one space: {one}: {one.shape[0]} rows of {one.shape[1]} numbers; {other}: "
-        f"{other.shape[0]} rows of {other.shape[1]} numbers. Give vectors of the same model, one vector per row",
+        first.shape[1] == second.shape[1],
+        f"the vectors are not of one space: {first}: {first.shape[0]} rows of {first.shape[1]} numbers; {second}: "
+        f"{second.shape[0]} rows of {second.shape[1]} numbers. Give vectors of the same model, one vector per row",
     )

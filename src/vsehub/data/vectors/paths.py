@@ -104,14 +104,14 @@ def shards(name: str, folder: str, inside: str | None) -> tuple[list[str], list[
             root, base, inside = f"{root}/{inside}", f"{base}/{inside}", None
         listing = files.ls(root, detail=False)
     inner = [file_name(path).name for path in listing if path.rstrip("/") != root]  # object stores list the folder too
-    names = sorted((one for one in inner if not one.startswith((".", "_"))), key=natural)
+    names = sorted((file for file in inner if not file.startswith((".", "_"))), key=natural)
     require(
-        {suffix_of(one) for one in names} in ({".npy"}, {".parquet"}),
+        {suffix_of(file) for file in names} in ({".npy"}, {".parquet"}),
         f"{name}: {base}: expected a folder of .npy or of .parquet files; it holds {listed(names) or 'none'}",
     )
-    numbers = [Path(one).stem.rpartition("_")[2] for one in names] if described else []
+    numbers = [Path(file).stem.rpartition("_")[2] for file in names] if described else []
     metadata = [f"{folder.rstrip('/')}/{METADATA}/metadata_{number}.parquet" for number in numbers]
-    return [f"{base}/{one}" for one in names], metadata, inside
+    return [f"{base}/{file}" for file in names], metadata, inside
 
 
 @contextmanager

@@ -64,7 +64,7 @@ def _read_npy(path: Path, key: str | None) -> Read:
 def _read_npz(path: Path, key: str | None) -> Read:
     with np.load(path, allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in archive.files if key in (None, name) or name == "ids"}
-        name = _chosen(path, key, archive.files, (one for one, array in arrays.items() if array.ndim == 2))
+        name = _chosen(path, key, archive.files, (name for name, array in arrays.items() if array.ndim == 2))
     ids = arrays["ids"].astype(str).ravel().tolist() if "ids" in arrays else None
     return arrays[name], ids
 
@@ -73,7 +73,7 @@ def read_safetensors(path: Path, key: str | None) -> Read:
     """The mapped matrix `key` of a .safetensors file, or its only one, and no ids."""
     with safe_open(path, framework="pt") as file:
         shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 (it is not a mapping)
-        name = _chosen(path, key, shapes, (one for one, shape in shapes.items() if len(shape) == 2))
+        name = _chosen(path, key, shapes, (name for name, shape in shapes.items() if len(shape) == 2))
         tensor = file.get_tensor(name)
     if tensor.dtype == torch.bfloat16:  # which numpy lacks
         return tensor, None
@@ -83,11 +83,11 @@ def read_safetensors(path: Path, key: str | None) -> Read:
 
 
 def _read_tensors(path: Path, key: str | None) -> Read:
-    found = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    if isinstance(found, dict):
-        matrices = [name for name, tensor in found.items() if getattr(tensor, "ndim", 0) == 2]
-        found, key = found[_chosen(path, key, found, matrices)], None
-    tensor = found.detach()
+    content = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    if isinstance(content, dict):
+        matrices = [name for name, tensor in content.items() if getattr(tensor, "ndim", 0) == 2]
+        content, key = content[_chosen(path, key, content, matrices)], None
+    tensor = content.detach()
     plain = key is None and tensor.is_contiguous() and not tensor.is_nested and tensor.device.type == "cpu"
     require(plain, f"{path}: expected a plain tensor of numbers, or several by name")
     return tensor, None
@@ -114,16 +114,16 @@ def _read_columns(path: Path, key: str | None) -> Read:
         require(not other, f"{path}: {listed(other)} are not dimensions; call the ids id, leave others out")
     if table is None:
         table = parquet.read_table(path, columns=names + ids, page_checksum_verification=True)
-    found = table["id"].cast(pa.string()).to_pylist() if ids else None
-    require(found is None or all(found), f"{path}: some rows have no id; expected one in each row")
+    row_ids = table["id"].cast(pa.string()).to_pylist() if ids else None
+    require(row_ids is None or all(row_ids), f"{path}: some rows have no id; expected one in each row")
     if not by_list:
-        return np.column_stack([table[name].to_numpy() for name in names]), found
+        return np.column_stack([table[name].to_numpy() for name in names]), row_ids
     column = table[names[0]]
     column = column.cast(getattr(column.type, "storage_type", column.type))  # of an extension such as a tensor
     lengths = compute.unique(compute.list_value_length(column)).to_pylist()
     require(len(lengths) == 1, f"{path}: the lists of {names[0]} are of the lengths {listed(lengths)}; expected one")
     array = compute.list_flatten(column).to_numpy().reshape(len(column), -1)
-    return array.astype(np.float32) if kind == ".jsonl" else array, found
+    return array.astype(np.float32) if kind == ".jsonl" else array, row_ids
 
 
 def _lists(schema: pa.Schema) -> list[str]:
@@ -184,7 +184,7 @@ class Shards:
 
     def __init__(self, paths: Sequence[Path], key: str | None):
         read = [read_file(path, key) for path in paths]
-        self._parts, self.ids = [array for array, _ in read], [one for _, ids in read for one in ids or ()]
+        self._parts, self.ids = [array for array, _ in read], [row_id for _, ids in read for row_id in ids or ()]
         first: Any = self._parts[0]
         kinds = [(matrix_dtype(str(path), part), part.shape[1]) for path, part in zip(paths, self._parts, strict=True)]
         odd = [str(path) for path, kind in zip(paths, kinds, strict=True) if kind != kinds[0]]
@@ -198,13 +198,13 @@ class Shards:
     def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
         """The rows of a slice, or of row numbers (b,): (b, D)."""
         rows = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else rows
-        found = np.empty((len(rows), self.shape[1]), self.dtype)
+        matrix = np.empty((len(rows), self.shape[1]), self.dtype)
         ends = np.cumsum(self.counts)
         owners = np.searchsorted(ends, rows, "right")
         for number in np.unique(owners).tolist():
             mine = owners == number
-            found[mine] = self._parts[number][rows[mine] - (ends[number] - self.counts[number])]
-        return found
+            matrix[mine] = self._parts[number][rows[mine] - (ends[number] - self.counts[number])]
+        return matrix
 
 
 def read_metadata(paths: Sequence[Path], rows: Sequence[int]) -> tuple[list[str] | None, list[str] | None]:

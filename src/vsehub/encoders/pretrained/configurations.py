@@ -82,7 +82,7 @@ def reduced_open_clip(model: str, config: Mapping[str, Any], strict: bool = Fals
 
 
 def _known(model: str, config: Mapping[str, Any], defaults: Mapping[str, Any], strict: bool) -> dict[str, Any]:
-    found = {}
+    settings = {}
     for key, value in config.items():
         if key not in defaults or _LEFT_OUT.fullmatch(key):
             require(
@@ -90,12 +90,12 @@ def _known(model: str, config: Mapping[str, Any], defaults: Mapping[str, Any], s
                 f"model: {model}: its configuration has the unknown setting {key}; refused",
             )
         elif key in _SIDES:
-            found[key] = _known(model, value, defaults[key], strict)
+            settings[key] = _known(model, value, defaults[key], strict)
         elif _PLAIN.fullmatch(json.dumps(value)):
-            found[key] = value
+            settings[key] = value
         else:
             require(
                 value == defaults[key],
                 f"model: {model}: its configuration has {key} = {str(value)[:80]!r}, which vsehub does not know",
             )
-    return found
+    return settings

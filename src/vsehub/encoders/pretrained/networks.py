@@ -30,7 +30,7 @@ class PretrainedEncoder(Encoder):
 
     def own_rates(self) -> list[tuple[list[nn.Parameter], float]]:
         """The trained parameters of the network, if they have a learning rate of their own."""
-        tuned = [one for one in self.get_submodule(self.inner).parameters() if one.requires_grad]
+        tuned = [weight for weight in self.get_submodule(self.inner).parameters() if weight.requires_grad]
         return [(tuned, self.learning_rate)] if tuned and self.learning_rate is not None else []
 
     def train(self, mode: bool = True) -> "PretrainedEncoder":
@@ -111,10 +111,10 @@ class Backbone(nn.Module):
         """
         whole("regions", side)
         require(images.ndim == 4, f"regions are of whole pictures; images of shape {tuple(images.shape[1:])} are crops")
-        found = self._last_map(normalised(self, images))
-        height, width = found.shape[2:]
+        last_map = self._last_map(normalised(self, images))
+        height, width = last_map.shape[2:]
         require(side <= min(height, width), f"regions is {side}, but {self.model} has a map of {height} x {width} here")
-        return F.adaptive_avg_pool2d(found, side).flatten(2).transpose(1, 2)
+        return F.adaptive_avg_pool2d(last_map, side).flatten(2).transpose(1, 2)
 
     def _last_map(self, pixels: Tensor) -> Tensor:
         """(N, C, H, W) as the network's last pooling sees it."""
@@ -123,10 +123,10 @@ class Backbone(nn.Module):
             return network.forward_intermediates(pixels, indices=1, norm=True, intermediates_only=True)[0]
         pools = [part for part in network.modules() if isinstance(part, nn.AdaptiveAvgPool2d)]
         require(bool(pools), f"{self.model} of torchvision has no map before a pooling; choose a model of timm")
-        seen: list[Tensor] = []
-        with pools[-1].register_forward_pre_hook(lambda _, given: seen.extend(given)):
+        inputs: list[Tensor] = []
+        with pools[-1].register_forward_pre_hook(lambda _, arguments: inputs.extend(arguments)):
             network(pixels)
-        return seen[0]
+        return inputs[0]
 
 
 def add_mean_std(module: nn.Module, mean: Sequence[float], std: Sequence[float]) -> None:
@@ -203,10 +203,10 @@ def load_weights(network: nn.Module, path: str | Path, ignored: Collection[str] 
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
 
-            found: Any = load_file(path)
+            content: Any = load_file(path)
         else:
-            found = torch.load(path, map_location="cpu", weights_only=True)
-        missing, foreign = network.load_state_dict(found.get("state_dict", found), strict=False)
+            content = torch.load(path, map_location="cpu", weights_only=True)
+        missing, foreign = network.load_state_dict(content.get("state_dict", content), strict=False)
     # Older files lack the counts of batches, which no computation uses.
     missing = [key for key in missing if not key.endswith("num_batches_tracked")]
     foreign = [key for key in foreign if key not in ignored]

@@ -46,8 +46,8 @@ class TextPretrained(DescribedEncoder):
     ):
         super().__init__()
         whole("dim", dim)
-        found = read_auto(model, "AutoConfig").to_dict() if config is None else config
-        settings = reduced(model, found, TEXTS, strict=config is not None)
+        stored = read_auto(model, "AutoConfig").to_dict() if config is None else config
+        settings = reduced(model, stored, TEXTS, strict=config is not None)
         self.backbone = build(model, settings, pretrained and config is None)
         known: Any = self.backbone.get_input_embeddings().num_embeddings
         require(
@@ -62,8 +62,8 @@ class TextPretrained(DescribedEncoder):
         nn.init.zeros_(self.linear.bias)
         self.pool = pooling_of(pooling)
         self.gives = gives(pooling)
-        own = json.loads(self.backbone.config.to_json_string(use_diff=False))
-        self.rebuilt = {"pretrained": False, "config": reduced(model, own, TEXTS)}
+        complete = json.loads(self.backbone.config.to_json_string(use_diff=False))
+        self.rebuilt = {"pretrained": False, "config": reduced(model, complete, TEXTS)}
         self.train()
 
     def forward(self, texts: Tensor, lengths: Tensor) -> Encoding:

@@ -62,7 +62,7 @@ class CrossAttention(Similarity):
     def candidates_at_once(self, queries: Sets, entries: Sets, chosen: Tensor, side: str) -> Tensor:
         """The same, of many queries at a time, padded: two to three times as slow on a CPU."""
         entries_attend = (self.direction == "t2i") == (side == "texts")
-        count, found = chosen.shape[1], []
+        count, blocks = chosen.shape[1], []
         queries, entries = unit(queries), unit(entries)
         each = count * int(entries.lengths.max()) * entries.vectors.shape[1]
         for rows in torch.arange(len(queries), device=chosen.device).split(max(1, COPIED // each)):
@@ -76,8 +76,8 @@ class CrossAttention(Similarity):
             scores = normalised(raw, attending[:, :, None].to(raw), self.normalisation)
             weights = exponentials(scores, self.softmax_scale, ~attended[:, :, None])
             scores = pooled(cosines(raw, grams, weights), attending, self.pooling, self.lse_scale)
-            found.append(scores.unflatten(0, (-1, count)))
-        return torch.cat(found)
+            blocks.append(scores.unflatten(0, (-1, count)))
+        return torch.cat(blocks)
 
     def _scores(self, sources: Sets, queries: Sets) -> Tensor:
         """Scores of source sets (rows) against query sets (columns)."""
@@ -86,7 +86,7 @@ class CrossAttention(Similarity):
         order = sources.lengths.argsort(stable=True)
         sources, queries = unit(sources[order]), unit(queries)
         # Source sets of equal length need no padding.
-        sizes, counts = (one.tolist() for one in sources.lengths.unique_consecutive(return_counts=True))
+        sizes, counts = (numbers.tolist() for numbers in sources.lengths.unique_consecutive(return_counts=True))
         runs = sources.vectors.split([size * count for size, count in zip(sizes, counts, strict=True)])
         grams = [gram(run.unflatten(0, (count, -1))) for run, count in zip(runs, counts, strict=True)]
         scores = []
@@ -95,11 +95,11 @@ class CrossAttention(Similarity):
         parts = [part.tolist() for part in queries.lengths.split(max(1, panel // widest))]
         for part, vectors in zip(parts, queries.vectors.split([sum(part) for part in parts]), strict=True):
             raw = (sources.vectors @ vectors.T).split([len(run) for run in runs])
-            found = [
-                tiled(self.normalisation, self.softmax_scale, one.unflatten(0, (count, -1)), of_run, part)
-                for one, count, of_run in zip(raw, counts, grams, strict=True)
+            columns = [
+                tiled(self.normalisation, self.softmax_scale, products.unflatten(0, (count, -1)), of_run, part)
+                for products, count, of_run in zip(raw, counts, grams, strict=True)
             ]
-            scores.append(pooled(*_padded(torch.cat(found), part), self.pooling, self.lse_scale))
+            scores.append(pooled(*_padded(torch.cat(columns), part), self.pooling, self.lse_scale))
         return torch.cat(scores, dim=1)[order.argsort()]
 
 

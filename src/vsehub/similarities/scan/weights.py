@@ -19,18 +19,18 @@ def normalised(raw: Tensor, member: Tensor, how: str) -> Tensor:
     how: "clipped" and names that begin so apply a LeakyReLU (0.1) first; "softmax" divides e^x by its sum over the
     queries of a set, "l2norm" and "l1norm" x by its norm there + 1e-8, where the subgradient of a 2-norm of 0 is 0.
     """
-    found = F.leaky_relu(raw, SLOPE) if how.startswith("clipped") else raw
+    scores = F.leaky_relu(raw, SLOPE) if how.startswith("clipped") else raw
     if how in ("clipped", "no_norm"):
-        return found
+        return scores
     if how == "softmax":  # scores of unit vectors need no shift
-        found = found.exp()
-        divisor = found @ member
+        scores = scores.exp()
+        divisor = scores @ member
     elif how.endswith("l2norm"):
-        squares = found.square() @ member
+        squares = scores.square() @ member
         divisor = squares.clamp(min=torch.finfo(raw.dtype).tiny).sqrt() + EPSILON
     else:
-        divisor = found.abs() @ member + EPSILON
-    return found * (divisor.reciprocal() @ member.mT)
+        divisor = scores.abs() @ member + EPSILON
+    return scores * (divisor.reciprocal() @ member.mT)
 
 
 def pooled(cosines: Tensor, inside: Tensor, how: str, scale: float) -> Tensor:

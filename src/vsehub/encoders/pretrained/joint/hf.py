@@ -66,9 +66,9 @@ def encode_text(model: Any, ids: Tensor, inside: Tensor | None) -> Tensor:
     return _vectors(model.get_text_features(input_ids=ids, attention_mask=None if inside is None else inside.long()))
 
 
-def _vectors(found: Any) -> Tensor:
+def _vectors(output: Any) -> Tensor:
     """The vectors (N, D) of a model's output; transformers before version 5 returns them directly."""
-    return found if isinstance(found, Tensor) else found.pooler_output
+    return output if isinstance(output, Tensor) else output.pooler_output
 
 
 def build(model: str, architecture: Mapping[str, Any], pretrained: bool) -> Any:
@@ -94,9 +94,9 @@ def read_auto(model: str, kind: str, setting: str = "model", **settings: Any) ->
 
 def tokenizer_of(model: str, setting: str = "model") -> Any:
     """The fast tokenizer of a repository in the cache, or a folder. Raises InputError if it is missing."""
-    found = read_auto(model, "AutoTokenizer", setting)
-    require(hasattr(found, "backend_tokenizer"), f"{setting}: {model} has no fast tokenizer (tokenizer.json)")
-    return found
+    tokenizer = read_auto(model, "AutoTokenizer", setting)
+    require(hasattr(tokenizer, "backend_tokenizer"), f"{setting}: {model} has no fast tokenizer (tokenizer.json)")
+    return tokenizer
 
 
 def _most(settings: dict[str, Any], tokenizer: Any) -> int:
@@ -105,17 +105,17 @@ def _most(settings: dict[str, Any], tokenizer: Any) -> int:
 
 
 def _pictures(model: str) -> dict[str, Any]:
-    found = read_auto(model, "AutoImageProcessor").to_dict()
-    size = {key: side for key, side in found["size"].items() if side is not None}
-    crop = (found.get("crop_size") or {}) if found.get("do_center_crop") else {}
+    processor = read_auto(model, "AutoImageProcessor").to_dict()
+    size = {key: side for key, side in processor["size"].items() if side is not None}
+    crop = (processor.get("crop_size") or {}) if processor.get("do_center_crop") else {}
     mode = "shortest" if "shortest_edge" in size else "squash"
     sides = {side for side in crop.values() if side is not None} or set(size.values())
     require(
         len(set(size.values())) == len(sides) == 1
         and (mode == "squash" or bool(crop))
-        and found.get("do_resize", True)
-        and found.get("do_normalize", True)
-        and abs(found.get("rescale_factor", 1 / 255) * 255 - 1) < 1e-6,
+        and processor.get("do_resize", True)
+        and processor.get("do_normalize", True)
+        and abs(processor.get("rescale_factor", 1 / 255) * 255 - 1) < 1e-6,
         f"model: {model} takes pictures of {size}, cropped to {crop}, or scales them in another way; choose a model of "
         "one size",
     )
@@ -123,8 +123,8 @@ def _pictures(model: str) -> dict[str, Any]:
         "size": sides.pop(),
         "resize": next(iter(size.values())),
         "mode": mode,
-        "interpolation": _FILTERS[int(found.get("resample", 3))],
+        "interpolation": _FILTERS[int(processor.get("resample", 3))],
         "fill": 0,
-        "mean": list(found["image_mean"]),
-        "std": list(found["image_std"]),
+        "mean": list(processor["image_mean"]),
+        "std": list(processor["image_std"]),
     }

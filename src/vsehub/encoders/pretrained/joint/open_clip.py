@@ -80,14 +80,14 @@ def network(model: str, side: str, description: Mapping[str, Any], pretrained: b
 
 def encode_image(model: Any, pixels: Tensor) -> Tensor:
     """Normalised pixels (N, 3, H, W) -> (N, D)."""
-    found = model(pixels)
-    return found[0] if isinstance(found, tuple) else found  # CoCa gives the patches too
+    output = model(pixels)
+    return output[0] if isinstance(output, tuple) else output  # CoCa gives the patches too
 
 
 def encode_text(model: Any, ids: Tensor, inside: Tensor | None) -> Tensor:
     """Padded ids (N, most) -> (N, D)."""
-    found = model.encode_text(ids)
-    return found[0] if isinstance(found, tuple) else found
+    output = model.encode_text(ids)
+    return output[0] if isinstance(output, tuple) else output
 
 
 def _located(model: str) -> tuple[dict[str, Any], Mapping[str, Any], str, tuple[str, ...]]:
@@ -131,14 +131,19 @@ def _pictures(architecture: Mapping[str, Any], preprocessing: Mapping[str, Any])
     size = architecture["vision_cfg"].get("image_size", 224)
     size = size if isinstance(size, list | tuple) else [size, size]
     require(size[0] == size[1], f"the model takes pictures of {size} pixels, not squares; choose another")
-    own = merge_preprocess_dict(PreprocessCfg(), dict(preprocessing))
+    transform = merge_preprocess_dict(PreprocessCfg(), dict(preprocessing))
     return {
         "size": size[0],
         "resize": size[0],
-        "mode": own["resize_mode"],
-        "interpolation": "bilinear" if own["interpolation"] == "bilinear" else "bicubic",  # "random" is bicubic too
-        "fill": own["fill_color"],
-        **{key: [own[key]] * 3 if isinstance(own[key], int | float) else list(own[key]) for key in ("mean", "std")},
+        "mode": transform["resize_mode"],
+        "interpolation": "bilinear"
+        if transform["interpolation"] == "bilinear"
+        else "bicubic",  # "random" is bicubic too
+        "fill": transform["fill_color"],
+        **{
+            key: [transform[key]] * 3 if isinstance(transform[key], int | float) else list(transform[key])
+            for key in ("mean", "std")
+        },
     }
 
 
@@ -167,11 +172,11 @@ def _clip_tokenizer() -> str:
     from tokenizers.pre_tokenizers import ByteLevel, Sequence, WhitespaceSplit
     from tokenizers.processors import TemplateProcessing
 
-    own = SimpleTokenizer()
-    ends = [(own.decoder[number], number) for number in (own.sot_token_id, own.eot_token_id)]
-    found = Tokenizer(BPE(vocab=own.encoder, merges=list(own.bpe_ranks), end_of_word_suffix="</w>"))
+    original = SimpleTokenizer()
+    ends = [(original.decoder[number], number) for number in (original.sot_token_id, original.eot_token_id)]
+    tokenizer = Tokenizer(BPE(vocab=original.encoder, merges=list(original.bpe_ranks), end_of_word_suffix="</w>"))
     split: Any = [WhitespaceSplit(), ByteLevel(add_prefix_space=False, use_regex=False)]
-    found.pre_tokenizer = Sequence(split)
-    found.add_special_tokens([AddedToken(name, normalized=False) for name, _ in ends])
-    found.post_processor = TemplateProcessing(single=f"{ends[0][0]} $A {ends[1][0]}", special_tokens=ends)
-    return found.to_str()
+    tokenizer.pre_tokenizer = Sequence(split)
+    tokenizer.add_special_tokens([AddedToken(name, normalized=False) for name, _ in ends])
+    tokenizer.post_processor = TemplateProcessing(single=f"{ends[0][0]} $A {ends[1][0]}", special_tokens=ends)
+    return tokenizer.to_str()

@@ -135,8 +135,8 @@ def adapt(network: nn.Module, rank: int, alpha: float) -> None:
     peft = package("tune=lora", "peft", "peft")
     layers = [
         name
-        for name, one in network.named_modules()
-        if type(one) is nn.Linear and any(part.isdigit() for part in name.split("."))
+        for name, layer in network.named_modules()
+        if type(layer) is nn.Linear and any(part.isdigit() for part in name.split("."))
     ]
     with torch.random.fork_rng(devices=[]):
         peft.inject_adapter_in_model(peft.LoraConfig(r=rank, lora_alpha=alpha, target_modules=layers), network)
