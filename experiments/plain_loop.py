@@ -18,9 +18,9 @@ from vsehub.data import Scenes
 from vsehub.data.text.vocabulary import Vocabulary
 from vsehub.encoders import ImageCNN, TextGRU
 from vsehub.evaluation import Protocol
-from vsehub.evaluation.encode import EncodedSplit, encode_images, encode_split, encode_texts, text_table
 from vsehub.evaluation.evaluate import Evaluation, evaluate
 from vsehub.losses import HAL
+from vsehub.models.encode import EncodedSplit, encode_images, encode_split, encode_texts, text_table
 from vsehub.neighbors import MemoryBank
 from vsehub.similarities import Cosine
 

@@ -5,7 +5,7 @@ import json
 from safetensors import safe_open
 from safetensors.torch import save
 
-from vsehub.evaluation.checkpoint import sealed
+from vsehub.models.checkpoint import sealed
 
 
 def changed(path, to, change=lambda description, weights: None, **told):

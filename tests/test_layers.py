@@ -19,8 +19,9 @@ L2 = {
     "neighbors": set(),
     "criteria": {"neighbors"},
     "data": set(),
-    "evaluation": {"criteria", "data", "neighbors"},
-    "export": {"data", "evaluation", "neighbors"},
+    "models": {"criteria", "data"},
+    "evaluation": {"criteria", "data", "models", "neighbors"},
+    "export": {"data", "models"},
     "extraction": {"data"},
     "report": {"evaluation"},  # for types; that it loads no torch is tested below
     "ranking": {"criteria", "data", "neighbors"},
@@ -75,7 +76,7 @@ OUTSIDE = {
     "regex": {"data/text/vocabulary.py"},  # which comes with open_clip
     "huggingface_hub": {
         "encoders/pretrained/joint/open_clip.py",
-        "evaluation/hub.py",
+        "models/hub.py",
     },
     "peft": {"encoders/pretrained/joint/towers.py"},
     "torchvision": {"encoders/pretrained/networks.py"},
@@ -88,8 +89,8 @@ OUTSIDE = {
         "cli/adapt.py",
         "data/vectors/readers.py",
         "encoders/pretrained/networks.py",
-        "evaluation/trained.py",
-        "evaluation/checkpoint.py",
+        "models/trained.py",
+        "models/checkpoint.py",
         "serving/estimator.py",
     },
 }

@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 VAGUE = {"one", "found", "own", "seen", "asked", "given", "told", "kept"}
-PACKAGES = ("cli", "evaluation", "export", "extraction", "io", "report", "serving", "training", "web")
+PACKAGES = ("cli", "evaluation", "export", "extraction", "io", "models", "report", "serving", "training", "web")
 
 
 @pytest.mark.parametrize("folder", [f"{top}/{package}" for top in ("src/vsehub", "tests") for package in PACKAGES])

@@ -25,9 +25,10 @@ import torch
 
 from experiments.benchmarks import common
 from vsehub.criteria import NearestNeighbor
-from vsehub.evaluation import EncodedSplit, Protocol
+from vsehub.evaluation import Protocol
 from vsehub.evaluation.evaluate import evaluate
 from vsehub.evaluation.scores import BLOCK_ELEMENTS
+from vsehub.models import EncodedSplit
 from vsehub.similarities import Cosine
 
 IMAGES, PER_IMAGE, DIM = 5000, 5, 1024

@@ -31,7 +31,7 @@ from experiments.benchmarks.gpu_equality import (
 )
 from experiments.benchmarks.sources import Synthetic
 from experiments.benchmarks.ways import STAGES, Way
-from vsehub.evaluation.encode import encode_images, encode_texts
+from vsehub.models.encode import encode_images, encode_texts
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.train import resolve_precision
 

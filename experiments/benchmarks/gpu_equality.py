@@ -6,7 +6,7 @@ import torch
 from experiments.benchmarks import bank, common
 from vsehub.data.text.tokens import TokenTable
 from vsehub.encoders import TextGRU
-from vsehub.evaluation.encode import encode_texts
+from vsehub.models.encode import encode_texts
 from vsehub.neighbors import MemoryBank
 from vsehub.sets import Sets
 from vsehub.similarities import CrossAttention

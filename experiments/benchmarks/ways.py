@@ -15,9 +15,9 @@ from vsehub.criteria import NearestNeighbor
 from vsehub.encoders import ImageFeatures, TextGRU
 from vsehub.encoders.pooling import GPO, inside
 from vsehub.evaluation import Protocol
-from vsehub.evaluation.encode import encode_split
 from vsehub.evaluation.evaluate import evaluate
 from vsehub.losses import HAL
+from vsehub.models.encode import encode_split
 from vsehub.similarities import Cosine
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.module import RetrievalModule

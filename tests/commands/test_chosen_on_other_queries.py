@@ -12,9 +12,10 @@ import torch.nn.functional as F
 from vsehub.criteria import CSLS, InvertedSoftmax
 from vsehub.data import pairs_by_caption
 from vsehub.encoders import ImageFeatures, TextFeatures
-from vsehub.evaluation import EncodedSplit, Protocol
-from vsehub.evaluation.checkpoint import write_checkpoint
+from vsehub.evaluation import Protocol
 from vsehub.evaluation.evaluate import evaluate
+from vsehub.models import EncodedSplit
+from vsehub.models.checkpoint import write_checkpoint
 from vsehub.similarities import Cosine
 
 DIM = 16

@@ -21,9 +21,9 @@ from tiny_towers import tiny_hf
 from vsehub.cli.overrides import for_hydra
 from vsehub.components import Components, conf_folder
 from vsehub.criteria import CSLS, DualInvertedSoftmax
-from vsehub.evaluation import trained as evaluation_trained
-from vsehub.evaluation.trained import TrainedModel
-from vsehub.evaluation.zero_shot import ZeroShot
+from vsehub.models import trained as evaluation_trained
+from vsehub.models.trained import TrainedModel
+from vsehub.models.zero_shot import ZeroShot
 
 NASTY = 'a "red" circle, it\'s = ${big} [blue]\\'
 TEXTS = ["a red circle", "two blue squares"]

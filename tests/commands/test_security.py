@@ -24,7 +24,7 @@ from vsehub.components import Components
 from vsehub.data import SplitDraw, Table, WebDataset, open_vectors
 from vsehub.data.text.vocabulary import restored, stored
 from vsehub.encoders import ImageTower, TextTower
-from vsehub.evaluation.checkpoint import write_checkpoint
+from vsehub.models.checkpoint import write_checkpoint
 from vsehub.serving.estimator import FORMAT, CorrectedSearch
 from vsehub.training.checkpoint import CheckpointFiles, load_state
 

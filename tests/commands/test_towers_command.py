@@ -12,7 +12,7 @@ from tiny_towers import tiny_hf, tiny_open_clip
 
 from vsehub.data import Karpathy
 from vsehub.data.vectors.embeddings import open_vectors
-from vsehub.evaluation.zero_shot import ZeroShot
+from vsehub.models.zero_shot import ZeroShot
 
 
 @pytest.fixture

@@ -6,8 +6,9 @@ import torch
 from looped import looped
 
 from vsehub.criteria import CSLS, NearestNeighbor, RelaxedGreedyMatching
-from vsehub.evaluation import EncodedSplit, Protocol
+from vsehub.evaluation import Protocol
 from vsehub.evaluation.evaluate import evaluate
+from vsehub.models import EncodedSplit
 from vsehub.similarities import Cosine
 
 KS = (1, 5, 10)

@@ -7,10 +7,11 @@ from looped import looped
 
 from vsehub.checks import InputError
 from vsehub.criteria import CSLS, NearestNeighbor
-from vsehub.evaluation import EncodedSplit, Protocol
+from vsehub.evaluation import Protocol
 from vsehub.evaluation import scores as scores_module
 from vsehub.evaluation.ensemble import Ensemble, MeanSimilarity, together
 from vsehub.evaluation.evaluate import evaluate
+from vsehub.models import EncodedSplit
 from vsehub.sets import Sets
 from vsehub.similarities import Cosine, CrossAttention, Order
 from vsehub.types import Similarity

@@ -11,11 +11,12 @@ from vsehub.criteria import (
     NearestNeighbor,
 )
 from vsehub.data import pairs_by_caption
-from vsehub.evaluation import EncodedSplit, Protocol
+from vsehub.evaluation import Protocol
 from vsehub.evaluation.evaluate import evaluate, rank
 from vsehub.evaluation.scores import both_directions
 from vsehub.metrics import recall_metrics
 from vsehub.metrics.occurrences import KS, hubness, k_occurrences
+from vsehub.models import EncodedSplit
 from vsehub.similarities import Cosine, Order
 
 CRITERIA = [

@@ -8,11 +8,12 @@ from evaluation.test_evaluate import COSINE, split
 from vsehub.checks import InputError
 from vsehub.criteria import CSLS, Auto, Chain, RelaxedGreedyMatching
 from vsehub.criteria.auto import chosen
-from vsehub.evaluation import EncodedSplit, Protocol
+from vsehub.evaluation import Protocol
 from vsehub.evaluation.evaluate import evaluate, rank
 from vsehub.evaluation.scores import both_directions
 from vsehub.evaluation.tune import choose, tune
 from vsehub.metrics.occurrences import KS
+from vsehub.models import EncodedSplit
 
 SINGLE = Protocol("single")
 

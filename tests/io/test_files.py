@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from vsehub.evaluation.checkpoint import write_checkpoint
 from vsehub.io import files
+from vsehub.models.checkpoint import write_checkpoint
 
 
 @pytest.mark.parametrize("killer", [KeyboardInterrupt, ValueError])

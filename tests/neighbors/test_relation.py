@@ -11,9 +11,10 @@ from vsehub.checks import InputError
 from vsehub.criteria import CSLS, NearestNeighbor
 from vsehub.data import CaptionedImages
 from vsehub.data.text.tokens import VectorTable
-from vsehub.evaluation import EncodedSplit, Protocol
+from vsehub.evaluation import Protocol
 from vsehub.evaluation.evaluate import evaluate
 from vsehub.metrics import Positives
+from vsehub.models import EncodedSplit
 from vsehub.neighbors.bank import MemoryBank, most_related
 from vsehub.neighbors.faiss import loaded_faiss
 from vsehub.similarities import Cosine

@@ -11,7 +11,7 @@ from vsehub.checks import InputError
 from vsehub.data import CaptionedImages, pairs_by_caption
 from vsehub.data.text.tokens import VectorTable
 from vsehub.data.text.vocabulary import Vocabulary
-from vsehub.evaluation.encode import text_table
+from vsehub.models.encode import text_table
 from vsehub.training.batches import Augmentation, Draw, EpochSampler, PairDataset, without_regions, without_words
 
 IMAGES = np.array([0, 0, 0, 0, 0, 1, 1, 2, 3, 3, 3, 3, 3, 3])

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from vsehub.data import pairs_by_caption
-from vsehub.evaluation.encode import EncodedSplit
 from vsehub.evaluation.ensemble import MeanSimilarity, Several
+from vsehub.models.encode import EncodedSplit
 from vsehub.similarities import Cosine
 from vsehub.training.teacher import Teacher
 from vsehub.types import Batch

@@ -10,8 +10,9 @@ from collections_served import CRITERIA, ITEMS, QUERIES, catalogue, contents
 from vsehub.checks import InputError
 from vsehub.criteria import DualSoftmax, NearestNeighbor
 from vsehub.data import CaptionedImages
-from vsehub.evaluation import EncodedSplit, Protocol
+from vsehub.evaluation import Protocol
 from vsehub.evaluation.evaluate import evaluate
+from vsehub.models import EncodedSplit
 from vsehub.ranking.verdict import hub_level
 from vsehub.similarities import Cosine
 from vsehub.web.catalogue import PLAIN, Catalogue

@@ -188,7 +188,7 @@ def _safetensors(path: Path, metadata: dict) -> None:
     import torch
     from safetensors.torch import save
 
-    from vsehub.evaluation.checkpoint import sealed
+    from vsehub.models.checkpoint import sealed
 
     stored = save({"words": torch.zeros(3, 4)}, {key: str(value) for key, value in metadata.items()} or None)
     path.write_bytes(sealed(stored) if metadata else stored)
@@ -216,7 +216,7 @@ def swapped(whole: bytes, old: str, new: str) -> bytes:
 
 def resealed(whole: bytes, old: str, new: str) -> bytes:
     """A checkpoint whose header holds another text, and the digest that fits it."""
-    from vsehub.evaluation.checkpoint import sealed
+    from vsehub.models.checkpoint import sealed
 
     size = int.from_bytes(whole[:8], "little")
     header = swapped(whole[8 : 8 + size], old, new)

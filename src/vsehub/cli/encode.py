@@ -3,8 +3,8 @@
 from omegaconf import DictConfig
 
 from vsehub.checks import require
-from vsehub.evaluation.hub import checkpoint_file
 from vsehub.io.files import Output, write_text
+from vsehub.models.hub import checkpoint_file
 
 
 def encode(cfg: DictConfig) -> None:
@@ -17,8 +17,8 @@ def encode(cfg: DictConfig) -> None:
 
     from vsehub.cli.nodes import components
     from vsehub.data.vectors.embeddings import look_through, open_vectors
-    from vsehub.evaluation.trained import TrainedModel
     from vsehub.io.arrays import write_matrix
+    from vsehub.models.trained import TrainedModel
 
     files = {side: open_vectors(path, side, normalize=False) for side, path in paths.items()}
     model = TrainedModel(checkpoint, components(cfg.trust), batch_size=4096)

@@ -7,12 +7,12 @@ from omegaconf import DictConfig
 
 from vsehub.checks import existing, require, whole
 from vsehub.cli.nodes import chosen, components, model_settings, plain
-from vsehub.evaluation.hub import checkpoint_file
 from vsehub.io.files import require_writable, within
 from vsehub.io.records import EVALUATION, RUN, read_record
+from vsehub.models.hub import checkpoint_file
 
 if TYPE_CHECKING:
-    from vsehub.evaluation.trained import DataModel
+    from vsehub.models.trained import DataModel
 
 _RUNS = "Give the checkpoints of runs that vsehub trained"
 
@@ -33,9 +33,9 @@ def evaluate(cfg: DictConfig) -> float | None:
 
     from vsehub.evaluation.ensemble import Ensemble
     from vsehub.evaluation.measurement import Measurement, measure, table
-    from vsehub.evaluation.trained import TrainedModel
-    from vsehub.evaluation.zero_shot import ZeroShot, file_name, library_and_name, slug
     from vsehub.io.files import write_json
+    from vsehub.models.trained import TrainedModel
+    from vsehub.models.zero_shot import ZeroShot, file_name, library_and_name, slug
 
     known = components(cfg.trust)
     data = plain(cfg.data)

@@ -3,8 +3,8 @@
 from omegaconf import DictConfig
 
 from vsehub.cli.nodes import components
-from vsehub.evaluation.hub import checkpoint_file
 from vsehub.io.files import Output
+from vsehub.models.hub import checkpoint_file
 
 DESCRIPTION = "export.json"
 
@@ -14,8 +14,8 @@ def export(cfg: DictConfig) -> None:
     path = checkpoint_file(cfg.checkpoint)
     out = Output(cfg.out, "an exported model", (DESCRIPTION,), cfg.overwrite)
 
-    from vsehub.evaluation.trained import TrainedModel
     from vsehub.export.onnx import write_onnx
+    from vsehub.models.trained import TrainedModel
 
     description = write_onnx(TrainedModel(path, components(cfg.trust), device="cpu"), out)
     for side in ("image", "text"):

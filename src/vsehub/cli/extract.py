@@ -98,8 +98,8 @@ def plan_features(cfg: DictConfig, source: Source) -> tuple[Any, ...]:
 
 def plan_vectors(cfg: DictConfig, source: Source) -> tuple[Any, ...]:
     """Vectors of pictures and captions in the space of a joint model; returns the same as `plan_features`."""
-    from vsehub.evaluation.zero_shot import ZeroShot
     from vsehub.extraction.layouts import Work, write_vectors
+    from vsehub.models.zero_shot import ZeroShot
 
     node, settings = cfg.image_encoder, {"batch_size": cfg.batch_size, "device": str(device_named(cfg.device))}
     model = ZeroShot(f"{node.library}:{node.model}", source, node.weights, cfg.prompt, **settings)

@@ -7,10 +7,10 @@ from omegaconf import DictConfig
 
 from vsehub.checks import existing, require
 from vsehub.cli.nodes import build, chosen, components, model_settings, plain, refuse
-from vsehub.evaluation.hub import checkpoint_file
+from vsehub.models.hub import checkpoint_file
 
 if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is reported before
-    from vsehub.evaluation.trained import DataModel
+    from vsehub.models.trained import DataModel
 
 
 def search(cfg: DictConfig) -> None:
@@ -51,11 +51,11 @@ def search(cfg: DictConfig) -> None:
 def searching_model(cfg: DictConfig, settings: dict[str, Any]) -> "DataModel":
     """The model of the checkpoint, or a published one with its settings."""
     if cfg.model is None:
-        from vsehub.evaluation.trained import TrainedModel
+        from vsehub.models.trained import TrainedModel
 
         return TrainedModel(cfg.checkpoint, components(cfg.trust), plain(cfg.data), keep=True)
-    from vsehub.evaluation.zero_shot import ZeroShot
     from vsehub.io.files import cache_folder
+    from vsehub.models.zero_shot import ZeroShot
 
     return ZeroShot(cfg.model, None, keep=cache_folder() / "encoded", **settings)
 
@@ -63,8 +63,8 @@ def searching_model(cfg: DictConfig, settings: dict[str, Any]) -> "DataModel":
 def search_split(cfg: DictConfig, model: "DataModel", texts: Sequence[str]) -> tuple[str, list[list[Any]]]:
     """A sentence on the search of a split or folder, and each text's (name, first caption, score), best first."""
     from vsehub.criteria.auto import Auto
-    from vsehub.evaluation.trained import FOLDER
     from vsehub.io.text import read_lines
+    from vsehub.models.trained import FOLDER
 
     name = chosen("criterion")
     criterion = build("criterion", cfg.criterion, cfg.trust)

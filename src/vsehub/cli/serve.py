@@ -8,8 +8,8 @@ from omegaconf import DictConfig, ListConfig
 from vsehub.checks import require
 from vsehub.cli.nodes import build, components, model_settings, refuse
 from vsehub.cli.search import searching_model
-from vsehub.evaluation.hub import checkpoint_file
 from vsehub.extras import require_packages
+from vsehub.models.hub import checkpoint_file
 
 if TYPE_CHECKING:
     from vsehub.web.contents import Contents

@@ -24,9 +24,9 @@ from vsehub.cli.sweep import digest
 from vsehub.components import Components
 from vsehub.data.photos.source import ListedPhotos
 from vsehub.data.sources import Source
-from vsehub.evaluation.hub import checkpoint_file
 from vsehub.extras import require_packages
 from vsehub.io.address import typed_command
+from vsehub.models.hub import checkpoint_file
 
 log = logging.getLogger(__name__)
 
@@ -105,8 +105,8 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, parts: Com
     from vsehub.data.noise import INDEX_FILE, NoisySource
     from vsehub.evaluation.measurement import Measurement, measure, table
     from vsehub.evaluation.scores import require_item_scores
-    from vsehub.evaluation.trained import TrainedModel
     from vsehub.io.files import write_json
+    from vsehub.models.trained import TrainedModel
     from vsehub.training.build import build_data, build_module, load_splits, prepare_module
     from vsehub.training.run_record import RunRecorder, chance, describe_run
     from vsehub.training.teacher import open_teacher

@@ -10,11 +10,11 @@ from torch import Tensor
 from vsehub.checks import is_finite, require
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.data.sources import CaptionedImages
-from vsehub.evaluation.encode import EncodedSplit
 from vsehub.evaluation.evaluate import evaluate
 from vsehub.evaluation.protocols import Protocol
-from vsehub.evaluation.trained import TrainedModel
 from vsehub.io.progress import bar
+from vsehub.models.encode import EncodedSplit
+from vsehub.models.trained import TrainedModel
 from vsehub.sets import Encoding
 from vsehub.types import Similarity
 

@@ -8,12 +8,12 @@ from torch import Tensor
 
 from vsehub.checks import require
 from vsehub.criteria.base import Criterion, Terms
-from vsehub.evaluation.encode import EncodedSplit
 from vsehub.evaluation.protocols import Protocol
 from vsehub.evaluation.scores import DIRECTIONS, DirectedScores, both_directions
 from vsehub.metrics import Positives, Ranking, histogram, occurrence_metrics, rank_blocks, rank_metrics, rsum
 from vsehub.metrics.occurrences import KS, skew_sum
 from vsehub.metrics.relevance import RECALLS
+from vsehub.models.encode import EncodedSplit
 from vsehub.types import Similarity
 
 

@@ -17,9 +17,9 @@ from vsehub.data.sources import SPLITS
 from vsehub.evaluation.ensemble import Ensemble
 from vsehub.evaluation.evaluate import evaluate
 from vsehub.evaluation.protocols import Protocol
-from vsehub.evaluation.trained import DataModel
 from vsehub.evaluation.tune import choose, tune
 from vsehub.io.records import EVALUATION
+from vsehub.models.trained import DataModel
 
 REFERENCES = {
     "queries": ("transductive", "the {split} queries themselves, fold by fold"),

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from vsehub.checks import require
 from vsehub.criteria.base import Criterion, Terms
-from vsehub.evaluation.encode import EncodedSplit
 from vsehub.metrics.positives import Positives
 from vsehub.metrics.ranks import CACHED_ELEMENTS
+from vsehub.models.encode import EncodedSplit
 from vsehub.neighbors.vectors import NARROW, at_least, products
 from vsehub.types import Similarity
 

@@ -10,12 +10,12 @@ from vsehub.checks import InputError, require
 from vsehub.criteria.auto import PLAIN, Auto, chosen
 from vsehub.criteria.base import Criterion
 from vsehub.criteria.nns import NearestNeighbor
-from vsehub.evaluation.encode import EncodedSplit
 from vsehub.evaluation.evaluate import Evaluation, folds_of, measured
 from vsehub.evaluation.protocols import Protocol
 from vsehub.evaluation.scores import DIRECTIONS
 from vsehub.io.progress import bar
 from vsehub.metrics.occurrences import KS
+from vsehub.models.encode import EncodedSplit
 from vsehub.types import Similarity
 
 log = logging.getLogger(__name__)

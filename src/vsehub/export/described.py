@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from vsehub.data.text.vocabulary import Vocabulary, clip_pattern, word_pattern
-from vsehub.evaluation.trained import TrainedModel
+from vsehub.models.trained import TrainedModel
 from vsehub.similarities.cosine import Cosine
 from vsehub.similarities.order import Order
 from vsehub.types import Similarity

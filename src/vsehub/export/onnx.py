@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from vsehub import __version__
 from vsehub.checks import InputError, require
 from vsehub.data.text.vocabulary import Vocabulary
-from vsehub.evaluation.encode import text_table
-from vsehub.evaluation.hub import checkpoint_file
-from vsehub.evaluation.trained import TrainedModel
 from vsehub.export.described import preprocessing, scoring, tokens
 from vsehub.extras import require_packages
 from vsehub.io.files import Output, write_json, write_text
 from vsehub.io.progress import quiet
+from vsehub.models.encode import text_table
+from vsehub.models.hub import checkpoint_file
+from vsehub.models.trained import TrainedModel
 from vsehub.types import Encoder
 
 FORMAT, VERSION = "vsehub export", 1

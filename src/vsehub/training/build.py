@@ -11,8 +11,8 @@ from vsehub.data.contents import warn_of_shared
 from vsehub.data.noise import Noise, NoisySource
 from vsehub.data.sources import Source
 from vsehub.data.text.vocabulary import restored, stored
-from vsehub.evaluation.checkpoint import encoder_sizes, fitting
 from vsehub.io.address import masked_settings
+from vsehub.models.checkpoint import encoder_sizes, fitting
 from vsehub.training.batches import Augmentation
 from vsehub.training.checkpoint import load_state, require_fitting
 from vsehub.training.datamodule import RetrievalDataModule

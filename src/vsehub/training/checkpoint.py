@@ -8,17 +8,17 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
 from vsehub.checks import InputError, existing, require
-from vsehub.evaluation.checkpoint import write_checkpoint
-from vsehub.evaluation.hub import SUFFIX
 from vsehub.io.files import atomic
 from vsehub.io.records import require_version
+from vsehub.models.checkpoint import write_checkpoint
+from vsehub.models.hub import SUFFIX
 
 VERSION = 3  # of last.ckpt, in its entry "vsehub"
 AGAIN = "Start a new run in another folder; best.safetensors, if it is there, is whole and can be evaluated"
 
 
 class BestModel(ModelCheckpoint):
-    """Keeps the model of the best epoch, as `evaluation.checkpoint` writes it."""
+    """Keeps the model of the best epoch, as `models.checkpoint` writes it."""
 
     FILE_EXTENSION = SUFFIX
 

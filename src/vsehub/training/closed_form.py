@@ -15,12 +15,12 @@ from vsehub.data.text.tokens import TokenTable
 from vsehub.data.text.vocabulary import SPECIALS, Vocabulary
 from vsehub.encoders import ImageFeatures, TextBag, TextFeatures
 from vsehub.encoders.cca import Cca, LinearMap, tf_idf
-from vsehub.evaluation.checkpoint import write_checkpoint
-from vsehub.evaluation.encode import EncodedSplit, encode_split
 from vsehub.evaluation.evaluate import evaluate
-from vsehub.evaluation.hub import SUFFIX
 from vsehub.evaluation.protocols import Protocol
 from vsehub.io.progress import bar
+from vsehub.models.checkpoint import write_checkpoint
+from vsehub.models.encode import EncodedSplit, encode_split
+from vsehub.models.hub import SUFFIX
 from vsehub.similarities.cosine import Cosine
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.module import RetrievalModule

@@ -9,7 +9,7 @@ from vsehub.data.photos.pictures import prepared
 from vsehub.data.sources import CaptionedImages, Source
 from vsehub.data.text.vocabulary import Subwords, Vocabulary, Words
 from vsehub.encoders.pretrained.joint.hf import tokenizer_of
-from vsehub.evaluation.encode import TextTable, text_table
+from vsehub.models.encode import TextTable, text_table
 from vsehub.training.batches import UNCHANGED, Augmentation, EpochSampler, PairDataset
 from vsehub.training.gather import process, processes
 from vsehub.types import Preparation

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from vsehub.checks import positive, require
 from vsehub.components import Components
-from vsehub.evaluation.encode import EncodedSplit
 from vsehub.evaluation.ensemble import Ensemble
-from vsehub.evaluation.trained import TrainedModel
 from vsehub.io.records import RUN, read_record
+from vsehub.models.encode import EncodedSplit
+from vsehub.models.trained import TrainedModel
 from vsehub.sets import Encoding, Rows
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.types import Batch, Similarity

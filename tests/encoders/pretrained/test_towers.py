@@ -15,8 +15,8 @@ from vsehub.data.photos.pictures import Pictures
 from vsehub.data.text.vocabulary import restored, stored
 from vsehub.encoders import ImageTower, TextTower
 from vsehub.encoders.pretrained.networks import weights_hash
-from vsehub.evaluation.checkpoint import read_checkpoint, restore, write_checkpoint
 from vsehub.losses import HAL
+from vsehub.models.checkpoint import read_checkpoint, restore, write_checkpoint
 from vsehub.similarities import Cosine
 from vsehub.training.module import check_together, parameter_groups
 from vsehub.types import Preparation

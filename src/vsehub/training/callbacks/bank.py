@@ -12,8 +12,8 @@ from torch import nn
 
 from vsehub.checks import require
 from vsehub.data.sources import CaptionedImages
-from vsehub.evaluation.encode import encode_images, encode_texts
 from vsehub.metrics.occurrences import k_occurrences, skewness
+from vsehub.models.encode import encode_images, encode_texts
 from vsehub.neighbors.bank import MemoryBank, comparable
 from vsehub.sets import Encoding
 from vsehub.training.batches import positives_of

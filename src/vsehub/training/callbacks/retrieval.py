@@ -9,9 +9,9 @@ import torch
 
 from vsehub.checks import require
 from vsehub.criteria.nns import NearestNeighbor
-from vsehub.evaluation.encode import EncodedSplit, encode_images, encode_texts
 from vsehub.evaluation.evaluate import evaluate
 from vsehub.evaluation.protocols import Protocol
+from vsehub.models.encode import EncodedSplit, encode_images, encode_texts
 from vsehub.training.gather import encoded_together, process
 
 

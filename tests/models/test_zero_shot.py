@@ -10,7 +10,7 @@ from vsehub.criteria import NearestNeighbor
 from vsehub.data import Karpathy
 from vsehub.evaluation import Protocol
 from vsehub.evaluation.measurement import Measurement, measure
-from vsehub.evaluation.zero_shot import ZeroShot, slug
+from vsehub.models.zero_shot import ZeroShot, slug
 
 
 @pytest.fixture(scope="module")

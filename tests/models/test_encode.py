@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from vsehub.evaluation.encode import encode_images
+from vsehub.models.encode import encode_images
 
 
 class Noting(nn.Linear):

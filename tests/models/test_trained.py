@@ -15,8 +15,8 @@ from vsehub.checks import InputError
 from vsehub.criteria import CSLS, NearestNeighbor, RelaxedGreedyMatching
 from vsehub.encoders import ImageFeatures, TextFeatures
 from vsehub.evaluation import Protocol
-from vsehub.evaluation.checkpoint import write_checkpoint
 from vsehub.evaluation.evaluate import evaluate
+from vsehub.models.checkpoint import write_checkpoint
 from vsehub.similarities import Cosine
 
 COSINE, SINGLE = Cosine(), Protocol("single")

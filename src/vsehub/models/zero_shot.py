@@ -13,8 +13,8 @@ from vsehub.data.text.vocabulary import restored
 from vsehub.encoders import ImageTower, TextTower
 from vsehub.encoders.pretrained.joint.towers import LIBRARIES
 from vsehub.encoders.pretrained.networks import weights_hash
-from vsehub.evaluation.checkpoint import Model
-from vsehub.evaluation.trained import DataModel
+from vsehub.models.checkpoint import Model
+from vsehub.models.trained import DataModel
 from vsehub.similarities import Cosine
 
 CAPTION = "{}"  # in a prompt

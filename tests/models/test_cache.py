@@ -9,11 +9,11 @@ import pytest
 import torch
 from looped import looped
 
-import vsehub.evaluation.trained as trained_module
+import vsehub.models.trained as trained_module
 from vsehub.checks import InputError
 from vsehub.data.photos.pictures import Pictures
 from vsehub.data.sources import content_digest
-from vsehub.evaluation.trained import cached
+from vsehub.models.trained import cached
 from vsehub.types import Preparation
 
 IMAGES = np.random.default_rng(0).random((200, 7), dtype=np.float32)

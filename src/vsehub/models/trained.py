@@ -24,12 +24,12 @@ from vsehub.data.photos.pictures import prepared, resized
 from vsehub.data.photos.source import folder_pictures
 from vsehub.data.sources import SPLITS, ArrayLike, CaptionedImages, Source, content_digest
 from vsehub.data.text.vocabulary import UNKNOWN, Vocabulary, Words, tokenize
-from vsehub.evaluation import hub
-from vsehub.evaluation.checkpoint import Model, fitting, read_checkpoint, require_shape, restore
-from vsehub.evaluation.encode import EncodedSplit, encode_images, encode_texts, text_table
 from vsehub.io.address import require_given
 from vsehub.io.arrays import listed
 from vsehub.io.files import atomic, within
+from vsehub.models import hub
+from vsehub.models.checkpoint import Model, fitting, read_checkpoint, require_shape, restore
+from vsehub.models.encode import EncodedSplit, encode_images, encode_texts, text_table
 from vsehub.recipes import flatten
 from vsehub.sets import Encoding
 from vsehub.types import Similarity

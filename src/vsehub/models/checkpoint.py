@@ -18,10 +18,10 @@ from vsehub.checks import InputError, require, whole
 from vsehub.components import MISSING, Components
 from vsehub.data.sources import ArrayLike, CaptionedImages
 from vsehub.data.text.vocabulary import Words, restored
-from vsehub.evaluation.hub import SUFFIX, checkpoint_file
 from vsehub.io.arrays import readable, shortened
 from vsehub.io.files import atomic, read_object
 from vsehub.io.records import require_version
+from vsehub.models.hub import SUFFIX, checkpoint_file
 from vsehub.types import Encoder, Similarity, require_part
 
 FORMAT, VERSION = "vsehub checkpoint", "2"
