@@ -2,14 +2,15 @@
 
 import inspect
 from functools import cache
-from pathlib import Path
 
 import pytest
 import torch
+from choices import choice_names, choice_node
 from hydra import compose, initialize_config_dir
 from hydra.utils import get_object
 from looped import looped
 from omegaconf import OmegaConf
+from test_size import CONF
 from tiny_bert import tiny_bert
 
 from vsehub.checks import InputError
@@ -19,8 +20,6 @@ from vsehub.evaluation import Protocol
 from vsehub.sets import Sets, concatenated
 from vsehub.types import NeighborStats
 
-ROOT = Path(__file__).parents[1]
-CONF = ROOT / "conf"
 GROUPS = {
     "loss": "train",
     "image_encoder": "train",
@@ -42,43 +41,35 @@ IMAGE_SHAPES = {"adapter": (16,), "image_features": (12,), "image_regions": (4, 
 IMAGE_MODELS = {"torchvision": "resnet18", "timm": "resnet10t"}
 TOWERS = ("open_clip", "hf")  # encoders/pretrained/test_towers.py
 LARGE = ("inception_resnet_v2", "resnet152", "vgg19")  # of the class of the two above
-# What a recipe sets depends on the loss: these are composed with the default one.
-SET_BY_RECIPES = ("callbacks", "optimizer", "scheduler", "trainer")
 
 
-def names(group):
-    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
-
-
-ALL = [(group, name) for group in GROUPS for name in names(group)]
+ALL = [(group, name) for group in GROUPS for name in choice_names(group)]
 
 
 @cache
-def composed(group, name):
-    """A configuration with a choice made, the run's folder filled in as Hydra would.
-
-    One configuration holds a choice of each group, since composing takes long: the n-th has the n-th of all.
-    """
-    number, by_recipe = names(group).index(name), group in SET_BY_RECIPES
-    beside = [one for one in GROUPS if GROUPS[one] == GROUPS[group] and (one in SET_BY_RECIPES) == by_recipe]
-    return chosen(GROUPS[group], **{one: names(one)[number] for one in beside if number < len(names(one))})
+def choice(group, name):
+    """The node of a choice of a group, in the configuration of its command with the default choices of the others."""
+    cfg = composed(GROUPS[group])
+    default = cfg[group]
+    cfg[group] = choice_node(group, name)
+    node = cfg[group]
+    cfg[group] = default
+    return node
 
 
 @cache
-def chosen(command, **choices):
-    """The configuration of a command with these choices."""
-    choices.pop("recipe", None)  # a loss's own
+def composed(command, *overrides):
+    """The configuration of a command, the run's folder filled in as Hydra would."""
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        cfg = compose(command, [f"{group}={name}" for group, name in choices.items()], return_hydra_config=True)
+        cfg = compose(command, [*overrides], return_hydra_config=True)
+    OmegaConf.set_struct(cfg, False)
     cfg.hydra.runtime.output_dir = "somewhere"
-    every = {"data": "scenes", "loss": "hal", "bank": "none", "criterion": "nns", "solver": "none"} | choices
-    OmegaConf.update(cfg, "hydra.runtime.choices", every, force_add=True)
     return cfg
 
 
-def components(group, cfg):
-    """The nodes of a group that are built: callbacks are several, `bank: none` is not one."""
-    node = cfg[group]
+def components(group, name):
+    """The nodes of a choice that are built: callbacks are several, `bank: none` is not one."""
+    node = choice(group, name)
     nodes = node.values() if group == "callbacks" else [node] if node else []
     if group == "data" and "noise" in node:  # training's, no argument of the source
         nodes = [
@@ -107,7 +98,7 @@ def parameters(node):
 
 
 def instantiated(group, name, **given):
-    return build(group, composed(group, name)[group], **given)
+    return build(group, choice(group, name), **given)
 
 
 def test_every_folder_is_in_the_contract():
@@ -117,8 +108,7 @@ def test_every_folder_is_in_the_contract():
 
 @looped(("group", "name"), [one for one in ALL if one[0] != "recipe"])
 def test_keys_are_the_constructors_parameters(group, name):
-    cfg = composed(group, name)
-    for node in components(group, cfg):
+    for node in components(group, name):
         keys = set(node.keys()) - {"_target_", "_partial_"}
         accepted = set(parameters(node))
         if name == "wandb":  # Lightning hands further settings on to wandb.init
@@ -129,10 +119,10 @@ def test_keys_are_the_constructors_parameters(group, name):
 @looped(("group", "name"), [one for one in ALL if one[0] not in ("recipe", "trainer", "logger")])
 def test_defaults_in_code_and_yaml_agree(group, name):
     """A stranger who leaves the yaml aside gets the same component; of several yamls of a class, that of one."""
-    for node in components(group, composed(group, name)):
+    for node in components(group, name):
         if not node["_target_"].startswith("vsehub.") or group == "protocol":
             continue
-        siblings = [node, *(other for one in names(group) for other in components(group, composed(group, one)))]
+        siblings = [node, *(other for sibling in choice_names(group) for other in components(group, sibling))]
         named = [differing(one) for one in siblings if one["_target_"] == node["_target_"]]
         assert min(named, key=len) == [], f"{name}: {named[0]}"
 
@@ -151,10 +141,10 @@ def differing(node):
     ]
 
 
-@looped("name", names("recipe"))
+@looped("name", choice_names("recipe"))
 def test_a_recipe_is_a_losss(name):
-    assert name in names("loss")
-    plain, cfg = chosen("train", loss="infonce"), chosen("train", loss=name)
+    assert name in choice_names("loss")
+    plain, cfg = composed("train", "loss=infonce"), composed("train", f"loss={name}")
     recipe = OmegaConf.load(CONF / "recipe" / f"{name}.yaml")
     for group, settings in recipe.items():
         assert set(settings) <= set(plain[group]), f"{group}: {set(settings) - set(plain[group])} are no settings of it"
@@ -181,7 +171,7 @@ def permuted(stats, order):
 
 
 class TestLoss:
-    @looped("name", names("loss"))
+    @looped("name", choice_names("loss"))
     @looped("dtype", [torch.float32, torch.bfloat16])
     @looped("n", [1, 2, 9])
     def test_value_and_gradient_are_finite(self, name, n, dtype):
@@ -196,7 +186,7 @@ class TestLoss:
             assert gradient.dtype == dtype
             assert n < 9 or gradient.abs().sum() > 0
 
-    @looped("name", names("loss"))
+    @looped("name", choice_names("loss"))
     def test_the_order_of_the_pairs_is_nothing(self, name):
         loss = instantiated("loss", name)
         scores, positives, stats = batch(9)
@@ -209,7 +199,7 @@ class TestLoss:
             torch.testing.assert_close(moved, value)
             torch.testing.assert_close(moved_gradient, gradient[order][:, order])
 
-    @looped("name", names("loss"))
+    @looped("name", choice_names("loss"))
     def test_other_positives_are_no_negatives(self, name):
         loss = instantiated("loss", name)
         scores, positives, stats = batch(9)
@@ -221,7 +211,7 @@ class TestLoss:
             assert torch.equal(before, after)
             assert (gradient[others] == 0).all()
 
-    @looped("name", names("loss"))
+    @looped("name", choice_names("loss"))
     def test_neighbours_count_where_they_are_asked_for(self, name):
         loss = instantiated("loss", name)
         scores, positives, stats = batch(9)
@@ -229,7 +219,7 @@ class TestLoss:
         _, with_them = value_and_gradient(loss, scores, positives, stats)
         assert torch.equal(without, with_them) != loss.takes_neighbors
 
-    @looped("name", names("loss"))
+    @looped("name", choice_names("loss"))
     def test_nothing_is_made_on_another_device(self, name):
         """The device meta refuses tensors of the CPU beside its own, and waits for no number."""
         loss = instantiated("loss", name).to("meta")
@@ -237,7 +227,7 @@ class TestLoss:
         for given in (None, NeighborStats(*(side.to("meta") for side in stats))):
             assert all(one.is_meta for one in value_and_gradient(loss, scores.to("meta"), positives.to("meta"), given))
 
-    @looped("name", names("loss"))
+    @looped("name", choice_names("loss"))
     def test_a_better_pair_is_a_lower_loss(self, name):
         loss = instantiated("loss", name)
         scores, positives, _ = batch(9)
@@ -252,7 +242,7 @@ def further_scores(criterion, items, generator):
 
 
 class TestCriterion:
-    @looped("name", names("criterion"))
+    @looped("name", choice_names("criterion"))
     def test_rescore(self, name):
         criterion = instantiated("criterion", name)
         generator = torch.Generator().manual_seed(0)
@@ -267,7 +257,7 @@ class TestCriterion:
         ):
             criterion.rescore(scores, reference[:0])
 
-    @looped("name", names("criterion"))
+    @looped("name", choice_names("criterion"))
     def test_the_order_of_items_and_queries_is_nothing(self, name):
         criterion = instantiated("criterion", name)
         generator = torch.Generator().manual_seed(0)
@@ -281,9 +271,11 @@ class TestCriterion:
             criterion.rescore(scores, reference_item_scores=further)[queries][:, items],
         )
 
-    @looped("name", [name for name in names("criterion") if instantiated("criterion", name).correction.nearest_alone])
+    @looped("name", choice_names("criterion"))
     def test_the_nearest_alone_give_the_terms(self, name):
         criterion = instantiated("criterion", name).correction
+        if not criterion.nearest_alone:
+            return
         reference = torch.rand(40, 13, generator=torch.Generator().manual_seed(0)).mul(20).round() / 20  # with ties
         for k in {one["k"] for one in criterion.grid()} | {criterion.k}:
             one = criterion.with_parameters(k=min(k, 40))
@@ -300,7 +292,7 @@ def encoding(takes, n, seed):
     return Sets(torch.randn(int(lengths.sum()), 8, generator=generator), lengths)
 
 
-@pytest.mark.parametrize("name", names("similarity"))
+@pytest.mark.parametrize("name", choice_names("similarity"))
 def test_similarity(name):
     similarity = instantiated("similarity", name)
     assert similarity.takes in ("vectors", "sets")
@@ -337,11 +329,11 @@ def rows_alone_equal_rows_together(encoder, *inputs, waits=True):
         assert encoder.to("meta")(*(side.to("meta") for side in inputs)).is_meta
 
 
-@looped("name", [one for one in names("image_encoder") if one not in TOWERS])
+@looped("name", [one for one in choice_names("image_encoder") if one not in TOWERS])
 def test_image_encoder(name):
     torch.manual_seed(0)
     shape = IMAGE_SHAPES.get(name, (3, 64, 64))
-    node = composed("image_encoder", name).image_encoder
+    node = choice("image_encoder", name)
     takes = inspect.signature(get_object(node["_target_"])).parameters
     random = {"pretrained": False} if "pretrained" in takes else {}
     model = {"model": IMAGE_MODELS[name]} if name in IMAGE_MODELS else {}
@@ -354,10 +346,10 @@ def test_image_encoder(name):
     rows_alone_equal_rows_together(encoder.eval(), torch.rand(5, *shape), waits=name == "image_regions")
 
 
-@pytest.mark.parametrize("name", [one for one in names("text_encoder") if one not in TOWERS])
+@pytest.mark.parametrize("name", [one for one in choice_names("text_encoder") if one not in TOWERS])
 def test_text_encoder(name, tmp_path):
     torch.manual_seed(0)
-    node = composed("text_encoder", name).text_encoder
+    node = choice("text_encoder", name)
     takes = inspect.signature(get_object(node["_target_"])).parameters
     if "text_shape" in takes:
         sized = {"dim": 16} if "dim" in takes else {}
@@ -373,7 +365,7 @@ def test_text_encoder(name, tmp_path):
 
 
 def test_protocols():
-    found = {name: instantiated("protocol", name) for name in names("protocol")}
+    found = {name: instantiated("protocol", name) for name in choice_names("protocol")}
     assert all(isinstance(one, Protocol) and one.name == name for name, one in found.items())
     wanted = {"c1": (1000, 1), "c2": (1000, 5), "full5k": (5000, 1), "single": (None, 1)}
     assert wanted.items() <= {name: (one.fold_images, one.folds) for name, one in found.items()}.items()

@@ -22,6 +22,7 @@ import pytest
 import setting_files
 import torch
 import yaml
+from choices import choice_node
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
@@ -170,19 +171,11 @@ def configured(command, settings, files, folder):
         value = files.placed(value, folder)
         if (CONF / key).is_dir() and not isinstance(value, dict):
             choices[key] = value
-            value = None if value is None else component(key, value)
+            value = None if value is None else choice_node(key, value)
         OmegaConf.update(cfg, key, value, merge=False)
     whole.hydra.runtime.output_dir, whole.hydra.runtime.choices = str(folder), choices
     HydraConfig.instance().cfg = whole
     return cfg
-
-
-def component(group, choice):
-    """The node of a choice of a group, merged with those that its defaults list names."""
-    node = read(CONF / group / f"{choice}.yaml")
-    names = node.pop("defaults", [])
-    names += [] if "_self_" in names else ["_self_"]
-    return OmegaConf.merge(*(node if name == "_self_" else component(group, name) for name in names))
 
 
 def trained(cfg, folder):
