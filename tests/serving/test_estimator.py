@@ -245,7 +245,6 @@ def plain(*arguments, **settings):
         (lambda: CorrectedSearch().fit(ITEMS, reference=unit(4, 1, 9)), "reference"),
         (lambda: CorrectedSearch().fit(ITEMS, reference=REFERENCE * torch.nan), "reference"),
         (lambda: CorrectedSearch("csls+rgm").fit(ITEMS, reference=REFERENCE), "reference"),
-        (lambda: plain(QUERIES[0]), "queries"),
         (lambda: plain(unit(2, 1, 9)), "queries"),
         (lambda: plain(QUERIES * torch.nan), "queries"),
         (lambda: plain(QUERIES, 61), "k is 61"),
@@ -337,3 +336,22 @@ def test_files_made_to_do_harm(settings, arrays, stored, tmp_path_factory):
 def test_damaged_files(damaged, stored, tmp_path):
     (tmp_path / "search.safetensors").write_bytes(stored.read_bytes()[damaged])
     refused("search", lambda: CorrectedSearch.load(tmp_path / "search.safetensors"))
+
+
+def test_one_query_without_its_axis():
+    search = CorrectedSearch("csls", k=3, parameters={"k": 2}).fit(ITEMS, reference=QUERIES, ids=range(len(ITEMS)))
+    for query in (QUERIES[0], QUERIES[0].numpy(), QUERIES[0].tolist()):
+        values, ids = search.search(query, return_ids=True)
+        whole = search.search(QUERIES[:1], return_ids=True)
+        assert (np.asarray(values).tolist(), ids) == (whole[0][0].tolist(), whole[1][0])
+
+
+def test_a_search_that_is_not_fitted():
+    search = CorrectedSearch("csls", k=3)
+    assert repr(search) == "CorrectedSearch(criterion='csls', k=3, normalize=None, parameters=None, device=None)"
+    for error in (ValueError, AttributeError):
+        with pytest.raises(error, match="fit"):
+            search.search(QUERIES)
+    assert not hasattr(search, "item_terms_")
+    with pytest.raises(AttributeError, match="serach"):
+        search.serach(QUERIES)

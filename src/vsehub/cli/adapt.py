@@ -38,8 +38,8 @@ was fitted to, recall is too high: measure it on others.
 def adapt(cfg: DictConfig) -> None:
     """Choose a map by the pairs of `cfg.truth`; write it and the mapped vectors if the gain of choosing is above 0."""
     files = named_files(cfg)
-    if cfg.truth is None:
-        fail("truth is not set; give the known pairs as truth=FILE")
+    if cfg.truth is None or cfg.queries is None:
+        fail("truth or queries is not set; give the known pairs as truth=FILE, of queries=FILE and items=FILE")
     out = Output(str(cfg.out), "adapted vectors", NAMES, cfg.overwrite)
 
     from safetensors.torch import save_file

@@ -59,8 +59,8 @@ def next_steps(files: Mapping[str, str], cfg: DictConfig, record: Mapping[str, A
     from vsehub.criteria.choose import LEAST
 
     out = f"{cfg.out}-reranked"
-    vectors = "scores" not in files
-    known = (record["truth"] or {}).get("measured_queries", 0) >= LEAST
+    vectors, within = "scores" not in files, record["queries"].get("within")
+    known = not within and (record["truth"] or {}).get("measured_queries", 0) >= LEAST
     settings = {name: value for name, value in files.items() if name != "reference_items"}
     settings |= {} if cfg.normalize is None else {"normalize": str(cfg.normalize).lower()}
     settings |= {"criterion": "auto" if known else "csls", "out": out}
@@ -75,5 +75,5 @@ def next_steps(files: Mapping[str, str], cfg: DictConfig, record: Mapping[str, A
     ]
     return [
         {"command": shlex.join(["vsehub", command, *words]), "why": why}
-        for command, words, why in (steps if vectors else steps[:1])
+        for command, words, why in steps[: 1 if not vectors else 2 if within else 3]
     ]

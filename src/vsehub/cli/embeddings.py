@@ -29,9 +29,12 @@ def named_files(cfg: DictConfig) -> dict[str, str]:
     files = {name: str(cfg[name]) for name in FILES if cfg.get(name) is not None}
     vectors = files.keys() & {"queries", "items", "reference", "reference_items"}
     require(
-        ("scores" in files and not vectors) or ({"queries", "items"} <= vectors and not files.keys() & SCORES),
-        "give queries=FILE and items=FILE, one vector per row, or scores=FILE instead, the reference likewise",
+        ("scores" in files and not vectors) or ("items" in vectors and not files.keys() & SCORES),
+        "give items=FILE, one vector per row, and queries=FILE unless each item is to search among the others; or "
+        "scores=FILE instead, the reference likewise",
     )
+    if "scores" not in files and "queries" not in files:
+        refuse(cfg, {"query_ids", "query_labels", "tune_queries"} & cfg.keys(), "items that search among themselves")
     require(("tune_queries" in files) == ("tune_truth" in files), "give tune_queries and tune_truth together")
     for name in [setting for setting in VECTORS if setting in files]:
         require_vectors(name, split_path(files[name])[0])

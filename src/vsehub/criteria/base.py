@@ -308,17 +308,31 @@ def few(criterion: Criterion, rows: int) -> str | None:
     )
 
 
+def require_within(name: str, criterion: Criterion, inductive: bool) -> None:
+    """Raise InputError unless items can search among themselves under a criterion.
+
+    Its correction must not depend on the scores of a query with all items, which hold that of an item with itself.
+    """
+    apart = isinstance(criterion, Correction) and not (criterion.query_terms_rank or criterion.takes_reference_items)
+    require(
+        apart and (inductive or criterion.correction.columnwise),
+        f"{name} does not leave an item out of its own search; with one set choose csls, is, nnn, dn or local_scaling",
+    )
+
+
 def fit_all(
     criteria: Sequence[Correction],
     items: VectorSource,
     reference: VectorSource,
     reference_items: VectorSource | None = None,
+    within: bool = False,
 ) -> list[Terms]:
     """The item terms of several criteria; columnwise criteria without a `fit` of their own share one product.
 
-    reference_items: reference items of the criteria that take them; None: the items themselves.
+    reference_items: reference items of the criteria that take them; None: the items themselves. within: True if the
+    reference is the items, and each item's terms are to be estimated from the others; see `require_within`.
     """
-    columns = ScoreColumns(reference, items)
+    columns = ScoreColumns(reference, items, within=within)
     shared: dict[int, list[Terms]] = {
         number: []
         for number, criterion in enumerate(criteria)

@@ -91,6 +91,15 @@ def _search(
     return [(torch.cat([v for v, _ in best.values()]), torch.cat([p for _, p in best.values()])) for best in lists]
 
 
+def without_itself(rows: Tensor, best: Best) -> Best:
+    """Lists (b, k) of the items at `rows` (b,) without each item itself, from lists (b, k + 1) of all items."""
+    values, positions = best
+    itself = positions == rows.to(positions.device)[:, None]
+    itself[:, -1] |= ~itself.any(dim=1)  # an item with many copies, or a hub that is corrected, may not be in its list
+    shape = len(positions), positions.shape[1] - 1
+    return values[~itself].reshape(shape), positions[~itself].reshape(shape)
+
+
 def held_at_once(queries: VectorSource) -> int:
     return min(QUERIES_HELD, max(1, HELD_ELEMENTS // queries.shape[1]))
 
@@ -104,10 +113,14 @@ class ScoreColumns:
     """The scores (R, M) of all reference queries, in blocks of columns, anew at each call; each overwrites the last.
 
     A column is contiguous in memory, since reductions over the queries run along it. device: device of the scores;
-    None: that of the reference queries.
+    None: that of the reference queries. within: True if the reference is the items themselves, and a column is to hold
+    the scores (M - 1,) of the other items, in any order.
     """
 
-    def __init__(self, reference: VectorSource, items: VectorSource, device: torch.device | None = None):
+    def __init__(
+        self, reference: VectorSource, items: VectorSource, device: torch.device | None = None, within: bool = False
+    ):
+        self._within = within
         self._precomputed: Any = reference if isinstance(items, UnitVectors) else None
         self._reference = reference.rows(0, 0 if self._precomputed else len(reference)).to(device)
         self._items, self._width = items, max(NARROW, COLUMN_ELEMENTS // len(reference))
@@ -124,6 +137,10 @@ class ScoreColumns:
                 else:
                     rows = self._items.rows(tile.start, tile.stop).to(self._reference)
                     block = products(self._reference)(rows, memory[: len(rows)])
+                if self._within:  # the score with the last item takes the place of that with the item itself
+                    here = torch.arange(len(block), device=block.device)
+                    block[here, tile.start + here] = block[:, -1].clone()
+                    block = block[:, :-1]
                 yield block.T
                 steps.update(block.numel())
 

@@ -170,7 +170,7 @@ def pairs_of(
 
 def quick_gain(sides: Sides, seed: int = 0) -> dict[str, float] | None:
     """The gain of choosing among no map, centring, whitening and ridge with λ 1; None without enough known pairs."""
-    if sides.positives is not None and not sides.precomputed:
+    if sides.positives is not None and not (sides.precomputed or sides.within):
         with suppress(InputError):  # too few
             return try_maps(sides.queries, sides.items, sides.positives, (1.0,), seed).gain_of_choosing()
     return None

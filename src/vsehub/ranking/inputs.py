@@ -137,6 +137,7 @@ class Sides:
     reference: reference queries of the criteria, without the ranked ones; None: the queries themselves (transductive).
     reference_items: reference items of the criteria that take them; None: the items themselves. positives: the known
     answers; None: unknown. left_out: the number of reference queries that were left out, since they are ranked.
+    within: True if the queries are the items, and each item searches among the others.
     """
 
     queries: VectorSource
@@ -145,6 +146,7 @@ class Sides:
     reference_items: VectorSource | None = None
     positives: Positives | None = None
     left_out: int = 0
+    within: bool = False
 
     @classmethod
     def of(
@@ -255,6 +257,7 @@ def open_inputs(settings: Mapping[str, Any], normalize: bool | None = None) -> I
     """Open vectors, or scores. Raises InputError if a file cannot be read, or the sides do not fit each other.
 
     settings: setting -> file, as `vsehub rerank` takes them; vectors may be open already, such as a collection's.
+    Without "queries" the items search among themselves, with their names.
     Of scores, those of a model that compares pairs, (Q, M) of Q queries with M items, higher being closer; `ids` in
     their file are those of the queries. Queries and reference become a `ScoreFile`, items `UnitVectors`. normalize: of
     vectors that are not open yet.
@@ -272,15 +275,23 @@ def open_inputs(settings: Mapping[str, Any], normalize: bool | None = None) -> I
     for other in others:
         same_space(first, other)
     tune = files.pop("tune_queries", None)
+    within = not scored and "queries" not in files
     sides: list[Any] = [files.get(name) for name in VECTORS]
     if scored:
         scores, reference = (ScoreFile(**vars(files[name])) if name in files else None for name in SCORES)
         sides = [scores, UnitVectors(first.shape[1]), reference, None]
+    elif within:
+        sides[0] = files["items"]
     elif first.shape == files["items"].shape and first.fingerprint() == files["items"].fingerprint():
-        log.warning("queries and items are the same vectors: each finds itself first, which counts as any other hit")
-    queries, items = read_names("queries", sides[0], settings), read_names("items", sides[1], settings)
+        log.warning("queries and items are the same vectors: each finds itself first. Without queries= it is left out")
+    items = read_names("items", sides[1], settings)
+    queries = items if within else read_names("queries", sides[0], settings)
     positives = read_positives(settings["truth"], queries, items) if "truth" in settings else None
-    inputs = Inputs(replace(Sides(*sides), positives=positives).apart(), queries, items, files, recorded)
+    require(
+        not within or positives is None or not (positives.query == positives.item).any(),
+        "truth: it has pairs of an item with itself, which is left out of its own list; leave them out",
+    )
+    inputs = Inputs(replace(Sides(*sides), positives=positives, within=within).apart(), queries, items, files, recorded)
     if tune is None:
         return inputs
     known = read_positives(settings["tune_truth"], Names("tune_queries", len(tune), tune.ids), items)

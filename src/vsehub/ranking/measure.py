@@ -21,14 +21,14 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import require, whole
-from vsehub.criteria.base import Correction, Criterion, Terms, fit_all
+from vsehub.criteria.base import Correction, Criterion, Terms, fit_all, require_within
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.data.vectors.embeddings import Norms, VectorFile, look_through
 from vsehub.metrics.occurrences import KS, ItemCounts, Occurrences, histogram, occurrence_metrics
 from vsehub.metrics.positives import Positives
 from vsehub.metrics.relevance import RECALLS, at_r
 from vsehub.metrics.topk import Best
-from vsehub.neighbors.tiles import nearest_blocks
+from vsehub.neighbors.tiles import nearest_blocks, without_itself
 from vsehub.ranking.inputs import Sides
 
 PLAIN = "nns"
@@ -56,7 +56,9 @@ class Local:
 
     def item_terms(self, criteria: Sequence[Correction], sides: Sides) -> list[Terms]:
         """The terms of all items, for each criterion."""
-        return fit_all(criteria, sides.items, sides.reference_queries, sides.reference_items) if criteria else []
+        within = sides.within and not sides.inductive
+        reference, bank = sides.reference_queries, sides.reference_items
+        return fit_all(criteria, sides.items, reference, bank, within) if criteria else []
 
     def matched(self, criterion: Criterion, sides: Sides, k: int) -> Best:
         """Values and positions (Q, k) of a criterion that matches queries with items."""
@@ -74,7 +76,9 @@ class Local:
         device = queries.rows(0, 1).device
         moved = [tuple(term.to(device) for term in parts) for parts in terms]
         corrections = [criterion.over(queries, items, parts) for criterion, parts in zip(criteria, moved, strict=True)]
-        return nearest_blocks(queries, items, depth, [None, *corrections])
+        for first, lists in nearest_blocks(queries, items, depth + sides.within, [None, *corrections]):
+            rows = torch.arange(first, first + len(lists[0][0]))
+            yield first, [without_itself(rows, best) for best in lists] if sides.within else lists
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +132,7 @@ def measure(
     }
     check_criteria(criteria, sides, k)
     sides, items, positives = sides.on(engine.device), len(sides.items), sides.positives
-    depths = sorted({min(depth, items) for depth in (k, *KS, *RECALLS)})
+    depths = sorted({min(depth, items - sides.within) for depth in (k, *KS, *RECALLS)})
     began = time.perf_counter()
     # Each k is a separate matching: the list for k = 5 is not the beginning of the list for k = 10.
     matchings = {
@@ -164,7 +168,7 @@ def measure(
     measured = [
         ranking.ranked(name, items, terms.get(name, ()), torch.cat(plain)) for name, ranking in rankings.items()
     ]
-    return Measured(measured, reached(items), seconds)
+    return Measured(measured, reached(depths[-1]), seconds)
 
 
 def changes(before: Tensor, after: Tensor) -> dict[str, float]:
@@ -188,8 +192,11 @@ def check_criteria(criteria: Mapping[str, Any], sides: Sides, k: int) -> None:
     """Raise InputError for an impossible k, and for criteria that cannot take these sizes or this reference."""
     whole("k", k)
     queries, items = len(sides.queries), len(sides.items)
-    require(k <= items, f"k is {k}; expected at most {items}, the number of items")
+    most = items - sides.within
+    require(k <= most, f"k is {k}; expected at most {most}, the number of {'other ' if sides.within else ''}items")
     for name, criterion in criteria.items():
+        if sides.within:
+            require_within(name, criterion, sides.inductive)
         require(
             criterion.inductive or not sides.inductive,
             f"{name} matches the queries themselves with the items: it has no form that takes other reference queries. "
@@ -227,7 +234,7 @@ class _Lists:
         """The measured ranking. plain: the lists of the plain one (Q, k)."""
         values, *parts = (torch.cat(blocks) for blocks in zip(*self._blocks, strict=True))
         lists, positives = dict(zip(self._depths, parts, strict=True)), self._positives
-        counted = {k: Occurrences(items, (k,)) for k in reached(items)}
+        counted = {k: Occurrences(items, (k,)) for k in reached(self._depths[-1])}
         for k, occurrences in counted.items():
             occurrences.add(lists[k], positives)
         counts = {k: occurrences.counts[k] for k, occurrences in counted.items()}
@@ -239,16 +246,16 @@ class _Lists:
             lists[self._k],
             occurrence_metrics(counts, wrong, counted[1].judged),
             {str(k): histogram(count) for k, count in counts.items()},
-            None if positives is None else self._truth(lists, items, positives),
+            None if positives is None else self._truth(lists, positives),
             changes(plain, lists[self._k]),
             counts[deepest],
             None if wrong is None else wrong[deepest],
             terms,
         )
 
-    def _truth(self, lists: Mapping[int, Tensor], items: int, positives: Positives) -> dict[str, float | None]:
+    def _truth(self, lists: Mapping[int, Tensor], positives: Positives) -> dict[str, float | None]:
         queries = int((positives.counts > 0).sum())
-        answered = {k: int(positives.hits(lists[min(k, items)]).any(dim=1).sum()) for k in RECALLS}
+        answered = {k: int(positives.hits(lists[min(k, self._depths[-1])]).any(dim=1).sum()) for k in RECALLS}
         recalls = {f"r{k}": 100.0 * count / queries for k, count in answered.items()}
         purity = (None, None) if self._relevance is None else (100.0 * self._precision / queries).tolist()
         return recalls | dict(zip(("map_r", "r_precision"), purity, strict=True))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vsehub.data.vectors.embeddings import VectorFile
 from vsehub.metrics.positives import Positives
-from vsehub.neighbors.tiles import nearest_blocks
+from vsehub.neighbors.tiles import nearest_blocks, without_itself
 from vsehub.ranking.compare import Comparison
 from vsehub.ranking.table import write_table
 from vsehub.ranking.verdict import hub_level
@@ -62,7 +62,6 @@ def neighbors(vectors: VectorFile, k: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Positions and distances (b, n) of the n other items nearest by cosine, in blocks; n is at most k."""
     rows, count = replace(vectors, normalize=True), min(k, len(vectors) - 1)
     for first, [(cosines, positions)] in nearest_blocks(rows, rows, count + 1):
-        itself = positions == torch.arange(first, first + len(positions))[:, None]
-        itself[:, -1] |= ~itself.any(dim=1)  # an item with many copies may not be in its own list
-        shape = len(positions), count
-        yield positions[~itself].reshape(shape), (1 - cosines[~itself]).clamp(min=0).reshape(shape).float()
+        rows = torch.arange(first, first + len(positions))
+        cosines, positions = without_itself(rows, (cosines, positions))
+        yield positions, (1 - cosines).clamp(min=0).float()

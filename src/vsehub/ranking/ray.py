@@ -196,6 +196,7 @@ class Sharded(Local):
     def item_terms(self, criteria: Sequence[Correction], sides: Sides) -> list[Terms]:
         """The terms of all items, for each criterion. Raises InputError for one that needs all items at once."""
         bank, device = sides.reference_items, self.tasks.device
+        require(not sides.within, "engine=ray needs queries=FILE; one set, whose items search each other, does not")
         for criterion in criteria:
             require(
                 not criterion.query_terms_rank

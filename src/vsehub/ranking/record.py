@@ -57,7 +57,7 @@ def record(
     rankings = values(measured, criteria, inputs, seed)
     return {
         "scores": sides.get("scores"),
-        "queries": sides.get("queries", {"rows": queries}),
+        "queries": sides.get("queries", {"rows": queries} | ({"within": True} if inputs.sides.within else {})),
         "items": sides.get("items", {"rows": items}),
         "reference": reference if kinds else {"kind": "none", "set": "none"},
         "reference_items": bank if takes_bank else None,
@@ -121,7 +121,8 @@ def _ranking(ranking: Ranked, criterion: Criterion | None, measured: Measured, i
     ranking does not have.
     """
     plain, positives = measured.rankings[0], inputs.sides.positives
-    sizes = measured.ks[-1], len(inputs.sides.queries), len(inputs.sides.items)
+    within = inputs.sides.within
+    sizes = measured.ks[-1], len(inputs.sides.queries) - within, len(inputs.sides.items) - within
     level = hub_level(*sizes)
     counts = {item: ranking.occurrences[item] for item in ranking.occurrences.largest(EXAMPLES).tolist()}
     return {

@@ -42,6 +42,8 @@ def evidence(record: dict) -> list[tuple[str, str]]:
     if left_out := reference.get("left_out"):
         where += f", without {left_out:,} that equal a query"
     facts = [("warning", said) for said in record.get("warnings", ())]
+    if record["queries"].get("within"):
+        facts.append(("queries", "the items themselves, each among the others"))
     if not record.get("ranking"):
         facts.append(("reference", f"{kind}{where}: {REFERENCES[kind]}"))
     if bank is not None:

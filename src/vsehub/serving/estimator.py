@@ -1,12 +1,13 @@
 """Corrected search as an estimator: fit, tune, calibrate, search, save."""
 
+import inspect
 import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -28,6 +29,10 @@ from vsehub.metrics.positives import Positives
 from vsehub.neighbors.screened import KeptItems
 from vsehub.neighbors.vectors import VectorSource, array_of, as_vectors, given_back, usable_device
 from vsehub.serving.calibration import Calibration
+from vsehub.serving.graph import kneighbors_graph, neighbors_of_items
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +93,15 @@ class CorrectedSearch:
     ):
         self.criterion, self.k, self.normalize = criterion, k, normalize
         self.parameters, self.device = parameters, device
+
+    def __repr__(self) -> str:
+        names = inspect.signature(type(self)).parameters
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in type(self).__annotations__:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        raise not_fitted()(f"{name}: this search is not fitted yet; call fit(items) first")
 
     @torch.no_grad()
     def fit(self, items: Any, *, reference: Any = None, ids: Sequence[Any] | None = None) -> Self:
@@ -169,7 +183,7 @@ class CorrectedSearch:
         p_values: bool = False,
         accept: float | None = None,
     ) -> tuple[Any, ...]:
-        """Values and positions (Q, k) of the k best items of each query (Q, D), best first.
+        """Values and positions (Q, k) of the k best items of each query (Q, D), best first; (k,) of one query (D,).
 
         Equal to `Criterion.search` with the items and the reference of `fit`, bit for bit; with a reference, their
         scores are not computed again. k: None for the constructor's. return_ids: return ids, Q lists of k texts,
@@ -179,6 +193,9 @@ class CorrectedSearch:
         numpy arrays. Raises InputError if the vectors do not fit or `normalize` refuses them, if k exceeds the items,
         without a calibration, and for a rate that it does not allow.
         """
+        if not isinstance(queries, str | Path) and np.ndim(queries) == 1:
+            rows = queries[None] if isinstance(queries, Tensor | np.ndarray) else [queries]
+            return tuple(part[0] for part in self.search(rows, k, return_ids, p_values, accept))
         k = whole("k", self.k if k is None else k)
         vectors = self._open("queries", queries, self.items_.shape[1], self.device)[0]
         if self.item_terms_ is None:
@@ -200,6 +217,28 @@ class CorrectedSearch:
             return results
         ids = self.ids_ or range(len(self.items_))
         return results[0], [[ids[row] for row in rows if row >= 0] for rows in positions.tolist()], *results[2:]
+
+    @torch.no_grad()
+    def neighbors_of_items(self, k: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Values and positions (M, k) of the k best other items of each item, best first.
+
+        An item is left out of its list, its copies are not; without a reference each item's terms are estimated from
+        the other items. k: None for the constructor's. Raises InputError for a k above M - 1, and for a criterion that
+        looks at a query's scores with all items, or normalises them.
+        """
+        k = self.k if k is None else k
+        values, positions, _ = neighbors_of_items(self.criterion_, self.items_, self.item_terms_, k)
+        return values.numpy(), positions.numpy()
+
+    @torch.no_grad()
+    def kneighbors_graph(self, k: int | None = None, mode: str = "distance") -> "csr_matrix":
+        """The graph of `neighbors_of_items`, sparse (M, M), as estimators of metric="precomputed" take it.
+
+        mode: "connectivity", 1 for each of the k others; or "distance", where each item also has itself, at 0: the
+        largest value of an item with itself minus the value of the pair, 1 minus the cosine in plain search of unit
+        vectors. There CSLS counts the terms of both items. Raises InputError as `neighbors_of_items`.
+        """
+        return kneighbors_graph(self.criterion_, self.items_, self.item_terms_, self.k if k is None else k, mode)
 
     def save(self, path: str | Path, overwrite: bool = False) -> None:
         """Write the fitted search to one safetensors file with a JSON header, atomically and without pickles.
@@ -323,6 +362,19 @@ class CorrectedSearch:
     def _terms_for(self, queries: VectorSource) -> Terms:
         """The terms of the items, on the queries' device."""
         return tuple(term.to(queries.rows(0, 0).device) for term in self.item_terms_ or ())
+
+
+class NotFittedError(ValueError, AttributeError):
+    """A search that is not fitted; where scikit-learn is installed, its exception of this name is raised instead."""
+
+
+def not_fitted() -> type[Exception]:
+    """The exception to raise."""
+    try:
+        from sklearn import exceptions
+    except ImportError:
+        return NotFittedError
+    return exceptions.NotFittedError
 
 
 @cache

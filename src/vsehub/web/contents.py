@@ -101,6 +101,7 @@ def of_result(
     inputs: Inputs, asker: Asker | None, stored: Mapping[str, tuple[float, Tensor]], thresholds: Mapping[float, float]
 ) -> Contents:
     """The files of a reranking, opened; the other arguments are those of `Contents`."""
+    require(not inputs.sides.within, "result: pages show what queries find; rerank with queries=FILE")
     items, queries, reference = inputs.sides.items, inputs.sides.queries, inputs.sides.reference
     others = "" if reference is None else f"{len(reference):,} other queries (inductive)"
     return Contents(
