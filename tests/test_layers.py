@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[1] / "src" / "vsehub"
 FILES = sorted(ROOT.rglob("*.py"))
 DOORS = list(ROOT.rglob("__init__.pyi"))
-L0 = {"types", "checks", "components", "extras", "io", "recipes", "sets"}
+L0 = {"types", "checks", "components", "extras", "io", "machine", "recipes", "sets"}
 L1 = {"similarities", "losses", "encoders", "metrics"}
 L2 = {
     "neighbors": set(),

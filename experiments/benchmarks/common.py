@@ -10,7 +10,8 @@ import torch
 
 from experiments.evidence import renew
 from vsehub.io.files import write_json
-from vsehub.io.provenance import code_version, hardware, versions
+from vsehub.io.provenance import code_version, versions
+from vsehub.machine import hardware
 
 HERE = Path(__file__).parent
 

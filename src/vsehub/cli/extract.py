@@ -28,7 +28,8 @@ def extract(cfg: DictConfig) -> None:
 
     from vsehub.encoders import ImageTower
     from vsehub.extraction.layouts import begin, compute, feature_files, vector_files
-    from vsehub.io.provenance import code_version, hardware, versions
+    from vsehub.io.provenance import code_version, versions
+    from vsehub.machine import hardware
 
     is_joint = known.find("image_encoder", encoder) is ImageTower
     names = [*(vector_files if is_joint else feature_files)(cfg.splits), MANIFEST]

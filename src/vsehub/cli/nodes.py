@@ -83,7 +83,7 @@ def device_named(name: str) -> "torch.device":
     """The device; "auto" is the GPU if there is one. Raises InputError if it is not available on this machine."""
     import torch
 
-    from vsehub.neighbors.vectors import usable_device
+    from vsehub.machine import usable_device
 
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -1,10 +1,8 @@
-"""The origin of a result besides its settings: code, versions of libraries, hardware."""
+"""The origin of a result besides its settings: code and versions of libraries."""
 
 import hashlib
 import inspect
-import os
 import platform
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
@@ -86,20 +84,3 @@ def versions(others: Iterable[str] = ()) -> dict[str, str]:
         state = commit(_file(package).parent, ".") or {"sha": "unknown", "dirty": False}
         known[package] = f"{state['sha'][:8]}{' with changes' if state['dirty'] else ''}"
     return known
-
-
-def hardware() -> dict[str, Any]:
-    """ "cpu", "cores", "memory_gb" and "gpu", which is None without one."""
-    import torch
-
-    information = Path("/proc/cpuinfo").read_text(encoding="utf-8") if sys.platform == "linux" else ""
-    cpu = re.search(r"^model name\s*: (.*)", information, re.MULTILINE)
-    gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
-    return {
-        "cpu": cpu[1].strip() if cpu else platform.processor() or platform.machine(),
-        "cores": cores,
-        "memory_gb": round(memory / 2**30),
-        "gpu": gpu,
-    }

@@ -19,14 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vsehub.machine import cpu_has
 from vsehub.neighbors.vectors import UnitVectors, VectorSource, array_of
-
-
-def cpu_has(*capabilities: str) -> bool:
-    """Return True if the processor has one of these, by torch's names; False where torch cannot tell."""
-    present = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
-    return any(present.get(capability) for capability in capabilities)
-
 
 # Elsewhere such products are slow, and their sums may saturate.
 INT8 = hasattr(torch, "_int_mm") and cpu_has("avx512_vnni", "avx_vnni", "amx_int8")

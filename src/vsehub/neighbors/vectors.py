@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vsehub.checks import InputError, fail, require
+from vsehub.checks import fail, require
 from vsehub.io.arrays import row_hashes
 
 BLOCK, BLOCK_ELEMENTS = 65536, 2**25  # rows and numbers that are read at a time: 128 MB of float32
@@ -59,16 +59,6 @@ def as_vectors(name: str, vectors: Any, columns: int | None = None, device: torc
     )
     require(shape[0] > 0, f"{name} is empty; expected at least one row")
     return source
-
-
-def usable_device(device: Any, choices: str = "None, 'cpu' or 'cuda'") -> torch.device:
-    """The device; raises InputError, which names the choices, if it is not available on this machine."""
-    try:
-        tried = torch.zeros(1, device=device)
-        tried.cpu()  # fails for "meta", which holds no values
-    except (RuntimeError, AssertionError, TypeError) as error:
-        raise InputError(f"device is {device!r}, which is not available on this machine; give {choices}") from error
-    return tried.device
 
 
 class _Held:

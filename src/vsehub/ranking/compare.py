@@ -16,8 +16,9 @@ from vsehub.criteria.base import Correction, ItemBias, few
 from vsehub.criteria.choose import Choice, choose
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.io.address import typed_command
-from vsehub.io.provenance import code_version, hardware, versions
+from vsehub.io.provenance import code_version, versions
 from vsehub.io.records import EMBEDDINGS
+from vsehub.machine import hardware
 from vsehub.metrics.positives import Positives
 from vsehub.ranking.gains import gained
 from vsehub.ranking.inputs import Inputs

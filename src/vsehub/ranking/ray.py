@@ -27,9 +27,10 @@ from vsehub.data.vectors.embeddings import Norms, VectorFile, look_through, open
 from vsehub.extras import require_packages
 from vsehub.io.address import masked
 from vsehub.io.progress import bar
+from vsehub.machine import usable_device
 from vsehub.metrics.topk import Best, merged
 from vsehub.neighbors.tiles import ScoreColumns, held_at_once, nearest
-from vsehub.neighbors.vectors import VectorSource, as_vectors, usable_device
+from vsehub.neighbors.vectors import VectorSource, as_vectors
 from vsehub.ranking.inputs import Sides
 from vsehub.ranking.measure import Local
 

@@ -20,9 +20,10 @@ from vsehub.data.noise import NoisySource
 from vsehub.data.sources import CaptionedImages, Source
 from vsehub.io.address import masked_output, masked_settings
 from vsehub.io.files import write_json, write_text
-from vsehub.io.provenance import code_version, hardware, versions
+from vsehub.io.provenance import code_version, versions
 from vsehub.io.records import RUN
 from vsehub.io.text import csv_text
+from vsehub.machine import hardware
 from vsehub.metrics.ranks import chance_rsum
 from vsehub.report.tables import count_text
 from vsehub.training.callbacks.warmup import Warmup

@@ -19,7 +19,7 @@ from vsehub.checks import InputError, one_of, require, whole
 from vsehub.components import Components, component_nodes
 from vsehub.io.address import masked
 from vsehub.io.progress import bar
-from vsehub.neighbors.screened import cpu_has
+from vsehub.machine import cpu_has
 from vsehub.training.checkpoint import BestModel, CheckpointFiles
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.gather import is_lost, process, started_place

@@ -1,0 +1,43 @@
+"""The machine: its processor, memory and devices."""
+
+import os
+import platform
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vsehub.checks import InputError
+
+
+def cpu_has(*capabilities: str) -> bool:
+    """Return True if the processor has one of these, by torch's names; False where torch cannot tell."""
+    present = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+    return any(present.get(capability) for capability in capabilities)
+
+
+def usable_device(device: Any, choices: str = "None, 'cpu' or 'cuda'") -> torch.device:
+    """The device; raises InputError, which names the choices, if it is not available on this machine."""
+    try:
+        tried = torch.zeros(1, device=device)
+        tried.cpu()  # fails for "meta", which holds no values
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise InputError(f"device is {device!r}, which is not available on this machine; give {choices}") from error
+    return tried.device
+
+
+def hardware() -> dict[str, Any]:
+    """ "cpu", "cores", "memory_gb" and "gpu", which is None without one."""
+    information = Path("/proc/cpuinfo").read_text(encoding="utf-8") if sys.platform == "linux" else ""
+    cpu = re.search(r"^model name\s*: (.*)", information, re.MULTILINE)
+    gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
+    return {
+        "cpu": cpu[1].strip() if cpu else platform.processor() or platform.machine(),
+        "cores": cores,
+        "memory_gb": round(memory / 2**30),
+        "gpu": gpu,
+    }
