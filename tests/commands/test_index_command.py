@@ -15,8 +15,9 @@ from rankings import read_ranking
 
 from vsehub import CorrectedSearch
 from vsehub.checks import InputError
+from vsehub.cli.embeddings import extended
 from vsehub.cli.index import usage
-from vsehub.cli.result import Result
+from vsehub.ranking.result import Result
 from vsehub.serving import load_index
 
 ALL = ("queries=q.npy", "items=m.npy", "truth=rows.csv")
@@ -148,7 +149,7 @@ def test_damaged_results(files, run_here):
         file.write_text(json.dumps(record | change))
         assert "result.json" in run_here("index", "there", status=2), change
     file.write_text(json.dumps(record | {"verdict": 5}))
-    with pytest.raises(InputError, match=r"result\.json"), Result("there", {}).extended([], False):
+    with pytest.raises(InputError, match=r"result\.json"), extended(Result("there", {}), [], False):
         pass
     path = "m.npy\n```python\nimport os\n```[x](http://evil)"
     file.write_text(json.dumps(record | {"items": record["items"] | {"path": path}}))

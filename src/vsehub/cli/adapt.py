@@ -7,10 +7,11 @@ from omegaconf import DictConfig
 
 from vsehub import __version__
 from vsehub.checks import fail
-from vsehub.cli.embeddings import RESULT, named_files
+from vsehub.cli.embeddings import named_files
 from vsehub.cli.overrides import override
 from vsehub.io.address import typed_command
 from vsehub.io.files import Output, write_json, write_text
+from vsehub.io.records import RESULT
 
 MAPS, USAGE = "maps.safetensors", "USAGE.md"
 NAMES = ("queries.npy", "items.npy", "query_ids.txt", "item_ids.txt", MAPS, USAGE, RESULT)

@@ -5,6 +5,7 @@ import logging
 from omegaconf import DictConfig
 
 from vsehub.checks import fail, require
+from vsehub.cli.embeddings import extended
 from vsehub.cli.nodes import device_named, plain
 
 log = logging.getLogger(__name__)
@@ -12,8 +13,8 @@ log = logging.getLogger(__name__)
 
 def calibrate(cfg: DictConfig) -> None:
     """Find the thresholds of `cfg.false_accept` for the ranking of `cfg.result`, and write them to its record."""
-    from vsehub.cli.result import Result
     from vsehub.neighbors.vectors import as_vectors
+    from vsehub.ranking.result import Result
     from vsehub.report.tables import ReportTable
     from vsehub.serving.calibration import Calibration
 
@@ -38,7 +39,7 @@ def calibrate(cfg: DictConfig) -> None:
     terms = (result.bias.float().to(device),) if criterion.needs_reference else ()
     calibration = Calibration.of(criterion, queries, sides.items, terms, sides.positives, reference)
     rates = [calibration.accepted(rate) for rate in sorted(set(plain(cfg.false_accept)))]
-    with result.extended((), False):
+    with extended(result, (), False):
         path = cfg.truth or result.record["truth"].get("path")
         result.record["calibration"] = {"path": path, "queries": len(calibration), "rates": rates}
     rows = [

@@ -9,10 +9,11 @@ from omegaconf import DictConfig, ListConfig
 
 from vsehub.checks import one_of, require
 from vsehub.cli.adapt import shown
-from vsehub.cli.embeddings import PAGE, RESULT, comparison, named_files, named_lists
+from vsehub.cli.embeddings import PAGE, comparison, named_files, named_lists
 from vsehub.cli.nodes import build, components, refuse
 from vsehub.cli.overrides import override
 from vsehub.io.files import Output
+from vsehub.io.records import RESULT
 
 UNHEALTHY = 3  # the exit status where fail_on is reached
 NEIGHBORS = "neighbors.parquet"

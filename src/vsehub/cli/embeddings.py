@@ -1,7 +1,7 @@
 """Code shared by `rerank` and `diagnose`: their files, checked before torch is loaded, and a comparison of rankings."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +11,16 @@ from vsehub.checks import existing, require, whole_seed
 from vsehub.cli.nodes import device_named, refuse
 from vsehub.data.vectors.paths import require_vectors, split_path
 from vsehub.io.files import Output, write_json, write_text
+from vsehub.io.records import EMBEDDINGS, RESULT, intact, read_record
 
 if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is reported before
     from vsehub.ranking.compare import Comparison
     from vsehub.ranking.measure import Local
+    from vsehub.ranking.result import Result
 
-RESULT, PAGE = "result.json", "index.html"
+KIND, PAGE = "a reranking", "index.html"
 VECTORS = ("queries", "items", "reference", "reference_items", "scores", "reference_scores", "tune_queries")
 SCORES = {"scores", "reference_scores"}
-TUNING = ("tune_queries", "tune_truth")
 FILES = (*VECTORS, "truth", "tune_truth", "query_ids", "item_ids", "query_labels", "item_labels", "item_images")
 LISTS = ("ranking", "against", "items", "truth", "item_labels", "item_images")
 
@@ -82,3 +83,26 @@ def comparison(
         write_json(out / RESULT, outcome.record)
     written = [name for name in out.names if (out.folder / name).exists()]
     print(f"{table(outcome.record)}\nwritten to {out.shown}: {', '.join(written)}")
+
+
+@contextmanager
+def extended(result: "Result", names: Iterable[str], overwrite: bool) -> Iterator[Output]:
+    """The folder of a result, to write files of these names into, then its record and page, within the block.
+
+    Raises InputError if there is a file of these names, unless it may be replaced.
+    """
+    from vsehub.ranking.result import HINT
+    from vsehub.report.pages.embeddings import embeddings_page
+
+    out = Output(result.folder, KIND, names, overwrite=True)
+    present = [name for name in names if (result.folder / name).exists()]
+    require(
+        overwrite or not present,
+        f"result: {result.folder} holds {', '.join(present)} already; overwrite=true replaces it, other indexes stay",
+    )
+    with out.replaced(keep=True):
+        result.record = read_record(result.file, EMBEDDINGS, HINT)  # another command may have added to it
+        yield out
+        with intact(result.file, HINT):
+            write_text(out / PAGE, embeddings_page(result.record))
+        write_json(out / RESULT, result.record)

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 
 from vsehub.checks import boolean, one_of, require
+from vsehub.cli.embeddings import extended
 from vsehub.cli.nodes import refuse
 from vsehub.io.files import write_text
 
 if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped engine is reported before
-    from vsehub.cli.result import Result
+    from vsehub.ranking.result import Result
     from vsehub.serving.databases.engines import Place
 
 INDEX, USAGE = "index.faiss", "USAGE.md"
@@ -31,7 +32,7 @@ def index(cfg: DictConfig) -> None:
     refuse(cfg, ("approximate", "false_accept") if cfg.only else (), f"only={cfg.only}")
     place = placed(cfg.engine, cfg.uri, cfg.collection, Path(str(cfg.result))) if database else None
 
-    from vsehub.cli.result import Result
+    from vsehub.ranking.result import Result
 
     result = Result(str(cfg.result), {name: cfg[name] for name in ("queries", "items", "reference")})
     require(
@@ -41,7 +42,7 @@ def index(cfg: DictConfig) -> None:
     )
     note_name = "USAGE-bias.md" if cfg.only else USAGE
     files = [note_name] if place else [INDEX, note_name]
-    with result.extended(files, cfg.overwrite or cfg.only is not None) as out:
+    with extended(result, files, cfg.overwrite or cfg.only is not None) as out:
         if place is None:
             entry, note = faiss_index(result, cfg, out / INDEX)
         else:

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING
 from omegaconf import DictConfig
 
 from vsehub.checks import one_of
-from vsehub.cli.embeddings import PAGE, RESULT, comparison, named_files
+from vsehub.cli.embeddings import KIND, PAGE, comparison, named_files
 from vsehub.cli.nodes import build, chosen, refuse
 from vsehub.io.files import Output
+from vsehub.io.records import BIASES, RESULT
 
 if TYPE_CHECKING:
     from vsehub.ranking.measure import Local
 
-KIND, RANKING, BIASES = "a reranking", "ranking.parquet", "biases.parquet"
+RANKING = "ranking.parquet"
 
 
 def rerank(cfg: DictConfig) -> None:

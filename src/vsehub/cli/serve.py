@@ -56,7 +56,7 @@ def opened(cfg: DictConfig, settings: dict[str, Any]) -> "Contents":
 
     if cfg.result is None:
         return of_split(searching_model(cfg, settings), cfg.split or "test", cfg.reference or "train", cfg.images)
-    from vsehub.cli.result import Result
+    from vsehub.ranking.result import Result
 
     result = Result(str(cfg.result), {"item_images": cfg.images})
     asker = Asker(searching_model(cfg, settings), result.inputs.settings["normalize"]) if settings else None

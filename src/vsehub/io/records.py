@@ -10,6 +10,8 @@ from vsehub import __version__
 from vsehub.checks import InputError, require
 from vsehub.io.files import read_object
 
+RESULT, BIASES = "result.json", "biases.parquet"  # files of a reranking
+
 
 class Kind(NamedTuple):
     """A kind of record: its name in messages, the version of its format, and the types of its keys."""

@@ -1,7 +1,6 @@
-"""The folder that `vsehub rerank` writes, read again by the commands that use it."""
+"""The folder that `vsehub rerank` writes, read again."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +11,16 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import existing, require
-from vsehub.cli.embeddings import PAGE, RESULT, TUNING
-from vsehub.cli.nodes import components
-from vsehub.cli.rerank import BIASES, KIND
+from vsehub.components import Components, conf_folders
 from vsehub.criteria.base import ItemBias
 from vsehub.io.arrays import readable
-from vsehub.io.files import Output, write_json, write_text
-from vsehub.io.records import EMBEDDINGS, intact, read_record
+from vsehub.io.records import BIASES, EMBEDDINGS, RESULT, intact, read_record
 from vsehub.ranking.inputs import Inputs, open_inputs
 from vsehub.ranking.record import absent
 
 HINT = "Give the folder that vsehub rerank wrote"
 QUERIES = ("queries", "query_ids", "query_labels", "truth")
+TUNING = ("tune_queries", "tune_truth")
 
 
 class Result:
@@ -44,7 +41,7 @@ class Result:
 
     def _open(self, changes: Mapping[str, Any], new_queries: bool) -> None:
         """Build the criterion of the record and open its files."""
-        ranking, biases, known = self.record["rankings"][-1], self.folder / BIASES, components()
+        ranking, biases, known = self.record["rankings"][-1], self.folder / BIASES, Components(conf_folders())
         self.name = str(ranking["criterion"])
         require(
             biases.exists(),
@@ -90,24 +87,3 @@ class Result:
             return {
                 float(values["false_accept"]): values | {"threshold": float(values["threshold"])} for values in rates
             }
-
-    @contextmanager
-    def extended(self, names: Iterable[str], overwrite: bool) -> Iterator[Output]:
-        """The folder, to write files of these names into, then the record and its page, within the block.
-
-        Raises InputError if there is a file of these names, unless it may be replaced.
-        """
-        from vsehub.report.pages.embeddings import embeddings_page
-
-        out = Output(self.folder, KIND, names, overwrite=True)
-        there = [name for name in names if (self.folder / name).exists()]
-        require(
-            overwrite or not there,
-            f"result: {self.folder} holds {', '.join(there)} already; overwrite=true replaces it, other indexes stay",
-        )
-        with out.replaced(keep=True):
-            self.record = read_record(self.file, EMBEDDINGS, HINT)  # another command may have added to it
-            yield out
-            with intact(self.file, HINT):
-                write_text(out / PAGE, embeddings_page(self.record))
-            write_json(out / RESULT, self.record)
