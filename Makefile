@@ -11,7 +11,9 @@ BIN := $(VENV)/bin
 # The FAISS build: gpu where a GPU is seen, else cpu; `make setup FAISS=cpu` chooses.
 FAISS ?= $(shell command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 INSTALLED := $(VENV)/installed-$(FAISS)
+# What the demos need, a fifth of it; without a GPU also without torch's CUDA libraries, which are 4 GB.
 LIGHT := $(VENV)/installed-light-$(FAISS)
+DEMO := $(or $(wildcard $(INSTALLED)),$(LIGHT))
 comma := ,
 EXTRAS := $(FAISS),train,wandb,tensorboard,transformers,timm,open-clip,peft,datasets,milvus,lancedb,qdrant,pgvector,ray,export,hub,serve,sweep,notebooks,dev
 # 1: modules are compiled at once, which takes most of the set-up and saves each command more than it; 0: when first used.
@@ -40,9 +42,9 @@ EMBEDDINGS := queries=runs/embeddings/queries.npy items=runs/embeddings/items.np
 help: ## list the commands
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-22s %s\n", $$1, $$2}'
 
+UV = UV_COMPILE_BYTECODE=$(COMPILE) $(BIN)/uv pip install --quiet --python $(BIN)/python $(VERSIONS)
 INSTALL = if $(BIN)/uv --version >/dev/null 2>&1; then \
-	  echo "installing the packages: one to two minutes with a fast connection"; \
-	  UV_COMPILE_BYTECODE=$(COMPILE) $(BIN)/uv pip install --quiet --python $(BIN)/python $(VERSIONS) -e '.[$(1)]'; \
+	  echo "installing the packages: one to two minutes with a fast connection"; $(UV) -e '.[$(1)]'; \
 	else $(BIN)/python -m pip install --quiet --disable-pip-version-check $(VERSIONS) -e '.[$(1)]'; fi
 
 setup: $(INSTALLED) ## create .venv and install everything at the pinned versions
@@ -58,23 +60,24 @@ $(INSTALLED): pyproject.toml constraints.txt | $(BIN)/python
 	@$(call INSTALL,$(EXTRAS))
 	@touch $@
 
-# What embeddings need, with the browser's page: without Lightning, torchvision and pandas.
 $(LIGHT): pyproject.toml constraints.txt | $(BIN)/python
-	@$(call INSTALL,$(FAISS)$(comma)serve)
+	@test $(FAISS) = gpu || ! $(BIN)/uv --version >/dev/null 2>&1 || $(UV) --torch-backend=cpu torch torchvision 2>/dev/null \
+	  || echo "the index of torch without CUDA cannot be reached: torch comes with CUDA, 4 GB more"
+	@$(call INSTALL,$(FAISS)$(comma)train$(comma)serve)
 	@touch $@
 
-demo: $(INSTALLED) ## train four losses on the built-in scenes and draw the comparison (about 3 minutes on two cores)
+demo: $(DEMO) ## train four losses on the built-in scenes and draw the comparison (about 3 minutes on two cores)
 	$(BIN)/python -m experiments compare --out runs/demo --losses sum sum_to_max hal hal+mb --criteria csls is \
 	  --title "Four losses on the built-in scenes, each at the best of the same five learning rates on validation" \
 	  -- experiment=demo
 
-demo-embeddings: $(or $(wildcard $(INSTALLED)),$(LIGHT)) ## measure and correct the hubs among sentences and their translations (seconds)
+demo-embeddings: $(DEMO) ## measure and correct the hubs among sentences and their translations (seconds)
 	$(BIN)/python -m experiments embeddings runs/embeddings
 	$(BIN)/vsehub diagnose $(EMBEDDINGS) out=runs/embeddings/diagnose
 	$(BIN)/vsehub rerank $(EMBEDDINGS) criterion=auto criterion.indexable=true out=runs/embeddings/rerank
 	$(BIN)/vsehub index runs/embeddings/rerank overwrite=true
 
-demo-page: $(INSTALLED) ## train on the built-in scenes (a minute) and show the result in a browser until Ctrl-C; ARGS="port=8001"
+demo-page: $(DEMO) ## train on the built-in scenes (a minute) and show the result in a browser until Ctrl-C; ARGS="port=8001"
 	test -f runs/demo-page/checkpoints/best.safetensors || $(BIN)/vsehub train experiment=demo loss=hal bank=memory hydra.run.dir=runs/demo-page
 	$(BIN)/vsehub serve checkpoint=runs/demo-page/checkpoints/best.safetensors $(ARGS)
 
