@@ -103,7 +103,7 @@ def instantiated(group, name, **given):
 
 def test_every_folder_is_in_the_contract():
     folders = {path.name for path in CONF.iterdir() if path.is_dir()}
-    assert folders - {"experiment", "row", "sweep", "hydra", "joint_space"} == set(GROUPS)
+    assert folders - {"experiment", "row", "sweep", "hydra", "joint_space", "debug"} == set(GROUPS)
 
 
 @looped(("group", "name"), [one for one in ALL if one[0] != "recipe"])

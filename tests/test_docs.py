@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-EXAMPLES = ("soft_margin", "quantile")  # what docs/extend.md has a reader write
+EXAMPLES = ("soft_margin", "conf/local/")  # files that a reader may write
 
 
 def test_files_that_the_pages_name_exist():

@@ -33,7 +33,7 @@ WEIGHTS = {30: ["loss.gamma=30", "loss.epsilon=0.3"], 60: ["loss.gamma=60", "los
 STATISTICS = {"none": ["bank=none"], "bank": ["bank=memory"], "batch": ["bank=none", "loss.statistics=batch"]}
 STATISTICS |= {blind: ["bank=memory", f"+loss.placebo={blind}"] for blind in ("constant", "permuted")}
 RECIPES = {
-    "plain": ["embedding_dropout=0", "text_encoder.word_dropout=0", "callbacks=default"],
+    "plain": ["embedding_dropout=0", "text_encoder.word_dropout=0", "callbacks=plain"],
     "regularised": [],  # the defaults
 }
 # Settings of the ablation; the study's own bank holds 0.05 of the pairs, has k = 13 and is refilled in every epoch.

@@ -59,7 +59,7 @@ def step_losses(devices: int, device: torch.device, settings: list[str]) -> list
     """The losses of the steps of one epoch, trained by so many processes."""
     own = [f"trainer.devices={devices}", "trainer.precision=32-true", "trainer.max_epochs=1", "embedding_dropout=0"]
     own += ["text_encoder.word_dropout=0", "+trainer.log_every_n_steps=1", "loss=hal", "bank=memory"]
-    own += ["+bank.first_epoch=0", "bank.fraction=0.5"]
+    own += ["bank.first_epoch=0", "bank.fraction=0.5"]
     own += ["image_encoder.norm=group"] if not settings else []
     with trained(device, [*own, *settings]) as run:
         (file,) = (run / "csv").glob("*/metrics.csv")

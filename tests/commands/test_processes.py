@@ -162,7 +162,7 @@ def srun_variables():
 
 def test_two_processes_take_the_steps_of_one(vsehub, features, tmp_path):
     """As srun starts them, in forks; the bank excludes the captions of the batch, of which each has a half."""
-    bank = ("+bank.first_epoch=0", "bank.fraction=1", "bank.exclude=batch_captions", "loss.alpha=5", "loss.beta=5")
+    bank = ("bank.first_epoch=0", "bank.fraction=1", "bank.exclude=batch_captions", "loss.alpha=5", "loss.beta=5")
     machine = ("trainer.accelerator=cpu", "trainer.precision=32-true", "+trainer.log_every_n_steps=1")
     settings = (*features, *bank, *machine, "trainer.max_epochs=1")
     vsehub("train", *settings, "run_folder=alone", cwd=tmp_path)

@@ -68,7 +68,7 @@ def test_the_digest_sees_what_decides_a_run_and_no_place():
     decided += ["+data.noise.seed=3", "data.size=tiny", "trainer.max_epochs=3", "positives=pair"]
     assert len({settings(one) for one in decided} | {plain}) == len(decided) + 1
     table = ("data=table", "data.table=a.csv")
-    others = ("data.table=b.csv", "data.pictures.size=32", "+data.draw.seed=1", "data.columns.split=null")
+    others = ("data.table=b.csv", "data.pictures.size=32", "data.draw.seed=1", "data.columns.split=null")
     assert len({settings(*table, one) for one in others} | {settings(*table)}) == len(others) + 1
 
 

@@ -48,10 +48,11 @@ def test_lightnings_own_classes_and_a_loss_that_returns_a_tensor(run_here, small
     (tmp_path / "own" / "experiment" / "mine.yaml").write_text(OWN)
     (tmp_path / "own_loss.py").write_text(LOSS)
     monkeypatch.syspath_prepend(tmp_path)
-    debug = ("+trainer.overfit_batches=2", "+trainer.profiler=simple", "trainer.max_epochs=2")
+    debug = ("debug=[overfit,profiler]", "trainer.max_epochs=2")
     said = run_here("train", *small, "--config-dir=own", "experiment=mine", *debug, "hydra.run.dir=run")
     assert "run_training_batch" in said
-    assert "2 epochs, lr 0.001, 2 steps an epoch, warm-up 0 steps, chance rsum 95.9" in said
+    assert "2 epochs of 2 steps: embedding_dim" in said
+    assert "optimizer.lr 0.001, warm-up 0 steps, trainer.gradient_clip_val 2.0, averaged weights" in said
     first, last = (line for line in said.splitlines() if " of 2: loss" in line)
     assert re.search(r"epoch 1 of 2: .* \(chance 95.9\), [0-9.]+ s$", first)
     assert "epoch 2 of 2: " in last

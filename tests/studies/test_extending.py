@@ -1,4 +1,4 @@
-"""docs/extend.md followed to the letter in a copy: new files and rows of a test, and the copy's own tests pass."""
+"""docs/own, the package of docs/extend.md: its commands and its Trainer run, and its parts keep every part's contract."""
 
 import os
 import re
@@ -11,20 +11,25 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "extend.md").read_text()
-ROWS = "tests/commands/settings.yaml"
-CHECKED = ["tests/test_docs.py", "tests/test_layers.py", "tests/test_contract.py", "tests/losses/test_soft_margin.py"]
-CHECKED += ["tests/commands/test_settings.py"]
-OWN = "test_docs or test_layers or soft_margin or quantile"
+CHECKED = ["tests/test_layers.py", "tests/test_contract.py", "tests/commands/test_settings.py", "docs/own/test_mine.py"]
+NAMES = "test_layers or soft_margin or quantile or loops"
+
+
+def test_the_commands_of_the_page_train_and_measure_with_all_parts(run_here, tmp_path, monkeypatch):
+    shutil.copytree(ROOT / "docs" / "own", tmp_path, dirs_exist_ok=True)
+    monkeypatch.syspath_prepend(tmp_path)
+    lines = PAGE.partition("```\n")[2].partition("```")[0].replace("\\\n", "").splitlines()
+    train, evaluate = (line.split()[2:] for line in lines if " vsehub " in line)
+    run_here(*train, "trainer.max_epochs=1", "data.images=100")
+    assert "train/gap" in (tmp_path / "run" / "metrics.csv").read_text()
+    assert "criterion quantile" in run_here(*evaluate)
 
 
 @pytest.mark.long
-def test_the_trainer_of_the_page_prints_what_it_shows(tmp_path):
-    page = PAGE.partition("\n## A data source\n")[2]
-    *parts, training = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    (tmp_path / "mine.py").write_text("".join(parts))
-    (tmp_path / "train_mine.py").write_text(training)
-    shown = re.search(r"It prints\n\n```\n(.*?)```", page, re.DOTALL)[1]
-    done = subprocess.run([sys.executable, "train_mine.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+def test_the_trainer_of_the_page_prints_what_it_shows():
+    shown = re.search(r"It prints\n\n```\n(.*?)```", PAGE, re.DOTALL)[1]
+    command = [sys.executable, "train_mine.py"]
+    done = subprocess.run(command, cwd=ROOT / "docs" / "own", capture_output=True, text=True, check=True)
     number = r"\d+\.\d+"
     assert re.sub(number, "", done.stdout) == re.sub(number, "", shown)
     found, wanted = ([float(one) for one in re.findall(number, text)] for text in (done.stdout, shown))
@@ -32,27 +37,20 @@ def test_the_trainer_of_the_page_prints_what_it_shows(tmp_path):
 
 
 @pytest.mark.long
-def test_no_file_needs_an_edit(tmp_path):
+def test_parts_that_are_added_to_the_source_need_no_edit_but_rows(tmp_path):
     for name in ("src", "conf", "tests", "tools", "docs", "experiments"):
         shutil.copytree(
             ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "golden", "*.png", "*.svg")
         )
     for name in ("pyproject.toml", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path / name)
-    files = re.findall(r"`((?:src|conf|tests)/[\w/.]+)`[^`]*?:\n\n```\w+\n(.*?)```", PAGE, re.DOTALL)
-    assert len(files) == 7
-    for name, text in files:
-        assert name == ROWS or not (tmp_path / name).exists()
-        with (tmp_path / name).open("a") as handle:
-            handle.write(text)
-    command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-k", OWN, *CHECKED]
-    found = subprocess.run(
-        command,
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(tmp_path / "src")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    for group in ("loss", "criterion"):
+        shutil.copytree(tmp_path / "docs" / "own" / "conf" / group, tmp_path / "conf" / group, dirs_exist_ok=True)
+    with (tmp_path / "tests" / "commands" / "settings.yaml").open("a") as handle:
+        handle.write(re.search(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[1])
+    command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-k", NAMES, *CHECKED]
+    paths = os.pathsep.join([str(tmp_path / "src"), str(tmp_path / "docs" / "own")])
+    environment = os.environ | {"PYTHONPATH": paths}
+    found = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stdout[-3000:]
     assert re.search(r"\b\d\d passed", found.stdout)

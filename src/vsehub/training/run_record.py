@@ -26,10 +26,13 @@ from vsehub.io.text import csv_text
 from vsehub.machine import hardware
 from vsehub.metrics.ranks import chance_rsum
 from vsehub.report.tables import count_text
+from vsehub.training.callbacks.average import WeightAverage
 from vsehub.training.callbacks.warmup import Warmup
 from vsehub.training.gather import is_lost, process
 
 log = logging.getLogger(__name__)
+
+TIMED_STEPS = 20
 
 
 def describe_run(
@@ -95,13 +98,21 @@ class RunRecorder(pl.Callback):
     def on_train_start(self, trainer: Any, module: pl.LightningModule) -> None:
         """Log the budget and start the clock; an epoch lasts from the end of the one before, with the bank's refill."""
         if process() == 0:
-            log.info("%s, chance rsum %.1f", budget(trainer, self.recipe), self.record["chance_rsum"])
+            dim = self.record["config"]["embedding_dim"]
+            log.info("%s; chance rsum %.1f", budget(trainer, dim, self.recipe), self.record["chance_rsum"])
             if not self.trial:
                 log.info("if the training is stopped, vsehub train resume=%s continues", self.folder)
         self._epoch_start = time.perf_counter()
         if "val/rsum" in trainer.callback_metrics:
             metrics = {name: value.item() for name, value in trainer.callback_metrics.items()}
             self.add_row({"epoch": -1, "step": 0, "seconds": 0.0, **metrics})
+
+    def on_train_batch_end(self, trainer: Any, module: pl.LightningModule, outputs: Any, batch: Any, index: int) -> None:
+        """Log once how long the training takes at the speed of its first steps."""
+        if trainer.current_epoch == 0 and index + 1 == TIMED_STEPS and process() == 0:
+            seconds = (time.perf_counter() - self._epoch_start) / TIMED_STEPS
+            whole = seconds * trainer.num_training_batches * trainer.max_epochs
+            log.info("about %.0f minutes at the speed of the first %d steps", max(1, whole / 60), TIMED_STEPS)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Note the epoch's learning rate; at its end the schedule has moved on already."""
@@ -196,14 +207,17 @@ class RunRecorder(pl.Callback):
             write_json(self.folder / "run.json", self.record)
 
 
-def budget(trainer: Any, recipe: str | None) -> str:
-    """A line with the length of the training."""
+def budget(trainer: Any, dim: int, recipe: str | None) -> str:
+    """A line with the length of the training, and the settings whose defaults surprise."""
     steps = math.ceil(trainer.num_training_batches / trainer.accumulate_grad_batches)
     warmup = sum(callback.steps for callback in trainer.callbacks if isinstance(callback, Warmup))
+    decays = [callback.decay for callback in trainer.callbacks if isinstance(callback, WeightAverage)]
     return (
-        f"{count_text(trainer.max_epochs, 'epoch')}{f' (recipe {recipe})' if recipe else ''}, "
-        f"lr {trainer.optimizers[0].param_groups[0]['lr']:g}, "
-        f"{count_text(steps, 'step')} an epoch, warm-up {count_text(warmup, 'step')}"
+        f"{count_text(trainer.max_epochs, 'epoch')} of {count_text(steps, 'step')}: embedding_dim {dim}, "
+        f"optimizer.lr {trainer.optimizers[0].param_groups[0]['lr']:g}{f' (recipe {recipe})' if recipe else ''}, "
+        f"warm-up {count_text(warmup, 'step')}, "
+        f"trainer.gradient_clip_val {trainer.gradient_clip_val}, "
+        f"averaged weights {f'(decay {decays[0]:g})' if decays else 'off'}"
     )
 
 
