@@ -63,9 +63,10 @@ class Distance(Similarity):
 
 
 class SoftMargin(Loss):
-    """The soft margin: 1/β log(1 + e^{β(S_neg - S_pos)}), summed over rows' and columns' negatives, mean over pairs.
+    """The hinge without a corner (Hermans 2017, for triplets).
 
-    The hinge without a corner (Hermans 2017, for triplets). beta: β; the larger, the closer to a hinge without margin. Raises InputError for a beta that is not positive.
+    Per pair 1/β log(1 + e^{β(S_neg - S_pos)}), summed over the negatives of its row and column; the mean over pairs.
+    beta: β; the larger, the closer to a hinge without margin. Raises InputError for a beta that is not positive.
     """
 
     def __init__(self, beta: float = 20.0):

@@ -1,4 +1,4 @@
-"""docs/own, the package of docs/extend.md: its commands and its Trainer run, and its parts keep every part's contract."""
+"""docs/own, the package of docs/extend.md: its commands and its Trainer run, its parts obey every part's contract."""
 
 import os
 import re

@@ -107,7 +107,7 @@ class RunRecorder(pl.Callback):
             metrics = {name: value.item() for name, value in trainer.callback_metrics.items()}
             self.add_row({"epoch": -1, "step": 0, "seconds": 0.0, **metrics})
 
-    def on_train_batch_end(self, trainer: Any, module: pl.LightningModule, outputs: Any, batch: Any, index: int) -> None:
+    def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, index: int) -> None:
         """Log once how long the training takes at the speed of its first steps."""
         if trainer.current_epoch == 0 and index + 1 == TIMED_STEPS and process() == 0:
             seconds = (time.perf_counter() - self._epoch_start) / TIMED_STEPS
