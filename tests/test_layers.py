@@ -13,24 +13,24 @@ import pytest
 ROOT = Path(__file__).parents[1] / "src" / "vsehub"
 FILES = sorted(ROOT.rglob("*.py"))
 DOORS = list(ROOT.rglob("__init__.pyi"))
-L0 = {"types", "checks", "components", "extras", "io", "machine", "recipes", "sets"}
-L1 = {"similarities", "losses", "encoders", "metrics"}
+L0 = {"types", "checks", "components", "extras", "io", "machine", "positives", "recipes", "sets"}
+L1 = {"similarities", "losses", "encoders", "metrics", "neighbors"}
 L2 = {
-    "neighbors": set(),
-    "criteria": {"neighbors"},
+    "criteria": set(),
     "data": set(),
     "models": {"criteria", "data"},
-    "evaluation": {"criteria", "data", "models", "neighbors"},
+    "evaluation": {"criteria", "data", "models"},
     "export": {"data", "models"},
     "extraction": {"data"},
     "report": {"evaluation"},  # for types; that it loads no torch is tested below
-    "ranking": {"criteria", "data", "neighbors"},
-    "serving": {"criteria", "data", "neighbors"},
+    "ranking": {"criteria", "data"},
+    "serving": {"criteria", "data"},
 }
 ALLOWED = (
     {name: {"checks", "extras", "io"} for name in L0}
     | {"checks": set(), "extras": {"checks"}, "types": {"checks", "components", "sets"}}
     | {name: L0 for name in L1}
+    | {"metrics": L0 | {"neighbors"}}
     | {name: L0 | L1 | siblings for name, siblings in L2.items()}
     | {"__main__": {"cli"}, "data": L0, "training": L0 | L1 | set(L2), "web": L0 | L1 | set(L2)}
     | {"cli": L0 | L1 | set(L2) | {"training", "web"}}

@@ -86,10 +86,10 @@ MUTATIONS = [
         "neighbors/test_bank.py neighbors/test_scored_index.py training/test_bank_callback.py",
     ),
     (
-        "metrics/positives.py",
+        "positives.py",
         "self._keys[place] == keys",
         "self._keys[place] >= keys",
-        "metrics/test_positives.py metrics/test_ranks.py",
+        "test_positives.py metrics/test_ranks.py",
     ),
     ("criteria/csls.py", "    scale = 2.0", "    scale = 1.0", "criteria/test_formulas.py"),
     (

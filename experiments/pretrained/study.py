@@ -29,8 +29,8 @@ from vsehub.criteria import Auto
 from vsehub.criteria.auto import candidates
 from vsehub.criteria.choose import choose
 from vsehub.io.files import write_text
-from vsehub.metrics.positives import Positives
 from vsehub.neighbors.vectors import as_vectors
+from vsehub.positives import Positives
 from vsehub.report.tables import ReportTable
 
 SPLITS = range(6)

@@ -7,7 +7,7 @@ import torch
 
 from experiments.embeddings import draw
 from vsehub.criteria import CSLS, DistributionNormalization, InvertedSoftmax, NearestNeighbor, Sinkhorn
-from vsehub.metrics import Positives
+from vsehub.positives import Positives
 from vsehub.ranking.inputs import Sides
 from vsehub.ranking.measure import measure
 

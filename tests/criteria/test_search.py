@@ -7,8 +7,7 @@ from criteria.test_formulas import DBSN, DUAL, FORMULAS, SIDES, item_scores, uni
 from looped import looped
 
 from vsehub.criteria import CSLS, Chain, NearestNeighbor, RelaxedGreedyMatching
-from vsehub.metrics import top_k
-from vsehub.neighbors import tiles
+from vsehub.neighbors import tiles, top_k
 
 CRITERIA = [NearestNeighbor(), *(criterion for criterion, _ in FORMULAS)]
 

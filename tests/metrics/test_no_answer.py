@@ -9,7 +9,6 @@ from looped import looped
 from vsehub.checks import InputError
 from vsehub.metrics import (
     Occurrences,
-    Positives,
     atkinson,
     gini,
     hubness,
@@ -18,8 +17,9 @@ from vsehub.metrics import (
     rank_blocks,
     recall_metrics,
     skewness,
-    top_k_of_blocks,
 )
+from vsehub.neighbors import top_k_of_blocks
+from vsehub.positives import Positives
 
 NAN = torch.tensor([[0.1, math.nan], [0.2, 0.3]])
 EYE, ONE, TWO = torch.eye(3).bool(), torch.tensor([0, 2]), torch.tensor([0, 3])

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 from looped import looped
 from scipy.stats import skew
 
-from vsehub.metrics import Occurrences, Positives, atkinson, gini, hubness, occurrence_metrics, rank_blocks
+from vsehub.metrics import Occurrences, atkinson, gini, hubness, occurrence_metrics, rank_blocks
 from vsehub.metrics.occurrences import ItemCounts, histogram
+from vsehub.positives import Positives
 
 
 @st.composite

@@ -4,7 +4,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vsehub.metrics import Positives, list_metrics, rank_blocks
+from vsehub.metrics import list_metrics, rank_blocks
+from vsehub.positives import Positives
 
 
 def naive(hits, count):

@@ -13,10 +13,10 @@ from vsehub.data import CaptionedImages
 from vsehub.data.text.tokens import VectorTable
 from vsehub.evaluation import Protocol
 from vsehub.evaluation.evaluate import evaluate
-from vsehub.metrics import Positives
 from vsehub.models import EncodedSplit
 from vsehub.neighbors.bank import MemoryBank, most_related
 from vsehub.neighbors.faiss import loaded_faiss
+from vsehub.positives import Positives
 from vsehub.similarities import Cosine
 from vsehub.training.batches import Draw, PairDataset
 

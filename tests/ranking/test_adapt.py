@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from vsehub.checks import InputError
-from vsehub.metrics.positives import Positives
 from vsehub.neighbors.vectors import as_vectors
+from vsehub.positives import Positives
 from vsehub.ranking import adapt
 from vsehub.ranking.adapt import GRID, fit_maps, try_maps
 

@@ -9,8 +9,8 @@ from vsehub.checks import InputError
 from vsehub.criteria import CSLS, Auto, Sinkhorn
 from vsehub.criteria.auto import chosen
 from vsehub.criteria.choose import choose
-from vsehub.metrics.positives import Positives
 from vsehub.neighbors.vectors import as_vectors, row_digests
+from vsehub.positives import Positives
 
 
 def unit(rows):

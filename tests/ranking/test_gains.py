@@ -6,7 +6,7 @@ import torch
 from looped import looped
 from scipy.stats import binomtest
 
-from vsehub.metrics.positives import Positives
+from vsehub.positives import Positives
 from vsehub.ranking.gains import gained, paired_gain
 
 

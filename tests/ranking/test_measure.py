@@ -20,8 +20,8 @@ from vsehub.criteria import (
     RelaxedGreedyMatching,
     Sinkhorn,
 )
-from vsehub.metrics import Positives
 from vsehub.neighbors import tiles
+from vsehub.positives import Positives
 from vsehub.ranking import measure as engine
 
 CRITERIA = {

@@ -8,7 +8,7 @@ import torch
 from measuring import measure
 
 from vsehub.criteria import CSLS
-from vsehub.metrics.positives import Positives
+from vsehub.positives import Positives
 from vsehub.ranking.compare import near_chance
 from vsehub.ranking.inputs import Inputs, Names, Sides
 from vsehub.ranking.record import EXAMPLES, values

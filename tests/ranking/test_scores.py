@@ -11,9 +11,9 @@ from vsehub.cli.nodes import build, components
 from vsehub.criteria import Auto, Chain, DualInvertedSoftmax, NearestNeighbor, RelaxedGreedyMatching
 from vsehub.criteria.choose import choose
 from vsehub.data.vectors.embeddings import open_vectors
-from vsehub.metrics import Positives
 from vsehub.neighbors import tiles
 from vsehub.neighbors.vectors import UnitVectors, as_vectors
+from vsehub.positives import Positives
 from vsehub.ranking import inputs as module
 from vsehub.ranking.inputs import ScoreFile, look_through_scores, open_inputs
 

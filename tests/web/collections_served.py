@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import normalize
 
 from vsehub.criteria import CSLS, InvertedSoftmax
-from vsehub.metrics.positives import Positives
+from vsehub.positives import Positives
 from vsehub.ranking.inputs import Inputs, Names, Sides
 from vsehub.web.catalogue import Catalogue
 from vsehub.web.contents import Contents

@@ -8,8 +8,9 @@ import torch
 from drawing import SHARES, TYPES, check, describe, exact, matrix, refused, scaled, size, spoilt, tensor
 from torch import Tensor
 
+from vsehub import positives
 from vsehub.checks import InputError
-from vsehub.metrics import Occurrences, occurrences, positives, ranks, relevance
+from vsehub.metrics import Occurrences, occurrences, ranks, relevance
 
 
 def scores_of_metrics(random: np.random.Generator, rows: int, columns: int, bad: float) -> Tensor:

@@ -12,10 +12,10 @@ from vsehub.checks import InputError, require
 from vsehub.criteria.auto import PLAIN, Auto, chosen
 from vsehub.criteria.base import Correction
 from vsehub.io.progress import bar
-from vsehub.metrics.positives import Positives
 from vsehub.metrics.ranks import rank_blocks
-from vsehub.metrics.topk import top_k_of_blocks
+from vsehub.neighbors.topk import top_k_of_blocks
 from vsehub.neighbors.vectors import UnitVectors, VectorSource, as_vectors, row_digests, rows_at
+from vsehub.positives import Positives
 
 log = logging.getLogger(__name__)
 

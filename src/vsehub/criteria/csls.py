@@ -7,7 +7,7 @@ from torch import Tensor
 
 from vsehub.checks import whole
 from vsehub.criteria.base import ItemBias, Terms
-from vsehub.metrics.topk import top_k_of_blocks
+from vsehub.neighbors.topk import top_k_of_blocks
 
 
 class CSLS(ItemBias):

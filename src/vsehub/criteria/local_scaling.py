@@ -8,7 +8,7 @@ from torch import Tensor
 
 from vsehub.checks import require, whole
 from vsehub.criteria.base import NOT_FINITE, Correction, Terms
-from vsehub.metrics.topk import top_k_of_blocks
+from vsehub.neighbors.topk import top_k_of_blocks
 
 LEAST_DISTANCE = 1e-6  # k copies of one vector are no nearer than this: a division by their distance stays finite
 

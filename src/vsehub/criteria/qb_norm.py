@@ -8,7 +8,7 @@ from torch import Tensor
 
 from vsehub.checks import positive, whole
 from vsehub.criteria.base import Columns, Correction, Terms, finite_terms
-from vsehub.metrics.topk import top_k_of_blocks
+from vsehub.neighbors.topk import top_k_of_blocks
 
 
 class QBNorm(Correction):

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from vsehub.checks import require
 from vsehub.criteria.base import Criterion, Terms
-from vsehub.metrics.positives import Positives
 from vsehub.metrics.ranks import CACHED_ELEMENTS
 from vsehub.models.encode import EncodedSplit
 from vsehub.neighbors.vectors import NARROW, at_least, products
+from vsehub.positives import Positives
 from vsehub.types import Similarity
 
 DIRECTIONS = ("i2t", "t2i")

@@ -6,7 +6,6 @@ from .occurrences import hubness as hubness
 from .occurrences import k_occurrences as k_occurrences
 from .occurrences import occurrence_metrics as occurrence_metrics
 from .occurrences import skewness as skewness
-from .positives import Positives as Positives
 from .ranks import Ranking as Ranking
 from .ranks import rank_blocks as rank_blocks
 from .ranks import rank_metrics as rank_metrics
@@ -15,5 +14,3 @@ from .ranks import rsum as rsum
 from .relevance import at_r as at_r
 from .relevance import at_r_of_scores as at_r_of_scores
 from .relevance import list_metrics as list_metrics
-from .topk import top_k as top_k
-from .topk import top_k_of_blocks as top_k_of_blocks

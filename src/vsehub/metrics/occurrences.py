@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import matrix, require, whole
-from vsehub.metrics.positives import Positives, checked_positions
-from vsehub.metrics.topk import top_k
+from vsehub.neighbors.topk import top_k
+from vsehub.positives import Positives, checked_positions
 
 KS = (1, 5, 10)
 SHARES = (1, 2, 5, 10)

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from vsehub.checks import matrix, require
 from vsehub.metrics.occurrences import Occurrences
-from vsehub.metrics.positives import Positives
 from vsehub.metrics.relevance import RECALLS, at_r_of_scores
-from vsehub.metrics.topk import at_least, top_k
+from vsehub.neighbors.topk import at_least, top_k
+from vsehub.positives import Positives
 
 CACHED_ELEMENTS = 2**20  # 4 MB of float32 scores
 

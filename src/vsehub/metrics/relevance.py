@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import matrix, require, whole
-from vsehub.metrics.positives import Positives
-from vsehub.metrics.topk import at_least
+from vsehub.neighbors.topk import at_least
+from vsehub.positives import Positives
 
 RECALLS = (1, 5, 10)
 

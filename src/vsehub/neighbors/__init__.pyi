@@ -3,5 +3,7 @@ from .bank import MemoryBank as MemoryBank
 from .bank import ScoredIndex as ScoredIndex
 from .bank import ShortlistIndex as ShortlistIndex
 from .faiss import FaissIndex as FaissIndex
+from .topk import top_k as top_k
+from .topk import top_k_of_blocks as top_k_of_blocks
 from .vectors import VectorSource as VectorSource
 from .vectors import as_vectors as as_vectors

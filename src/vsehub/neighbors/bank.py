@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vsehub.checks import fail, matrix, one_of, require, whole
-from vsehub.metrics.positives import Positives
 from vsehub.neighbors.faiss import GPU_DEPTH, FaissIndex, searches_there
 from vsehub.neighbors.vectors import products
+from vsehub.positives import Positives
 from vsehub.sets import Encoding, Sets
 from vsehub.types import NeighborStats, Similarity
 

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from vsehub.checks import require
 from vsehub.io.progress import bar
-from vsehub.metrics.topk import Best, with_block
 from vsehub.neighbors import screened
 from vsehub.neighbors.screened import Affine
+from vsehub.neighbors.topk import Best, with_block
 from vsehub.neighbors.vectors import NARROW, UnitVectors, VectorSource, products, scoring
 
 # (scores (b, m), their queries, their items) -> corrected scores (b, m)

@@ -14,9 +14,9 @@ from vsehub.checks import InputError, require
 from vsehub.criteria.csls import CSLS
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.data.truth import connected
-from vsehub.metrics.positives import Positives
 from vsehub.metrics.ranks import rank_blocks
 from vsehub.neighbors.vectors import VectorSource, drawn, rows_at
+from vsehub.positives import Positives
 from vsehub.ranking.gains import paired_gain
 from vsehub.ranking.inputs import Sides
 

@@ -19,7 +19,7 @@ from vsehub.io.address import typed_command
 from vsehub.io.provenance import code_version, versions
 from vsehub.io.records import EMBEDDINGS
 from vsehub.machine import hardware
-from vsehub.metrics.positives import Positives
+from vsehub.positives import Positives
 from vsehub.ranking.gains import gained
 from vsehub.ranking.inputs import Inputs
 from vsehub.ranking.measure import PLAIN, Local, Measured, check_criteria, measure

@@ -4,7 +4,7 @@ import numpy as np
 from scipy import stats
 from torch import Tensor
 
-from vsehub.metrics.positives import Positives
+from vsehub.positives import Positives
 
 LEVEL = 0.95
 _STEPS = 721  # points of half an ellipse

@@ -19,8 +19,8 @@ from vsehub.data.vectors.embeddings import Norms, VectorFile, look_through, open
 from vsehub.data.vectors.paths import stamps
 from vsehub.io.arrays import listed, refuse_unusable
 from vsehub.io.text import read_lines, stays_inside
-from vsehub.metrics.positives import Positives
 from vsehub.neighbors.vectors import Moved, Subset, UnitVectors, VectorSource, as_vectors, drawn, row_digests, sampled
+from vsehub.positives import Positives
 
 log = logging.getLogger(__name__)
 

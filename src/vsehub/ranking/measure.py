@@ -25,10 +25,10 @@ from vsehub.criteria.base import Correction, Criterion, Terms, fit_all, require_
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.data.vectors.embeddings import Norms, VectorFile, look_through
 from vsehub.metrics.occurrences import KS, ItemCounts, Occurrences, histogram, occurrence_metrics
-from vsehub.metrics.positives import Positives
 from vsehub.metrics.relevance import RECALLS, at_r
-from vsehub.metrics.topk import Best
 from vsehub.neighbors.tiles import nearest_blocks, without_itself
+from vsehub.neighbors.topk import Best
+from vsehub.positives import Positives
 from vsehub.ranking.inputs import Sides
 
 PLAIN = "nns"

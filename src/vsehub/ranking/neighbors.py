@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from vsehub.data.vectors.embeddings import VectorFile
-from vsehub.metrics.positives import Positives
 from vsehub.neighbors.tiles import nearest_blocks, without_itself
+from vsehub.positives import Positives
 from vsehub.ranking.compare import Comparison
 from vsehub.ranking.table import write_table
 from vsehub.ranking.verdict import hub_level

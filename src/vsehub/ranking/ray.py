@@ -28,8 +28,8 @@ from vsehub.extras import require_packages
 from vsehub.io.address import masked
 from vsehub.io.progress import bar
 from vsehub.machine import usable_device
-from vsehub.metrics.topk import Best, merged
 from vsehub.neighbors.tiles import ScoreColumns, held_at_once, nearest
+from vsehub.neighbors.topk import Best, merged
 from vsehub.neighbors.vectors import VectorSource, as_vectors
 from vsehub.ranking.inputs import Sides
 from vsehub.ranking.measure import Local

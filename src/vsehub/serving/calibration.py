@@ -24,8 +24,8 @@ from torch import Tensor
 from vsehub.checks import require
 from vsehub.criteria.base import Correction, Terms, finite
 from vsehub.data.truth import connected
-from vsehub.metrics.positives import Positives
 from vsehub.neighbors.vectors import VectorSource, as_vectors, row_digests
+from vsehub.positives import Positives
 
 log = logging.getLogger(__name__)
 

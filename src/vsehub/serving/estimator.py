@@ -26,9 +26,9 @@ from vsehub.data.vectors.readers import read_safetensors
 from vsehub.io.arrays import DAMAGE
 from vsehub.io.files import atomic
 from vsehub.machine import usable_device
-from vsehub.metrics.positives import Positives
 from vsehub.neighbors.screened import KeptItems
 from vsehub.neighbors.vectors import VectorSource, array_of, as_vectors, given_back
+from vsehub.positives import Positives
 from vsehub.serving.calibration import Calibration
 from vsehub.serving.graph import kneighbors_graph, neighbors_of_items
 

@@ -17,8 +17,8 @@ from vsehub.checks import probability, require
 from vsehub.data.photos.pictures import Pictures
 from vsehub.data.sources import CaptionedImages
 from vsehub.data.text.tokens import TokenTable
-from vsehub.metrics.positives import Positives
 from vsehub.models.encode import TextTable
+from vsehub.positives import Positives
 from vsehub.training.gather import share_of
 from vsehub.types import Batch
 

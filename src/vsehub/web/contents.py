@@ -9,8 +9,8 @@ from torch import Tensor
 
 from vsehub.checks import require
 from vsehub.data.sources import CaptionedImages
-from vsehub.metrics.positives import Positives
 from vsehub.models.trained import DataModel
+from vsehub.positives import Positives
 from vsehub.ranking.inputs import Inputs, Names, Sides, read_images
 
 # row -> its picture's file or pixels (3, H, W); None without a picture

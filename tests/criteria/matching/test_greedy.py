@@ -10,7 +10,8 @@ from looped import looped
 
 from vsehub.criteria import RelaxedGreedyMatching
 from vsehub.criteria.matching import candidates
-from vsehub.metrics import k_occurrences, top_k
+from vsehub.metrics import k_occurrences
+from vsehub.neighbors import top_k
 
 
 def sorted_and_walked(scores, k, relaxation, capacity):

@@ -10,7 +10,7 @@ from torch import Tensor
 from vsehub.checks import matrix, require, whole
 from vsehub.criteria.base import Criterion, RowsOf, as_sides, finite, joined
 from vsehub.criteria.nns import NearestNeighbor
-from vsehub.metrics.topk import top_k
+from vsehub.neighbors.topk import top_k
 from vsehub.neighbors.vectors import VectorSource, given_back, scoring
 
 ITEMS_AT_ONCE = 2**16

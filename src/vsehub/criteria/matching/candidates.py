@@ -8,7 +8,7 @@ import torch
 from vsehub.checks import require
 from vsehub.criteria.base import RowsOf
 from vsehub.criteria.matching.base import widened
-from vsehub.metrics.topk import top_k
+from vsehub.neighbors.topk import top_k
 
 LISTED = 32  # items of a list beyond those that a query wants
 MOST_LISTED = 2**20  # pairs of all lists, unless the shortest lists have more

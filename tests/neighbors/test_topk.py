@@ -2,8 +2,8 @@ import pytest
 import torch
 from looped import looped
 
-from vsehub.metrics import top_k, top_k_of_blocks
 from vsehub.metrics.ranks import Positives, rank_blocks
+from vsehub.neighbors import top_k, top_k_of_blocks
 
 # rows, width, k, distinct values (0: any): narrow rows are searched whole, wide ones by groups of columns
 CASES = [

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vsehub.metrics import Positives
+from vsehub.positives import Positives
 
 
 @settings(max_examples=40, deadline=None)
