@@ -161,19 +161,21 @@ def item_scores(criterion, item, reference, bank):
 def test_formula(criterion, formula, queries, items, references):
     query, item, reference = (unit(n, seed, dim=6) for seed, n in enumerate((queries, items, references)))
     s, r = query @ item.T, reference @ item.T
-    for seen in (r, None) if formula is not inverted_softmax else (r,):  # which leaves a query out of its own sum
-        naive = torch.tensor(formula(s.numpy(), (s if seen is None else seen).numpy()), dtype=torch.float64)
-        torch.testing.assert_close(criterion.rescore(s, seen), naive, **EXACT)
+    # Inverted softmax leaves a query out of its own sum.
+    for reference_scores in (r, None) if formula is not inverted_softmax else (r,):
+        naive = formula(s.numpy(), (s if reference_scores is None else reference_scores).numpy())
+        naive = torch.tensor(naive, dtype=torch.float64)
+        torch.testing.assert_close(criterion.rescore(s, reference_scores), naive, **EXACT)
 
 
 @looped(("criterion", "formula"), WITH_ITEMS)
 @looped("case", SIDES)
-@looped("own", [False, True])
-def test_formula_with_reference_items(criterion, formula, case, own):
+@looped("transductive", [False, True])
+def test_formula_with_reference_items(criterion, formula, case, transductive):
     query, item, reference, bank = vectors(case)
-    seen = query if own else reference
-    s, r, further = query @ item.T, seen @ item.T, item_scores(criterion, item, seen, bank)
-    answer = criterion.rescore(s, None if own else r, reference_item_scores=further)
+    references = query if transductive else reference
+    s, r, further = query @ item.T, references @ item.T, item_scores(criterion, item, references, bank)
+    answer = criterion.rescore(s, None if transductive else r, reference_item_scores=further)
     naive = torch.tensor(formula(s.numpy(), r.numpy(), further.numpy()), dtype=torch.float64)
     differ = answer - naive
     if criterion is DBSN:  # whose bias is right but for a number that all items share
@@ -217,7 +219,7 @@ def test_transductive_qb_norm_is_the_inverted_softmax(k):
     scores[:, 7] = scores[:, 3]  # ties
     answer = QBNorm(20.0, k).rescore(scores)
     torch.testing.assert_close(answer, scores - plain.bias(scores) / 20.0, **EXACT)
-    assert torch.equal(*(one.argsort(descending=True, stable=True) for one in (answer, plain.rescore(scores))))
+    assert torch.equal(*(values.argsort(descending=True, stable=True) for values in (answer, plain.rescore(scores))))
 
 
 def test_inverted_softmax_where_one_query_owns_an_item():

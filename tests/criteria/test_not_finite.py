@@ -33,9 +33,9 @@ BAD = (math.nan, math.inf, -math.inf)
 def test_one_such_score_is_refused(criterion, bad):
     scores, spoilt = torch.rand(6, 8), torch.rand(6, 8)
     spoilt[2, 3] = bad
-    for given in ((spoilt, None), (spoilt, scores), (scores, spoilt)):
+    for matrices in ((spoilt, None), (spoilt, scores), (scores, spoilt)):
         with pytest.raises(InputError, match="are NaN or infinite"):
-            criterion.rescore(*given)
+            criterion.rescore(*matrices)
     with pytest.raises(InputError, match="are NaN or infinite"):
         criterion.rescore(spoilt.double())
 
@@ -47,10 +47,10 @@ def test_one_such_vector_is_refused(criterion, bad):
     whole = [unit(n, n).float() for n in (6, 8, 7)]
     inductive = not isinstance(criterion, tuple(type(criterion) for criterion in MATCHING))
     for side in (0, 1, 2) if inductive and criterion.needs_reference else (0, 1):
-        given = [vectors.clone() for vectors in whole]
-        given[side][4, 1] = bad
+        sides = [vectors.clone() for vectors in whole]
+        sides[side][4, 1] = bad
         with pytest.raises(InputError, match="NaN or inf"):
-            criterion.search(*(given if inductive else given[:2]), k=8)
+            criterion.search(*(sides if inductive else sides[:2]), k=8)
 
 
 @looped("criterion", [*CRITERIA, *MATCHING])

@@ -26,13 +26,13 @@ def sizes(request, monkeypatch):
 
 @looped("criterion", CRITERIA)
 @looped(
-    ("queries", "items", "references", "own"),
+    ("queries", "items", "references", "transductive"),
     [(7, 17, 11, False), (7, 17, 11, True), (17, 7, 1, False), (17, 7, 1, True), (1, 20, 20, False)],
 )
-def test_search_is_the_dense_ranking(criterion, queries, items, references, own, sizes):
+def test_search_is_the_dense_ranking(criterion, queries, items, references, transductive, sizes):
     query, item, reference = (unit(n, seed) for seed, n in enumerate((queries, items, references)))
-    dense = criterion.rescore(query @ item.T, None if own else reference @ item.T)
-    values, positions = criterion.search(query, item, None if own else reference, 5)
+    dense = criterion.rescore(query @ item.T, None if transductive else reference @ item.T)
+    values, positions = criterion.search(query, item, None if transductive else reference, 5)
     assert values.shape == (queries, 5)
     assert torch.equal(positions, dense.argsort(dim=1, descending=True, stable=True)[:, :5])
 
@@ -44,25 +44,25 @@ def test_search_is_the_dense_ranking(criterion, queries, items, references, own,
 def test_search_with_reference_items_is_the_dense_ranking(criterion, case, own_queries, own_items, sizes):
     """Without reference items the items themselves, as rows or as columns, rank alike."""
     query, item, reference, bank = vectors(case)
-    seen = query if own_queries else reference
-    further = item_scores(criterion, item, seen, item if own_items else bank)
-    dense = criterion.rescore(query @ item.T, seen @ item.T, reference_item_scores=further)
+    reference_rows = query if own_queries else reference
+    further = item_scores(criterion, item, reference_rows, item if own_items else bank)
+    dense = criterion.rescore(query @ item.T, reference_rows @ item.T, reference_item_scores=further)
     _, positions = criterion.search(
-        query, item, None if own_queries else seen, len(item), reference_items=None if own_items else bank
+        query, item, None if own_queries else reference_rows, len(item), reference_items=None if own_items else bank
     )
     assert torch.equal(positions, dense.argsort(dim=1, descending=True, stable=True))
 
 
 @looped("criterion", [*CRITERIA, DUAL])
-@looped("own", [False, True])
-def test_equal_values_come_in_their_order(criterion, own, sizes):
+@looped("transductive", [False, True])
+def test_equal_values_come_in_their_order(criterion, transductive, sizes):
     """Copies of items: of equal values the lower position first, across tiles too."""
     # Small whole numbers, whose products are exact on every processor, so that copies do tie.
     query, item, reference, bank = (
         torch.randint(-1, 2, (n, 6), generator=torch.Generator().manual_seed(n)).double() for n in (4, 3, 6, 5)
     )
     item = item[[0, 1, 2, 0, 1, 2, 2, 1, 0, 0, 1]]
-    bank = bank if criterion.takes_reference_items and not own else None
+    bank = bank if criterion.takes_reference_items and not transductive else None
     values, positions = criterion.search(query, item, reference, 11, reference_items=bank)
     ties = values[:, 1:] == values[:, :-1]
     assert (values[:, 1:] <= values[:, :-1]).all()
@@ -81,7 +81,7 @@ def test_arrays_in_arrays_out(tmp_path):
     half = CSLS(2).search(query.half().numpy(), item.bfloat16(), k=3)
     dense = CSLS(2).rescore(query.half().float() @ item.bfloat16().float().T)
     np.testing.assert_array_equal(half[1], top_k(dense, 3)[1].numpy())
-    assert all(isinstance(one, np.ndarray) for one in (values, positions, *half))
+    assert all(isinstance(array, np.ndarray) for array in (values, positions, *half))
 
 
 def test_memory_is_bounded(monkeypatch):

@@ -45,9 +45,9 @@ def test_rows_and_captions_that_are_the_same(monkeypatch, shape, dtype, block):
 
 def test_picture_files():
     """They are compared by the hashes of their check: no file is read."""
-    one, other = (Pictures(["a.png", "b.png"], contents=np.array(some, "S32")) for some in (["x", "y"], ["y", "z"]))
-    assert shared(split(one, texts(0)), split(other, texts(1))) == (1, 0)
-    assert shared(split(one, texts(0)), split(np.zeros((2, 3, 224, 224), np.uint8), texts(1))) == (0, 0)
+    first, other = (Pictures(["a.png", "b.png"], contents=np.array(some, "S32")) for some in (["x", "y"], ["y", "z"]))
+    assert shared(split(first, texts(0)), split(other, texts(1))) == (1, 0)
+    assert shared(split(first, texts(0)), split(np.zeros((2, 3, 224, 224), np.uint8), texts(1))) == (0, 0)
 
 
 def test_what_is_said(caplog):
@@ -58,7 +58,7 @@ def test_what_is_said(caplog):
         "val": split(np.concatenate([images[100:150], images[200:201]]), texts(*range(36), *range(2000, 2064))),
     }
     warn_of_shared(splits)
-    assert [(one.args[:2], one.args[-1]) for one in caplog.records] == [
+    assert [(message.args[:2], message.args[-1]) for message in caplog.records] == [
         ((36, 100), "train"),
         ((2, 52), "test"),
         ((1, 52), "test"),
@@ -69,8 +69,8 @@ def test_a_digest_depends_on_every_number_and_shape(monkeypatch):
     monkeypatch.setattr(sources, "_BLOCK_BYTES", 16)  # two rows of a block
     rows = np.arange(12, dtype=np.float32).reshape(6, 2)
     changed = [rows + (np.arange(12).reshape(6, 2) == place) for place in range(12)]
-    every = [rows, rows.reshape(3, 4), rows.astype(np.float64), *(one.astype(np.float32) for one in changed)]
-    assert len({content_digest(one) for one in every}) == len(every)
+    every = [rows, rows.reshape(3, 4), rows.astype(np.float64), *(array.astype(np.float32) for array in changed)]
+    assert len({content_digest(array) for array in every}) == len(every)
     assert content_digest(np.asfortranarray(rows)) == content_digest(rows)
 
 

@@ -68,9 +68,9 @@ def test_the_draw_is_that_of_every_version(protocol, checksum):
 
 def test_the_seed_decides_and_only_training_changes():
     settings = {"protocol": "captions", "rate": 0.4}
-    one, again, other = (noisy(split(), seed=seed, **settings)[1].pairs[:, 0] for seed in (0, 0, 1))
-    assert np.array_equal(one, again)
-    assert not np.array_equal(one, other)
+    first, again, other = (noisy(split(), seed=seed, **settings)[1].pairs[:, 0] for seed in (0, 0, 1))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
     source, got = noisy(split(), **settings)
     assert all(source.load(name) is source._source.load(name) for name in ("val", "test"))
     assert got.fingerprint() != split().fingerprint() == source.facts["clean_fingerprint"]
@@ -99,9 +99,9 @@ def test_published_files(tmp_path):
     for name, (numbers, images) in expected.items():
         np.save(tmp_path / f"{name}.npy", numbers)
         assert np.array_equal(noisy(clean, index=tmp_path / f"{name}.npy")[1].pairs[:, 0], images)
-    for asked in (("captions", 0.2), ("images",)):
+    for settings in (("captions", 0.2), ("images",)):
         with pytest.raises(InputError, match=r"ncr\.npy"):
-            read_index(tmp_path / "ncr.npy", clean, *asked)
+            read_index(tmp_path / "ncr.npy", clean, *settings)
 
 
 def test_one_caption_an_image_leaves_the_protocol_open(tmp_path):

@@ -44,12 +44,12 @@ def source(folder, *splits, **settings):
 def pairs_of(split):
     """A split's pairs as (text row, image row) of the files, each once."""
     rows = {side: {row.tobytes(): number for number, row in enumerate(array)} for side, array in arrays().items()}
-    found = [
+    named = [
         (rows["texts"][split.captions[text].tobytes()], rows["images"][split.images[image].tobytes()])
         for image, text in split.pairs
     ]
-    assert len(set(found)) == len(found)
-    return set(found)
+    assert len(set(named)) == len(named)
+    return set(named)
 
 
 def test_a_split_holds_the_rows_of_its_pairs(folder):
@@ -57,19 +57,19 @@ def test_a_split_holds_the_rows_of_its_pairs(folder):
     assert pairs_of(split) == set(TRAIN)
     for column in (0, 1):
         assert sorted(set(split.pairs[:, column])) == list(range(4))
-    for side, rows, kept in (("images", [0, 1, 2, 7], split.images), ("texts", [0, 1, 3, 5], split.captions)):
-        np.testing.assert_array_equal(kept, arrays()[side][rows])
+    for side, rows, vectors in (("images", [0, 1, 2, 7], split.images), ("texts", [0, 1, 3, 5], split.captions)):
+        np.testing.assert_array_equal(vectors, arrays()[side][rows])
     assert split.names is None
     assert not split.written
 
 
-@pytest.mark.parametrize("own", [True, False])
-def test_ids(folder, own):
+@pytest.mark.parametrize("with_ids", [True, False])
+def test_ids(folder, with_ids):
     """Words with commas and quotes, numbers as words, ids in the vectors' file or beside it."""
     words = ["a", "b", "7", "c,d", 'e"f', "é", "g", "0", "a b"]
     np.savez(folder / "images.npz", vectors=arrays()["images"], ids=np.array(words))
     (folder / "words.txt").write_text("\n".join(words) + "\n")
-    settings = {"images": folder / "images.npz"} if own else {"image_ids": folder / "words.txt"}
+    settings = {"images": folder / "images.npz"} if with_ids else {"image_ids": folder / "words.txt"}
     table(folder / "train.csv", [(1, "7"), (0, '"c,d"'), (0, '"e""f"'), (4, "0")])
     split = source(folder, "train", **settings).load("train")
     assert split.names == ["7", "c,d", 'e"f', "0"]
@@ -82,9 +82,9 @@ def groups_by_search(pairs):
     changed = True
     while changed:
         changed = False
-        for n, one in enumerate(pairs):
+        for n, pair in enumerate(pairs):
             for m, other in enumerate(pairs):
-                if (one[0] == other[0] or one[1] == other[1]) and group[n] != group[m]:
+                if (pair[0] == other[0] or pair[1] == other[1]) and group[n] != group[m]:
                     group[n] = group[m] = min(group[n], group[m])
                     changed = True
     return group
@@ -95,25 +95,25 @@ def groups_by_search(pairs):
 def test_drawn_splits_have_nothing_in_common(seed, shares):
     generator = np.random.default_rng(seed)
     pairs = np.unique(np.stack([generator.integers(0, 70, 60), generator.integers(0, 50, 60)], axis=1), axis=0)
-    found = draw_pairs(pairs, SplitDraw(**shares, seed=seed), "table")
-    assert set(found) == {"train"} | {split for split, share in shares.items() if share}
-    together = np.concatenate(list(found.values()))
+    splits = draw_pairs(pairs, SplitDraw(**shares, seed=seed), "table")
+    assert set(splits) == {"train"} | {split for split, share in shares.items() if share}
+    together = np.concatenate(list(splits.values()))
     np.testing.assert_array_equal(np.unique(together, axis=0), pairs)
     assert len(together) == len(pairs)
-    where = {tuple(pair): split for split, own in found.items() for pair in own.tolist()}
+    where = {tuple(pair): split for split, rows in splits.items() for pair in rows.tolist()}
     owners = {}
     for pair, group in zip(pairs.tolist(), groups_by_search(pairs.tolist()), strict=True):
         assert owners.setdefault(group, where[tuple(pair)]) == where[tuple(pair)]
     for split, share in shares.items():
-        assert len(found.get(split, [])) <= share * len(pairs)
+        assert len(splits.get(split, [])) <= share * len(pairs)
     again = draw_pairs(pairs, SplitDraw(**shares, seed=seed), "table")
-    assert all(np.array_equal(again[split], own) for split, own in found.items())
+    assert all(np.array_equal(again[split], rows) for split, rows in splits.items())
 
 
 def test_one_to_one_pairs_are_drawn_to_their_shares():
     pairs = np.stack([np.arange(200), np.arange(200)[::-1]], axis=1)
     sets = [draw_pairs(pairs, SplitDraw(0.2, 0.1, seed), "table") for seed in (0, 1)]
-    assert [{split: len(own) for split, own in found.items()} for found in sets] == [
+    assert [{split: len(rows) for split, rows in splits.items()} for splits in sets] == [
         {"train": 140, "val": 40, "test": 20}
     ] * 2
     assert zlib.crc32(sets[0]["test"].astype(np.int64).tobytes()) == 2169851070, "no version may draw others"
@@ -122,9 +122,9 @@ def test_one_to_one_pairs_are_drawn_to_their_shares():
 
 def test_a_group_of_most_pairs_stays_in_train():
     star = [(0, text) for text in range(30)]
-    found = draw_pairs(np.array(star + [(one, one + 40) for one in range(1, 21)]), SplitDraw(), "table.csv")
-    assert {split: len(own) for split, own in found.items()} == {"train": 40, "val": 5, "test": 5}
-    assert (found["train"][:, 0] == 0).sum() == 30
+    splits = draw_pairs(np.array(star + [(item, item + 40) for item in range(1, 21)]), SplitDraw(), "table.csv")
+    assert {split: len(rows) for split, rows in splits.items()} == {"train": 40, "val": 5, "test": 5}
+    assert (splits["train"][:, 0] == 0).sum() == 30
     with pytest.raises(InputError, match=r"table\.csv"):
         draw_pairs(np.array(star), SplitDraw(), "table.csv")
 

@@ -19,12 +19,12 @@ NUMBERED, NAMED = (None, None), (QUERIES, ITEMS)
 def truth(tmp_path):
     """A function that reads the pairs of a file with this name and content: bytes, text, or columns of a parquet."""
 
-    def read(name, given, query_ids=None, item_ids=None, queries=3, items=4):
+    def read(name, content, query_ids=None, item_ids=None, queries=3, items=4):
         path = tmp_path / name
-        if isinstance(given, dict):
-            pq.write_table(pa.table(given), path)
+        if isinstance(content, dict):
+            pq.write_table(pa.table(content), path)
         else:
-            path.write_bytes(given if isinstance(given, bytes) else given.encode())
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
         query, item = (side.tolist() for side in read_truth(path, queries, items, query_ids, item_ids))
         return list(zip(query, item, strict=True))
 
@@ -32,7 +32,7 @@ def truth(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "ids"),
+    ("name", "content", "ids"),
     [
         ("t.csv", "query,item\n2,0\n0,3\n2,1\n", NUMBERED),
         ("t.csv", '\ufeffitem;note;query\r\n\r\n0;"a; ""b""";2\r\n3;;0\r\n"1";x;2', NUMBERED),
@@ -48,10 +48,10 @@ def truth(tmp_path):
         ("t.parquet", {"query-id": [2, 0, 1, 2], "corpus-id": [0, 3, 3, 1], "score": [1, 1, 0, 1]}, NUMBERED),
     ],
 )
-def test_layouts(truth, caplog, name, given, ids):
+def test_layouts(truth, caplog, name, content, ids):
     with caplog.at_level(logging.INFO):
-        assert truth(name, given, *ids) == [(2, 0), (0, 3), (2, 1)]
-    assert ("more" in caplog.text or "note" in caplog.text) == ("more" in given or "note" in given)
+        assert truth(name, content, *ids) == [(2, 0), (0, 3), (2, 1)]
+    assert ("more" in caplog.text or "note" in caplog.text) == ("more" in content or "note" in content)
 
 
 def test_against_a_dictionary(truth):
@@ -131,7 +131,10 @@ def test_ids(tmp_path):
 def test_qrels_of_trec(tmp_path):
     for name in ("qrels.txt", "test.qrels"):
         (tmp_path / name).write_text("q1 0 b 1\nq0 0 a 2\nq0 0 b 0\n")
-        assert [one.tolist() for one in read_pairs(tmp_path / name, 2, 2, ["q0", "q1"], ["a", "b"])] == [[1, 0], [1, 0]]
+        assert [side.tolist() for side in read_pairs(tmp_path / name, 2, 2, ["q0", "q1"], ["a", "b"])] == [
+            [1, 0],
+            [1, 0],
+        ]
     (tmp_path / "qrels.txt").write_text("q1 0 b\n")
     with pytest.raises(InputError, match=r"qrels\.txt"):
         read_pairs(tmp_path / "qrels.txt", 2, 2, ["q0", "q1"], ["a", "b"])

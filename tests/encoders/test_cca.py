@@ -73,13 +73,14 @@ def oracle(images, texts, image, text):
     """Correlations and the covariances of repeated unit rows, from the generalised eigenproblem of Hotelling."""
     sides = [normalize(rows.astype(np.float64)) for rows in (images, texts)]
     sides = [rows - rows.mean(axis=0) for rows in sides]
-    own = [rows.T @ rows / len(rows) for rows in sides]
-    own = [
-        one + share * np.trace(one) / len(one) * np.eye(len(one)) for one, share in zip(own, (image, text), strict=True)
+    covariances = [rows.T @ rows / len(rows) for rows in sides]
+    covariances = [
+        covariance + share * np.trace(covariance) / len(covariance) * np.eye(len(covariance))
+        for covariance, share in zip(covariances, (image, text), strict=True)
     ]
     between = sides[0].T @ sides[1] / len(sides[0])
-    squares = linalg.eigh(between @ np.linalg.solve(own[1], between.T), own[0], eigvals_only=True)[::-1]
-    return np.sqrt(squares.clip(0)), own, between
+    squares = linalg.eigh(between @ np.linalg.solve(covariances[1], between.T), covariances[0], eigvals_only=True)[::-1]
+    return np.sqrt(squares.clip(0)), covariances, between
 
 
 @pytest.mark.parametrize(("image", "text", "few"), [(0.01, 0.01, False), (1.0, 3.0, False), (0.5, 0.5, True)])
@@ -87,10 +88,10 @@ def test_cca_solves_the_eigenproblem(pairs_of, image, text, few):
     images, texts, pairs = pairs_of
     if few:  # unit rows of a sparse array, one of them without a word
         texts = normalize(texts * (texts > -2) * (np.arange(40) != 3)[:, None])
-    found = Cca(images, sparse.csr_array(texts) if few else texts, pairs).fit(image, text)
-    correlations, own, between = oracle(images[pairs[:, 0]], texts[pairs[:, 1]], image, text)
-    assert np.allclose(found[2], correlations[:5], atol=1e-6)
-    left, right = found[0].directions, found[1].directions
-    assert np.allclose(left.T @ own[0] @ left, np.eye(5), atol=1e-6)  # each side white, under its regularisation
-    assert np.allclose(right.T @ own[1] @ right, np.eye(5), atol=1e-6)
+    fitted = Cca(images, sparse.csr_array(texts) if few else texts, pairs).fit(image, text)
+    correlations, within, between = oracle(images[pairs[:, 0]], texts[pairs[:, 1]], image, text)
+    assert np.allclose(fitted[2], correlations[:5], atol=1e-6)
+    left, right = fitted[0].directions, fitted[1].directions
+    assert np.allclose(left.T @ within[0] @ left, np.eye(5), atol=1e-6)  # each side white, under its regularisation
+    assert np.allclose(right.T @ within[1] @ right, np.eye(5), atol=1e-6)
     assert np.allclose(left.T @ between @ right, np.diag(correlations[:5]), atol=1e-6)

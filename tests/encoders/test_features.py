@@ -35,8 +35,8 @@ def test_an_untrained_adapter_ranks_as_the_frozen_vectors_do():
     for settings in ({}, {"hidden": 0}, {"hidden": 6, "ratio": 0.9, "dropout": 0.5}):
         for training in (False, True):
             image, text = (kind((24,), **settings).train(training) for kind in (ImageAdapter, TextAdapter))
-            given = Cosine()(image(images), text(texts, torch.ones(200)))
-            torch.testing.assert_close(given, frozen, rtol=0, atol=1e-6)
+            scores = Cosine()(image(images), text(texts, torch.ones(200)))
+            torch.testing.assert_close(scores, frozen, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
@@ -48,10 +48,10 @@ def test_the_change_follows_its_formula(dtype):
         for parameter in image.parameters():
             torch.nn.init.normal_(parameter)
         text.load_state_dict(image.state_dict())
-        given = image(rows).detach()
-        assert torch.equal(given, text(rows, torch.tensor([3, 1, 4, 1, 5])))
-        weights = [one.detach().double().numpy() for one in image.parameters()]
-        for row, ours in zip(rows.double().numpy(), given.double().numpy(), strict=True):
+        vectors = image(rows).detach()
+        assert torch.equal(vectors, text(rows, torch.tensor([3, 1, 4, 1, 5])))
+        weights = [parameter.detach().double().numpy() for parameter in image.parameters()]
+        for row, ours in zip(rows.double().numpy(), vectors.double().numpy(), strict=True):
             unit = row / np.sqrt((row**2).sum())
             change = unit
             for place in range(0, len(weights), 2):

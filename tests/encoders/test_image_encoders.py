@@ -14,8 +14,8 @@ def pooled(pooling, encoder, regions):
     return kinds[pooling](regions) if pooling in kinds else encoder.pool(regions[None], torch.tensor([len(regions)]))[0]
 
 
-def row_of(found, number):
-    return found[torch.tensor([number])].vectors if isinstance(found, Sets) else found[number]
+def row_of(encoded, number):
+    return encoded[torch.tensor([number])].vectors if isinstance(encoded, Sets) else encoded[number]
 
 
 @looped("pooling", ["none", "mean", "max", "gpo"])
@@ -25,11 +25,11 @@ def test_the_networks_last_map_as_regions(pooling):
     pixels = torch.randint(0, 256, (3, 3, 64, 96), dtype=torch.uint8)
     last = encoder.features[:-1](pixels.float() / 255 - 0.5)
     assert last.shape[2:] == (4, 6)
-    found = encoder(pixels)
+    encoded = encoder(pixels)
     for number in range(3):
         regions = torch.stack([encoder.linear(last[number, :, y, x]) for y in range(4) for x in range(6)])
         expected = pooled(pooling, encoder, regions)
-        torch.testing.assert_close(row_of(found, number), expected, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(row_of(encoded, number), expected, rtol=1e-4, atol=1e-5)
 
 
 @looped("dtype", [torch.float16, torch.float32, torch.float64])
@@ -40,11 +40,11 @@ def test_regions_of_zeros_are_left_out_wherever_they_stand(pooling, dtype):
     images = torch.randn(4, 5, 3).to(dtype)
     images[0, 3:] = images[1, :4] = images[2, [0, 2]] = 0
     images[3, 1, :2] = 0  # a feature that is not 0 makes a region
-    found = encoder(images)
+    encoded = encoder(images)
     rows = [[0, 1, 2], [4], [1, 3, 4], [0, 1, 2, 3, 4]]
-    for number, (image, kept) in enumerate(zip(images, rows, strict=True)):
-        expected = pooled(pooling, encoder, encoder.linear(normalize(image[kept].float(), dim=1)))
-        torch.testing.assert_close(row_of(found, number), expected, rtol=1e-5, atol=1e-6)
+    for number, (image, count) in enumerate(zip(images, rows, strict=True)):
+        expected = pooled(pooling, encoder, encoder.linear(normalize(image[count].float(), dim=1)))
+        torch.testing.assert_close(row_of(encoded, number), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_refusals():

@@ -26,7 +26,7 @@ def gpo_by_loops(pool, rows):
     ]
     states = pool.gru(torch.tensor([places], dtype=torch.float64))[0][0].unflatten(1, (2, -1)).mean(dim=1).tolist()
     weight = pool.linear.weight[0].tolist()
-    powers = [math.exp(sum(w * one for w, one in zip(weight, state, strict=True)) / 0.1) for state in states]
+    powers = [math.exp(sum(w * value for w, value in zip(weight, state, strict=True)) / 0.1) for state in states]
     columns = [sorted(column, reverse=True) for column in zip(*rows, strict=True)]
     return [sum(p / sum(powers) * v for p, v in zip(powers, column, strict=True)) for column in columns]
 
@@ -41,17 +41,17 @@ def by_loops(name, pool, rows):
 
 @pytest.mark.parametrize("name", ["last", "mean", "max", "gpo"])
 def test_equals_loops_and_what_pads_is_nothing(name):
-    pool, given = gpo() if name == "gpo" else pooling_of(name), states()
-    given[2, 1] = given[2, 3]  # ties, of 0.0 and -0.0 too
-    given[3, :2] = torch.tensor([[0.0], [-0.0]])
-    expected = [by_loops(name, pool, rows[:n].tolist()) for rows, n in zip(given, LENGTHS, strict=True)]
+    pool, sequences = gpo() if name == "gpo" else pooling_of(name), states()
+    sequences[2, 1] = sequences[2, 3]  # ties, of 0.0 and -0.0 too
+    sequences[3, :2] = torch.tensor([[0.0], [-0.0]])
+    expected = [by_loops(name, pool, rows[:n].tolist()) for rows, n in zip(sequences, LENGTHS, strict=True)]
     for garbage in (0.0, 1e9, math.inf, -math.inf, math.nan):
-        padded = given.clone()
+        padded = sequences.clone()
         padded[torch.arange(6) >= LENGTHS[:, None]] = garbage
         padded.requires_grad_()
-        found = pool(padded, LENGTHS)
-        torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), rtol=1e-10, atol=1e-12)
-        (gradient,) = torch.autograd.grad(found.square().sum(), padded)
+        vectors = pool(padded, LENGTHS)
+        torch.testing.assert_close(vectors, torch.tensor(expected, dtype=torch.float64), rtol=1e-10, atol=1e-12)
+        (gradient,) = torch.autograd.grad(vectors.square().sum(), padded)
         assert torch.isfinite(gradient).all()
         assert (gradient[torch.arange(6) >= LENGTHS[:, None]] == 0).all()
 
@@ -60,9 +60,9 @@ def test_gpo_gradients_are_those_of_finite_differences():
     pool = gpo(4, 3)
     names = [name for name, _ in pool.named_parameters()]
 
-    def run(given, *parameters):
-        return torch.func.functional_call(pool, dict(zip(names, parameters, strict=True)), (given, LENGTHS))
+    def run(padded, *parameters):
+        return torch.func.functional_call(pool, dict(zip(names, parameters, strict=True)), (padded, LENGTHS))
 
-    given = states(1).requires_grad_()
-    weights = [one.detach().requires_grad_() for one in pool.parameters()]
-    assert torch.autograd.gradcheck(run, (given, *weights), fast_mode=True)
+    padded = states(1).requires_grad_()
+    weights = [parameter.detach().requires_grad_() for parameter in pool.parameters()]
+    assert torch.autograd.gradcheck(run, (padded, *weights), fast_mode=True)

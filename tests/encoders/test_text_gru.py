@@ -51,8 +51,8 @@ def test_equals_torch_on_packed_sequences(cell, layers, bidirectional, pooling):
     answers = []
     for encode in (encoder, lambda texts, lengths: by_torch(encoder, texts, lengths)):
         encoder.zero_grad()
-        found = encode(texts, lengths)
-        states = found.vectors if isinstance(found, Sets) else found
+        encoded = encode(texts, lengths)
+        states = encoded.vectors if isinstance(encoded, Sets) else encoded
         weight = torch.randn(states.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
         (states * weight).sum().backward()
         answers.append([states, *(parameter.grad.clone() for parameter in encoder.parameters())])

@@ -18,11 +18,11 @@ def encoder(**settings):
 def attended(layer, states):
     """Two heads by their definition: (L, D) -> (L, D)."""
     queries, keys, values = (states @ layer.in_proj_weight.T + layer.in_proj_bias).split(states.shape[1], dim=1)
-    found = []
+    heads = []
     for head in range(2):
-        q, k, v = (one[:, head * 4 : head * 4 + 4] for one in (queries, keys, values))
-        found.append(torch.softmax(q @ k.T / math.sqrt(4), dim=1) @ v)
-    return layer.out_proj(torch.cat(found, dim=1))
+        q, k, v = (matrix[:, head * 4 : head * 4 + 4] for matrix in (queries, keys, values))
+        heads.append(torch.softmax(q @ k.T / math.sqrt(4), dim=1) @ v)
+    return layer.out_proj(torch.cat(heads, dim=1))
 
 
 def test_equals_the_equations_of_a_pre_norm_transformer():

@@ -31,7 +31,7 @@ def equals_loops(loss, oracle, n, kind, within=EXACT):
         value, expected = loss(scores, positives)["loss"], oracle(scores, positives)
         torch.testing.assert_close(value, expected, **within)
         if kind != "ties":
-            ours, theirs = (torch.autograd.grad(one, scores, allow_unused=True)[0] for one in (value, expected))
+            ours, theirs = (torch.autograd.grad(loss, scores, allow_unused=True)[0] for loss in (value, expected))
             torch.testing.assert_close(ours, torch.zeros_like(scores) if theirs is None else theirs, **within)
 
 

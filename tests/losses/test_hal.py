@@ -44,7 +44,7 @@ def closed_form(scores, positives, weights, gamma, epsilon, clamp=True):
 def weights_of(scores, lists, a, b, e1, e2):
     """Eq. 6 by loops from lists of neighbours."""
     images, texts = lists
-    crowd = lambda one, factor: sum(math.exp(factor * (s - e2)) for s in one)  # noqa: E731
+    crowd = lambda similarities, factor: sum(math.exp(factor * (s - e2)) for s in similarities)  # noqa: E731
     weights = torch.empty_like(scores)
     for i in range(len(scores)):
         for j in range(len(scores)):
@@ -67,7 +67,7 @@ def test_rewards_and_gradients_are_eq_7_and_8(n, gamma, epsilon, with_neighbors,
         loss = HAL(gamma, epsilon, clamp=clamp)
         weights = loss.weights(scores, stats) if with_neighbors else torch.ones_like(scores)
         rewards = [weights[i, i].item() * scores[i, i].item() for i in range(n)]
-        reward = sum(math.log1p(max(0, one) if clamp else one) for one in rewards) / n
+        reward = sum(math.log1p(max(0, value) if clamp else value) for value in rewards) / n
         scores.requires_grad_()
         terms = loss(scores, positives, stats if with_neighbors else None)
         assert terms["positives"].item() == pytest.approx(reward)
@@ -101,8 +101,8 @@ def test_placebos_keep_the_weights_scale_and_lose_whose_they_are():
     weights, constant, permuted, number = (
         HAL(placebo=kind, alpha=5, beta=5).weights(scores, stats) for kind in (None, "constant", "permuted", 0.25)
     )
-    own, between = weights.diagonal(), weights[~torch.eye(5, dtype=torch.bool)]
-    torch.testing.assert_close(constant.diagonal(), own.mean().expand(5), **EXACT)
+    diagonal, between = weights.diagonal(), weights[~torch.eye(5, dtype=torch.bool)]
+    torch.testing.assert_close(constant.diagonal(), diagonal.mean().expand(5), **EXACT)
     torch.testing.assert_close(constant[~torch.eye(5, dtype=torch.bool)], between.mean().expand(20), **EXACT)
     order = [3, 4, 0, 1, 2]
     assert torch.equal(permuted, weights[order][:, order])
@@ -118,7 +118,7 @@ def of_batch(scores, positives, k):
     n = len(scores)
     rows = [[scores[i, m].item() for m in range(n) if not positives[i, m]] for i in range(n)]
     columns = [[scores[m, i].item() for m in range(n) if not positives[m, i]] for i in range(n)]
-    return [[sorted(one, reverse=True)[:k] for one in side] for side in (rows, columns)]
+    return [[sorted(line, reverse=True)[:k] for line in side] for side in (rows, columns)]
 
 
 class TestStatisticsOfTheBatch:
@@ -158,11 +158,11 @@ class TestStatisticsOfTheBatch:
         bank = MemoryBank(10, "exact")
         bank.fill(images, texts, ids, captions)
         scores, positives = images @ texts.T, ids[:, None] == ids[None, :]
-        found = bank.query(images, texts, ids, captions)
-        given = HAL(neighbors_k=k, variant=variant)(scores, positives, found)
-        own = HAL(neighbors_k=k, variant=variant, statistics="batch")(scores, positives)
-        torch.testing.assert_close(own, given)
-        assert not torch.allclose(own["loss"], HAL(variant=variant)(scores, positives)["loss"])
+        stats = bank.query(images, texts, ids, captions)
+        with_bank = HAL(neighbors_k=k, variant=variant)(scores, positives, stats)
+        of_batch = HAL(neighbors_k=k, variant=variant, statistics="batch")(scores, positives)
+        torch.testing.assert_close(of_batch, with_bank)
+        assert not torch.allclose(of_batch["loss"], HAL(variant=variant)(scores, positives)["loss"])
 
 
 @looped("dtype", [torch.bfloat16, torch.float16, torch.float32])

@@ -22,10 +22,10 @@ def test_equals_logsumexp_with_its_gradient():
     for settings in ({}, {"scale": 60.0, "shift": 0.7}, {"scale": 1000.0, "shift": -3.0, "weights": weights}):
         answers = []
         for way in (log_sums, plainly):
-            given = values.clone().requires_grad_()
-            rows, columns = way(given, excluded, **settings)
+            leaf = values.clone().requires_grad_()
+            rows, columns = way(leaf, excluded, **settings)
             (rows.square().sum() + columns.sin().sum()).backward()
-            answers.append((rows, columns, given.grad))
+            answers.append((rows, columns, leaf.grad))
         for ours, expected in zip(*answers, strict=True):
             torch.testing.assert_close(ours, expected, rtol=1e-12, atol=1e-12)
 
@@ -49,5 +49,5 @@ def test_a_row_without_entries_is_finite_and_has_no_gradient():
 def test_single_precision_stays_finite_where_exponentials_would_not():
     values, excluded, _ = inputs()
     rows, columns = log_sums(values.float(), excluded, 1000.0)
-    for found, expected in zip((rows, columns), plainly(values, excluded, 1000.0), strict=True):
-        torch.testing.assert_close(found.double(), expected, rtol=1e-6, atol=1e-3)
+    for sums, expected in zip((rows, columns), plainly(values, excluded, 1000.0), strict=True):
+        torch.testing.assert_close(sums.double(), expected, rtol=1e-6, atol=1e-3)

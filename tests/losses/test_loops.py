@@ -67,11 +67,11 @@ def multi_similarity(alpha, beta, base, epsilon):
         for i, negatives in sides(len(scores), positives):
             pair, against = scores[i, i], [scores[at] for at in negatives]
             if epsilon is not None:
-                against = [one for one in against if one > pair - epsilon]
+                against = [score for score in against if score > pair - epsilon]
                 if not against:
                     continue
             total = total + torch.log1p(torch.exp(-alpha * (pair - base))) / alpha
-            total = total + torch.log1p(sum((torch.exp(beta * (one - base)) for one in against), pair * 0)) / beta
+            total = total + torch.log1p(sum((torch.exp(beta * (score - base)) for score in against), pair * 0)) / beta
         return total / len(scores)
 
     return loss
@@ -145,7 +145,7 @@ LEARNT = [
 
 @looped("kind", KINDS)
 @looped("n", SIZES)
-@looped(("loss", "oracle", "within"), [*((*one, EXACT) for one in PAIRS), *((*one, SINGLE) for one in LEARNT)])
+@looped(("loss", "oracle", "within"), [*((*pair, EXACT) for pair in PAIRS), *((*pair, SINGLE) for pair in LEARNT)])
 def test_equals_loops(loss, oracle, within, n, kind):
     equals_loops(loss, oracle, n, kind, within)
 
@@ -162,8 +162,8 @@ def test_rescaled_equals_loops(aggregate, k, n, kind, detach):
 def test_golden_rescaled(case):
     arrays = golden(case)
     scores = arrays["image"] @ arrays["caption"].T
-    found = Rescaled(k=3).rescaled(scores, torch.eye(len(scores), dtype=torch.bool))
-    torch.testing.assert_close(found, arrays["emnlp_scores_3"], **EXACT)
+    rescaled = Rescaled(k=3).rescaled(scores, torch.eye(len(scores), dtype=torch.bool))
+    torch.testing.assert_close(rescaled, arrays["emnlp_scores_3"], **EXACT)
 
 
 def value_and_gradient(loss, scores):
@@ -193,8 +193,8 @@ def test_far_scores_stay_finite(loss, scores, wanted):
 def test_scale_and_bias_are_learnt_where_asked(loss, names):
     assert [name for name, _ in loss.named_parameters()] == names
     value = loss(*batch(7, "distinct"))["loss"]
-    assert all(one.item() != 0 for one in torch.autograd.grad(value, [*loss.parameters()]))
-    assert not any(one.requires_grad for one in type(loss)(learnable=False).parameters())
+    assert all(gradient.item() != 0 for gradient in torch.autograd.grad(value, [*loss.parameters()]))
+    assert not any(parameter.requires_grad for parameter in type(loss)(learnable=False).parameters())
 
 
 def test_infonce_comes_back_from_its_bound():
@@ -218,7 +218,7 @@ def test_a_row_with_one_negative_leaves_no_neighbour_beside_the_pair():
     """Three pairs, two of one image: of two or fewer entries that count, the mean is over those that are left."""
     scores = torch.tensor([[0.5, 0.9, 0.2], [0.8, 0.4, -0.3], [0.1, 0.7, 0.6]], dtype=torch.float64)
     ids = torch.tensor([0, 0, 1])
-    found = Rescaled().rescaled(scores, ids[:, None] == ids[None, :])
+    rescaled = Rescaled().rescaled(scores, ids[:, None] == ids[None, :])
     # The pair's row is left with S_02, its column with S_20; the negative's row with S_00, its column with S_22, S_12.
-    assert found[0, 0].item() == pytest.approx(0.5 * torch.tensor(0.2 + 0.1).exp().item())
-    assert found[0, 2].item() == pytest.approx(0.2 * torch.tensor(0.5 + (0.6 - 0.3) / 2).exp().item())
+    assert rescaled[0, 0].item() == pytest.approx(0.5 * torch.tensor(0.2 + 0.1).exp().item())
+    assert rescaled[0, 2].item() == pytest.approx(0.2 * torch.tensor(0.5 + (0.6 - 0.3) / 2).exp().item())

@@ -33,9 +33,9 @@ def plan_of(scores, positives, temperature, rounds):
     plan = [[math.exp(scores[i][j] / temperature) * (j in counted[i]) for j in range(n)] for i in range(n)]
     for _ in range(rounds):
         sums = [sum(row) for row in plan]
-        plan = [[one / total for one in row] for row, total in zip(plan, sums, strict=True)]
+        plan = [[share / total for share in row] for row, total in zip(plan, sums, strict=True)]
         totals = [sum(row[j] for row in plan) for j in range(n)]
-        plan = [[one / total for one, total in zip(row, totals, strict=True)] for row in plan]
+        plan = [[share / total for share, total in zip(row, totals, strict=True)] for row in plan]
     return plan
 
 
@@ -47,14 +47,14 @@ def scaled(value, outside):
 def oracle(loss, centralities=None):
     """The three terms entry by entry; targets and weights are plain numbers, so that autograd sees predictions only."""
 
-    def terms(scores, positives, own, items, plan):
+    def terms(scores, positives, centrality, items, plan):
         n, s = len(scores), scores.tolist()
         weighting = neighbor = uniform = 0.0
         for i in range(n):
             counted = counted_of(i, n, positives)
             norm = torch.log(sum(torch.exp(scores[i, j] / loss.temperature) for j in counted))
             log_p = {j: scores[i, j] / loss.temperature - norm for j in counted}
-            weighting = weighting - math.exp(loss.centrality_scale * own[i]) * log_p[i]
+            weighting = weighting - math.exp(loss.centrality_scale * centrality[i]) * log_p[i]
             negatives = [j for j in counted if j != i]
             least = sorted((s[i][j] for j in negatives), reverse=True)[: loss.k]
             near = [j for j in negatives if s[i][j] >= least[-1]]
@@ -63,7 +63,7 @@ def oracle(loss, centralities=None):
                 scaled(s[i][j], [s[i][m] for m in outside]) - scaled(items[j], [items[m] for m in outside])
                 for j in near
             ]
-            shares = [math.exp(loss.sharpness * one) for one in apart]
+            shares = [math.exp(loss.sharpness * value) for value in apart]
             targets = {i: 1.0} | {j: share / sum(shares) for j, share in zip(near, shares, strict=True)}
             norm = torch.log(sum(torch.exp(scores[i, j]) for j in targets))
             whole = sum(targets.values())
@@ -128,8 +128,8 @@ def test_a_neighbour_whose_share_underflows_is_pushed():
         assert underflown.sum() > n
         value = loss._adjusting(scores, counted, centrality)
         for i in range(n):
-            row, own = scores[i].tolist(), [j for j in range(n) if j != i]
-            near = sorted(own, key=lambda j, row=row: row[j])[-5:]
+            row, negatives = scores[i].tolist(), [j for j in range(n) if j != i]
+            near = sorted(negatives, key=lambda j, row=row: row[j])[-5:]
             norm = math.log(sum(math.exp(row[j]) for j in [i, *near]))
             wanted = -sum(targets[i, j].item() * (row[j] - norm) for j in [i, *near])
             assert value[i].item() == pytest.approx(wanted, rel=1e-5)

@@ -68,7 +68,8 @@ SCORES, EYE = torch.zeros(4, 4), torch.eye(4).bool()
 @looped(
     ("call", "named"),
     [
-        *((lambda one=one: one(SCORES[:2], EYE[:2]), "scores") for one in (SumMargin(), Rescaled().rescaled)),
+        (lambda: SumMargin()(SCORES[:2], EYE[:2]), "scores"),
+        (lambda: Rescaled().rescaled(SCORES[:2], EYE[:2]), "scores"),
         (lambda: SumMargin()(SCORES[:0, :0], EYE[:0, :0]), "scores"),
         (lambda: SumMargin()(SCORES, EYE.float()), "positives"),
         (lambda: SumMargin()(SCORES, EYE[:3, :3]), "positives"),

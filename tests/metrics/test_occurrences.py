@@ -47,15 +47,15 @@ def test_lists_that_come_in_blocks(listing):
     lists, mask, size = listing
     queries, items = mask.shape
     positives = Positives.from_pairs(*mask.nonzero(as_tuple=True), queries, items, complete=False)
-    found = Occurrences(items, (1, 3, 5))
+    occurrences = Occurrences(items, (1, 3, 5))
     for first in range(0, queries, size):
-        found.add(lists[first : first + size], positives, first)
+        occurrences.add(lists[first : first + size], positives, first)
     judged = int(mask.any(dim=1).sum())
-    assert found.judged == judged
-    metrics = occurrence_metrics(found.counts, found.bad, found.judged)
+    assert occurrences.judged == judged
+    metrics = occurrence_metrics(occurrences.counts, occurrences.bad, occurrences.judged)
     for k in (1, 3, 5):
         counts, bad = naive_counts(lists, mask, k)
-        for sparse, dense in ((found.counts[k], counts), (found.bad[k], bad)):
+        for sparse, dense in ((occurrences.counts[k], counts), (occurrences.bad[k], bad)):
             tensor = torch.tensor(dense)
             assert sparse.dense().tolist() == dense == [sparse[item] for item in range(items)]
             assert histogram(sparse) == histogram(tensor)
@@ -73,7 +73,7 @@ def test_lists_that_come_in_blocks(listing):
         assert metrics[f"largest_bad_hub_{k}"] == max(bad)
     alone = Occurrences(items, (1, 3, 5))
     alone.add(lists.int())
-    assert all(torch.equal(alone.counts[k].dense(), found.counts[k].dense()) for k in (1, 3, 5))
+    assert all(torch.equal(alone.counts[k].dense(), occurrences.counts[k].dense()) for k in (1, 3, 5))
     assert alone.judged == 0
 
 
@@ -92,8 +92,8 @@ def test_a_pass_over_scores_counts_the_same(listing):
         assert (ranking.occurrences[k].tolist(), ranking.bad[k].tolist()) == naive_counts(lists, mask, k)
     if mask.any(dim=0).all():
         figures = hubness(scores, (1, 3, 5), mask)
-        told = occurrence_metrics(ranking.occurrences, ranking.bad)
-        assert {name: figures[f"i2t/{name}"] for name in told} == told
+        metrics = occurrence_metrics(ranking.occurrences, ranking.bad)
+        assert {name: figures[f"i2t/{name}"] for name in metrics} == metrics
         assert figures["hs_sum"] == pytest.approx(sum(v for name, v in figures.items() if name[3:].startswith("/skew")))
 
 

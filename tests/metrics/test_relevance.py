@@ -10,8 +10,8 @@ from vsehub.positives import Positives
 
 def naive(hits, count):
     """AP@R and R-Precision by the letter, of one ranking's places (True: a positive) and R."""
-    found = [sum(hits[: i + 1]) / (i + 1) for i in range(count) if hits[i]]
-    return sum(found) / count, sum(hits[:count]) / count
+    shares = [sum(hits[: i + 1]) / (i + 1) for i in range(count) if hits[i]]
+    return sum(shares) / count, sum(hits[:count]) / count
 
 
 def naive_of_scores(row, mask):
@@ -88,6 +88,6 @@ def test_lists(retrieval, depth, seed):
     for k in (1, 3, 5):
         assert metrics[f"r{k}"] == pytest.approx(100 * np.mean([any(places[:k]) for places, _ in measured]))
     for name, values in zip(
-        ("map_r", "r_precision"), zip(*[naive(*one) for one in measured], strict=True), strict=True
+        ("map_r", "r_precision"), zip(*[naive(*case) for case in measured], strict=True), strict=True
     ):
         assert metrics[name] == pytest.approx(100 * np.mean(values))

@@ -17,8 +17,8 @@ def naive(queries, items, query_excludes, k):
     """Row by row in numpy: similarities of the entries that are not excluded, sorted, the first k."""
     rows = []
     for query, excludes in zip(queries.numpy(), query_excludes, strict=True):
-        kept = [float(query @ item) for item, gone in zip(items.numpy(), excludes, strict=True) if not gone]
-        rows.append(sorted(kept, reverse=True)[:k])
+        left = [float(query @ item) for item, gone in zip(items.numpy(), excludes, strict=True) if not gone]
+        rows.append(sorted(left, reverse=True)[:k])
     return np.array(rows)
 
 
@@ -69,7 +69,7 @@ def test_centrality_is_the_mean_similarity_to_all_entries(backend, seed, n, m, c
     bank.fill(*entries, ids, torch.arange(m))
     stats = bank.query(*queries, ids[:n], torch.arange(n), centrality=True)
     wanted = [
-        [float(np.mean([float(one @ entry) for entry in other])) for one in side.detach()]
+        [float(np.mean([float(query @ entry) for entry in other])) for query in side.detach()]
         for side, other in ((queries[0], entries[1]), (queries[1], entries[0]))
     ]
     np.testing.assert_allclose(stats.image_centrality, wanted[0], rtol=1e-5, atol=1e-6)

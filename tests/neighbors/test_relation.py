@@ -80,13 +80,13 @@ def test_the_bank_equals_loops(backend, exclude, seed, n, coarse):
     generator = torch.Generator().manual_seed(seed)
     image_vectors, text_vectors = unit(generator, images, coarse), unit(generator, texts, coarse)
     entries = torch.from_numpy(pairs[np.random.default_rng(seed).permutation(len(pairs))[:24]])
-    asked = torch.from_numpy(pairs[np.random.default_rng([seed, 1]).permutation(len(pairs))[:n]])
+    drawn_pairs = torch.from_numpy(pairs[np.random.default_rng([seed, 1]).permutation(len(pairs))[:n]])
     bank = MemoryBank(k, backend, exclude)
     sides = image_vectors[entries[:, 0]], text_vectors[entries[:, 1]]
     bank.fill(*sides, *entries.T, positives=positives_of(pairs, images, texts))
-    stats = bank.query(image_vectors[asked[:, 0]], text_vectors[asked[:, 1]], *asked.T)
-    batch = set(asked[:, 1].tolist())
-    for row, (image, text) in enumerate(asked.tolist()):
+    stats = bank.query(image_vectors[drawn_pairs[:, 0]], text_vectors[drawn_pairs[:, 1]], *drawn_pairs.T)
+    batch = set(drawn_pairs[:, 1].tolist())
+    for row, (image, text) in enumerate(drawn_pairs.tolist()):
         to_texts, to_images = [], []
         for entry_image, entry_text in entries.tolist():
             no_text, no_image = {
@@ -98,8 +98,8 @@ def test_the_bank_equals_loops(backend, exclude, seed, n, coarse):
                 to_texts.append(float(image_vectors[image] @ text_vectors[entry_text]))
             if not no_image:
                 to_images.append(float(image_vectors[entry_image] @ text_vectors[text]))
-        for found, expected in ((stats.image_to_text, to_texts), (stats.text_to_image, to_images)):
-            np.testing.assert_allclose(found[row], sorted(expected, reverse=True)[:k], rtol=1e-5, atol=1e-6)
+        for similarities, expected in ((stats.image_to_text, to_texts), (stats.text_to_image, to_images)):
+            np.testing.assert_allclose(similarities[row], sorted(expected, reverse=True)[:k], rtol=1e-5, atol=1e-6)
 
 
 def test_a_text_of_most_images_leaves_too_few():
@@ -128,11 +128,11 @@ def test_a_batch_marks_all_that_belong_together(seed):
 
 def ranks_by_loops(scores, known):
     """The rank of each query's best positive: one more than the items that belong to others and score as much."""
-    found = []
+    rows = []
     for query, row in enumerate(scores.tolist()):
         best = max(score for item, score in enumerate(row) if (query, item) in known)
-        found.append(1 + sum(score >= best and (query, item) not in known for item, score in enumerate(row)))
-    return np.array(found)
+        rows.append(1 + sum(score >= best and (query, item) not in known for item, score in enumerate(row)))
+    return np.array(rows)
 
 
 @looped("criterion", [NearestNeighbor(), CSLS(3)])
@@ -143,16 +143,16 @@ def test_evaluation_takes_the_best_positive(seed, protocol, criterion):
     generator = torch.Generator().manual_seed(seed)
     pairs = many_to_many(seed)
     images, texts = unit(generator, IMAGES, coarse=True).double(), unit(generator, TEXTS, coarse=True).double()
-    found = evaluate(EncodedSplit(images, texts, torch.from_numpy(pairs)), Cosine(), criterion, protocol).metrics
+    metrics = evaluate(EncodedSplit(images, texts, torch.from_numpy(pairs)), Cosine(), criterion, protocol).metrics
     sums = {name: 0.0 for name in ("i2t/r1", "t2i/r1", "i2t/meanr", "t2i/meanr")}
     folds = protocol.slices(IMAGES)
     for fold in folds:
         inside = [(i - fold.start, t) for i, t in pairs.tolist() if fold.start <= i < fold.stop]
-        kept = sorted({text for _, text in inside})
-        known = {(image, kept.index(text)) for image, text in inside}
-        scores = Cosine()(images[fold], texts[kept])
+        columns = sorted({text for _, text in inside})
+        known = {(image, columns.index(text)) for image, text in inside}
+        scores = Cosine()(images[fold], texts[columns])
         for direction, matrix, pairs_there in (("i2t", scores, known), ("t2i", scores.T, {(t, i) for i, t in known})):
             ranks = ranks_by_loops(criterion.rescore(matrix), pairs_there)
             sums[f"{direction}/r1"] += 100 * (ranks == 1).mean() / len(folds)
             sums[f"{direction}/meanr"] += ranks.mean() / len(folds)
-    assert {name: found[name] for name in sums} == pytest.approx(sums)
+    assert {name: metrics[name] for name in sums} == pytest.approx(sums)

@@ -51,9 +51,9 @@ def test_a_short_shortlist_keeps_its_best_and_says_what_it_misses(side):
     torch.testing.assert_close(values, scores.gather(1, positions))
     assert (values.diff(dim=1) <= 0).all()
     exact = scores.topk(4, dim=1).indices
-    found = torch.tensor([len({*a} & {*b}) for a, b in zip(exact.tolist(), positions.tolist(), strict=True)])
+    overlap = torch.tensor([len({*a} & {*b}) for a, b in zip(exact.tolist(), positions.tolist(), strict=True)])
     assert 0.2 < index.recall(queries, 4) < 1.0
-    assert index.recall(queries, 4) == pytest.approx(found.sum().item() / (4 * 60))
+    assert index.recall(queries, 4) == pytest.approx(overlap.sum().item() / (4 * 60))
 
 
 @pytest.mark.parametrize("shortlist", [None, 30])
@@ -62,12 +62,12 @@ def test_the_banks_neighbours_are_those_of_loops(shortlist):
     image_ids, caption_ids = torch.arange(30) // 2, torch.arange(30)
     bank = MemoryBank(k=5, shortlist=shortlist)
     bank.fill(images, texts, image_ids, caption_ids, similarity)
-    batch_images, batch_texts, own = sets(4, 4), sets(4, 5), torch.tensor([0, 3, 3, 40])
-    found = bank.query(batch_images, batch_texts, own, torch.tensor([0, 6, 7, 90]))
+    batch_images, batch_texts, ids = sets(4, 4), sets(4, 5), torch.tensor([0, 3, 3, 40])
+    neighbors = bank.query(batch_images, batch_texts, ids, torch.tensor([0, 6, 7, 90]))
     i2t, t2i = similarity(batch_images, texts), similarity(images, batch_texts).T
-    for stats, scores in zip(found[:2], (i2t, t2i), strict=True):
+    for stats, scores in zip(neighbors[:2], (i2t, t2i), strict=True):
         for row in range(4):
-            allowed = scores[row, image_ids != own[row]]
+            allowed = scores[row, image_ids != ids[row]]
             torch.testing.assert_close(stats[row], allowed.sort(descending=True).values[:5])
     assert bank.shortlist_recall(batch_images, batch_texts) == (None if shortlist is None else 1.0)
 

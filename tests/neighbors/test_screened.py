@@ -57,9 +57,9 @@ def oracle(queries, items, k, correct=None):
     return values[:, :k], positions[:, :k]
 
 
-def equal(found, wanted):
-    assert torch.equal(found[0], wanted[0])
-    assert torch.equal(found[1], wanted[1])
+def equal(result, wanted):
+    assert torch.equal(result[0], wanted[0])
+    assert torch.equal(result[1], wanted[1])
 
 
 @looped("name", list(ITEMS))
@@ -83,26 +83,26 @@ def test_lists_are_those_of_the_oracle(name, dim, affine, int8, monkeypatch):
         "huge": Affine(1.0, bias * 1e9),
     }[affine]
     source = as_vectors("items", items)
-    kept = KeptItems(source)
+    cached = KeptItems(source)
     for k in (1, 60):
         wanted, plain = oracle(queries, items, k, correct), oracle(queries, items, k)
-        for asked, among in ((queries, source), (queries, kept), (queries[-7:], source), (queries[:12], kept)):
-            at = slice(-7, None) if len(asked) == 7 else slice(len(asked))
+        for block, among in ((queries, source), (queries, cached), (queries[-7:], source), (queries[:12], cached)):
+            at = slice(-7, None) if len(block) == 7 else slice(len(block))
             beside = [correct, lambda scores, rows, columns: scores + 1, None]
-            found = nearest(as_vectors("queries", asked), among, k, beside)
-            equal(found[0], (wanted[0][at], wanted[1][at]))
-            equal(found[2], (plain[0][at], plain[1][at]))
+            lists = nearest(as_vectors("queries", block), among, k, beside)
+            equal(lists[0], (wanted[0][at], wanted[1][at]))
+            equal(lists[2], (plain[0][at], plain[1][at]))
 
 
 @looped(("queries", "k"), [(1, 1), (1, 40), (20, 40), (300, 40)])
 @looped("scale", [2.0, 0.0, -1.5])
 def test_all_items_are_listed_and_ties_come_in_their_order(queries, k, scale):
     """Products of whole numbers are exact, whichever way computes them; k is the number of items, or all are one."""
-    asked, items = random(queries, 6, 1).round(), random(k, 6, 2).round()[torch.arange(k) // 3]
+    rows, items = random(queries, 6, 1).round(), random(k, 6, 2).round()[torch.arange(k) // 3]
     correct = Affine(scale, random(k, 1, 3)[:, 0].round())
     equal(
-        nearest(as_vectors("queries", asked), as_vectors("items", items), k, [correct])[0],
-        oracle(asked, items, k, correct),
+        nearest(as_vectors("queries", rows), as_vectors("items", items), k, [correct])[0],
+        oracle(rows, items, k, correct),
     )
 
 
@@ -111,13 +111,13 @@ def test_all_items_are_listed_and_ties_come_in_their_order(queries, k, scale):
 @looped("seed", range(6))
 def test_corrected_scores_that_are_equal_or_nearly_come_in_their_order(queries, k, scale, seed):
     """Biases that undo the scores of the first query, up to rounding: the slack differs from item to item."""
-    asked, items = random(queries, (1, 2, 8)[seed % 3], seed), random(180, (1, 2, 8)[seed % 3], 100 + seed)
-    bias = scale * torch.from_numpy(np.vecdot(items.numpy(), asked[0].numpy())) - (0, 0.4, -7, 90)[seed % 4]
+    rows, items = random(queries, (1, 2, 8)[seed % 3], seed), random(180, (1, 2, 8)[seed % 3], 100 + seed)
+    bias = scale * torch.from_numpy(np.vecdot(items.numpy(), rows[0].numpy())) - (0, 0.4, -7, 90)[seed % 4]
     bias += (random(180, 1, 200 + seed)[:, 0] * (seed % 2)).clamp(min=0)
     correct = Affine(scale, bias)
     equal(
-        nearest(as_vectors("queries", asked), as_vectors("items", items), k, [correct])[0],
-        oracle(asked, items, k, correct),
+        nearest(as_vectors("queries", rows), as_vectors("items", items), k, [correct])[0],
+        oracle(rows, items, k, correct),
     )
 
 
@@ -157,9 +157,9 @@ def test_an_item_is_found_where_rounding_took_what_the_bound_allows(dim, loser, 
     scores = items @ query[0]
     bias = torch.full((128,), 1e4)
     bias[0], bias[64 + target] = scores[0] - scores[64 + target] + 0.2 * gap, 0
-    asked = torch.cat([query, torch.zeros(15, dim)])
-    found = nearest(as_vectors("queries", asked), as_vectors("items", items), 1, [Affine(1.0, bias)])[0]
-    assert found[1][0] == 64 + target
+    padded = torch.cat([query, torch.zeros(15, dim)])
+    best = nearest(as_vectors("queries", padded), as_vectors("items", items), 1, [Affine(1.0, bias)])[0]
+    assert best[1][0] == 64 + target
 
 
 def clusters(rows, dim, seed):
@@ -174,8 +174,10 @@ def clusters(rows, dim, seed):
 def test_most_items_are_ruled_out(make, affine, monkeypatch):
     """Otherwise the lists would be right for want of a screen; float32 multiplies the first tile alone."""
     scored, multiplied, score, by_float32 = [], [], screened._scores, screened._Block._by_float32
-    monkeypatch.setattr(screened, "_scores", lambda *given: scored.append(len(given[1])) or score(*given))
-    monkeypatch.setattr(screened._Block, "_by_float32", lambda *own: multiplied.append(own[1]) or by_float32(*own))
+    monkeypatch.setattr(screened, "_scores", lambda *arguments: scored.append(len(arguments[1])) or score(*arguments))
+    monkeypatch.setattr(
+        screened._Block, "_by_float32", lambda *arguments: multiplied.append(arguments[1]) or by_float32(*arguments)
+    )
     monkeypatch.setattr(screened, "TILE_ITEMS", 512)
     queries, items = make(40, 64, 1), make(4000, 64, 2)
     correct = Affine(2.0, 0.01 * random(4000, 1, 3)[:, 0]) if affine else None
@@ -215,8 +217,8 @@ def test_no_unusable_value_is_hidden(bad, at):
         assert not (values[:, 0] < 3e38).any()
     queries[20] = bad
     wanted = oracle(queries[:20], random(300, 6, 3), 4)
-    found = nearest(as_vectors("queries", queries), as_vectors("items", random(300, 6, 3)), 4)[0]
-    equal((found[0][:20], found[1][:20]), wanted)
+    best = nearest(as_vectors("queries", queries), as_vectors("items", random(300, 6, 3)), 4)[0]
+    equal((best[0][:20], best[1][:20]), wanted)
 
 
 @pytest.mark.parametrize("more", [1, 31])
@@ -225,5 +227,5 @@ def test_a_query_of_zeros_among_items_of_huge_biases(more):
     queries, items = random(300, 128, 0), random(3 * 64 + more, 128, 1)
     queries[5] = 0
     bias = 10 ** (18.5 + 3.5 * torch.rand(len(items), generator=torch.Generator().manual_seed(0)))
-    found = nearest(as_vectors("queries", queries), as_vectors("items", items), 10, [Affine(1.0, bias)])[0][1]
-    assert torch.equal(found[5], (-bias).argsort(descending=True, stable=True)[:10])
+    positions = nearest(as_vectors("queries", queries), as_vectors("items", items), 10, [Affine(1.0, bias)])[0][1]
+    assert torch.equal(positions[5], (-bias).argsort(descending=True, stable=True)[:10])

@@ -14,14 +14,16 @@ def test_corrections_of_one_pass_are_those_of_the_whole_matrix(scale, dtype, row
     for name, size in (("TILE_ITEMS", 64), ("TILE_QUERIES", 5), ("QUERIES_HELD", 12)):
         monkeypatch.setattr(tiles, name, size)
     generator = torch.Generator().manual_seed(0)
-    queries, items, bias, own = (
+    queries, items, bias, offsets = (
         torch.randint(-3, 4, size, generator=generator).to(dtype) for size in ((rows, 3), (80, 3), (80,), (rows, 1))
     )
     items, bias = items.repeat(2, 1), bias.repeat(2)
-    corrections = [Affine(scale, bias), lambda scores, rows, columns: own[rows] * scores - bias[columns], None]
-    found = tiles.nearest(as_vectors("queries", queries), as_vectors("items", items), 9, corrections)
+    corrections = [Affine(scale, bias), lambda scores, rows, columns: offsets[rows] * scores - bias[columns], None]
+    lists = tiles.nearest(as_vectors("queries", queries), as_vectors("items", items), 9, corrections)
     scores = queries @ items.T
-    for (values, positions), wanted in zip(found, (scale * scores - bias, own * scores - bias, scores), strict=True):
+    for (values, positions), wanted in zip(
+        lists, (scale * scores - bias, offsets * scores - bias, scores), strict=True
+    ):
         best, order = wanted.sort(dim=1, descending=True, stable=True)
         torch.testing.assert_close((values, positions), (best[:, :9], order[:, :9]), rtol=0, atol=0)
 
@@ -30,6 +32,6 @@ def test_corrections_of_one_pass_are_those_of_the_whole_matrix(scale, dtype, row
 def test_columns_of_scores(reference, items, monkeypatch):
     """In blocks of which each overwrites the last."""
     monkeypatch.setattr(tiles, "COLUMN_ELEMENTS", 100)
-    asked, among = (torch.arange(5.0 * rows).view(rows, 5) % 7 for rows in (reference, items))
-    blocks = tiles.ScoreColumns(as_vectors("reference", asked), as_vectors("items", among))()
-    assert torch.equal(torch.cat([block.clone() for block in blocks], dim=1), asked @ among.T)
+    references, among = (torch.arange(5.0 * rows).view(rows, 5) % 7 for rows in (reference, items))
+    blocks = tiles.ScoreColumns(as_vectors("reference", references), as_vectors("items", among))()
+    assert torch.equal(torch.cat([block.clone() for block in blocks], dim=1), references @ among.T)

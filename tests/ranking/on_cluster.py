@@ -36,19 +36,19 @@ def equal_to_local():
     alone = measure(*sides, reference_items=bank)
     with cluster() as engine:
         engine.shard_rows = 37
-        found = measure(*sides, reference_items=bank, engine=engine)
+        measured = measure(*sides, reference_items=bank, engine=engine)
     return {
-        one.name: [
-            bool((one.positions == other.positions).all()),
-            float(((one.values - other.values).abs() / one.values.abs().clamp(min=1)).max()),
+        ranking.name: [
+            bool((ranking.positions == other.positions).all()),
+            float(((ranking.values - other.values).abs() / ranking.values.abs().clamp(min=1)).max()),
         ]
-        for one, other in zip(alone.rankings, found.rankings, strict=True)
+        for ranking, other in zip(alone.rankings, measured.rankings, strict=True)
     }
 
 
 def lost_worker():
     """How often each shard was worked on where the first worker on shard 2 is killed."""
-    found = divide(open_vectors("items", "items"), 37)
+    shards = divide(open_vectors("items", "items"), 37)
     Path("tries").mkdir()
 
     def dies_once(number, shard):
@@ -60,7 +60,7 @@ def lost_worker():
 
     folder = str(Path("tries").absolute())
     with cluster() as engine:
-        done = list(engine.tasks.run(dies_once, list(enumerate(found))))
+        done = list(engine.tasks.run(dies_once, list(enumerate(shards))))
     return {"done": done, "tries": len(list(Path("tries").glob("2-*")))}
 
 

@@ -68,9 +68,9 @@ def test_folds_do_not_leak(monkeypatch):
     assert len(fitted) == 5
     assert trial.items == pytest.approx(len(items) - N // 2 * 0.8, abs=1), "items that only other folds want are gone"
     for fold, (a, b) in enumerate(fitted):
-        seen = answers[[rows[row.numpy().tobytes()] for row in a]]
-        assert not set(seen) & set(trial.groups[trial.folds == fold]), "groups are numbered as their answers"
-        np.testing.assert_array_equal(b, items[seen])
+        targets = answers[[rows[row.numpy().tobytes()] for row in a]]
+        assert not set(targets) & set(trial.groups[trial.folds == fold]), "groups are numbered as their answers"
+        np.testing.assert_array_equal(b, items[targets])
     assert max(trial.gain(row)["low"] for row in range(len(trial.cells))) < 0
 
 
@@ -101,7 +101,7 @@ def test_a_map_that_helps_is_written(files, run_here, monkeypatch, tmp_path):
     record = json.loads((tmp_path / "a d" / "result.json").read_text())
     assert record["gain"]["low"] > 0
     assert record["next"] in said
-    assert record["map"] in {one["map"] for one in record["candidates"]}
+    assert record["map"] in {candidate["map"] for candidate in record["candidates"]}
     monkeypatch.chdir(tmp_path / "a d")
     code = re.search("```python\n(.*?)```", (tmp_path / "a d" / "USAGE.md").read_text(), re.DOTALL)[1]
     names = {"query": np.load(tmp_path / "q.npz")["vectors"][7]}

@@ -24,12 +24,12 @@ def hubby(queries=300, items=120, dim=16, seed=0):
     among = torch.randn(items, dim, generator=random) + 2.5 * torch.randn(items, 1, generator=random).exp() * side
     among = unit(among)
     wanted = torch.randint(items, (queries,), generator=random)
-    asked = unit(among[wanted] + 0.14 * torch.randn(queries, dim, generator=random) + 0.5 * side)
-    return asked, among, wanted
+    rows = unit(among[wanted] + 0.14 * torch.randn(queries, dim, generator=random) + 0.5 * side)
+    return rows, among, wanted
 
 
 def sources(*vectors):
-    return [as_vectors("vectors", one) for one in vectors]
+    return [as_vectors("vectors", rows) for rows in vectors]
 
 
 def pairs(wanted, items):
@@ -39,7 +39,7 @@ def pairs(wanted, items):
 def by_loops(values):
     means = [sum(row) / len(row) for row in values]
     best = max(range(len(values)), key=means.__getitem__)
-    gains = [one - plain for one, plain in zip(values[best], values[0], strict=True)]
+    gains = [value - plain for value, plain in zip(values[best], values[0], strict=True)]
     mean = sum(gains) / len(gains)
     variance = sum((gain - mean) ** 2 for gain in gains) / (len(gains) - 1)
     return best if mean > (variance / len(gains)) ** 0.5 else 0
@@ -65,10 +65,10 @@ def test_ranks_are_those_of_a_search_by_what_the_reference_holds_besides(inside)
     queries, items, wanted = hubby(90, 30)
     queries[[7, 50]], wanted[[7, 50]] = queries[3].clone(), wanted[3].clone()  # a caption that was written three times
     reference = torch.cat([hubby(40, 30, seed=3)[0], queries if inside else hubby(20, 30, seed=4)[0]])
-    asked, among, seen = sources(queries, items, reference)
-    choice = choose(Auto(["csls"]), asked, pairs(wanted, 30), among, seen, seed=5)
+    query_rows, among, reference_rows = sources(queries, items, reference)
+    choice = choose(Auto(["csls"]), query_rows, pairs(wanted, 30), among, reference_rows, seed=5)
     assert choice.folds == (5 if inside else 0)
-    digests = row_digests(asked)
+    digests = row_digests(query_rows)
     random = np.random.default_rng(5)
     random.permutation(90)
     distinct, group = np.unique(digests, return_inverse=True)
@@ -79,16 +79,16 @@ def test_ranks_are_those_of_a_search_by_what_the_reference_holds_besides(inside)
         ranks = list[int]()
         for query in range(90):
             left_out = queries[torch.from_numpy(fold == fold[query])]
-            kept = ~(reference[:, None] == left_out).all(dim=2).any(dim=1)
-            assert not (reference[kept] == queries[query]).all(dim=1).any()
+            rest = ~(reference[:, None] == left_out).all(dim=2).any(dim=1)
+            assert not (reference[rest] == queries[query]).all(dim=1).any()
             gone = set(wanted.tolist()) - set(wanted[torch.from_numpy(fold == fold[query])].tolist())
             index = [item for item in range(30) if not (inside and item in gone)]
             place = index.index(int(wanted[query]))
             if tried.name == "nns":
                 scores = (queries[query] @ items[index].T)[None]
             else:
-                own, others = queries[query : query + 1] @ items[index].T, reference[kept] @ items[index].T
-                scores = CSLS(**tried.parameters).rescore(own, others)
+                query_scores, others = queries[query : query + 1] @ items[index].T, reference[rest] @ items[index].T
+                scores = CSLS(**tried.parameters).rescore(query_scores, others)
             ranks.append((scores[0] >= scores[0, place]).sum().item())
         assert tried.rank == pytest.approx(np.exp(np.log(ranks).mean())), tried
 
@@ -99,8 +99,8 @@ def test_large_data_are_sampled_with_all_answers(monkeypatch):
     monkeypatch.setattr("vsehub.criteria.choose.MOST_REFERENCE", 90)
     monkeypatch.setattr("vsehub.neighbors.vectors.BLOCK", 7)
     queries, items, wanted = hubby(200, 120)
-    asked, among = sources(queries, items)
-    first, again = (choose(Auto(), asked, pairs(wanted, 120), among, seed=2) for _ in range(2))
+    query_rows, among = sources(queries, items)
+    first, again = (choose(Auto(), query_rows, pairs(wanted, 120), among, seed=2) for _ in range(2))
     assert (first.queries, first.reference) == (60, 90)
     assert 40 <= first.items <= 60
     assert first.tried == again.tried
@@ -108,13 +108,13 @@ def test_large_data_are_sampled_with_all_answers(monkeypatch):
 
 def test_what_cannot_be_chosen_is_refused_and_what_cannot_be_applied_left_out():
     queries, items, wanted = hubby(80, 30)
-    asked, among = sources(queries, items)
+    query_rows, among = sources(queries, items)
     few = Positives.from_pairs(torch.arange(49), wanted[:49], 80, 30, complete=False)
     same = as_vectors("queries", queries[:1].expand(60, -1).contiguous())
     copies = pairs(wanted[:1].expand(60), 30)
-    for given, message in (((asked, few, among), "49 queries"), ((same, copies, among, same), "chosen by")):
+    for arguments, message in (((query_rows, few, among), "49 queries"), ((same, copies, among, same), "chosen by")):
         with pytest.raises(InputError, match=message):
-            choose(Auto(), *given)
+            choose(Auto(), *arguments)
     far = as_vectors("queries", 100 * queries)  # mutual proximity and local scaling take distances of unit vectors
     tried = choose(Auto(), far, pairs(wanted, 30), among).tried
     assert len(tried) == len(Auto().candidates(80))
@@ -127,8 +127,10 @@ def test_candidates_fit_the_reference_and_the_default_is_among_them():
     for rows in (3, 50, 1000):
         candidates = Auto().candidates(rows)
         assert candidates[0][0] == "nns"
-        assert all(one.parameters().get("k", 1) <= rows for _, one in candidates)
-        assert any(name == "sinkhorn" and one.parameters() == Sinkhorn().parameters() for name, one in candidates)
+        assert all(criterion.parameters().get("k", 1) <= rows for _, criterion in candidates)
+        assert any(
+            name == "sinkhorn" and criterion.parameters() == Sinkhorn().parameters() for name, criterion in candidates
+        )
     assert {name for name, _ in Auto(indexable=True).candidates(9)} == {"nns", "sinkhorn", "csls", "is", "nnn", "dn"}
     assert Auto(["is"]).untuned(1)[0] == Auto(["is"]).untuned(1000)[0] == "is"
     assert [Auto().untuned(rows)[0] for rows in (1, 199, 200, 1000)] == ["csls", "csls", "sinkhorn", "sinkhorn"]

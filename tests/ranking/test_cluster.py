@@ -43,16 +43,16 @@ def on_ray(tmp_path_factory, environment):
 
 
 def test_results_are_those_of_one_machine(on_ray):
-    found = on_ray["equal_to_local"]
-    assert found.keys() == {"nns", "csls", "sinkhorn", "dbsn"}
-    for name, (positions, difference) in found.items():
+    result = on_ray["equal_to_local"]
+    assert result.keys() == {"nns", "csls", "sinkhorn", "dbsn"}
+    for name, (positions, difference) in result.items():
         assert positions, name
         assert difference < 1e-6, name
 
 
 def test_the_work_of_a_lost_worker_is_done_again(on_ray):
-    found = on_ray["lost_worker"]
-    assert found == {"done": list(range(len(found["done"]))), "tries": 2}
+    result = on_ray["lost_worker"]
+    assert result == {"done": list(range(len(result["done"]))), "tries": 2}
 
 
 def test_a_command_imports_nothing_from_the_working_folder(tmp_path, environment):
@@ -60,17 +60,17 @@ def test_a_command_imports_nothing_from_the_working_folder(tmp_path, environment
     np.save(tmp_path / "q.npy", unit(6, 0))
     np.save(tmp_path / "m.npy", unit(9, 1))
     write_false_packages(tmp_path)
-    told, files = [], []
+    records, files = [], []
     for engine in ("local", "ray"):
         command = [sys.executable, "-m", "vsehub", "rerank", "queries=q.npy", "items=m.npy", "k=2", f"engine={engine}"]
         done = subprocess.run(
             [*command, f"out={engine}"], cwd=tmp_path, env=environment, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stderr
-        told.append(json.loads((tmp_path / engine / "result.json").read_text()))
+        records.append(json.loads((tmp_path / engine / "result.json").read_text()))
         files.append({path.name for path in (tmp_path / engine).iterdir()})
     assert not (tmp_path / "imported").exists()
     assert files[0] == files[1]
-    assert [one["engine"]["name"] for one in told] == ["local", "ray"]
+    assert [record["engine"]["name"] for record in records] == ["local", "ray"]
     for part in ("rankings", "hubs", "antihubs", "verdict", "queries", "items", "reference"):
-        assert told[0][part] == told[1][part], part
+        assert records[0][part] == records[1][part], part

@@ -23,17 +23,17 @@ def test_the_interval_agrees_with_the_exact_test(queries):
     for up in (0, 1, 2, 5, 6, 9, 12):
         for down in (0, 1, 2, 5, 6, 9, 12):
             before, after = changed(up, down, queries)
-            found = paired_gain(before, after, np.arange(queries))
+            gain = paired_gain(before, after, np.arange(queries))
             p = binomtest(up, up + down).pvalue if up + down else 1.0
-            assert found["p"] == pytest.approx(p)
-            assert (found["low"] <= 0 <= found["high"]) == (p >= 0.05)
-            assert found["r1"] == pytest.approx(100 * (up - down) / queries)
-            assert found["low"] < found["r1"] < found["high"]
+            assert gain["p"] == pytest.approx(p)
+            assert (gain["low"] <= 0 <= gain["high"]) == (p >= 0.05)
+            assert gain["r1"] == pytest.approx(100 * (up - down) / queries)
+            assert gain["low"] < gain["r1"] < gain["high"]
             if not down:
                 most = binomtest(up, queries).proportion_ci(method="exact").high
-                assert found["high"] == pytest.approx(100 * most)
+                assert gain["high"] == pytest.approx(100 * most)
             turned = paired_gain(after, before, np.arange(queries))
-            assert (turned["low"], turned["high"]) == pytest.approx((-found["high"], -found["low"]))
+            assert (turned["low"], turned["high"]) == pytest.approx((-gain["high"], -gain["low"]))
 
 
 def test_copies_of_queries_tell_nothing_more():
@@ -45,9 +45,9 @@ def test_copies_of_queries_tell_nothing_more():
     assert (five["queries"], five["groups"], five["r1"]) == (500, 100, pytest.approx(alone["r1"]))
     assert five["p"] == pytest.approx(alone["p"], rel=0.2)
     assert five["high"] - five["low"] == pytest.approx(alone["high"] - alone["low"], rel=0.1)
-    one = paired_gain(before, after, np.zeros(100, int))
-    assert one["p"] == 1
-    assert one["low"] < 0 < one["high"]
+    single = paired_gain(before, after, np.zeros(100, int))
+    assert single["p"] == 1
+    assert single["low"] < 0 < single["high"]
 
 
 @looped(("groups", "size", "share"), [(60, 1, 0.05), (60, 1, 0.4), (100, 5, 0.5), (30, 30, 0.15)])
@@ -61,8 +61,8 @@ def test_coverage(groups, size, share):
         likely = random.choice(towards, groups)[:, None]
         moved, up = random.random((groups, size)) < share, random.random((groups, size)) < likely
         before, after = (moved & ~up).ravel().astype(int), (moved & up).ravel().astype(int)
-        found = paired_gain(before, after, np.arange(groups).repeat(size))
-        missed += not found["low"] <= truth <= found["high"]
+        gain = paired_gain(before, after, np.arange(groups).repeat(size))
+        missed += not gain["low"] <= truth <= gain["high"]
         change = 100 * (after - before)
         error = 1.96 * change.std() / np.sqrt(len(change))
         naive += abs(change.mean() - truth) > error
@@ -76,5 +76,5 @@ def test_queries_are_grouped_by_the_item_that_answers_them():
     item = torch.tensor([1, 3, 1, 2, 0, 2])
     positives = Positives.from_pairs(query, item, 5, 4, complete=False)
     before, after = torch.tensor([[0, 1], [1, 0], [0, 1], [1, 0], [0, 1]]), torch.tensor([[1], [1], [2], [2], [0]])
-    found = gained(before, after, positives)
-    assert (found["queries"], found["groups"], found["r1"]) == (4, 3, 75)
+    gain = gained(before, after, positives)
+    assert (gain["queries"], gain["groups"], gain["r1"]) == (4, 3, 75)

@@ -26,14 +26,14 @@ class InTurn:
     device = "cpu"
 
     def __init__(self):
-        self.asked = []
+        self.calls = []
 
     def share(self, array):
         return array
 
     def run(self, function, jobs):
         for arguments in jobs:
-            self.asked.append(function.__name__)
+            self.calls.append(function.__name__)
             yield ray.carry_out(function, *arguments)
 
 
@@ -72,9 +72,9 @@ def every_correction():
             yield name, criterion
 
 
-def same(one, other, criteria):
+def same(measured, other, criteria):
     """Equal rankings: positions; values and terms to 1e-6 of a score, of which some criteria rank a multiple."""
-    for here, there in zip(one.rankings, other.rankings, strict=True):
+    for here, there in zip(measured.rankings, other.rankings, strict=True):
         least = 1e-6 * getattr(criteria.get(here.name), "scale", 1.0)
         assert torch.equal(here.positions, there.positions), here.name
         for ours, theirs in zip((here.values, *here.item_terms), (there.values, *there.item_terms), strict=True):
@@ -87,21 +87,21 @@ def test_shards_give_what_one_machine_gives(sides):
     queries, items, reference, bank = sides
     criteria = dict(every_correction())
     assert len(criteria) > 8
-    for seen, sizes in ((reference, (37, 5)), (None, (1000, None))):
-        alone = measure(queries, items, criteria, seen, K, reference_items=bank)
+    for reference_rows, sizes in ((reference, (37, 5)), (None, (1000, None))):
+        alone = measure(queries, items, criteria, reference_rows, K, reference_items=bank)
         for rows in sizes:
             workers = InTurn()
-            own = {"reference_items": bank, "engine": Sharded(workers, rows)}
-            same(alone, measure(queries, items, criteria, seen, K, **own), criteria)
-            assert workers.asked.count("lists") == sum(-(-n // (rows or 16_384)) for n in FILES)
+            options = {"reference_items": bank, "engine": Sharded(workers, rows)}
+            same(alone, measure(queries, items, criteria, reference_rows, K, **options), criteria)
+            assert workers.calls.count("lists") == sum(-(-n // (rows or 16_384)) for n in FILES)
 
 
 def test_norms_are_those_of_the_whole(tmp_path):
     np.save(tmp_path / "good.npy", unit(205, 0))
     items = open_vectors(tmp_path / "good.npy", "items")
-    found, alone = Sharded(InTurn(), 10).look_through(items), look_through(items)
-    assert (found.least, found.most, found.tolerance) == (alone.least, alone.most, alone.tolerance)
-    assert found.unit_share == pytest.approx(alone.unit_share)
+    norms, alone = Sharded(InTurn(), 10).look_through(items), look_through(items)
+    assert (norms.least, norms.most, norms.tolerance) == (alone.least, alone.most, alone.tolerance)
+    assert norms.unit_share == pytest.approx(alone.unit_share)
     bad = unit(50, 5)
     bad[33] = np.nan
     np.save(tmp_path / "bad.npy", bad)
@@ -131,12 +131,12 @@ def test_workers_fetch_the_files_of_their_shards(sides, tmp_path, monkeypatch):
     for file in folder.iterdir():
         remote.pipe(f"/shards/{file.name}", file.read_bytes())
     items = open_vectors("memory://shards", "items")
-    found = divide(items, 40)
-    assert [(one.start, one.stop, one.first) for one in found] == [
-        (one.start, one.stop, one.first) for one in divide(sides[1], 40)
+    shards = divide(items, 40)
+    assert [(shard.start, shard.stop, shard.first) for shard in shards] == [
+        (shard.start, shard.stop, shard.first) for shard in divide(sides[1], 40)
     ]
     shutil.rmtree(tmp_path / "caches")
-    assert torch.equal(found[2].open().rows(0, 38), sides[1].rows(40, 78))
+    assert torch.equal(shards[2].open().rows(0, 38), sides[1].rows(40, 78))
     assert len(list((tmp_path / "caches").rglob("*.npy"))) == 1
     criteria = {"csls": CSLS()}
     expected = measure(sides[0], sides[1], criteria, sides[2], K)

@@ -18,39 +18,39 @@ def inputs(queries, items, **named):
     return Inputs(Sides.of(queries, items), Names("queries", len(queries)), Names("items", len(items), **named))
 
 
-def told(queries=80, items=200, seed=0, **settings):
+def recorded(queries=80, items=200, seed=0, **settings):
     generator = np.random.default_rng(0)
-    asked, among = generator.normal(size=(queries, 5)), generator.normal(size=(items, 5)) + 0.8
+    query_rows, among = generator.normal(size=(queries, 5)), generator.normal(size=(items, 5)) + 0.8
     criteria = {"csls": CSLS(k=3)}
-    measured = measure(asked, among, criteria, **settings)
-    return measured, values(measured, criteria, inputs(asked, among), seed)
+    measured = measure(query_rows, among, criteria, **settings)
+    return measured, values(measured, criteria, inputs(query_rows, among), seed)
 
 
 def test_the_worst_hubs_and_some_antihubs():
-    measured, record = told()
-    plain, csls = (one.occurrences.dense().tolist() for one in measured.rankings)
+    measured, record = recorded()
+    plain, csls = (ranking.occurrences.dense().tolist() for ranking in measured.rankings)
     order = sorted(range(200), key=lambda item: (-plain[item], item))
     assert [hub["item"] for hub in record["hubs"]] == order[:EXAMPLES]
     for hub in record["hubs"]:
         assert hub["occurrences"] == [plain[hub["item"]], csls[hub["item"]]]
         lists = measured.rankings[0].positions.tolist()
         asking = [query for query, row in enumerate(lists) if hub["item"] in row]
-        assert [one["query"] for one in hub["queries"]] == asking[:3]
+        assert [query["query"] for query in hub["queries"]] == asking[:3]
     never = {item for item in range(200) if plain[item] == 0}
-    shown = [one["item"] for one in record["antihubs"]["examples"]]
+    shown = [item["item"] for item in record["antihubs"]["examples"]]
     assert record["antihubs"]["count"] == [len(never), csls.count(0)]
     assert len(never) > EXAMPLES
     assert len(set(shown)) == EXAMPLES
     assert set(shown) <= never
     assert shown == sorted(shown)
-    assert told()[1] == record
-    assert [one["item"] for one in told(seed=1)[1]["antihubs"]["examples"]] != shown
+    assert recorded()[1] == record
+    assert [item["item"] for item in recorded(seed=1)[1]["antihubs"]["examples"]] != shown
     assert json.loads(json.dumps(record, allow_nan=False)) == record
 
 
 @pytest.mark.parametrize(("queries", "items"), [(1, 1), (1, 30), (30, 2)])
 def test_fewer_items_than_are_shown(queries, items):
-    measured, record = told(queries, items, k=1)
+    measured, record = recorded(queries, items, k=1)
     hit = len(measured.rankings[0].occurrences.positions)
     assert len(record["hubs"]) == min(EXAMPLES, hit)
     assert len(record["antihubs"]["examples"]) == min(EXAMPLES, items - hit)

@@ -27,21 +27,21 @@ def sides(queries=21, items=13, reference=16):
     wanted = random.integers(0, items, queries)
     query = item[wanted] + random.integers(-9, 10, (queries, DIM))
     other = item[random.integers(0, items, reference)] + random.integers(-9, 10, (reference, DIM))
-    return *(torch.from_numpy(one).float() / 64 for one in (query, item, other)), torch.from_numpy(wanted)
+    return *(torch.from_numpy(matrix).float() / 64 for matrix in (query, item, other)), torch.from_numpy(wanted)
 
 
-def given(scores):
+def score_file(scores):
     return ScoreFile(**vars(open_vectors(scores, "scores", normalize=False)))
 
 
 def known():
     """All criteria of the configuration that need no vectors, at its settings."""
-    found = {}
+    criteria = {}
     for name in components().choices("criterion"):
         criterion = build("criterion", components().node("criterion", name))
         if not isinstance(criterion, Auto | NearestNeighbor) and criterion.correction.reference_items_as != "rows":
-            found[name] = criterion.with_parameters(**{"k": 3} if "k" in criterion.parameters() else {})
-    return found
+            criteria[name] = criterion.with_parameters(**{"k": 3} if "k" in criterion.parameters() else {})
+    return criteria
 
 
 @pytest.fixture(params=[False, True], ids=["whole", "tiles"])
@@ -56,19 +56,23 @@ def sizes(request, monkeypatch):
 @looped("inductive", [False, True])
 def test_rankings_and_figures_are_those_of_the_vectors(inductive, sizes):
     query, item, other, wanted = sides()
-    criteria = {name: one for name, one in known().items() if one.inductive or not inductive}
+    criteria = {name: criterion for name, criterion in known().items() if criterion.inductive or not inductive}
     assert {"sinkhorn", "qb_norm", "mutual_proximity", "dbsn"} < set(criteria)
     assert ("csls+rgm" in criteria) != inductive
     positives = Positives.from_pairs(torch.arange(21), wanted, 21, 13)
     vectors = measure(query, item, criteria, other if inductive else None, 5, positives)
-    reference = given(other @ item.T) if inductive else None
-    scores = measure(given((query @ item.T).numpy()), UnitVectors(13), criteria, reference, 5, positives)
-    for one, two in zip(vectors.rankings, scores.rankings, strict=True):
-        assert one.name == two.name
-        assert torch.equal(one.positions, two.positions), one.name
-        torch.testing.assert_close(one.values, two.values, rtol=1e-6, atol=1e-6)
-        assert (one.hubness, one.histograms, one.truth) == (two.hubness, two.histograms, two.truth), one.name
-        assert one.changed == pytest.approx(two.changed), one.name  # sums of blocks of other sizes
+    reference = score_file(other @ item.T) if inductive else None
+    scores = measure(score_file((query @ item.T).numpy()), UnitVectors(13), criteria, reference, 5, positives)
+    for ranking, scored in zip(vectors.rankings, scores.rankings, strict=True):
+        assert ranking.name == scored.name
+        assert torch.equal(ranking.positions, scored.positions), ranking.name
+        torch.testing.assert_close(ranking.values, scored.values, rtol=1e-6, atol=1e-6)
+        assert (ranking.hubness, ranking.histograms, ranking.truth) == (
+            scored.hubness,
+            scored.histograms,
+            scored.truth,
+        ), ranking.name
+        assert ranking.changed == pytest.approx(scored.changed), ranking.name  # sums of blocks of other sizes
 
 
 LIMITS = {"MOST_SCORES": 4000, "MOST_QUERIES": 60, "MOST_REFERENCE": 50}
@@ -78,30 +82,30 @@ LIMITS = {"MOST_SCORES": 4000, "MOST_QUERIES": 60, "MOST_REFERENCE": 50}
 def test_the_same_criterion_is_chosen(inductive, limits):
     query, item, other, wanted = sides(150, 40, 70)
     positives = Positives.from_pairs(torch.arange(150), wanted, 150, 40)
-    asked, among, seen = (as_vectors("vectors", one) for one in (query, item, other))
-    reference = given(other @ item.T) if inductive else None
+    query_rows, among, reference_rows = (as_vectors("vectors", matrix) for matrix in (query, item, other))
+    reference = score_file(other @ item.T) if inductive else None
     with pytest.MonkeyPatch.context() as patch:
         for name, value in limits.items():
             patch.setattr(f"vsehub.criteria.choose.{name}", value)
         patch.setattr("vsehub.neighbors.vectors.BLOCK", 7)
-        expected = choose(Auto(), asked, positives, among, seen if inductive else None, seed=3)
-        found = choose(Auto(), given(query @ item.T), positives, UnitVectors(40), reference, seed=3)
-    assert (found.items < 40) == bool(limits)
-    assert found.tried == expected.tried
+        expected = choose(Auto(), query_rows, positives, among, reference_rows if inductive else None, seed=3)
+        choice = choose(Auto(), score_file(query @ item.T), positives, UnitVectors(40), reference, seed=3)
+    assert (choice.items < 40) == bool(limits)
+    assert choice.tried == expected.tried
 
 
 def test_criteria_that_compare_items():
     query, item, _, _ = sides()
     for criterion in (DualInvertedSoftmax(), Chain([DualInvertedSoftmax(), RelaxedGreedyMatching()])):
         with pytest.raises(InputError, match="give vectors"):
-            measure(given(query @ item.T), UnitVectors(13), {"dual": criterion})
+            measure(score_file(query @ item.T), UnitVectors(13), {"dual": criterion})
 
 
 def test_scores_that_are_no_numbers():
     scores = np.random.default_rng(0).normal(size=(9, 4))
     scores[0] = 0  # as good as any other
-    found = look_through_scores(open_vectors(scores, "scores"))
-    assert found == {"least": np.float32(scores.min()), "most": np.float32(scores.max())}
+    spread = look_through_scores(open_vectors(scores, "scores"))
+    assert spread == {"least": np.float32(scores.min()), "most": np.float32(scores.max())}
     scores[[2, 5], [1, 3]], scores[7, 0] = np.nan, -1e300
     with pytest.raises(InputError, match=r"rows 2, 5 hold NaN; row 7 holds infinite values"):
         look_through_scores(open_vectors(scores, "scores"))

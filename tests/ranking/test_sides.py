@@ -68,6 +68,6 @@ def test_names_and_images(tmp_path):
         (tmp_path / "list.txt").write_text(f"photos/a..b.jpg\n{line}\n")
         with pytest.raises(InputError, match=f"item_images: .*{line}"):
             read_images(tmp_path / "list.txt", "item_images")
-    for given in ({"labels": ["one"]}, {"ids": ["a", "b", "c"]}, {"images": ["a.jpg"]}):
-        with pytest.raises(InputError, match=f"2 rows.* {len(*given.values())} {next(iter(given))}"):
-            Names("items", 2, **given)
+    for names in ({"labels": ["one"]}, {"ids": ["a", "b", "c"]}, {"images": ["a.jpg"]}):
+        with pytest.raises(InputError, match=f"2 rows.* {len(*names.values())} {next(iter(names))}"):
+            Names("items", 2, **names)

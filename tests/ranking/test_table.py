@@ -41,12 +41,12 @@ def test_a_row_for_each_query_and_rank(tmp_path, monkeypatch, query_ids, item_id
 
 
 def test_float64_stays_and_halves_are_float32(tmp_path):
-    for dtype, kept in ((torch.bfloat16, torch.float32), (torch.float64, torch.float64)):
+    for dtype, stored in ((torch.bfloat16, torch.float32), (torch.float64, torch.float64)):
         positions, scores = lists(dtype)
         write_ranking(tmp_path / "r.parquet", positions, scores)
         again = read_ranking(tmp_path / "r.parquet")
         assert torch.equal(again[0], positions)
-        assert torch.equal(again[1], scores.to(kept))
+        assert torch.equal(again[1], scores.to(stored))
 
 
 def test_biases(tmp_path):

@@ -19,10 +19,10 @@ def test_the_verdict_is_the_worst_check():
         ({"largest_hub_10": 150.0}, "warn", "largest_hub"),
         ({"antihub_rate_10": 0.6}, "fail", "antihubs"),
     ):
-        told = verdict(healthy | changes, 10, 1000, 500)
-        assert told["level"] == level
-        assert [one["name"] for one in told["checks"] if one["level"] != "ok"] == ([name] if name else [])
-    assert {one["name"] for one in told["checks"]} == set(CHECKS)
+        result = verdict(healthy | changes, 10, 1000, 500)
+        assert result["level"] == level
+        assert [check["name"] for check in result["checks"] if check["level"] != "ok"] == ([name] if name else [])
+    assert {check["name"] for check in result["checks"]} == set(CHECKS)
 
 
 def lists(queries, items, k, hub=0.0, seed=0):
@@ -42,9 +42,9 @@ def test_random_lists_are_healthy_and_a_hub_is_not(queries, items, k):
     moments = [(chances * (n - mean) ** power).sum() for power in (2, 3)]
     for hub, wanted in ((0.0, {"ok"}), (0.9, {"warn", "fail"})):
         counts = torch.bincount(lists(queries, items, k, hub).flatten(), minlength=items)
-        found = verdict(occurrence_metrics({k: counts}), k, queries, items)
-        assert queries <= 5 or found["level"] in wanted
-        skewness, largest, antihubs = found["checks"]
+        result = verdict(occurrence_metrics({k: counts}), k, queries, items)
+        assert queries <= 5 or result["level"] in wanted
+        skewness, largest, antihubs = result["checks"]
         assert skewness["chance"] == pytest.approx(moments[1] / moments[0] ** 1.5, rel=1e-6)
         assert antihubs["chance"] == pytest.approx(chances[0])
         assert 1 - (1 - chances[n > round(largest["chance"] * queries)].sum()) ** items <= 0.0101
@@ -54,6 +54,6 @@ def test_random_lists_are_healthy_and_a_hub_is_not(queries, items, k):
 
 
 def test_lists_of_all_items_have_no_hubs():
-    found = verdict({"skew_10": 0.0, "largest_hub_10": 5.0, "antihub_rate_10": 0.0}, 10, 5, 10)
-    assert [one["chance"] for one in found["checks"]] == [0, 1, 0]
-    assert found["level"] == "ok"
+    result = verdict({"skew_10": 0.0, "largest_hub_10": 5.0, "antihub_rate_10": 0.0}, 10, 5, 10)
+    assert [check["chance"] for check in result["checks"]] == [0, 1, 0]
+    assert result["level"] == "ok"

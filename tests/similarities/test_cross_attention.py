@@ -13,7 +13,10 @@ from vsehub.similarities.scan import tiles as attention_panel
 EXACT = {"rtol": 1e-9, "atol": 1e-12}
 SCALES = {"t2i": (9.0, 6.0), "i2t": (4.0, 5.0)}
 # Every normalisation and every pooling; all pairs of them are in the golden arrays.
-KINDS = [*((how, "lse") for how in NORMALISATIONS), *(("clipped_l2norm", one) for one in POOLINGS if one != "lse")]
+KINDS = [
+    *((how, "lse") for how in NORMALISATIONS),
+    *(("clipped_l2norm", pooling) for pooling in POOLINGS if pooling != "lse"),
+]
 GOLDEN_POOLINGS = {"mean": "Mean", "lse": "LogSumExp", "max": "Max", "sum": "Sum"}
 
 
@@ -72,9 +75,9 @@ def test_scores_and_gradients_equal_loops(direction, pooling, how):
     images, texts = nasty(equal_within=pooling != "max")  # of equal maxima, rounding chooses whose gradient it is
     settings = direction, how, pooling, *SCALES[direction]
     upstream = torch.randn(5, 7, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    found = with_gradient(CrossAttention(*settings), images, texts, upstream)
-    expected = with_gradient(lambda one, other: oracle(one, other, *settings), images, texts, upstream)
-    for ours, theirs in zip(found, expected, strict=True):
+    results = with_gradient(CrossAttention(*settings), images, texts, upstream)
+    expected = with_gradient(lambda first, other: oracle(first, other, *settings), images, texts, upstream)
+    for ours, theirs in zip(results, expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-11)
 
 
@@ -87,9 +90,9 @@ def test_float32_gradients_stay_finite(direction, how):
     opposed[18:] *= -1
     for scale in (9.0, 1000.0):
         similarity = CrossAttention(direction, how, "lse", scale, 100.0)
-        for one in (equal, zero, opposed):
+        for sets in (equal, zero, opposed):
             for other in (equal, zero, opposed):
-                images, texts = Sets(one, torch.tensor([36])), Sets(other[:30], torch.tensor([15, 1, 14]))
+                images, texts = Sets(sets, torch.tensor([36])), Sets(other[:30], torch.tensor([15, 1, 14]))
                 for part in with_gradient(similarity, images, texts, torch.ones(1, 3)):
                     assert part.isfinite().all()
 
@@ -114,8 +117,8 @@ def test_scores_of_candidates_are_those_of_all(direction, pooling, how, monkeypa
         whole = similarity(images, texts)
         for queries, entries, side, scores in ((images, texts, "texts", whole), (texts, images, "images", whole.T)):
             chosen = torch.stack([torch.arange(len(entries)).roll(row)[:4] for row in range(len(queries))])
-            found = similarity.candidates_at_once(queries, entries, chosen, side)
-            torch.testing.assert_close(found, scores.gather(1, chosen), **EXACT)
+            candidates = similarity.candidates_at_once(queries, entries, chosen, side)
+            torch.testing.assert_close(candidates, scores.gather(1, chosen), **EXACT)
 
 
 def test_no_images_or_no_texts():

@@ -53,10 +53,12 @@ def test_distance_zero_has_gradient_zero():
 def test_training_holds_no_differences_of_all_pairs(monkeypatch):
     """What autograd keeps is three matrices, of (I, D), (T, D) and (I, T)."""
     images, texts = (side.requires_grad_() for side in sides(40, 50))
-    kept = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda one: kept.append(one.numel()) or one, lambda one: one):
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda tensor: saved.append(tensor.numel()) or tensor, lambda tensor: tensor
+    ):
         Order()(images, texts)
-    assert max(kept) == 40 * 50
+    assert max(saved) == 40 * 50
 
 
 def test_bad_input():

@@ -33,10 +33,10 @@ def sorted_and_walked(scores, k, relaxation, capacity):
 
 def ranked(scores, pairs):
     """Each query's items: the accepted ones in order, then the others in plain order."""
-    own = [[item for query, item in pairs.tolist() if query == row] for row in range(len(scores))]
+    lists = [[item for query, item in pairs.tolist() if query == row] for row in range(len(scores))]
     plain = scores.argsort(dim=1, descending=True, stable=True).tolist()
     return torch.tensor(
-        [first + [item for item in rest if item not in first] for first, rest in zip(own, plain, strict=True)]
+        [first + [item for item in rest if item not in first] for first, rest in zip(lists, plain, strict=True)]
     )
 
 

@@ -40,12 +40,14 @@ def saved(path, pixels, **options):
 
 def by_torchvision(path, size, resize, crop=v2.CenterCrop):
     """(crops, 3, size, size) of the transforms that the field uses."""
-    found = v2.Compose([v2.Resize(resize), crop(size)])(Image.open(path).convert("RGB"))
-    return np.stack([np.asarray(one).transpose(2, 0, 1) for one in (found if isinstance(found, tuple) else [found])])
+    cropped = v2.Compose([v2.Resize(resize), crop(size)])(Image.open(path).convert("RGB"))
+    return np.stack(
+        [np.asarray(picture).transpose(2, 0, 1) for picture in (cropped if isinstance(cropped, tuple) else [cropped])]
+    )
 
 
-def off(one, other):
-    return np.abs(one.astype(int) - other).max()
+def off(pixels, other):
+    return np.abs(pixels.astype(int) - other).max()
 
 
 SIZES = [(48, 64), (64, 48), (50, 50), (37, 91), (20, 33), (33, 20), (201, 67), (3, 2), (1, 1), (128, 1), (1, 7)]
@@ -127,8 +129,8 @@ def clear(mode, colour):
 def test_every_kind_of_pixel_becomes_rgb(tmp_path, ending, picture, expected):
     options = {"jpg": {"quality": 100}, "webp": {"lossless": True, "exact": True}}.get(ending, {})
     path = saved(tmp_path / f"one.{ending}", picture, **options)
-    found = Pictures([path], 4, 5)[0]
-    assert off(found, np.array(expected)[:, None, None]) <= (ending == "jpg")
+    pixels = Pictures([path], 4, 5)[0]
+    assert off(pixels, np.array(expected)[:, None, None]) <= (ending == "jpg")
 
 
 @looped("orientation", range(1, 9))
@@ -140,14 +142,14 @@ def test_exif_orientation_is_applied(tmp_path, orientation, ending):
     options = {"jpg": {"quality": 100, "subsampling": 0}, "webp": {"lossless": True}}.get(ending, {})
     path = saved(tmp_path / f"one.{ending}", stored, exif=exif, **options)
     upright = saved(tmp_path / "upright.png", np.ascontiguousarray(UPRIGHT[orientation](stored)))
-    found, expected = (Pictures([one], 30, 40, crops=10)[0] for one in (path, upright))
-    assert off(found, expected) <= (4 if ending == "jpg" else 0)
+    upper, expected = (Pictures([name], 30, 40, crops=10)[0] for name in (path, upright))
+    assert off(upper, expected) <= (4 if ending == "jpg" else 0)
 
 
 @pytest.mark.parametrize("orientation", [1, 6])
 def test_big_jpegs_are_decoded_smaller_and_look_the_same(tmp_path, orientation, monkeypatch):
     drafts, draft = [], JpegImageFile.draft
-    monkeypatch.setattr(JpegImageFile, "draft", lambda *given: drafts.append(draft(*given)))
+    monkeypatch.setattr(JpegImageFile, "draft", lambda *arguments: drafts.append(draft(*arguments)))
     exif = Image.Exif()
     exif[0x0112] = orientation
     y, x = np.mgrid[:601, :803] / [[[601]], [[803]]]
@@ -155,9 +157,9 @@ def test_big_jpegs_are_decoded_smaller_and_look_the_same(tmp_path, orientation, 
     path = saved(tmp_path / "one.jpg", pixels, exif=exif, quality=95)
     full = saved(tmp_path / "full.png", np.ascontiguousarray(UPRIGHT[orientation](pixels)))
     for size, resize in ((64, 70), (64, 76)):
-        found = Pictures([path], size, resize)[0]
-        assert np.abs(found.astype(int) - by_torchvision(full, size, resize)[0]).mean() < 1.5
-    assert [one[1] for one in drafts] == [(0, 0, 803 / scale, 601 / scale) for scale in (4, 2)]
+        picture = Pictures([path], size, resize)[0]
+        assert np.abs(picture.astype(int) - by_torchvision(full, size, resize)[0]).mean() < 1.5
+    assert [result[1] for result in drafts] == [(0, 0, 803 / scale, 601 / scale) for scale in (4, 2)]
 
 
 def test_long_pictures_take_no_more_memory_than_others(tmp_path):
@@ -165,9 +167,9 @@ def test_long_pictures_take_no_more_memory_than_others(tmp_path):
     files = [
         saved(tmp_path / f"{n}.png", solid("RGB", (5, 6, 7), size)) for n, size in enumerate([(60000, 1), (1, 60000)])
     ]
-    ten, one = Pictures(files, 224, 256, crops=10)[:], Pictures(files, 224, 256)
-    for found in (ten, one[:], one.augmented(np.array([0, 1]), np.array([0, 1]), (0,))):
-        assert (found == np.array([5, 6, 7])[:, None, None]).all()
+    ten, single = Pictures(files, 224, 256, crops=10)[:], Pictures(files, 224, 256)
+    for pixels in (ten, single[:], single.augmented(np.array([0, 1]), np.array([0, 1]), (0,))):
+        assert (pixels == np.array([5, 6, 7])[:, None, None]).all()
 
 
 def encoded(kind):
@@ -225,12 +227,12 @@ def drawn(tmp_path):
 
 def test_draws_depend_on_their_own_key_alone(drawn):
     rows, draws = np.array([1, 0, 1, 1, 0, 1]), np.array([7, 3, 8, 9, 4, 7])
-    found = drawn(rows, draws, (5, 2))
-    assert (found.shape, found.dtype) == ((6, 3, 32, 32), np.uint8)
-    for row, draw, one in zip(rows, draws, found, strict=True):
-        np.testing.assert_array_equal(drawn([row], [draw], (5, 2))[0], one)
-    others = [found[2], found[3], *(drawn([1], [7], seed)[0] for seed in ((5, 3), (6, 2), (5,)))]
-    assert len({one.tobytes() for one in (found[0], found[5], *others)}) == 6
+    crops = drawn(rows, draws, (5, 2))
+    assert (crops.shape, crops.dtype) == ((6, 3, 32, 32), np.uint8)
+    for row, draw, crop in zip(rows, draws, crops, strict=True):
+        np.testing.assert_array_equal(drawn([row], [draw], (5, 2))[0], crop)
+    others = [crops[2], crops[3], *(drawn([1], [7], seed)[0] for seed in ((5, 3), (6, 2), (5,)))]
+    assert len({pixels.tobytes() for pixels in (crops[0], crops[5], *others)}) == 6
     many = drawn(np.ones(300, int), np.arange(300), (0, 0)).astype(float)
     assert 0.4 < (many[:, 0, 0, -1] < many[:, 0, 0, 0]).mean() < 0.6, "half of them are mirrored"
 
@@ -242,8 +244,8 @@ def test_crops_follow_torchvisions_law():
     assert (ours >= (0, 0, 1, 1)).all()
     assert (ours[:, :2] + ours[:, 2:] <= (300, 200)).all()
     torch.manual_seed(0)
-    found = [law.make_params(blank) for _ in range(4000)]
-    theirs = np.array([[one[key] for key in ("left", "top", "width", "height")] for one in found])
+    parameters = [law.make_params(blank) for _ in range(4000)]
+    theirs = np.array([[drawn_crop[key] for key in ("left", "top", "width", "height")] for drawn_crop in parameters])
     np.testing.assert_allclose(ours.mean(axis=0), theirs.mean(axis=0), atol=4 * 60 / 4000**0.5)
     np.testing.assert_allclose(ours.std(axis=0), theirs.std(axis=0), rtol=0.05)
 
@@ -253,4 +255,4 @@ def test_processes_and_pickles_change_nothing(tmp_path):
     expected = pictures[:]  # its threads must not be missed after the fork
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(pictures))[:], expected)
     loaded = DataLoader(pictures, batch_size=None, sampler=[[0, 1, 2], [3, 4, 5]], num_workers=2)
-    np.testing.assert_array_equal(np.concatenate([np.asarray(one) for one in loaded]), expected)
+    np.testing.assert_array_equal(np.concatenate([np.asarray(rows) for rows in loaded]), expected)

@@ -55,11 +55,11 @@ def shown(part):
 def expected(made):
     return [
         (
-            one.name,
-            np.asarray(Image.open(io.BytesIO(one.content)))[1:-1, 2:-2].transpose(2, 0, 1).tolist(),
-            set(one.captions),
+            photo.name,
+            np.asarray(Image.open(io.BytesIO(photo.content)))[1:-1, 2:-2].transpose(2, 0, 1).tolist(),
+            set(photo.captions),
         )
-        for one in made
+        for photo in made
     ]
 
 
@@ -73,11 +73,11 @@ def test_the_same_pictures_captions_and_splits(tmp_path, kind):
     made = photos()
     data = WRITERS[kind](tmp_path, made, **SMALL)
     for split in SPLITS:
-        own, part = [one for one in made if one.split == split], data.load(split)
-        assert shown(part) == expected(own)
-        every = [(row, caption) for row, one in enumerate(own) for caption in one.captions]
-        found = [(image, part.captions[text]) for image, text in part.pairs.tolist()]
-        assert sorted(found) == sorted(every)
+        rows, part = [photo for photo in made if photo.split == split], data.load(split)
+        assert shown(part) == expected(rows)
+        every = [(row, caption) for row, photo in enumerate(rows) for caption in photo.captions]
+        loaded = [(image, part.captions[text]) for image, text in part.pairs.tolist()]
+        assert sorted(loaded) == sorted(every)
         distinct = len({caption for _, caption in every})
         assert len(part.captions) == (len(every) if kind == "karpathy" else distinct)
         assert part.shared == (len(part.captions) < len(every))
@@ -94,10 +94,10 @@ def test_drawn_splits_are_equal_in_every_form(tmp_path, kind):
     data = WRITERS[kind](tmp_path / "own", made, has_splits=False, **SMALL, **draw)
     table = write_table(tmp_path, made, has_splits=False, **SMALL, **draw)
     for split, count in zip(SPLITS, (6, 3, 3), strict=True):
-        one, other = data.load(split), table.load(split)
-        assert len(one.images) == count
-        assert shown(one) == shown(other)
-        assert (one.captions, one.fingerprint()) == (other.captions, other.fingerprint())
+        first, other = data.load(split), table.load(split)
+        assert len(first.images) == count
+        assert shown(first) == shown(other)
+        assert (first.captions, first.fingerprint()) == (other.captions, other.fingerprint())
 
 
 def eps():
@@ -109,36 +109,36 @@ def eps():
 @pytest.mark.parametrize("content", [picture(4)[:60], eps()], ids=["damaged", "eps"])
 def test_pictures_that_cannot_be_decoded(tmp_path, kind, content, caplog):
     made = photos()
-    name, bad = made[4].name, [one._replace(content=content) if n == 4 else one for n, one in enumerate(made)]
+    name, bad = made[4].name, [photo._replace(content=content) if n == 4 else photo for n, photo in enumerate(made)]
     assert name.partition(".")[0] in refused(WRITERS[kind](tmp_path, bad, **SMALL))
     (tmp_path / "again").mkdir()
     part = WRITERS[kind](tmp_path / "again", bad, **LEFT_OUT).load("train")
-    assert shown(part) == expected([one for n, one in enumerate(made) if one.split == "train" and n != 4])
+    assert shown(part) == expected([photo for n, photo in enumerate(made) if photo.split == "train" and n != 4])
     assert name in caplog.text
     assert part.pairs[:, 0].max() < 5
 
 
 def test_pictures_without_captions_and_splits_without_pictures(tmp_path, kind, caplog):
-    made = [one._replace(captions=[" "] if n == 4 else one.captions) for n, one in enumerate(photos())]
+    made = [photo._replace(captions=[" "] if n == 4 else photo.captions) for n, photo in enumerate(photos())]
     data = WRITERS[kind](tmp_path, made, **SMALL)
     assert [name for name, *_ in shown(data.load("train"))] == [f"{n:03d}.png" for n in (0, 1, 5, 8, 9)]
     assert "004.png" in caplog.text
     (tmp_path / "again").mkdir()
-    bare = [one._replace(captions=[""] if one.split == "val" else one.captions) for one in made]
+    bare = [photo._replace(captions=[""] if photo.split == "val" else photo.captions) for photo in made]
     assert "'val'" in refused(WRITERS[kind](tmp_path / "again", bare, **SMALL), "val")
 
 
 def test_pictures_are_checked_once(tmp_path, kind, monkeypatch):
-    seen, inspect = [], sources.inspect
-    monkeypatch.setattr(sources, "inspect", lambda file: (seen.append(str(file)), inspect(file))[1])
+    inspected, inspect = [], sources.inspect
+    monkeypatch.setattr(sources, "inspect", lambda file: (inspected.append(str(file)), inspect(file))[1])
     data = WRITERS[kind](tmp_path, photos(), **SMALL)
     contents = data.load("train").images.contents
     np.testing.assert_array_equal(data.load("train").images.contents, contents)
-    assert len(seen) == 6
+    assert len(inspected) == 6
     if kind in ("karpathy", "table", "lines"):
         (tmp_path / "photos" / "001.png").write_bytes(picture(1) + b" ")
         assert data.load("train").images.contents[1] != contents[1]
-        assert len(seen) == 7
+        assert len(inspected) == 7
 
 
 def test_missing_pictures_empty_captions_and_one_of_two_splits(tmp_path, caplog):
@@ -183,7 +183,7 @@ def test_missing_and_damaged_pictures_of_all_splits_are_named(tmp_path, write, c
 @pytest.mark.parametrize("changed", [{"captions": [3]}, {"captions": [["a"]]}, {"split": "trian"}, {"split": ""}])
 def test_captions_and_splits_that_are_refused(tmp_path, write, changed):
     if write is not write_shards or "split" not in changed:  # shards have their splits by files
-        made = [one._replace(**changed) if n == 1 else one for n, one in enumerate(photos())]
+        made = [photo._replace(**changed) if n == 1 else photo for n, photo in enumerate(photos())]
         assert repr(changed.get("split", "001.png"))[1:-1] in refused(write(tmp_path, made, **SMALL))
 
 
@@ -270,15 +270,15 @@ def test_paths_outside(tmp_path, path):
 
 def test_columns_of_a_table(tmp_path):
     """Several columns of captions, other names, another form of a path; words for splits."""
-    made = [one._replace(split={"val": "Validation"}.get(one.split, one.split)) for one in photos()]
+    made = [photo._replace(split={"val": "Validation"}.get(photo.split, photo.split)) for photo in photos()]
     write_folder(tmp_path / "photos", made)
-    rows = [[f"./{one.name}", *[*one.captions, "", ""][:3], one.split] for one in made]
+    rows = [[f"./{photo.name}", *[*photo.captions, "", ""][:3], photo.split] for photo in made]
     lines = ["\t".join(row) for row in [["file", "one", "two", "three", "part"], *rows]]
     (tmp_path / "a.tsv").write_text("\n".join(lines))
     data = Table(
         tmp_path / "a.tsv", tmp_path / "photos", PhotoColumns("file", ["one", "two", "three"], "part"), **SMALL
     )
-    assert shown(data.load("val")) == expected([one for one in made if one.split == "Validation"])
+    assert shown(data.load("val")) == expected([photo for photo in made if photo.split == "Validation"])
     for wrong in (PhotoColumns("file", "four"), PhotoColumns("file", "one", "prat"), PhotoColumns("image", "one")):
         assert "a.tsv" in refused(Table(tmp_path / "a.tsv", tmp_path / "photos", wrong))
 
@@ -344,7 +344,9 @@ class TestShards:
             self.shard(tmp_path / f"{name}.tar", [])
 
         def stems(*patterns):
-            return [path.rpartition("/")[2][:-4] for path in shard_files([str(tmp_path / one) for one in patterns])]
+            return [
+                path.rpartition("/")[2][:-4] for path in shard_files([str(tmp_path / pattern) for pattern in patterns])
+            ]
 
         assert stems("") == ["a-1", "b-08", "b-09", "b-10"]
         assert stems("b-{08..10}.tar") == ["b-08", "b-09", "b-10"]

@@ -39,9 +39,9 @@ def test_the_seed_alone_decides(tiny, tmp_path, monkeypatch):
 def test_a_cached_split_is_not_rendered_and_a_damaged_one_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     source = Scenes("tiny")
-    found = source.load("val").fingerprint()
+    fingerprint = source.load("val").fingerprint()
     monkeypatch.setattr(scenes, "render", None)
-    assert source.load("val").fingerprint() == found
+    assert source.load("val").fingerprint() == fingerprint
     with pytest.raises(TypeError):
         source.load("test")
     files = sorted(source.folder.iterdir())

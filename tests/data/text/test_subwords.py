@@ -13,10 +13,10 @@ def test_numbers_are_those_of_the_models_own_tokenizer_and_a_checkpoint_keeps_th
     from transformers import AutoTokenizer
 
     model = tiny_bert(tmp_path)
-    own = AutoTokenizer.from_pretrained(model)
+    original = AutoTokenizer.from_pretrained(model)
     subwords = Subwords.from_json(tokenizer_of(model).backend_tokenizer.to_str())
-    assert len(subwords) == len(own) == 14
-    assert list(subwords.encode_all(CAPTIONS)) == own(CAPTIONS)["input_ids"]
+    assert len(subwords) == len(original) == 14
+    assert list(subwords.encode_all(CAPTIONS)) == original(CAPTIONS)["input_ids"]
     assert list(subwords.encode_all(CAPTIONS[:2])) == [[2, 4, 5, 1, 1, 8, 6, 7, 13, 3], [2, 3]]
     again, other = Subwords.from_json(subwords.json), tiny_tokenizer()
     assert list(again.encode_all(CAPTIONS)) == list(subwords.encode_all(CAPTIONS))

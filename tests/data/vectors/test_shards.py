@@ -39,8 +39,8 @@ def clip_retrieval(path, **columns):
     folder(path / "text_emb", -MATRIX, stem="text_emb")
     (path / "metadata").mkdir()
     for number, (first, last) in CUTS.items():
-        own = pa.table({name: entries[first:last] for name, entries in columns.items()})
-        pq.write_table(own, path / "metadata" / f"metadata_{number}.parquet")
+        table = pa.table({name: entries[first:last] for name, entries in columns.items()})
+        pq.write_table(table, path / "metadata" / f"metadata_{number}.parquet")
     return path
 
 
@@ -53,14 +53,14 @@ def refused(path, name):
 @pytest.mark.parametrize("suffix", WRITERS)
 def test_shards_are_one_matrix(tmp_path, suffix, dtype):
     array = (50 * MATRIX).astype(dtype)
-    given = open_vectors(folder(tmp_path / "shards", array, suffix))
+    vectors = open_vectors(folder(tmp_path / "shards", array, suffix))
     expected = torch.from_numpy(array).float()
     for start, stop in ((0, 23), (0, 6), (4, 18), (6, 17), (22, 23), (9, 9)):
-        assert torch.equal(given.rows(start, stop), expected[start:stop]), (start, stop)
+        assert torch.equal(vectors.rows(start, stop), expected[start:stop]), (start, stop)
     for indices in ([22, 0, 5, 5, 6, 16, 17], list(range(23))[::-1], []):
-        assert torch.equal(given.take(indices), expected[indices])
-    assert given.fingerprint() == open_vectors(array).fingerprint()
-    assert torch.equal(torch.cat([open_vectors(file).rows(0, rows) for file, rows in given.origin.files]), expected)
+        assert torch.equal(vectors.take(indices), expected[indices])
+    assert vectors.fingerprint() == open_vectors(array).fingerprint()
+    assert torch.equal(torch.cat([open_vectors(file).rows(0, rows) for file, rows in vectors.origin.files]), expected)
 
 
 def test_ids_of_shards(tmp_path):
@@ -101,10 +101,10 @@ def test_paths_without_vectors(tmp_path, path):
 def test_clip_retrieval(tmp_path):
     path = clip_retrieval(tmp_path / "out", image_path=PATHS, caption=CAPTIONS, similarity=[0.5] * 23)
     for side, expected in (("img_emb", MATRIX), ("text_emb", -MATRIX)):
-        given = open_vectors(f"{path}::{side}")
-        assert torch.equal(given.rows(0, 23), torch.from_numpy(expected))
-        assert (given.ids, given.labels) == (PATHS, CAPTIONS)
-        assert given.origin.path == f"{path}::{side}"
+        vectors = open_vectors(f"{path}::{side}")
+        assert torch.equal(vectors.rows(0, 23), torch.from_numpy(expected))
+        assert (vectors.ids, vectors.labels) == (PATHS, CAPTIONS)
+        assert vectors.origin.path == f"{path}::{side}"
     refused(path, "img_emb")
     refused(f"{path}::audio_emb", "img_emb")
     pq.write_table(pa.table({"image_path": ["x"], "caption": ["x"]}), path / "metadata" / "metadata_9.parquet")
@@ -121,8 +121,8 @@ def test_clip_retrieval(tmp_path):
     ],
 )
 def test_ids_of_the_metadata(tmp_path, columns, ids):
-    given = open_vectors(f"{clip_retrieval(tmp_path / 'out', **columns)}::img_emb")
-    assert (given.ids, given.labels) == (ids, None)
+    vectors = open_vectors(f"{clip_retrieval(tmp_path / 'out', **columns)}::img_emb")
+    assert (vectors.ids, vectors.labels) == (ids, None)
 
 
 @pytest.fixture
@@ -155,11 +155,11 @@ def test_a_file_behind_a_uri_is_fetched_once_and_earlier_versions_go(memory, tmp
 
 def test_folders_behind_a_uri(memory, tmp_path):
     memory.put(str(clip_retrieval(tmp_path / "out", image_path=PATHS)), "/b/out", recursive=True)
-    given = open_vectors("memory://b/out::text_emb")
-    assert torch.equal(given.rows(0, 23), torch.from_numpy(-MATRIX))
-    assert given.ids == PATHS
+    vectors = open_vectors("memory://b/out::text_emb")
+    assert torch.equal(vectors.rows(0, 23), torch.from_numpy(-MATRIX))
+    assert vectors.ids == PATHS
     expected = [(f"memory://b/out/text_emb/text_emb_{n}.npy", last - first) for n, (first, last) in CUTS.items()]
-    assert list(given.origin.files) == expected
+    assert list(vectors.origin.files) == expected
 
 
 @pytest.mark.parametrize("name", ["/b/s/../../../e.npy", "/etc/e.npy", "../../e.npy"])

@@ -42,7 +42,7 @@ def write_text(path, array, separator=",", ids=IDS, **settings):
 
 
 def write_lines(path, array):
-    rows = [{"words": "x", "v": row, "id": one} for row, one in zip(array.tolist(), IDS, strict=True)]
+    rows = [{"words": "x", "v": row, "id": name} for row, name in zip(array.tolist(), IDS, strict=True)]
     path.write_bytes(b"\xef\xbb\xbf" + "\n\n".join(map(json.dumps, rows)).encode())
 
 
@@ -103,17 +103,17 @@ def test_formats(tmp_path, name, dtype):
         pytest.skip("columns of whole numbers are refused, tensors of bytes are not written")
     path, (write, with_ids) = tmp_path / name, WRITERS[name]
     write(path, array)
-    given, expected = open_vectors(path), torch.from_numpy(array).float()
-    assert given.shape == (7, 3)
+    vectors, expected = open_vectors(path), torch.from_numpy(array).float()
+    assert vectors.shape == (7, 3)
     if path.suffix.lower() not in TEXT:
         same = open_vectors(array).with_ids(IDS) if with_ids else open_vectors(array)
-        assert (given.dtype, given.fingerprint()) == (same.dtype, same.fingerprint())
-    assert given.ids == (IDS if with_ids else None)
-    assert given.origin.files == ((str(path), 7),)
-    given.rows(0, 7).zero_()  # a copy
-    assert torch.equal(given.rows(2, 5), expected[2:5])
-    assert torch.equal(given.take([5, 0, 0, 6]), expected[[5, 0, 0, 6]])
-    firsts, blocks = zip(*given.blocks(), strict=True)
+        assert (vectors.dtype, vectors.fingerprint()) == (same.dtype, same.fingerprint())
+    assert vectors.ids == (IDS if with_ids else None)
+    assert vectors.origin.files == ((str(path), 7),)
+    vectors.rows(0, 7).zero_()  # a copy
+    assert torch.equal(vectors.rows(2, 5), expected[2:5])
+    assert torch.equal(vectors.take([5, 0, 0, 6]), expected[[5, 0, 0, 6]])
+    firsts, blocks = zip(*vectors.blocks(), strict=True)
     assert firsts == (0, 2, 4, 6)
     assert torch.equal(torch.cat(blocks), expected)
     torch.testing.assert_close(open_vectors(path, normalize=True).rows(0, 7), torch.nn.functional.normalize(expected))
@@ -123,10 +123,10 @@ def test_bfloat16(tmp_path):
     tensor = torch.from_numpy(MATRIX).bfloat16()
     save_torch({"v": tensor}, tmp_path / "v.safetensors")
     torch.save(tensor, tmp_path / "v.pt")
-    for given in (*map(open_vectors, (tmp_path / "v.safetensors", tmp_path / "v.pt", tensor)),):
-        assert given.dtype == torch.bfloat16
-        assert torch.equal(given.rows(1, 6), tensor[1:6].float())
-        assert torch.equal(given.take([6, 1]), tensor[[6, 1]].float())
+    for vectors in (*map(open_vectors, (tmp_path / "v.safetensors", tmp_path / "v.pt", tensor)),):
+        assert vectors.dtype == torch.bfloat16
+        assert torch.equal(vectors.rows(1, 6), tensor[1:6].float())
+        assert torch.equal(vectors.take([6, 1]), tensor[[6, 1]].float())
 
 
 def test_one_of_several_arrays_is_named(tmp_path):
@@ -135,7 +135,7 @@ def test_one_of_several_arrays_is_named(tmp_path):
     save_file(arrays, tmp_path / "v.safetensors")
     write_table(tmp_path / "v.parquet", **{name: fixed(array) for name, array in arrays.items()})
     torch.save({name: torch.from_numpy(array) for name, array in arrays.items()}, tmp_path / "v.pt")
-    lines = [{"image": row, "text": [-one for one in row]} for row in MATRIX.tolist()]
+    lines = [{"image": row, "text": [-value for value in row]} for row in MATRIX.tolist()]
     (tmp_path / "v.jsonl").write_text("\n".join(map(json.dumps, lines)))
     for path in tmp_path.iterdir():
         assert torch.equal(open_vectors(f"{path}::text").rows(0, 7), torch.from_numpy(-MATRIX))
@@ -294,8 +294,8 @@ def test_damaged_files(tmp_path, name):
     path = tmp_path / name
     WRITERS[name][0](path, MATRIX)
     whole = path.read_bytes()
-    kept = [0, 1, *([] if path.suffix.lower() in TEXT else [9, 60, len(whole) // 2, len(whole) - 1])]
-    for content in (*(whole[:keep] for keep in kept), b"version https://git-lfs.github.com/spec/v1\n"):
+    sizes = [0, 1, *([] if path.suffix.lower() in TEXT else [9, 60, len(whole) // 2, len(whole) - 1])]
+    for content in (*(whole[:keep] for keep in sizes), b"version https://git-lfs.github.com/spec/v1\n"):
         path.unlink()  # a file that is mapped keeps its bytes
         path.write_bytes(content)
         refused(path, name)
@@ -332,12 +332,12 @@ def test_a_fingerprint_is_of_all_rows_and_a_file_is_read_once(tmp_path, monkeypa
 
 
 def test_a_fingerprint_tells_data_apart():
-    one = open_vectors(MATRIX).fingerprint()
-    assert one == open_vectors(torch.from_numpy(MATRIX), "items", normalize=True).fingerprint()
+    fingerprint = open_vectors(MATRIX).fingerprint()
+    assert fingerprint == open_vectors(torch.from_numpy(MATRIX), "items", normalize=True).fingerprint()
     changed = MATRIX.copy()
     changed[6, 2] += 1e-6
     for other in (changed, MATRIX[:6], MATRIX[::-1], MATRIX.astype(np.float64), MATRIX.reshape(3, 7)):
-        assert open_vectors(other).fingerprint() != one
+        assert open_vectors(other).fingerprint() != fingerprint
 
 
 @looped("normalize", [None, True, False])

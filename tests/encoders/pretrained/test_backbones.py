@@ -49,7 +49,7 @@ def test_features_regions_and_crops_are_the_networks_own(resnet, weights):
     rows = torch.stack([last[:, :, 0, 0], last[:, :, 0, 1], last[:, :, 1, 0], last[:, :, 1, 1]], dim=1)
     torch.testing.assert_close(backbone.regions(images, 2), rows, rtol=1e-4, atol=1e-5)
     crops = pictures(2, 3, *SHAPE)
-    expected = torch.stack([backbone(one).mean(dim=0) for one in crops])
+    expected = torch.stack([backbone(crop).mean(dim=0) for crop in crops])
     torch.testing.assert_close(Backbone((3, *SHAPE), "torchvision", "resnet18", weights=weights)(crops), expected)
 
 
@@ -71,12 +71,12 @@ def test_classifiers_lose_their_last_layer(library, model, side):
     with torch.device("meta"):  # drawing the weights of another network takes most of the time
         full = (timm.create_model if library == "timm" else torchvision.models.get_model)(model).eval()
     full.load_state_dict(backbone.network.state_dict(), strict=False, assign=True)
-    seen, last = [], [part for part in full.modules() if isinstance(part, nn.Linear)][-1].to_empty(device="cpu")
-    last.register_forward_hook(lambda part, given, out: seen.append(given[0]))
-    mean, std = (torch.tensor(one)[:, None, None] for one in backbone.mean_std)
+    inputs, last = [], [part for part in full.modules() if isinstance(part, nn.Linear)][-1].to_empty(device="cpu")
+    last.register_forward_hook(lambda part, arguments, out: inputs.append(arguments[0]))
+    mean, std = (torch.tensor(numbers)[:, None, None] for numbers in backbone.mean_std)
     full((images - mean) / std)
-    torch.testing.assert_close(backbone(images), seen[0], rtol=1e-4, atol=1e-4)
-    assert backbone.size == seen[0].shape[1]
+    torch.testing.assert_close(backbone(images), inputs[0], rtol=1e-4, atol=1e-4)
+    assert backbone.size == inputs[0].shape[1]
     if model in ("resnet10t", "swin_t"):
         torch.testing.assert_close(backbone.regions(images, 1)[:, 0], backbone(images), rtol=1e-4, atol=1e-4)
     elif library == "timm":
@@ -89,15 +89,16 @@ def test_a_frozen_backbone_stays_as_it_is_and_a_tuned_one_learns(weights):
     before = weights_hash(encoder.backbone)
     encoder(images).sum().backward()
     assert weights_hash(encoder.backbone) == before, "batch statistics have moved"
-    trained = [name for name, one in encoder.named_parameters() if one.grad is not None]
+    trained = [name for name, parameter in encoder.named_parameters() if parameter.grad is not None]
     assert trained == ["head.linear.weight", "head.linear.bias"]
     for regions in (None, 2):
         tuned = ImageBackbone(SHAPE, "resnet18", 8, weights=weights, tune=True, learning_rate=1e-5, regions=regions)
-        found = tuned(images)
-        (found.vectors if regions else found).square().sum().backward()
-        assert all(one.grad is not None and one.grad.abs().sum() > 0 for one in tuned.backbone.parameters())
-        own = {id(one) for group in parameter_groups(tuned) if group.get("lr") == 1e-5 for one in group["params"]}
-        assert own == {id(one) for one in tuned.backbone.parameters()}
+        vectors = tuned(images)
+        (vectors.vectors if regions else vectors).square().sum().backward()
+        weights = list(tuned.backbone.parameters())
+        assert all(weight.grad is not None and weight.grad.abs().sum() > 0 for weight in weights)
+        rated = [group["params"] for group in parameter_groups(tuned) if group.get("lr") == 1e-5]
+        assert set(map(id, sum(rated, []))) == set(map(id, weights))
 
 
 def test_the_head_starts_as_on_extracted_features_and_a_checkpoint_rebuilds_it(weights):
@@ -119,12 +120,12 @@ def test_forms_of_weights(resnet, weights, tmp_path, form):
     state, path = resnet.state_dict(), tmp_path / ("file.safetensors" if form == "safetensors" else "file.pth")
     old = {key: state[key] for key in state if not key.startswith("fc.") and not key.endswith("num_batches_tracked")}
     save_file(state, path) if form == "safetensors" else torch.save(old if form == "old" else {form: state}, path)
-    found, expected = (Backbone(SHAPE, "torchvision", "resnet18", weights=file) for file in (str(path), weights))
-    assert torch.equal(found(pictures(2, *SHAPE)), expected(pictures(2, *SHAPE)))
-    assert weights_hash(found) == weights_hash(expected)
+    loaded, expected = (Backbone(SHAPE, "torchvision", "resnet18", weights=file) for file in (str(path), weights))
+    assert torch.equal(loaded(pictures(2, *SHAPE)), expected(pictures(2, *SHAPE)))
+    assert weights_hash(loaded) == weights_hash(expected)
     with torch.no_grad():
-        next(found.parameters())[0, 0, 0, 0] += 1e-6
-    assert weights_hash(found) != weights_hash(expected)
+        next(loaded.parameters())[0, 0, 0, 0] += 1e-6
+    assert weights_hash(loaded) != weights_hash(expected)
 
 
 def test_other_weights_are_refused(resnet, weights, tmp_path):

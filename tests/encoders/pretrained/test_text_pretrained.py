@@ -26,10 +26,10 @@ def test_equals_the_model_run_on_each_caption_alone(folder):
     assert folder not in json.dumps(ours.rebuilt)
     for garbage in (0, 19, -7):
         texts = TEXTS.masked_fill(torch.arange(5) >= LENGTHS[:, None], garbage)
-        found = ours(texts, LENGTHS)
+        vectors = ours(texts, LENGTHS)
         for row, (text, n) in enumerate(zip(TEXTS, LENGTHS, strict=True)):
             states = theirs(input_ids=text[None, :n]).last_hidden_state[0]
-            torch.testing.assert_close(found[row], ours.linear(states).mean(dim=0), rtol=1e-5, atol=1e-6)
+            torch.testing.assert_close(vectors[row], ours.linear(states).mean(dim=0), rtol=1e-5, atol=1e-6)
 
 
 def test_frozen_means_frozen_and_tuned_means_trained_at_its_own_rate(folder):
@@ -55,11 +55,11 @@ def test_positions_of_other_kinds(kind, positions):
     config = {"model_type": kind, "vocab_size": 20, "bos_token_id": 2, "eos_token_id": 3, **sizes}
     encoder = TextPretrained("nowhere", 14, dim=6, config=config).eval()
     texts, lengths = torch.full((2, positions), 5), torch.tensor([positions, 3])
-    found = encoder(texts, lengths)
-    torch.testing.assert_close(found[1:], encoder(texts[1:, :3], lengths[1:]), rtol=1e-4, atol=1e-5)
+    vectors = encoder(texts, lengths)
+    torch.testing.assert_close(vectors[1:], encoder(texts[1:, :3], lengths[1:]), rtol=1e-4, atol=1e-5)
     again = TextPretrained("gone", 14, dim=6, **json.loads(json.dumps(encoder.rebuilt))).eval()
     again.load_state_dict(encoder.state_dict())
-    assert torch.equal(again(texts, lengths), found)
+    assert torch.equal(again(texts, lengths), vectors)
     with pytest.raises(InputError, match=f"loader.max_words={positions - 2}"):
         encoder(torch.full((1, positions + 1), 5), torch.tensor([positions + 1]))
 

@@ -30,8 +30,8 @@ KINDS = ("clip", "siglip", "chinese_clip")
 def folders(tmp_path_factory):
     """(library, folder) of one tiny model of each kind."""
     base = tmp_path_factory.mktemp("towers")
-    found = {kind: ("hf", tiny_hf(base / kind, kind)) for kind in KINDS}
-    return found | {"open_clip": ("open_clip", tiny_open_clip(base / "open_clip"))}
+    models = {kind: ("hf", tiny_hf(base / kind, kind)) for kind in KINDS}
+    return models | {"open_clip": ("open_clip", tiny_open_clip(base / "open_clip"))}
 
 
 def towers(place, **settings):
@@ -44,11 +44,11 @@ def subwords(place):
 
 
 def batch(words, captions=CAPTIONS):
-    found = list(words.encode_all(captions))
-    texts = torch.zeros(len(found), max(map(len, found)), dtype=torch.int64)
-    for row, one in zip(texts, found, strict=True):
-        row[: len(one)] = torch.tensor(one)
-    return texts, torch.tensor(list(map(len, found)))
+    rows = list(words.encode_all(captions))
+    texts = torch.zeros(len(rows), max(map(len, rows)), dtype=torch.int64)
+    for row, row_ids in zip(texts, rows, strict=True):
+        row[: len(row_ids)] = torch.tensor(row_ids)
+    return texts, torch.tensor(list(map(len, rows)))
 
 
 def pixels(count=3):
@@ -67,29 +67,29 @@ def test_vectors_are_open_clips_own(folders, tmp_path):
     ours = Pictures([str(tmp_path / "a.png")]).prepared(images.preparation)[:]
     words = subwords(place)
     with torch.no_grad():
-        own = model.eval().encode_image(preprocess(picture)[None])
-        torch.testing.assert_close(images(torch.from_numpy(ours)), own, rtol=1e-5, atol=1e-6)
+        vectors = model.eval().encode_image(preprocess(picture)[None])
+        torch.testing.assert_close(images(torch.from_numpy(ours)), vectors, rtol=1e-5, atol=1e-6)
         captions = [*CAPTIONS, LONG, "It’s a café &amp; THE <b>Box</b>… 12", ""]
-        own = model.encode_text(tokenizer(captions))
-        torch.testing.assert_close(texts(*batch(words, captions)), own, rtol=1e-5, atol=1e-6)
-    assert sum(one.numel() for side in (images, texts) for one in side.parameters()) == sum(
-        one.numel() for name, one in model.named_parameters() if not name.startswith("logit")
+        vectors = model.encode_text(tokenizer(captions))
+        torch.testing.assert_close(texts(*batch(words, captions)), vectors, rtol=1e-5, atol=1e-6)
+    assert sum(parameter.numel() for side in (images, texts) for parameter in side.parameters()) == sum(
+        parameter.numel() for name, parameter in model.named_parameters() if not name.startswith("logit")
     )  # one copy of the weights in both
 
 
 def test_clips_tokens_are_open_clips_own():
     import open_clip
 
-    own = open_clip.get_tokenizer("ViT-B-32")
+    original = open_clip.get_tokenizer("ViT-B-32")
     words = restored(TextTower.subwords_of({"library": "open_clip", "model": "ViT-B-32"}))
     random = np.random.default_rng(0)
     texts = ["", " \t", "I'LL they've it's 10'000", "<start_of_text> x <END_OF_TEXT>", "ǅ ß 東京 नमस्ते 🚀🚀", LONG * 9]
     ranges = range(32, 127), range(0xA0, 0x600), range(0x3040, 0x30A0), range(0x1F300, 0x1F340)
-    letters = [chr(one) for letters in ranges for one in letters]
+    letters = [chr(code) for letters in ranges for code in letters]
     texts += ["".join(random.choice(letters, size)) for size in random.integers(1, 60, 200)]
-    for text, row in zip(texts, own(texts).tolist(), strict=True):
+    for text, row in zip(texts, original(texts).tolist(), strict=True):
         assert next(words.encode_all([text])) == np.trim_zeros(row, "b"), text
-    assert len(words) == own.vocab_size
+    assert len(words) == original.vocab_size
 
 
 def test_vectors_are_transformers_own(folders):
@@ -97,19 +97,19 @@ def test_vectors_are_transformers_own(folders):
 
     for kind in KINDS:
         place = folders[kind]
-        model, tokenizer = (one.from_pretrained(place[1]) for one in (AutoModel, AutoTokenizer))
+        model, tokenizer = (auto.from_pretrained(place[1]) for auto in (AutoModel, AutoTokenizer))
         images, texts = towers(place)
         padding = {"padding": "max_length" if kind == "siglip" else True, "truncation": True, "max_length": MOST}
-        asked = tokenizer([*CAPTIONS, LONG], return_tensors="pt", **padding)
-        asked = {
-            name: asked[name] for name in ("input_ids", "attention_mask") if kind != "siglip" or name == "input_ids"
+        tokens = tokenizer([*CAPTIONS, LONG], return_tensors="pt", **padding)
+        tokens = {
+            name: tokens[name] for name in ("input_ids", "attention_mask") if kind != "siglip" or name == "input_ids"
         }
         processed = AutoImageProcessor.from_pretrained(place[1])(list(pixels()), return_tensors="pt")
         with torch.no_grad():
-            own = model.eval().get_text_features(**asked).pooler_output
-            torch.testing.assert_close(texts(*batch(subwords(place), [*CAPTIONS, LONG])), own, rtol=1e-4, atol=1e-5)
-            own = model.get_image_features(pixel_values=processed["pixel_values"]).pooler_output
-            torch.testing.assert_close(images(pixels()), own, rtol=1e-4, atol=1e-5)
+            vectors = model.eval().get_text_features(**tokens).pooler_output
+            torch.testing.assert_close(texts(*batch(subwords(place), [*CAPTIONS, LONG])), vectors, rtol=1e-4, atol=1e-5)
+            vectors = model.get_image_features(pixel_values=processed["pixel_values"]).pooler_output
+            torch.testing.assert_close(images(pixels()), vectors, rtol=1e-4, atol=1e-5)
         assert images.space == texts.space
         check_together(images, texts, Cosine(), HAL())
 
@@ -126,10 +126,10 @@ def test_pictures_are_prepared_as_the_libraries_do(tmp_path):
         for mode in ("shortest", "longest", "squash"):
             for interpolation in ("bicubic", "bilinear"):
                 cfg = PreprocessCfg(32, "RGB", (0, 0, 0), (1, 1, 1), interpolation, mode, 7)
-                own = (image_transform_v2(cfg, is_train=False)(picture) * 255).round().to(torch.uint8)
-                found = Pictures([str(path)]).prepared(Preparation(32, 32, mode, interpolation, 7))
-                assert found.shape == (1, 3, 32, 32)
-                assert torch.equal(torch.from_numpy(found[0]), own), (width, height, mode, interpolation)
+                pixels = (image_transform_v2(cfg, is_train=False)(picture) * 255).round().to(torch.uint8)
+                pictures = Pictures([str(path)]).prepared(Preparation(32, 32, mode, interpolation, 7))
+                assert pictures.shape == (1, 3, 32, 32)
+                assert torch.equal(torch.from_numpy(pictures[0]), pixels), (width, height, mode, interpolation)
     with pytest.raises(InputError, match=r"data\.pictures\.crops"):
         Pictures([str(path)], crops=10).prepared(Preparation(32, 32))
 
@@ -138,8 +138,8 @@ def test_long_texts_are_cut_counted_and_said(folders, caplog):
     for place in folders.values():
         words = subwords(place)
         caplog.clear()
-        found = list(words.encode_all([*CAPTIONS, LONG, LONG]))
-        assert [len(one) for one in found[3:]] == [MOST, MOST]
+        ids = list(words.encode_all([*CAPTIONS, LONG, LONG]))
+        assert [len(row) for row in ids[3:]] == [MOST, MOST]
         assert "2 of 5" in caplog.text
         assert len(next(words.encode_all([LONG], max_words=4))) == 6
         again = restored(json.loads(json.dumps(stored(words))))
@@ -151,24 +151,24 @@ def test_long_texts_are_cut_counted_and_said(folders, caplog):
 def test_what_is_trained(folders):
     """Frozen, with adapters, tuned: the parameters with gradient, and their rates."""
     words = subwords(folders["clip"])
-    for made, place, given in (
+    for made, place, arguments in (
         (ImageTower, folders["open_clip"], (pixels(),)),
         (TextTower, folders["clip"], batch(words)),
     ):
         frozen = made(*place).train()
-        assert not any(one.requires_grad for one in frozen.parameters())
+        assert not any(parameter.requires_grad for parameter in frozen.parameters())
         assert not frozen.network.training
         adapted = made(*place, tune="lora", learning_rate=1e-4, lora_rank=2).train()
-        trained = {name: one for name, one in adapted.named_parameters() if one.requires_grad}
+        trained = {name: parameter for name, parameter in adapted.named_parameters() if parameter.requires_grad}
         assert trained
         assert all("lora_" in name for name in trained)
-        torch.testing.assert_close(adapted(*given), frozen(*given))  # B is 0 at first
-        adapted(*given).square().sum().backward()
-        assert all(one.grad is not None for name, one in trained.items() if "lora_B" in name)
+        torch.testing.assert_close(adapted(*arguments), frozen(*arguments))  # B is 0 at first
+        adapted(*arguments).square().sum().backward()
+        assert all(parameter.grad is not None for name, parameter in trained.items() if "lora_B" in name)
         assert [group["lr"] for group in parameter_groups(adapted)] == [1e-4]
         tuned = made(*place, tune="all").train()
-        tuned(*given).square().sum().backward()
-        assert all(one.grad is not None for one in tuned.parameters())
+        tuned(*arguments).square().sum().backward()
+        assert all(parameter.grad is not None for parameter in tuned.parameters())
 
 
 @pytest.mark.parametrize("kind", ["open_clip", "siglip"])
@@ -181,31 +181,31 @@ def test_a_checkpoint_rebuilds_without_the_folder(kind, folders, tmp_path):
     parts, weights = {}, {}
     for name, made in (("image_encoder", ImageTower), ("text_encoder", TextTower)):
         part = parts[name] = made(**node).eval()
-        for key, one in part.named_parameters():
+        for key, parameter in part.named_parameters():
             if "lora_B" in key:
-                torch.nn.init.normal_(one)
+                torch.nn.init.normal_(parameter)
         config[name] = {"_target_": f"vsehub.encoders.{made.__name__}", **node, **part.rebuilt}
-        weights |= {f"{name}.{key}": one for key, one in part.state_dict().items()}
+        weights |= {f"{name}.{key}": weight for key, weight in part.state_dict().items()}
     shape = {"image_shape": [3, SIDE, SIDE], "text_shape": None}
     write_checkpoint(tmp_path / "a.safetensors", weights, {"config": config, "vocabulary": stored(words), **shape})
     moved.unlink()
     for change in ({}, {"pretrained": True, "weights": "w.bin"}):
-        found = read_checkpoint(tmp_path / "a.safetensors")
-        found.config["image_encoder"] |= change
-        again = restore(found, Components([conf_folder()]))
+        checkpoint = read_checkpoint(tmp_path / "a.safetensors")
+        checkpoint.config["image_encoder"] |= change
+        again = restore(checkpoint, Components([conf_folder()]))
         assert torch.equal(again.image_encoder(pixels()), parts["image_encoder"](pixels()))
         assert torch.equal(again.text_encoder(*batch(words)), parts["text_encoder"](*batch(words)))
         assert again.image_encoder.preparation == parts["image_encoder"].preparation
-    found.config["image_encoder"]["config"] = None
+    checkpoint.config["image_encoder"]["config"] = None
     with pytest.raises(InputError, match="config"):
-        restore(found, Components([conf_folder()]))
+        restore(checkpoint, Components([conf_folder()]))
 
 
 @pytest.mark.parametrize(("kind", "name"), [("open_clip", WEIGHTS), ("clip", "model.safetensors")])
 def test_weights_from_a_file(folders, kind, name):
     settings = {}, {"pretrained": False}, {"pretrained": False, "weights": f"{folders[kind][1]}/{name}"}
-    own, random, read = (weights_hash(ImageTower(*folders[kind], **one).network) for one in settings)
-    assert own == read != random
+    complete, random, read = (weights_hash(ImageTower(*folders[kind], **arguments).network) for arguments in settings)
+    assert complete == read != random
     with pytest.raises(InputError, match=r"^weights: "):
         ImageTower(*folders[kind], weights=__file__)
 
@@ -224,10 +224,10 @@ HOSTILE = {
 
 def test_a_description_holds_known_settings_and_nothing_else(folders, tmp_path):
     """What a model's folder says beyond them is left out; what a checkpoint says beyond them is refused."""
-    own = tmp_path / "own"
-    shutil.copytree(folders["clip"][1], own)
-    (own / "config.json").write_text(json.dumps(json.loads((own / "config.json").read_text()) | HOSTILE))
-    assert ImageTower("hf", str(own)).rebuilt["config"] == ImageTower(*folders["clip"]).rebuilt["config"]
+    copy = tmp_path / "own"
+    shutil.copytree(folders["clip"][1], copy)
+    (copy / "config.json").write_text(json.dumps(json.loads((copy / "config.json").read_text()) | HOSTILE))
+    assert ImageTower("hf", str(copy)).rebuilt["config"] == ImageTower(*folders["clip"]).rebuilt["config"]
     wrapper = {"model_type": "timm_wrapper", "model_args": {"checkpoint_path": "payload"}}
     for kind in ("clip", "siglip", "open_clip"):
         library, folder = folders[kind]
@@ -262,6 +262,6 @@ def test_unknown_models(library, model, named, tmp_path, monkeypatch):
 
 
 def test_spaces_that_do_not_meet(folders):
-    one, other = folders["clip"], folders["open_clip"]
+    first, other = folders["clip"], folders["open_clip"]
     with pytest.raises(InputError, match="give both the same model"):
-        check_together(ImageTower(*one), TextTower(*other), Cosine(), HAL())
+        check_together(ImageTower(*first), TextTower(*other), Cosine(), HAL())
