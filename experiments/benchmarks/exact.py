@@ -15,7 +15,8 @@ import torch
 
 from experiments.benchmarks import common, generated
 from vsehub.neighbors import screened
-from vsehub.neighbors.screened import Affine, KeptItems
+from vsehub.neighbors.corrections import Affine
+from vsehub.neighbors.screened import KeptItems
 from vsehub.neighbors.tiles import nearest
 from vsehub.neighbors.vectors import as_vectors
 

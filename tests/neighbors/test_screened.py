@@ -6,7 +6,8 @@ import torch
 from looped import looped
 
 from vsehub.neighbors import screened
-from vsehub.neighbors.screened import INT8, Affine, KeptItems
+from vsehub.neighbors.corrections import Affine
+from vsehub.neighbors.screened import INT8, KeptItems
 from vsehub.neighbors.tiles import nearest
 from vsehub.neighbors.vectors import Moved, as_vectors
 

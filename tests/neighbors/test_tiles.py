@@ -2,7 +2,7 @@ import torch
 from looped import looped
 
 from vsehub.neighbors import tiles
-from vsehub.neighbors.screened import Affine
+from vsehub.neighbors.corrections import Affine
 from vsehub.neighbors.vectors import as_vectors
 
 

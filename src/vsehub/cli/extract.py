@@ -6,8 +6,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from vsehub.checks import one_of, require, whole
-from vsehub.cli.nodes import build, components, device_named, plain
-from vsehub.data.noise import clean_source
+from vsehub.cli.nodes import build, clean_source, components, device_named, plain
 from vsehub.data.sources import SPLITS, Source
 from vsehub.io.address import masked_settings, typed_command
 from vsehub.io.files import Output, write_json

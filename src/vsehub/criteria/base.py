@@ -8,19 +8,16 @@ import inspect
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from vsehub.checks import matrix, require, whole
-from vsehub.neighbors.screened import Affine
-from vsehub.neighbors.tiles import ScoreColumns, TileCorrection, nearest, row_blocks
+from vsehub.neighbors.corrections import Affine, TileCorrection
+from vsehub.neighbors.tiles import ScoreColumns, nearest, row_blocks
 from vsehub.neighbors.vectors import VectorSource, as_vectors, given_back
-
-if TYPE_CHECKING:
-    from vsehub.criteria.matching.base import Matching
 
 # Yields the reference queries' scores (R, m) against some items at a time, all items in order, anew at each call.
 Columns = Callable[[], Iterator[Tensor]]
@@ -54,8 +51,8 @@ class Criterion(ABC):
         """The correction of the scores."""
 
     @property
-    def matching(self) -> "Matching | None":
-        """The matching of queries and items on the corrected scores; None: no matching."""
+    def matching(self) -> Any:
+        """The `Matching` of queries and items on the corrected scores; None: no matching."""
         return None
 
     def rescore(

@@ -2,7 +2,6 @@
 
 import hashlib
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from vsehub.checks import existing, one_of, probability, require, whole_seed
-from vsehub.components import Components, make
 from vsehub.data.sources import CaptionedImages, Source, pairs_by_caption
 from vsehub.io.arrays import readable
 from vsehub.io.files import atomic
@@ -167,11 +165,3 @@ class NoisySource:
         """Write the numbers of the noise of the training split, which has been loaded, as a .npy file."""
         with atomic(path) as handle:
             np.save(handle, self._numbers)
-
-
-def clean_source(settings: Mapping[str, Any], known: Components) -> Source:
-    """The data source of a node, for a command that does not train. Raises InputError if noise is set."""
-    node = dict(settings)
-    noise = make("data.noise", Noise, node.pop("noise", None) or {})
-    require(not noise.wanted, "data.noise is for training only; omit data.noise.rate and data.noise.index")
-    return known.build("data", node)

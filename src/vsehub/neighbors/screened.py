@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from vsehub.machine import cpu_has
+from vsehub.neighbors.corrections import Affine
 from vsehub.neighbors.vectors import UnitVectors, VectorSource, array_of
 
 # Elsewhere such products are slow, and their sums may saturate.
@@ -34,18 +35,6 @@ MOST_HITS = 0.02  # of the scores of a tile; for more, the float32 product is fa
 WAITING = 0.5  # entries for each of the k best that are collected before they are merged
 PAIR_NUMBERS = 2**16  # numbers of vectors that are copied at a time
 SINGLE = 2.0**-24  # the relative error of float32
-
-
-@dataclass(frozen=True, eq=False)
-class Affine:
-    """The correction a·s - b(item) of scores s. scale: a. bias: b (M,)."""
-
-    scale: float
-    bias: Tensor
-
-    def __call__(self, scores: Tensor, rows: slice, columns: slice) -> Tensor:
-        """Corrected scores (b, m)."""
-        return self.scale * scores - self.bias[columns]
 
 
 class KeptItems:

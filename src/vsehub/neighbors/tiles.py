@@ -9,12 +9,10 @@ from torch import Tensor
 from vsehub.checks import require
 from vsehub.io.progress import bar
 from vsehub.neighbors import screened
-from vsehub.neighbors.screened import Affine
+from vsehub.neighbors.corrections import Affine, TileCorrection
 from vsehub.neighbors.topk import Best, with_block
 from vsehub.neighbors.vectors import NARROW, UnitVectors, VectorSource, products, scoring
 
-# (scores (b, m), their queries, their items) -> corrected scores (b, m)
-TileCorrection = Callable[[Tensor, slice, slice], Tensor]
 TILE_QUERIES, TILE_ITEMS = 512, 4096  # of a CPU, whose cache holds their scores
 GPU_TILE_QUERIES, GPU_TILE_ITEMS = 4096, 32768  # few, large products: 512 MB of float32 scores
 # Queries in memory during one pass over the items: more mean fewer reads and normalisations of the items.

@@ -23,8 +23,8 @@ from vsehub.checks import existing, one_of, positive, require
 from vsehub.io.arrays import readable
 from vsehub.io.files import atomic
 from vsehub.io.progress import bar
+from vsehub.neighbors.corrections import Affine
 from vsehub.neighbors.faiss import required_faiss
-from vsehub.neighbors.screened import Affine
 from vsehub.neighbors.tiles import nearest
 from vsehub.neighbors.vectors import as_vectors, given_back, sampled
 

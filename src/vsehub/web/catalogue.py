@@ -13,7 +13,8 @@ from torch import Tensor
 from vsehub.checks import require
 from vsehub.criteria.base import ItemBias, fit_all
 from vsehub.metrics.occurrences import occurrence_metrics
-from vsehub.neighbors.screened import Affine, KeptItems
+from vsehub.neighbors.corrections import Affine
+from vsehub.neighbors.screened import KeptItems
 from vsehub.neighbors.tiles import nearest
 from vsehub.neighbors.vectors import VectorSource, as_vectors, drawn, sampled
 from vsehub.ranking.inputs import Names

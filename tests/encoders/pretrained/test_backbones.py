@@ -1,5 +1,6 @@
 """Networks of torchvision and timm as encoders: their features, their weights, what is trained and what is refused."""
 
+from itertools import chain
 from pathlib import Path
 from urllib.error import URLError
 
@@ -98,7 +99,7 @@ def test_a_frozen_backbone_stays_as_it_is_and_a_tuned_one_learns(weights):
         weights = list(tuned.backbone.parameters())
         assert all(weight.grad is not None and weight.grad.abs().sum() > 0 for weight in weights)
         rated = [group["params"] for group in parameter_groups(tuned) if group.get("lr") == 1e-5]
-        assert set(map(id, sum(rated, []))) == set(map(id, weights))
+        assert set(map(id, chain(*rated))) == set(map(id, weights))
 
 
 def test_the_head_starts_as_on_extracted_features_and_a_checkpoint_rebuilds_it(weights):
