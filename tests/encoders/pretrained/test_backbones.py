@@ -96,10 +96,10 @@ def test_a_frozen_backbone_stays_as_it_is_and_a_tuned_one_learns(weights):
         tuned = ImageBackbone(SHAPE, "resnet18", 8, weights=weights, tune=True, learning_rate=1e-5, regions=regions)
         vectors = tuned(images)
         (vectors.vectors if regions else vectors).square().sum().backward()
-        weights = list(tuned.backbone.parameters())
-        assert all(weight.grad is not None and weight.grad.abs().sum() > 0 for weight in weights)
+        parameters = list(tuned.backbone.parameters())
+        assert all(weight.grad is not None and weight.grad.abs().sum() > 0 for weight in parameters)
         rated = [group["params"] for group in parameter_groups(tuned) if group.get("lr") == 1e-5]
-        assert set(map(id, chain(*rated))) == set(map(id, weights))
+        assert set(map(id, chain(*rated))) == set(map(id, parameters))
 
 
 def test_the_head_starts_as_on_extracted_features_and_a_checkpoint_rebuilds_it(weights):
