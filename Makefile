@@ -21,8 +21,8 @@ COMPILE ?= 1
 # Which versions are installed: the pinned ones, or what is given instead.
 VERSIONS ?= -c constraints.txt
 
-# Test processes: one more than cores, since many tests wait for a command of theirs; each takes up to 2 GB.
-WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 7 ? n + 1 : 8)))
+# Test processes, one a core; each takes up to 2 GB.
+WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 8 ? n : 8)))
 # What `make test` runs, e.g. TESTS=tests/losses; empty: all of it.
 TESTS ?=
 MARKED := not long

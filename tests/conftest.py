@@ -37,10 +37,12 @@ def shared_folder(tmp_path_factory, worker_id):
 
 @pytest.fixture(scope="session")
 def environment(shared_folder):
-    """The environment of commands: this process's without what wandb and vsehub read, and folders of the tests' own."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB", "VSEHUB"))}
-    own = {"XDG_CACHE_HOME": str(shared_folder / "cache")}
-    return kept | own | {"OMP_NUM_THREADS": "1"}
+    """The environment of commands: this process's without what wandb and vsehub read, and a cache of the tests' own."""
+    import matplotlib
+
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB", "VSEHUB"))}
+    cache = {"XDG_CACHE_HOME": str(shared_folder / "cache"), "MPLCONFIGDIR": matplotlib.get_cachedir()}
+    return inherited | cache | {"OMP_NUM_THREADS": "1"}
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
+WARM = ("vsehub.cli.train", "vsehub.training.build", "vsehub.training.train", "vsehub.evaluation.measurement")
 TORTURE = Path(__file__).parents[1] / "tools" / "torture"
 
 
@@ -70,7 +71,8 @@ def serve(link, pytest):
     """Import what most commands need, then fork for each command, until pytest has ended."""
     import torch
 
-    import_module("vsehub.cli.train")
+    for name in WARM:
+        import_module(name)
     torch.set_num_threads(1)
     gc.collect()
     gc.freeze()  # a child's collections leave these pages as they are, shared

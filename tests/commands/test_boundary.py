@@ -2,7 +2,6 @@
 
 import errno
 import json
-import re
 import signal
 import subprocess
 import sys
@@ -84,19 +83,3 @@ def test_after_ctrl_c_the_line_says_how_a_training_goes_on(tmp_path, small, envi
     finished = [sys.executable, "-m", "vsehub", "train", f"resume='{run}'", f"trainer.max_epochs={epochs + 1}"]
     subprocess.run(finished, cwd=tmp_path, env=environment, check=True)
     assert json.loads((run / "run.json").read_text())["status"] == "finished"
-
-
-def test_help_and_a_mistyped_word_take_no_long_imports(environment, tmp_path):
-    long = {b"torch", b"pandas", b"pytorch_lightning", b"matplotlib", b"faiss"}
-    script = Path(sys.executable).with_name("vsehub")
-    for words, status, shown in (
-        ("--help", 0, b"usage: vsehub COMMAND"),
-        ("train loss=infonce --help", 0, b"  loss=hal, infonce"),
-        ("tran", 2, b""),
-    ):
-        command = [sys.executable, "-X", "importtime", script, *words.split()]
-        ended = subprocess.run(command, env=environment, capture_output=True)
-        assert shown in ended.stdout
-        imported = {*re.findall(rb"\| +(\w+)\n", ended.stderr)}
-        assert (ended.returncode, b"vsehub" in imported, imported & long) == (status, True, set()), words
-    assert b"train?" in ended.stderr

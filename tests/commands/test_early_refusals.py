@@ -1,35 +1,30 @@
-"""What needs nothing heavy is refused before torch is imported, which takes seconds."""
+"""What needs nothing heavy is answered before torch is imported, which takes seconds."""
 
 import json
 import subprocess
 import sys
 
 RUN = """
-import io, json, os, sys
-from vsehub.cli import app  # what each command imports
+import contextlib, io, json, sys
 from vsehub.cli.main import main
 
-def refused(words, pipe):
-    said, status = io.StringIO(), 0
-    sys.argv, sys.stderr, sys.stdout = ["vsehub", *words], said, io.StringIO()
-    try:
-        main()
-    except SystemExit as end:
-        status = end.code
-    os.write(pipe, json.dumps([status, said.getvalue(), "torch" in sys.modules]).encode())
-
 for words in json.loads(sys.argv[1]):
-    reading, writing = os.pipe()
-    if os.fork() == 0:
+    printed, status = io.StringIO(), 0
+    sys.argv = ["vsehub", *words.split()]
+    with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(printed):
         try:
-            refused(words.split(), writing)
-        finally:
-            os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as told:
-        print(told.read())
+            main()
+        except SystemExit as end:
+            status = end.code
+    long = {"torch", "pandas", "pytorch_lightning", "matplotlib", "faiss"}
+    print(json.dumps([status, printed.getvalue(), sorted(long & set(sys.modules))]))
 """
 
+HELP = [
+    ("--help", 0, "usage: vsehub COMMAND"),
+    ("tran", 2, "train?"),
+    ("train loss=infonce --help", 0, "  loss=hal, infonce"),
+]
 REFUSED = [
     ("train data=table data.table=typo.csv", "data.table: no such file or folder: typo.csv"),
     ("train experiment=strong", "teacher is an empty list; give teacher="),
@@ -49,13 +44,14 @@ REFUSED = [
 ]
 
 
-def test_refused_without_torch(tmp_path, environment):
-    """Each command in a fork of one process."""
-    command = [sys.executable, "-c", RUN, json.dumps([words for words, _ in REFUSED])]
+def test_help_and_refusals_take_no_long_imports(tmp_path, environment):
+    """All in one process, one after the other."""
+    cases = HELP + [(words, 2, message) for words, message in REFUSED]
+    command = [sys.executable, "-c", RUN, json.dumps([words for words, _, _ in cases])]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-    for (words, message), line in zip(REFUSED, done.stdout.splitlines(), strict=True):
-        status, said, has_torch = json.loads(line)
-        assert (status, has_torch) == (2, False), (words, said)
-        assert message in said
-        assert len(said.splitlines()) == 1
+    for (words, expected, message), line in zip(cases, done.stdout.splitlines(), strict=True):
+        status, printed, imported = json.loads(line)
+        assert (status, "torch" in imported, message in printed) == (expected, False, True), (words, printed)
+        assert len(printed.splitlines()) == 1 or expected == 0
+        assert imported == [] or (words, expected, message) not in HELP, words
     assert list(tmp_path.iterdir()) == []

@@ -6,13 +6,14 @@ import json
 import signal
 import socket
 import time
+from importlib.util import find_spec
 from urllib.parse import quote
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-pytest.importorskip("fastapi", reason="fastapi is not installed: pip install 'vsehub[serve]'")
+pytestmark = pytest.mark.skipif(find_spec("fastapi") is None, reason="pip install 'vsehub[serve]'")
 
 IDS = ["a/b", 'it\'s "one"', "ü %2F?&#", *(f"m{row}" for row in range(3, 60))]
 

@@ -7,6 +7,7 @@ import contextlib
 import copy
 import functools
 import io
+import itertools
 import json
 import math
 import re
@@ -28,7 +29,6 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 from run_files import record, rows
 from safetensors.torch import load_file
-from starlette.testclient import TestClient
 from test_size import CONF, leaves, read
 from undrawn import save_undrawn
 
@@ -43,6 +43,8 @@ from vsehub.serving.databases.engines import placed
 TABLE = yaml.safe_load((CONF.parent / "tests/commands/settings.yaml").read_text())
 BASES, COMMANDS, MADE = TABLE.pop("bases"), TABLE.pop("commands"), TABLE.pop("made")
 OPTIONS = {"by", "with", "like"}
+# What these groups change shows after two steps, unless it takes a bank or several epochs.
+SEEN_IN_STEPS = {"loss", "similarity", "image_encoder", "text_encoder", "optimizer"}
 
 
 def components():
@@ -72,8 +74,11 @@ def test_each_setting_does_what_the_table_says(name, run):
     for key in entry.keys() - OPTIONS:
         row = entry[key] if isinstance(entry[key], dict) else {"value": entry[key]}
         (how, tried) = next((how, row[how]) for how in ("value", "equal", "refused") if how in row)
-        given = before | row.get("with", {})
-        default, other = run(command, given), run(command, given | {f"{group}.{key}" if group else key: tried})
+        settings = before | row.get("with", {})
+        in_steps = group in SEEN_IN_STEPS and "bank" not in settings and settings["trainer.max_epochs"] == 1
+        outcome = "steps" if in_steps else command
+        default = run(outcome, settings)
+        other = run(outcome, settings | {f"{group}.{key}" if group else key: tried})
         changes = differing(default, other)
         refused = [one.get("refused", "")[:300] for one in (default, other)]
         if how == "refused":
@@ -165,7 +170,7 @@ def composed(command):
 
 def configured(command, settings, files, folder):
     """The configuration of a command with settings, those of whole groups first, as Hydra gives it to its task."""
-    default, whole, choices = composed("train" if command == "data" else command)
+    default, whole, choices = composed("train" if command in ("data", "steps") else command)
     cfg, choices = copy.deepcopy(default), dict(choices)
     for key, value in sorted(settings.items(), key=lambda item: "." in item[0]):
         value = files.placed(value, folder)
@@ -211,6 +216,27 @@ def trained(cfg, folder):
 
 class Loaded(Exception):
     """A command is stopped where its data, or its model, are loaded, which is all that is looked at: the args."""
+
+
+def stepped(cfg, folder):
+    """The losses of a training's first two steps, and the weights after them."""
+
+    def take_steps(trainer, module, data, checkpoint):
+        optimizer, losses = module.configure_optimizers()["optimizer"], []
+        for number, batch in enumerate(itertools.islice(data.train_dataloader(), 2)):
+            optimizer.zero_grad()
+            losses.append(module.training_step(batch, number))
+            losses[-1].backward()
+            optimizer.step()
+        raise Loaded({"losses": torch.stack(losses).detach(), "weights": module.state_dict()})
+
+    try:
+        with mock.patch("vsehub.training.train.train_module", take_steps):
+            train(cfg)
+    except InputError as error:
+        return {"refused": str(error)}
+    except Loaded as outcome:
+        return outcome.args[0]
 
 
 def loaded(cfg, folder):
@@ -282,6 +308,8 @@ def added(cfg, folder):
 
 def served(cfg, folder):
     """What `vsehub serve` prints, and its answers."""
+    from starlette.testclient import TestClient
+
     answers = {}
 
     def ask(application, _):
@@ -320,6 +348,7 @@ READ = {".csv", ".html", ".json", ".md", ".npy", ".parquet", ".txt"}
 REPEATED = {"batch_size", "command", "inputs", "path", "set", "started"}
 OUTCOMES = {command: functools.partial(ran, command) for command in COMMANDS} | {
     "train": trained,
+    "steps": stepped,
     "data": loaded,
     "evaluate": evaluated,
     "add": added,

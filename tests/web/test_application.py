@@ -6,6 +6,7 @@ import html
 import io
 import re
 from dataclasses import replace
+from importlib.util import find_spec
 from urllib.parse import quote
 
 import pytest
@@ -16,13 +17,9 @@ from PIL import Image
 from vsehub.checks import InputError
 from vsehub.criteria import InvertedSoftmax
 from vsehub.ranking.inputs import Inputs, Names, Sides
-
-pytest.importorskip("fastapi", reason="fastapi is not installed: pip install 'vsehub[serve]'")
-from starlette.testclient import TestClient
-
-from vsehub.web.application import application
 from vsehub.web.catalogue import Catalogue
 
+pytestmark = pytest.mark.skipif(find_spec("fastapi") is None, reason="pip install 'vsehub[serve]'")
 LOCAL = "http://127.0.0.1:8000"
 
 
@@ -47,7 +44,11 @@ def known():
 
 
 def asking(served):
-    """A client of a catalogue."""
+    """A client of a catalogue; FastAPI is imported only where it is used."""
+    from starlette.testclient import TestClient
+
+    from vsehub.web.application import application
+
     return TestClient(application(served, "127.0.0.1"), LOCAL, raise_server_exceptions=False)
 
 
@@ -247,7 +248,7 @@ def test_the_rates_at_which_a_query_finds_nothing(known):
 def test_many_at_once_get_what_one_gets(known):
     from httpx import ASGITransport, AsyncClient
 
-    app = application(catalogue(), "127.0.0.1")
+    app = asking(catalogue()).app
 
     async def ask():
         async with AsyncClient(transport=ASGITransport(app), base_url=LOCAL) as client:

@@ -1,19 +1,15 @@
 """The pages of `vsehub serve` in a browser: no error, nothing cut off, no request elsewhere."""
 
 import threading
+from importlib.util import find_spec
 
 import pytest
 from browser import CHROMIUM, Browser
 from collections_served import catalogue
 from test_application import Asked
 
-pytest.importorskip("fastapi", reason="fastapi is not installed: pip install 'vsehub[serve]'")
-import uvicorn
-
-from vsehub.web.application import application
-from vsehub.web.server import listening
-
 pytestmark = [
+    pytest.mark.skipif(find_spec("fastapi") is None, reason="pip install 'vsehub[serve]'"),
     pytest.mark.long,
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: install it to have the pages opened"),
     pytest.mark.xdist_group("browser"),
@@ -24,6 +20,11 @@ PAGES = ("/", "/?query=0", "/?text=7", "/hubs", "/items/item%2020")
 
 @pytest.fixture(scope="module")
 def address():
+    import uvicorn
+
+    from vsehub.web.application import application
+    from vsehub.web.server import listening
+
     known = catalogue()
     app = application(catalogue(asker=Asked(known.vectors)), "127.0.0.1")
     taken = listening("127.0.0.1", 0)

@@ -7,7 +7,6 @@ import pickle
 import tarfile
 import zlib
 
-import datasets
 import numpy as np
 import pytest
 from looped import looped
@@ -379,6 +378,8 @@ class TestHuggingFace:
         assert not {*data.load("train").images.contents} & {*data.load("val").images.contents}
 
     def test_files_elsewhere(self, tmp_path):
+        import datasets  # here, since it takes long and would in each process that collects this file
+
         write_saved(tmp_path, photos(), has_splits=False)
         (tmp_path / "parts").mkdir()
         (tmp_path / "parts" / "dataset_dict.json").write_text(json.dumps({"splits": ["../saved"]}))
