@@ -8,11 +8,15 @@ import os
 import pkgutil
 import re
 import shutil
+import sys
 from pathlib import Path
 
 from sphinx.application import Sphinx
 
 import vsehub
+
+sys.path.insert(0, str(Path(__file__).parent))
+from settings import page as settings_page
 
 ROOT = Path(__file__).parents[1]
 API = ROOT / "docs" / "api"
@@ -68,6 +72,9 @@ docs/reproduce
 docs/findings
 docs/extend
 docs/protocols
+docs/api/settings
+docs/glossary
+docs/troubleshooting
 docs/*
 CONTRIBUTING
 tools/torture/README
@@ -87,7 +94,7 @@ notebooks/*
 :glob:
 :caption: Python API
 
-docs/api/*
+docs/api/vsehub*
 ```
 
 ```{toctree}
@@ -108,11 +115,12 @@ def exporting_modules() -> list[str]:
 
 
 def write_api_pages(app: Sphinx) -> None:
-    """Write one page for each exporting module, and remove the pages of modules that no longer export anything."""
+    """Write the page of settings and one for each exporting module; remove those of modules that export nothing now."""
     API.mkdir(exist_ok=True)
     pages = {
         API / f"{name}.rst": f"{name}\n{'=' * len(name)}\n\n.. automodule:: {name}\n" for name in exporting_modules()
     }
+    pages[API / "settings.md"] = settings_page()
     for page in set(API.iterdir()) - set(pages):
         page.unlink()
     for page, text in pages.items():

@@ -30,12 +30,15 @@ def draw_hubness(result: dict, criterion: str = "csls", most: int = 8) -> None:
         figure = new_figure(8.2, 3.4)
         axes = figure.add_subplot()
         for number, shift, label, colour in (
-            (0, -0.2, "nearest neighbours", PLAIN_COLOUR),
+            (0, -0.2, "plain search", PLAIN_COLOUR),
             (corrected, 0.2, f"corrected ({criterion})", COLOURS[0]),
         ):
             bars = axes.barh(rows + shift, [hub["occurrences"][number] for hub in hubs], 0.4, label=label, color=colour)
             axes.bar_label(bars, padding=2)
-        axes.set(xlabel=f"queries, of {result['queries']['rows']}, that find the sentence among their ten nearest")
+        counts, queries = hubs[0]["occurrences"], result["queries"]["rows"]
+        title = f"The largest hub is in the list of {counts[0]} of {queries} queries, corrected: of {counts[corrected]}"
+        figure.suptitle(title, x=0.01, horizontalalignment="left", fontweight="bold")
+        axes.set(xlabel="queries that have the sentence among their ten nearest")
         axes.set_yticks(rows, names)
         axes.invert_yaxis()
         axes.legend()

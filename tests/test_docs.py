@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+import runpy
 import sys
 import tomllib
 from pathlib import Path
@@ -12,6 +13,7 @@ import pandas as pd
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from test_size import CONF, leaves, read
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -59,6 +61,13 @@ def test_notebooks_import_what_their_extra_installs():
         source = "\n".join("".join(cell["source"]) for cell in cells)
         imported = set(re.findall(r"^(?:import|from) (\w+)", source, re.MULTILINE))
         assert imported - {"vsehub"} <= installed | sys.stdlib_module_names, path.name
+
+
+def test_the_page_of_settings_has_every_setting_of_a_training():
+    page = runpy.run_path(str(ROOT / "docs" / "settings.py"))["page"]()
+    lacking = {name for name in leaves(read(CONF / "train.yaml")) if f"| `{name}` |" not in page}
+    assert not lacking
+    assert "| `epsilon` | `0.7` | ε of eq. 7" in page.partition("### loss=hal\n")[2]
 
 
 REGULARISED = {

@@ -111,8 +111,8 @@ class RunRecorder(pl.Callback):
         """Log once how long the training takes at the speed of its first steps."""
         if trainer.current_epoch == 0 and index + 1 == TIMED_STEPS and process() == 0:
             seconds = (time.perf_counter() - self._epoch_start) / TIMED_STEPS
-            whole = seconds * trainer.num_training_batches * trainer.max_epochs
-            log.info("about %.0f minutes at the speed of the first %d steps", max(1, whole / 60), TIMED_STEPS)
+            steps = trainer.num_training_batches * trainer.max_epochs
+            log.info("about %.1f minutes at the speed of the first %d steps", steps * seconds / 60, TIMED_STEPS)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Note the epoch's learning rate; at its end the schedule has moved on already."""
@@ -211,13 +211,13 @@ def budget(trainer: Any, dim: int, recipe: str | None) -> str:
     """A line with the length of the training, and the settings whose defaults surprise."""
     steps = math.ceil(trainer.num_training_batches / trainer.accumulate_grad_batches)
     warmup = sum(callback.steps for callback in trainer.callbacks if isinstance(callback, Warmup))
-    decays = [callback.decay for callback in trainer.callbacks if isinstance(callback, WeightAverage)]
+    averaged = any(isinstance(callback, WeightAverage) for callback in trainer.callbacks)
     return (
         f"{count_text(trainer.max_epochs, 'epoch')} of {count_text(steps, 'step')}: embedding_dim {dim}, "
         f"optimizer.lr {trainer.optimizers[0].param_groups[0]['lr']:g}{f' (recipe {recipe})' if recipe else ''}, "
         f"warm-up {count_text(warmup, 'step')}, "
         f"trainer.gradient_clip_val {trainer.gradient_clip_val}, "
-        f"averaged weights {f'(decay {decays[0]:g})' if decays else 'off'}"
+        f"averaged weights {'on' if averaged else 'off'}"
     )
 
 

@@ -1,13 +1,9 @@
 """A learning rate that rises over the first steps."""
 
-import logging
-
 import pytorch_lightning as pl
 from torch.optim import Optimizer
 
 from vsehub.checks import require
-
-log = logging.getLogger(__name__)
 
 
 class Warmup(pl.Callback):
@@ -15,7 +11,7 @@ class Warmup(pl.Callback):
 
     At the start all similarities are about equal, and Adam's first full-sized steps move all at once: HAL's then
     fall below 0 within four steps, where max(0, W_ii S_ii) has no gradient to bring them back. steps: 0 for none; more
-    than a tenth of the training's own steps are cut to that tenth, which is logged.
+    than a tenth of the training's own steps are cut to that tenth.
     """
 
     def __init__(self, steps: int = 50):
@@ -25,12 +21,7 @@ class Warmup(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Lower the rate only inside the optimizer's step: Lightning moves the schedule on before its own hook."""
-        total = trainer.estimated_stepping_batches
-        steps = int(min(self.steps, total / 10))
-        if steps < self.steps:
-            log.info(
-                "warm-up: cut to a tenth of all steps, %d of %d; callbacks.warmup.steps is %d", steps, total, self.steps
-            )
+        steps = int(min(self.steps, trainer.estimated_stepping_batches / 10))
         self.steps = steps
 
         def lower(optimizer: Optimizer, *_) -> None:
