@@ -1,7 +1,7 @@
 """The gain in R@1 of one ranking over another of the same queries: exact for few changes and for grouped queries."""
 
 import numpy as np
-from scipy import stats
+from scipy import special
 from torch import Tensor
 
 from vsehub.positives import Positives
@@ -68,20 +68,20 @@ def _design_effect(change: np.ndarray, group: np.ndarray, sizes: np.ndarray) -> 
     largest = float((sizes**2).sum()) / queries  # that of groups whose queries all change alike
     over_groups = (np.bincount(group, weights=apart) ** 2).sum() * groups / (groups - 1)
     effect = max(1.0, over_groups / over_queries) if over_queries > 0 else largest
-    few = stats.t.ppf((1 + LEVEL) / 2, groups - 1) / stats.norm.ppf((1 + LEVEL) / 2)
+    few = special.stdtrit(groups - 1, (1 + LEVEL) / 2) / special.ndtri((1 + LEVEL) / 2)
     return float(effect * few**2)
 
 
 def _tail(many: float, few: float) -> float:
     """The probability of at least `many` out of many + few trials at even odds; exact for whole numbers."""
-    return float(stats.beta.cdf(0.5, many, few + 1)) if many > 0 else 1.0
+    return float(special.betainc(many, few + 1, 0.5)) if many > 0 else 1.0
 
 
 def _interval(hits: float, misses: float) -> tuple[float, float]:
     """The interval of Clopper and Pearson for the share of hits; counts need not be whole numbers."""
     tail = (1 - LEVEL) / 2
-    low = float(stats.beta.ppf(tail, hits, misses + 1)) if hits > 0 else 0.0
-    return low, float(stats.beta.ppf(1 - tail, hits + 1, misses)) if misses > 0 else 1.0
+    low = float(special.betaincinv(hits, misses + 1, tail)) if hits > 0 else 0.0
+    return low, float(special.betaincinv(hits + 1, misses, 1 - tail)) if misses > 0 else 1.0
 
 
 def _products(

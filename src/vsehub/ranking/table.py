@@ -18,7 +18,20 @@ ROWS = 1 << 20  # of a row group
 def write_table(path: Path, columns: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> None:
     """Write columns as a .parquet table, completely or not at all. metadata: texts to store in the table."""
     with atomic(path) as handle:
-        pq.write_table(pa.table(columns, metadata=metadata), handle, compression="zstd", row_group_size=ROWS)
+        pq.write_table(
+            pa.table({name: arrow(column) for name, column in columns.items()}, metadata=metadata),
+            handle,
+            compression="zstd",
+            row_group_size=ROWS,
+        )
+
+
+def arrow(column: Any) -> Any:
+    """A column of numbers as Arrow's array, other columns unchanged: pyarrow itself would import pandas first."""
+    if not (isinstance(column, np.ndarray) and column.dtype.kind in "iuf"):
+        return column
+    buffer = pa.py_buffer(np.ascontiguousarray(column))
+    return pa.Array.from_buffers(pa.from_numpy_dtype(column.dtype), len(column), [None, buffer])
 
 
 def write_ranking(

@@ -1,9 +1,10 @@
 """The verdict on the plain ranking, ok, warn or fail, for people and for pipelines."""
 
 import math
+from bisect import bisect_left
 from typing import Any
 
-from scipy import stats
+from scipy import special  # scipy.stats takes a second to import
 
 LEVELS = ("ok", "warn", "fail")
 # Check -> its description, and the excess over chance at which it warns and fails.
@@ -54,9 +55,11 @@ def chance_levels(k: int, queries: int, items: int) -> dict[str, float]:
     with probability 1 % at most. An item is found by no query with probability (1 - p)^queries.
     """
     p = k / items
+    # The least count that an item exceeds with a probability of at most RARE / items.
+    rare = bisect_left(range(queries + 1), True, key=lambda count: special.bdtrc(count, queries, p) <= RARE / items)
     spread = math.sqrt(queries * p * (1 - p))
     return {
         "skewness": (1 - 2 * p) / spread if spread else 0.0,
-        "largest_hub": float(stats.binom.isf(RARE / items, queries, p)) / queries,
+        "largest_hub": rare / queries,
         "antihubs": (1 - p) ** queries,
     }

@@ -59,10 +59,11 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
-def render(figure: Figure, name: str, caption: str) -> Picture:
-    """The figure as PNG and SVG, with equal bytes for equal data. Call it inside `rc_context(RC)`."""
+def render(figure: Figure, name: str, caption: str, raster: bool = True) -> Picture:
+    """The figure as PNG (if `raster`) and SVG, with equal bytes for equal data. Call it inside `rc_context(RC)`."""
     png, svg = io.BytesIO(), io.BytesIO()
-    figure.savefig(png, format="png", dpi=DPI, metadata={"Software": None})
+    if raster:
+        figure.savefig(png, format="png", dpi=DPI, metadata={"Software": None})
     figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
     return Picture(name, caption, png.getvalue(), svg.getvalue())
 
@@ -115,7 +116,7 @@ def occurrence_curves(histograms: Mapping[str, dict], k: int, fair: float) -> Pi
         handles, labels = axes.get_legend_handles_labels()
         narrow = {"ncols": 2, "fontsize": 9, "columnspacing": 0.7, "handlelength": 1.2}
         figure.legend(handles[::-1], labels[::-1], loc="outside lower center", **narrow)
-        return render(figure, f"occurrences-{k}", caption)
+        return render(figure, f"occurrences-{k}", caption, raster=False)
 
 
 def label_counts(axes: Axes) -> None:
