@@ -36,7 +36,7 @@ def draw_hubness(result: dict, criterion: str = "csls", most: int = 8) -> None:
             bars = axes.barh(rows + shift, [hub["occurrences"][number] for hub in hubs], 0.4, label=label, color=colour)
             axes.bar_label(bars, padding=2)
         counts, queries = hubs[0]["occurrences"], result["queries"]["rows"]
-        title = f"The largest hub is in the list of {counts[0]} of {queries} queries, corrected: of {counts[corrected]}"
+        title = f"The largest hub: found by {counts[0]} of {queries} queries. Corrected: by {counts[corrected]}."
         figure.suptitle(title, x=0.01, horizontalalignment="left", fontweight="bold")
         axes.set(xlabel="queries that have the sentence among their ten nearest")
         axes.set_yticks(rows, names)
