@@ -50,7 +50,6 @@ OUTSIDE = {
     "psycopg": {"serving/databases/pgvector.py"},
     "pgvector": {"serving/databases/pgvector.py"},
     "pgserver": set(),
-    "ray": {"ranking/ray.py"},
     "matplotlib": {"report"},
     "pandas": {"report"},
     "jinja2": {"report"},
@@ -186,14 +185,14 @@ from vsehub.losses import HAL
 from vsehub.criteria import CSLS
 from vsehub import load
 import vsehub.encoders.pretrained.texts, vsehub.data.text.vocabulary
-import vsehub.serving.databases.collection, vsehub.ranking.ray
+import vsehub.serving.databases.collection, vsehub.ranking.compare
 absent("hydra", "omegaconf", "pandas", "tokenizers", "pymilvus", "lancedb", "qdrant_client", "psycopg", "grpc")
 import sys, types
 sys.argv = "vsehub rerank queries=m.npy items=m.npy k=2".split()
 sys.modules["vsehub.report.pages.embeddings"] = types.SimpleNamespace(embeddings_page=lambda *_: "")
 import vsehub.cli.main
 vsehub.cli.main.main()
-absent("pytorch_lightning", "torchmetrics", "torchvision", "transformers", "timm", "wandb", "ray", "torch._dynamo")
+absent("pytorch_lightning", "torchmetrics", "torchvision", "transformers", "timm", "wandb", "torch._dynamo")
 absent("faiss", "matplotlib")
 """
 ABSENT = """

@@ -252,7 +252,6 @@ REFUSED = [
     (["criterion=auto", "tune_truth=rows.csv"], "tune_queries and tune_truth together"),
     (["criterion=rgm", "reference=train.npy"], "rgm .* reference"),
     (["criterion=auto", "tune_queries=q.npy", "tune_truth=rows.csv"], "300 of 300 are ranked[^$]*tune_queries: all"),
-    (["num_gpus=2"], "num_gpus: has no effect with engine=local"),
     (["criteria=[csls,clsl]"], r"criterion is 'clsl' \(did you mean csls\?\)"),
     (["fail_on=ok"], "fail_on is 'ok'"),
 ]
@@ -260,7 +259,7 @@ REFUSED = [
 
 def test_what_is_refused_leaves_nothing(files, scores, here):
     before = sorted(files.iterdir())
-    commands = {"criterion": "rerank", "num_gpus": "rerank", "criteria": "diagnose", "fail_on": "diagnose"}
+    commands = {"criterion": "rerank", "criteria": "diagnose", "fail_on": "diagnose"}
     for number, (settings, named) in enumerate(REFUSED):
         given = {one.partition("=")[0]: one for one in (*ALL[:2], *settings)}
         command = commands.get(re.split("[.=]", settings[0])[0], ("rerank", "diagnose")[number % 2])

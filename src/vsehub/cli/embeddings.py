@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
@@ -15,7 +15,6 @@ from vsehub.io.records import EMBEDDINGS, RESULT, intact, read_record
 
 if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is reported before
     from vsehub.ranking.compare import Comparison
-    from vsehub.ranking.measure import Local
     from vsehub.ranking.result import Result
 
 KIND, PAGE = "a reranking", "index.html"
@@ -59,24 +58,20 @@ def comparison(
     files: Mapping[str, Any],
     out: Output,
     criteria: Mapping[str, Any],
-    engine: "AbstractContextManager[Local] | None" = None,
 ) -> Iterator["Comparison"]:
-    """The measured rankings of files; at the end of the block their record and page are written.
-
-    engine: None for this process.
-    """
+    """The measured rankings of files; at the end of the block their record and page are written."""
     from vsehub.ranking.compare import compared
     from vsehub.ranking.inputs import open_inputs
     from vsehub.ranking.lists import compare_lists
-    from vsehub.ranking.measure import Local
     from vsehub.report.comparison import table
     from vsehub.report.pages.embeddings import embeddings_page
 
-    with out.replaced(), engine or nullcontext(Local(device_named(str(cfg.device)))) as where:
+    device = device_named(str(cfg.device))
+    with out.replaced():
         if "ranking" in files:
             outcome = compare_lists(files, cfg.k, cfg.seed)
         else:
-            outcome = compared(command, open_inputs(files, cfg.normalize), criteria, cfg.k, where, cfg.seed)
+            outcome = compared(command, open_inputs(files, cfg.normalize), criteria, cfg.k, device, cfg.seed)
         yield outcome
         outcome.record["seconds"]["total"] = time.perf_counter() - outcome.began
         write_text(out / PAGE, embeddings_page(outcome.record))

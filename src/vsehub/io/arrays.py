@@ -63,14 +63,14 @@ def listed(names: Sequence[object] | np.ndarray, most: int = NAMED) -> str:
     return ", ".join(shown) + (f", ... ({len(names):,} in all)" if len(names) > most else "")
 
 
-def refuse_unusable(what: str, sizes: np.ndarray, advice: str, begin: int = 0) -> None:
+def refuse_unusable(what: str, sizes: np.ndarray, advice: str) -> None:
     """Raise InputError naming the rows that hold NaN, infinite values or only zeros.
 
     what: begins the message, before the rows; advice: ends it. sizes (n,): the norm or the largest magnitude of each
-    row, NaN if the row holds a NaN. begin: the number of the first row.
+    row, NaN if the row holds a NaN.
     """
     masks = {"NaN": np.isnan(sizes), "infinite values": np.isinf(sizes), "only zeros": sizes == 0}
-    rows_of = {fault: np.flatnonzero(mask) + begin for fault, mask in masks.items()}
+    rows_of = {fault: np.flatnonzero(mask) for fault, mask in masks.items()}
     faults = [
         f"row {rows[0]} holds {fault}" if len(rows) == 1 else f"rows {listed(rows)} hold {fault}"
         for fault, rows in rows_of.items()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from vsehub import __version__
@@ -22,7 +23,7 @@ from vsehub.machine import hardware
 from vsehub.positives import Positives
 from vsehub.ranking.gains import gained
 from vsehub.ranking.inputs import Inputs
-from vsehub.ranking.measure import PLAIN, Local, Measured, check_criteria, measure
+from vsehub.ranking.measure import PLAIN, Measured, check_criteria, measure
 from vsehub.ranking.record import record
 
 log = logging.getLogger(__name__)
@@ -100,18 +101,18 @@ class Comparison:
 
 
 def compared(
-    command: str, inputs: Inputs, criteria: Mapping[str, Any], k: int, engine: Local, seed: int = 0
+    command: str, inputs: Inputs, criteria: Mapping[str, Any], k: int, device: torch.device | None, seed: int = 0
 ) -> Comparison:
     """The measured plain ranking and those under `criteria`, or under what an `Auto` chooses. All checks come first.
 
-    command: the name of the command, for the record. k: the depth of the lists. Raises InputError if a file of vectors
-    changed meanwhile.
+    command: the name of the command, for the record. k: the depth of the lists. device: see `measure`. Raises
+    InputError if a file of vectors changed meanwhile.
     """
     began = time.perf_counter()
     references = len(inputs.sides.reference_queries)
     check_criteria(criteria, inputs.sides, k)
     log.info("looking through %d queries and %d items", len(inputs.sides.queries), len(inputs.sides.items))
-    norms = inputs.check(engine.look_through)
+    norms = inputs.check()
     seconds = {"look_through": time.perf_counter() - began}
     auto = next((criterion for criterion in criteria.values() if isinstance(criterion, Auto)), None)
     written_choice, others = None, dict[str, tuple[Correction, Tensor]]()
@@ -126,7 +127,7 @@ def compared(
     for criterion in criteria.values():
         inputs.warn(few(criterion, references))
     log.info("ranking under %s", ", ".join([PLAIN, *criteria]))
-    measured = measure(inputs.sides, dict(criteria) | {name: other for name, (other, _) in others.items()}, k, engine)
+    measured = measure(inputs.sides, dict(criteria) | {name: other for name, (other, _) in others.items()}, k, device)
     if written_choice is not None and inputs.sides.positives is not None:
         gain = held_out_gain(measured, written_choice["criterion"], others, inputs.sides.positives)
         written_choice["gain"] = gain
@@ -136,7 +137,7 @@ def compared(
     changed = inputs.changed()
     require(not changed, f"{', '.join(map(str, changed))} changed while being read; run the command again")
     measured = replace(measured, seconds=seconds | measured.seconds)
-    return recorded(command, inputs, measured, criteria, k, seed, began, norms, written_choice, engine)
+    return recorded(command, inputs, measured, criteria, k, seed, began, norms, written_choice)
 
 
 def recorded(
@@ -149,7 +150,6 @@ def recorded(
     began: float,
     norms: Mapping[str, Mapping[str, float]] | None = None,
     choice: Mapping[str, Any] | None = None,
-    engine: Local | None = None,
 ) -> Comparison:
     """Measured rankings with their record. norms: see `Inputs.check`. choice: see `choice_record`."""
     started = datetime.now(UTC) - timedelta(seconds=time.perf_counter() - began)
@@ -161,7 +161,6 @@ def recorded(
         "versions": versions(),
         "git": code_version(),
         "hardware": hardware(),
-        "engine": dict((engine or Local).facts),
         "started": started.isoformat(timespec="seconds"),
         "seconds": measured.seconds,
         **record(inputs, norms or {}, measured, criteria, k, seed),

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -14,7 +14,7 @@ from torch import Tensor
 from vsehub.checks import existing, require
 from vsehub.criteria.base import as_sides
 from vsehub.data.truth import read_ids, read_labels, read_truth
-from vsehub.data.vectors.embeddings import Norms, VectorFile, look_through, open_vectors, same_space
+from vsehub.data.vectors.embeddings import VectorFile, look_through, open_vectors, same_space
 from vsehub.data.vectors.paths import stamps
 from vsehub.io.arrays import listed, refuse_unusable
 from vsehub.io.text import read_lines, stays_inside
@@ -230,17 +230,14 @@ class Inputs:
             self.warnings.append(said)
             log.warning(said)
 
-    def check(self, look: Callable[[VectorFile], Norms] = look_through) -> dict[str, dict[str, float]]:
-        """The norms of each file, of precomputed scores their range. Raises InputError for unusable rows.
-
-        look: reads the items; the other sides are always read by this process.
-        """
+    def check(self) -> dict[str, dict[str, float]]:
+        """The norms of each file, of precomputed scores their range. Raises InputError for unusable rows."""
         sides = self.sides
         if self.tuning is not None:
             look_through(self.tuning[0])
         if sides.precomputed:
             return {name: look_through_scores(file) for name, file in self.files.items()}
-        norms = {name: asdict((look if name == "items" else look_through)(file)) for name, file in self.files.items()}
+        norms = {name: asdict(look_through(file)) for name, file in self.files.items()}
         if sides.reference is not None:
             self.warn(other_domain(sides.queries, sides.reference))
         return norms

@@ -23,7 +23,6 @@ from torch import Tensor
 from vsehub.checks import require, whole
 from vsehub.criteria.base import Correction, Criterion, Terms, fit_all, require_within
 from vsehub.criteria.nns import NearestNeighbor
-from vsehub.data.vectors.embeddings import Norms, VectorFile, look_through
 from vsehub.metrics.occurrences import KS, ItemCounts, Occurrences, histogram, occurrence_metrics
 from vsehub.metrics.relevance import RECALLS, at_r
 from vsehub.neighbors.tiles import nearest_blocks, without_itself
@@ -36,49 +35,6 @@ PLAIN = "nns"
 DEEPEST = 256
 # A matching reads all scores several times; beyond this many it takes hours.
 MOST_MATCHED = 10**9
-
-
-class Local:
-    """The engine that computes item terms and lists in this process; `ray.Sharded` is the other one.
-
-    device: where blocks are computed, and the sides that its methods get; None: where the vectors are. facts: metadata
-    for the record.
-    """
-
-    facts: Mapping[str, Any] = {"name": "local"}
-
-    def __init__(self, device: torch.device | None = None):
-        self.device = device
-
-    def look_through(self, vectors: VectorFile) -> Norms:
-        """The norms of all rows."""
-        return look_through(vectors)
-
-    def item_terms(self, criteria: Sequence[Correction], sides: Sides) -> list[Terms]:
-        """The terms of all items, for each criterion."""
-        within = sides.within and not sides.inductive
-        reference, bank = sides.reference_queries, sides.reference_items
-        return fit_all(criteria, sides.items, reference, bank, within) if criteria else []
-
-    def matched(self, criterion: Criterion, sides: Sides, k: int) -> Best:
-        """Values and positions (Q, k) of a criterion that matches queries with items."""
-        bank = sides.reference_items if criterion.takes_reference_items else None
-        return criterion.search(sides.queries, sides.items, k=k, reference_items=bank)
-
-    def list_blocks(
-        self, sides: Sides, depth: int, criteria: Sequence[Correction], terms: Sequence[Terms]
-    ) -> Iterator[tuple[int, list[Best]]]:
-        """(first query, lists of the plain ranking and of each criterion) for one block of queries at a time.
-
-        terms: the item terms of each criterion. Each of the lists is values and positions (b, depth).
-        """
-        queries, items = sides.queries, sides.items
-        device = queries.rows(0, 1).device
-        moved = [tuple(term.to(device) for term in parts) for parts in terms]
-        corrections = [criterion.over(queries, items, parts) for criterion, parts in zip(criteria, moved, strict=True)]
-        for first, lists in nearest_blocks(queries, items, depth + sides.within, [None, *corrections]):
-            rows = torch.arange(first, first + len(lists[0][0]))
-            yield first, [without_itself(rows, best) for best in lists] if sides.within else lists
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,35 +71,34 @@ class Measured:
 
 @torch.no_grad()
 def measure(
-    sides: Sides, criteria: Mapping[str, Any] | None = None, k: int = 10, engine: Local | None = None
+    sides: Sides, criteria: Mapping[str, Any] | None = None, k: int = 10, device: torch.device | None = None
 ) -> Measured:
     """Rank by plain inner product and under each criterion, and measure each ranking.
 
     criteria: name -> criterion. k: the depth of the lists. Metrics against `sides.positives` omit queries without one.
-    engine: the engine that computes; None: `Local()`.
+    device: where the scores are computed; None: where the vectors are.
 
     One product of queries and items serves the plain and all corrected rankings, and one product of reference and items
     all criteria that work column by column. A matching computes its own product for each measured k. Raises InputError
-    as `check_criteria`, and for what the engine cannot take.
+    as `check_criteria`.
     """
-    engine = Local() if engine is None else engine
     criteria = {
         name: criterion for name, criterion in (criteria or {}).items() if not isinstance(criterion, NearestNeighbor)
     }
     check_criteria(criteria, sides, k)
-    sides, items, positives = sides.on(engine.device), len(sides.items), sides.positives
+    sides, items, positives = sides.on(device), len(sides.items), sides.positives
     depths = sorted({min(depth, items - sides.within) for depth in (k, *KS, *RECALLS)})
     began = time.perf_counter()
     # Each k is a separate matching: the list for k = 5 is not the beginning of the list for k = 10.
     matchings = {
-        name: {depth: engine.matched(criterion, sides, depth) for depth in depths}
+        name: {depth: matched(criterion, sides, depth) for depth in depths}
         for name, criterion in criteria.items()
         if criterion.matching is not None
     }
-    matched = time.perf_counter()
+    after_matching = time.perf_counter()
     streamed = {name: criterion for name, criterion in criteria.items() if name not in matchings}
     corrections = list(streamed.values())
-    terms = dict(zip(streamed, engine.item_terms(corrections, sides), strict=True))
+    terms = dict(zip(streamed, item_terms(corrections, sides), strict=True))
     fitted = time.perf_counter()
 
     # The depth of lists that mAP@R and R-Precision need; None if it is too large.
@@ -154,7 +109,7 @@ def measure(
         for name in (PLAIN, *criteria)
     }
     deepest, plain = max(*depths, relevance or 0), []
-    for first, lists in engine.list_blocks(sides, deepest, corrections, list(terms.values())):
+    for first, lists in list_blocks(sides, deepest, corrections, list(terms.values())):
         blocks = {name: {k: best} for name, best in zip((PLAIN, *streamed), lists, strict=True)}
         rows = slice(first, first + len(lists[0][0]))
         blocks |= {
@@ -164,11 +119,40 @@ def measure(
         plain.append(lists[0][1][:, :k].to("cpu", copy=True))  # so that the deeper list is freed
         for name, ranking in rankings.items():
             ranking.add(first, blocks[name])
-    seconds = {"reference": fitted - matched, "search": time.perf_counter() - fitted + matched - began}
+    seconds = {"reference": fitted - after_matching, "search": time.perf_counter() - fitted + after_matching - began}
     measured = [
         ranking.ranked(name, items, terms.get(name, ()), torch.cat(plain)) for name, ranking in rankings.items()
     ]
     return Measured(measured, reached(depths[-1]), seconds)
+
+
+def item_terms(criteria: Sequence[Correction], sides: Sides) -> list[Terms]:
+    """The terms of all items, for each criterion."""
+    within = sides.within and not sides.inductive
+    reference, bank = sides.reference_queries, sides.reference_items
+    return fit_all(criteria, sides.items, reference, bank, within) if criteria else []
+
+
+def matched(criterion: Criterion, sides: Sides, k: int) -> Best:
+    """Values and positions (Q, k) of a criterion that matches queries with items."""
+    bank = sides.reference_items if criterion.takes_reference_items else None
+    return criterion.search(sides.queries, sides.items, k=k, reference_items=bank)
+
+
+def list_blocks(
+    sides: Sides, depth: int, criteria: Sequence[Correction], terms: Sequence[Terms]
+) -> Iterator[tuple[int, list[Best]]]:
+    """(first query, lists of the plain ranking and of each criterion) for one block of queries at a time.
+
+    terms: the item terms of each criterion. Each of the lists is values and positions (b, depth).
+    """
+    queries, items = sides.queries, sides.items
+    device = queries.rows(0, 1).device
+    moved = [tuple(term.to(device) for term in parts) for parts in terms]
+    corrections = [criterion.over(queries, items, parts) for criterion, parts in zip(criteria, moved, strict=True)]
+    for first, lists in nearest_blocks(queries, items, depth + sides.within, [None, *corrections]):
+        rows = torch.arange(first, first + len(lists[0][0]))
+        yield first, [without_itself(rows, best) for best in lists] if sides.within else lists
 
 
 def changes(before: Tensor, after: Tensor) -> dict[str, float]:

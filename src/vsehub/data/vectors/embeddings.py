@@ -173,10 +173,8 @@ class Norms:
     tolerance: float
 
 
-def look_through(vectors: VectorFile, begin: int = 0) -> Norms:
+def look_through(vectors: VectorFile) -> Norms:
     """The norms of all rows, which are read once, block by block.
-
-    begin: the number of the first row in messages.
 
     A norm counts as 1 within 1e-3, in half precision within 1e-2. Raises InputError if rows hold NaN, infinite values
     or only zeros, or if `vectors.normalize` is None and rows are not unit vectors.
@@ -184,12 +182,11 @@ def look_through(vectors: VectorFile, begin: int = 0) -> Norms:
     tolerance = 1e-2 if vectors.dtype in (torch.float16, torch.bfloat16) else 1e-3
     blocks = bar(f"checking {vectors}", replace(vectors, normalize=False).blocks())
     norms = torch.cat([row_norms(rows).cpu() for _, rows in blocks]).numpy()
-    off = np.flatnonzero(abs(norms - 1) > tolerance) + begin
+    off = np.flatnonzero(abs(norms - 1) > tolerance)
     refuse_unusable(
         f"{vectors}: of {len(vectors)} rows as float32, counted from 0:",
         norms,
         "Embed what they stand for again, or leave these rows out on both sides",
-        begin,
     )
     measured = Norms(norms.min().item(), norms.max().item(), 1 - len(off) / len(vectors), tolerance)
     require(
