@@ -36,6 +36,7 @@ include_patterns = [
     "notebooks/*.ipynb",
     "experiments/README.md",
     "experiments/*/README.md",
+    "experiments/results/*/README.md",
     "tools/torture/README.md",
 ]
 exclude_patterns = [".*", "build", "runs"]
@@ -104,6 +105,7 @@ docs/api/vsehub*
 
 experiments/README
 experiments/*/*
+experiments/results/*/*
 ```
 """
 
