@@ -1,14 +1,22 @@
 """Choosing among criteria: the candidates, the default, and the rule for choosing another."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
-from vsehub.checks import one_of, require
+from vsehub.checks import InputError, one_of, require
 from vsehub.components import Components, conf_folders
 from vsehub.criteria.base import Correction, Criterion, ItemBias
+from vsehub.io.progress import bar
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Candidates = list[tuple[str, Correction]]  # names and criteria, the one that others have to beat first
 
 PLAIN = "nns"
 # Reference queries: in experiments/pretrained Sinkhorn gains less than CSLS with 100 of them and more with 300.
@@ -65,7 +73,7 @@ class Auto(Criterion):
         name = default if default in self.names else self.names[1]
         return name, candidates()[name]
 
-    def candidates(self, rows: int) -> list[tuple[str, Correction]]:
+    def candidates(self, rows: int) -> Candidates:
         """All criteria with all settings of their grids, plain search first; no k beyond `rows`, the references."""
         grids = [(name, settings) for name in self.names for settings in candidates()[name].grid()]
         return [
@@ -78,6 +86,21 @@ class Auto(Criterion):
     def correction(self) -> Correction:
         """`untuned` for few reference queries."""
         return self.untuned(0)[1]
+
+
+def try_all(candidates: Sequence[tuple[str, Any]], measure: Callable[[Any], T]) -> list[T | None]:
+    """`measure(criterion)` for each candidate (name, criterion); None where it raises InputError.
+
+    Some criteria cannot take all scores, for example those out of their range.
+    """
+    results = list[T | None]()
+    for name, criterion in bar("choosing the criterion", candidates):
+        try:
+            results.append(measure(criterion))
+        except InputError as error:
+            log.info("%s %s cannot be applied: %s", name, criterion.parameters(), error)
+            results.append(None)
+    return results
 
 
 def chosen(values: np.ndarray) -> int:

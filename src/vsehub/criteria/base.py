@@ -253,16 +253,10 @@ class Correction(Criterion):
 
         Terms of queries that rank need a pass over the scores first.
         """
-        if not self.query_terms_rank:
-            return self.over_tiles(item_terms, ())
-        terms = [self.query_terms(blocks, item_terms) for blocks in row_blocks(queries, items)]
-        return self.over_tiles(item_terms, finite_terms(joined(terms)))
-
-    def over_tiles(self, item_terms: Terms, query_terms: Terms) -> TileCorrection | None:
-        """The correction of a tile of scores of queries and items with these terms; see `over`.
-
-        query_terms: those that rank, () for others.
-        """
+        query_terms: Terms = ()
+        if self.query_terms_rank:
+            terms = [self.query_terms(blocks, item_terms) for blocks in row_blocks(queries, items)]
+            query_terms = finite_terms(joined(terms))
         return lambda scores, rows, columns: self.corrected(
             scores, tuple(term[rows] for term in query_terms), tuple(term[columns] for term in item_terms)
         )
@@ -289,7 +283,7 @@ class ItemBias(Correction):
         """a·s - b (b, m)."""
         return self.scale * scores - item_terms[0]
 
-    def over_tiles(self, item_terms: Terms, query_terms: Terms) -> TileCorrection | None:
+    def over(self, queries: VectorSource, items: VectorSource, item_terms: Terms) -> TileCorrection | None:
         """Subtract the bias only: a query's term, as in CSLS, shifts all its scores equally."""
         return Affine(self.scale, item_terms[0])
 

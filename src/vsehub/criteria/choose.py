@@ -1,6 +1,6 @@
 """Choosing the criterion by queries whose answers are known: the candidates on scores, with folds and samples."""
 
-import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,16 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vsehub.checks import InputError, require
-from vsehub.criteria.auto import PLAIN, Auto, chosen
+from vsehub.checks import require
+from vsehub.criteria.auto import PLAIN, Auto, Candidates, chosen, try_all
 from vsehub.criteria.base import Correction
-from vsehub.io.progress import bar
 from vsehub.metrics.ranks import rank_blocks
 from vsehub.neighbors.topk import top_k_of_blocks
 from vsehub.neighbors.vectors import UnitVectors, VectorSource, as_vectors, row_digests, rows_at
 from vsehub.positives import Positives
-
-log = logging.getLogger(__name__)
 
 LEAST = 50  # queries to choose by, and to measure on
 FOLDS = 5
@@ -87,76 +84,83 @@ def choose(
         f"{len(known)} queries with a known answer are too few to choose by; expected at least {LEAST}. Give more, or "
         "choose nothing: name a criterion with its settings, or take the default",
     )
-    chosen_queries = torch.from_numpy(np.sort(random.permutation(known)[:MOST_QUERIES]))
-    chosen_reference = _sample(random, len(queries if reference is None else reference), MOST_REFERENCE)
-    most = max(1, MOST_SCORES // (len(chosen_queries) + len(chosen_reference)))
-    places, answers = _items(random, positives, chosen_queries, len(items), most)
-    sides = (queries, chosen_queries), (queries if reference is None else reference, chosen_reference)
+    fitted_on = queries if reference is None else reference
+    query_sample = torch.from_numpy(np.sort(random.permutation(known)[:MOST_QUERIES]))
+    reference_sample = _sample(random, len(fitted_on), MOST_REFERENCE)
+    most = max(1, MOST_SCORES // (len(query_sample) + len(reference_sample)))
+    item_sample, answers = _items(random, positives, query_sample, len(items), most)
     precomputed = isinstance(items, UnitVectors)  # a row of precomputed scores has one for each item
-    columns = places if precomputed else slice(None)
-    scores, reference_scores = rows, reference_rows = [rows_at(side, some, columns).cpu() for side, some in sides]
-    if not precomputed:
-        item_rows = rows_at(items, places).cpu()
-        scores, reference_scores = rows @ item_rows.T, reference_rows @ item_rows.T
-    digests, reference_digests = (row_digests(as_vectors("rows", some)) for some in (rows, reference_rows))
+    columns = item_sample if precomputed else slice(None)
+    scores = rows_at(queries, query_sample, columns).cpu()
+    reference_scores = rows_at(fitted_on, reference_sample, columns).cpu()
+    digests, reference_digests = (row_digests(as_vectors("rows", rows)) for rows in (scores, reference_scores))
     part = _parts(random, digests)
     folds = [] if reference is None else _folds(part, digests, reference_digests)
-    fitted_on = folds or [(torch.arange(len(chosen_queries)), torch.arange(len(chosen_reference)))]
-
-    fewest = min(len(rows) for _, rows in fitted_on)
-    candidates = _candidates(among, fewest)
-    deepest = max((criterion.parameters()["k"] for _, criterion in candidates if criterion.nearest_alone), default=1)
+    splits = folds or [(torch.arange(len(scores)), torch.arange(len(reference_scores)))]
+    candidates = _candidates(among, min(len(fitted) for _, fitted in splits))
     item_scores = None
-    if not precomputed and any(criterion.reference_items_as == "rows" for _, criterion in candidates):
-        bank = _sample(random, len(item_rows), max(1, MOST_SCORES // len(item_rows)))
-        item_scores = item_rows[bank] @ item_rows.T
-    ranks, refused = np.empty((len(candidates), len(chosen_queries))), set[int]()
-    with bar("choosing the criterion", total=len(fitted_on) * len(candidates)) as steps:
-        for fold_queries, fold_rows in fitted_on:
-            index, right = _index(answers, fold_queries)
-            fold, fold_reference = scores[fold_queries][:, index], reference_scores[fold_rows][:, index]
-            bank_scores = None if item_scores is None else item_scores[:, index]
-            nearest = top_k_of_blocks((fold_reference.T,), deepest)[0].T  # of each item, largest first
-            for number, (name, criterion) in enumerate(candidates):
-                steps.update()
-                fitted_by = nearest[: criterion.parameters()["k"]] if criterion.nearest_alone else fold_reference
-                further = bank_scores if criterion.reference_items_as == "rows" else None
-                try:
-                    corrected = criterion.rescore(fold, fitted_by, reference_item_scores=further).to(fold.dtype)
-                    ranking = rank_blocks([(0, corrected)], right)
-                    ranks[number, fold_queries.numpy()] = ranking.ranks.cpu().numpy()
-                except InputError as error:  # for example scores out of the candidate's range
-                    log.info("%s %s cannot be applied: %s", name, criterion.parameters(), error)
-                    refused.add(number)
-    applied = [number for number in range(len(candidates)) if number not in refused]
+    if not precomputed:
+        item_rows = rows_at(items, item_sample).cpu()
+        scores, reference_scores = scores @ item_rows.T, reference_scores @ item_rows.T
+        if any(criterion.reference_items_as == "rows" for _, criterion in candidates):
+            bank = _sample(random, len(item_rows), max(1, MOST_SCORES // len(item_rows)))
+            item_scores = item_rows[bank] @ item_rows.T
+    ranks = np.full((len(candidates), len(scores)), np.nan)
+    for asking, fitted in splits:
+        index, right = _index(answers, asking)
+        further = None if item_scores is None else item_scores[:, index]
+        fold = scores[asking][:, index], reference_scores[fitted][:, index], further
+        for number, rank in enumerate(try_all(candidates, _ranks_on(candidates, *fold, right))):
+            if rank is not None:
+                ranks[number, asking.numpy()] = rank
+    applied = np.flatnonzero(~np.isnan(ranks).any(axis=1))
     require(
         any(candidates[number][0] != PLAIN for number in applied),
         "no criterion can be applied to these scores; name one, to see what is wrong",
     )
-    tried = [
-        Tried(name, criterion.parameters(), None, None)
-        if number in refused
-        else Tried(name, criterion.parameters(), np.exp(np.log(row).mean()).item(), 100 * (row == 1).mean().item())
-        for number, ((name, criterion), row) in enumerate(zip(candidates, ranks, strict=True))
-    ]
+    tried = [_tried(name, criterion, row) for (name, criterion), row in zip(candidates, ranks, strict=True)]
     values = -np.log(ranks[applied])
     place = applied[chosen(values)]
-    name, criterion = candidates[place]
-    by_others = np.empty(len(chosen_queries), dtype=np.int64)
+    by_others = np.empty(len(scores), dtype=np.int64)
     for number in np.unique(part):
         by_others[part == number] = applied[chosen(values[:, part != number])]
-    held_out = 100 * (ranks[by_others, np.arange(len(chosen_queries))] == 1).mean().item()
+    held_out = 100 * (ranks[by_others, np.arange(len(scores))] == 1).mean().item()
     others = [
-        (candidates[number][1], chosen_queries[by_others == number])
-        for number in np.unique(by_others)
-        if number != place
+        (candidates[number][1], query_sample[by_others == number]) for number in np.unique(by_others) if number != place
     ]
-    return Choice(
-        name, criterion, len(chosen_queries), len(folds), len(places), len(chosen_reference), tried, held_out, others
-    )
+    name, criterion = candidates[place]
+    sizes = len(scores), len(folds), len(item_sample), len(reference_scores)
+    return Choice(name, criterion, *sizes, tried, held_out, others)
 
 
-def _candidates(among: Auto | Correction, rows: int) -> list[tuple[str, Correction]]:
+def _ranks_on(
+    candidates: Candidates, scores: Tensor, reference: Tensor, item_scores: Tensor | None, answers: Positives
+) -> Callable[[Correction], np.ndarray]:
+    """A function criterion -> rank of each query's best answer, for scores (n, m) and reference scores (R, m).
+
+    item_scores: scores of reference items (G, m), or None.
+    """
+    deepest = max((criterion.parameters()["k"] for _, criterion in candidates if criterion.nearest_alone), default=1)
+    nearest = top_k_of_blocks((reference.T,), deepest)[0].T  # of each item, largest first
+
+    def ranks(criterion: Correction) -> np.ndarray:
+        fitted_by = nearest[: criterion.parameters()["k"]] if criterion.nearest_alone else reference
+        further = item_scores if criterion.reference_items_as == "rows" else None
+        corrected = criterion.rescore(scores, fitted_by, reference_item_scores=further).to(scores.dtype)
+        return rank_blocks([(0, corrected)], answers).ranks.cpu().numpy()
+
+    return ranks
+
+
+def _tried(name: str, criterion: Correction, ranks: np.ndarray) -> Tried:
+    """ranks: (n,), NaN where the candidate cannot be applied."""
+    if np.isnan(ranks).any():
+        return Tried(name, criterion.parameters(), None, None)
+    mean = np.exp(np.log(ranks).mean()).item()
+    return Tried(name, criterion.parameters(), mean, 100 * (ranks == 1).mean().item())
+
+
+def _candidates(among: Auto | Correction, rows: int) -> Candidates:
     """All candidates, with no k beyond `rows`; the first is the one that others have to beat."""
     if isinstance(among, Auto):
         return among.candidates(rows)

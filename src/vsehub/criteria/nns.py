@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from vsehub.criteria.base import Columns, ItemBias, Terms
+from vsehub.neighbors.vectors import VectorSource
 
 
 class NearestNeighbor(ItemBias):
@@ -22,6 +23,6 @@ class NearestNeighbor(ItemBias):
         """The scores as they are."""
         return scores
 
-    def over_tiles(self, item_terms: Terms, query_terms: Terms) -> None:
+    def over(self, queries: VectorSource, items: VectorSource, item_terms: Terms) -> None:
         """Nothing to correct."""
         return None

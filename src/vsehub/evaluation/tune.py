@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vsehub.checks import InputError, require
-from vsehub.criteria.auto import PLAIN, Auto, chosen
+from vsehub.checks import require
+from vsehub.criteria.auto import PLAIN, Auto, chosen, try_all
 from vsehub.criteria.base import Criterion
 from vsehub.criteria.nns import NearestNeighbor
-from vsehub.evaluation.evaluate import Evaluation, folds_of, measured
+from vsehub.evaluation.evaluate import folds_of, measured
 from vsehub.evaluation.protocols import Protocol
 from vsehub.evaluation.scores import DIRECTIONS
 from vsehub.io.progress import bar
@@ -108,17 +108,17 @@ def choose(
     """
     folds = folds_of(split, similarity, protocol, reference)
     rows = min(len(split.images), len(split.texts)) if reference is None else len(reference.images)
-    candidates: list[tuple[Settings, Criterion, Evaluation]] = []
-    for name, criterion in bar("choosing the criterion", auto.candidates(rows)):
-        try:
-            result = measured(folds, criterion, reference is not None and criterion.needs_reference)
-        except InputError:  # for example scores out of the criterion's range
-            continue
-        candidates.append(({"criterion": name, **criterion.parameters()}, criterion, result))
+    candidates = auto.candidates(rows)
+    results = try_all(
+        candidates, lambda criterion: measured(folds, criterion, reference is not None and criterion.needs_reference)
+    )
+    applied = [(trial, result) for trial, result in zip(candidates, results, strict=True) if result is not None]
     require(
-        len(candidates) > 1 and candidates[0][0]["criterion"] == PLAIN,
+        len(applied) > 1 and applied[0][0][0] == PLAIN,
         "no criterion of auto can be applied to these scores; name one, to see what is wrong",
     )
-    place = chosen(np.array([result.contributions for *_, result in candidates]))
-    tried = [(settings, result.metrics["rsum"]) for settings, _, result in candidates]
-    return Tuned(candidates[place][1], *tried[place], tried)
+    place = chosen(np.array([result.contributions for _, result in applied]))
+    tried = [
+        ({"criterion": name, **criterion.parameters()}, result.metrics["rsum"]) for (name, criterion), result in applied
+    ]
+    return Tuned(applied[place][0][1], *tried[place], tried)

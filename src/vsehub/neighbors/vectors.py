@@ -61,15 +61,21 @@ def as_vectors(name: str, vectors: Any, columns: int | None = None, device: torc
     return source
 
 
-class _Held:
+class Rows:
+    """Rows that are read in blocks; a subclass sets `shape` and writes `rows`."""
+
+    shape: tuple[int, int]
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+
+class _Held(Rows):
     """The rows of a tensor or an array, on `device`; half precision is widened block by block."""
 
     def __init__(self, vectors: Tensor | np.ndarray, device: torch.device | None):
         self.vectors, self.device = vectors, device
         self.shape = tuple(vectors.shape)
-
-    def __len__(self) -> int:
-        return len(self.vectors)
 
     def rows(self, start: int, stop: int) -> Tensor:
         block = self.vectors[start:stop]
@@ -88,14 +94,11 @@ def array_of(source: VectorSource) -> np.ndarray | None:
     return rows if rows is not None and rows.dtype == np.float32 and rows.flags.c_contiguous else None
 
 
-class Moved:
+class Moved(Rows):
     """The rows of another source, or the rows and columns of precomputed scores, on `device`."""
 
     def __init__(self, vectors: Any, device: torch.device):
         self._vectors, self._device, self.shape = vectors, device, vectors.shape
-
-    def __len__(self) -> int:
-        return len(self._vectors)
 
     def rows(self, start: int, stop: int) -> Tensor:
         """Rows `start` to `stop` - 1 on the device."""
@@ -106,15 +109,12 @@ class Moved:
         return self._vectors.columns(start, stop).to(self._device)
 
 
-class Subset:
+class Subset(Rows):
     """Some rows of another source or of precomputed scores. positions: their numbers (n,), ascending."""
 
     def __init__(self, vectors: Any, positions: Tensor):
         self._vectors, self._positions = vectors, positions
         self.shape = (len(positions), vectors.shape[1])
-
-    def __len__(self) -> int:
-        return len(self._positions)
 
     def rows(self, start: int, stop: int) -> Tensor:
         """Rows `start` to `stop` - 1."""
@@ -129,7 +129,7 @@ class Subset:
         return block[self._positions.to(block.device)]
 
 
-class UnitVectors:
+class UnitVectors(Rows):
     """The M items of precomputed scores: item m is the m-th unit vector (M,).
 
     The queries and the reference beside them are scores (N, M) that also have columns(start, stop): (N, stop - start).
@@ -137,9 +137,6 @@ class UnitVectors:
 
     def __init__(self, items: int):
         self.shape = (items, items)
-
-    def __len__(self) -> int:
-        return self.shape[0]
 
     def rows(self, start: int, stop: int) -> Tensor:
         """Never needed: raises InputError, since what compares items with each other needs their vectors."""
