@@ -85,14 +85,18 @@ def test_lists_are_those_of_the_oracle(name, dim, affine, int8, monkeypatch):
     }[affine]
     source = as_vectors("items", items)
     cached = KeptItems(source)
-    for k in (1, 60):
-        wanted, plain = oracle(queries, items, k, correct), oracle(queries, items, k)
-        for block, among in ((queries, source), (queries, cached), (queries[-7:], source), (queries[:12], cached)):
-            at = slice(-7, None) if len(block) == 7 else slice(len(block))
-            beside = [correct, lambda scores, rows, columns: scores + 1, None]
-            lists = nearest(as_vectors("queries", block), among, k, beside)
-            equal(lists[0], (wanted[0][at], wanted[1][at]))
-            equal(lists[2], (plain[0][at], plain[1][at]))
+    wanted, plain = oracle(queries, items, 60, correct), oracle(queries, items, 60)
+    for k, at, among in (
+        (1, slice(None), source),
+        (60, slice(None), source),
+        (60, slice(None), cached),
+        (60, slice(-7, None), source),
+        (60, slice(12), cached),
+    ):
+        beside = [correct, lambda scores, rows, columns: scores + 1, None]
+        lists = nearest(as_vectors("queries", queries[at]), among, k, beside)
+        equal(lists[0], [values[at, :k] for values in wanted])
+        equal(lists[2], [values[at, :k] for values in plain])
 
 
 @looped(("queries", "k"), [(1, 1), (1, 40), (20, 40), (300, 40)])

@@ -30,8 +30,8 @@ def trained_on(monkeypatch, run_here, features, undrawn, tmp_path):
         epochs, interrupts = [], [broken]
 
         def measured(split, *rest):
-            evaluation = evaluate(split, *rest)
-            return replace(evaluation, metrics=evaluation.metrics | {"rsum": curve[len(epochs)]})
+            metrics = {"rsum": curve[len(epochs)], "hubness/hs_sum": 0.0}  # Lightning takes long to log all of them
+            return replace(evaluate(split, *rest), metrics=metrics)
 
         def end_of_epoch(callback, trainer, module):
             if len(epochs) in interrupts:

@@ -13,6 +13,7 @@ from vsehub.training.callbacks.collapse import CollapseDetector, embedding_varia
 from vsehub.training.module import LastStep
 
 QUICK = ("loader.batch_size=16", "+callbacks.collapse.every=5", "+callbacks.collapse.patience=15")
+FEW_STEPS = "+trainer.limit_train_batches=25"
 SPREAD = {"images": 0.5, "texts": 0.5}
 
 
@@ -132,7 +133,7 @@ SMALLER = ("data.size=tiny", "text_encoder.word_dim=8", "image_encoder.width=4",
 
 def test_hal_without_a_warm_up_collapses_and_a_resumed_run_knows_of_it(collapsing):
     settings = ["experiment=papers", "embedding_dim=16", "loss=hal", "optimizer.lr=0.01", "callbacks.warmup.steps=0"]
-    run, first, looks = collapsing(*settings, "trainer.max_epochs=1", *SMALLER)
+    run, first, looks = collapsing(*settings, "trainer.max_epochs=1", FEW_STEPS, *SMALLER)
     assert "no pair scores above 0" in first["seen"][-1]
     assert looks == [1]
     assert collapsing(f"resume={stopped(run)}", "trainer.max_epochs=2")[1:] == (first, [1, 1])
