@@ -287,7 +287,7 @@ MUTATIONS = [
     ),
     ("training/module.py", "set_epoch(self.current_epoch)", "set_epoch(0)", f"{SETTINGS}[loss/sum_to_max]"),
     (
-        "cli/train.py",
+        "training/build.py",
         'recorded == facts["fingerprint"],',
         "True,",
         "commands/test_commands.py commands/test_noise_command.py",
@@ -345,8 +345,8 @@ MUTATIONS = [
     ),
     (
         "training/build.py",
-        '{"seed": settings["seed"]} | (node',
-        '{"seed": 0} | (node',
+        '{"seed": settings["seed"]} | (settings',
+        '{"seed": 0} | (settings',
         "commands/test_noise_command.py",
     ),
     (

@@ -147,7 +147,7 @@ def test_a_checkpoint_is_measured_on_data_that_moved(run, frozen, run_here, tmp_
     again, first = (read(next(one.glob("test-single-nns-*"))) for one in (tmp_path / "again", run / "evaluations"))
     assert again["metrics"] == first["metrics"]
     np.save(tmp_path / "moved.npy", np.load(frozen / "images.npy")[:, :9])
-    assert "have 9 features" in run_here("evaluate", best, *moved, "out=other", status=2)
+    assert "features of shape (9,)" in run_here("evaluate", best, *moved, "out=other", status=2)
 
 
 def test_shares_and_what_cannot_be(run, frozen, run_here, tmp_path):

@@ -118,4 +118,4 @@ def test_a_teacher_of_other_data_is_refused(place, vsehub):
     (place / "pairs.csv").write_text("query,item\n" + "".join(f"{row},{row}\n" for row in range(40)))
     own = ("data=pairs", "data.images=images.npy", "data.texts=texts.npy", "data.pairs=pairs.csv")
     said = vsehub("train", *own, f"teacher={best(place / 'first')}", cwd=place, status=2).err
-    assert "have 6 features" in said
+    assert "features of shape (6,)" in said

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from omegaconf import DictConfig
 
 from vsehub.checks import existing, require, whole
-from vsehub.cli.nodes import chosen, clean_source, components, model_settings, plain
+from vsehub.cli.nodes import as_list, chosen, clean_source, components, model_settings, plain
 from vsehub.io.files import require_writable, within
 from vsehub.io.records import EVALUATION, RUN, read_record
 from vsehub.models.hub import checkpoint_file
@@ -21,12 +21,12 @@ def evaluate(cfg: DictConfig) -> float | None:
     """Measure `cfg.checkpoint`, the ensemble of several, or `cfg.model` as it is, and write the evaluation."""
     published = model_settings(cfg)
     batch_size = whole("eval_batch_size", cfg.eval_batch_size)
-    paths = plain(cfg.checkpoint)
-    checkpoints = [str(path) for path in (paths if isinstance(paths, list) else [paths])]
+    checkpoints = list(map(str, as_list(cfg.checkpoint)))
     require(cfg.member_weights is None or len(checkpoints) > 1, "member_weights is for an ensemble; omit it")
     if cfg.model is None:
+        files = {checkpoint_file(path).resolve() for path in checkpoints}
         require(
-            len({checkpoint_file(path).resolve() for path in checkpoints}) == len(checkpoints) > 0,
+            len(files) > 0 and len(files) == len(checkpoints),
             "checkpoint is an empty list, or a file is given twice; the models of an ensemble must differ",
         )
         out = out_folder(cfg.out, Path(checkpoints[0]))

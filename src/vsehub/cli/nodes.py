@@ -25,6 +25,14 @@ def plain(node: Any, resolve: bool = True) -> Any:
     return OmegaConf.to_container(node, resolve=resolve) if OmegaConf.is_config(node) else node
 
 
+def as_list(node: Any) -> list[Any]:
+    """The plain values of a setting that takes one value or a list of them; [] for null."""
+    value = plain(node)
+    if value is None:
+        return []
+    return value if isinstance(value, list) else [value]
+
+
 def literal(values: dict[str, Any]) -> DictConfig:
     """Plain values of a file as a configuration. Raises InputError for an interpolation, which could read secrets."""
     require("${" not in json.dumps(values), "a record holds ${...}, which vsehub does not write")
@@ -36,8 +44,7 @@ def components(trust: str | Sequence[str] | None = None, any_class: bool = False
 
     any_class: all nodes are from the command line, not from a file, and may name any class.
     """
-    names: list[Any] = list(plain(trust)) if OmegaConf.is_list(trust) else [] if trust is None else [trust]
-    return Components([conf_folder(), *config_dirs()], names, any_class)
+    return Components([conf_folder(), *config_dirs()], as_list(trust), any_class)
 
 
 def chosen(group: str) -> str:

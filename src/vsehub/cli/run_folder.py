@@ -121,7 +121,7 @@ def resumed(folder: Path) -> tuple[DictConfig, dict[str, Any]]:
     # A record must not decide where files are written, nor which classes are trusted.
     cfg.logger = _loggers(record, folder)
     cfg.trust = None
-    before, after = (flatten(plain(config, resolve=False)) for config in (cfg, changes))
+    before, after = flatten(plain(cfg, resolve=False)), flatten(plain(changes, resolve=False))
     for name, value in after.items():
         allowed = name == LONGER or MOVABLE.search(name) or before.get(name) == value
         require(

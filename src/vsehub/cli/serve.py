@@ -3,10 +3,10 @@
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig, ListConfig
+from omegaconf import DictConfig
 
 from vsehub.checks import require
-from vsehub.cli.nodes import build, components, model_settings, refuse
+from vsehub.cli.nodes import as_list, build, components, model_settings, refuse
 from vsehub.cli.search import searching_model
 from vsehub.extras import require_packages
 from vsehub.models.hub import checkpoint_file
@@ -28,7 +28,7 @@ def serve(cfg: DictConfig) -> None:
     settings = {} if sources == ["result"] else model_settings(cfg)
     if cfg.checkpoint is not None:
         checkpoint_file(cfg.checkpoint)
-    names = [str(name) for name in (cfg.criteria if isinstance(cfg.criteria, ListConfig) else [cfg.criteria])]
+    names = list(map(str, as_list(cfg.criteria)))
 
     from vsehub.web.server import address, listening, run
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from hydra.core.hydra_config import HydraConfig
@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 import vsehub
 from vsehub.checks import fail, one_of, regular, require, whole_seed
 from vsehub.cli.app import is_multirun, process_number
-from vsehub.cli.nodes import components, config_dirs, plain
+from vsehub.cli.nodes import as_list, components, config_dirs, plain
 from vsehub.cli.overrides import override
 from vsehub.cli.run_folder import changed_code, clear, code_of, held, read_run, resumed
 from vsehub.cli.sweep import digest
@@ -27,6 +27,11 @@ from vsehub.data.sources import Source
 from vsehub.extras import require_packages
 from vsehub.io.address import typed_command
 from vsehub.models.hub import checkpoint_file
+
+if TYPE_CHECKING:
+    from vsehub.evaluation.measurement import Measurement
+    from vsehub.training.datamodule import RetrievalDataModule
+    from vsehub.training.run_record import RunRecorder
 
 log = logging.getLogger(__name__)
 
@@ -95,18 +100,15 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, parts: Com
 
     before: the record of an earlier start if the run continues. parts: the classes that its configuration may name.
     """
-    continues = before is not None
-    teachers, source = refuse_early(cfg, parts, continues)
+    teachers, source = refuse_early(cfg, parts, resumed=before is not None)
     if process_number() == 0:
         log.info("loading the data")
 
     import torch
 
     from vsehub.data.noise import INDEX_FILE, NoisySource
-    from vsehub.evaluation.measurement import Measurement, measure, table
+    from vsehub.evaluation.measurement import Measurement
     from vsehub.evaluation.scores import require_item_scores
-    from vsehub.io.files import write_json
-    from vsehub.models.trained import TrainedModel
     from vsehub.training.build import build_data, build_module, load_splits, prepare_module
     from vsehub.training.run_record import RunRecorder, chance, describe_run
     from vsehub.training.teacher import open_teacher
@@ -116,29 +118,20 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, parts: Com
     checkpoint = regular(last) if before is not None and last.exists() else None
     if before is not None:
         log.info("resuming %s from %s", folder, checkpoint or "its start: it has no checkpoint yet")
-    settings = plain(cfg)
-    final = str(cfg.final_split)
-    code = code_of(plain(cfg), parts)
+    settings, final = plain(cfg), str(cfg.final_split)
 
+    # What can be refused is built and asked before hours of training.
     recorder = RunRecorder(folder, recipe_choice() if parts.any_class else None)
     trainer = build_trainer(settings, parts, recorder)
     criterion, protocol = (parts.build(group, settings[group]) for group in ("criterion", "protocol"))
-    parts.build("loss", settings["loss"])  # raises now, before the data are read
+    parts.build("loss", settings["loss"])
     measurement = Measurement(final, criterion, cfg.criterion_name, protocol)
     torch.manual_seed(cfg.seed)
-    data = build_data(settings, parts, continues, source)
-    described = load_splits(data, final)
-    for split, facts in described.items():
-        recorded = ((before["data"] if before else {}).get(split) or facts)["fingerprint"]
-        require(
-            recorded == facts["fingerprint"],
-            f"resume: the {split} data differ from those with which the run was started ({facts['fingerprint']}, not "
-            f"{recorded}); give the same data (data.KEY=PATH if they were moved), or start a new run",
-        )
-    data.train_dataloader()  # raises now where batches cannot be drawn
-    protocol.slices(len(data.splits[final].images))  # raises now, not after hours of training
-    began = time.perf_counter()
-    fitted = None
+    data = build_data(settings, parts, source)
+    described = load_splits(data, final, before)
+    data.train_dataloader()
+    protocol.slices(len(data.splits[final].images))
+    began, fitted = time.perf_counter(), None
     if settings["solver"]:
         require(trainer.world_size == 1, "solver computes in one process; give trainer.devices=1, or leave it out")
         fitted = parts.build("solver", settings["solver"]).fit(data, protocol)
@@ -147,11 +140,12 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, parts: Com
     require_item_scores(criterion, module.similarity)
     shared = trainer.world_size > 1 and not settings["trainer"].get("sync_batchnorm", False)
     prepare_module(module, data, checkpoint, shared)
+
     known = components(cfg.trust)  # a teacher names no class of the command line's own
     module.teacher, taught = open_teacher(teachers, known, data, described, before, settings["distillation"])
     typed = typed_command(job_arguments() if is_multirun() else None)
     recorder.record |= {
-        **describe_run(plain(cfg), data.source, described, code),
+        **describe_run(plain(cfg), data.source, described, code_of(plain(cfg), parts)),
         "teacher": taught,
         "digest": digest(plain(cfg)),
         "chance_rsum": chance(data.splits["val"]),
@@ -162,45 +156,60 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, parts: Com
     if fitted is not None:
         best: Path | None = fitted.train(module, recorder, time.perf_counter() - began)
     else:
-        # Lightning starts the other processes with these arguments; its variables must not reach a sweep's next run.
+        # Lightning starts the other processes with these arguments, which it takes from nowhere else, and sets
+        # variables, which must not reach a sweep's next run: `patch` restores both, after errors too.
         with patch.dict(os.environ), patch.object(sys, "argv", command_line(folder)):
             best = train_module(trainer, module, data, checkpoint)
 
-    if process_number() or recorder.trial:
-        return recorder.best["val/rsum"]
-    if recorder.record["status"] == "stopped":
+    if recorder.record["status"] == "stopped" and process_number() == 0 and not recorder.trial:
         recorder.write()
         epochs = recorder.rows[-1]["epoch"] + 1
         print(f"trainer.max_time is up; `vsehub train resume={folder}` continues after epoch {epochs}")
-        return recorder.best["val/rsum"]
-    try:
-        if best is None:
-            fail("training ended before the first epoch was complete; raise trainer.max_time or trainer.max_steps")
-        device = "cpu" if settings["trainer"].get("accelerator") == "cpu" else None
-        model = TrainedModel(best, parts, batch_size=data.eval_batch_size, device=device)
-        model.source = data.source
-        model.splits = data.splits
-        evaluation = measure(model, measurement)
-        write_json(measurement.file(model, folder / "evaluations"), evaluation)
-        metrics = evaluation["metrics"].items()
-        recorder.finish(trainer, {f"{final}/{name}": value for name, value in metrics}, model.sha256)
-    except BaseException as error:
-        recorder.on_exception(trainer, module, error)
-        raise
-    print(f"\n{cfg.label}, seed {cfg.seed}, {recorder.best_words()}\n{table(evaluation)}")
-    print(f"run folder: {folder}")
+    elif process_number() == 0 and not recorder.trial:
+        try:
+            measure_best(best, measurement, data, trainer, recorder, parts)
+        except BaseException as error:
+            recorder.on_exception(trainer, module, error)
+            raise
     return recorder.best["val/rsum"]
 
 
-def refuse_early(cfg: DictConfig, parts: Components, resumed: bool) -> tuple[list[str], Source | None]:
-    """The checkpoints of the teachers, and the source of the data if it needs no torch.
+def measure_best(
+    best: Path | None,
+    measurement: "Measurement",
+    data: "RetrievalDataModule",
+    trainer: Any,
+    recorder: "RunRecorder",
+    parts: Components,
+) -> None:
+    """Measure the model of the best epoch, in the checkpoint `best`, and record the run as finished."""
+    from vsehub.evaluation.measurement import measure, table
+    from vsehub.io.files import write_json
+    from vsehub.models.trained import TrainedModel
 
-    Raises InputError for what can be refused without torch, whose import takes seconds: absent files, for example.
+    if best is None:
+        fail("training ended before the first epoch was complete; raise trainer.max_time or trainer.max_steps")
+    device = str(trainer.strategy.root_device)
+    model = TrainedModel(best, parts, batch_size=data.eval_batch_size, device=device)
+    model.source, model.splits = data.source, data.splits
+    evaluation = measure(model, measurement)
+    write_json(measurement.file(model, recorder.folder / "evaluations"), evaluation)
+    metrics = {f"{measurement.split}/{name}": value for name, value in evaluation["metrics"].items()}
+    recorder.finish(trainer, metrics, model.sha256)
+    record = recorder.record
+    print(f"\n{record['label']}, seed {record['seed']}, {recorder.best_words()}\n{table(evaluation)}")
+    print(f"run folder: {recorder.folder}")
+
+
+def refuse_early(cfg: DictConfig, parts: Components, resumed: bool) -> tuple[list[str], Source]:
+    """The checkpoints of the teachers, and the source of the data.
+
+    Raises InputError for what can be refused before training is imported, which takes seconds: absent files, for
+    example.
     """
     require_packages("training", "train", "pytorch_lightning")
-    named = plain(cfg.teacher)
-    require(named != [], "teacher is an empty list; give teacher=FILE or teacher=[FILE,FILE]")
-    teachers = [str(path) for path in (named if isinstance(named, list) else [named]) if path is not None]
+    teachers = list(map(str, as_list(cfg.teacher)))
+    require(cfg.teacher is None or teachers != [], "teacher is an empty list; give teacher=FILE or teacher=[FILE,FILE]")
     require(not (cfg.solver and teachers), "solver and teacher are both given; what is solved has no teacher: omit one")
     unused = [text for text in HydraConfig.get().overrides.task if STEPS.match(text) and not text.endswith("=none")]
     require(
@@ -223,8 +232,6 @@ def refuse_early(cfg: DictConfig, parts: Components, resumed: bool) -> tuple[lis
         "+logger@logger.second=tensorboard",
     )
     data = {name: value for name, value in plain(cfg.data).items() if name != "noise"}
-    if data["_target_"] == "vsehub.data.Pairs":  # whose class needs torch
-        return teachers, None
     source: Source = parts.build("data", data, restored=resumed)
     if isinstance(source, ListedPhotos):
         source.require_files(["train", "val", cfg.final_split])

@@ -26,7 +26,6 @@ from vsehub.types import Encoder, Similarity, require_part
 
 FORMAT, VERSION = "vsehub checkpoint", "2"
 PARTS = ("image_encoder", "text_encoder", "similarity")
-_KEYS = ("config", "vocabulary", "image_shape", "text_shape")
 _AGAIN = "Copy it again, whole, or train again"
 
 
@@ -118,14 +117,20 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         f"recorded is {str(recorded)[:12]}.... {_AGAIN}",
     )
     try:
-        config, words, *shapes = map(json.loads(metadata["description"]).__getitem__, _KEYS)
-        image_shape, text_shape = (shape and tuple(whole("a size", size) for size in shape) for shape in shapes)
+        description = json.loads(metadata["description"])
+        config, words, text_shape = description["config"], description["vocabulary"], description["text_shape"]
+        image_shape = _shape(description["image_shape"])
+        text_shape = None if text_shape is None else _shape(text_shape)
         if config["loader"]["max_words"] is not None:
             whole("max_words", config["loader"]["max_words"])
-        require(image_shape is not None and all(isinstance(config[part], dict) for part in (*PARTS, "data")), "parts")
+        require(all(isinstance(config[part], dict) for part in (*PARTS, "data")), "parts")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"checkpoint: the description in {path} is damaged ({error!r:.80}). {_AGAIN}") from error
     return Checkpoint(path, sha256, weights, config, restored(words), image_shape, text_shape)
+
+
+def _shape(sizes: Any) -> tuple[int, ...]:
+    return tuple(whole("a size", size) for size in sizes)
 
 
 def restore(checkpoint: Checkpoint, components: Components) -> Model:
@@ -203,10 +208,10 @@ def fitting(
 
 def require_shape(side: str, rows: ArrayLike, shape: tuple[int, ...] | None) -> None:
     """Raise InputError if a row's shape is not the one the model was trained on; pictures may have any size."""
-    trained, shape_of_row = tuple(shape or ()), tuple(rows.shape[1:])
-    pictures = len(trained) > 2 and len(shape_of_row) > 2
-    shown, made = (shape[0] if len(shape) == 1 else shape for shape in (shape_of_row, trained))
+    trained, row_shape = tuple(shape or ()), tuple(rows.shape[1:])
+    pictures = len(trained) > 2 and len(row_shape) > 2
     require(
-        pictures or (len(trained) == len(shape_of_row) and trained[-1:] == shape_of_row[-1:]),
-        f"the {side} have {shown} features but the model was made for {made}; give features of the same extraction",
+        pictures or (len(trained) == len(row_shape) and trained[-1:] == row_shape[-1:]),
+        f"the {side} have features of shape {row_shape}, but the model was made for {trained}; give features of the "
+        "same extraction",
     )

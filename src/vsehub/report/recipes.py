@@ -104,9 +104,8 @@ def name_test_sets(runs: Sequence[Run]) -> list[Run]:
 
 def _apart(dataset: str, recipes: dict[str, list[dict[str, str]]]) -> dict[str, str]:
     """Readable names of the test sets, by their full names; empty if no setting of the data tells all of them apart."""
-    for key in sorted(
-        {key for group in recipes.values() for settings in group for key in settings if "data." in key[:5]}
-    ):
+    settings_of_data = [settings for group in recipes.values() for settings in group]
+    for key in sorted(key for key in set().union(*settings_of_data) if key.startswith("data.")):
         values = {name: {settings.get(key, "absent") for settings in group} for name, group in recipes.items()}
         if sum(map(len, values.values())) == len(set().union(*values.values())) == len(recipes):
             words = {name: min(value) for name, value in values.items()}

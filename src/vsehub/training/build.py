@@ -26,26 +26,18 @@ Settings = Mapping[str, Any]
 DESCRIBED = ("image_encoder", "text_encoder", "similarity", "data", "loader", "seed", "embedding_dim", "positives")
 
 
-def build_data(
-    settings: Settings, components: Components, resumed: bool = False, source: Source | None = None
-) -> RetrievalDataModule:
+def build_data(settings: Settings, components: Components, source: Source) -> RetrievalDataModule:
     """The data module of a source, with its noise, whose pictures and tokens are those that the encoders ask for.
 
-    settings: those of data, with its noise under "noise", loader, augmentation, seed, trainer and both encoders. An
-    encoder may bring its own preprocessing and tokens; the loader's `tokenizer` is then not used. resumed: the
-    settings come from the record of the run that continues. source: the source if it is built already.
+    settings: those of data's noise, loader, augmentation, seed, trainer and both encoders. An encoder may bring its own
+    preprocessing and tokens; the loader's `tokenizer` is then not used.
     """
-    node, loader = dict(settings["data"]), dict(settings["loader"])
-    noise = make("data.noise", Noise, {"seed": settings["seed"]} | (node.pop("noise", None) or {}))
-    if source is None:
-        source = components.build("data", node, restored=resumed)
+    noise = make("data.noise", Noise, {"seed": settings["seed"]} | (settings["data"].get("noise") or {}))
     if noise.wanted:
         source = NoisySource(source, noise)
-    loader.pop("chunk", None)  # the module's
-    preparation, subwords = (
-        required(components, side, settings[side], what)
-        for side, what in (("image_encoder", "preparation_of"), ("text_encoder", "subwords_of"))
-    )
+    loader = {key: value for key, value in settings["loader"].items() if key != "chunk"}  # the module's
+    preparation = required(components, "image_encoder", settings, "preparation_of")
+    subwords = required(components, "text_encoder", settings, "subwords_of")
     if preparation is not None:
         log.info("pictures come as the image encoder wants them: %s", preparation)
     if subwords is not None:
@@ -63,13 +55,14 @@ def build_data(
     )
 
 
-def required(components: Components, side: str, node: Settings, what: str) -> Any:
-    """An encoder's requirement on the data, of its class method `what`; None if it has none."""
-    made = components.find(side, node)
-    if not (isinstance(made, type) and issubclass(made, Encoder)):
+def required(components: Components, side: str, settings: Settings, what: str) -> Any:
+    """An encoder's requirement on the data, by the method `what` of its class; None if it has none."""
+    encoder_class = components.find(side, settings[side])
+    if not (isinstance(encoder_class, type) and issubclass(encoder_class, Encoder)):
         return None
-    asks = getattr(made, what)
-    return make(side, lambda **values: asks(values), {key: value for key, value in node.items() if key != TARGET})
+    method = getattr(encoder_class, what)
+    arguments = {key: value for key, value in settings[side].items() if key != TARGET}
+    return make(side, lambda **arguments: method(arguments), arguments)
 
 
 def build_module(
@@ -112,17 +105,30 @@ def build_module(
     )
 
 
-def load_splits(data: RetrievalDataModule, final_split: str) -> dict[str, dict[str, Any]]:
-    """Load all splits that a run needs; returns the metadata of each for its record."""
+def load_splits(
+    data: RetrievalDataModule, final_split: str, before: Mapping[str, Any] | None
+) -> dict[str, dict[str, Any]]:
+    """Load all splits that a run needs; returns the metadata of each for its record.
+
+    before: the record of the run that continues. Raises InputError if its data were others.
+    """
     data.setup()
     data.load(final_split)
     for name, split in data.splits.items():
         log.info("%s: %d images, %d captions", name, len(split.images), len(split.captions))
     warn_of_shared(data.splits)
-    return {
+    described = {
         name: {"images": len(split.images), "captions": len(split.captions), "fingerprint": split.fingerprint()}
         for name, split in data.splits.items()
     }
+    for name, facts in described.items():
+        recorded = ((before["data"] if before else {}).get(name) or facts)["fingerprint"]
+        require(
+            recorded == facts["fingerprint"],
+            f"resume: the {name} data differ from those with which the run was started ({facts['fingerprint']}, not "
+            f"{recorded}); give the same data (data.KEY=PATH if they were moved), or start a new run",
+        )
+    return described
 
 
 def prepare_module(module: RetrievalModule, data: RetrievalDataModule, checkpoint: Path | None, shared: bool) -> None:
@@ -131,8 +137,8 @@ def prepare_module(module: RetrievalModule, data: RetrievalDataModule, checkpoin
     shared: several processes share a batch, and not the statistics of batch normalisation; an encoder that has any is
     refused, since it would compute something else on a share than on the whole.
     """
-    for side, encoder in (("image", module.image_encoder), ("text", module.text_encoder)):
-        if shared:
+    if shared:
+        for side, encoder in (("image", module.image_encoder), ("text", module.text_encoder)):
             require_rows_apart(side, encoder, "several processes share a batch")
     for name, split in data.splits.items():
         fitting(name, split, module.description["image_shape"], module.description["text_shape"])

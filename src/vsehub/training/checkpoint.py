@@ -93,16 +93,12 @@ def require_fitting(state: dict[str, Any], description: dict[str, Any], paramete
         f"resume: {path} was written with other settings or another vocabulary than this run has. {AGAIN}",
     )
     names, shapes = list(parameters), [parameter.shape for parameter in parameters.values()]
-    wrong = [
-        names[number]
-        for optimizer in state["optimizer_states"]
-        for number, moments in optimizer["state"].items()
-        for moment in moments.values()
-        if optimizer["param_groups"][0].get("fused")
-        and isinstance(moment, torch.Tensor)
-        and moment.ndim
-        and moment.shape != shapes[number]
-    ]
+    wrong = []
+    for optimizer in [states for states in state["optimizer_states"] if states["param_groups"][0].get("fused")]:
+        for number, moments in optimizer["state"].items():
+            tensors = [moment for moment in moments.values() if isinstance(moment, torch.Tensor) and moment.ndim > 0]
+            if any(moment.shape != shapes[number] for moment in tensors):
+                wrong.append(names[number])
     require(
         state["vsehub"]["parameters"] == names and not wrong,
         f"resume: {path} does not fit the model: {', '.join(wrong[:3]) or 'another order of its parameters'}. {AGAIN}",
