@@ -27,7 +27,7 @@ from vsehub.criteria import CSLS
 from vsehub.criteria.base import fit_all
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.serving import build_index, measured_recall, measured_time
-from vsehub.serving.databases.collection import fill
+from vsehub.serving.databases.collection import Fitted, Items, fill
 from vsehub.serving.databases.engines import ENGINES, Place, placed
 from vsehub.serving.index import KINDS
 
@@ -75,22 +75,11 @@ def database_rows(engine: str, items: Tensor, bias: Tensor, folder: Path) -> Ite
             print(f"{engine} is left out: pgserver is not installed")
             return
         vectors = as_vectors("items", items)
-        ids = [str(row) for row in range(len(items))]
+        stored = Items(vectors, [str(row) for row in range(len(items))])
+        fitted = Fitted("csls", CSLS(), bias, vectors, "generated", {})
         for approximate in (False, True):
             began = time.perf_counter()
-            with fill(
-                place,
-                vectors,
-                bias,
-                ids,
-                vectors,
-                criterion="csls",
-                rule=CSLS(),
-                reference_name="generated",
-                approximate=approximate,
-                normalize=None,
-                overwrite=True,
-            ) as collection:
+            with fill(place, stored, fitted, approximate, overwrite=True) as collection:
                 seconds = time.perf_counter() - began
                 name = f"{ENGINES[engine].title}, {'approximate' if approximate else 'exact'}"
                 yield {"name": name, "seconds": seconds, "bytes": size_of(place), "index": collection}

@@ -5,6 +5,7 @@ import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from vsehub.neighbors.vectors import as_vectors
 from vsehub.serving import measured_recall
 from vsehub.serving.databases import collection
 from vsehub.serving.databases.biases import write_biases
-from vsehub.serving.databases.collection import Collection, fill, open_collection, read_items, usage_note
+from vsehub.serving.databases.collection import Collection, Fitted, Items, fill, open_collection, read_items, usage_note
 from vsehub.serving.databases.engines import ENGINES, Place, key_of, placed
 
 ITEMS, DIM, K = 40, 16, 5
@@ -39,12 +40,22 @@ BIAS = CSLS(3).bias(REFERENCE @ VECTORS.T)
 THRESHOLD = float((2 * QUERIES @ VECTORS[:30].T - BIAS[:30]).amax(dim=1).median())
 
 
-def filled(place, rows=ITEMS, rule=None, name="csls", vectors=VECTORS, bias=BIAS, **changed):
+def filled(
+    place,
+    rows=ITEMS,
+    rule=None,
+    name="csls",
+    vectors=VECTORS,
+    bias=BIAS,
+    labels=LABELS,
+    normalize=None,
+    thresholds=MappingProxyType({}),
+    **options,
+):
     """`fill` with some items under CSLS."""
-    settings = {"approximate": False, "normalize": None, "labels": LABELS[:rows]} | changed
-    items, reference = as_vectors("items", vectors[:rows]), as_vectors("reference", REFERENCE)
-    return fill(place, items, bias[:rows], IDS[:rows], reference, criterion=name, rule=rule or CSLS(3),
-                reference_name="train.npy", **settings)  # fmt: skip
+    items = Items(as_vectors("items", vectors[:rows]), IDS[:rows], labels[:rows], normalize)
+    fitted = Fitted(name, rule or CSLS(3), bias[:rows], as_vectors("reference", REFERENCE), "train.npy", thresholds)
+    return fill(place, items, fitted, **options)
 
 
 def complete(place, *arguments, **changed):
@@ -234,8 +245,8 @@ def test_a_sample_of_a_large_reference(rule):
     bias, wanted = rule.bias(reference @ items.T), rule.bias(reference @ new.T)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(collection, "REFERENCE_ROWS", 300)
-        sides = as_vectors("items", items), bias, as_vectors("reference", reference)
-        sample, shift = collection._stored_reference(rule, *sides, 0)
+        fitted = Fitted("csls", rule, bias, as_vectors("reference", reference), "train.npy")
+        sample, shift = collection._stored_reference(as_vectors("items", items), fitted, 0)
     assert len(sample) == 300
     unshifted = rule.bias(sample @ new.T)
     assert (unshifted + shift - wanted).mean().abs() < 0.25 * wanted.std()

@@ -26,7 +26,7 @@ from vsehub.checks import InputError
 from vsehub.criteria import CSLS
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.serving.databases import collection
-from vsehub.serving.databases.collection import Collection, fill, open_collection, read_items
+from vsehub.serving.databases.collection import Collection, Fitted, Items, fill, open_collection, read_items
 from vsehub.serving.databases.engines import Place
 
 DIM, K, IDS = 8, 5, 60
@@ -62,11 +62,10 @@ class Model:
         """A new collection in place of the old one."""
         new = self.drawn(40)
         vectors = torch.tensor(np.stack([vector for vector, _ in new.values()]))
-        sides = as_vectors("items", vectors), RULE.bias(self.reference @ vectors.T), list(new)
-        labels = [label for _, label in new.values()]
-        names = {"criterion": "csls", "rule": RULE, "reference_name": "train.npy", "thresholds": {"0.05": 9.0}}
-        given = {**names, "approximate": False, "normalize": None, "overwrite": True, "labels": labels}
-        with fill(self.place, *sides, as_vectors("reference", self.reference), **given):
+        items = Items(as_vectors("items", vectors), list(new), [label for _, label in new.values()])
+        bias, reference = RULE.bias(self.reference @ vectors.T), as_vectors("reference", self.reference)
+        fitted = Fitted("csls", RULE, bias, reference, "train.npy", {"0.05": 9.0})
+        with fill(self.place, items, fitted, overwrite=True):
             pass
         self.items = new
 

@@ -9,10 +9,11 @@ from vsehub.checks import boolean, one_of, require
 from vsehub.cli.embeddings import extended
 from vsehub.cli.nodes import refuse
 from vsehub.io.files import write_text
+from vsehub.report.tables import markdown_text
+from vsehub.serving.databases.engines import ENGINES, Place, placed
 
 if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped engine is reported before
     from vsehub.ranking.result import Result
-    from vsehub.serving.databases.engines import Place
 
 INDEX, USAGE = "index.faiss", "USAGE.md"
 FAISS = ("flat", "ivf", "hnsw")
@@ -22,8 +23,6 @@ ENOUGH = 0.95  # recall of the corrected ranking, below which an index looks fur
 
 def index(cfg: DictConfig) -> None:
     """Store the items of `cfg.result` and their biases in `cfg.engine`."""
-    from vsehub.serving.databases.engines import ENGINES, placed
-
     one_of("engine", cfg.engine, (*FAISS, *ENGINES))
     one_of("only", cfg.only, (None, "bias", "missing"))
     boolean("approximate", cfg.approximate, or_none=True)
@@ -61,7 +60,6 @@ def index(cfg: DictConfig) -> None:
 
 def faiss_index(result: "Result", cfg: DictConfig, path: Path) -> tuple[dict[str, Any], str]:
     """A FAISS index, saved as `path`: its part of the record, and the note on searching it."""
-    from vsehub.report.tables import markdown_text
     from vsehub.serving import build_index, usage_note
 
     record = result.record
@@ -78,34 +76,19 @@ def faiss_index(result: "Result", cfg: DictConfig, path: Path) -> tuple[dict[str
     return entry, usage(result, INDEX, "Searching needs only FAISS and numpy (pip install faiss-cpu numpy)", code, rows)
 
 
-def collection(result: "Result", place: "Place", cfg: DictConfig) -> tuple[dict[str, Any], str]:
+def collection(result: "Result", place: Place, cfg: DictConfig) -> tuple[dict[str, Any], str]:
     """A filled collection: its part of the record, and the note on searching it."""
-    from vsehub.serving.databases.collection import fill, usage_note
-    from vsehub.serving.databases.engines import ENGINES
+    from vsehub.serving.databases.collection import Fitted, Items, fill, usage_note
 
-    record = result.record
-    sides = result.inputs.sides
-    names = result.inputs.item_names
-    ids = item_ids(result)
+    record, sides, names = result.record, result.inputs.sides, result.inputs.item_names
+    items = Items(sides.items, item_ids(result), names.labels, record["inputs"]["normalize"])
+    thresholds = {repr(rate): values["threshold"] for rate, values in result.rates.items()}
+    fitted = Fitted(result.name, result.criterion, result.bias, sides.reference_queries, result.reference, thresholds)
     title = ENGINES[place.engine].title
-    approximate = len(ids) >= APPROXIMATE_FROM if cfg.approximate is None else cfg.approximate
-    with fill(
-        place,
-        sides.items,
-        result.bias,
-        ids,
-        sides.reference_queries,
-        labels=names.labels,
-        criterion=result.name,
-        rule=result.criterion,
-        reference_name=result.reference,
-        approximate=approximate,
-        normalize=record["inputs"]["normalize"],
-        thresholds={repr(rate): values["threshold"] for rate, values in result.rates.items()},
-        overwrite=cfg.overwrite,
-    ) as filled:
+    approximate = len(items.ids) >= APPROXIMATE_FROM if cfg.approximate is None else cfg.approximate
+    with fill(place, items, fitted, approximate, cfg.overwrite) as filled:
         entry: dict[str, Any] = {"kind": f"{title}, {'approximate' if approximate else 'exact'}", "uri": place.address}
-        entry |= {"items": len(ids), **measured(filled, result)}
+        entry |= {"items": len(items.ids), **measured(filled, result)}
         code = usage_note(filled, result.folder, record["k"]) + accepted(result, cfg.false_accept)
     rows = (
         f"`ids` are {'the ids of the items' if names.ids else 'rows of the items, counted from 0'}. Items that "
@@ -115,7 +98,7 @@ def collection(result: "Result", place: "Place", cfg: DictConfig) -> tuple[dict[
     return entry, usage(result, place.name, needs, code, rows)
 
 
-def bias_alone(result: "Result", place: "Place", cfg: DictConfig) -> tuple[dict[str, Any], str]:
+def bias_alone(result: "Result", place: Place, cfg: DictConfig) -> tuple[dict[str, Any], str]:
     """Write the biases into the user's collection; returns the part of the record, and the note."""
     from vsehub.serving.databases.biases import bias_note, write_biases
 
@@ -158,7 +141,6 @@ def usage(result: "Result", name: str, needs: str, code: str, rows: str) -> str:
     """A note on searching the index `name` without vsehub. needs: packages to install. rows: description of the
     results.
     """
-    from vsehub.report.tables import markdown_text
 
     items, reference = (markdown_text(text) for text in (result.items_path, result.reference))
     about = f"The {len(result.bias):,} vectors of {items}, ranked by {result.name} (reference: {reference}). {needs}"

@@ -18,7 +18,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -169,60 +169,71 @@ def require_names(rows: int, ids: Sequence[str], labels: Sequence[str] | None) -
     require(labels is None or len(labels) == rows, f"item_labels has {len(labels or ())} entries; not {rows}")
 
 
+class Items(NamedTuple):
+    """Items to store. vectors: (M, D). ids, labels: M texts each, labels optional. normalize: see the module."""
+
+    vectors: VectorSource
+    ids: Sequence[str]
+    labels: Sequence[str] | None = None
+    normalize: bool | None = None
+
+
+class Fitted(NamedTuple):
+    """A correction that was fitted for the items.
+
+    criterion: the name of a criterion's yaml file. rule: the criterion. bias: b (M,). reference: the reference queries
+    (R, D). origin: where they came from, in words. thresholds: those of `vsehub calibrate`.
+    """
+
+    criterion: str
+    rule: ItemBias
+    bias: Tensor
+    reference: VectorSource
+    origin: str
+    thresholds: Mapping[str, float]
+
+
 @contextmanager
 def fill(
-    place: Place,
-    items: VectorSource,
-    bias: Tensor,
-    ids: Sequence[str],
-    reference: VectorSource,
-    *,
-    labels: Sequence[str] | None = None,
-    criterion: str,
-    rule: ItemBias,
-    reference_name: str,
-    approximate: bool,
-    normalize: bool | None,
-    thresholds: Mapping[str, float] | None = None,
-    seed: int = 0,
-    overwrite: bool = False,
+    place: Place, items: Items, fitted: Fitted, approximate: bool = False, overwrite: bool = False, seed: int = 0
 ) -> Iterator[Collection]:
-    """A new collection of items (M, D), which replaces any earlier one; complete once the block has ended.
+    """A new collection of items, which replaces any earlier one; complete once the block has ended.
 
-    bias: b (M,) under `rule`, the criterion of that name. thresholds: thresholds of `calibrate` for these items.
-    overwrite: whether a finished collection is replaced. Raises InputError for one that must not be replaced.
+    approximate: whether the engine searches an approximate index. overwrite: whether a finished collection is replaced.
+    seed: seed of the sample of a large reference. Raises InputError for a collection that must not be replaced.
     """
-    require_names(len(items), ids, labels)
-    queries, shift = _stored_reference(rule, items, bias, reference, seed)
+    require_names(len(items.vectors), items.ids, items.labels)
+    queries, shift = _stored_reference(items.vectors, fitted, seed)
+    dim, scale = items.vectors.shape[1], float(fitted.rule.scale)
     metadata = {
         "schema": SCHEMA,
-        "criterion": criterion,
-        "parameters": rule.parameters(),
-        "reference": reference_name,
+        "criterion": fitted.criterion,
+        "parameters": fitted.rule.parameters(),
+        "reference": fitted.origin,
         "reference_rows": len(queries),
         "shift": shift,
-        "scale": float(rule.scale),
-        "mean_bias": last_components(bias, rule.scale)[1],
-        "dim": items.shape[1],
+        "scale": scale,
+        "mean_bias": last_components(fitted.bias, scale)[1],
+        "dim": dim,
         "approximate": approximate,
-        "normalize": normalize,
+        "normalize": items.normalize,
         "complete": False,
         "version": 0,
-        "thresholds": dict(thresholds or {}),
+        "thresholds": dict(fitted.thresholds),
     }
     with place.connect() as database:
         _require_free(database, place, overwrite)
-        database.create(items.shape[1] + 1, json.dumps(metadata))
+        database.create(dim + 1, json.dumps(metadata))
         beside = _beside(database)
         if len(queries) or beside.metadata() is not None:
-            beside.create(items.shape[1], json.dumps({"schema": SCHEMA, "beside": place.name}))
+            beside.create(dim, json.dumps({"schema": SCHEMA, "beside": place.name}))
         for start in range(0, len(queries), _QUERIES):
             rows = queries[start : start + _QUERIES].float().numpy()
             beside.upsert([str(row) for row in range(start, start + len(rows))], rows)
-        collection = Collection(database, place, metadata, ids)
-        collection._store(items, bias, ids, labels)
-        count = len(collection)
-        require(count == len(items), f"uri: {place.address} holds {count} items after filling, not {len(items)}")
+        collection = Collection(database, place, metadata, items.ids)
+        collection._store(items.vectors, fitted.bias, items.ids, items.labels)
+        count, wanted = len(collection), len(items.ids)
+        require(count == wanted, f"uri: {place.address} holds {count} items after filling, not {wanted}")
         yield collection
         collection._write(metadata | {"complete": True})
 
@@ -297,22 +308,20 @@ def read_items(database: Database, dimensions: int) -> tuple[list[str], Tensor]:
     return ids, torch.from_numpy(np.concatenate([np.empty((0, dimensions), np.float32), *vectors]))
 
 
-def _stored_reference(
-    rule: ItemBias, items: VectorSource, bias: Tensor, reference: VectorSource, seed: int
-) -> tuple[Tensor, float]:
+def _stored_reference(items: VectorSource, fitted: Fitted, seed: int) -> tuple[Tensor, float]:
     """The reference queries to store (R, D), and what is added to every bias computed from these.
 
     A sample of queries gives smaller sums and farther nearest queries: the shift is the mean difference over some of
     the items.
     """
-    if not rule.needs_reference:
+    if not fitted.rule.needs_reference:
         return torch.empty(0, items.shape[1]), 0.0
-    rows = sampled(reference, REFERENCE_ROWS, seed)[0].cpu()
-    if len(rows) == len(reference) or not rule.independent:
+    rows = sampled(fitted.reference, REFERENCE_ROWS, seed)[0].cpu()
+    if len(rows) == len(fitted.reference) or not fitted.rule.independent:
         return rows, 0.0
     some, positions = sampled(items, _SHIFT_ITEMS, seed)
-    again = _bias(rule, as_vectors("items", some), rows)
-    return rows, float((bias.cpu()[positions].double() - again.double()).mean())
+    again = _bias(fitted.rule, as_vectors("items", some), rows)
+    return rows, float((fitted.bias.cpu()[positions].double() - again.double()).mean())
 
 
 def _bias(rule: ItemBias, items: VectorSource, reference: Tensor) -> Tensor:
