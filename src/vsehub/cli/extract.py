@@ -1,17 +1,35 @@
 """`vsehub extract`: features of pictures for data=precomp, or joint vectors of pictures and captions."""
 
 import shutil
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from omegaconf import DictConfig
 
 from vsehub.checks import one_of, require, whole
 from vsehub.cli.nodes import build, clean_source, components, device_named, plain
-from vsehub.data.sources import SPLITS, Source
+from vsehub.data.sources import SPLITS, CaptionedImages, Source
 from vsehub.io.address import masked_settings, typed_command
 from vsehub.io.files import Output, write_json
 
+if TYPE_CHECKING:
+    from vsehub.extraction.layouts import Work
+
 KIND, MANIFEST, CHUNKS = "an extraction", "manifest.json", ".chunks"
+
+
+class Plan(NamedTuple):
+    """The work of an extraction.
+
+    splits: the loaded splits. work: the rows to compute, by name. model: what the results depend on besides the data.
+    write: function (folder, splits, chunks) that writes the files. hint: a sentence on what to do with them.
+    """
+
+    splits: Mapping[str, CaptionedImages]
+    work: Mapping[str, "Work"]
+    model: dict[str, Any]
+    write: Callable[..., None]
+    hint: str
 
 
 def extract(cfg: DictConfig) -> None:
@@ -31,20 +49,20 @@ def extract(cfg: DictConfig) -> None:
     from vsehub.machine import hardware
 
     is_joint = known.find("image_encoder", encoder) is ImageTower
-    names = [*(vector_files if is_joint else feature_files)(cfg.splits), MANIFEST]
-    output = Output(cfg.out, KIND, names, cfg.overwrite)
+    names = vector_files(cfg.splits) if is_joint else feature_files(cfg.splits)
+    output = Output(cfg.out, KIND, [*names, MANIFEST], cfg.overwrite)
     done = output.folder / CHUNKS
     with output.replaced():
-        splits, work, model, write, hint = (plan_vectors if is_joint else plan_features)(cfg, source)
+        plan = plan_vectors(cfg, source) if is_joint else plan_features(cfg, source)
         settings = {
-            "model": model,
-            "data": {split: loaded.fingerprint() for split, loaded in splits.items()},
+            "model": plan.model,
+            "data": {split: loaded.fingerprint() for split, loaded in plan.splits.items()},
             "dtype": cfg.dtype,
             "batch_size": cfg.batch_size,
         }
         begin(done, settings, cfg.overwrite)
-        chunks = {name: compute(done, name, rows, cfg.batch_size, cfg.dtype) for name, rows in work.items()}
-        write(output.new, splits, chunks)
+        chunks = {name: compute(done, name, rows, cfg.batch_size, cfg.dtype) for name, rows in plan.work.items()}
+        plan.write(output.new, plan.splits, chunks)
         write_json(
             output / MANIFEST,
             {
@@ -58,15 +76,12 @@ def extract(cfg: DictConfig) -> None:
             },
         )
     shutil.rmtree(done)
-    counts = ", ".join(f"{len(loaded.images):,} images of {split}" for split, loaded in splits.items())
-    print(f"written to {cfg.out}: {counts}\n{hint}")
+    counts = ", ".join(f"{len(loaded.images):,} images of {split}" for split, loaded in plan.splits.items())
+    print(f"written to {cfg.out}: {counts}\n{plan.hint}")
 
 
-def plan_features(cfg: DictConfig, source: Source) -> tuple[Any, ...]:
-    """Features of pictures for data=precomp, by a network that was trained on labels.
-
-    Returns the splits, the rows to compute by name, what they depend on, the function that writes files, and a hint.
-    """
+def plan_features(cfg: DictConfig, source: Source) -> Plan:
+    """Features of pictures for data=precomp, by a network that was trained on labels."""
     import torch
 
     from vsehub.encoders import ImageBackbone
@@ -84,20 +99,17 @@ def plan_features(cfg: DictConfig, source: Source) -> tuple[Any, ...]:
     )
     backbone = encoder.backbone
     model = {"library": backbone.library, "model": backbone.model, "weights": weights_hash(backbone.network)}
-    return (
-        splits,
-        {
-            split: Work(part.images, lambda rows: encoder.features(torch.tensor(rows, device=device)), part.name_of)
-            for split, part in splits.items()
-        },
-        model | {"regions": encoder.side, "normalisation": backbone.mean_std},
-        write_features,
-        f"to train on them: vsehub train data=precomp data.root={cfg.out}",
-    )
+    model |= {"regions": encoder.side, "normalisation": backbone.mean_std}
+    work = {
+        split: Work(part.images, lambda rows: encoder.features(torch.tensor(rows, device=device)), part.name_of)
+        for split, part in splits.items()
+    }
+    hint = f"to train on them: vsehub train data=precomp data.root={cfg.out}"
+    return Plan(splits, work, model, write_features, hint)
 
 
-def plan_vectors(cfg: DictConfig, source: Source) -> tuple[Any, ...]:
-    """Vectors of pictures and captions in the space of a joint model; returns the same as `plan_features`."""
+def plan_vectors(cfg: DictConfig, source: Source) -> Plan:
+    """Vectors of pictures and captions in the space of a joint model."""
     from vsehub.extraction.layouts import Work, write_vectors
     from vsehub.models.zero_shot import ZeroShot
 
@@ -109,11 +121,9 @@ def plan_vectors(cfg: DictConfig, source: Source) -> tuple[Any, ...]:
         images, texts = loaded.images, loaded.captions
         work[f"{split}-images"] = Work(images, lambda rows: vectors(model.encode_images(rows)), loaded.name_of)
         work[f"{split}-texts"] = Work(texts, lambda rows: vectors(model.encode_texts(rows)), loaded.text_of)
-    return (
-        splits,
-        work,
-        model.description["zero_shot"],
-        write_vectors,
-        f"to measure their hubness: vsehub diagnose queries={cfg.out}/{cfg.splits[-1]}/texts::text_emb "
-        f"items={cfg.out}/{cfg.splits[-1]}/images::img_emb truth={cfg.out}/{cfg.splits[-1]}.csv",
+    folder = f"{cfg.out}/{cfg.splits[-1]}"
+    hint = (
+        f"to measure their hubness: vsehub diagnose queries={folder}/texts::text_emb items={folder}/images::img_emb "
+        f"truth={folder}.csv"
     )
+    return Plan(splits, work, model.description["zero_shot"], write_vectors, hint)

@@ -172,8 +172,8 @@ class Catalogue:
         names = list(dict.fromkeys([PLAIN, criterion, *self.rankings]))[:LISTS]
         nearby = nearest(query, self.items, depth, [self.rankings[name].correction for name in names])
         lists = {
-            name: (nearest_items[0][0].tolist(), nearest_items[1][0].tolist())
-            for name, nearest_items in zip(names, nearby, strict=True)
+            name: (values[0].tolist(), positions[0].tolist())
+            for name, (values, positions) in zip(names, nearby, strict=True)
         }
         ranks = {name: {row: rank for rank, row in enumerate(rows, 1)} for name, (_, rows) in lists.items()}
 
