@@ -245,7 +245,7 @@ def test_a_sample_of_a_large_reference(rule):
     bias, wanted = rule.bias(reference @ items.T), rule.bias(reference @ new.T)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(collection, "REFERENCE_ROWS", 300)
-        fitted = Fitted("csls", rule, bias, as_vectors("reference", reference), "train.npy")
+        fitted = Fitted("csls", rule, bias, as_vectors("reference", reference), "train.npy", {})
         sample, shift = collection._stored_reference(as_vectors("items", items), fitted, 0)
     assert len(sample) == 300
     unshifted = rule.bias(sample @ new.T)
