@@ -15,17 +15,17 @@ def looped(names, values):
 
     def decorate(test):
         @functools.wraps(test)
-        def loop(*own, **given):
+        def loop(*arguments, **keywords):
             for value in values:
                 case = dict(zip(names, value if len(names) > 1 else (value,), strict=True))
                 try:
-                    test(*own, **given, **case)
+                    test(*arguments, **keywords, **case)
                 except BaseException as error:
                     error.add_note(f"the case: {case}")
                     raise
 
         signature = inspect.signature(test)
-        others = [one for name, one in signature.parameters.items() if name not in names]
+        others = [parameter for name, parameter in signature.parameters.items() if name not in names]
         loop.__signature__ = signature.replace(parameters=others)
         return loop
 

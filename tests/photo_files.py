@@ -36,7 +36,7 @@ def photos(count=12, split=lambda number: ("train", "train", "val", "test")[numb
     """Pictures of one to three captions each; every third one has a caption in common."""
     made = []
     for number in range(count):
-        captions = [f"caption {one} of {number}" for one in range(1 + number % 3)]
+        captions = [f"caption {place} of {number}" for place in range(1 + number % 3)]
         captions += ["a thing that several pictures show"] if number % 3 == 0 else []
         made.append(Photo(f"{number:03d}.png", picture(number), captions, split(number)))
     return made
@@ -44,15 +44,15 @@ def photos(count=12, split=lambda number: ("train", "train", "val", "test")[numb
 
 def write_folder(root, made):
     root.mkdir(parents=True, exist_ok=True)
-    for one in made:
-        (root / one.name).write_bytes(one.content)
+    for photo in made:
+        (root / photo.name).write_bytes(photo.content)
     return root
 
 
 def write_karpathy(root, made, **settings):
     images = [
-        {"filename": one.name, "split": one.split, "sentences": [{"raw": caption} for caption in one.captions]}
-        for one in made
+        {"filename": photo.name, "split": photo.split, "sentences": [{"raw": caption} for caption in photo.captions]}
+        for photo in made
     ]
     folder = write_folder(root / "photos", made)
     (root / "splits.json").write_text(json.dumps({"images": images}))
@@ -61,7 +61,9 @@ def write_karpathy(root, made, **settings):
 
 def write_table(root, made, has_splits=True, **settings):
     """A row for each caption."""
-    rows = [(one.name, caption, *([one.split] * has_splits)) for one in made for caption in one.captions or [""]]
+    rows = [
+        (photo.name, caption, *([photo.split] * has_splits)) for photo in made for caption in photo.captions or [""]
+    ]
     with (root / "captions.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("image", "caption", "split")[: 2 + has_splits], *rows])
     return Table(root / "captions.csv", write_folder(root / "photos", made), **settings)
@@ -69,8 +71,10 @@ def write_table(root, made, has_splits=True, **settings):
 
 def write_lines(root, made, has_splits=True, **settings):
     """A line for each picture, with a list of captions."""
-    splits = [{"split": one.split} if has_splits else {} for one in made]
-    lines = [{"image": one.name, "caption": one.captions} | own for one, own in zip(made, splits, strict=True)]
+    splits = [{"split": photo.split} if has_splits else {} for photo in made]
+    lines = [
+        {"image": photo.name, "caption": photo.captions} | part_of for photo, part_of in zip(made, splits, strict=True)
+    ]
     (root / "captions.jsonl").write_text("\n".join(map(json.dumps, lines)))
     return Table(root / "captions.jsonl", write_folder(root / "photos", made), **settings)
 
@@ -84,25 +88,25 @@ def add(tar, name, content):
 def write_shards(root, made, has_splits=True, each=2, **settings):
     """Tar files of two pictures, their captions in json files."""
     parts = {}
-    for split in dict.fromkeys(one.split for one in made) if has_splits else [None]:
-        own = [one for one in made if split in (None, one.split)]
-        for first in range(0, len(own), each):
+    for split in dict.fromkeys(photo.split for photo in made) if has_splits else [None]:
+        members = [photo for photo in made if split in (None, photo.split)]
+        for first in range(0, len(members), each):
             path = root / f"{split}-{first // each:03d}.tar"
             parts.setdefault(split, []).append(str(path))
             with tarfile.open(path, "w") as tar:
-                for one in own[first : first + each]:
-                    add(tar, one.name, one.content)
-                    add(tar, one.name.rpartition(".")[0] + ".json", json.dumps({"captions": one.captions}).encode())
-    given = {"splits": parts} if has_splits else {"shards": parts[None]}
-    return WebDataset(**given, caption="captions", **settings)
+                for photo in members[first : first + each]:
+                    add(tar, photo.name, photo.content)
+                    add(tar, photo.name.rpartition(".")[0] + ".json", json.dumps({"captions": photo.captions}).encode())
+    sources = {"splits": parts} if has_splits else {"shards": parts[None]}
+    return WebDataset(**sources, caption="captions", **settings)
 
 
 def dataset_of(made):
     import datasets
 
     features = {"image": datasets.Image(), "caption": datasets.Sequence(datasets.Value("string"))}
-    images = [{"bytes": one.content, "path": one.name} for one in made]
-    columns = {"image": images, "caption": [one.captions for one in made]}
+    images = [{"bytes": photo.content, "path": photo.name} for photo in made]
+    columns = {"image": images, "caption": [photo.captions for photo in made]}
     return datasets.Dataset.from_dict(columns, features=datasets.Features(features))
 
 
@@ -110,17 +114,17 @@ def write_saved(root, made, has_splits=True, **settings):
     import datasets
 
     words = {"train": "train", "val": "validation", "test": "test"}
-    parts = {words[split]: dataset_of([one for one in made if one.split == split]) for split in words}
+    parts = {words[split]: dataset_of([photo for photo in made if photo.split == split]) for split in words}
     saved = datasets.DatasetDict(parts) if has_splits else dataset_of(made)
     saved.save_to_disk(root / "saved")
     return HuggingFace(root / "saved", **settings)
 
 
 def write_imagefolder(root, made, has_splits=True, **settings):
-    for split in dict.fromkeys(one.split for one in made) if has_splits else [""]:
-        own = [one for one in made if split in ("", one.split)]
-        folder = write_folder(root / "pets" / split, own)
-        lines = [{"file_name": one.name, "caption": one.captions} for one in own]
+    for split in dict.fromkeys(photo.split for photo in made) if has_splits else [""]:
+        members = [photo for photo in made if split in ("", photo.split)]
+        folder = write_folder(root / "pets" / split, members)
+        lines = [{"file_name": photo.name, "caption": photo.captions} for photo in members]
         (folder / "metadata.jsonl").write_text("\n".join(map(json.dumps, lines)))
     return HuggingFace(root / "pets", **settings)
 

@@ -26,9 +26,9 @@ class Files:
     def placed(self, value, here):
         """A setting with paths in place of names. "@here" is the folder of the run; "@here/NAME" is a copy there."""
         if isinstance(value, list):
-            return [self.placed(one, here) for one in value]
+            return [self.placed(entry, here) for entry in value]
         if isinstance(value, dict):
-            return {key: self.placed(one, here) for key, one in value.items()}
+            return {key: self.placed(entry, here) for key, entry in value.items()}
         if not (isinstance(value, str) and value.startswith("@")):
             return value
         name, _, rest = value[1:].partition("/")
@@ -98,15 +98,15 @@ class Files:
     def photos(self, folder):
         """Pictures with captions as every source of photos reads them, each with a second choice of everything."""
         made = self._photos()
-        inverted = [one._replace(content=photo_files.picture(60 + number)) for number, one in enumerate(made)]
+        inverted = [photo._replace(content=photo_files.picture(60 + number)) for number, photo in enumerate(made)]
         photo_files.write_folder(folder / "again", inverted)
         photo_files.write_karpathy(folder, made)
         (folder / "other.json").write_text((folder / "splits.json").read_text().replace("caption", "word"))
         head = ("image", "picture", "caption", "text", "split", "part")
         rows = [
-            (one.name, made[number - 1].name, text, f"other {text}", one.split, SHIFTED[one.split])
-            for number, one in enumerate(made)
-            for text in one.captions
+            (photo.name, made[number - 1].name, text, f"other {text}", photo.split, SHIFTED[photo.split])
+            for number, photo in enumerate(made)
+            for text in photo.captions
         ]
         (folder / "photos" / "broken.png").write_bytes(made[0].content[:60])
         entry = {"filename": "broken.png", "split": "train", "sentences": [{"raw": "a"}]}
@@ -118,7 +118,7 @@ class Files:
                 csv.writer(file).writerows([head, *lines])
         for split in SHIFTED:
             for part, members in ((split, made), (f"other-{split}", inverted)):
-                self._shard(folder / f"{part}.tar", [one for one in members if one.split == split])
+                self._shard(folder / f"{part}.tar", [photo for photo in members if photo.split == split])
         (folder / "shards").mkdir()
         self._shard(folder / "shards" / "all.tar", made)
         self._shard(folder / "broken.tar", [made[0]._replace(name="x.png", content=made[0].content[:60])])
@@ -127,16 +127,16 @@ class Files:
     def _photos():
         """Pictures, none of which have a caption in common."""
         made = photo_files.photos(24)
-        return [one._replace(captions=[f"{text} {one.name}" for text in one.captions]) for one in made]
+        return [photo._replace(captions=[f"{text} {photo.name}" for text in photo.captions]) for photo in made]
 
     @staticmethod
     def _shard(path, made):
         with tarfile.open(path, "w") as tar:
-            for one in made:
-                stem = one.name.partition(".")[0]
-                photo_files.add(tar, one.name, one.content)
-                photo_files.add(tar, f"{stem}.txt", one.captions[0].encode())
-                photo_files.add(tar, f"{stem}.json", json.dumps({"captions": one.captions}).encode())
+            for photo in made:
+                stem = photo.name.partition(".")[0]
+                photo_files.add(tar, photo.name, photo.content)
+                photo_files.add(tar, f"{stem}.txt", photo.captions[0].encode())
+                photo_files.add(tar, f"{stem}.json", json.dumps({"captions": photo.captions}).encode())
 
     def saved(self, folder):
         """Datasets of Hugging Face with a column of splits; broken: one picture is cut short."""
@@ -148,7 +148,7 @@ class Files:
             if name == "broken":
                 rows["image"][0]["bytes"] = rows["image"][0]["bytes"][:60]
             rows |= {"picture": rows["image"][::-1], "text": [[f"other {n}"] for n in range(len(pictures))]}
-            rows |= {"split": [one.split for one in pictures], "part": [SHIFTED[one.split] for one in pictures]}
+            rows |= {"split": [photo.split for photo in pictures], "part": [SHIFTED[photo.split] for photo in pictures]}
             features = datasets.Dataset.from_dict(rows).features
             features |= {"image": datasets.Image(), "picture": datasets.Image()}
             datasets.Dataset.from_dict(rows, features=datasets.Features(features)).save_to_disk(folder / name)

@@ -11,12 +11,12 @@ from vsehub.components import Components, conf_folder
 def node(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     write_table(tmp_path, photos(2), has_splits=False)
-    given = {
+    settings = {
         "_target_": "vsehub.data.Table",
         "table": str(tmp_path / "captions.csv"),
         "images": str(tmp_path / "photos"),
     }
-    return given | {"draw": {"val": 0.0, "test": 0.5}, "pictures": {"size": 8}}
+    return settings | {"draw": {"val": 0.0, "test": 0.5}, "pictures": {"size": 8}}
 
 
 def test_nested_settings_are_built(node):

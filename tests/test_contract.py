@@ -76,13 +76,13 @@ def components(group, name):
             OmegaConf.masked_copy(node, [key for key in node if key != "noise"]),
             OmegaConf.create(OmegaConf.to_container(node.noise) | {"_target_": "vsehub.data.noise.Noise"}),
         ]
-    return [one for one in nodes if one] + [one for node in nodes if node for one in inner_components(node)]
+    return [inner for inner in nodes if inner] + [inner for node in nodes if node for inner in inner_components(node)]
 
 
 def inner_components(node):
     """The settings of a component's arguments that are objects of one class, as nodes of their own."""
-    found = get_object(node["_target_"]) if "_target_" in node else None
-    kinds = {} if found is None else nested_settings(found)
+    component = get_object(node["_target_"]) if "_target_" in node else None
+    kinds = {} if component is None else nested_settings(component)
     settings = {name: OmegaConf.to_container(node.get(name) or OmegaConf.create({}), resolve=False) for name in kinds}
     return [
         OmegaConf.create(settings[name] | {"_target_": f"{kind.__module__}.{kind.__name__}"})
@@ -92,13 +92,13 @@ def inner_components(node):
 
 def parameters(node):
     """The constructor's named parameters; a partial lacks its first, which the caller gives."""
-    found = inspect.signature(get_object(node["_target_"])).parameters.values()
-    named = [one for one in found if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)]
-    return {one.name: one for one in (named[1:] if node.get("_partial_") else named)}
+    arguments = inspect.signature(get_object(node["_target_"])).parameters.values()
+    named = [argument for argument in arguments if argument.kind not in (argument.VAR_KEYWORD, argument.VAR_POSITIONAL)]
+    return {argument.name: argument for argument in (named[1:] if node.get("_partial_") else named)}
 
 
-def instantiated(group, name, **given):
-    return build(group, choice(group, name), **given)
+def instantiated(group, name, **arguments):
+    return build(group, choice(group, name), **arguments)
 
 
 def test_every_folder_is_in_the_contract():
@@ -106,7 +106,7 @@ def test_every_folder_is_in_the_contract():
     assert folders - {"experiment", "row", "sweep", "hydra", "joint_space", "debug"} == set(GROUPS)
 
 
-@looped(("group", "name"), [one for one in ALL if one[0] != "recipe"])
+@looped(("group", "name"), [case for case in ALL if case[0] != "recipe"])
 def test_keys_are_the_constructors_parameters(group, name):
     for node in components(group, name):
         keys = set(node.keys()) - {"_target_", "_partial_"}
@@ -116,14 +116,14 @@ def test_keys_are_the_constructors_parameters(group, name):
         assert keys <= accepted, f"{keys - accepted} are no arguments of {node['_target_']}"
 
 
-@looped(("group", "name"), [one for one in ALL if one[0] not in ("recipe", "trainer", "logger")])
+@looped(("group", "name"), [case for case in ALL if case[0] not in ("recipe", "trainer", "logger")])
 def test_defaults_in_code_and_yaml_agree(group, name):
     """A stranger who leaves the yaml aside gets the same component; of several yamls of a class, that of one."""
     for node in components(group, name):
         if not node["_target_"].startswith("vsehub.") or group == "protocol":
             continue
         siblings = [node, *(other for sibling in choice_names(group) for other in components(group, sibling))]
-        named = [differing(one) for one in siblings if one["_target_"] == node["_target_"]]
+        named = [differing(sibling) for sibling in siblings if sibling["_target_"] == node["_target_"]]
         assert min(named, key=len) == [], f"{name}: {named[0]}"
 
 
@@ -177,8 +177,8 @@ class TestLoss:
     def test_value_and_gradient_are_finite(self, name, n, dtype):
         loss = instantiated("loss", name)
         scores, positives, stats = batch(n, dtype)
-        for given in (None, stats):
-            value, gradient = value_and_gradient(loss, scores, positives, given)
+        for neighbors in (None, stats):
+            value, gradient = value_and_gradient(loss, scores, positives, neighbors)
             assert value.shape == ()
             assert value.dtype == torch.float32
             assert torch.isfinite(value)
@@ -191,10 +191,10 @@ class TestLoss:
         loss = instantiated("loss", name)
         scores, positives, stats = batch(9)
         order = torch.randperm(9, generator=torch.Generator().manual_seed(1))
-        for given in (None, stats):
-            value, gradient = value_and_gradient(loss, scores, positives, given)
+        for neighbors in (None, stats):
+            value, gradient = value_and_gradient(loss, scores, positives, neighbors)
             moved, moved_gradient = value_and_gradient(
-                loss, scores[order][:, order], positives[order][:, order], permuted(given, order)
+                loss, scores[order][:, order], positives[order][:, order], permuted(neighbors, order)
             )
             torch.testing.assert_close(moved, value)
             torch.testing.assert_close(moved_gradient, gradient[order][:, order])
@@ -205,9 +205,9 @@ class TestLoss:
         scores, positives, stats = batch(9)
         others = positives & ~torch.eye(9, dtype=torch.bool)
         assert others.any()
-        for given in (None, stats):
-            before, gradient = value_and_gradient(loss, scores, positives, given)
-            after, _ = value_and_gradient(loss, scores + 5.0 * others, positives, given)
+        for neighbors in (None, stats):
+            before, gradient = value_and_gradient(loss, scores, positives, neighbors)
+            after, _ = value_and_gradient(loss, scores + 5.0 * others, positives, neighbors)
             assert torch.equal(before, after)
             assert (gradient[others] == 0).all()
 
@@ -224,8 +224,11 @@ class TestLoss:
         """The device meta refuses tensors of the CPU beside its own, and waits for no number."""
         loss = instantiated("loss", name).to("meta")
         scores, positives, stats = batch(9)
-        for given in (None, NeighborStats(*(side.to("meta") for side in stats))):
-            assert all(one.is_meta for one in value_and_gradient(loss, scores.to("meta"), positives.to("meta"), given))
+        for neighbors in (None, NeighborStats(*(side.to("meta") for side in stats))):
+            assert all(
+                tensor.is_meta
+                for tensor in value_and_gradient(loss, scores.to("meta"), positives.to("meta"), neighbors)
+            )
 
     @looped("name", choice_names("loss"))
     def test_a_better_pair_is_a_lower_loss(self, name):
@@ -248,8 +251,8 @@ class TestCriterion:
         generator = torch.Generator().manual_seed(0)
         scores, reference = torch.rand(7, 13, generator=generator), torch.rand(5, 13, generator=generator)
         further = further_scores(criterion, 13, generator)
-        for given in (None, reference) if criterion.inductive else (None,):
-            answer = criterion.rescore(scores, given, reference_item_scores=further)
+        for other in (None, reference) if criterion.inductive else (None,):
+            answer = criterion.rescore(scores, other, reference_item_scores=further)
             assert answer.shape == (7, 13)
             assert torch.isfinite(answer).all()
         with pytest.raises(
@@ -277,10 +280,10 @@ class TestCriterion:
         if not criterion.nearest_alone:
             return
         reference = torch.rand(40, 13, generator=torch.Generator().manual_seed(0)).mul(20).round() / 20  # with ties
-        for k in {one["k"] for one in criterion.grid()} | {criterion.k}:
-            one = criterion.with_parameters(k=min(k, 40))
-            nearest = reference.sort(dim=0, descending=True).values[: one.k]
-            torch.testing.assert_close(one.item_terms(nearest), one.item_terms(reference), rtol=1e-6, atol=0)
+        for k in {settings["k"] for settings in criterion.grid()} | {criterion.k}:
+            changed = criterion.with_parameters(k=min(k, 40))
+            nearest = reference.sort(dim=0, descending=True).values[: changed.k]
+            torch.testing.assert_close(changed.item_terms(nearest), changed.item_terms(reference), rtol=1e-6, atol=0)
 
 
 def encoding(takes, n, seed):
@@ -329,7 +332,7 @@ def rows_alone_equal_rows_together(encoder, *inputs, waits=True):
         assert encoder.to("meta")(*(side.to("meta") for side in inputs)).is_meta
 
 
-@looped("name", [one for one in choice_names("image_encoder") if one not in TOWERS])
+@looped("name", [choice_name for choice_name in choice_names("image_encoder") if choice_name not in TOWERS])
 def test_image_encoder(name):
     torch.manual_seed(0)
     shape = IMAGE_SHAPES.get(name, (3, 64, 64))
@@ -346,7 +349,9 @@ def test_image_encoder(name):
     rows_alone_equal_rows_together(encoder.eval(), torch.rand(5, *shape), waits=name == "image_regions")
 
 
-@pytest.mark.parametrize("name", [one for one in choice_names("text_encoder") if one not in TOWERS])
+@pytest.mark.parametrize(
+    "name", [choice_name for choice_name in choice_names("text_encoder") if choice_name not in TOWERS]
+)
 def test_text_encoder(name, tmp_path):
     torch.manual_seed(0)
     node = choice("text_encoder", name)
@@ -356,8 +361,8 @@ def test_text_encoder(name, tmp_path):
         encoder = build("text_encoder", node, **sized, text_shape=[16]).eval()
         rows = torch.rand(5, 16), torch.ones(5, dtype=torch.int64)
         return rows_alone_equal_rows_together(encoder, *rows, waits=False)
-    given = {"model": tiny_bert(tmp_path)} if "model" in set(node) else {}
-    encoder = build("text_encoder", node, dim=16, vocabulary_size=20, **given).eval()
+    arguments = {"model": tiny_bert(tmp_path)} if "model" in set(node) else {}
+    encoder = build("text_encoder", node, dim=16, vocabulary_size=20, **arguments).eval()
     lengths = torch.tensor([6, 2, 4, 1])
     texts = torch.randint(1, 20, (4, 6)).masked_fill(torch.arange(6) >= lengths[:, None], 0)
     waits = name in ("text_gru_gpo", "text_pretrained", "text_scan")
@@ -365,7 +370,9 @@ def test_text_encoder(name, tmp_path):
 
 
 def test_protocols():
-    found = {name: instantiated("protocol", name) for name in choice_names("protocol")}
-    assert all(isinstance(one, Protocol) and one.name == name for name, one in found.items())
+    protocols = {name: instantiated("protocol", name) for name in choice_names("protocol")}
+    assert all(isinstance(protocol, Protocol) and protocol.name == name for name, protocol in protocols.items())
     wanted = {"c1": (1000, 1), "c2": (1000, 5), "full5k": (5000, 1), "single": (None, 1)}
-    assert wanted.items() <= {name: (one.fold_images, one.folds) for name, one in found.items()}.items()
+    assert (
+        wanted.items() <= {name: (protocol.fold_images, protocol.folds) for name, protocol in protocols.items()}.items()
+    )

@@ -27,7 +27,7 @@ def test_files_that_the_pages_name_exist():
     roots = [ROOT / folder for folder in (".", "src/vsehub", "src", "conf")]
     for page in PAGES:
         for name in set(re.findall(r"`((?:[\w.-]+/)+[\w.-]+\.(?:py|yaml|csv|toml|ipynb))`", page.read_text())):
-            other = any(one in name for one in EXAMPLES) or re.search(r"\b[A-Z]{2,}\b", name)
+            other = any(example in name for example in EXAMPLES) or re.search(r"\b[A-Z]{2,}\b", name)
             assert other or any((root / name).exists() for root in roots), (page.name, name)
 
 

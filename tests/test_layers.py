@@ -105,7 +105,7 @@ def modules(path):
     """Every module that a file imports, in functions and by `extras.package` too; `from vsehub import x`: vsehub.x."""
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "package":
-            yield from (one.value for one in node.args[2:] if isinstance(one, ast.Constant))
+            yield from (argument.value for argument in node.args[2:] if isinstance(argument, ast.Constant))
         elif isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -168,7 +168,7 @@ def imported(path, files):
             yield from (name.name for name in node.names if name.name in files)
         elif isinstance(node, ast.ImportFrom) and node.module in files:
             full = [f"{node.module}.{name.name}" for name in node.names]
-            yield from (one if one in files else node.module for one in full)
+            yield from (module if module in files else node.module for module in full)
 
 
 HELP = """

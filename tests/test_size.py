@@ -76,10 +76,10 @@ def files_behind(command):
 
 
 def test_no_sum_exceeds_its_ceiling():
-    found, ceilings = sizes()
+    sums, ceilings = sizes()
     above = [
         f"{name} has {size} {kind}, more than {ceilings[kind][name]}"
-        for kind, rows in found.items()
+        for kind, rows in sums.items()
         for name, size in rows.items()
         if size > ceilings[kind][name]
     ]
@@ -87,8 +87,8 @@ def test_no_sum_exceeds_its_ceiling():
 
 
 if __name__ == "__main__":
-    found, ceilings = sizes()
-    for kind, rows in found.items():
+    sums, ceilings = sizes()
+    for kind, rows in sums.items():
         for name, size in rows.items():
             print(f"{kind:12}{name:14}{size:7} of {ceilings[kind][name]}")
             packages = by_package(name).most_common() if kind == "statements" else []

@@ -16,11 +16,14 @@ def photos(folder: Path, count: int = 24) -> dict[str, str]:
     images = []
     for number in range(count):
         width, height = random.integers(40, 90, 2).tolist()
-        one, other = random.choice(list(COLOURS), 2).tolist()
-        picture = Image.new("RGB", (width, height), COLOURS[one])
+        first, other = random.choice(list(COLOURS), 2).tolist()
+        picture = Image.new("RGB", (width, height), COLOURS[first])
         picture.paste(COLOURS[other], (0, 0, width // 2, height // 2))
         picture.save(folder / f"{number}.png")
-        sentences = [{"raw": f"a {other} box on {one} {number}"}, {"raw": f"the {one} and the {other} with {number}"}]
+        sentences = [
+            {"raw": f"a {other} box on {first} {number}"},
+            {"raw": f"the {first} and the {other} with {number}"},
+        ]
         split = ("train", "val", "test")[number % 3]
         images.append({"filename": f"{number}.png", "split": split, "sentences": sentences})
     (folder / "data.json").write_text(json.dumps({"dataset": "boxes", "images": images}))

@@ -27,7 +27,7 @@ def tiny_open_clip(folder: Path, seed: int = 0, embed_dim: int = 8, **preprocess
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = open_clip.create_model(f"local-dir:{folder}", load_weights=False)
-    save_file({name: one.contiguous().clone() for name, one in model.state_dict().items()}, folder / WEIGHTS)
+    save_file({name: tensor.contiguous().clone() for name, tensor in model.state_dict().items()}, folder / WEIGHTS)
     return str(folder)
 
 
@@ -40,8 +40,8 @@ def tiny_hf(folder: Path, kind: str = "clip", seed: int = 0) -> str:
     text = {"vocab_size": len(WORDS), "max_position_embeddings": MOST, **CLIP_SIZES}
     text |= {"bos_token_id": 2, "eos_token_id": len(WORDS) - 1, "pad_token_id": 0}
     vision = {"image_size": SIDE, "patch_size": 16, **CLIP_SIZES}
-    own = {} if kind == "siglip" else {"projection_dim": 8}
-    config = getattr(transformers, f"{names[kind]}Config")(text_config=text, vision_config=vision, **own)
+    projection = {} if kind == "siglip" else {"projection_dim": 8}
+    config = getattr(transformers, f"{names[kind]}Config")(text_config=text, vision_config=vision, **projection)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         getattr(transformers, f"{names[kind]}Model")(config).save_pretrained(folder)
@@ -64,8 +64,8 @@ def _tokenizer():
 
     numbers = {word: number for number, word in enumerate(WORDS)}
     ends = [(name, numbers[name]) for name in ("<s>", "</s>")]
-    own = Tokenizer(WordLevel(numbers, unk_token="<unk>"))
-    own.pre_tokenizer = Whitespace()
-    own.post_processor = TemplateProcessing(single="<s> $A </s>", special_tokens=ends)
+    tokenizer = Tokenizer(WordLevel(numbers, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = Whitespace()
+    tokenizer.post_processor = TemplateProcessing(single="<s> $A </s>", special_tokens=ends)
     names = {"pad_token": "<pad>", "unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
-    return PreTrainedTokenizerFast(tokenizer_object=own, model_max_length=MOST, **names)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=MOST, **names)

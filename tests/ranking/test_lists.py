@@ -40,12 +40,12 @@ def test_lists_by_loops(files):
     """N_k, hubs, recalls and changes of two lists, over the queries that are in both."""
     before, after, truth = files
     settings = {"ranking": "before.parquet", "against": "after.run", "truth": "truth.csv", "items": 70}
-    found = compare_lists(settings, 10).record
-    embeddings_page(found)
-    common, first = range(5, 50), found["hubs"][0]
-    assert (found["queries"]["rows"], found["items"]["rows"], found["ks"]) == (45, 70, [1, 5, 10])
+    record = compare_lists(settings, 10).record
+    embeddings_page(record)
+    common, first = range(5, 50), record["hubs"][0]
+    assert (record["queries"]["rows"], record["items"]["rows"], record["ks"]) == (45, 70, [1, 5, 10])
     never = []
-    for number, (lists, ranking) in enumerate(zip((before, after), found["rankings"], strict=True)):
+    for number, (lists, ranking) in enumerate(zip((before, after), record["rankings"], strict=True)):
         counts = np.zeros(70, int)
         for query in common:
             counts[lists[query][:10]] += 1
@@ -58,9 +58,9 @@ def test_lists_by_loops(files):
             assert ranking["truth"][f"r{k}"] == pytest.approx(100 * np.mean(answered))
         assert first["occurrences"][number] == counts[int(first["id"].removeprefix("=doc_"))]
         never.append(np.count_nonzero(counts == 0))
-    assert found["antihubs"]["count"] == never
+    assert record["antihubs"]["count"] == never
     stays = [len({*before[query][:10]} & {*after[query][:10]}) / len(before[query][:10]) for query in common]
-    assert found["rankings"][1]["changed"]["overlap"] == pytest.approx(np.mean(stays))
+    assert record["rankings"][1]["changed"]["overlap"] == pytest.approx(np.mean(stays))
 
 
 def test_items_are_ids_unknown_or_row_numbers(files, tmp_path):
@@ -73,9 +73,9 @@ def test_items_are_ids_unknown_or_row_numbers(files, tmp_path):
     assert "items" in unknown["warnings"][0]
     numbers = pa.table({"query": [0, 0, 1], "item": [6, 2, 6], "rank": [1, 2, 1]})
     pq.write_table(numbers, "rows.parquet")
-    found = compare_lists({"ranking": "rows.parquet", "items": 9}, 5).record
-    assert (found["hubs"][0]["item"], found["hubs"][0]["id"], found["hubs"][0]["occurrences"]) == (6, None, [2])
-    assert found["antihubs"]["count"] == [8]  # of the first places: two lists, the longer of two items
+    record = compare_lists({"ranking": "rows.parquet", "items": 9}, 5).record
+    assert (record["hubs"][0]["item"], record["hubs"][0]["id"], record["hubs"][0]["occurrences"]) == (6, None, [2])
+    assert record["antihubs"]["count"] == [8]  # of the first places: two lists, the longer of two items
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ class DirectedScores:
         self.queries, self.items, self.reference, self._bank = queries, items, reference, bank
         self.positives, self.similarity = positives, similarity
         self._score, self._matrix = score, matrix
-        self._kept: dict[str, Tensor] = {}
+        self._single_blocks: dict[str, Tensor] = {}
 
     def rows(self, index: Tensor | slice) -> Tensor:
         """The scores (b, M) of some queries with all items."""
@@ -81,9 +81,9 @@ class DirectedScores:
         size = max(1, BLOCK_ELEMENTS // len(rows))
         if len(columns) > size:
             return (self._columns(rows, columns[first : first + size]) for first in range(0, len(columns), size))
-        if name not in self._kept:
-            self._kept[name] = self._columns(rows, columns)
-        return iter([self._kept[name]])
+        if name not in self._single_blocks:
+            self._single_blocks[name] = self._columns(rows, columns)
+        return iter([self._single_blocks[name]])
 
     def _columns(self, rows: Any, columns: Any) -> Tensor:
         """The scores of rows and columns; of an inner product, equal rows are tied instead of equal columns."""
