@@ -43,14 +43,14 @@ def embeddings_page(record: dict) -> str:
     k = neighbourhood(record)
     rankings = record["rankings"]
     fair = fair_share(record)
-    files = [record.get(side) for side in SOURCES]
+    files = [record[side] for side in SOURCES if record.get(side)]
     pictures = [thumbnail(hub["image"]) if hub["image"] else None for hub in record["hubs"]]
     histograms = {ranking["criterion"]: ranking["histograms"][str(k)] for ranking in rankings}
     return render_page(
         "embeddings.html.j2",
         record=record,
         lists=bool(record.get("ranking")),
-        title=f"Hubness: {' and '.join(Path(file['path']).name for file in files if 'path' in (file or {}))}",
+        title=f"Hubness: {' and '.join(Path(file['path']).name for file in files if 'path' in file)}",
         summary=f"{record['queries']['rows']:,} queries, {record['items']['rows']:,} items",
         k=k,
         fair=share_text(fair),
