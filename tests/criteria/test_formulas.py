@@ -22,7 +22,6 @@ from vsehub.criteria import (
     QBNorm,
     Sinkhorn,
 )
-from vsehub.criteria.base import each_of
 from vsehub.metrics import k_occurrences, skewness
 
 EXACT = {"rtol": 1e-9, "atol": 1e-12}
@@ -261,8 +260,6 @@ def test_sinkhorn_ranks_alike_whatever_the_unit_and_offset_of_scores(columns):
         )
     terms = rule.fit(lambda: iter(ours))
     torch.testing.assert_close(rule.apply(scores, terms), wanted, rtol=0, atol=1e-12)
-    parts = rule.fit_parts(each_of([partial(iter, some) for some in (ours[:1], ours[1:]) if some]))
-    torch.testing.assert_close(torch.cat([part for (part,) in parts]), terms[0], rtol=0, atol=1e-12)
 
 
 @looped("scores", [torch.full((4, 1), 0.3), torch.full((3, 7), 0.1), torch.full((1, 5), -0.7)])

@@ -24,8 +24,6 @@ Columns = Callable[[], Iterator[Tensor]]
 # Rising query indices (b,), int64 on the CPU -> their whole rows of scores (b, M).
 RowsOf = Callable[[Tensor], Tensor]
 Terms = tuple[Tensor, ...]
-# (step, terms of each part, none without them) -> `step(columns, *terms)` of each part of the items, in order
-Each = Callable[..., list[Terms]]
 
 FEWEST, FEWEST_NORMALISED = 50, 100  # reference queries; criteria that normalise all items together need more
 NOT_FINITE = (
@@ -115,9 +113,9 @@ class Correction(Criterion):
     A subclass writes `item_terms` (from all reference queries' scores of some items, so that items can be taken block
     by block) and `corrected`; `query_terms` where a query has terms too.
 
-    columnwise: whether an item's terms depend only on its own column of scores; otherwise `fit_parts` is written.
+    columnwise: whether an item's terms depend only on its own column of scores; otherwise `fit` is written.
     nearest_alone: whether they depend only on the scores of its k nearest reference queries, k being a setting.
-    query_terms_rank: whether a query's terms can change the order of its items, which must then lie on one machine.
+    query_terms_rank: whether a query's terms can change the order of its items.
     reference_items_as: the scores of reference items that the item terms also depend on.
     "rows": those of the reference items with the items, (G, M); without reference items the items themselves are taken.
     "columns": those of the reference queries with the reference items, (R, G); without reference items there are none.
@@ -157,16 +155,7 @@ class Correction(Criterion):
 
         reference_items: the scores that `reference_items_as` names, in blocks of columns; None without reference items.
         """
-        sides = [columns] if reference_items is None else [columns, reference_items]
-        return finite_terms(self.fit_parts(each_of(sides))[0])
-
-    def fit_parts(self, each: Each) -> list[Terms]:
-        """The terms of each part of the items; reference items as columns, if any, are the last part.
-
-        The parts may lie on several machines: `each(step)` calls `step(columns)` with the `Columns` of each part, and
-        returns the results in order. `each(step, terms)` calls `step(columns, *terms[i])` of part i.
-        """
-        return each(lambda columns: joined(map(self.item_terms, columns())))
+        return finite_terms(joined(map(self.item_terms, columns())))
 
     def rescore(
         self,
@@ -351,13 +340,6 @@ def _bank_columns(
     if criterion.reference_items_as is None or reference_items is None:
         return None
     return ScoreColumns(reference, reference_items)
-
-
-def each_of(sides: Sequence[Columns]) -> Each:
-    """See `Correction.fit_parts`: the parts are in this process."""
-    return lambda step, terms=None: [
-        step(side, *part) for side, part in zip(sides, terms or [()] * len(sides), strict=True)
-    ]
 
 
 def joined(parts: Iterable[Terms]) -> Terms:

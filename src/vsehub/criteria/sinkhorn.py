@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from functools import partial, reduce
+from functools import reduce
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from vsehub.checks import positive, whole
-from vsehub.criteria.base import Columns, Each, ItemBias, Terms
+from vsehub.criteria.base import Columns, ItemBias, Terms, finite_terms
 
 CACHED = 2**18  # scores worked on at a time
 LEAST_MASS = 1e-20  # of an item, below which too many of its shares may have vanished
@@ -40,22 +40,23 @@ class Sinkhorn(ItemBias):
         """-wτ log v (M,), or -w log v, from the whole matrix of reference scores (R, M)."""
         return self.fit(lambda: iter((reference_scores,)))[0]
 
-    def fit_parts(self, each: Each) -> list[Terms]:
-        """The bias (m,) of each part; reference items count as items, and have their share."""
+    def fit(self, columns: Columns, reference_items: Columns | None = None) -> Terms:
+        """The bias (M,); reference items count as items, and have their share."""
+        sides = [columns] if reference_items is None else [columns, reference_items]
         temperature, unit = self.temperature, self.weight
         if self.relative:
-            temperature *= _spread(each(lambda columns: moments(columns())))
+            temperature *= _spread([moments(side()) for side in sides])
             unit *= temperature
         scale = 1.0 / (temperature or 1.0)  # without a spread the bias is 0 at any temperature
-        parts, items = each(partial(_first, scale=scale)), 1
-        scalings: list[Terms] = [()] * len(parts)
+        sums, items = [_first(side, scale) for side in sides], 1
+        scalings: list[Tensor | None] = [None] * len(sides)
         for _ in range(self.rounds):
-            total = reduce(torch.logaddexp, [part[0] for part in parts])
+            total = reduce(torch.logaddexp, sums)
             log_queries = math.log(items) - math.log(len(total)) - total
-            parts = each(partial(_round, log_queries=log_queries, scale=scale), scalings)
-            scalings = [(scaled,) for _, scaled in parts]
-            items = sum(len(scaled) for (scaled,) in scalings)
-        return [(unit * (math.log(items) - scaled),) for (scaled,) in scalings]
+            rounds = [_round(side, scaling, log_queries, scale) for side, scaling in zip(sides, scalings, strict=True)]
+            sums, scalings = [queries for queries, _ in rounds], [scaling for _, scaling in rounds]
+            items = sum(len(scaling) for _, scaling in rounds)
+        return finite_terms((unit * (math.log(items) - rounds[0][1]),))
 
 
 def moments(blocks: Iterable[Tensor]) -> Terms:
@@ -87,12 +88,12 @@ def _spread(parts: Sequence[Terms]) -> float:
     return (squares / count).sqrt().mean().item()
 
 
-def _first(columns: Columns, *, scale: float) -> Terms:
+def _first(columns: Columns, scale: float) -> Tensor:
     """The logarithm of each query's sum (R,) over some items before any scaling."""
-    return (reduce(torch.logaddexp, ((scale * block).logsumexp(dim=1).cpu().double() for block in columns())),)
+    return reduce(torch.logaddexp, ((scale * block).logsumexp(dim=1).cpu().double() for block in columns()))
 
 
-def _round(columns: Columns, before: Tensor | None = None, *, log_queries: Tensor, scale: float) -> Terms:
+def _round(columns: Columns, before: Tensor | None, log_queries: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     """The logarithm of each query's sum (R,) over some items once these are scaled, and that of their M·v (m,).
 
     before: log M·v of the last round. log_queries: log u (R,), in float64 on the CPU, since some devices have none.

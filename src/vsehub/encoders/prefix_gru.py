@@ -174,10 +174,10 @@ class ForestGRU(torch.autograd.Function):
         torch.mul(flow, into_new, out=to_inputs[:, -new.shape[1] :])
         to_weights, to_biases = [], []
         for direction in range(len(weights)):
-            rows = (forest.directions == direction).nonzero()[:, 0]
-            left, right = before[rows].to(ctx.dtype), to_recurrent.flatten(1)[rows]
+            nodes = (forest.directions == direction).nonzero()[:, 0]
+            left, right = before[nodes].to(ctx.dtype), to_recurrent.flatten(1)[nodes]
             # To one of few numbers of rows: oneDNN prepares a product anew for each new one.
-            more = (0, 0, 0, -len(rows) % (64 if len(rows) < 1024 else 256))
+            more = (0, 0, 0, -len(nodes) % (64 if len(nodes) < 1024 else 256))
             to_weights.append((F.pad(right, more).T @ F.pad(left, more)).to(gates.dtype))
             to_biases.append(right[:, -new.shape[1] :].sum(dim=0, dtype=gates.dtype))
         return to_inputs, None, *to_weights, *to_biases

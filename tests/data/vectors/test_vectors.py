@@ -109,7 +109,6 @@ def test_formats(tmp_path, name, dtype):
         same = open_vectors(array).with_ids(IDS) if with_ids else open_vectors(array)
         assert (vectors.dtype, vectors.fingerprint()) == (same.dtype, same.fingerprint())
     assert vectors.ids == (IDS if with_ids else None)
-    assert vectors.origin.files == ((str(path), 7),)
     vectors.rows(0, 7).zero_()  # a copy
     assert torch.equal(vectors.rows(2, 5), expected[2:5])
     assert torch.equal(vectors.take([5, 0, 0, 6]), expected[[5, 0, 0, 6]])

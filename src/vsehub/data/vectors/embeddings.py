@@ -29,13 +29,11 @@ class Origin:
     """The origin of vectors.
 
     path: the file, folder or URI, with `::key` if it was given; None for an array. stamps: stamps of the
-    files, taken before they were opened. files: (address, rows) of each file that holds the rows, in order,
-    each to be opened by `open_vectors`; None for an array.
+    files, taken before they were opened.
     """
 
     path: str | None = None
     stamps: Stamps = field(default_factory=dict)
-    files: tuple[tuple[str, int], ...] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,8 +97,9 @@ class VectorFile:
 
         That of the rows of a file is stored, and computed again if the file changes.
         """
-        stamps, read = list(self.origin.stamps.items()), self._rows_digest
-        rows = stored_digest(f"vectors of {self.origin.files}", stamps, read) if stamps else read()
+        path, stamps = self.origin.path, self.origin.stamps
+        name = f"vectors of {path} in {[*map(str, stamps)]}"
+        rows = stored_digest(name, list(stamps.items()), self._rows_digest) if stamps else self._rows_digest()
         ids = json.dumps(self.ids)
         return hashlib.blake2b(f"{self.shape} {self.dtype} {ids} {rows}".encode()).hexdigest()[:16]
 
@@ -140,20 +139,17 @@ def open_vectors(
     require_vectors(name, where)
     addresses, described, key = shards(name, where, key) if is_folder(where) else ([where], [], key)
     local = [fetch(name, address) if is_uri(address) else Path(address) for address in (*addresses, *described)]
-    taken, paths, metadata = stamps(local), local[: len(addresses)], local[len(addresses) :]
+    taken = stamps(path.absolute() for path in local)
+    paths, metadata = local[: len(addresses)], local[len(addresses) :]
     source: Shards | np.ndarray | Tensor
+    labels = None
     if is_folder(where):
         source = Shards(paths, key)
-        ids, counts = source.ids or None, source.counts
+        ids, labels = read_metadata(metadata, source.counts) if metadata else (source.ids or None, None)
     else:
         source, ids = read_file(paths[0], key)
-        counts = [len(source)]
-    ids, labels = read_metadata(metadata, counts) if metadata else (ids, None)
-    inside = "" if key is None else f"::{key}"
-    places = [address if is_uri(address) else str(Path(address).absolute()) for address in addresses]
-    files = tuple((f"{address}{inside}", count) for address, count in zip(places, counts, strict=True))
     dtype = matrix_dtype(masked(path), source)
-    vectors = VectorFile(name, source, dtype, None, labels, normalize, Origin(masked(path), taken, files))
+    vectors = VectorFile(name, source, dtype, None, labels, normalize, Origin(masked(path), taken))
     return vectors if ids is None else vectors.with_ids(ids)
 
 
