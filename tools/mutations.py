@@ -63,8 +63,8 @@ MUTATIONS = [
     ("losses/base.py", "fill_positives(exponents * scale, excluded)", "exponents * scale", "losses/test_log_sums.py"),
     (
         "neighbors/bank.py",
-        "self._image_ids[found] == image_ids[:, None]",
-        "self._image_ids[found] < 0",
+        "self._image_ids[near_images] == image_ids[:, None]",
+        "self._image_ids[near_images] < 0",
         "neighbors/test_bank.py neighbors/test_scored_index.py training/test_bank_callback.py",
     ),
     (
@@ -75,8 +75,8 @@ MUTATIONS = [
     ),
     (
         "neighbors/bank.py",
-        "excluded(found).byte()",
-        "(~excluded(found)).byte()",
+        "excluded.byte().argsort",
+        "(~excluded).byte().argsort",
         "neighbors/test_bank.py neighbors/test_scored_index.py training/test_bank_callback.py",
     ),
     (
@@ -145,7 +145,7 @@ MUTATIONS = [
     ),
     (
         "metrics/relevance.py",
-        "inside = (own >= cut) & (order <= counts)",
+        "inside = (positive_scores >= cut) & (order <= counts)",
         "inside = order <= counts",
         "metrics/test_relevance.py",
     ),

@@ -74,9 +74,8 @@ def database_rows(engine: str, items: Tensor, bias: Tensor, folder: Path) -> Ite
         if place is None:
             print(f"{engine} is left out: pgserver is not installed")
             return
-        vectors = as_vectors("items", items)
-        stored = Items(vectors, [str(row) for row in range(len(items))])
-        fitted = Fitted("csls", CSLS(), bias, vectors, "generated", {})
+        stored = Items(as_vectors("items", items), [str(row) for row in range(len(items))])
+        fitted = Fitted("csls", CSLS(), bias, stored.vectors, "generated", {})
         for approximate in (False, True):
             began = time.perf_counter()
             with fill(place, stored, fitted, approximate, overwrite=True) as collection:

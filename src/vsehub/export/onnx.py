@@ -91,8 +91,13 @@ def write_encoder(side: str, encoder: Encoder, batches: Sequence[Mapping[str, Te
         }
         for name, tensor in batches[0].items()
     }
-    dim = int(expected[0].shape[1])
-    return {"file": path.name, "inputs": shapes, "outputs": ["vectors"], "dim": dim, "largest_difference": difference}
+    return {
+        "file": path.name,
+        "inputs": shapes,
+        "outputs": ["vectors"],
+        "dim": int(expected[0].shape[1]),
+        "largest_difference": difference,
+    }
 
 
 def _capture(side: str, encoder: Encoder, batch: Mapping[str, Tensor], axes: Mapping[str, Any], path: Path) -> None:

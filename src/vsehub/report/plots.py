@@ -106,8 +106,13 @@ def occurrence_curves(histograms: Mapping[str, dict], k: int, fair: float) -> Pi
             axes.plot(occurrences[-1:], shares[-1:], "o", color=colours[name], markersize=5)
         if fair >= 1:
             axes.axvline(fair, color="#555555", linewidth=1, linestyle=(0, (2, 2)))
-            where = ("data", "axes fraction")
-            axes.annotate("fair share", (fair, 1), (4, -11), xycoords=where, textcoords="offset points")
+            axes.annotate(
+                "fair share",
+                (fair, 1),
+                (4, -11),
+                xycoords=("data", "axes fraction"),
+                textcoords="offset points",
+            )
         axes.set(xscale="log", yscale="log", xlim=(0.9, None), ylim=(None, 1.3))
         axes.set(xlabel="$N$: queries that find the item", ylabel="items found by at least $N$")
         label_counts(axes)

@@ -61,8 +61,11 @@ def required(components: Components, side: str, settings: Settings, what: str) -
     if not (isinstance(encoder_class, type) and issubclass(encoder_class, Encoder)):
         return None
     method = getattr(encoder_class, what)
-    arguments = {key: value for key, value in settings[side].items() if key != TARGET}
-    return make(side, lambda **arguments: method(arguments), arguments)
+    return make(
+        side,
+        lambda **arguments: method(arguments),
+        {key: value for key, value in settings[side].items() if key != TARGET},
+    )
 
 
 def build_module(

@@ -162,8 +162,11 @@ class RetrievalModule(pl.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict) -> None:
         """Add what rebuilds the model, the configuration and the vocabulary, and the names of the parameters."""
-        names = list(self.trained_parameters())
-        checkpoint["vsehub"] = {"version": VERSION, "description": self.description, "parameters": names}
+        checkpoint["vsehub"] = {
+            "version": VERSION,
+            "description": self.description,
+            "parameters": list(self.trained_parameters()),
+        }
 
     def trained_parameters(self) -> dict[str, nn.Parameter]:
         """The parameters by their names, in the optimizer's order."""

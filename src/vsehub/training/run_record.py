@@ -202,8 +202,8 @@ class RunRecorder(pl.Callback):
         """Write run.json; wall_seconds is the training's own, over all resumptions. Of several processes, the first."""
         self.record.setdefault("started", datetime.now(UTC).isoformat(timespec="seconds"))
         if process() == 0 and not self.trial:
-            epochs = sum(row["epoch"] >= 0 for row in self.rows)
-            self.record |= {"wall_seconds": sum(row["seconds"] for row in self.rows), "epochs": epochs}
+            self.record["wall_seconds"] = sum(row["seconds"] for row in self.rows)
+            self.record["epochs"] = sum(row["epoch"] >= 0 for row in self.rows)
             write_json(self.folder / "run.json", self.record)
 
 

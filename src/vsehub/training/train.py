@@ -183,8 +183,9 @@ def train_module(
         raise InputError(f"trainer: {error}") from error
     except RuntimeError as error:
         if is_lost(error):
-            folder = trainer.default_root_dir
-            raise ConnectionError(f"another process has ended; `vsehub train resume={folder}` continues") from error
+            raise ConnectionError(
+                f"another process has ended; `vsehub train resume={trainer.default_root_dir}` continues"
+            ) from error
         raise
     finally:
         signal.signal(signal.SIGINT, interrupt)  # which Lightning has switched off after Ctrl-C

@@ -178,8 +178,11 @@ class Catalogue:
         ranks = {name: {row: rank for rank, row in enumerate(rows, 1)} for name, (_, rows) in lists.items()}
 
         def entry(row: int) -> dict[str, Any]:
-            placed = {name: rank_of.get(row) for name, rank_of in ranks.items()}
-            return {"ranks": placed, "right": row in answers if answers else None, **self.item(row)}
+            return {
+                "ranks": {name: rank_of.get(row) for name, rank_of in ranks.items()},
+                "right": row in answers if answers else None,
+                **self.item(row),
+            }
 
         thresholds = self.contents.thresholds if criterion in self.contents.stored else {}
         best = lists[criterion][0][0]

@@ -166,11 +166,12 @@ class Place:
             with self.module.connect(self.uri, self.name) as database:
                 yield database
         except Exception as error:
+            # The clients' exceptions have no common base: the modules of the traceback say whether a client raised.
             raisers = {frame.f_globals["__name__"].partition(".")[0] for frame, _ in walk_tb(error.__traceback__)}
             if isinstance(error, InputError) or raisers.isdisjoint(ENGINES[self.engine].packages):
                 raise
-            said = masked(" ".join(str(error).split()))[:500]
-            raise InputError(f"uri: {self.address}: {type(error).__name__}: {said}") from error
+            message = masked(" ".join(str(error).split()))[:500]
+            raise InputError(f"uri: {self.address}: {type(error).__name__}: {message}") from error
 
 
 def key_of(name: str) -> str:
