@@ -121,12 +121,9 @@ def test_what_no_index_is_made_of(files, run_here):
         (("matched",), r"csls\+rgm"),
         (("csls", "engine=chroma"), "engine is 'chroma'"),
         (("csls", "engine=pgvector"), "Postgres"),
-        (("csls", "engine=flat", "only=bias"), "only"),
         (("csls", "engine=hnsw", "uri=there", "collection=mine"), "uri, collection"),
         (("csls", "engine=lancedb", "only=bias", "approximate=true"), "approximate"),
         (("csls", "engine=lancedb", "only=items"), "only is 'items'"),
-        (("csls", "items=raw.npy"), "norm|not the vectors that were ranked"),
-        (("csls", "reference=train.npy"), "reference"),
         (("csls", "engine=milvus", "uri=http://me:secret@127.0.0.1:1"), r"http://\*\*\*@127.0.0.1:1"),
     ):
         assert re.search(named, run_here("index", *settings, status=2)), settings
