@@ -12,13 +12,13 @@ def vectors():
     items = generator.normal(size=(ITEMS, DIM)) + 2.5 * np.exp(generator.normal(size=(ITEMS, 1))) * side
     items /= np.linalg.norm(items, axis=1, keepdims=True)
 
-    def asked(n):
+    def draw(n):
         wanted = generator.integers(0, ITEMS, n)
         rows = items[wanted] + 0.14 * generator.normal(size=(n, DIM)) + 0.5 * side
         return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32), wanted
 
-    queries, wanted = asked(QUERIES)
-    return queries, items.astype(np.float32), asked(200)[0], wanted
+    queries, wanted = draw(QUERIES)
+    return queries, items.astype(np.float32), draw(200)[0], wanted
 
 
 def write_vectors(folder):

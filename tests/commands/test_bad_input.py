@@ -140,13 +140,17 @@ def test_what_cannot_be_evaluated(refused, trained, tmp_path):
 @pytest.mark.parametrize(
     ("change", "facts", "named"),
     [
-        (lambda told, _: told["vocabulary"].pop(), {}, "do not fit its model"),
-        (lambda told, _: told.pop("vocabulary"), {}, "damaged"),
-        (lambda told, _: told.update(vocabulary=[1, 2]), {}, "a vocabulary is a list"),
-        (lambda told, _: told.update(image_shape=[3, -1]), {}, "damaged"),
-        (lambda told, _: told["config"].pop("loader"), {}, "damaged"),
-        (lambda told, _: told["config"]["image_encoder"].update(width=10**9), {}, "but the file holds .* numbers"),
-        (lambda told, _: told["config"]["image_encoder"].update(widht=3), {}, "'widht'"),
+        (lambda description, _: description["vocabulary"].pop(), {}, "do not fit its model"),
+        (lambda description, _: description.pop("vocabulary"), {}, "damaged"),
+        (lambda description, _: description.update(vocabulary=[1, 2]), {}, "a vocabulary is a list"),
+        (lambda description, _: description.update(image_shape=[3, -1]), {}, "damaged"),
+        (lambda description, _: description["config"].pop("loader"), {}, "damaged"),
+        (
+            lambda description, _: description["config"]["image_encoder"].update(width=10**9),
+            {},
+            "but the file holds .* numbers",
+        ),
+        (lambda description, _: description["config"]["image_encoder"].update(widht=3), {}, "'widht'"),
         (lambda _, weights: weights.popitem(), {}, "do not fit its model"),
         (lambda *_: None, {"description": "[" * 100_000}, "damaged"),
         (lambda *_: None, {"version": "1"}, "reads version 2"),
@@ -165,13 +169,17 @@ def test_a_state_that_does_not_fit(trained, change):
     path, name = trained / "checkpoints" / "last.ckpt", "text_encoder.words.weight"
     state = load_state(path)
     names, weights = state["vsehub"]["parameters"], state["state_dict"]
-    own = copy.deepcopy(state["vsehub"]["description"]), {one: weights[one] for one in names}, path
-    require_fitting(state, *own)
+    fitting = (
+        copy.deepcopy(state["vsehub"]["description"]),
+        {parameter: weights[parameter] for parameter in names},
+        path,
+    )
+    require_fitting(state, *fitting)
     if change in ("words", "order"):
         listed = state["vsehub"]["description"]["vocabulary"] if change == "words" else names
         listed[-1], listed[-2] = listed[-2], listed[-1]
     else:
-        kept = state["optimizer_states"][0]["state"][names.index(name)]
-        kept["exp_avg"] = kept["exp_avg"][:-1]
+        moments = state["optimizer_states"][0]["state"][names.index(name)]
+        moments["exp_avg"] = moments["exp_avg"][:-1]
     with pytest.raises(InputError, match={"words": "vocabulary", "order": "order"}.get(change, name)):
-        require_fitting(state, *own)
+        require_fitting(state, *fitting)

@@ -61,7 +61,7 @@ def evaluated(run_here, tmp_path):
         encoders = {"image_encoder": ImageFeatures([DIM], DIM), "text_encoder": TextFeatures([DIM], DIM)}
         weights = {f"{side}.linear.weight": torch.eye(DIM) for side in encoders}
         weights |= {f"{side}.linear.bias": torch.zeros(DIM) for side in encoders}
-        config = {side: {"_target_": f"vsehub.encoders.{type(one).__name__}"} for side, one in encoders.items()}
+        config = {side: {"_target_": f"vsehub.encoders.{type(encoder).__name__}"} for side, encoder in encoders.items()}
         config["image_encoder"] |= {"image_shape": "???", "dim": DIM}
         config["text_encoder"] |= {"text_shape": "???", "dim": DIM}
         config |= {
@@ -87,22 +87,22 @@ def test_settings_are_tuned_on_validation(evaluated, swapped):
         name: {beta: rsum(InvertedSoftmax(beta), *sides) for beta in InvertedSoftmax.GRID["beta"]}
         for name, sides in splits.items()
     }
-    best = {name: max(own, key=own.get) for name, own in rsums.items()}
+    best = {name: max(by_beta, key=by_beta.get) for name, by_beta in rsums.items()}
     assert rsums["test"][best["test"]] > rsums["test"][best["val"]] + 5
-    found = evaluated(splits, "criterion=is", "tune=true")
-    assert found["parameters"]["beta"] == best["val"]
-    assert found["tuned"]["rsum"] == pytest.approx(rsums["val"][best["val"]])
-    assert found["metrics"]["rsum"] == pytest.approx(rsums["test"][best["val"]])
+    evaluation = evaluated(splits, "criterion=is", "tune=true")
+    assert evaluation["parameters"]["beta"] == best["val"]
+    assert evaluation["tuned"]["rsum"] == pytest.approx(rsums["val"][best["val"]])
+    assert evaluation["metrics"]["rsum"] == pytest.approx(rsums["test"][best["val"]])
 
 
 @pytest.mark.parametrize("swapped", [False, True])
 def test_the_criterion_of_an_evaluation_is_chosen_on_validation(evaluated, swapped):
     hubs, none = spread(0), spread(1, hubs=0.0, noise=0.3)
     splits = {"val": none, "test": hubs} if swapped else {"val": hubs, "test": none}
-    found = evaluated(splits, "criterion=auto")
-    assert (found["parameters"]["criterion"] == "nns") == swapped
+    evaluation = evaluated(splits, "criterion=auto")
+    assert (evaluation["parameters"]["criterion"] == "nns") == swapped
     if swapped:
-        assert rsum(CSLS(), *hubs) > found["metrics"]["rsum"] + 10
+        assert rsum(CSLS(), *hubs) > evaluation["metrics"]["rsum"] + 10
 
 
 ITEMS = 120
@@ -124,7 +124,7 @@ def popular(count, seed=0):
     angles, random = torch.arange(64) * 2 * torch.pi / 64, torch.Generator().manual_seed(seed)
     wanted = torch.randint(4, (count,), generator=random)
     turned = angles[wanted] + 0.02 * torch.randn(count, generator=random)
-    circle = [torch.stack([one.cos(), one.sin()], dim=1) for one in (turned, angles)]
+    circle = [torch.stack([radians.cos(), radians.sin()], dim=1) for radians in (turned, angles)]
     return F.pad(circle[0], (DIM, 0)), wanted + ITEMS, F.pad(circle[1], (DIM, 0))
 
 
@@ -135,26 +135,26 @@ def reranked(run_here, tmp_path):
     def rerank(queries, pairs, *settings):
         np.save(tmp_path / "queries.npy", queries.numpy())
         np.save(tmp_path / "items.npy", torch.cat([hubby(1)[2], popular(1)[2]]).numpy())
-        given = ("queries=queries.npy", "items=items.npy", f"truth={table(tmp_path / 'truth.csv', pairs)}")
-        run_here("rerank", *given, *settings, "out=out", "overwrite=true")
+        files = ("queries=queries.npy", "items=items.npy", f"truth={table(tmp_path / 'truth.csv', pairs)}")
+        run_here("rerank", *files, *settings, "out=out", "overwrite=true")
         return json.loads((tmp_path / "out" / "result.json").read_text())
 
     return rerank
 
 
-def require_chosen(found, by, measured):
+def require_chosen(result, by, measured):
     """Assert that the choice is that of the queries to choose by, and that only the others were measured."""
-    assert (found["choice"]["criterion"] == "nns") == (by is popular)
-    assert found["choice"]["queries"] == 200
-    assert found["truth"]["measured_queries"] == 150
-    assert (found["rankings"][0]["truth"]["r1"] > 90) == (measured is popular)
+    assert (result["choice"]["criterion"] == "nns") == (by is popular)
+    assert result["choice"]["queries"] == 200
+    assert result["truth"]["measured_queries"] == 150
+    assert (result["rankings"][0]["truth"]["r1"] > 90) == (measured is popular)
 
 
 @pytest.mark.parametrize(("by", "measured"), [(hubby, popular), (popular, hubby)])
 def test_the_criterion_is_chosen_by_the_queries_of_tune_queries(reranked, tmp_path, by, measured):
-    asked, tuned, _ = by(200, seed=1)
+    tuning, tuned, _ = by(200, seed=1)
     queries, wanted, _ = measured(150)
-    vectors = torch.cat([asked, queries[:70]]).tolist()  # ranked queries are left out
+    vectors = torch.cat([tuning, queries[:70]]).tolist()  # ranked queries are left out
     ids = [f"q{row}" for row in range(270)]
     rows = pa.table({"id": ids, "embedding": pa.array(vectors, pa.list_(pa.float32(), DIM + 2))})
     pq.write_table(rows, tmp_path / "tune.parquet")
@@ -163,7 +163,9 @@ def test_the_criterion_is_chosen_by_the_queries_of_tune_queries(reranked, tmp_pa
     pairs = list(enumerate(wanted.tolist()))
     require_chosen(reranked(queries, pairs, "criterion=auto", *tune), by, measured)
     if measured is hubby:
-        plain, corrected = (one["truth"]["r1"] for one in reranked(queries, pairs, "criterion=csls")["rankings"])
+        plain, corrected = (
+            ranking["truth"]["r1"] for ranking in reranked(queries, pairs, "criterion=csls")["rankings"]
+        )
         assert corrected > plain + 5, "what would be chosen by the measured queries wins on them"
 
 
@@ -177,11 +179,11 @@ def test_the_gain_of_a_choice_is_measured_where_the_own_answer_did_not_choose(re
         return 0 if len(folds) == 2 else 1 + CSLS.GRID["k"].index(10)
 
     monkeypatch.setattr("vsehub.criteria.choose.chosen", rule)
-    found = reranked(queries, pairs, "criterion=auto", "criterion.among=[csls]")
+    result = reranked(queries, pairs, "criterion=auto", "criterion.among=[csls]")
     assert folds == [150, *[120] * 5]
-    plain, corrected = found["rankings"]
-    assert found["choice"]["criterion"] == corrected["criterion"] == "csls"
-    assert found["choice"]["gain"]["queries"] == 150
+    plain, corrected = result["rankings"]
+    assert result["choice"]["criterion"] == corrected["criterion"] == "csls"
+    assert result["choice"]["gain"]["queries"] == 150
     gain = corrected["truth"]["r1"] - plain["truth"]["r1"]
-    assert 0.6 * gain < found["choice"]["gain"]["r1"] < 0.95 * gain
-    assert found["choice"]["held_out"] == pytest.approx(plain["truth"]["r1"] + found["choice"]["gain"]["r1"])
+    assert 0.6 * gain < result["choice"]["gain"]["r1"] < 0.95 * gain
+    assert result["choice"]["held_out"] == pytest.approx(plain["truth"]["r1"] + result["choice"]["gain"]["r1"])

@@ -66,7 +66,7 @@ def test_a_killed_run_ends_as_the_unbroken_one(vsehub, features, tmp_path):
     assert record(run)["best"] == record(unbroken)["best"]  # the model's bytes included
     assert record(run)["metrics"] == record(unbroken)["metrics"]
     assert figures(run)["histograms"] == figures(unbroken)["histograms"]
-    ours, theirs = (torch.load(one / "checkpoints" / "last.ckpt", weights_only=True) for one in (run, unbroken))
+    ours, theirs = (torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True) for folder in (run, unbroken))
     assert all(torch.equal(ours["state_dict"][name], weight) for name, weight in theirs["state_dict"].items())
 
 
@@ -85,7 +85,7 @@ def test_a_run_that_was_stopped_by_its_time_and_then_extended_ends_as_the_unbrok
     assert rows(run) == rows(unbroken)
     for name in ("status", "best", "metrics"):
         assert record(run)[name] == record(unbroken)[name]
-    ours, theirs = (torch.load(one / "checkpoints" / "last.ckpt", weights_only=True) for one in (run, unbroken))
+    ours, theirs = (torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True) for folder in (run, unbroken))
     assert all(torch.equal(ours["state_dict"][name], weight) for name, weight in theirs["state_dict"].items())
 
 
@@ -111,7 +111,9 @@ def test_evaluate_and_report(trained, run_here, features, undrawn, tmp_path):
     run_here("train", "loss=max", *settings)
     best = "checkpoint=runs/max/checkpoints/best.safetensors"
     run_here("evaluate", "-m", best, "criterion=csls", "reference=queries,train", "split=val")
-    transductive, inductive = (figures(runs / "max", f"val-single-csls-{one}") for one in ("transductive", "inductive"))
+    transductive, inductive = (
+        figures(runs / "max", f"val-single-csls-{kind}") for kind in ("transductive", "inductive")
+    )
     assert "themselves" in transductive["reference_set"]
     assert "training queries" in inductive["reference_set"]
     assert (inductive["criterion"], inductive["parameters"], inductive["images"]) == ("csls", {"k": 10}, 8)

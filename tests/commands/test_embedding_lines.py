@@ -39,7 +39,7 @@ def write_pairs(path, pairs):
 
 
 @pytest.fixture
-def given(tmp_path):
+def named_files(tmp_path):
     """The files that the lines name, as the README describes them."""
     generator = np.random.default_rng(0)
     captions, images, training = (unit(generator, rows) for rows in (CAPTIONS, IMAGES, 150))
@@ -61,7 +61,7 @@ def given(tmp_path):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_lines_followed_one_after_the_other(page, given, run_here, undrawn, tmp_path):
+def test_lines_followed_one_after_the_other(page, named_files, run_here, undrawn, tmp_path):
     commands = written(page)
     assert commands
     if any(command == "index" for command, *_ in commands):

@@ -39,10 +39,12 @@ def ensemble(runs, folder, of=""):
 def test_a_model_with_its_copy_gives_its_own_figures(runs, vsehub):
     vsehub("evaluate", f"checkpoint=[{best('hal')},{best('hal', 'again')}]", cwd=runs)
     evaluations = runs / "hal" / "evaluations"
-    (own,) = [json.loads(path.read_text()) for path in evaluations.glob("test-single-nns-*") if "ens" not in path.name]
+    (single,) = [
+        json.loads(path.read_text()) for path in evaluations.glob("test-single-nns-*") if "ens" not in path.name
+    ]
     both = ensemble(runs, "hal/evaluations")
-    assert both["metrics"] == own["metrics"]
-    assert both["histograms"] == own["histograms"]
+    assert both["metrics"] == single["metrics"]
+    assert both["histograms"] == single["histograms"]
     assert [member["checkpoint"] for member in both["ensemble"]] == [
         str((runs / best("hal", name)).resolve()) for name in ("best", "again")
     ]
@@ -54,35 +56,35 @@ def test_two_models_rank_by_the_mean_of_their_scores_each_with_its_own_words(run
     assert len(models[0].vocabulary) != len(models[1].vocabulary)
     encoded = [model.encode("test") for model in models]
     with torch.no_grad():
-        scores = sum(model.similarity(one.images, one.texts) for model, one in zip(models, encoded, strict=True))
+        scores = sum(model.similarity(split.images, split.texts) for model, split in zip(models, encoded, strict=True))
     ranks = (scores > scores[encoded[0].pairs[:, 0], torch.arange(160)]).sum(dim=0)
-    found = ensemble(runs, "out")
+    evaluation = ensemble(runs, "out")
     for k in (1, 5, 10):
-        assert found["metrics"][f"t2i/r{k}"] == pytest.approx(100 * (ranks < k).float().mean().item())
-    assert [member["label"] for member in found["ensemble"]] == ["hal+mb", "sum"]
+        assert evaluation["metrics"][f"t2i/r{k}"] == pytest.approx(100 * (ranks < k).float().mean().item())
+    assert [member["label"] for member in evaluation["ensemble"]] == ["hal+mb", "sum"]
 
 
 def test_a_fitted_inductive_criterion_and_the_report(runs, vsehub):
     settings = ["criterion=is", "reference=train", "tune=true"]
     said = vsehub("evaluate", f"checkpoint=[{best('sum')},{best('hal')}]", *settings, cwd=runs).out
     (path,) = (runs / "sum" / "evaluations").glob("test-single-is-*ensemble*")
-    told = json.loads(path.read_text())
-    assert f"chosen on val: beta {told['parameters']['beta']}" in said
-    assert (told["reference"], told["tuned"]["split"]) == ("inductive", "val")
+    evaluation = json.loads(path.read_text())
+    assert f"chosen on val: beta {evaluation['parameters']['beta']}" in said
+    assert (evaluation["reference"], evaluation["tuned"]["split"]) == ("inductive", "val")
     vsehub("report", "sum", "hal", "out=page", cwd=runs)
     assert "is, ensemble of 2 (sum + hal+mb)" in (runs / "page" / "table.md").read_text()
 
 
 def test_what_is_no_ensemble_is_refused(runs, run_here):
-    given = {name: runs / best(name) for name in ("hal", "sum", "other")}
+    files = {name: runs / best(name) for name in ("hal", "sum", "other")}
     for checkpoints, settings, named in (
-        ([given["hal"], runs / "hal" / ".." / best("hal")], [], "twice"),
-        ([given["hal"], given["other"]], [], "different data"),
-        ([given["hal"], runs / "alone.safetensors"], [], "run.json"),
+        ([files["hal"], runs / "hal" / ".." / best("hal")], [], "twice"),
+        ([files["hal"], files["other"]], [], "different data"),
+        ([files["hal"], runs / "alone.safetensors"], [], "run.json"),
         ([], [], "empty list"),
-        ([given["hal"], given["sum"]], ["member_weights=[1,2,3]"], "member_weights is [1, 2, 3]"),
-        ([given["hal"], given["sum"]], ["member_weights=val", "split=val"], "member_weights=val"),
-        ([given["sum"]], ["member_weights=[1]"], "member_weights"),
+        ([files["hal"], files["sum"]], ["member_weights=[1,2,3]"], "member_weights is [1, 2, 3]"),
+        ([files["hal"], files["sum"]], ["member_weights=val", "split=val"], "member_weights=val"),
+        ([files["sum"]], ["member_weights=[1]"], "member_weights"),
     ):
         paths = f"checkpoint=[{','.join(map(str, checkpoints))}]"
         assert named in run_here("evaluate", paths, *settings, "out=refused", status=2), named
@@ -94,8 +96,8 @@ def test_weights_are_given_or_chosen_on_validation(runs, vsehub):
     vsehub("evaluate", both, "member_weights=[0,2]", "out=weights", cwd=runs)
     vsehub("evaluate", f"checkpoint={best('sum')}", "out=alone", cwd=runs)
     (alone,) = [json.loads(path.read_text()) for path in (runs / "alone").glob("*.json")]
-    given = ensemble(runs, "weights")
-    assert given["metrics"] == alone["metrics"]
-    assert given["shares"] == [0, 1]
+    weighted = ensemble(runs, "weights")
+    assert weighted["metrics"] == alone["metrics"]
+    assert weighted["shares"] == [0, 1]
     vsehub("evaluate", both, "member_weights=val", "out=chosen", cwd=runs)
     assert sum(ensemble(runs, "chosen")["shares"]) == pytest.approx(1)

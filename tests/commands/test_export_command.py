@@ -21,21 +21,23 @@ def test_a_whole_split_is_ranked_as_by_the_checkpoint(trained, run_here, tmp_pat
     runtime = onnx_runtime()
     best = trained / "checkpoints" / "best.safetensors"
     run_here("export", f"checkpoint={best}", "out=out")
-    told = json.loads((tmp_path / "out" / "export.json").read_text())
-    assert told["checkpoint"] == {"file": best.name, "sha256": hashlib.sha256(best.read_bytes()).hexdigest()}
+    exported = json.loads((tmp_path / "out" / "export.json").read_text())
+    assert exported["checkpoint"] == {"file": best.name, "sha256": hashlib.sha256(best.read_bytes()).hexdigest()}
 
     model = vsehub.load(best, device="cpu")
     split = model.split("test")
     table = TokenTable.build(model.vocabulary, split.captions, model.max_words)
-    captions = [one.numpy() for one in table.batch(np.arange(len(table)))]
-    found = []
+    captions = [array.numpy() for array in table.batch(np.arange(len(table)))]
+    outputs = []
     for side, inputs in (("image", [np.array(split.images[:])]), ("text", captions)):  # without code of vsehub
-        session = runtime.InferenceSession(tmp_path / "out" / told[side]["file"])
-        found += session.run(None, dict(zip(told[side]["inputs"], inputs, strict=True)))
+        session = runtime.InferenceSession(tmp_path / "out" / exported[side]["file"])
+        outputs += session.run(None, dict(zip(exported[side]["inputs"], inputs, strict=True)))
     wanted = [model.encode_images(split.images).numpy(), model.encode_texts(split.captions).numpy()]
-    for got, want in zip(found, wanted, strict=True):
+    for got, want in zip(outputs, wanted, strict=True):
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-4)
-    units = [[one / np.linalg.norm(one, axis=1, keepdims=True) for one in sides] for sides in (found, wanted)]
+    units = [
+        [vectors / np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in sides] for sides in (outputs, wanted)
+    ]
     ours, theirs = (images @ texts.T for images, texts in units)
     for ranked, scores in ((ours, theirs), (ours.T, theirs.T)):
         order = (-ranked).argsort(axis=1, kind="stable")

@@ -38,25 +38,25 @@ def contents(folder):
 @pytest.mark.long
 def test_killed_it_continues_to_the_same_bytes(run_here, vsehub, tmp_path):
     """Also with random weights, which are drawn anew."""
-    given = (*MODEL, "batch_size=4", "+image_encoder.pretrained=false")
-    run_here("extract", *given, "out=unbroken")
-    process = vsehub("extract", *given, "out=killed", cwd=tmp_path, start=True)
+    settings = (*MODEL, "batch_size=4", "+image_encoder.pretrained=false")
+    run_here("extract", *settings, "out=unbroken")
+    process = vsehub("extract", *settings, "out=killed", cwd=tmp_path, start=True)
     chunks = tmp_path / "killed" / ".chunks"
     while len(list(chunks.glob("*.npy"))) < 5:
         assert process.poll() is None, (tmp_path / "output.txt").read_text()
         time.sleep(0.002)
     process.kill()
     process.wait()
-    kept = list(chunks.glob("*.npy"))
-    assert 5 <= len(kept) < 40
-    assert "dtype" in run_here("extract", *given, "out=killed", "dtype=float16", status=2)
-    last = max(kept)
+    written = list(chunks.glob("*.npy"))
+    assert 5 <= len(written) < 40
+    assert "dtype" in run_here("extract", *settings, "out=killed", "dtype=float16", status=2)
+    last = max(written)
     np.save(last, np.load(last) + 1)  # is joined as it is, and not computed again
-    run_here("extract", *given, "out=killed")
-    found, expected = contents(tmp_path / "killed"), contents(tmp_path / "unbroken")
-    assert [name for name in expected if found[name] != expected[name]] == ["train_ims.npy"]
+    run_here("extract", *settings, "out=killed")
+    continued, expected = contents(tmp_path / "killed"), contents(tmp_path / "unbroken")
+    assert [name for name in expected if continued[name] != expected[name]] == ["train_ims.npy"]
     assert not chunks.exists()
-    run_here("extract", *given, "out=killed", "overwrite=true")
+    run_here("extract", *settings, "out=killed", "overwrite=true")
     assert contents(tmp_path / "killed") == expected
 
 
@@ -78,8 +78,8 @@ def test_training_on_features_is_training_with_the_frozen_network(command, vsehu
         for run in ("pictures", "stored")
     ]
     for name, value in states[1].items():
-        own = states[0][name.replace("image_encoder.", "image_encoder.head.")]
-        torch.testing.assert_close(own, value, rtol=1e-5, atol=1e-5, msg=name)
+        weight = states[0][name.replace("image_encoder.", "image_encoder.head.")]
+        torch.testing.assert_close(weight, value, rtol=1e-5, atol=1e-5, msg=name)
 
     file = torch.load(weights, weights_only=True)
     for name, value in states[0].items():

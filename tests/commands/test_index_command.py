@@ -44,32 +44,32 @@ def indexed(files, run_here):
 
 def ran(folder, note="USAGE.md"):
     """What the lines of a note leave in their variables; the working folder is the note's."""
-    found = {}
-    exec((folder / note).read_text().split("```")[1].removeprefix("python\n"), found)
+    variables = {}
+    exec((folder / note).read_text().split("```")[1].removeprefix("python\n"), variables)
     for name in ("client", "base"):
-        if hasattr(found.get(name), "close"):
-            found[name].close()
+        if hasattr(variables.get(name), "close"):
+            variables[name].close()
     if find_spec("milvus_lite") is not None:
         from milvus_lite.server_manager import server_manager_instance
 
         server_manager_instance.release_all()
-    return found
+    return variables
 
 
 @pytest.mark.skipif(find_spec("faiss") is None, reason="FAISS is not installed")
 @pytest.mark.parametrize(("kind", "criterion"), [("flat", "sinkhorn"), ("ivf", "csls"), ("hnsw", "nns")])
 def test_an_index_that_gives_the_ranking(files, run_here, indexed, monkeypatch, kind, criterion):
-    told = indexed((*ALL, f"criterion={criterion}", "k=5"), f"engine={kind}")
+    index = indexed((*ALL, f"criterion={criterion}", "k=5"), f"engine={kind}")
     positions, scores = read_ranking(files / "there" / "ranking.parquet")
-    values, found = load_index(files / "there" / "index.faiss").search(np.load(files / "q.npy"), 5)
-    same = (found == positions.numpy()).mean()
-    assert min(told["recall"]["plain"], told["recall"]["corrected"], same) > 0.95
+    values, returned = load_index(files / "there" / "index.faiss").search(np.load(files / "q.npy"), 5)
+    same = (returned == positions.numpy()).mean()
+    assert min(index["recall"]["plain"], index["recall"]["corrected"], same) > 0.95
     if kind == "flat":
         assert same == 1.0
         np.testing.assert_allclose(values, scores, rtol=1e-4)
     before = (files / "there" / "index.faiss").read_bytes()
     with monkeypatch.context() as killed:
-        killed.setattr("vsehub.cli.index.write_text", lambda *given: os.kill(os.getpid(), signal.SIGINT))
+        killed.setattr("vsehub.cli.index.write_text", lambda *arguments: os.kill(os.getpid(), signal.SIGINT))
         run_here("index", "there", f"engine={kind}", "overwrite=true", status=130)
     assert (files / "there" / "index.faiss").read_bytes() == before
     assert "overwrite=true" in run_here("index", "there", f"engine={kind}", status=2)
@@ -94,10 +94,10 @@ def test_the_lines_of_a_note_in_its_folder_wherever_that_lies(kind, normalize, t
     monkeypatch.chdir(result)
     np.save("queries.npy", queries)
     before = {path.name for path in result.iterdir()}
-    told = ran(result)
-    found = np.array(told.get("positions", told.get("ids"))).astype(int)
-    assert (found == positions.numpy()).all()
-    np.testing.assert_allclose(told["scores"], scores, rtol=1e-3, atol=1e-3)
+    variables = ran(result)
+    returned = np.array(variables.get("positions", variables.get("ids"))).astype(int)
+    assert (returned == positions.numpy()).all()
+    np.testing.assert_allclose(variables["scores"], scores, rtol=1e-3, atol=1e-3)
     assert {path.name for path in result.iterdir()} == before
     install = re.search(r"pip install ([^)]*)", (result / "USAGE.md").read_text())[1].split()
     assert {canonicalize_name(package), "numpy"} <= {name.removesuffix("-cpu") for name in install}
@@ -170,23 +170,23 @@ def test_thresholds(files, run_here, monkeypatch):
     (files / "wrong.csv").write_text("query,item\n" + "".join(f"{row},{row % ITEMS}\n" for row in range(len(known))))
     assert f"{RATE}: queries with answers may pass no more often" in run_here("calibrate", "own", "truth=wrong.csv")
     said = run_here("calibrate", "own", f"false_accept=[0.05,{RATE}]")
-    told = json.loads((files / "own" / "result.json").read_text())["calibration"]
-    assert [f"{one['accepted']:.1%}" in said for one in told["rates"]] == [True, True]
-    assert [one["threshold"] for one in told["rates"]] == pytest.approx(
+    calibrated = json.loads((files / "own" / "result.json").read_text())["calibration"]
+    assert [f"{rate['accepted']:.1%}" in said for rate in calibrated["rates"]] == [True, True]
+    assert [rate["threshold"] for rate in calibrated["rates"]] == pytest.approx(
         [calibration.threshold(rate) for rate in (0.05, RATE)], abs=1e-6
     )
     if find_spec("faiss") is not None:
         run_here("index", "own")
         assert "accepted =" not in (files / "own" / "USAGE.md").read_text()
         run_here("index", "own", "overwrite=true", f"false_accept={RATE}")
-        assert f"{told['rates'][1]['accepted']:.1%}" in (files / "own" / "USAGE.md").read_text()
+        assert f"{calibrated['rates'][1]['accepted']:.1%}" in (files / "own" / "USAGE.md").read_text()
         assert "[0.05, 0.1]" in run_here("index", "own", "overwrite=true", "false_accept=0.2", status=2)
         monkeypatch.chdir(files / "own")
         np.save("queries.npy", known)
         accepted = ran(files / "own")["accepted"]
         monkeypatch.chdir(files)
         values = search.search(known, k=10)[0][:, 0]
-        assert accepted.tolist() == (values > told["rates"][1]["threshold"]).tolist()
+        assert accepted.tolist() == (values > calibrated["rates"][1]["threshold"]).tolist()
     if find_spec("lancedb") is not None:
         run_here("index", "own", "engine=lancedb", "overwrite=true")
         (files / "gone.txt").write_text("3\n")
@@ -215,19 +215,19 @@ def test_biases_alone_in_a_collection_of_ones_own(files, run_here, monkeypatch):
     import lancedb
 
     items, ids = np.load(files / "m.npy"), (files / "ids.txt").read_text().splitlines()
-    own = [{"id": name, "vector": row, "price": 1.5} for name, row in zip(ids, items.tolist(), strict=True)]
-    lancedb.connect(files / "mine").create_table("photos", own)
+    stored = [{"id": name, "vector": row, "price": 1.5} for name, row in zip(ids, items.tolist(), strict=True)]
+    lancedb.connect(files / "mine").create_table("photos", stored)
     run_here("rerank", *NAMED, "reference=train.npy", "k=5", "out=there")
     place = ("engine=lancedb", "uri=mine", "collection=photos")
     run_here("index", "there", *place, "only=bias")
     table = lancedb.connect(files / "mine").open_table("photos").to_arrow().to_pylist()
     assert {row["id"]: (row["vector"], row["price"]) for row in table} == {
-        row["id"]: (np.array(row["vector"], np.float32).tolist(), 1.5) for row in own
+        row["id"]: (np.array(row["vector"], np.float32).tolist(), 1.5) for row in stored
     }
     assert " 0 items" in run_here("index", "there", *place, "only=missing")
     monkeypatch.chdir(files)
     np.save("queries.npy", np.load("q.npy"))
     positions, scores = read_ranking(files / "there" / "ranking.parquet", item_ids=ids)
-    found = ran(files / "there", "USAGE-bias.md")
-    assert found["ids"] == [[ids[item] for item in row] for row in positions.tolist()]
-    np.testing.assert_allclose(found["scores"], scores, rtol=1e-4)
+    variables = ran(files / "there", "USAGE-bias.md")
+    assert variables["ids"] == [[ids[item] for item in row] for row in positions.tolist()]
+    np.testing.assert_allclose(variables["scores"], scores, rtol=1e-4)

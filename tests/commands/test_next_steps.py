@@ -23,17 +23,17 @@ FILES = "queries=my queries.npy", "items=raw.npy", "normalize=true"
 
 
 @pytest.mark.parametrize(
-    ("given", "criterion", "commands"),
+    ("settings", "criterion", "commands"),
     [
         ((*FILES, "truth=rows.csv"), "auto", ["rerank", "index", "serve"]),
         (("scores=scores.npy", "criteria=[csls]", "truth=few.csv"), "csls", ["rerank"]),
     ],
 )
-def test_what_is_advised_is_run(folder, vsehub, given, criterion, commands, monkeypatch):
+def test_what_is_advised_is_run(folder, vsehub, settings, criterion, commands, monkeypatch):
     monkeypatch.setattr("vsehub.web.server.run", lambda served, taken: taken.close())
-    said = vsehub("diagnose", *given, "out=found", cwd=folder).out
+    said = vsehub("diagnose", *settings, "out=found", cwd=folder).out
     record = json.loads((folder / "found" / "result.json").read_text())
-    assert shlex.split(record["command"]) == ["vsehub", "diagnose", *given, "out=found"]
+    assert shlex.split(record["command"]) == ["vsehub", "diagnose", *settings, "out=found"]
     steps = [shlex.split(step["command"]) for step in record["next"]]
     assert [words[1] for words in steps] == commands
     assert f"criterion={criterion}" in steps[0]

@@ -64,31 +64,31 @@ def test_rerank(files, here):
     queries, items, reference, _ = map(torch.from_numpy, vectors())
     values, positions = CSLS(k=5).search(queries, items, reference, 7)
     ids = (files / "ids.txt").read_text().splitlines()
-    found, scores = read_ranking(files / "there" / "ranking.parquet", item_ids=ids)
-    assert torch.equal(found, positions)
+    ranked, scores = read_ranking(files / "there" / "ranking.parquet", item_ids=ids)
+    assert torch.equal(ranked, positions)
     torch.testing.assert_close(scores, values)
 
-    told = record(files / "there")
-    assert {"kind": "inductive", "set": "train.npy", "rows": 200}.items() <= told["reference"].items()
-    assert told["truth"] == {"path": "pairs.csv", "pairs": 270, "measured_queries": 270, "queries_without": 30}
-    plain, csls = told["rankings"]
+    result = record(files / "there")
+    assert {"kind": "inductive", "set": "train.npy", "rows": 200}.items() <= result["reference"].items()
+    assert result["truth"] == {"path": "pairs.csv", "pairs": 270, "measured_queries": 270, "queries_without": 30}
+    plain, csls = result["rankings"]
     assert (plain["criterion"], csls["criterion"], csls["parameters"]) == ("nns", "csls", {"k": 5})
     assert csls["hubness"]["largest_hub_10"] < plain["hubness"]["largest_hub_10"]
     assert csls["truth"]["r1"] > plain["truth"]["r1"] > 50
     assert f"{csls['truth']['r1']:.1f}" in said
-    worst, asked = told["hubs"][0], (files / "asked.txt").read_text().splitlines()
+    worst, query_texts = result["hubs"][0], (files / "asked.txt").read_text().splitlines()
     assert (worst["id"], worst["label"]) == (ids[worst["item"]], f"a photo of thing {worst['item']}")
-    assert [one["label"] for one in worst["queries"]] == [asked[one["query"]] for one in worst["queries"]]
-    for one in (*told["hubs"], *told["antihubs"]["examples"]):
-        assert one["image"] == ("photos/photo 007.jpg" if one["item"] == 7 else None)
+    assert [query["label"] for query in worst["queries"]] == [query_texts[query["query"]] for query in worst["queries"]]
+    for item in (*result["hubs"], *result["antihubs"]["examples"]):
+        assert item["image"] == ("photos/photo 007.jpg" if item["item"] == 7 else None)
 
 
 def test_diagnose(files, here):
     here("diagnose", *ALL, "out=there")
     assert names_in(files / "there") == {"neighbors.parquet", "result.json", "index.html", MARK}
-    told = record(files / "there")
-    assert told["reference"] == {"kind": "transductive", "set": "the queries themselves", "rows": QUERIES}
-    assert [one["criterion"] for one in told["rankings"]] == ["nns", "is", "csls", "nnn", "dn"]
+    result = record(files / "there")
+    assert result["reference"] == {"kind": "transductive", "set": "the queries themselves", "rows": QUERIES}
+    assert [ranking["criterion"] for ranking in result["rankings"]] == ["nns", "is", "csls", "nnn", "dn"]
     here("diagnose", *ALL[:2], "criteria=[nns,local_scaling]", "out=bare", "k=3")
     bare = record(files / "bare")
     assert bare["truth"] is bare["hubs"][0]["wrong"] is bare["rankings"][1]["truth"] is None
@@ -104,9 +104,9 @@ def test_neighbors_of_a_diagnosis(files, here):
     queries, wanted = np.load(files / "q.npy").astype(float), vectors()[3]
     scores = queries @ items.T.astype(float)
     corrected = 2 * scores - np.sort(scores, axis=0)[-10:].mean(axis=0)
-    for ending, one in (("", scores), ("_csls", corrected)):
+    for ending, rows in (("", scores), ("_csls", corrected)):
         counts, displaced = np.zeros((2, ITEMS), int)
-        for query, row in enumerate(one):
+        for query, row in enumerate(rows):
             answered = False
             for item in sorted(range(ITEMS), key=lambda item, row=row: (-row[item], item))[:4]:
                 counts[item] += 1
@@ -156,8 +156,8 @@ def test_shards_rank_as_one_file_does(files, here):
     here("rerank", *ALL, "out=one")
     for queries, items in (("q", "m"), (f"file://{files}/q", "m.csv"), ("q::v", f"file://{files}/m.npy")):
         here("rerank", f"queries={queries}", f"items={items}", "truth=rows.csv", "out=other", "overwrite=true")
-        one, other = (read_ranking(files / name / "ranking.parquet") for name in ("one", "other"))
-        assert all(map(torch.equal, one, other))
+        first, other = (read_ranking(files / name / "ranking.parquet") for name in ("one", "other"))
+        assert all(map(torch.equal, first, other))
         assert record(files / "other")["rankings"] == record(files / "one")["rankings"]
 
 
@@ -182,11 +182,11 @@ def test_queries_in_the_reference_are_left_out(files, here):
     np.save(files / "scores_train.npy", others)
     np.save(files / "log.npy", np.concatenate([train[:50], queries[::2], train[50:]]))
     np.save(files / "scores_log.npy", np.concatenate([others[:50], scores[::2], others[50:]]))
-    for given, kind in ((ALL[:2], "reference={}.npy"), (["scores=scores_q.npy"], "reference_scores=scores_{}.npy")):
-        here("rerank", *given, kind.format("train"), "out=without", "overwrite=true")
-        said = here("rerank", *given, kind.format("log"), "out=with", "overwrite=true")
-        one, other = (read_ranking(files / name / "ranking.parquet") for name in ("without", "with"))
-        assert torch.equal(one[0], other[0])
+    for sides, kind in ((ALL[:2], "reference={}.npy"), (["scores=scores_q.npy"], "reference_scores=scores_{}.npy")):
+        here("rerank", *sides, kind.format("train"), "out=without", "overwrite=true")
+        said = here("rerank", *sides, kind.format("log"), "out=with", "overwrite=true")
+        first, other = (read_ranking(files / name / "ranking.parquet") for name in ("without", "with"))
+        assert torch.equal(first[0], other[0])
         assert record(files / "with")["reference"]["left_out"] == QUERIES // 2
         assert f"without {QUERIES // 2} that equal a query" in said
 
@@ -212,11 +212,11 @@ def test_a_killed_command_starts_anew(files, here, monkeypatch):
         here("rerank", *ALL, "criterion=qb_norm", "out=there", status=1)
     for out in ("there", "unbroken"):
         here("rerank", *ALL, "criterion=qb_norm", f"out={out}")
-    one, two = (files / out for out in ("there", "unbroken"))
-    assert names_in(one) == RERANKED - {"biases.parquet"}
-    assert (one / "ranking.parquet").read_bytes() == (two / "ranking.parquet").read_bytes()
-    for key in record(one).keys() - {"seconds", "started", "command"}:
-        assert record(one)[key] == record(two)[key], key
+    first, two = (files / out for out in ("there", "unbroken"))
+    assert names_in(first) == RERANKED - {"biases.parquet"}
+    assert (first / "ranking.parquet").read_bytes() == (two / "ranking.parquet").read_bytes()
+    for key in record(first).keys() - {"seconds", "started", "command"}:
+        assert record(first)[key] == record(two)[key], key
 
 
 def test_a_file_that_changes_while_it_is_read(files, here, monkeypatch):
@@ -258,18 +258,18 @@ def test_what_is_refused_leaves_nothing(files, scores, here):
     before = sorted(files.iterdir())
     commands = {"criterion": "rerank", "criteria": "diagnose", "fail_on": "diagnose"}
     for number, (settings, named) in enumerate(REFUSED):
-        given = {one.partition("=")[0]: one for one in (*ALL[:2], *settings)}
+        arguments = {setting.partition("=")[0]: setting for setting in (*ALL[:2], *settings)}
         command = commands.get(re.split("[.=]", settings[0])[0], ("rerank", "diagnose")[number % 2])
-        assert re.search(named, here(command, *given.values(), status=2)), settings
+        assert re.search(named, here(command, *arguments.values(), status=2)), settings
     assert sorted(files.iterdir()) == before
 
 
 def test_a_chosen_criterion(files, here):
     sides = ("queries=q.npy", "items=m.npy", "criterion=auto")
     said = here("rerank", *sides, "truth=rows.csv", "out=a")
-    found = record(files / "a")
-    choice, ranked = found["choice"], found["rankings"][1]
-    assert (choice["queries"], found["truth"]["measured_queries"]) == (270, 270)
+    result = record(files / "a")
+    choice, ranked = result["choice"], result["rankings"][1]
+    assert (choice["queries"], result["truth"]["measured_queries"]) == (270, 270)
     assert (choice["criterion"], choice["parameters"]) == (ranked["criterion"], ranked["parameters"])
     assert f"chosen: {choice['criterion']} (" in said
     assert f"gain of the choice in R@1: {choice['gain']['r1']:+.1f}" in said
@@ -306,19 +306,19 @@ def test_a_criterion_of_config_dir_is_a_candidate(files, here):
 
 def test_scores_instead_of_vectors(files, scores, here):
     """The same result as by the vectors, but for what is said of the files."""
-    asked = ("item_ids=ids.txt", "item_labels=captions.txt", "truth=pairs.csv", "criterion=is")
-    here("rerank", "queries=q.npy", "items=m.npy", "reference=train.npy", *asked, "out=vectors")
-    here("rerank", "scores=s.npy", "reference_scores=r.npy", *asked, "out=scores")
+    shared = ("item_ids=ids.txt", "item_labels=captions.txt", "truth=pairs.csv", "criterion=is")
+    here("rerank", "queries=q.npy", "items=m.npy", "reference=train.npy", *shared, "out=vectors")
+    here("rerank", "scores=s.npy", "reference_scores=r.npy", *shared, "out=scores")
     ids = (files / "ids.txt").read_text().splitlines()
     rankings = [read_ranking(files / out / "ranking.parquet", item_ids=ids)[0] for out in ("vectors", "scores")]
     assert (rankings[0] == rankings[1]).float().mean() > 0.999  # products may be rounded otherwise
-    told, other = record(files / "scores"), record(files / "vectors")
-    assert told["scores"]["range"]["most"] == np.load(files / "s.npy").max()
-    assert (told["queries"], told["items"], other["scores"]) == ({"rows": QUERIES}, {"rows": ITEMS}, None)
-    assert {"kind": "inductive", "set": "r.npy", "rows": 200}.items() <= told["reference"].items()
-    for one, two in zip(told["rankings"], other["rankings"], strict=True):
-        assert one["truth"] == pytest.approx(two["truth"], abs=0.5)
-        assert one["hubness"] == pytest.approx(two["hubness"], abs=0.05, rel=0.02)
+    result, other = record(files / "scores"), record(files / "vectors")
+    assert result["scores"]["range"]["most"] == np.load(files / "s.npy").max()
+    assert (result["queries"], result["items"], other["scores"]) == ({"rows": QUERIES}, {"rows": ITEMS}, None)
+    assert {"kind": "inductive", "set": "r.npy", "rows": 200}.items() <= result["reference"].items()
+    for first, two in zip(result["rankings"], other["rankings"], strict=True):
+        assert first["truth"] == pytest.approx(two["truth"], abs=0.5)
+        assert first["hubness"] == pytest.approx(two["hubness"], abs=0.05, rel=0.02)
     here("diagnose", "scores=s.npy", "truth=rows.csv", "criteria=[csls]", "out=found")
     here("rerank", "scores=s.npy", "truth=rows.csv", "criterion=csls+rgm", "out=matched")
 
@@ -327,5 +327,5 @@ def test_a_verdict_for_pipelines(files, here):
     sides = ("queries=q.npy", "items=m.npy", "criteria=[csls]")  # these vectors are made with hubs
     for settings, status in (("fail_on=fail", 0), ("fail_on=warn", 3)):
         assert "hubs: warn" in here("diagnose", *sides, settings, "out=a", "overwrite=true", status=status)
-    levels = {one["name"]: one["level"] for one in record(files / "a")["verdict"]["checks"]}
+    levels = {check["name"]: check["level"] for check in record(files / "a")["verdict"]["checks"]}
     assert levels == {"skewness": "warn", "largest_hub": "warn", "antihubs": "ok"}

@@ -34,7 +34,7 @@ def frozen(tmp_path_factory):
     np.save(folder / "images.npy", (images + 2 * np.eye(16)[0]).astype(np.float16))
     np.save(folder / "texts.npy", (texts - 2 * np.eye(16)[0] + np.eye(16)[1]).astype(np.float16))
     for split, (first, last) in SIZES.items():
-        lines = [f"{2 * image + one},{image}" for image in range(first, last) for one in range(2)]
+        lines = [f"{2 * image + number},{image}" for image in range(first, last) for number in range(2)]
         (folder / f"{split}.csv").write_text("\n".join(["query,item", *lines]) + "\n")
     return folder
 
@@ -74,7 +74,9 @@ def test_a_step_of_rate_0_leaves_the_frozen_model(frozen, vsehub, tmp_path):
     settings = ("optimizer.lr=1e-12", "trainer.max_epochs=1", "hydra.run.dir=still")
     vsehub("train", *TRAINED[:2], *files(frozen), *settings, cwd=tmp_path)
     images, texts = (np.load(frozen / f"{side}.npy").astype(np.float64) for side in ("images", "texts"))
-    images, texts = (one / np.linalg.norm(one, axis=1, keepdims=True) for one in (images[160:], texts[320:]))
+    images, texts = (
+        vectors / np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in (images[160:], texts[320:])
+    )
     r1 = 100 * np.mean((texts @ images.T).argmax(axis=1) == np.arange(80) // 2)
     assert read(tmp_path / "still" / "run.json")["metrics"]["test/t2i/r1"] == pytest.approx(r1)
 
@@ -101,38 +103,38 @@ def test_encoded_vectors_rank_as_the_checkpoint_does(run, frozen, run_here, undr
 
 def test_what_encode_refuses(run, frozen, trained, run_here, tmp_path):
     best = f"checkpoint={run / 'checkpoints' / 'best.safetensors'}"
-    given = f"images={frozen / 'images.npy'}"
+    images = f"images={frozen / 'images.npy'}"
     np.save(tmp_path / "short.npy", np.ones((3, 8), dtype=np.float32))
     np.save(tmp_path / "zero.npy", np.zeros((3, 16), dtype=np.float32))
     captions = f"checkpoint={trained / 'checkpoints' / 'best.safetensors'}"
     for arguments, named in (
-        ((given, "out=new"), "checkpoint"),
-        ((best, given), "out"),
+        ((images, "out=new"), "checkpoint"),
+        ((best, images), "out"),
         ((best, "out=new"), "images=FILE"),
         ((best, "images=absent.npy", "out=new"), "absent.npy"),
         ((best, "texts=short.npy", "out=new"), "vectors of 8 numbers"),
         ((best, "texts=zero.npy", "out=new"), "zero.npy"),
-        ((captions, given, "out=new"), "images of shape (3, 64, 64)"),
+        ((captions, images, "out=new"), "images of shape (3, 64, 64)"),
         ((captions, f"texts={frozen / 'texts.npy'}", "out=new"), "texts of shape None"),
     ):
         assert named in run_here("encode", *arguments, status=2), arguments
         assert not (tmp_path / "new").exists()
-    run_here("encode", best, given, "out=new")
-    assert "overwrite=true" in run_here("encode", best, given, "out=new", status=2)
+    run_here("encode", best, images, "out=new")
+    assert "overwrite=true" in run_here("encode", best, images, "out=new", status=2)
 
 
 @pytest.mark.parametrize("command", ["encode", "rerank"])
 def test_a_full_disk_leaves_the_earlier_result(run, frozen, run_here, undrawn, tmp_path, command):
     """Full at each file in turn. The last is the mark: without it the new files are unfinished."""
-    given = {
+    settings = {
         "encode": (f"checkpoint={run / 'checkpoints' / 'best.safetensors'}", f"images={frozen / 'images.npy'}"),
         "rerank": (f"queries={frozen / 'texts.npy'}", f"items={frozen / 'images.npy'}", "normalize=true"),
     }[command]
-    run_here(command, *given, "out=out")
+    run_here(command, *settings, "out=out")
     before = {path: path.read_bytes() for path in (tmp_path / "out").iterdir()}
     for count in range(len(before) + 1):
         with mock.patch("os.fsync", side_effect=[*[None] * count, OSError(28, "No space left on device")]):
-            assert "No space left" in run_here(command, *given, "out=out", "overwrite=true", status=1)
+            assert "No space left" in run_here(command, *settings, "out=out", "overwrite=true", status=1)
         now = {path: path.read_bytes() for path in (tmp_path / "out").iterdir()}
         finished = read(tmp_path / "out" / MARK)["finished"]
         assert (now == before) == finished == (count < len(before))
@@ -144,7 +146,9 @@ def test_a_checkpoint_is_measured_on_data_that_moved(run, frozen, run_here, tmp_
     shutil.copy(frozen / "images.npy", tmp_path / "moved.npy")
     moved = ["data.images=moved.npy", "data.splits.val=null", "data.splits.train=null"]
     run_here("evaluate", best, *moved, "out=again")
-    again, first = (read(next(one.glob("test-single-nns-*"))) for one in (tmp_path / "again", run / "evaluations"))
+    again, first = (
+        read(next(folder.glob("test-single-nns-*"))) for folder in (tmp_path / "again", run / "evaluations")
+    )
     assert again["metrics"] == first["metrics"]
     np.save(tmp_path / "moved.npy", np.load(frozen / "images.npy")[:, :9])
     assert "features of shape (9,)" in run_here("evaluate", best, *moved, "out=other", status=2)
@@ -154,7 +158,7 @@ def test_shares_and_what_cannot_be(run, frozen, run_here, tmp_path):
     """One table split by shares; vectors are no captions, and captions no vectors."""
     data = ["data=pairs", *files(frozen)[:2], f"data.pairs={frozen / 'train.csv'}", "embedding_dim=16", "loss=max"]
     run_here("train", *data, "trainer.max_epochs=1", "hydra.run.dir=shares")
-    assert sum(one["captions"] for one in read(tmp_path / "shares" / "run.json")["data"].values()) == 240
+    assert sum(split["captions"] for split in read(tmp_path / "shares" / "run.json")["data"].values()) == 240
     best = f"checkpoint={run / 'checkpoints' / 'best.safetensors'}"
     assert "texts" in run_here("search", best, "a dog", status=2)
     assert "TextGRU" in run_here("train", *data, "text_encoder=text_gru", "hydra.run.dir=gru", status=2)

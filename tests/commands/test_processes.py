@@ -37,18 +37,18 @@ def command(*arguments):
 def losses(run):
     """The loss of each step; of one that a resumed run repeats, the later."""
     files = sorted((run / "csv").glob("*/metrics.csv"))
-    told = [row for file in files for row in csv.DictReader(file.open()) if row["step/loss"]]
-    return {int(row["step"]): float(row["step/loss"]) for row in told}
+    steps = [row for file in files for row in csv.DictReader(file.open()) if row["step/loss"]]
+    return {int(row["step"]): float(row["step/loss"]) for row in steps}
 
 
-def alike(one, other):
+def alike(first, second):
     """Two runs of the same training, but for the order of sums. A kill may lose rows of Lightning's csv."""
-    ours, theirs = losses(one), losses(other)
+    ours, theirs = losses(first), losses(second)
     assert max(ours) == max(theirs)
     assert ours == pytest.approx({step: theirs[step] for step in ours}, rel=2e-5)
-    for ours, theirs in zip(rows(one), rows(other), strict=True):
+    for ours, theirs in zip(rows(first), rows(second), strict=True):
         assert float(ours["val/rsum"]) == pytest.approx(float(theirs["val/rsum"]), abs=2)
-    (ours, theirs) = (torch.load(run / "checkpoints" / "last.ckpt", weights_only=True) for run in (one, other))
+    (ours, theirs) = (torch.load(run / "checkpoints" / "last.ckpt", weights_only=True) for run in (first, second))
     for name, weight in theirs["state_dict"].items():
         torch.testing.assert_close(ours["state_dict"][name], weight, rtol=1e-2, atol=2e-4, msg=name)
     assert ours["global_step"] == theirs["global_step"]
@@ -147,7 +147,7 @@ def runs(pid):
 
 def children(pid):
     """The processes that a process has started and that run."""
-    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split() if runs(one)]
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split() if runs(child)]
 
 
 def srun_variables():
@@ -169,7 +169,7 @@ def test_two_processes_take_the_steps_of_one(vsehub, features, tmp_path):
     both = [
         vsehub("train", *settings, "run_folder=both", cwd=tmp_path, start=True, **place) for place in srun_variables()
     ]
-    assert [one.wait(200) for one in both] == [0, 0], (tmp_path / "output.txt").read_text()
+    assert [process.wait(200) for process in both] == [0, 0], (tmp_path / "output.txt").read_text()
     assert record(tmp_path / "both")["processes"] == 2
     alike(tmp_path / "both", tmp_path / "alone")
 

@@ -63,15 +63,15 @@ def folder(tmp_path, model):
 def lists(out):
     """The names and scores of each printed list."""
     parts = re.split("^ *rank .*$", out, flags=re.MULTILINE)[1:]
-    return [[(name, float(score)) for score, name in re.findall(r"^ +\d+ +(\S+) +(\S+)", one, re.M)] for one in parts]
+    return [[(name, float(score)) for score, name in re.findall(r"^ +\d+ +(\S+) +(\S+)", part, re.M)] for part in parts]
 
 
 def assert_ranked(out, scores, names, k, corrected=False):
     """The printed lists are the k best of the scores (Q, M). corrected: printed scores lack the query's own term."""
-    for found, row in zip(lists(out), scores, strict=True):
+    for printed, row in zip(lists(out), scores, strict=True):
         order = row.argsort(descending=True, stable=True)[:k]
-        assert [name for name, _ in found] == [names[item] for item in order]
-        assert corrected or [score for _, score in found] == pytest.approx(row[order].tolist(), abs=1e-4)
+        assert [name for name, _ in printed] == [names[item] for item in order]
+        assert corrected or [score for _, score in printed] == pytest.approx(row[order].tolist(), abs=1e-4)
 
 
 def test_texts_find_what_a_dense_ranking_finds(command, model):
@@ -92,9 +92,9 @@ def test_a_second_search_encodes_nothing_until_something_changed(command, checkp
     for name in ("encode_images", "encode_texts"):
         whole = getattr(evaluation_trained, name)
 
-        def counting(encoder, data, asked, *rest, whole=whole, **options):
-            encoded.append(len(asked))
-            return whole(encoder, data, asked, *rest, **options)
+        def counting(encoder, data, positions, *rest, whole=whole, **options):
+            encoded.append(len(positions))
+            return whole(encoder, data, positions, *rest, **options)
 
         monkeypatch.setattr(evaluation_trained, name, counting)
 
@@ -117,24 +117,25 @@ def test_a_folder_is_ranked_as_its_pictures_are(command, model, folder):
     images, texts = model.encode_images(model.split("test").images[rows]), model.encode_texts(TEXTS)
     scores = model.similarity(images, texts).T.detach()
     assert_ranked(command(f"folder={folder}", *TEXTS, "k=50"), scores, NAMES, 20)
-    seen = model.similarity(images, model.encode("train").texts).T.detach()
+    reference = model.similarity(images, model.encode("train").texts).T.detach()
     out = command(f"folder={folder}", *TEXTS, "k=20", "criterion=csls")
-    assert_ranked(out, CSLS(k=10).rescore(scores, seen), NAMES, 20, True)
+    assert_ranked(out, CSLS(k=10).rescore(scores, reference), NAMES, 20, True)
 
 
 def test_a_published_model_and_a_reference_of_texts(run_here, folder, tmp_path):
-    own = ZeroShot(f"hf:{tiny_hf(tmp_path / 'clip')}", None)
-    own.use_folder(folder)
+    published = ZeroShot(f"hf:{tiny_hf(tmp_path / 'clip')}", None)
+    published.use_folder(folder)
     texts = ["a big red box", "the blue circle", "two green", "a box in the circle", "with two red"]
     (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n")
-    vectors = own.similarity.vectors
-    images, asked, seen = map(
-        vectors, (own._side("folder", "images"), own.encode_texts(["a red circle"]), own.encode_texts(texts))
+    vectors = published.similarity.vectors
+    images, queries, reference = map(
+        vectors,
+        (published._side("folder", "images"), published.encode_texts(["a red circle"]), published.encode_texts(texts)),
     )
     ask = ("search", f"model=hf:{tmp_path / 'clip'}", f"folder={folder}", "a red circle", "k=20")
-    assert_ranked(run_here(*ask), asked @ images.T, NAMES, 20)
+    assert_ranked(run_here(*ask), queries @ images.T, NAMES, 20)
     out = run_here(*ask, "criterion=csls", "criterion.k=2", f"reference={tmp_path / 'texts.txt'}")
-    assert_ranked(out, CSLS(k=2).rescore(asked @ images.T, seen @ images.T), NAMES, 20, True)
+    assert_ranked(out, CSLS(k=2).rescore(queries @ images.T, reference @ images.T), NAMES, 20, True)
     assert "reference" in run_here(*ask, "criterion=csls", status=2)
 
 
@@ -157,9 +158,9 @@ def test_a_filled_collection(run_here, command, model, tmp_path):
     run_here("index", "ranked", *stored)
     ranking = pq.read_table(tmp_path / "ranked" / "ranking.parquet").to_pydict()
     listed = lists(command(*stored, *texts, "k=7"))
-    assert [name for one in listed for name, _ in one] == ranking["item"]
-    assert [score for one in listed for _, score in one] == pytest.approx(ranking["score"], abs=1e-3)
-    best = [one[0][1] for one in listed]
+    assert [name for hits in listed for name, _ in hits] == ranking["item"]
+    assert [score for hits in listed for _, score in hits] == pytest.approx(ranking["score"], abs=1e-3)
+    best = [hits[0][1] for hits in listed]
     least = int(np.argsort(best)[1])  # the query whose first score becomes the threshold; one is below it
     (tmp_path / "known.csv").write_text(f"query,item\n{least},{listed[least][-1][0]}\n")
     run_here("calibrate", "ranked", f"truth={tmp_path / 'known.csv'}", "false_accept=[0.5]")
@@ -188,7 +189,9 @@ def test_bad_input(command):
 def read(arguments):
     """The values that Hydra and OmegaConf make of the arguments."""
     overrides = OverridesParser.create().parse_overrides(arguments)
-    return OmegaConf.to_container(OmegaConf.create({one.key_or_group: one.value() for one in overrides}), resolve=True)
+    return OmegaConf.to_container(
+        OmegaConf.create({override.key_or_group: override.value() for override in overrides}), resolve=True
+    )
 
 
 SIGNS = st.text(alphabet="\\${}'\"[],=:~+ ab\n", min_size=1)
@@ -203,8 +206,18 @@ def test_a_text_reaches_the_command_as_it_was_typed(texts):
 
 
 def test_which_arguments_are_texts():
-    given = ["two dogs, running", "k=5", "x + y=3 more", "--cfg", "job", "+data.root=a b", "~image", "-m", "query=k=5"]
+    arguments = [
+        "two dogs, running",
+        "k=5",
+        "x + y=3 more",
+        "--cfg",
+        "job",
+        "+data.root=a b",
+        "~image",
+        "-m",
+        "query=k=5",
+    ]
     query = "query=['two dogs, running','x + y=3 more','k=5']"
-    assert sorted(for_hydra("search", given)) == sorted(
+    assert sorted(for_hydra("search", arguments)) == sorted(
         ["--cfg", "job", "-m", "k=5", "+data.root=a b", "~image", query]
     )

@@ -36,8 +36,8 @@ class Handler(http.server.SimpleHTTPRequestHandler):
     """Serves the files of a folder to those who give the secret."""
 
     def send_head(self):
-        given = self.headers.get("Authorization", "").removeprefix("Basic ")
-        self.server.asked.append(CANARY in base64.b64decode(given).decode() + unquote(self.path))
+        login = self.headers.get("Authorization", "").removeprefix("Basic ")
+        self.server.authorized.append(CANARY in base64.b64decode(login).decode() + unquote(self.path))
         return super().send_head()
 
     def log_message(self, *arguments):
@@ -57,10 +57,10 @@ def address(tmp_path):
         lines = [f"{row},{row}\n" for row in range(first, last)]
         (tmp_path / f"{name}.csv").write_text("".join(["query,item\n", *lines]))
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=folder))
-    server.asked = []
+    server.authorized = []
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield lambda form, file: f"'{form.replace('HOST', f'127.0.0.1:{server.server_port}').replace('FILE', file)}'"
-    assert all(server.asked)
+    assert all(server.authorized)
     server.shutdown()
     server.server_close()
 
@@ -102,14 +102,14 @@ def look(content, where):
 
 @pytest.mark.parametrize("form", [LOGIN, TOKEN])
 def test_vectors_behind_an_address(run, address, tmp_path, form):
-    given = [f"queries={address(form, 'a.npy')}", f"items={address(form, 'b.npy')}", "k=5", "criterion=csls"]
+    sides = [f"queries={address(form, 'a.npy')}", f"items={address(form, 'b.npy')}", "k=5", "criterion=csls"]
     (tmp_path / "ids.txt").write_text("".join(f"https://cdn/photo?id=177&w={row}\n" for row in range(80)))
     (tmp_path / "labels.txt").write_text("password = rose\n" * 80)
-    run("rerank", *given, "item_ids=ids.txt", "item_labels=labels.txt", "out=there")
+    run("rerank", *sides, "item_ids=ids.txt", "item_labels=labels.txt", "out=there")
     hub = json.loads((tmp_path / "there" / "result.json").read_text())["hubs"][0]
     assert (hub["id"].startswith("https://cdn/photo?id=177&w="), hub["label"]) == (True, "password = rose")
     assert "queries=http" in run("index", "there", status=2), "no address in a record is opened"
-    run("index", "there", *given[:2])
+    run("index", "there", *sides[:2])
     for name in ("result.json", "index.html", "USAGE.md"):
         assert MASK in (tmp_path / "there" / name).read_text()
 
@@ -138,8 +138,8 @@ def test_trainings_of_all_loggers(run, address, tmp_path):
     folders = ("hydra.sweep.dir=sweep", "hydra.sweep.subdir=${hydra:job.num}")
     run("train", "-m", *TRAINED, *sides, "logger=csv,tensorboard,wandb", *folders)
     for number in range(3):
-        told = record(tmp_path / "sweep" / str(number))
-        assert (told["status"], MASK in told["config"]["data"]["images"]) == ("finished", True)
+        run_record = record(tmp_path / "sweep" / str(number))
+        assert (run_record["status"], MASK in run_record["config"]["data"]["images"]) == ("finished", True)
     assert "is finished after" in run("train", "-m", *TRAINED, *sides, "logger=csv", *folders)
     run("train", "-m", *TRAINED, *sides, "loss=max,sum", "data.pairs=nowhere", "hydra.sweep.dir=failing", status=2)
     best = f"checkpoint={tmp_path / 'sweep' / '0' / 'checkpoints' / 'best.safetensors'}"

@@ -59,7 +59,9 @@ def hostile(trained, tmp_path, monkeypatch):
 
     def make(part, node):
         best = trained / "checkpoints" / "best.safetensors"
-        return changed(best, tmp_path / "hostile.safetensors", lambda told, _: told["config"].update({part: node}))
+        return changed(
+            best, tmp_path / "hostile.safetensors", lambda description, _: description["config"].update({part: node})
+        )
 
     return make
 
@@ -115,8 +117,8 @@ def theirs(trained, tmp_path):
 
 @pytest.mark.parametrize("part", ["loss", "logger", "trainer", "data", "callbacks"])
 def test_a_record_chooses_no_code(run_here, theirs, tmp_path, part):
-    own = {"own": ATTACKS[4]} if part == "callbacks" else theirs.config[part] | ATTACKS[4]
-    said = run_here("train", f"resume={theirs(**{part: own})}", status=2)
+    attack = {"own": ATTACKS[4]} if part == "callbacks" else theirs.config[part] | ATTACKS[4]
+    said = run_here("train", f"resume={theirs(**{part: attack})}", status=2)
     assert f"os.system is not a class that a yaml file of {part} names; refused" in said
     assert not (tmp_path / "trace").exists()
 
@@ -274,11 +276,11 @@ def reached():
     events = []
     programs = ("socket.connect", "subprocess.Popen", "os.system", "os.exec", "os.posix_spawn")
 
-    def seen(event, args):
+    def record_event(event, args):
         if event in programs or (event == "open" and "payload" in str(args[0])):
             events.append((event, args[0]))
 
-    sys.addaudithook(seen)
+    sys.addaudithook(record_event)
     return events
 
 
@@ -303,8 +305,8 @@ def an_archive(folder):
     link.type, link.linkname = tarfile.SYMTYPE, f"{folder.parent}/payload"
     for member in (link, tarfile.TarInfo("../../trace")):
         with tarfile.open(folder / "a.tar", "w") as tar:
-            for one in (member, tarfile.TarInfo("a.txt")):
-                tar.addfile(one, io.BytesIO())
+            for entry in (member, tarfile.TarInfo("a.txt")):
+                tar.addfile(entry, io.BytesIO())
         yield lambda: WebDataset(str(folder / "a.tar"), draw=SplitDraw(0, 0)).load("train").images[:1]
 
 
@@ -371,7 +373,7 @@ def joint(tmp_path_factory):
         }
         config |= {"similarity": {"_target_": "vsehub.similarities.Cosine"}, "loader": {"max_words": None}}
         config["data"] = {"_target_": "vsehub.data.Scenes"}
-        weights = {f"{name}.{key}": one for name, part in parts.items() for key, one in part.state_dict().items()}
+        weights = {f"{name}.{key}": weight for name, part in parts.items() for key, weight in part.state_dict().items()}
         shapes = {"image_shape": [3, 32, 32], "text_shape": None}
         description = {"config": config, "vocabulary": stored(words), **shapes}
         write_checkpoint(folder / f"{library}.safetensors", weights, description)
@@ -420,7 +422,11 @@ def test_a_joint_model_opens_no_file_that_its_checkpoint_names(joint, tmp_path, 
     monkeypatch.chdir(tmp_path)
     torch.save(Payload(), tmp_path / "payload")
     library, attack = (JOINT_ATTACKS | IGNORED)[name]
-    path = changed(joint[library], tmp_path / "x.safetensors", lambda told, _: attack(told["config"]["image_encoder"]))
+    path = changed(
+        joint[library],
+        tmp_path / "x.safetensors",
+        lambda description, _: attack(description["config"]["image_encoder"]),
+    )
     reached.clear()
     with pytest.raises(InputError, match="checkpoint: ") if name in JOINT_ATTACKS else nullcontext():
         vsehub.load(path)
@@ -439,7 +445,7 @@ def test_the_kernel_sees_no_file_and_no_connection(joint, tmp_path):
         changed(
             joint[library],
             tmp_path / f"{list(JOINT_ATTACKS).index(name)}.safetensors",
-            lambda told, _, attack=attack: attack(told["config"]["image_encoder"]),
+            lambda description, _, attack=attack: attack(description["config"]["image_encoder"]),
         )
     script = """
 import sys
@@ -460,10 +466,10 @@ for path in sys.argv[1:]:
     if "Operation not permitted" in ran.stderr:
         pytest.skip("strace may not follow processes here")
     assert len(ran.stdout.splitlines()) == len(JOINT_ATTACKS), ran.stdout + ran.stderr
-    seen = (tmp_path / "calls.txt").read_text().splitlines()
-    assert any("0.safetensors" in line for line in seen)
-    assert not [line for line in seen if "payload" in line or "evil" in line]
-    assert not [line for line in seen if "AF_INET" in line]
-    programs = {line.split('execve("')[1].split('"')[0] for line in seen if "execve(" in line}
-    assert {Path(one).name for one in programs} <= {Path(sys.executable).name, "ldconfig"}  # which ctypes asks
+    recorded = (tmp_path / "calls.txt").read_text().splitlines()
+    assert any("0.safetensors" in line for line in recorded)
+    assert not [line for line in recorded if "payload" in line or "evil" in line]
+    assert not [line for line in recorded if "AF_INET" in line]
+    programs = {line.split('execve("')[1].split('"')[0] for line in recorded if "execve(" in line}
+    assert {Path(program).name for program in programs} <= {Path(sys.executable).name, "ldconfig"}  # which ctypes asks
     assert not (tmp_path / "trace").exists()

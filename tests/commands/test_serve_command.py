@@ -30,9 +30,9 @@ def ranked(tmp_path_factory, vsehub):
     (folder / "ids.txt").write_text("\n".join(IDS) + "\n")
     with (folder / "truth.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("query", "item"), *((row, IDS[row % 60]) for row in range(90))])
-    given = [f"queries={folder}/queries.npy", f"items={folder}/items.npy", f"item_ids={folder}/ids.txt"]
-    given += [f"truth={folder}/truth.csv"]
-    vsehub("rerank", *given, "criterion=csls", "k=5", "out=ranked", cwd=folder)
+    settings = [f"queries={folder}/queries.npy", f"items={folder}/items.npy", f"item_ids={folder}/ids.txt"]
+    settings += [f"truth={folder}/truth.csv"]
+    vsehub("rerank", *settings, "criterion=csls", "k=5", "out=ranked", cwd=folder)
     return folder
 
 
@@ -72,14 +72,14 @@ def test_a_result_is_served_until_an_interrupt_and_nothing_is_written(ranked, vs
     assert collection["criteria"] == ["nns", "csls", "is", "nnn"]
     for name in IDS[:3]:
         assert served.json(f"/api/items/{quote(name, safe='')}")["id"] == name
-    found = served.json("/api/search?query=3&criterion=nnn&k=4")
+    answer = served.json("/api/search?query=3&criterion=nnn&k=4")
     items, queries = np.load(ranked / "items.npy"), np.load(ranked / "queries.npy")
     order = np.argsort(-(items @ queries[3]), kind="stable")[:4]
-    assert [one["id"] for one in found["lists"]["nns"]] == [IDS[row] for row in order]
+    assert [hit["id"] for hit in answer["lists"]["nns"]] == [IDS[row] for row in order]
     ranking = pq.read_table(ranked / "ranked" / "ranking.parquet").to_pylist()
     for query in (0, 7, 50):
         corrected = served.json(f"/api/search?query={query}&k=5&criterion=csls")["lists"]["csls"]
-        assert [one["id"] for one in corrected] == [row["item"] for row in ranking if row["query"] == query]
+        assert [hit["id"] for hit in corrected] == [row["item"] for row in ranking if row["query"] == query]
     assert served.get("/..%2f..%2fetc/passwd")[0] == 404
     assert (served.end(), "Traceback" in served.output()) == (0, False)
     assert sorted(path.name for path in ranked.rglob("*")) == before
@@ -93,10 +93,10 @@ def test_a_checkpoint_with_its_scenes(vsehub, tmp_path):
     served = Served(vsehub, tmp_path, checkpoint)
     collection = served.json("/api/collection")
     assert collection["fitted_on"].endswith("of the train split (inductive)")
-    found = served.json("/api/search?text=a+red+circle&k=3")
+    answer = served.json("/api/search?text=a+red+circle&k=3")
     said = vsehub("search", checkpoint, "a red circle", "k=3", cwd=tmp_path).out
-    assert all(one["id"] in said for one in found["lists"]["nns"])
-    assert served.get(found["lists"]["nns"][0]["picture"])[1][:3] == b"\xff\xd8\xff"
+    assert all(hit["id"] in said for hit in answer["lists"]["nns"])
+    assert served.get(answer["lists"]["nns"][0]["picture"])[1][:3] == b"\xff\xd8\xff"
     assert served.get("/api/search?text=xyzzy")[0] == 422
     assert served.end() == 0
 

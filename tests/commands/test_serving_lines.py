@@ -54,10 +54,10 @@ def test_the_page_followed_line_by_line(run_here, undrawn, tmp_path):
     exec((ROOT / "docs" / "serve.md").read_text().partition("```python\n")[2].partition("```")[0], ran)
     ran["client"].close()
     server_manager_instance.release_all()
-    kept = [row for row in range(IMAGES) if row not in (3, 4)]
-    sides = map(torch.from_numpy, (captions, images[kept], training))
+    remaining = [row for row in range(IMAGES) if row not in (3, 4)]
+    sides = map(torch.from_numpy, (captions, images[remaining], training))
     _, positions = named_criterion(chosen["criterion"], chosen["parameters"]).search(*sides, 10)
-    assert ran["ids"] == [[names[kept[item]] for item in row] for row in positions.tolist()]
+    assert ran["ids"] == [[names[remaining[item]] for item in row] for row in positions.tolist()]
 
     uri = ("engine=milvus", "uri=served/index.milvus.db")
     for settings, named in (

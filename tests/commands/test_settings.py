@@ -80,7 +80,7 @@ def test_each_setting_does_what_the_table_says(name, run):
         default = run(outcome, settings)
         other = run(outcome, settings | {f"{group}.{key}" if group else key: tried})
         changes = differing(default, other)
-        refused = [one.get("refused", "")[:300] for one in (default, other)]
+        refused = [result.get("refused", "")[:300] for result in (default, other)]
         if how == "refused":
             fits = not refused[0] and refused[1] and row["says"] in refused[1]
         else:
@@ -91,8 +91,8 @@ def test_each_setting_does_what_the_table_says(name, run):
 
 
 def test_final_split_val_is_measured_as_the_epochs_are(run):
-    found = run("train", BASES["train"] | {"final_split": "val"})
-    assert found["measured"]["rsum"] == pytest.approx(found["rows"][0]["val/rsum"])
+    result = run("train", BASES["train"] | {"final_split": "val"})
+    assert result["measured"]["rsum"] == pytest.approx(result["rows"][0]["val/rsum"])
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
@@ -107,7 +107,7 @@ def differing(first, second, name=""):
     """The names of the values by which two outcomes differ, but for rounding."""
     if isinstance(first, dict) and isinstance(second, dict):
         names = sorted(first.keys() | second.keys(), key=str)
-        return [one for key in names for one in differing(first.get(key), second.get(key), f"{name}/{key}")]
+        return [change for key in names for change in differing(first.get(key), second.get(key), f"{name}/{key}")]
     if isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor):
         same = (first.shape, first.dtype) == (second.shape, second.dtype)
         close = same and torch.allclose(first, second, rtol=1e-4, atol=1e-6, equal_nan=True)
@@ -188,8 +188,8 @@ def trained(cfg, folder):
     few = {"rsum", "hubness/hs_sum"}  # Lightning takes most of a tiny training to log the ninety others
 
     def measured_little(*sides):
-        found = measured(*sides)
-        return replace(found, metrics={name: found.metrics[name] for name in few})
+        evaluation = measured(*sides)
+        return replace(evaluation, metrics={name: evaluation.metrics[name] for name in few})
 
     sys.modules["wandb"].init.reset_mock()
     with (
@@ -201,13 +201,13 @@ def trained(cfg, folder):
         except InputError as error:
             return {"refused": str(error)}
     run = folder if (folder / "run.json").exists() else folder / "inner"
-    told = record(run)
+    run_record = record(run)
     (evaluation,) = (json.loads(path.read_text()) for path in run.glob("evaluations/*.json"))
     return {
         "weights": load_file(run / "checkpoints" / "best.safetensors"),
         "rows": {number: {name: number_of(text) for name, text in row.items()} for number, row in enumerate(rows(run))},
-        "measured": {name.partition("/")[2]: value for name, value in told["metrics"].items()},
-        "named": {name: told[name] for name in ("dataset", "precision", "collapsed") if name in told},
+        "measured": {name.partition("/")[2]: value for name, value in run_record["metrics"].items()},
+        "named": {name: run_record[name] for name in ("dataset", "precision", "collapsed") if name in run_record},
         "evaluated": evaluation["criterion"],
         "files": sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if "evaluations" not in path.parts),
         "wandb": str(sys.modules["wandb"].init.call_args),
@@ -267,9 +267,9 @@ def evaluated(cfg, folder):
     except InputError as error:
         return {"refused": str(error)}
     (path,) = folder.rglob("*-*.json")
-    found = json.loads(path.read_text())
+    evaluation = json.loads(path.read_text())
     place = str(path.parent.relative_to(folder))
-    return {name: found[name] for name in ("metrics", "protocol", "tuned")} | {"folder": place}
+    return {name: evaluation[name] for name in ("metrics", "protocol", "tuned")} | {"folder": place}
 
 
 def ran(command, cfg, folder):

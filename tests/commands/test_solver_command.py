@@ -29,9 +29,9 @@ def features(tmp_path_factory):
     for prefix, count in (("train", 120), ("dev", 30), ("test", 30)):
         images, captions = [], []
         for _ in range(count):
-            own = random.choice(len(WORDS), 4, replace=False)
-            images.append(vectors[own].sum(axis=0) + 0.5 * random.normal(size=16))
-            captions += [" ".join(WORDS[word] for word in random.permutation(own)[:3]) for _ in range(2)]
+            words = random.choice(len(WORDS), 4, replace=False)
+            images.append(vectors[words].sum(axis=0) + 0.5 * random.normal(size=16))
+            captions += [" ".join(WORDS[word] for word in random.permutation(words)[:3]) for _ in range(2)]
         np.save(folder / f"{prefix}_ims.npy", np.array(images, dtype=np.float32))
         (folder / f"{prefix}_caps.txt").write_text("\n".join(captions) + "\n")
     return folder
@@ -47,18 +47,18 @@ def solved(features, vsehub):
 
 
 def test_a_run_like_any_other_with_a_checkpoint_that_is_a_model(solved, features):
-    told = record(solved)
-    assert (told["status"], told["label"]) == ("finished", "cca")
-    assert told["solved"].keys() == {"images", "texts", "dimensions", "power"}
-    assert told["metrics"]["test/rsum"] > 250  # chance is about 106
+    run_record = record(solved)
+    assert (run_record["status"], run_record["label"]) == ("finished", "cca")
+    assert run_record["solved"].keys() == {"images", "texts", "dimensions", "power"}
+    assert run_record["metrics"]["test/rsum"] > 250  # chance is about 106
     (row,) = rows(solved)
-    assert float(row["val/rsum"]) == pytest.approx(told["best"]["val/rsum"])
+    assert float(row["val/rsum"]) == pytest.approx(run_record["best"]["val/rsum"])
     model = vsehub.load(solved / "checkpoints" / "best.safetensors", device="cpu")
     captions = (features / "test_caps.txt").read_text().splitlines()
     images = model.encode_images(np.load(features / "test_ims.npy"))
     scores = model.similarity(images, model.encode_texts(captions)).numpy()
     ranks = (scores > scores[np.arange(60) // 2, np.arange(60)]).sum(axis=0)
-    assert 100 * (ranks < 1).mean() == pytest.approx(told["metrics"]["test/t2i/r1"], abs=1e-3)
+    assert 100 * (ranks < 1).mean() == pytest.approx(run_record["metrics"]["test/t2i/r1"], abs=1e-3)
 
 
 def test_the_settings_that_are_best_on_validation_are_kept(features):
@@ -69,26 +69,26 @@ def test_the_settings_that_are_best_on_validation_are_kept(features):
         values: CcaSolver(*([value] for value in values)).fit(data, Protocol("single")).rsum
         for values in itertools.product(*grid.values())
     }
-    found = CcaSolver(**grid).fit(data, Protocol("single"))
-    assert min(alone.values()) < found.rsum == pytest.approx(max(alone.values()))
-    assert alone[tuple(found.chosen.values())] == pytest.approx(found.rsum)
+    best = CcaSolver(**grid).fit(data, Protocol("single"))
+    assert min(alone.values()) < best.rsum == pytest.approx(max(alone.values()))
+    assert alone[tuple(best.chosen.values())] == pytest.approx(best.rsum)
 
 
 def test_the_commands_of_the_strongest_recipe(features, tmp_path, vsehub):
     """Those of docs/train.md as they stand there, in a small size."""
     page = (Path(__file__).parents[2] / "docs" / "train.md").read_text()
-    (block,) = [one for one in re.findall(r"```\n(.*?)```", page, re.DOTALL) if "experiment=strong" in one]
+    (block,) = [text for text in re.findall(r"```\n(.*?)```", page, re.DOTALL) if "experiment=strong" in text]
     small = ("embedding_dim=8", "text_encoder.word_dim=8", "trainer.max_epochs=1", "loader.min_count=1")
     for line in block.splitlines():
         program, *words = shlex.split(line.replace("FOLDER", str(features)))
-        own = GRID if "experiment=cca" in words else small
-        vsehub(*words, *own, cwd=tmp_path)
+        settings = GRID if "experiment=cca" in words else small
+        vsehub(*words, *settings, cwd=tmp_path)
         assert program == "vsehub"
     (other,) = re.findall(r"`(text_encoder=\S+ ~text_encoder\.\S+)`", " ".join(page.split()))
-    vsehub(*words, *own, *other.split(), cwd=tmp_path)
-    records = [json.loads(one.read_text()) for one in tmp_path.rglob("run.json") if "strong" in one.read_text()]
-    assert [(told["status"], len(told["teacher"])) for told in records] == [("finished", 3)] * 2
-    assert {told["architecture"].split("+")[0] for told in records} == {"text_gru_gpo", "text_transformer"}
+    vsehub(*words, *settings, *other.split(), cwd=tmp_path)
+    records = [json.loads(path.read_text()) for path in tmp_path.rglob("run.json") if "strong" in path.read_text()]
+    assert [(run_record["status"], len(run_record["teacher"])) for run_record in records] == [("finished", 3)] * 2
+    assert {run_record["architecture"].split("+")[0] for run_record in records} == {"text_gru_gpo", "text_transformer"}
 
 
 def test_what_is_refused(features, run_here):

@@ -66,10 +66,10 @@ def test_the_digest_sees_what_decides_a_run_and_no_place():
     assert settings("loss.gamma=60.0") == plain
     decided = ["seed=1", "loss.gamma=31", "bank=memory", "final_split=val", "protocol=c1", "criterion=csls"]
     decided += ["+data.noise.seed=3", "data.size=tiny", "trainer.max_epochs=3", "positives=pair"]
-    assert len({settings(one) for one in decided} | {plain}) == len(decided) + 1
+    assert len({settings(override) for override in decided} | {plain}) == len(decided) + 1
     table = ("data=table", "data.table=a.csv")
     others = ("data.table=b.csv", "data.pictures.size=32", "data.draw.seed=1", "data.columns.split=null")
-    assert len({settings(*table, one) for one in others} | {settings(*table)}) == len(others) + 1
+    assert len({settings(*table, override) for override in others} | {settings(*table)}) == len(others) + 1
 
 
 def test_classes_and_addresses_of_different_content_share_no_folder():
@@ -196,9 +196,9 @@ def test_a_failed_run_ends_nothing_and_a_folder_of_another_run_is_left_alone(run
     assert "loss.gamma is -1" in run_here(*command, "loss.gamma=-1,30", status=2)
     finished = tmp_path / "sweep" / "1"
     assert record(finished)["status"] == "finished"
-    own = record(finished)["command"].split()
-    assert "loss.gamma=30" in own
-    assert "-m" not in own
+    words = record(finished)["command"].split()
+    assert "loss.gamma=30" in words
+    assert "-m" not in words
     before = state(finished)
     run_here(*command, "loss.gamma=-1,30", status=2)
     assert "other settings" in run_here(*command, "loss.gamma=30,31", status=2)
@@ -206,7 +206,7 @@ def test_a_failed_run_ends_nothing_and_a_folder_of_another_run_is_left_alone(run
 
 
 @pytest.mark.parametrize(
-    ("given", "setting", "values"),
+    ("overrides", "setting", "values"),
     [
         (("bank=memory,none", "bank.fraction=0.3"), "bank.fraction", [0.3, None]),
         (("text_encoder=text_gru,mine", "text_encoder.sharpness=2"), "text_encoder.sharpness", [None, 2]),
@@ -218,13 +218,13 @@ def test_a_failed_run_ends_nothing_and_a_folder_of_another_run_is_left_alone(run
         ),
     ],
 )
-def test_settings_that_a_jobs_component_lacks_are_left_out(run_here, tmp_path, monkeypatch, given, setting, values):
+def test_settings_that_a_jobs_component_lacks_are_left_out(run_here, tmp_path, monkeypatch, overrides, setting, values):
     """Also where the component, or the one that has them, is one's own."""
     (tmp_path / "own" / "text_encoder").mkdir(parents=True)
     (tmp_path / "own" / "text_encoder" / "mine.yaml").write_text("_target_: mine.Mine\nsharpness: 1\n")
     jobs = []
     monkeypatch.setattr("vsehub.cli.train.train", lambda cfg: jobs.append(cfg) or 1.0)
-    said = run_here("train", "-m", *given, "--config-dir=own", "hydra.sweep.dir=sweep")
+    said = run_here("train", "-m", *overrides, "--config-dir=own", "hydra.sweep.dir=sweep")
     assert [OmegaConf.select(cfg, setting) for cfg in jobs] == values
     assert {*re.findall(r"(\S+)=\S+ left out", said)} == {setting}
 
@@ -270,8 +270,8 @@ def test_two_sweeps_at_once_share_their_runs(vsehub, tmp_path):
 @pytest.mark.long
 def test_optuna_goes_on_with_the_losss_own_settings_on_validation(run_here, small, tmp_path):
     """Two trials; again with a third: the two are found. A search for the smallest is refused."""
-    own = ("loss=sum", "loss.margin=interval(0.05,0.3)")
-    command = ("train", "-m", "sweep=tune_loss", *own, *SHORT, *small)
+    search = ("loss=sum", "loss.margin=interval(0.05,0.3)")
+    command = ("train", "-m", "sweep=tune_loss", *search, *SHORT, *small)
     run_here(*command, "hydra.sweeper.n_trials=2")
     sweep = tmp_path / "runs" / "sweeps" / "tune_loss"
     best = OmegaConf.load(sweep / "optimization_results.yaml")

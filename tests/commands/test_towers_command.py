@@ -33,11 +33,11 @@ def test_adapters_with_the_bank(library, make, data, tmp_path, run_here):
     run, half = tmp_path / "run", tmp_path / "half"
     run_here("train", *data, *encoders, *BANK, *SMALL, f"hydra.run.dir={run}")
     best = run / "checkpoints" / "best.safetensors"
-    assert any(one.abs().sum() > 0 for name, one in load_file(best).items() if "lora_B" in name)
+    assert any(weight.abs().sum() > 0 for name, weight in load_file(best).items() if "lora_B" in name)
     run_here("train", *data, *encoders, *BANK, *SMALL, "trainer.max_epochs=1", f"hydra.run.dir={half}")
     run_here("train", f"resume={stopped(half)}", "trainer.max_epochs=2")
     again, whole = (
-        torch.load(one / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"] for one in (half, run)
+        torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"] for folder in (half, run)
     )
     assert all(torch.equal(again[name], whole[name]) for name in whole)
 
@@ -52,8 +52,8 @@ def test_adapters_with_the_bank(library, make, data, tmp_path, run_here):
 def test_vectors_of_a_collection(data, tmp_path, run_here):
     """The commands on vectors read the extracted files."""
     folder = tiny_hf(tmp_path / "clip")
-    given = [*data, "image_encoder=hf", f"image_encoder.model={folder}", "batch_size=3", "prompt='photo of {}'"]
-    run_here("extract", *given, "out=one")
+    arguments = [*data, "image_encoder=hf", f"image_encoder.model={folder}", "batch_size=3", "prompt='photo of {}'"]
+    run_here("extract", *arguments, "out=one")
     settings = dict(setting.removeprefix("data.").split("=", 1) for setting in data[1:])
     model = ZeroShot(f"hf:{folder}", Karpathy(**settings), prompt="photo of {}")
     encoded = model.encode("val")

@@ -30,17 +30,17 @@ def test_the_view_shows_what_runs_log(trained, run_here, tmp_path):
     written = json.loads((tmp_path / "wandb-dashboard.json").read_text())
     view = written["view"]["spec"]["section"]
     assert (written["url"], written["view"]["project"]) == (None, "things")
-    told = record(trained)
-    logged = {*rows(trained)[0], *told["metrics"], "best/val/rsum"}
+    run_record = record(trained)
+    logged = {*rows(trained)[0], *run_record["metrics"], "best/val/rsum"}
     shown = [panel for part in view["panelBankConfig"]["sections"] for panel in part["panels"]]
-    names = {name for one in shown for name in one["config"].get("metrics", [])}
-    columns = [column["accessor"].split(":", 1) for one in shown for column in one["config"].get("columns", [])]
+    names = {name for panel in shown for name in panel["config"].get("metrics", [])}
+    columns = [column["accessor"].split(":", 1) for panel in shown for column in panel["config"].get("columns", [])]
     names |= {name for kind, name in columns if kind == "summary"}
     assert {name.removeprefix("summary_metrics.") for name in names} <= logged
     assert {"val/rsum", "val/hubness/hs_sum", "summary_metrics.test/t2i/r1"} <= names
     settings = {name.replace(".value.", ".") for kind, name in columns if kind == "config"}
-    assert settings == {"loss.gamma", "loss.epsilon", "bank.k"} <= flatten(told["config"]).keys()
+    assert settings == {"loss.gamma", "loss.epsilon", "bank.k"} <= flatten(run_record["config"]).keys()
     groups = {key["name"].removesuffix(".value") for key in view["runSets"][0]["grouping"]}
-    assert groups == {"dataset", "architecture", "label"} <= told.keys()
+    assert groups == {"dataset", "architecture", "label"} <= run_record.keys()
     filters = view["runSets"][0]["filters"]["filters"]
-    assert [(one["key"]["name"], one["value"]) for one in filters] == [("group", "mine")]
+    assert [(condition["key"]["name"], condition["value"]) for condition in filters] == [("group", "mine")]
