@@ -11,7 +11,7 @@ from run_files import record, rows
 from vsehub.data import Precomp
 
 
-def test_a_run_under_factss_it_goes_on_with_it_and_lends_it(run_here, features, tmp_path):
+def test_a_run_under_noise_records_it_goes_on_with_it_and_lends_it(run_here, features, tmp_path):
     def train(folder, *settings):
         run_here("train", *features, *settings, f"hydra.run.dir={folder}")
         return tmp_path / folder

@@ -197,7 +197,7 @@ def read(arguments):
 SIGNS = st.text(alphabet="\\${}'\"[],=:~+ ab\n", min_size=1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.one_of(st.text(min_size=1), SIGNS), min_size=1, max_size=3))
 @example(["a \\${b} \\\\${c}", "it's", "a\\'", "\\", "???", "${", "x: {y}", NASTY])
 def test_a_text_reaches_the_command_as_it_was_typed(texts):
