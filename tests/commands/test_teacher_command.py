@@ -31,8 +31,8 @@ def place(trained, vsehub, tmp_path_factory):
     """A teacher in a folder that may be changed, and a second one of other words and dimension."""
     folder = tmp_path_factory.mktemp("teachers")
     shutil.copytree(trained, folder / "first")
-    own = ("embedding_dim=12", "loader.min_count=30", "text_encoder=text_transformer", "text_encoder.word_dim=8")
-    vsehub("train", "loss=sum", *own, "trainer.max_epochs=1", "hydra.run.dir=second", cwd=folder, small=True)
+    settings = ("embedding_dim=12", "loader.min_count=30", "text_encoder=text_transformer", "text_encoder.word_dim=8")
+    vsehub("train", "loss=sum", *settings, "trainer.max_epochs=1", "hydra.run.dir=second", cwd=folder, small=True)
     return folder
 
 
@@ -53,19 +53,21 @@ def taught(vsehub, place, name, *settings):
     return place / name
 
 
-def alike(one, other):
-    for ours, theirs in zip(rows(one), rows(other), strict=True):
+def alike(first, second):
+    for ours, theirs in zip(rows(first), rows(second), strict=True):
         assert ours.keys() == theirs.keys()
         for name in ("train/loss", "train/distillation"):
             assert float(ours[name]) == pytest.approx(float(theirs[name]), rel=1e-4), name
-    states = [torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"] for run in (one, other)]
+    states = [torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"] for run in (first, second)]
     for name, weight in states[0].items():
         torch.testing.assert_close(states[1][name], weight, rtol=1e-2, atol=2e-4, msg=name)
 
 
 def test_a_student_learns_from_two_and_its_record_names_them(student, place):
     said = record(student)
-    assert [one["checkpoint"] for one in said["teacher"]] == [str(best(place / name)) for name in ("first", "second")]
+    assert [facts["checkpoint"] for facts in said["teacher"]] == [
+        str(best(place / name)) for name in ("first", "second")
+    ]
     terms = [float(row["train/distillation"]) for row in rows(student)]
     assert terms[1] < terms[0]
     assert (place / "first" / "checkpoints" / "best.encoded").is_dir(), "what teachers say is kept"
@@ -98,17 +100,17 @@ def test_a_stopped_run_goes_on_with_the_same_teachers_alone(student, place, vseh
 
 
 def test_a_teacher_that_saw_what_is_measured_is_refused(place, vsehub):
-    seen = shutil.copytree(place / "first", place / "seen")
-    facts = record(seen)
-    given = (f"teacher={best(seen)}", "trainer.max_epochs=1", "hydra.run.dir=no")
+    teacher = shutil.copytree(place / "first", place / "seen")
+    facts = record(teacher)
+    settings = (f"teacher={best(teacher)}", "trainer.max_epochs=1", "hydra.run.dir=no")
     for used, measured, what in (
         ("train", "test", "was trained on the test"),
         ("train", "val", "was trained on the validation"),
         ("val", "test", "chose its epoch"),
     ):
         data = facts["data"] | {used: facts["data"][measured]}
-        (seen / "run.json").write_text(json.dumps(facts | {"data": data}))
-        assert what in vsehub("train", *given, cwd=place, small=True, status=2).err
+        (teacher / "run.json").write_text(json.dumps(facts | {"data": data}))
+        assert what in vsehub("train", *settings, cwd=place, small=True, status=2).err
     assert not (place / "no").exists()
 
 
@@ -116,6 +118,6 @@ def test_a_teacher_of_other_data_is_refused(place, vsehub):
     for name, size in (("images", 6), ("texts", 4)):
         np.save(place / f"{name}.npy", np.random.default_rng(0).normal(size=(40, size)).astype(np.float32))
     (place / "pairs.csv").write_text("query,item\n" + "".join(f"{row},{row}\n" for row in range(40)))
-    own = ("data=pairs", "data.images=images.npy", "data.texts=texts.npy", "data.pairs=pairs.csv")
-    said = vsehub("train", *own, f"teacher={best(place / 'first')}", cwd=place, status=2).err
+    settings = ("data=pairs", "data.images=images.npy", "data.texts=texts.npy", "data.pairs=pairs.csv")
+    said = vsehub("train", *settings, f"teacher={best(place / 'first')}", cwd=place, status=2).err
     assert "features of shape (6,)" in said
