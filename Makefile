@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 # The FAISS build: gpu where a GPU is seen, else cpu; `make setup FAISS=cpu` chooses.
 FAISS ?= $(shell command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 INSTALLED := $(VENV)/installed-$(FAISS)
-# What the demos need, a fifth of it; without a GPU also without torch's CUDA libraries, which are 4 GB.
+# What the demos need, uncompiled; without a GPU also without torch's CUDA libraries, which are 4 GB.
 LIGHT := $(VENV)/installed-light-$(FAISS)
 DEMO := $(or $(wildcard $(INSTALLED)),$(LIGHT))
 comma := ,
@@ -60,6 +60,7 @@ $(INSTALLED): pyproject.toml constraints.txt | $(BIN)/python
 	@$(call INSTALL,$(EXTRAS))
 	@touch $@
 
+$(LIGHT): COMPILE = 0
 $(LIGHT): pyproject.toml constraints.txt | $(BIN)/python
 	@test $(FAISS) = gpu || ! $(BIN)/uv --version >/dev/null 2>&1 || $(UV) --torch-backend=cpu torch torchvision 2>/dev/null \
 	  || echo "the index of torch without CUDA cannot be reached: torch comes with CUDA, 4 GB more"

@@ -9,7 +9,7 @@ import shutil
 import signal
 import sys
 import time
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 
 from experiments.running import cores, duration, run, run_all, run_chains, training, typed
@@ -17,16 +17,19 @@ from experiments.study import DRY_RUN, Given, evaluated, integers, option, run_f
 
 
 def chains(given: Given) -> dict[str, list[list[str]]]:
-    """What is still to be done of each run, by its name: training, then evaluations."""
+    """What is still to be done of each run, by its name: training, then one command for all evaluations."""
     found = {}
     wanted = [[f"criterion={name}", f"reference={ref}"] for name in given.criteria for ref in given.references]
-    runs = [(label, seed) for seed in given.seeds for label in given.losses]
-    for label, seed in runs:
+    criteria = [f"criterion={','.join(given.criteria)}", f"reference={','.join(given.references)}"]
+    for seed, label in product(given.seeds, given.losses):
         folder = run_folder(given.out, label, seed)
         own = [*loss_overrides(label), f"seed={seed}", f"study={given.out.name}", *given.overrides]
-        measuring = ["evaluate", f"checkpoint={folder / 'checkpoints' / 'best.safetensors'}"]
-        evaluations = [[*measuring, *one] for one in wanted if not evaluated(folder, one)]
-        found[folder.name] = [command for command in (training(folder, own), *evaluations) if command]
+        checkpoint = f"checkpoint={folder / 'checkpoints' / 'best.safetensors'}"
+        measured = all(evaluated(folder, settings) for settings in wanted)
+        measuring = (
+            [] if measured else ["evaluate", "-m", checkpoint, *criteria, f"hydra.sweep.dir={folder / 'evaluations'}"]
+        )
+        found[folder.name] = [command for command in (training(folder, own), measuring) if command]
     return {name: commands for name, commands in found.items() if commands}
 
 

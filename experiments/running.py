@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 
 VSEHUB = Path(sys.executable).with_name("vsehub")
-SECONDS = {"train": 60, "evaluate": 4, "report": 6}  # of experiment=demo on one core
+SECONDS = {"train": 60, "evaluate": 5, "report": 6}  # of experiment=demo on one core
 
 
 def status(folder: Path) -> str | None:
