@@ -29,29 +29,42 @@ COMMON = (
     *("loss=hal", "embedding_dim=256", "text_encoder.bidirectional=false", "loader.max_words=20"),
     *("loader.batch_size=128", "trainer.max_epochs=7", "scheduler=cosine"),
 )
+
+
+def placebo(order: str | float) -> list[str]:
+    """HAL with the bank's weights in this order; "own" is HAL itself, whose weights are compared with N_10."""
+    return [f"--config-dir={HERE / 'conf'}", "loss=blind", f"loss.order={order}", "bank=counting"]
+
+
 WEIGHTS = {30: ["loss.gamma=30", "loss.epsilon=0.3"], 60: ["loss.gamma=60", "loss.epsilon=0.7"]}
-STATISTICS = {"none": ["bank=none"], "bank": ["bank=memory"], "batch": ["bank=none", "loss.statistics=batch"]}
-STATISTICS |= {blind: ["bank=memory", f"+loss.placebo={blind}"] for blind in ("constant", "permuted")}
+STATISTICS = {"none": ["bank=none"], "bank": placebo("own"), "batch": ["bank=none", "loss.statistics=batch"]}
+STATISTICS |= {order: placebo(order) for order in ("constant", "permuted")}
 RECIPES = {
     "plain": ["embedding_dropout=0", "text_encoder.word_dropout=0", "callbacks=plain"],
     "regularised": [],  # the defaults
 }
 # Settings of the ablation; the study's own bank holds 0.05 of the pairs, has k = 13 and is refilled in every epoch.
 SIZES = (0.01, 0.2)  # k follows the size: 10 and 53
-NEIGHBOURS = (1, 100)
+NEIGHBOURS = (1, 100, 250)
 AGES = (2, 6)  # epochs between two refills; 6: the bank of the second epoch to the end
 SCALES = (0.35, 0.5, 0.7)  # one weight for all pairs
 TITLES = {"plain": "plain", "regularised": "with dropout and averaged weights"}
 BASE = "gamma 30, bank, plain"
+SEEDS = {"bank": range(10), "permuted": range(10), "sorted": range(5, 10), "reversed": range(5, 10)}  # gamma 30, plain
 LABELS = {"none": "no bank", "bank": "with the bank", "batch": "the batch's statistics"}
+LABELS |= {"sorted": "the bank's weights, sorted by hubness", "reversed": "the bank's weights, the other way round"}
 LABELS |= {"constant": "the bank's mean weights", "permuted": "the bank's weights, permuted"}
 
 
 def grid() -> dict[str, list[str]]:
     """The cases of the study."""
-    return {
+    cases = {
         f"gamma {gamma}, {statistics}, {recipe}": [*WEIGHTS[gamma], *STATISTICS[statistics], *RECIPES[recipe]]
         for gamma, statistics, recipe in itertools.product(WEIGHTS, STATISTICS, RECIPES)
+    }
+    return cases | {
+        f"gamma 30, {order}, plain": [*WEIGHTS[30], *placebo(order), *RECIPES["plain"]]
+        for order in ("sorted", "reversed")
     }
 
 
@@ -59,9 +72,9 @@ def ablation() -> dict[str, list[str]]:
     """The bank's size, its k and its age one at a time, at gamma 30 without regularisation, where it does most."""
     base = [*WEIGHTS[30], *RECIPES["plain"]]
     cases = {f"share {share:g}": [*STATISTICS["bank"], f"bank.fraction={share}"] for share in SIZES}
-    cases |= {f"weight {one:g}": [*STATISTICS["bank"], f"+loss.placebo={one:g}"] for one in SCALES}
+    cases |= {f"weight {scale:g}": placebo(scale) for scale in SCALES}
     cases |= {f"k {k}": [*STATISTICS["bank"], f"bank.k={k}"] for k in NEIGHBOURS}
-    cases |= {f"every {age}": [f"--config-dir={HERE / 'conf'}", "bank=stale", f"bank.every={age}"] for age in AGES}
+    cases |= {f"every {age}": [*placebo("own")[:1], "loss=hal", "bank=stale", f"bank.every={age}"] for age in AGES}
     return {case: [*base, *own] for case, own in cases.items()}
 
 
@@ -114,6 +127,11 @@ def picture(frame: pd.DataFrame) -> Picture:
 
 STUDY = Study(
     __file__,
-    trainings={"results": Trainings(grid(), COMMON, range(5)), "ablation": Trainings(ablation(), COMMON)},
+    trainings={
+        "results": Trainings(
+            grid(), COMMON, range(5), {f"gamma 30, {case}, plain": seeds for case, seeds in SEEDS.items()}
+        ),
+        "ablation": Trainings(ablation(), COMMON),
+    },
     render=render,
 )
