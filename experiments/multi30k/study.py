@@ -26,7 +26,7 @@ from vsehub.report.tables import ReportTable
 HERE = Path(__file__).parent
 
 COMMON = (
-    *("experiment=adapter", "recipe=null", "data.images={data}/en.npy", "data.texts={data}/cs.npy"),
+    *("experiment=adapter", "data.images={data}/en.npy", "data.texts={data}/cs.npy"),
     *(f"data.splits.{split}={{data}}/{split}.csv" for split in ("train", "val", "test")),
     *("data.name=multi30k", "optimizer.lr=0.001"),
 )
