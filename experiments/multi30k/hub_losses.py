@@ -1,4 +1,6 @@
-"""Losses that know hubs, tried in a plain loop on Multi30k's vectors: python -m experiments.multi30k.hub_losses DATA OUT
+"""Losses that know hubs, tried in a plain loop on Multi30k's vectors.
+
+    python -m experiments.multi30k.hub_losses DATA OUT.csv PAIRS
 
 Adapters, optimizer and schedule are those of experiment=adapter. Six ways to train:
 
@@ -30,9 +32,9 @@ from vsehub.losses import HAL
 from vsehub.metrics.ranks import recall_metrics
 
 EPOCHS, BATCH, RATE, K = 15, 64, 0.001, 10
-TEMPERATURES = (0.03, 0.05)
+TEMPERATURES = (0.05, 0.1)
 WAYS = {
-    "infonce": [{"temperature": t} for t in (0.02, 0.03, 0.05, 0.07)],
+    "infonce": [{"temperature": t} for t in (0.03, 0.05, 0.07, 0.1)],
     "hal": [{"gamma": g, "epsilon": e} for g in (30.0, 60.0) for e in (0.3, 0.7)],
     "corrected": [{"temperature": t, "share": s} for t in TEMPERATURES for s in (0.5, 1.0)],
     "more": [{"temperature": t, "size": m} for t in TEMPERATURES for m in (500, 2500)],
@@ -129,7 +131,8 @@ def main(folder, out, pairs):
     """Choose each way's setting with seed 0, then train with five others."""
     sides = [torch.from_numpy(np.load(Path(folder) / f"{name}.npy").astype(np.float32)) for name in ("en", "cs")]
     rows = {
-        s: torch.from_numpy(pd.read_csv(Path(folder) / f"{s}.csv")["item"].to_numpy()) for s in ("train", "val", "test")
+        s: torch.from_numpy(pd.read_csv(Path(folder) / f"{s}.csv")["item"].to_numpy(copy=True))
+        for s in ("train", "val", "test")
     }
     rows["train"] = rows["train"][:pairs]
     table = []
