@@ -96,23 +96,6 @@ def test_weights_are_eq_6_by_loops():
     torch.testing.assert_close(HAL(30.0, 0.3, *constants).weights(scores, stats), expected, **EXACT)
 
 
-def test_placebos_keep_the_weights_scale_and_lose_whose_they_are():
-    scores, positives, stats = batch(5)
-    weights, constant, permuted, number = (
-        HAL(placebo=kind, alpha=5, beta=5).weights(scores, stats) for kind in (None, "constant", "permuted", 0.25)
-    )
-    diagonal, between = weights.diagonal(), weights[~torch.eye(5, dtype=torch.bool)]
-    torch.testing.assert_close(constant.diagonal(), diagonal.mean().expand(5), **EXACT)
-    torch.testing.assert_close(constant[~torch.eye(5, dtype=torch.bool)], between.mean().expand(20), **EXACT)
-    order = [3, 4, 0, 1, 2]
-    assert torch.equal(permuted, weights[order][:, order])
-    assert (number == 0.25).all()
-    assert (HAL(placebo=1).weights(scores, stats) == 1).all()
-    # One weight for the negatives is a smaller γ: w/(γw) log(1 + Σ e^{γw (S - ε)}).
-    negatives = HAL(gamma=20.0, placebo=0.25)(scores, positives, stats)["negatives"]
-    torch.testing.assert_close(negatives, 0.25 * HAL(gamma=5.0)(scores, positives)["negatives"], **EXACT)
-
-
 def of_batch(scores, positives, k):
     """Each row's and each column's k largest negatives, by loops; a list may be short or empty."""
     n = len(scores)

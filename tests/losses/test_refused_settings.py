@@ -43,7 +43,6 @@ NOT_WHOLE = (0, 2.5, True)
         (HAL, "neighbors_k", NOT_WHOLE),
         (HAL, "variant", ("released",)),
         (HAL, "statistics", ("bach",)),
-        (HAL, "placebo", (0, True, "none")),
         (MultiSimilarity, "base", (math.nan,)),
         (MultiSimilarity, "epsilon", NEGATIVE),
         (NCA, "gamma", NOT_POSITIVE),

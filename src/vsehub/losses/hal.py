@@ -23,9 +23,7 @@ class HAL(Loss):
     neighbours; without them W = 1. statistics: source of the weights' neighbours: "bank", or "batch" for the negatives
     of each row and column, an ablation that needs no bank. neighbors_k: number of neighbours that count, the nearest
     first (None: all). variant: "paper" computes the equations, "release" what the authors' published code does
-    (docs/protocols.md lists where they differ). placebo: for ablations, weights that know no hub: "constant" (the mean
-    of the batch's W_ij, and that of its W_ii), "permuted" (each pair has another pair's), or a number (every weight);
-    all need neighbours. clamp: True rewards a pair by log(1 + max(0, W_ii S_ii)), as the authors' code does, which has
+    (docs/protocols.md lists where they differ). clamp: True rewards a pair by log(1 + max(0, W_ii S_ii)), as the authors' code does, which has
     no gradient below 0; False by log(1 + W_ii S_ii), as eq. 7 prints, for scores above -1. Log-sums are taken stably,
     in float32 at least, so that γ = 1000 stays finite. Logs a warning, once, if no pair of a batch scores above 0 and
     the reward is clamped, looking at the 16th training step, the 32nd, the 64th, and so on. Raises
@@ -43,7 +41,6 @@ class HAL(Loss):
         neighbors_k: int | None = None,
         variant: str = "paper",
         statistics: str = "bank",
-        placebo: str | float | None = None,
         clamp: bool = True,
     ):
         super().__init__()
@@ -52,17 +49,13 @@ class HAL(Loss):
         positive("beta", beta)
         one_of("variant", variant, ("paper", "release"))
         one_of("statistics", statistics, ("bank", "batch"))
-        if placebo is None or isinstance(placebo, str):
-            one_of("placebo", placebo, (None, "constant", "permuted"))
-        else:
-            positive("placebo", placebo)
         for name, value in (("epsilon", epsilon), ("epsilon1", epsilon1), ("epsilon2", epsilon2)):
             finite_number(name, value)
         if neighbors_k is not None:
             whole("neighbors_k", neighbors_k)
         self.gamma, self.epsilon = gamma, epsilon
         self.alpha, self.beta, self.epsilon1, self.epsilon2 = alpha, beta, epsilon1, epsilon2
-        self.neighbors_k, self.variant, self.statistics, self.placebo = neighbors_k, variant, statistics, placebo
+        self.neighbors_k, self.variant, self.statistics = neighbors_k, variant, statistics
         self.takes_neighbors = statistics == "bank"
         self.clamp, self.needs_above = clamp, 0.0 if clamp else None
         self._steps = 0
@@ -127,20 +120,7 @@ class HAL(Loss):
         pair = self.beta * (paired - pair_shift)
         crowd = torch.logaddexp(image_crowd[:, None], text_crowd[None, :])
         weights = torch.sigmoid(crowd - torch.logaddexp(pair[:, None], pair[None, :]))
-        return self._blinded(weights.diagonal_scatter(pair_weights))
-
-    def _blinded(self, weights: Tensor) -> Tensor:
-        """The placebo's weights in place of these, (N, N) both."""
-        if self.placebo is None:
-            return weights
-        if self.placebo == "permuted":
-            # Batches are in random order: half a turn gives each pair the weights of another one, drawn at random.
-            return weights.roll((len(weights) // 2,) * 2, (0, 1))
-        if self.placebo != "constant":
-            return torch.full_like(weights, float(self.placebo))
-        pair_weights = weights.diagonal()
-        between = (weights.sum() - pair_weights.sum()) / max(1, weights.numel() - len(pair_weights))
-        return between.expand_as(weights).diagonal_scatter(pair_weights.mean().expand_as(pair_weights))
+        return weights.diagonal_scatter(pair_weights)
 
     def _of_batch(self, scores: Tensor, positives: Tensor) -> NeighborStats:
         """The negatives of each row and of each column, (N, k) each: the k largest, or all."""
