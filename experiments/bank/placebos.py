@@ -53,16 +53,14 @@ class BlindHAL(HAL):
     """HAL whose weights are given to other pairs; with a bank that counts it logs what the weights know of hubs.
 
     order: "own" (HAL itself), "constant" (the mean of the batch's W_ij, and that of its W_ii), "permuted" (each pair
-    has another pair's), "sorted" (the larger N_10 of image and text together, the larger the weight), "reversed", or a
-    number, the weight of all pairs.
+    has another pair's), "sorted" (the larger N_10 of image and text together, the larger the weight), or "reversed".
     """
 
     takes_centrality = True
 
-    def __init__(self, order: str | float = "own", **settings: Any):
+    def __init__(self, order: str = "own", **settings: Any):
         super().__init__(**settings)
-        if isinstance(order, str):
-            one_of("order", order, ORDERS)
+        one_of("order", order, ORDERS)
         self.order = order
 
     def forward(self, scores: Tensor, positives: Tensor, neighbors: NeighborStats | None = None) -> dict[str, Tensor]:
@@ -89,8 +87,6 @@ class BlindHAL(HAL):
         paired = weights.diagonal()
         if self.order == "own":
             return weights
-        if not isinstance(self.order, str):
-            return torch.full_like(weights, self.order)
         if self.order == "permuted":
             # Batches are in random order: half a turn gives each pair the weights of another one, drawn at random.
             return weights.roll((len(weights) // 2,) * 2, (0, 1))

@@ -1,12 +1,11 @@
 """The effect of the memory bank: HAL with and without it, at two settings, with and without regularisation.
 
-    python -m experiments bank train DATA                       --part ablation: trainings that vary the bank
-    python -m experiments bank collect                          --part ablation: their table
+    python -m experiments bank train DATA
+    python -m experiments bank collect
     python -m experiments bank render
 
 Statistics of a pair's neighbours come from the bank, from the batch alone ("batch"), or from nowhere ("none"). With
-"constant" and "permuted" the weights of the bank lose whose they are. The ablation varies the bank's size, its k, how
-often it is refilled (stale.py), and has one weight for all pairs, one at a time.
+"constant", "permuted", "sorted" and "reversed" the weights of the bank lose whose they are (placebos.py).
 """
 
 import itertools
@@ -15,12 +14,11 @@ from pathlib import Path
 import matplotlib
 import pandas as pd
 
-from experiments.evidence import over_seeds, renew, spread, tell
+from experiments.evidence import tell
 from experiments.plots import save
 from experiments.study import FEATURES, Study, Trainings
 from vsehub.report.plots import COLOURS, MARKERS, RC, Picture, new_figure
 from vsehub.report.plots import render as drawn
-from vsehub.report.tables import ReportTable
 
 HERE = Path(__file__).parent
 
@@ -31,7 +29,7 @@ COMMON = (
 )
 
 
-def placebo(order: str | float) -> list[str]:
+def placebo(order: str) -> list[str]:
     """HAL with the bank's weights in this order; "own" is HAL itself, whose weights are compared with N_10."""
     return [f"--config-dir={HERE / 'conf'}", "loss=blind", f"loss.order={order}", "bank=counting"]
 
@@ -43,13 +41,7 @@ RECIPES = {
     "plain": ["embedding_dropout=0", "text_encoder.word_dropout=0", "callbacks=plain"],
     "regularised": [],  # the defaults
 }
-# Settings of the ablation; the study's own bank holds 0.05 of the pairs, has k = 13 and is refilled in every epoch.
-SIZES = (0.01, 0.2)  # k follows the size: 10 and 53
-NEIGHBOURS = (1, 100, 250)
-AGES = (2, 6)  # epochs between two refills; 6: the bank of the second epoch to the end
-SCALES = (0.35, 0.5, 0.7)  # one weight for all pairs
 TITLES = {"plain": "plain", "regularised": "with dropout and averaged weights"}
-BASE = "gamma 30, bank, plain"
 SEEDS = {"bank": range(10), "permuted": range(10), "sorted": range(5, 10), "reversed": range(5, 10)}  # gamma 30, plain
 LABELS = {"none": "no bank", "bank": "with the bank", "batch": "the batch's statistics"}
 LABELS |= {"sorted": "the bank's weights, sorted by hubness", "reversed": "the bank's weights, the other way round"}
@@ -68,40 +60,15 @@ def grid() -> dict[str, list[str]]:
     }
 
 
-def ablation() -> dict[str, list[str]]:
-    """The bank's size, its k and its age one at a time, at gamma 30 without regularisation, where it does most."""
-    base = [*WEIGHTS[30], *RECIPES["plain"]]
-    cases = {f"share {share:g}": [*STATISTICS["bank"], f"bank.fraction={share}"] for share in SIZES}
-    cases |= {f"weight {scale:g}": placebo(scale) for scale in SCALES}
-    cases |= {f"k {k}": [*STATISTICS["bank"], f"bank.k={k}"] for k in NEIGHBOURS}
-    cases |= {f"every {age}": [*placebo("own")[:1], "loss=hal", "bank=stale", f"bank.every={age}"] for age in AGES}
-    return {case: [*base, *own] for case, own in cases.items()}
-
-
 def render(folder: Path) -> None:
-    """Draw the figure and the README's generated parts from results.csv, ablation.csv and expected.csv."""
+    """Draw the figure and the README's generated parts from results.csv and expected.csv."""
     frame = pd.read_csv(folder / "results.csv")
     frame = frame.join(frame["case"].str.extract(r"gamma (?P<gamma>\d+), (?P<statistics>\w+), (?P<recipe>\w+)"))
     order = [frame["recipe"].map(list(TITLES).index), frame["statistics"].map(list(LABELS).index)]
     frame = frame.assign(recipe_place=order[0], place=order[1])
     frame = frame.sort_values(["recipe_place", "gamma", "place", "seed"])
     tell(folder, frame, "case")
-    renew(folder / "README.md", beside_bank(pd.read_csv(folder / "ablation.csv"), frame).markdown(), "ablation")
     save(folder, picture(frame))
-
-
-def beside_bank(varied: pd.DataFrame, frame: pd.DataFrame) -> ReportTable:
-    """The cases of the ablation, each against the study's own bank, seed by seed."""
-    base = frame[frame["case"] == BASE].set_index("seed")["rsum"]
-    rows = []
-    for name, own in varied.groupby("case", sort=False):
-        differences = own.set_index("seed")["rsum"] - base
-        told = [over_seeds(own[one]) for one in ("val_rsum", "rsum")]
-        rows.append([str(name), str(differences.count()), *told, spread(differences.mean(), differences.std())])
-    head = ["case", "seeds", "val rsum", "test rsum", "difference on test"]
-    return ReportTable(
-        head, rows, f"Differences from {BASE!r}, seed by seed, ± one sample deviation; not tested.", words=1
-    )
 
 
 def picture(frame: pd.DataFrame) -> Picture:
@@ -131,7 +98,6 @@ STUDY = Study(
         "results": Trainings(
             grid(), COMMON, range(5), {f"gamma 30, {case}, plain": seeds for case, seeds in SEEDS.items()}
         ),
-        "ablation": Trainings(ablation(), COMMON),
     },
     render=render,
 )

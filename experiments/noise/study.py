@@ -17,7 +17,7 @@ import matplotlib
 import pandas as pd
 
 from experiments.compare import loss_overrides
-from experiments.evidence import HOLDS, judged, over_seeds, read_expected, renew, spread, verdict
+from experiments.evidence import judged, judged_table, over_seeds, read_expected, renew, verdict
 from experiments.grid import pilot
 from experiments.plots import save
 from experiments.study import OUT, TO, Given, Study, Trainings, option, verb
@@ -147,12 +147,6 @@ def with_drop(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(drop=clean.reindex(keys).to_numpy() - frame["rsum"], case=case)
 
 
-def verdicts(claims: pd.DataFrame) -> str:
-    """A sentence a protocol, since the two are not to be compared."""
-    own = {name: claims[claims["higher"].str.contains(f" {name} ")] for name in PROTOCOLS}
-    return " ".join(f"Protocol {name}: {verdict(rows, names=False)}" for name, rows in own.items())
-
-
 def table(frame: pd.DataFrame, protocol: str) -> str:
     """rsum and what it lost to clean training, by loss and rate, as markdown."""
     own = frame[frame["protocol"].isin([CLEAN, protocol])]
@@ -167,17 +161,6 @@ def table(frame: pd.DataFrame, protocol: str) -> str:
         cells = [over_seeds(at[rate]["rsum"]) for rate in rates]
         rows.append([loss, *cells, *(over_seeds(at[rate]["drop"]) for rate in noisy)])
     return ReportTable(head, rows).markdown()
-
-
-def matrix(claims: pd.DataFrame) -> ReportTable:
-    """A row a claim, a column a protocol and rate: the difference, in bold where the claim holds."""
-    parts = claims["claim"].str.split(": ", expand=True)
-    texts = [spread(row["difference"], row["deviation"]) for _, row in claims.iterrows()]
-    bold = [f"**{one}**" if outcome == HOLDS else one for one, outcome in zip(texts, claims["outcome"], strict=True)]
-    cells = dict(zip(zip(parts[0], parts[1], strict=True), bold, strict=True))
-    columns = list(dict.fromkeys(parts[1]))
-    rows = [[claim, *(cells[claim, one] for one in columns)] for claim in dict.fromkeys(parts[0])]
-    return ReportTable(["difference", *columns], rows, "Bold: the claim holds, corrected by Holm over all.")
 
 
 def facts(frame: pd.DataFrame, protocol: str) -> str:
@@ -219,11 +202,11 @@ def render(folder: Path) -> None:
     frame = with_drop(pd.read_csv(folder / "results.csv"))
     claims = judged(frame, read_expected(folder), "case", TEST_IMAGES)
     save(folder, curves(frame))
-    parts = [matrix(claims).markdown()]
+    parts = [judged_table(claims).markdown()]
     for protocol in [protocol for protocol in PROTOCOLS if protocol in set(frame["protocol"])]:
         parts += [f"**Protocol {protocol}**: {WHAT[protocol]}.", table(frame, protocol), facts(frame, protocol)]
     parts.append(f"Data: {', '.join(sorted(frame['dataset'].unique()))}.")
-    renew(folder / "README.md", verdicts(claims), "verdict")
+    renew(folder / "README.md", verdict(claims), "verdict")
     renew(folder / "README.md", "\n\n".join(parts), "figures")
 
 
