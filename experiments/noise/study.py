@@ -5,13 +5,12 @@
     python -m experiments noise render
 
 DATA: "scenes", or a folder in the layout of VSE++ with one vector an image. Seed by seed, and within a seed rate by
-rate, so that a part is of use. Where runs without noise by the same recipe lie in another folder,
-`--cases "captions*" "images*"` trains the others, and `collect --clean FOLDER` finds them there.
+rate, so that a part is of use.
 """
 
 import json
-import sys
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import pandas as pd
@@ -20,14 +19,12 @@ from experiments.compare import loss_overrides
 from experiments.evidence import judged, judged_table, over_seeds, read_expected, renew, verdict
 from experiments.grid import pilot
 from experiments.plots import save
-from experiments.study import OUT, TO, Given, Study, Trainings, option, verb
-from vsehub.checks import require
-from vsehub.io.files import write_text
+from experiments.running import status
+from experiments.study import Study, Trainings
 from vsehub.report.plots import RC, Picture, new_figure
 from vsehub.report.plots import render as drawn
-from vsehub.report.recipes import NOISE, Series, differing, recipe
+from vsehub.report.recipes import Series
 from vsehub.report.run_plots import styles
-from vsehub.report.runs import Run, find_runs
 from vsehub.report.tables import ReportTable
 
 LOSSES = ("sum", "max", "knn_margin", "hal", "hal+mb")
@@ -76,45 +73,13 @@ def cases(own: dict[str, list[str]]) -> dict[str, list[str]]:
 
 RECALLS = ("i2t/r1", "i2t/r5", "i2t/r10", "t2i/r1", "t2i/r5", "t2i/r10")
 FIGURES = (*RECALLS, "rsum", "hubness/hs_sum")
-KEYS = ["loss", "protocol", "rate", "seed"]
 
 
-def rows(folders: list[Path]) -> pd.DataFrame:
-    """A row a run. InputError where the runs of a loss differ in more than noise and seed."""
-    found, recipes = [], {}
-    for path in find_runs(folders):
-        record = json.loads((path / "run.json").read_text())
-        label = record["label"]
-        if label not in LOSSES:
-            continue
-        if record["status"] != "finished":
-            print(f"left out, {record['status']}: {path}", file=sys.stderr)
-            continue
-        own = recipe(Run(str(path), record, {}, pd.DataFrame()))
-        del own[NOISE]
-        keys = differing([recipes.setdefault(label, own), own])
-        require(not keys, f"{path} was trained otherwise than other runs of {label}: {', '.join(keys)} differ")
-        found.append(row(record))
-    require(bool(found), f"{folders[0]} has no finished run of noise; train first")
-    frame = pd.DataFrame(found)
-    twice = frame.duplicated(KEYS)
-    require(not twice.any(), f"runs of the same case and seed: {frame.loc[twice, KEYS].to_dict('records')}")
-    return frame
-
-
-def ordered(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows by protocol, rate, loss and seed."""
-    orders = {"loss": LOSSES, "protocol": (CLEAN, *PROTOCOLS)}
-    ranks = {name: {value: rank for rank, value in enumerate(order)} for name, order in orders.items()}
-    return frame.sort_values(
-        ["protocol", "rate", "loss", "seed"],
-        key=lambda column: column.map(ranks[column.name]) if column.name in ranks else column,
-        ignore_index=True,
-    )
-
-
-def row(record: dict) -> dict:
-    """The row of a run in results.csv."""
+def row(folder: Path) -> dict[str, Any] | None:
+    """A finished run's protocol and rate of noise, and what it reached."""
+    if status(folder) != "finished":
+        return None
+    record = json.loads((folder / "run.json").read_text())
     noise = record.get("noise") or {"protocol": CLEAN, "rate": 0.0, "changed": 0.0}
     return (
         {"loss": record["label"], "protocol": noise["protocol"], "rate": noise["rate"], "seed": record["seed"]}
@@ -124,15 +89,6 @@ def row(record: dict) -> dict:
         | {"collapsed": record.get("collapsed") is not None, "seconds": round(record["wall_seconds"])}
         | {"hardware": record["hardware"]["gpu"] or record["hardware"]["cpu"]}
     )
-
-
-@verb(OUT, option("--clean", type=Path, metavar="FOLDER", help="of runs without noise, where they lie elsewhere"), TO)
-def collect(given: Given) -> None:
-    """Write results.csv, a row a finished run; rows of runs that are not there stay."""
-    path, frame = given.folder / "results.csv", rows([given.out, *([given.clean] if given.clean else [])])
-    if path.is_file():
-        frame = pd.concat([pd.read_csv(path), frame]).drop_duplicates(KEYS, keep="last")
-    write_text(path, ordered(frame).to_csv(index=False, lineterminator="\n"))
 
 
 TEST_IMAGES = 500  # of Flickr8k's test split here
@@ -216,9 +172,9 @@ STUDY = Study(
         "results": Trainings(
             lambda: cases(chosen()),
             FEATURES,
+            row=row,
             scenes=Trainings(cases({"max": ["optimizer.lr=0.0005"]}), SCENES, (0, 1, 2)),
         )
     },
     render=render,
-    verbs={"collect": collect},
 )
