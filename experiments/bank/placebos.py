@@ -76,7 +76,6 @@ class BlindHAL(HAL):
         return terms | {
             "images_correlation": correlation(masked.sum(dim=1) / share[0], neighbors.image_centrality),
             "texts_correlation": correlation(masked.sum(dim=0) / share[1], neighbors.text_centrality),
-            "mean_weight": masked.sum() / share[0].sum(),
             "hardest_weight": weights.gather(1, hardest).mean(),
         }
 

@@ -71,6 +71,11 @@ def test_rewards_and_gradients_are_eq_7_and_8(n, gamma, epsilon, with_neighbors,
         scores.requires_grad_()
         terms = loss(scores, positives, stats if with_neighbors else None)
         assert terms["positives"].item() == pytest.approx(reward)
+        pairs = max(1, (~positives).sum().item())
+        above = ((scores > loss.epsilon) & ~positives).sum().item() / pairs
+        assert terms["above_epsilon"].item() == pytest.approx(above)
+        if with_neighbors:
+            assert terms["mean_weight"].item() == pytest.approx(weights[~positives].sum().item() / pairs)
         assert terms["loss"].item() == pytest.approx(terms["negatives"].item() - reward)
         (gradient,) = torch.autograd.grad(terms["loss"], scores)
         torch.testing.assert_close(gradient, closed_form(scores, positives, weights, gamma, epsilon, clamp), **EXACT)

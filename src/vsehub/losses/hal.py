@@ -61,7 +61,10 @@ class HAL(Loss):
         self._steps = 0
 
     def forward(self, scores: Tensor, positives: Tensor, neighbors: NeighborStats | None = None) -> dict[str, Tensor]:
-        """scores (N, N), positives (N, N) boolean, neighbors (N, k) each -> {"loss", "negatives", "positives"}."""
+        """scores (N, N), positives (N, N) boolean, neighbors (N, k) each -> {"loss", "negatives", "positives", ...}.
+
+        Also the share of negatives above ε, `above_epsilon`, and with neighbours their mean W, `mean_weight`.
+        """
         scores = checked(scores, positives)
         if self.statistics == "batch":
             neighbors = self._of_batch(scores.detach(), positives)
@@ -82,7 +85,13 @@ class HAL(Loss):
             self._warn_below_0(paired)
             paired = paired.clamp(min=0)
         reward = torch.log1p(paired).mean()
-        return {"loss": negatives - reward, "negatives": negatives.detach(), "positives": reward.detach()}
+        apart = ~positives
+        pairs = apart.sum().clamp(min=1)
+        terms = {"loss": negatives - reward, "negatives": negatives.detach(), "positives": reward.detach()}
+        terms["above_epsilon"] = ((scores.detach() > self.epsilon) & apart).sum() / pairs
+        if weights is not None:
+            terms["mean_weight"] = weights.masked_fill(positives, 0).sum() / pairs
+        return terms
 
     def _warn_below_0(self, paired: Tensor) -> None:
         """Log a warning, once, if no pair of a training step's batch (N,) gets a gradient from its clamped reward."""
