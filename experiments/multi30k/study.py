@@ -93,7 +93,7 @@ STUDY = Study(
             evaluations=[[f"criterion={name}", "reference=train"] for name in CRITERIA],
             row=row,
         ),
-        "pilot": Trainings(pilot, COMMON, [0]),
+        "pilot": Trainings(pilot, (*COMMON, "trainer.max_epochs=5"), [0]),
     },
     render=render,
 )
