@@ -42,6 +42,7 @@ include_patterns = [
 exclude_patterns = [".*", "build", "runs"]
 
 myst_heading_anchors = 4
+myst_enable_extensions = ["dollarmath"]
 # The tables that the studies write begin at the level they have on a page.
 suppress_warnings = ["myst.header"]
 nb_execution_mode = os.environ.get("NOTEBOOKS", "force")  # off: for a quick look at the pages
