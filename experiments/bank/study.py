@@ -11,14 +11,10 @@ Statistics of a pair's neighbours come from the bank, from the batch alone ("bat
 import itertools
 from pathlib import Path
 
-import matplotlib
 import pandas as pd
 
 from experiments.evidence import tell
-from experiments.plots import save
 from experiments.study import FEATURES, Study, Trainings
-from vsehub.report.plots import COLOURS, MARKERS, RC, Picture, new_figure
-from vsehub.report.plots import render as drawn
 
 HERE = Path(__file__).parent
 
@@ -41,11 +37,7 @@ RECIPES = {
     "plain": ["embedding_dropout=0", "text_encoder.word_dropout=0", "callbacks=plain"],
     "regularised": [],  # the defaults
 }
-TITLES = {"plain": "plain", "regularised": "with dropout and averaged weights"}
 SEEDS = {"bank": range(10), "permuted": range(10), "sorted": range(5, 10), "reversed": range(5, 10)}  # gamma 30, plain
-LABELS = {"none": "no bank", "bank": "with the bank", "batch": "the batch's statistics"}
-LABELS |= {"sorted": "the bank's weights, sorted by hubness", "reversed": "the bank's weights, the other way round"}
-LABELS |= {"constant": "the bank's mean weights", "permuted": "the bank's weights, permuted"}
 
 
 def grid() -> dict[str, list[str]]:
@@ -61,35 +53,8 @@ def grid() -> dict[str, list[str]]:
 
 
 def render(folder: Path) -> None:
-    """Draw the figure and the README's generated parts from results.csv and expected.csv."""
-    frame = pd.read_csv(folder / "results.csv")
-    frame = frame.join(frame["case"].str.extract(r"gamma (?P<gamma>\d+), (?P<statistics>\w+), (?P<recipe>\w+)"))
-    order = [frame["recipe"].map(list(TITLES).index), frame["statistics"].map(list(LABELS).index)]
-    frame = frame.assign(recipe_place=order[0], place=order[1])
-    frame = frame.sort_values(["recipe_place", "gamma", "place", "seed"])
-    tell(folder, frame, "case")
-    save(folder, picture(frame))
-
-
-def picture(frame: pd.DataFrame) -> Picture:
-    """Test rsum over γ, a line for each kind of statistics, a panel a recipe; single runs as faint dots."""
-    with matplotlib.rc_context(RC):
-        figure = new_figure(7.5, 3.4)
-        for axes, (recipe, title) in zip(figure.subplots(1, 2, sharey=True), TITLES.items(), strict=True):
-            for place, (name, label) in enumerate(LABELS.items()):
-                own = frame[(frame["recipe"] == recipe) & (frame["statistics"] == name)]
-                if own.empty:
-                    continue
-                look = {"color": COLOURS[place], "marker": MARKERS[place]}
-                places = own["gamma"].astype(int) + 1.5 * (place - 2)
-                axes.plot(places, own["rsum"], linestyle="none", alpha=0.35, markersize=4, **look)
-                over = own.assign(at=places).groupby("at")["rsum"].agg(["mean", "std"])
-                axes.errorbar(over.index, over["mean"], yerr=over["std"], label=label, **look)
-            axes.set(title=title, xlabel="γ (ε 0.3 at 30, 0.7 at 60)", xticks=[30, 60], xlim=(22, 68))
-        figure.axes[0].set_ylabel("rsum on test, plain search")
-        figure.axes[1].legend(loc="lower right")
-        caption = "HAL with a memory bank and without: mean and deviation over seeds, each run."
-        return drawn(figure, "rsum", caption)
+    """Write the README's generated parts from results.csv and expected.csv."""
+    tell(folder, pd.read_csv(folder / "results.csv"), "case")
 
 
 STUDY = Study(
