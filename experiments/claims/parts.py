@@ -128,7 +128,7 @@ def hubness_part(data: Data) -> Part:
     main = one_lambda(drawn_in(results, "losses"))
     main = main[(main["settings"] == "default") & (main["reference"] != "inductive")]
     text = (
-        "In the table a point is a recipe, the mean over its seeds; p is two-sided and too "
+        "In the table a point is a recipe, the mean over its seeds; p is two-sided, by 10,000 permutations, and too "
         "small, since recipes share data, network and seeds. Criteria have their default settings. Matching bounds how "
         "often an item is found, so its hs_sum cannot be compared."
         f"\n\n{table(HEAD_HUBNESS, rows)}"
