@@ -46,7 +46,8 @@ def correlation(x: Sequence[float], y: Sequence[float]) -> Correlation:
     both = pd.DataFrame({"x": np.asarray(x, dtype=float), "y": np.asarray(y, dtype=float)}).dropna()
     if len(both) < 3 or both["x"].nunique() == 1 or both["y"].nunique() == 1:
         return Correlation(np.nan, np.nan, np.nan, len(both))
-    pearson, (x, y) = np.corrcoef(both["x"], both["y"])[0, 1], both.rank().to_numpy().T
+    x, y = both.rank().to_numpy().T
+    pearson = np.corrcoef(both["x"], both["y"])[0, 1]
     spearman = stats.permutation_test(
         (x,), lambda ranks: np.corrcoef(ranks, y)[0, 1], permutation_type="pairings", n_resamples=10_000, rng=0
     )
