@@ -68,7 +68,8 @@ def row(folder: Path) -> dict[str, Any] | None:
     metrics = json.loads((folder / "run.json").read_text())["metrics"]
     reached |= {side: metrics[f"test/{side}/r1"] for side in ("i2t", "t2i")}
     measured = (json.loads(path.read_text()) for path in (folder / "evaluations").glob("test-*.json"))
-    return reached | {f"{record['criterion']}": record["metrics"]["rsum"] - reached["rsum"] for record in measured}
+    gains = {record["criterion"]: record["metrics"]["rsum"] - reached["rsum"] for record in measured}
+    return reached | {criterion: gains[criterion] for criterion in CRITERIA if criterion in gains}
 
 
 def render(folder: Path) -> None:

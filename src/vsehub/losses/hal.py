@@ -23,11 +23,11 @@ class HAL(Loss):
     neighbours; without them W = 1. statistics: source of the weights' neighbours: "bank", or "batch" for the negatives
     of each row and column, an ablation that needs no bank. neighbors_k: number of neighbours that count, the nearest
     first (None: all). variant: "paper" computes the equations, "release" what the authors' published code does
-    (docs/protocols.md lists where they differ). clamp: True rewards a pair by log(1 + max(0, W_ii S_ii)), as the authors' code does, which has
-    no gradient below 0; False by log(1 + W_ii S_ii), as eq. 7 prints, for scores above -1. Log-sums are taken stably,
-    in float32 at least, so that γ = 1000 stays finite. Logs a warning, once, if no pair of a batch scores above 0 and
-    the reward is clamped, looking at the 16th training step, the 32nd, the 64th, and so on. Raises
-    InputError for constants out of range.
+    (docs/protocols.md lists where they differ). clamp: True rewards a pair by log(1 + max(0, W_ii S_ii)), as the
+    authors' code does, which has no gradient below 0; False by log(1 + W_ii S_ii), as eq. 7 prints, for scores
+    above -1. Log-sums are taken stably, in float32 at least, so that γ = 1000 stays finite. Logs a warning, once,
+    if no pair of a batch scores above 0 and the reward is clamped, looking at the 16th training step, the 32nd, the
+    64th, and so on. Raises InputError for constants out of range.
     """
 
     def __init__(
