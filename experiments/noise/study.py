@@ -56,11 +56,13 @@ SCENES = (
 
 def chosen() -> dict[str, list[str]]:
     """Each loss's own settings: those that the grid's pilot chose on the clean validation split."""
-    found = pilot.chosen()
-    return {loss: [one for one in found[loss] if not one.startswith(("loss=", "bank="))] for loss in LOSSES}
+    settings = pilot.chosen()
+    return {
+        loss: [setting for setting in settings[loss] if not setting.startswith(("loss=", "bank="))] for loss in LOSSES
+    }
 
 
-def cases(own: dict[str, list[str]]) -> dict[str, list[str]]:
+def cases(settings: dict[str, list[str]]) -> dict[str, list[str]]:
     """The settings of each protocol, rate and loss, without noise first. own: of single losses."""
     noises = {CLEAN: []} | {
         f"{protocol}-{rate:g}": [f"data.noise.protocol={protocol}", f"data.noise.rate={rate:g}"]
@@ -68,7 +70,7 @@ def cases(own: dict[str, list[str]]) -> dict[str, list[str]]:
         for protocol in PROTOCOLS
     }
     return {
-        f"{name}/{loss}": [*loss_overrides(loss), *noise, *own.get(loss, ())]
+        f"{name}/{loss}": [*loss_overrides(loss), *noise, *settings.get(loss, ())]
         for name, noise in noises.items()
         for loss in LOSSES
     }
@@ -81,7 +83,7 @@ KEYS = ["loss", "protocol", "rate", "seed"]
 
 def rows(folders: list[Path]) -> pd.DataFrame:
     """A row a run. InputError where the runs of a loss differ in more than noise and seed."""
-    found, recipes = [], {}
+    frames, recipes = [], {}
     for path in find_runs(folders):
         record = json.loads((path / "run.json").read_text())
         label = record["label"]
@@ -90,13 +92,13 @@ def rows(folders: list[Path]) -> pd.DataFrame:
         if record["status"] != "finished":
             print(f"left out, {record['status']}: {path}", file=sys.stderr)
             continue
-        own = recipe(Run(str(path), record, {}, pd.DataFrame()))
-        del own[NOISE]
-        keys = differing([recipes.setdefault(label, own), own])
+        settings = recipe(Run(str(path), record, {}, pd.DataFrame()))
+        del settings[NOISE]
+        keys = differing([recipes.setdefault(label, settings), settings])
         require(not keys, f"{path} was trained otherwise than other runs of {label}: {', '.join(keys)} differ")
-        found.append(row(record))
-    require(bool(found), f"{folders[0]} has no finished run of noise; train first")
-    frame = pd.DataFrame(found)
+        frames.append(row(record))
+    require(bool(frames), f"{folders[0]} has no finished run of noise; train first")
+    frame = pd.DataFrame(frames)
     twice = frame.duplicated(KEYS)
     require(not twice.any(), f"runs of the same case and seed: {frame.loc[twice, KEYS].to_dict('records')}")
     return frame
@@ -127,9 +129,9 @@ def row(record: dict) -> dict:
 
 
 @verb(OUT, option("--clean", type=Path, metavar="FOLDER", help="of runs without noise, where they lie elsewhere"), TO)
-def collect(given: Given) -> None:
+def collect(options: Given) -> None:
     """Write results.csv, a row a finished run; rows of runs that are not there stay."""
-    path, frame = given.folder / "results.csv", rows([given.out, *([given.clean] if given.clean else [])])
+    path, frame = options.folder / "results.csv", rows([options.out, *([options.clean] if options.clean else [])])
     if path.is_file():
         frame = pd.concat([pd.read_csv(path), frame]).drop_duplicates(KEYS, keep="last")
     write_text(path, ordered(frame).to_csv(index=False, lineterminator="\n"))
@@ -149,20 +151,20 @@ def with_drop(frame: pd.DataFrame) -> pd.DataFrame:
 
 def verdicts(claims: pd.DataFrame) -> str:
     """A sentence a protocol, since the two are not to be compared."""
-    own = {name: claims[claims["higher"].str.contains(f" {name} ")] for name in PROTOCOLS}
-    return " ".join(f"Protocol {name}: {verdict(rows, names=False)}" for name, rows in own.items())
+    by_protocol = {name: claims[claims["higher"].str.contains(f" {name} ")] for name in PROTOCOLS}
+    return " ".join(f"Protocol {name}: {verdict(rows, names=False)}" for name, rows in by_protocol.items())
 
 
 def table(frame: pd.DataFrame, protocol: str) -> str:
     """rsum and what it lost to clean training, by loss and rate, as markdown."""
-    own = frame[frame["protocol"].isin([CLEAN, protocol])]
-    rates = sorted(own["rate"].unique())
+    part = frame[frame["protocol"].isin([CLEAN, protocol])]
+    rates = sorted(part["rate"].unique())
     noisy = [rate for rate in rates if rate > 0]
     head = ["loss", *(f"rsum at {rate:g}" if rate else "clean" for rate in rates)]
     head += [*(f"lost at {rate:g}" for rate in noisy)]
     rows = []
-    for loss in [loss for loss in LOSSES if loss in set(own["loss"])]:
-        runs = own[own["loss"] == loss]
+    for loss in [loss for loss in LOSSES if loss in set(part["loss"])]:
+        runs = part[part["loss"] == loss]
         at = {rate: runs[runs["rate"] == rate] for rate in rates}
         cells = [over_seeds(at[rate]["rsum"]) for rate in rates]
         rows.append([loss, *cells, *(over_seeds(at[rate]["drop"]) for rate in noisy)])
@@ -173,20 +175,20 @@ def matrix(claims: pd.DataFrame) -> ReportTable:
     """A row a claim, a column a protocol and rate: the difference, in bold where the claim holds."""
     parts = claims["claim"].str.split(": ", expand=True)
     texts = [spread(row["difference"], row["deviation"]) for _, row in claims.iterrows()]
-    bold = [f"**{one}**" if outcome == HOLDS else one for one, outcome in zip(texts, claims["outcome"], strict=True)]
+    bold = [f"**{text}**" if outcome == HOLDS else text for text, outcome in zip(texts, claims["outcome"], strict=True)]
     cells = dict(zip(zip(parts[0], parts[1], strict=True), bold, strict=True))
     columns = list(dict.fromkeys(parts[1]))
-    rows = [[claim, *(cells[claim, one] for one in columns)] for claim in dict.fromkeys(parts[0])]
+    rows = [[claim, *(cells[claim, column] for column in columns)] for claim in dict.fromkeys(parts[0])]
     return ReportTable(["difference", *columns], rows, "Bold: the claim holds, corrected by Holm over all.")
 
 
 def facts(frame: pd.DataFrame, protocol: str) -> str:
     """Notes on the runs of a protocol: collapsed runs, best epochs."""
-    own = frame[frame["protocol"] == protocol]
-    fallen = own[own["collapsed"]].groupby("case", sort=False).size()
+    part = frame[frame["protocol"] == protocol]
+    fallen = part[part["collapsed"]].groupby("case", sort=False).size()
     sentence = f"Collapsed in training, runs: {', '.join(f'{case} ({runs})' for case, runs in fallen.items())}."
-    first, last = own["best_epoch"].min(), own["best_epoch"].max()
-    return f"{sentence} The epochs chosen on val were {first} to {last} of 0 to {own['epochs'].max() - 1}."
+    first, last = part["best_epoch"].min(), part["best_epoch"].max()
+    return f"{sentence} The epochs chosen on val were {first} to {last} of 0 to {part['epochs'].max() - 1}."
 
 
 def curves(frame: pd.DataFrame) -> Picture:
@@ -196,17 +198,19 @@ def curves(frame: pd.DataFrame) -> Picture:
         whole = new_figure(8, 3.8)
         panels = whole.subplots(1, len(PROTOCOLS), sharey=True)
         for axes, protocol in zip(panels, PROTOCOLS, strict=True):
-            own = frame[frame["protocol"].isin([CLEAN, protocol])]
+            part = frame[frame["protocol"].isin([CLEAN, protocol])]
             for loss in LOSSES:
-                runs, look = own[own["loss"] == loss], looks[loss]
+                runs, look = part[part["loss"] == loss], looks[loss]
                 if runs.empty:
                     continue
                 bare = {"color": look["color"], "marker": look["marker"], "linestyle": "none"}
                 axes.plot(runs["rate"], runs["rsum"], alpha=0.3, markersize=3.5, **bare)
-                told = runs.groupby("rate")["rsum"].agg(["mean", "std"])
-                axes.errorbar(told.index, told["mean"], yerr=told["std"].fillna(0), label=loss, capsize=2, **look)
+                spread_of = runs.groupby("rate")["rsum"].agg(["mean", "std"])
+                axes.errorbar(
+                    spread_of.index, spread_of["mean"], yerr=spread_of["std"].fillna(0), label=loss, capsize=2, **look
+                )
             axes.set(
-                title=f"protocol {protocol}", xlabel="share of wrong captions", xticks=sorted(own["rate"].unique())
+                title=f"protocol {protocol}", xlabel="share of wrong captions", xticks=sorted(part["rate"].unique())
             )
         panels[0].set_ylabel("rsum, test")
         panels[-1].legend()
