@@ -29,7 +29,7 @@ page = cache(Page)
 
 def broken(path: Path) -> list[str]:
     """The links of a page that lead nowhere. Those to other hosts are not followed."""
-    found = []
+    missing = []
     for link in sorted(page(path).links):
         parts = urlsplit(link)
         if parts.scheme or parts.netloc:
@@ -37,8 +37,8 @@ def broken(path: Path) -> list[str]:
         target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
         anchor = unquote(parts.fragment)
         if not target.is_file() or (anchor and target.suffix == ".html" and anchor not in page(target).ids):
-            found.append(link)
-    return found
+            missing.append(link)
+    return missing
 
 
 def main() -> None:

@@ -35,46 +35,48 @@ def parser(chosen: str | None) -> argparse.ArgumentParser:
             module = import_module(f"experiments.{name}" if name in TOOLS else f"experiments.{name}.study")
         except ModuleNotFoundError as error:
             whole.error(f"{name} needs {error.name}, which is not installed: `pip install '.[train,cpu]'` in the clone")
-        own = studies.add_parser(name, help=title, description=module.__doc__, formatter_class=whole.formatter_class)
+        study_parser = studies.add_parser(
+            name, help=title, description=module.__doc__, formatter_class=whole.formatter_class
+        )
         if name in TOOLS:
-            add(own, module.main, None)
+            add(study_parser, module.main, None)
             continue
-        verbs = own.add_subparsers(dest="word", required=True, metavar="VERB")
+        verbs = study_parser.add_subparsers(dest="word", required=True, metavar="VERB")
         for word, verb in module.STUDY.all_verbs().items():
             short = verb.about.partition("\n")[0]
             add(verbs.add_parser(word, help=short, description=verb.about), verb, module.STUDY)
     return whole
 
 
-def add(own: argparse.ArgumentParser, verb: Verb, study: Study | None) -> None:
+def add(parser: argparse.ArgumentParser, verb: Verb, study: Study | None) -> None:
     """Add the arguments that a verb declares."""
     for names, settings in verb.options:
-        own.add_argument(*names, **settings)
-    own.set_defaults(verb=verb, study=study)
+        parser.add_argument(*names, **settings)
+    parser.set_defaults(verb=verb, study=study)
 
 
-def complete(given: argparse.Namespace) -> None:
+def complete(options: argparse.Namespace) -> None:
     """Fill in what is the study's own where the command line leaves it out: folders; seeds become one list."""
-    if getattr(given, "seeds", None):
-        given.seeds = [seed for some in given.seeds for seed in some]
-    if given.study is None:
+    if getattr(options, "seeds", None):
+        options.seeds = [seed for some in options.seeds for seed in some]
+    if options.study is None:
         return
-    if getattr(given, "folder", given) is None:
-        given.folder = given.study.folder
-    if getattr(given, "out", given) is None:
-        part = getattr(given, "part", None)
-        first = next(iter(given.study.trainings), None)
-        given.out = Path("runs") / (given.study.name if part in (None, first) else f"{given.study.name}-{part}")
+    if getattr(options, "folder", options) is None:
+        options.folder = options.study.folder
+    if getattr(options, "out", options) is None:
+        part = getattr(options, "part", None)
+        first = next(iter(options.study.trainings), None)
+        options.out = Path("runs") / (options.study.name if part in (None, first) else f"{options.study.name}-{part}")
 
 
 def main(words: Sequence[str] | None = None) -> None:
     """Run one command; exit status 2 for what it cannot be run with."""
     words = sys.argv[1:] if words is None else list(words)
     whole = parser(words[0] if words else None)
-    given = whole.parse_args(words)
+    options = whole.parse_args(words)
     try:
-        complete(given)
-        given.verb(given)
+        complete(options)
+        options.verb(options)
     except InputError as error:
         whole.error(str(error))
     except KeyboardInterrupt:

@@ -47,7 +47,7 @@ def beside(folders: Sequence[Path], paper: str, table: str, out: Path, overwrite
     option("--out", type=Path, default=Path("beside"), help="the folder to write; default: beside"),
     option("--overwrite", action="store_true", help="replace an earlier result"),
 )
-def main(given: Given) -> None:
+def main(options: Given) -> None:
     """Write and print the runs beside the table."""
-    files = beside(given.runs, given.paper, given.table, given.out, given.overwrite)
+    files = beside(options.runs, options.paper, options.table, options.out, options.overwrite)
     print(files["published.txt"].read_text(encoding="utf-8"))

@@ -20,16 +20,20 @@ def chains(given: Given) -> dict[str, list[list[str]]]:
     """What is still to be done of each run, by its name: training, then one command for all evaluations."""
     found = {}
     wanted = [[f"criterion={name}", f"reference={ref}"] for name in given.criteria for ref in given.references]
-    criteria = [f"criterion={','.join(given.criteria)}", f"reference={','.join(given.references)}"]
     for seed, label in product(given.seeds, given.losses):
         folder = run_folder(given.out, label, seed)
         own = [*loss_overrides(label), f"seed={seed}", f"study={given.out.name}", *given.overrides]
-        checkpoint = f"checkpoint={folder / 'checkpoints' / 'best.safetensors'}"
-        measured = all(evaluated(folder, settings) for settings in wanted)
-        measuring = (
-            [] if measured else ["evaluate", "-m", checkpoint, *criteria, f"hydra.sweep.dir={folder / 'evaluations'}"]
-        )
-        found[folder.name] = [command for command in (training(folder, own), measuring) if command]
+        evaluation = [
+            "evaluate",
+            "-m",
+            f"checkpoint={folder / 'checkpoints' / 'best.safetensors'}",
+            f"criterion={','.join(given.criteria)}",
+            f"reference={','.join(given.references)}",
+            f"hydra.sweep.dir={folder / 'evaluations'}",
+        ]
+        missing = [settings for settings in wanted if not evaluated(folder, settings)]
+        commands = [training(folder, own), evaluation if missing else None]
+        found[folder.name] = [command for command in commands if command]
     return {name: commands for name, commands in found.items() if commands}
 
 

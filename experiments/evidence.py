@@ -34,8 +34,8 @@ def renew(page: Path, text: str, name: str = "") -> None:
     Raises InputError where the page lacks the marks.
     """
     mark = START.format(f": {name}" if name else "")
-    before, found, rest = page.read_text().partition(mark)
-    require(bool(found) and END in rest, f"{page} has no part between {mark} and {END}; put these two lines in")
+    before, written, rest = page.read_text().partition(mark)
+    require(bool(written) and END in rest, f"{page} has no part between {mark} and {END}; put these two lines in")
     write_text(page, f"{before}{mark}\n\n{text.strip()}\n\n{END}{rest.partition(END)[2]}")
 
 
@@ -62,17 +62,17 @@ def measured(results: pd.DataFrame, expected: pd.DataFrame, case: str, images: i
     lines = []
     for _, row in expected.iterrows():
         values = results.set_index("seed")
-        one, other = (values.loc[values[case] == row[side], row["metric"]].dropna() for side in ("higher", "lower"))
-        repeated = one.index.has_duplicates or other.index.has_duplicates
+        first, second = (values.loc[values[case] == row[side], row["metric"]].dropna() for side in ("higher", "lower"))
+        repeated = first.index.has_duplicates or second.index.has_duplicates
         require(not repeated, f"{row['higher']} or {row['lower']} has a seed twice; choose one evaluation of each run")
-        common = one.index.intersection(other.index)
-        one, other = one[common], other[common]
-        differences = one - other
+        common = first.index.intersection(second.index)
+        first, second = first[common], second[common]
+        differences = first - second
         step = STEPS.get(row["metric"], 100 / images)
         lines.append(
             {
-                "measured_higher": one.mean(),
-                "measured_lower": other.mean(),
+                "measured_higher": first.mean(),
+                "measured_lower": second.mean(),
                 "difference": differences.mean(),
                 "deviation": differences.std(),
                 "seeds": len(common),
@@ -138,15 +138,15 @@ def judged_table(frame: pd.DataFrame) -> ReportTable:
         published = number(row["published_higher"]), number(row["published_lower"])
         rows.append([row["claim"], row["outcome"], "" if published == ("–", "–") else " / ".join(published)])
         for side in sides:
-            told = spread(*row[[f"{side}{name}" for name in ("difference", "deviation", "low", "high")]])
-            rows[-1] += [told, probability_text(row[f"{side}p"])]
+            text = spread(*row[[f"{side}{name}" for name in ("difference", "deviation", "low", "high")]])
+            rows[-1] += [text, probability_text(row[f"{side}p"])]
     return ReportTable(head, rows, f"Claims: {RULE}. {power(frame)}", words=2)
 
 
 def spread(difference: float, deviation: float, low: float = math.nan, high: float = math.nan) -> str:
     """ "+1.2 ± 0.4 [+0.2, +2.2]", without a deviation "+1.2", a dash for none."""
-    told = number(difference, "+") + ("" if math.isnan(deviation) else f" ± {deviation:.1f}")
-    return told if math.isnan(low) else f"{told} [{low:+.1f}, {high:+.1f}]"
+    text = number(difference, "+") + ("" if math.isnan(deviation) else f" ± {deviation:.1f}")
+    return text if math.isnan(low) else f"{text} [{low:+.1f}, {high:+.1f}]"
 
 
 def over_seeds(values: pd.Series, digits: int = 1) -> str:
@@ -161,15 +161,15 @@ def number(value: float, sign: str = "") -> str:
 
 def verdict(frame: pd.DataFrame, names: bool = True) -> str:
     """The number of claims of each outcome in one sentence. names: name those that hold or are contradicted."""
-    frame, told = frame[frame["named"].astype(bool)], []
+    frame, sentences = frame[frame["named"].astype(bool)], []
     for kind in OUTCOMES:
         claims = list(frame.loc[frame["outcome"] == kind, "claim"])
         named = f" ({'; '.join(claims)})" if names and kind in (HOLDS, AGAINST) else ""
         words = kind if len(claims) == 1 else kind.replace("holds", "hold")
-        told += [f"{len(claims)} {words}{named}"] if claims else []
+        sentences += [f"{len(claims)} {words}{named}"] if claims else []
     ahead = int((frame["difference"] > 0).sum())
     known = int(frame["difference"].notna().sum())
-    start = f"Of {len(frame)} claims with a verdict: {', '.join(told)}."
+    start = f"Of {len(frame)} claims with a verdict: {', '.join(sentences)}."
     return f"{start} The mean difference has the claimed sign in {ahead} of {known}."
 
 
@@ -189,11 +189,11 @@ def cases_table(frame: pd.DataFrame, case: str) -> ReportTable:
     rows = [
         [
             str(name),
-            str(len(own)),
-            *(over_seeds(own[one]) for one in ("val_rsum", "rsum", "hs_sum")),
-            f"{own['best_epoch'].mean():.1f}",
+            str(len(of_case)),
+            *(over_seeds(of_case[figure]) for figure in ("val_rsum", "rsum", "hs_sum")),
+            f"{of_case['best_epoch'].mean():.1f}",
         ]
-        for name, own in frame.groupby(case, sort=False)
+        for name, of_case in frame.groupby(case, sort=False)
     ]
     head = [case, "seeds", "val rsum", "test rsum", "hs_sum", "best epoch"]
     return ReportTable(head, rows, "Means over the seeds ± one sample deviation; epochs count from 0.", words=1)

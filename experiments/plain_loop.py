@@ -93,7 +93,7 @@ def train(settings: Settings, data: Data) -> Model:
     bank, size = MemoryBank(k=None), max(1, round(settings.fraction * len(data.pairs)))
     optimizer = torch.optim.Adam(model.parameters(), lr=settings.lr)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, settings.decay_epoch, gamma=0.1)
-    best, kept, step = -1.0, {}, 0
+    best, weights_of_best, step = -1.0, {}, 0
     for epoch in range(settings.epochs):
         if epoch > 0:  # in the first epoch the encoders are random, and so would the bank be
             refill(bank, model, data, np.sort(random.choice(len(data.pairs), size, replace=False)))
@@ -120,8 +120,8 @@ def train(settings: Settings, data: Data) -> Model:
         rsum = measured(model, data, "val").metrics["rsum"]
         print(f"epoch {epoch}: loss {value.item():.3f}, val rsum {rsum:.1f}", flush=True)
         if rsum > best:
-            best, kept = rsum, {name: weight.clone() for name, weight in model.state_dict().items()}
-    model.load_state_dict(kept)
+            best, weights_of_best = rsum, {name: weight.clone() for name, weight in model.state_dict().items()}
+    model.load_state_dict(weights_of_best)
     return model
 
 
@@ -140,10 +140,10 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     options = parser.parse_args(argv)
     data = Data(options.size)
     model = train(Settings(size=options.size, seed=options.seed, epochs=options.epochs), data)
-    found = {name: measured(model, data, "test", name == "csls").metrics for name in ("nns", "csls")}
-    for name, metrics in found.items():
+    results = {name: measured(model, data, "test", name == "csls").metrics for name in ("nns", "csls")}
+    for name, metrics in results.items():
         print(f"test, {name}: rsum {metrics['rsum']:.1f}, hs_sum {metrics['hubness/hs_sum']:.2f}")
-    return {name: metrics["rsum"] for name, metrics in found.items()}
+    return {name: metrics["rsum"] for name, metrics in results.items()}
 
 
 if __name__ == "__main__":

@@ -44,10 +44,10 @@ def beside_published(table: pd.DataFrame, paper: str, number: str) -> tuple[pd.D
         printed = printed[known]
     lines, unanswered = [], []
     for _, row in printed.iterrows():
-        found = measured[_counterparts(measured, row, set(printed["dataset"]), same_architecture=known.any())]
+        counterparts = measured[_counterparts(measured, row, set(printed["dataset"]), same_architecture=known.any())]
         lines.append({"value": "published", "seeds": "", **row[["note", *METRICS, *PLACE[:1], *PLACE[2:-1]]]})
-        lines += [line for _, match in found.iterrows() for line in _measured_lines(row, match)]
-        if found.empty:
+        lines += [line for _, match in counterparts.iterrows() for line in _measured_lines(row, match)]
+        if counterparts.empty:
             unanswered.append(row["line"])
     frame = pd.DataFrame(lines, columns=[*PLACE, *METRICS, "note"])
     return frame, [*_notes(printed, measured, unanswered, known.any()), *order_notes(frame)]
@@ -65,12 +65,12 @@ def _counterparts(measured: pd.DataFrame, row: pd.Series, datasets: set[str], sa
     return chosen & (measured["architecture"] == row["architecture"]) if same_architecture else chosen
 
 
-def _measured_lines(row: pd.Series, found: pd.Series) -> list[dict]:
-    place = {"line": row["line"], **found[["dataset", "architecture", "protocol"]]}
-    place["loss"] = f"{found['label']} ({found['variant']})" if found["variant"] else found["label"]
-    place["criterion"] = criterion_text(found["criterion"], found["parameters"])
-    place["seeds"] = seeds_text(found["n"], found["seeds"])
-    return measured_lines(row, place, found[METRICS], found[[f"{key} std" for key in METRICS]].set_axis(METRICS))
+def _measured_lines(row: pd.Series, measured: pd.Series) -> list[dict]:
+    place = {"line": row["line"], **measured[["dataset", "architecture", "protocol"]]}
+    place["loss"] = f"{measured['label']} ({measured['variant']})" if measured["variant"] else measured["label"]
+    place["criterion"] = criterion_text(measured["criterion"], measured["parameters"])
+    place["seeds"] = seeds_text(measured["n"], measured["seeds"])
+    return measured_lines(row, place, measured[METRICS], measured[[f"{key} std" for key in METRICS]].set_axis(METRICS))
 
 
 def measured_lines(row: pd.Series, place: dict[str, str], means: pd.Series, deviations: pd.Series) -> list[dict]:
@@ -82,7 +82,7 @@ def measured_lines(row: pd.Series, place: dict[str, str], means: pd.Series, devi
     values = {"measured": means, "std": deviations}
     if place["dataset"] == row["dataset"]:
         values["difference"] = means.astype(float) - row[METRICS].astype(float)
-    return [{"value": name, **place, **own} for name, own in values.items()]
+    return [{"value": name, **place, **numbers} for name, numbers in values.items()]
 
 
 def order_notes(frame: pd.DataFrame) -> list[str]:
@@ -97,8 +97,12 @@ def order_notes(frame: pd.DataFrame) -> list[str]:
         subset=["published", "rsum"]
     )
     notes = []
-    for dataset, own in rows.groupby("dataset"):
-        pairs = own.groupby(["architecture", "loss", "criterion", "protocol"])[["published", "rsum"]].mean().to_numpy()
+    for dataset, of_dataset in rows.groupby("dataset"):
+        pairs = (
+            of_dataset.groupby(["architecture", "loss", "criterion", "protocol"])[["published", "rsum"]]
+            .mean()
+            .to_numpy()
+        )
         if len(pairs) < FEWEST_ROWS:
             continue
         tau = _tau(*pairs.T)
@@ -112,8 +116,8 @@ def order_notes(frame: pd.DataFrame) -> list[str]:
     return notes
 
 
-def _tau(one: np.ndarray, other: np.ndarray) -> float:
-    tau = stats.kendalltau(one, other).statistic
+def _tau(first: np.ndarray, second: np.ndarray) -> float:
+    tau = stats.kendalltau(first, second).statistic
     return 0.0 if np.isnan(tau) else float(tau)  # one side all equal: no order
 
 

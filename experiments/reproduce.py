@@ -50,7 +50,7 @@ def carry_out(work: list[Job]) -> list[str]:
     return list(failed)
 
 
-def plan(work: list[Job], given: argparse.Namespace) -> str:
+def plan(work: list[Job], options: argparse.Namespace) -> str:
     """How much `carry_out` has to do, how long it takes, with which encoders, and which rows share a training.
 
     With --dry-run, the commands follow.
@@ -61,17 +61,19 @@ def plan(work: list[Job], given: argparse.Namespace) -> str:
         rows.setdefault(job.folder, {})[f"{job.row.name.partition('/')[0]} {job.row.line}"] = None
         for command in job.to_do():
             commands.setdefault(typed(command), [f"{job.row.line} {job.row.name}, seed {job.seed}:", *command])
-    own = [command[1:] for command in commands.values()]
-    trainings = sum(command[0] == "train" for command in own)
+    words = [command[1:] for command in commands.values()]
+    trainings = sum(command[0] == "train" for command in words)
     about = {
-        "scenes": f"{duration(own)} on two cores. Image encoder of all rows: image_cnn, small, not the published",
+        "scenes": f"{duration(words)} on two cores. Image encoder of all rows: image_cnn, small, not the published",
         None: "hours on a GPU (not measured). Encoders and features as published",
     }
-    other = f"time not known for these data. All rows: the features in {given.root}, not those of the published network"
-    lines = [f"{trainings} trainings, {len(own) - trainings} evaluations: {about.get(given.data, other)}"]
+    other = (
+        f"time not known for these data. All rows: the features in {options.root}, not those of the published network"
+    )
+    lines = [f"{trainings} trainings, {len(words) - trainings} evaluations: {about.get(options.data, other)}"]
     shared = dict.fromkeys(", ".join(names) for names in rows.values() if len(names) > 1)
     lines += [f"these rows share one training here: {names}" for names in shared]
-    return "\n".join([*lines, *(f"{one[0]} {line}" for line, one in commands.items() if given.dry_run)])
+    return "\n".join([*lines, *(f"{command[0]} {line}" for line, command in commands.items() if options.dry_run)])
 
 
 def write(table: str, work: list[Job], left_out: dict[str, LeftOut], overrides: list[str], out: Path) -> str:
@@ -80,8 +82,8 @@ def write(table: str, work: list[Job], left_out: dict[str, LeftOut], overrides: 
     paper, _, number = table.partition("/")
     measured: dict[str, list[dict]] = {}
     for job in work:
-        found = job.found()
-        measured.setdefault(job.row.line, []).extend([found] if found else [])
+        evaluation = job.evaluation()
+        measured.setdefault(job.row.line, []).extend([evaluation] if evaluation else [])
     if table == OCCURRENCES:
         frame, notes = occurrence_table(measured), occurrence_remarks(measured)
         shown = printed = ReportTable.of(frame, words=len(OCCURRENCE_PLACE))
@@ -113,44 +115,49 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--lines", default="", help="these rows alone, by number, e.g. 2.1,2.4")
     parser.add_argument("--out", type=Path, help="default: runs/reproduce-DATA; runs are shared by all tables there")
     parser.add_argument("--dry-run", action="store_true", help="print the commands, run nothing")
-    given = parser.parse_intermixed_args()
-    words = [*given.tables, *given.overrides]
-    given.tables = [word for word in words if "=" not in word]
-    given.overrides = [word for word in words if "=" in word]
-    unknown = [table for table in given.tables if table not in TABLES]
-    if unknown or not given.tables:
+    options = parser.parse_intermixed_args()
+    words = [*options.tables, *options.overrides]
+    options.tables = [word for word in words if "=" not in word]
+    options.overrides = [word for word in words if "=" in word]
+    unknown = [table for table in options.tables if table not in TABLES]
+    if unknown or not options.tables:
         parser.error(f"no table {', '.join(unknown)}; choose among {', '.join(TABLES)}")
-    on_papers = given.coco is not None or given.flickr30k is not None
-    if on_papers and given.data is not None:
-        parser.error(f"--data {given.data} does not go with --coco and --flickr30k; give the one or the others")
-    given.data = given.data or (None if on_papers else "scenes")
-    if given.data not in (None, "scenes") and (given.root is None or not given.root.is_dir()):
-        parser.error(f"--data {given.data} needs --root, the folder of its features; {given.root} is no folder")
-    given.out = given.out or Path("runs") / f"reproduce-{given.data or 'papers'}"
-    given.lines = [line for line in given.lines.split(",") if line]
-    return given
+    on_papers = options.coco is not None or options.flickr30k is not None
+    if on_papers and options.data is not None:
+        parser.error(f"--data {options.data} does not go with --coco and --flickr30k; give the one or the others")
+    options.data = options.data or (None if on_papers else "scenes")
+    if options.data not in (None, "scenes") and (options.root is None or not options.root.is_dir()):
+        parser.error(f"--data {options.data} needs --root, the folder of its features; {options.root} is no folder")
+    options.out = options.out or Path("runs") / f"reproduce-{options.data or 'papers'}"
+    options.lines = [line for line in options.lines.split(",") if line]
+    return options
 
 
 def main() -> None:
     """Run the tables; exit status 1 where a command failed or nothing can be run."""
-    given = arguments()
-    places = Places(given.data, given.root, given.coco, given.flickr30k)
-    found = {table: jobs(table, places, given.seeds, given.lines, given.overrides, given.out) for table in given.tables}
+    options = arguments()
+    places = Places(options.data, options.root, options.coco, options.flickr30k)
+    jobs_of = {
+        table: jobs(table, places, options.seeds, options.lines, options.overrides, options.out)
+        for table in options.tables
+    }
     advice: dict[str, list[str]] = {}
-    for table, (_, left_out) in found.items():
+    for table, (_, left_out) in jobs_of.items():
         for line, why in left_out.items():
             advice.setdefault(why.advice, []).append(f"{table.partition('/')[0]} {line}")
     print("".join(f"left out: {', '.join(lines)}: {text}\n" for text, lines in advice.items()), end="", flush=True)
-    if not any(work for work, _ in found.values()):
-        sys.exit(f"nothing of {', '.join([*given.tables, *given.lines])} can be run; paper_tables.csv lists the rows")
-    together = [job for work, _ in found.values() for job in work]
-    print(plan(together, given), flush=True)
-    if given.dry_run:
+    if not any(work for work, _ in jobs_of.values()):
+        sys.exit(
+            f"nothing of {', '.join([*options.tables, *options.lines])} can be run; paper_tables.csv lists the rows"
+        )
+    together = [job for work, _ in jobs_of.values() for job in work]
+    print(plan(together, options), flush=True)
+    if options.dry_run:
         return
     failed = carry_out(together)
-    for table, (work, left_out) in found.items():
+    for table, (work, left_out) in jobs_of.items():
         if work or left_out:
-            print(f"\n{write(table, work, left_out, given.overrides, given.out)}")
+            print(f"\n{write(table, work, left_out, options.overrides, options.out)}")
     if failed:
         sys.exit("\n".join([f"{len(failed)} commands failed:", *failed]))
 

@@ -21,15 +21,15 @@ def reproduced(paper: str, table: str, measured: Mapping[str, Sequence[dict]]) -
     "label" and "seed" of the run beside what evaluation wrote. A line without any keeps only its published values.
     Raises InputError on an unknown paper or table.
     """
-    found = []
+    lines = []
     for _, row in published_table(paper, table).iterrows():
         if row["line"] in measured:
-            found.append({"value": "published", "seeds": "", **row[["note", *METRICS, *PLACE[:1], *PLACE[2:-1]]]})
+            lines.append({"value": "published", "seeds": "", **row[["note", *METRICS, *PLACE[:1], *PLACE[2:-1]]]})
             if evaluations := measured[row["line"]]:
-                values = pd.DataFrame([one["metrics"] for one in evaluations]).reindex(columns=METRICS)
+                values = pd.DataFrame([evaluation["metrics"] for evaluation in evaluations]).reindex(columns=METRICS)
                 place = {"line": row["line"], **described(evaluations)}
-                found += measured_lines(row, place, values.mean(), values.std(ddof=1))
-    return pd.DataFrame(found, columns=[*PLACE, *METRICS, "note"])
+                lines += measured_lines(row, place, values.mean(), values.std(ddof=1))
+    return pd.DataFrame(lines, columns=[*PLACE, *METRICS, "note"])
 
 
 def described(evaluations: Sequence[dict]) -> dict[str, str]:
@@ -64,7 +64,7 @@ def occurrence_table(measured: Mapping[str, Sequence[dict]]) -> pd.DataFrame:
     for line, evaluations in measured.items():
         if not evaluations:
             continue
-        told = described(evaluations)
+        text = described(evaluations)
         values = pd.DataFrame([evaluation["metrics"] for evaluation in evaluations])
         for side, direction in DIRECTIONS.items():
             shares = {heading: 100 * values[f"hubness/{side}/{key}"] for heading, key in SHARES.items()}
@@ -74,7 +74,7 @@ def occurrence_table(measured: Mapping[str, Sequence[dict]]) -> pd.DataFrame:
                 else {}
             )
             for kind, columns in kinds.items():
-                place = {"line": line, **told, "direction": direction, "shares of": kind}
+                place = {"line": line, **text, "direction": direction, "shares of": kind}
                 spreads = {heading: _spread(share, 2) for heading, share in columns.items()}
                 lines.append(place | spreads | {HUB: _spread(values[f"hubness/{side}/largest_hub_1"], 1)})
     return pd.DataFrame(lines, columns=[*OCCURRENCE_PLACE, *SHARE_HEADINGS])
@@ -107,11 +107,11 @@ def remarks(frame: pd.DataFrame) -> list[str]:
 
 def occurrence_remarks(measured: Mapping[str, Sequence[dict]]) -> list[str]:
     """The notes that `occurrence_table` needs."""
-    evaluations = [one for several in measured.values() for one in several]
+    evaluations = [evaluation for several in measured.values() for evaluation in several]
     notes = ["no values of ACL's table 5 are among those that ship with vsehub: measured ones only"]
     notes += [
         f"measured on {name}, protocol {protocol}; ACL's are of COCO, all 5,000 test images in one ranking (full5k)"
-        for name, protocol in sorted({(one["dataset"], one["protocol"]) for one in evaluations})
+        for name, protocol in sorted({(evaluation["dataset"], evaluation["protocol"]) for evaluation in evaluations})
         if (name, protocol) != ("coco", "full5k")
     ]
     if evaluations:
@@ -119,7 +119,7 @@ def occurrence_remarks(measured: Mapping[str, Sequence[dict]]) -> list[str]:
             "means over seeds ± one sample standard deviation. ACL counts each image five times, once a caption, and "
             'of equal items only the first is ever nearest: compare its text to image shares with "of 5 copies"'
         )
-    notes += transductive({one["criterion"] for one in evaluations})
+    notes += transductive({evaluation["criterion"] for evaluation in evaluations})
     return [*notes, *unmeasured([line for line, several in measured.items() if not several])]
 
 

@@ -46,10 +46,10 @@ def rows(paper: str, table: str) -> tuple[list[Row], list[str]]:
     """The rows of a table that have a file, and the lines of those that have none: other papers' architectures."""
     frame = pd.read_csv(PUBLISHED, dtype={"table": str, "line": str})
     frame = frame[(frame["paper"] == paper) & (frame["table"] == table)]
-    found = []
+    files = []
     for _, row in frame.dropna(subset="file").iterrows():
         settings, chosen = read(row["file"])
-        found.append(
+        files.append(
             Row(
                 row["file"],
                 row["line"],
@@ -61,7 +61,7 @@ def rows(paper: str, table: str) -> tuple[list[Row], list[str]]:
                 settings.get("tune", False),
             )
         )
-    return found, frame["line"][frame["file"].isna()].tolist()
+    return files, frame["line"][frame["file"].isna()].tolist()
 
 
 def file_of(name: str) -> Path:
@@ -73,7 +73,7 @@ def file_of(name: str) -> Path:
 def read(name: str) -> tuple[dict, dict[str, str]]:
     """The settings of a row's file, and its choices by group."""
     settings = yaml.safe_load(file_of(name).read_text())
-    pairs = [next(iter(one.items())) for one in settings.pop("defaults")]
+    pairs = [next(iter(entry.items())) for entry in settings.pop("defaults")]
     return settings, {key.removeprefix("override /"): value for key, value in pairs}
 
 
@@ -85,9 +85,9 @@ def elsewhere(name: str, published_rate: bool = True) -> list[str]:
     """
     settings, chosen = read(name)
     groups = [f"{group}={chosen[group]}" for group in GROUPS if group in chosen]
-    own = [f"loss.{key}={value}" for key, value in settings.get("loss", {}).items()]
+    of_loss = [f"loss.{key}={value}" for key, value in settings.get("loss", {}).items()]
     rate = [f"optimizer.lr={settings['optimizer']['lr']}"] if published_rate else []
-    return [*groups, *own, *rate, f"positives={settings['positives']}"]
+    return [*groups, *of_loss, *rate, f"positives={settings['positives']}"]
 
 
 def criterion_settings(name: str) -> dict:

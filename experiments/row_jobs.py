@@ -44,10 +44,12 @@ class Places:
             return [f"experiment={row.trained}", f"data.root={base / row.features}"]
         regions = row.features == "regions"
         if self.data == "scenes":
-            own = elsewhere(row.trained, published_rate=False)
+            overrides = elsewhere(row.trained, published_rate=False)
             if regions:  # the places of the network's last map
-                own = [one for one in own if not one.startswith("image_encoder=")] + ["image_encoder.pooling=none"]
-            return ["experiment=demo", *own]
+                overrides = [setting for setting in overrides if not setting.startswith("image_encoder=")] + [
+                    "image_encoder.pooling=none"
+                ]
+            return ["experiment=demo", *overrides]
         folder = features_folder(self.root, 3 if regions else 2)
         if folder is None:
             kind, subfolder = ("several regions", "grid") if regions else ("one vector", "global")
@@ -72,20 +74,20 @@ def features_folder(root: Path, dimensions: int) -> Path | None:
 class Job:
     """A row with one seed: the run that it is measured on, and what trains that.
 
-    own: the criterion and protocol that training measures by as it ends.
+    measured_by: the criterion and protocol that training measures by as it ends.
     """
 
     row: Row
     seed: int
     folder: Path
     overrides: list[str]
-    own: tuple[str, str]
+    measured_by: tuple[str, str]
 
     def to_do(self) -> list[list[str]]:
         """The commands that are left, as far as can be told before the first of them is run."""
         training, measuring = self.training(), self.measuring()
         row = self.row
-        if training and (row.criterion, row.protocol, row.tuned) == (*self.own, False):
+        if training and (row.criterion, row.protocol, row.tuned) == (*self.measured_by, False):
             measuring = None
         return [command for command in (training, measuring) if command]
 
@@ -95,29 +97,35 @@ class Job:
 
     def measuring(self) -> list[str] | None:
         """The command that measures the run as the row says, None where that is done."""
-        if self.found() is not None:
+        if self.evaluation() is not None:
             return None
-        own = [f"criterion={self.row.criterion}", f"protocol={self.row.protocol}", f"tune={self.row.tuned}"]
-        return ["evaluate", f"checkpoint={self.folder / 'checkpoints' / 'best.safetensors'}", *own]
+        settings = [f"criterion={self.row.criterion}", f"protocol={self.row.protocol}", f"tune={self.row.tuned}"]
+        return ["evaluate", f"checkpoint={self.folder / 'checkpoints' / 'best.safetensors'}", *settings]
 
-    def found(self) -> dict | None:
+    def evaluation(self) -> dict | None:
         """The evaluation of this row, with its run's name, loss and seed; None where it was not made."""
         if status(self.folder) != "finished":
             return None
         for path in sorted((self.folder / "evaluations").glob(f"test-*-{self.row.criterion}*.json")):
-            one = json.loads(path.read_text())
-            if self._is_of_row(one):
+            record = json.loads(path.read_text())
+            if self._is_of_row(record):
                 run = json.loads((self.folder / "run.json").read_text())
-                return one | {key: run[key] for key in ("dataset", "architecture", "label", "seed")}
+                return record | {key: run[key] for key in ("dataset", "architecture", "label", "seed")}
         return None
 
-    def _is_of_row(self, one: dict) -> bool:
+    def _is_of_row(self, record: dict) -> bool:
         """True if an evaluation is the row's: not an ensemble's, inductive or of other settings."""
         row = self.row
-        same = (one["criterion"], one["protocol"], bool(one["tuned"])) == (row.criterion, row.protocol, bool(row.tuned))
-        plain = one["reference"] != "inductive" and "ensemble" not in one
+        same = (record["criterion"], record["protocol"], bool(record["tuned"])) == (
+            row.criterion,
+            row.protocol,
+            bool(row.tuned),
+        )
+        plain = record["reference"] != "inductive" and "ensemble" not in record
         fixed = criterion_settings(row.criterion).items()  # all but what the row chooses on validation
-        return same and plain and all(one["parameters"][name] == value for name, value in fixed if name != "relaxation")
+        return (
+            same and plain and all(record["parameters"][name] == value for name, value in fixed if name != "relaxation")
+        )
 
 
 def jobs(
@@ -128,11 +136,11 @@ def jobs(
     lines: these rows alone; an empty list takes all. Runs go below out/runs, named by their settings.
     """
     paper, _, number = table.partition("/")
-    found, others = rows(paper, number) if table != OCCURRENCES else (occurrence_rows(), [])
+    table_rows, others = rows(paper, number) if table != OCCURRENCES else (occurrence_rows(), [])
     left_out = {line: LeftOut("another paper's architecture") for line in others if not lines or line in lines}
     work = []
     for seed in seeds:
-        for row in found:
+        for row in table_rows:
             if lines and row.line not in lines:
                 continue
             try:
@@ -140,24 +148,24 @@ def jobs(
             except LeftOut as reason:
                 left_out[row.line] = reason
                 continue
-            own, measured = ("nns", "single"), replace(row, protocol="single")
+            at_the_end, measured = ("nns", "single"), replace(row, protocol="single")
             if places.data is None:
-                own = ("nns", read(row.trained)[1]["protocol"])
+                at_the_end = ("nns", read(row.trained)[1]["protocol"])
                 measured = replace(row, protocol="full5k") if table == OCCURRENCES else row
             folder = out / "runs" / folder_name(settings, seed)
-            work.append(Job(measured, seed, folder, [*settings, f"seed={seed}"], own))
+            work.append(Job(measured, seed, folder, [*settings, f"seed={seed}"], at_the_end))
     return work, left_out
 
 
 def occurrence_rows() -> list[Row]:
     """The rows that ACL table 5 is made of here."""
-    found = [*rows("acl-srw2019", "2")[0], *rows("acl-srw2019", "4")[0]]
-    return [row for row in found if row.line in OCCURRENCE_LINES]
+    candidates = [*rows("acl-srw2019", "2")[0], *rows("acl-srw2019", "4")[0]]
+    return [row for row in candidates if row.line in OCCURRENCE_LINES]
 
 
 def folder_name(overrides: list[str], seed: int) -> str:
     """A run folder's name: the loss or the row, a digest of the overrides and of the experiment's file, the seed."""
-    groups = dict(one.split("=", 1) for one in overrides)
+    groups = dict(setting.split("=", 1) for setting in overrides)
     written = json.dumps([sorted(overrides), read(groups["experiment"]) if "experiment" in groups else None])
     digest = hashlib.sha256(written.encode()).hexdigest()[:8]
     return f"{groups.get('loss') or groups['experiment'].replace('/', '-')}-{digest}-{seed}"

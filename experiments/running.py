@@ -27,8 +27,8 @@ def results(folder: Path) -> dict[str, float] | None:
         return None
     record = json.loads((folder / "run.json").read_text())
     best, test = record["best"], record["metrics"]
-    found = {"seed": record["seed"], "images": record["data"]["test"]["images"], "best_epoch": best["epoch"]}
-    return found | {"val_rsum": best["val/rsum"], "rsum": test["test/rsum"], "hs_sum": test["test/hubness/hs_sum"]}
+    row = {"seed": record["seed"], "images": record["data"]["test"]["images"], "best_epoch": best["epoch"]}
+    return row | {"val_rsum": best["val/rsum"], "rsum": test["test/rsum"], "hs_sum": test["test/hubness/hs_sum"]}
 
 
 def training(folder: Path, overrides: list[str]) -> list[str] | None:
@@ -36,7 +36,7 @@ def training(folder: Path, overrides: list[str]) -> list[str] | None:
     state = status(folder)
     if state == "finished":
         return None
-    options = [one for one in overrides if one.startswith("--")]
+    options = [word for word in overrides if word.startswith("--")]
     return ["train", *([f"resume={folder}", *options] if state else [*overrides, f"hydra.run.dir={folder}"])]
 
 
@@ -117,5 +117,5 @@ def run_chains(chains: Mapping[str, Sequence[list[str]]], jobs: int, total: int)
 
 def duration(commands: Sequence[list[str]], jobs: int = 1) -> str:
     """How long commands of experiment=demo take about, `jobs` at a time."""
-    seconds = sum(SECONDS[one[0]] * (3 if "similarity=scan_t2i" in one else 1) for one in commands)
+    seconds = sum(SECONDS[command[0]] * (3 if "similarity=scan_t2i" in command else 1) for command in commands)
     return f"about {1 + seconds // jobs // 60} min"

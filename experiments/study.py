@@ -41,8 +41,8 @@ class Verb:
     run: Callable[[Given], None]
     options: tuple[Option, ...]
 
-    def __call__(self, given: Given) -> None:
-        self.run(given)
+    def __call__(self, options: Given) -> None:
+        self.run(options)
 
     @property
     def about(self) -> str:
@@ -62,7 +62,7 @@ def verb(*options: Option) -> Callable[[Callable[[Given], None]], Verb]:
 
 def integers(text: str) -> list[int]:
     """The numbers in "0,1,2"."""
-    return [int(one) for one in text.split(",")]
+    return [int(number) for number in text.split(",")]
 
 
 DATA = option("data", metavar="DATA", help="folder of *_ims.npy and *_caps.txt, or scenes where the study has them")
@@ -113,10 +113,12 @@ class Trainings:
     def chosen(self, patterns: Sequence[str] | None) -> dict[str, Sequence[str]]:
         """The cases that fit one of the patterns; None: all. Raises InputError where a pattern fits none."""
         cases = dict(self.cases() if callable(self.cases) else self.cases)
-        unknown = [one for one in patterns or () if not any(fnmatch(case, one) for case in cases)]
+        unknown = [pattern for pattern in patterns or () if not any(fnmatch(case, pattern) for case in cases)]
         require(not unknown, f"no case {', '.join(unknown)}; there are {', '.join(cases)}")
         return {
-            case: own for case, own in cases.items() if patterns is None or any(fnmatch(case, one) for one in patterns)
+            case: settings
+            for case, settings in cases.items()
+            if patterns is None or any(fnmatch(case, pattern) for pattern in patterns)
         }
 
     def runs(
@@ -125,11 +127,11 @@ class Trainings:
         """Each run's folder, its case and its own settings, seed by seed."""
         cases = self.chosen(patterns)
         own_seeds = {case: seeds or self.own_seeds.get(case, self.seeds) for case in cases}
-        every = seeds or sorted({seed for own in own_seeds.values() for seed in own})
+        every = seeds or sorted({seed for seeds_of in own_seeds.values() for seed in seeds_of})
         return {
-            run_folder(out, case, seed): (case, [*own, f"seed={seed}"])
+            run_folder(out, case, seed): (case, [*settings, f"seed={seed}"])
             for seed in every
-            for case, own in cases.items()
+            for case, settings in cases.items()
             if seed in own_seeds[case]
         }
 
@@ -137,13 +139,13 @@ class Trainings:
         """A row for each finished run in `out`, whatever its seed, in the order of the cases."""
         import pandas as pd
 
-        found = [
+        folders = [
             {self.column: case} | row
             for case in self.chosen(None)
             for path in sorted(run_folder(out, case, "*").parent.glob(run_folder(out, case, "[0-9]*").name))
             if (row := self.row(path))
         ]
-        return pd.DataFrame(found)
+        return pd.DataFrame(folders)
 
 
 def run_folder(out: Path, case: str, seed: int | str) -> Path:
@@ -178,77 +180,79 @@ class Study:
         """The verbs that it has, by name."""
         parts = list(self.trainings)
         part = [option("--part", choices=parts, default=parts[0], help="default: %(default)s")] if parts[1:] else []
-        found: dict[str, Verb] = {}
+        verbs: dict[str, Verb] = {}
         if parts:
-            found["train"] = verb(DATA, OUT, *part, CASES, SEEDS, NAME, MORE, DRY_RUN)(self.train)
-            found["collect"] = verb(OUT, *part, TO)(self.collect)
-        if any(one.evaluations for one in self.trainings.values()):
-            found["evaluate"] = verb(OUT, *part, CASES, SEEDS, DRY_RUN)(self.evaluate)
-        found |= self.verbs
+            verbs["train"] = verb(DATA, OUT, *part, CASES, SEEDS, NAME, MORE, DRY_RUN)(self.train)
+            verbs["collect"] = verb(OUT, *part, TO)(self.collect)
+        if any(trainings.evaluations for trainings in self.trainings.values()):
+            verbs["evaluate"] = verb(OUT, *part, CASES, SEEDS, DRY_RUN)(self.evaluate)
+        verbs |= self.verbs
         if self.render is not None:
-            found["render"] = verb(FOLDER)(self.draw)
-        return found
+            verbs["render"] = verb(FOLDER)(self.draw)
+        return verbs
 
-    def part(self, given: Given) -> tuple[str, Trainings]:
+    def part(self, options: Given) -> tuple[str, Trainings]:
         """The trainings that a command is of, with their table's name."""
-        name = getattr(given, "part", None) or next(iter(self.trainings))
+        name = getattr(options, "part", None) or next(iter(self.trainings))
         return name, self.trainings[name]
 
-    def train(self, given: Given) -> None:
+    def train(self, options: Given) -> None:
         """Train each case with each seed; what is finished is not done again, and a killed run goes on."""
-        _, part = self.part(given)
+        _, part = self.part(options)
         require(
-            given.data == SCENES or Path(given.data).is_dir(),
-            f"DATA is {given.data}, which is no folder; give the folder of extracted features",
+            options.data == SCENES or Path(options.data).is_dir(),
+            f"DATA is {options.data}, which is no folder; give the folder of extracted features",
         )
-        part = part.on(given.data)
+        part = part.on(options.data)
         every = [*part.settings, f"study={self.name}"]
-        runs = part.runs(given.out, given.cases, given.seeds)
+        runs = part.runs(options.out, options.cases, options.seeds)
         commands = [
-            training(folder, [*(filled(one, given) for one in (*every, *own)), *given.settings])
-            for folder, (_, own) in runs.items()
+            training(folder, [*(filled(setting, options) for setting in (*every, *settings)), *options.settings])
+            for folder, (_, settings) in runs.items()
         ]
         waiting = [command for command in commands if command]
         # A study's own classes, which its configuration may name, are found by the trainings too.
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         print(f"{len(runs)} runs, {len(runs) - len(waiting)} of them finished before", flush=True)
-        finish(run_all(waiting, given.dry_run), "run")
+        finish(run_all(waiting, options.dry_run), "run")
 
-    def evaluate(self, given: Given) -> None:
+    def evaluate(self, options: Given) -> None:
         """Measure the finished runs on the test split, as far as that is not done."""
-        _, part = self.part(given)
+        _, part = self.part(options)
         commands = [
             ["evaluate", f"checkpoint={folder / 'checkpoints' / 'best.safetensors'}", *wanted]
-            for folder in part.runs(given.out, given.cases, given.seeds)
+            for folder in part.runs(options.out, options.cases, options.seeds)
             if status(folder) == "finished"
             for wanted in part.evaluations
             if not evaluated(folder, wanted)
         ]
-        finish(run_all(commands, given.dry_run), "evaluation")
+        finish(run_all(commands, options.dry_run), "evaluation")
 
-    def collect(self, given: Given) -> None:
+    def collect(self, options: Given) -> None:
         """Write the table of the finished runs; rows of runs that are not there stay."""
         import pandas as pd
 
-        name, part = self.part(given)
-        path = given.folder / f"{name}.csv"
-        finished = any(status(record.parent) == "finished" for record in (given.out / "runs").rglob("run.json"))
-        require(finished, f"{given.out} has no finished run of {self.name}; train first")
-        frame = part.rows(given.out) if part.table is None else part.table(given.out)
+        name, part = self.part(options)
+        path = options.folder / f"{name}.csv"
+        finished = any(status(record.parent) == "finished" for record in (options.out / "runs").rglob("run.json"))
+        require(finished, f"{options.out} has no finished run of {self.name}; train first")
+        frame = part.rows(options.out) if part.table is None else part.table(options.out)
         if part.table is None and path.is_file():
             frame = joined(pd.read_csv(path), frame, part.column, list(part.chosen(None)))
         write_text(path, frame.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
         print(f"{len(frame)} rows in {path}")
 
-    def draw(self, given: Given) -> None:
+    def draw(self, options: Given) -> None:
         """Draw the figures and the README's generated parts from the tables."""
         assert self.render is not None
-        self.render(given.folder)
+        self.render(options.folder)
 
 
-def filled(setting: str, given: Given) -> str:
+def filled(setting: str, options: Given) -> str:
     """A setting with the data's folder and name in it, and the folder of the study's runs."""
-    return setting.replace("{data}", str(given.data)).replace("{name}", given.name).replace("{out}", str(given.out))
+    return (
+        setting.replace("{data}", str(options.data)).replace("{name}", options.name).replace("{out}", str(options.out))
+    )
 
 
 def finish(failed: list[str], what: str) -> None:
@@ -259,10 +263,17 @@ def finish(failed: list[str], what: str) -> None:
 
 def evaluated(folder: Path, wanted: Sequence[str]) -> bool:
     """True if a run's test split was measured by these settings of `vsehub evaluate`."""
-    settings = dict(one.split("=", 1) for one in wanted)
-    asked = (settings.get("criterion", "nns"), settings.get("reference") == "train", settings.get("tune") == "true")
+    settings = dict(setting.split("=", 1) for setting in wanted)
+    wanted_kind = (
+        settings.get("criterion", "nns"),
+        settings.get("reference") == "train",
+        settings.get("tune") == "true",
+    )
     records = (json.loads(path.read_text()) for path in (folder / "evaluations").glob("test-*.json"))
-    return any((one["criterion"], one["reference"] == "inductive", bool(one["tuned"])) == asked for one in records)
+    return any(
+        (record["criterion"], record["reference"] == "inductive", bool(record["tuned"])) == wanted_kind
+        for record in records
+    )
 
 
 def joined(old: "pd.DataFrame", new: "pd.DataFrame", column: str, cases: Sequence[str]) -> "pd.DataFrame":

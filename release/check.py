@@ -16,13 +16,13 @@ def versions(root: Path) -> dict[str, str]:
     """File -> the version that it states, "" where it states none; of the changelog that of its newest section."""
     return {
         "pyproject.toml": tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"],
-        "src/vsehub/__init__.py": found(root / "src" / "vsehub" / "__init__.py", r'__version__ = "(.*)"'),
-        "CITATION.cff": found(root / "CITATION.cff", r"version: (.*)"),
-        "CHANGELOG.md": found(root / "CHANGELOG.md", r"## \[(.*)\].*"),
+        "src/vsehub/__init__.py": matched(root / "src" / "vsehub" / "__init__.py", r'__version__ = "(.*)"'),
+        "CITATION.cff": matched(root / "CITATION.cff", r"version: (.*)"),
+        "CHANGELOG.md": matched(root / "CHANGELOG.md", r"## \[(.*)\].*"),
     }
 
 
-def found(path: Path, line: str) -> str:
+def matched(path: Path, line: str) -> str:
     """What the group of a pattern matches in the first line that the pattern matches whole; "" if there is none."""
     match = re.search(f"^{line}$", path.read_text(encoding="utf-8"), re.MULTILINE)
     return match[1] if match else ""
@@ -37,12 +37,12 @@ def faults(root: Path, tag: str) -> list[str]:
     ]
     if not re.fullmatch(r"v\d+\.\d+\.\d+", tag):
         said.append(f"{tag}: a tag is v and a version of three numbers, such as v1.2.3")
-    released = found(root / "CHANGELOG.md", r"## \[.*\] - (.*)")
+    released = matched(root / "CHANGELOG.md", r"## \[.*\] - (.*)")
     try:
         date.fromisoformat(released)
     except ValueError:
         said.append(f"CHANGELOG.md: the newest section has the date {released!r}; expected one such as 2026-11-30")
-    if (cited := found(root / "CITATION.cff", r"date-released: (.*)")) != released:
+    if (cited := matched(root / "CITATION.cff", r"date-released: (.*)")) != released:
         said.append(f"CITATION.cff: date-released is {cited!r}, but the changelog says {released!r}")
     return said
 

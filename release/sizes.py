@@ -15,21 +15,23 @@ OF_TORCH = ("nvidia-", "cuda-")
 
 def distributions(name: str, *extras: str) -> set[str]:
     """The names of all that installing a package with these extras brings, in turn, itself included."""
-    found: set[str] = set()
+    names: set[str] = set()
     waiting: list[tuple[str, tuple[str, ...]]] = [(name, extras)]
     while waiting:
-        name, own = waiting.pop()
-        found.add(name)
+        name, of_package = waiting.pop()
+        names.add(name)
         try:
             lines = metadata.requires(name) or []
         except metadata.PackageNotFoundError:
             continue
-        for one in map(Requirement, lines):
-            wanted = one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in ("", *own))
-            needed = canonicalize_name(one.name)
-            if wanted and needed not in found:
-                waiting.append((needed, tuple(one.extras)))
-    return found
+        for requirement in map(Requirement, lines):
+            wanted = requirement.marker is None or any(
+                requirement.marker.evaluate({"extra": extra}) for extra in ("", *of_package)
+            )
+            needed = canonicalize_name(requirement.name)
+            if wanted and needed not in names:
+                waiting.append((needed, tuple(requirement.extras)))
+    return names
 
 
 def weight(name: str) -> int:
@@ -38,7 +40,7 @@ def weight(name: str) -> int:
         files = metadata.files(name) or []
     except metadata.PackageNotFoundError:
         return 0
-    return sum(one.size or 0 for one in files if one.suffix != ".pyc")
+    return sum(file.size or 0 for file in files if file.suffix != ".pyc")
 
 
 def main() -> None:
@@ -46,9 +48,9 @@ def main() -> None:
     torch = distributions("torch")
     for extras in SETS:
         names = distributions("vsehub", *extras) - torch - {"vsehub"}
-        weights = {one: weight(one) / 1e6 for one in names if not one.startswith(OF_TORCH)}
-        heavy = sorted(weights, key=lambda one: -weights[one])[:8]
-        parts = ", ".join(f"{one} {weights[one]:.0f}" for one in heavy)
+        weights = {name: weight(name) / 1e6 for name in names if not name.startswith(OF_TORCH)}
+        heavy = sorted(weights, key=lambda name: -weights[name])[:8]
+        parts = ", ".join(f"{name} {weights[name]:.0f}" for name in heavy)
         print(f"vsehub[{','.join(extras)}]: {sum(weights.values()):.0f} MB in {len(weights)} packages: {parts}")
 
 

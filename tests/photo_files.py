@@ -3,13 +3,12 @@
 import csv
 import io
 import json
-import tarfile
 from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
 
-from vsehub.data import HuggingFace, Karpathy, Table, WebDataset
+from vsehub.data import HuggingFace, Karpathy, Table
 
 SIDE = 14  # of the part that is read: the middle of a picture of 16 x 18 pixels
 
@@ -79,28 +78,6 @@ def write_lines(root, made, has_splits=True, **settings):
     return Table(root / "captions.jsonl", write_folder(root / "photos", made), **settings)
 
 
-def add(tar, name, content):
-    info = tarfile.TarInfo(name)
-    info.size = len(content)
-    tar.addfile(info, io.BytesIO(content))
-
-
-def write_shards(root, made, has_splits=True, each=2, **settings):
-    """Tar files of two pictures, their captions in json files."""
-    parts = {}
-    for split in dict.fromkeys(photo.split for photo in made) if has_splits else [None]:
-        members = [photo for photo in made if split in (None, photo.split)]
-        for first in range(0, len(members), each):
-            path = root / f"{split}-{first // each:03d}.tar"
-            parts.setdefault(split, []).append(str(path))
-            with tarfile.open(path, "w") as tar:
-                for photo in members[first : first + each]:
-                    add(tar, photo.name, photo.content)
-                    add(tar, photo.name.rpartition(".")[0] + ".json", json.dumps({"captions": photo.captions}).encode())
-    sources = {"splits": parts} if has_splits else {"shards": parts[None]}
-    return WebDataset(**sources, caption="captions", **settings)
-
-
 def dataset_of(made):
     import datasets
 
@@ -133,7 +110,6 @@ WRITERS = {
     "karpathy": write_karpathy,
     "table": write_table,
     "lines": write_lines,
-    "shards": write_shards,
     "saved": write_saved,
     "imagefolder": write_imagefolder,
 }

@@ -3,7 +3,6 @@
 import csv
 import json
 import shutil
-import tarfile
 
 import numpy as np
 import photo_files
@@ -116,27 +115,12 @@ class Files:
         for name, lines in (("table", rows), ("other", rows[::-1][:40]), ("broken", [*rows, broken])):
             with (folder / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
                 csv.writer(file).writerows([head, *lines])
-        for split in SHIFTED:
-            for part, members in ((split, made), (f"other-{split}", inverted)):
-                self._shard(folder / f"{part}.tar", [photo for photo in members if photo.split == split])
-        (folder / "shards").mkdir()
-        self._shard(folder / "shards" / "all.tar", made)
-        self._shard(folder / "broken.tar", [made[0]._replace(name="x.png", content=made[0].content[:60])])
 
     @staticmethod
     def _photos():
         """Pictures, none of which have a caption in common."""
         made = photo_files.photos(24)
         return [photo._replace(captions=[f"{text} {photo.name}" for text in photo.captions]) for photo in made]
-
-    @staticmethod
-    def _shard(path, made):
-        with tarfile.open(path, "w") as tar:
-            for photo in made:
-                stem = photo.name.partition(".")[0]
-                photo_files.add(tar, photo.name, photo.content)
-                photo_files.add(tar, f"{stem}.txt", photo.captions[0].encode())
-                photo_files.add(tar, f"{stem}.json", json.dumps({"captions": photo.captions}).encode())
 
     def saved(self, folder):
         """Datasets of Hugging Face with a column of splits; broken: one picture is cut short."""

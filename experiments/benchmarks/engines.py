@@ -67,7 +67,7 @@ def faiss_rows(kind: str, items: Tensor, bias: Tensor, folder: Path) -> Iterator
 
 def database_rows(engine: str, items: Tensor, bias: Tensor, folder: Path) -> Iterator[dict]:
     """Those of a database: exact, then approximate."""
-    if any(importlib.util.find_spec(one) is None for one in ENGINES[engine].packages):
+    if any(importlib.util.find_spec(package) is None for package in ENGINES[engine].packages):
         print(f"{engine} is left out: vsehub[{engine}] is not installed")
         return
     with server(engine, folder) as place:

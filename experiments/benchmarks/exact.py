@@ -34,18 +34,18 @@ def measure(make: Callable[[int, int, int], torch.Tensor], count: int, int8: boo
     bias = 0.1 * torch.randn(ITEMS, generator=torch.Generator().manual_seed(3))
     index = faiss.IndexFlatIP(DIM + 1)
     index.add(torch.cat([SCALE * items, -bias[:, None]], dim=1).numpy())
-    asked = torch.cat([queries, torch.ones(count, 1)], dim=1).numpy()
+    extended = torch.cat([queries, torch.ones(count, 1)], dim=1).numpy()
     among, sides, correct = KeptItems(as_vectors("items", items)), as_vectors("queries", queries), [Affine(SCALE, bias)]
     had, screened.INT8 = screened.INT8, screened.INT8 and int8
     try:
-        ways = {"vsehub": lambda: nearest(sides, among, K, correct), "faiss": lambda: index.search(asked, K)}
-        (_, found), theirs = ways["vsehub"]()[0], ways["faiss"]()[1]
+        ways = {"vsehub": lambda: nearest(sides, among, K, correct), "faiss": lambda: index.search(extended, K)}
+        (_, ours), theirs = ways["vsehub"]()[0], ways["faiss"]()[1]
         least = {
             name: min(common.timed(way, CPU, time.process_time) for _ in range(ROUNDS)) for name, way in ways.items()
         }
     finally:
         screened.INT8 = had
-    return least | {"ratio": least["vsehub"] / least["faiss"], "equal": float((found.numpy() == theirs).mean())}
+    return least | {"ratio": least["vsehub"] / least["faiss"], "equal": float((ours.numpy() == theirs).mean())}
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -62,10 +62,10 @@ def main(argv: list[str] | None = None) -> None:
     ]
     rows = [
         [
-            *(one["set"], f"{one['queries']:,}", "int8" if one["int8"] else "float32"),
-            *(f"{one['vsehub']:.3f}", f"{one['faiss']:.3f}", f"{one['ratio']:.2f}", f"{one['equal']:.2%}"),
+            *(entry["set"], f"{entry['queries']:,}", "int8" if entry["int8"] else "float32"),
+            *(f"{entry['vsehub']:.3f}", f"{entry['faiss']:.3f}", f"{entry['ratio']:.2f}", f"{entry['equal']:.2%}"),
         ]
-        for one in entries
+        for entry in entries
     ]
     head = ("items", "queries", "first pass", "vsehub, s", "FAISS flat, s", "ratio", "equal")
     record = {"items": ITEMS, "dim": DIM, "k": K, "entries": entries}

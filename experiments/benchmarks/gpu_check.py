@@ -50,18 +50,18 @@ def trained(device: torch.device, settings: list[str]) -> Iterator[Path]:
 
 def train(precision: str, seed: int, device: torch.device, epochs: int, settings: list[str]) -> float:
     """Best rsum on val of a run."""
-    own = [f"seed={seed}", f"trainer.precision={precision}", f"trainer.max_epochs={epochs}"]
-    with trained(device, [*settings, *own]) as run:
+    words = [f"seed={seed}", f"trainer.precision={precision}", f"trainer.max_epochs={epochs}"]
+    with trained(device, [*settings, *words]) as run:
         return json.loads((run / "run.json").read_text())["best"]["val/rsum"]
 
 
 def step_losses(devices: int, device: torch.device, settings: list[str]) -> list[float]:
     """The losses of the steps of one epoch, trained by so many processes."""
-    own = [f"trainer.devices={devices}", "trainer.precision=32-true", "trainer.max_epochs=1", "embedding_dropout=0"]
-    own += ["text_encoder.word_dropout=0", "+trainer.log_every_n_steps=1", "loss=hal", "bank=memory"]
-    own += ["bank.first_epoch=0", "bank.fraction=0.5"]
-    own += ["image_encoder.norm=group"] if not settings else []
-    with trained(device, [*own, *settings]) as run:
+    words = [f"trainer.devices={devices}", "trainer.precision=32-true", "trainer.max_epochs=1", "embedding_dropout=0"]
+    words += ["text_encoder.word_dropout=0", "+trainer.log_every_n_steps=1", "loss=hal", "bank=memory"]
+    words += ["bank.first_epoch=0", "bank.fraction=0.5"]
+    words += ["image_encoder.norm=group"] if not settings else []
+    with trained(device, [*words, *settings]) as run:
         (file,) = (run / "csv").glob("*/metrics.csv")
         metrics = pd.read_csv(file)
     return metrics["step/loss"].dropna().tolist()
@@ -74,7 +74,7 @@ def process_rows(devices: int, device: torch.device, settings: list[str]) -> lis
     alone, several = (step_losses(count, device, settings) for count in (1, devices))
     if len(alone) != len(several):
         return [(f"{devices} processes, steps", f"{len(several)}, and {len(alone)} of one", False)]
-    error = max(abs(one - other) / abs(one) for one, other in zip(alone, several, strict=True))
+    error = max(abs(value - other) / abs(value) for value, other in zip(alone, several, strict=True))
     return [
         (f"{devices} processes, {len(alone)} steps: relative difference of the losses", f"{error:.1e}", error < 1e-3)
     ]
@@ -201,8 +201,8 @@ def main(argv: list[str] | None = None) -> None:
     rows += cost_rows(device, data, [2048])
     rows += precision_rows(device, options.epochs, [int(seed) for seed in options.seeds.split(",")], settings)
     verdict = {None: "", True: "yes", False: "NO"}
-    table = common.table(("check", "found", "holds"), [(name, found, verdict[holds]) for name, found, holds in rows])
-    record = {"rows": [{"check": name, "found": found, "holds": holds} for name, found, holds in rows]}
+    table = common.table(("check", "found", "holds"), [(name, result, verdict[holds]) for name, result, holds in rows])
+    record = {"rows": [{"check": name, "found": result, "holds": holds} for name, result, holds in rows]}
     common.report("gpu_check", "GPU check", record, table, device, options.out)
     raise SystemExit(any(holds is False for _, _, holds in rows))
 

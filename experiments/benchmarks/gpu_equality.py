@@ -34,12 +34,12 @@ def neighbor_row(device: torch.device, backend: str, pairs: int, queries: int, k
         filled = MemoryBank(k, backend)
         there = [tensor.to(where) for tensor in everything]
         filled.fill(*there)
-        found = filled.query(*(tensor[:queries] for tensor in there))[:2]
-        return torch.stack(found).cpu(), filled.running_backend
+        stats = filled.query(*(tensor[:queries] for tensor in there))[:2]
+        return torch.stack(stats).cpu(), filled.running_backend
 
     expected, _ = answer("exact", torch.device("cpu"))
-    found, running = answer(backend, device)
-    error = (found - expected).abs().max().item()
+    stats, running = answer(backend, device)
+    error = (stats - expected).abs().max().item()
     name = f"bank of {pairs:,}, k = {k:,}, {running}, vectors on {device}: largest difference from the CPU"
     return name, f"{error:.1e}", error < 1e-5
 
@@ -64,7 +64,7 @@ def shortlist_rows(
         at_once, one_by_one = (way() for way in ways.values())
         seconds = common.interleave(ways, 3, device)
     error = (at_once - one_by_one).abs().max().item()
-    times = ", ".join(f"{1e3 * min(found):.1f} ms {name}" for name, found in seconds.items())
+    times = ", ".join(f"{1e3 * min(runs):.1f} ms {name}" for name, runs in seconds.items())
     name = f"SCAN, {queries} images x {candidates} candidate texts: largest difference"
     return [(name, f"{error:.1e}; {times}", error < 1e-4)]
 
@@ -95,6 +95,6 @@ def text_rows(device: torch.device, dim: int = 1024, captions: int = 128) -> lis
     torch.backends.cudnn.allow_tf32 = allowed
     offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)]).numpy()
     table = TokenTable(texts[texts > 0].int().numpy(), offsets)
-    own, others = (encode_texts(encoder.to(where), table, np.arange(captions)).cpu() for where in ("cpu", device))
-    error = ((others - own).abs().max() / own.abs().max()).item()
+    on_cpu, others = (encode_texts(encoder.to(where), table, np.arange(captions)).cpu() for where in ("cpu", device))
+    error = ((others - on_cpu).abs().max() / on_cpu.abs().max()).item()
     return [*rows, ("captions encoded for evaluation: relative difference", f"{error:.1e}", error < 1e-5)]

@@ -34,8 +34,8 @@ def measure(options, folder: Path, device: torch.device) -> dict:
     result = {"items": options.items, "queries": options.queries, "dim": options.dim, "k": million_parts.K}
     for name in options.parts:
         began = time.perf_counter()
-        given = (setting, options.full) if name == "memory" else (setting,)
-        result[name] = getattr(million_parts, name)(*given)
+        arguments = (setting, options.full) if name == "memory" else (setting,)
+        result[name] = getattr(million_parts, name)(*arguments)
         result[name]["took"] = time.perf_counter() - began
     return result
 

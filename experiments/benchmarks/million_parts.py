@@ -60,8 +60,8 @@ def both_rankings(queries, items, bias) -> list:
 def folded(setting: Setting) -> dict:
     """The folded flat index against the plain one."""
     items = setting.some(SMALL)
-    plain, served, asked = plain_index(items), build_index(items, setting.bias(items), RULE.scale), setting.queries
-    ways = {"plain": lambda: plain.search(asked, K), "corrected": lambda: served.search(asked, K)}
+    plain, served, questions = plain_index(items), build_index(items, setting.bias(items), RULE.scale), setting.queries
+    ways = {"plain": lambda: plain.search(questions, K), "corrected": lambda: served.search(questions, K)}
     return _compared(ways, setting.rounds, CPU) | {"items": len(items)}
 
 
@@ -111,20 +111,20 @@ def memory(setting: Setting, full: bool) -> dict:
     queries = FULL if full else len(setting.queries)
     reference = None if full else len(setting.reference)
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        found = pool.submit(_correct, setting.path, queries, reference, setting.dim).result()
-    return {"items": setting.items, "queries": queries, "reference": reference or queries, "full": full} | found
+        result = pool.submit(_correct, setting.path, queries, reference, setting.dim).result()
+    return {"items": setting.items, "queries": queries, "reference": reference or queries, "full": full} | result
 
 
 def _correct(path: Path, queries: int, reference: int | None, dim: int) -> dict:
     """Bias and both rankings; reference: how many reference queries, None for the queries themselves."""
-    asked = generated.vectors(queries, dim, seed=2)
-    asking = asked if reference is None else generated.vectors(reference, dim, seed=3)
+    questions = generated.vectors(queries, dim, seed=2)
+    asking = questions if reference is None else generated.vectors(reference, dim, seed=3)
     items = np.load(path, mmap_mode="r")
     before = evaluation._memory("VmRSS")
     began = time.perf_counter()
     bias = fit_all([RULE], as_vectors("items", items), as_vectors("reference", asking))[0][0]
     fitted = time.perf_counter()
-    both_rankings(asked, items, bias)
+    both_rankings(questions, items, bias)
     return {
         "seconds": {"reference": fitted - began, "search": time.perf_counter() - fitted},
         "start_gb": before / 2**20,
@@ -142,10 +142,10 @@ def kinds(setting: Setting) -> dict:
         index = build_index(items, bias, RULE.scale, kind)
         seconds = time.perf_counter() - seconds
         recall = measured_recall(index, setting.queries, items, bias, RULE.scale, min(K, len(items)))
-        efforts = {"ivf": lambda one: one.nprobe, "hnsw": lambda one: one.hnsw.efSearch}
+        efforts = {"ivf": lambda ann: ann.nprobe, "hnsw": lambda ann: ann.hnsw.efSearch}
         ways = {
-            "together": lambda one=index: one.search(setting.queries, K),
-            "single": lambda one=index: [one.search(query[None], K) for query in setting.queries[:SINGLE]],
+            "together": lambda ann=index: ann.search(setting.queries, K),
+            "single": lambda ann=index: [ann.search(query[None], K) for query in setting.queries[:SINGLE]],
         }
         search = {name: min(times) for name, times in common.interleave(ways, setting.rounds, CPU).items()}
         search["single"] /= min(SINGLE, len(setting.queries))
@@ -168,13 +168,13 @@ def _products(queries: torch.Tensor, items: VectorSource) -> None:
         _drain(score(queries[rows], None) for rows in ranges(len(queries), TILE_QUERIES))
 
 
-def _drain(found) -> None:
-    for _ in found:
+def _drain(blocks) -> None:
+    for _ in blocks:
         pass
 
 
 def _compared(ways: dict, rounds: int, device: torch.device) -> dict:
     """Times of each way, and the ratio of its least to that of "plain": on a busy machine the least is truest."""
     times = {name: common.summary(values) for name, values in common.interleave(ways, rounds, device).items()}
-    ratios = {name: one["least"] / times["plain"]["least"] for name, one in times.items() if name != "plain"}
+    ratios = {name: timing["least"] / times["plain"]["least"] for name, timing in times.items() if name != "plain"}
     return {"seconds": times, "ratios": ratios}

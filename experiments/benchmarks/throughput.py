@@ -37,15 +37,15 @@ def compare(data: RetrievalDataModule, device, precision: str, rounds: int, bloc
 
 def races(source, device, precision: str, target: float, seeds: list[int], batch: int, dim: int, every: int) -> dict:
     """{"plain": what `Way.reach` says for each seed, "ours": ...}; at most 20 epochs each."""
-    found: dict[str, list[dict]] = {"plain": [], "ours": []}
+    timings: dict[str, list[dict]] = {"plain": [], "ours": []}
     for seed in seeds:
         data = RetrievalDataModule(source, batch, seed=seed)
         data.setup()
-        for name in found:
+        for name in timings:
             plain = name == "plain"
             way = Way(data, device, "32-true" if plain else precision, plain, dim)
-            found[name].append(way.reach(target, every, 20 * len(way.loader)))
-    return found
+            timings[name].append(way.reach(target, every, 20 * len(way.loader)))
+    return timings
 
 
 def text(result: dict, precision: str, batch: int) -> str:
@@ -64,13 +64,13 @@ def text(result: dict, precision: str, batch: int) -> str:
         rows = [
             (
                 name,
-                ", ".join(f"{one['seconds']:.0f} s" for one in found),
-                ", ".join(str(one["steps"]) for one in found),
-                ", ".join(f"{one['rsum']:.1f}" for one in found),
+                ", ".join(f"{race['seconds']:.0f} s" for race in runs),
+                ", ".join(str(race["steps"]) for race in runs),
+                ", ".join(f"{race['rsum']:.1f}" for race in runs),
             )
-            for name, found in result["races"].items()
+            for name, runs in result["races"].items()
         ]
-        total = {name: sum(one["seconds"] for one in found) for name, found in result["races"].items()}
+        total = {name: sum(race["seconds"] for race in runs) for name, runs in result["races"].items()}
         parts += [
             f"Training until val's rsum, measured every {result['every']} steps, is {result['target']:g} (seeds "
             f"{result['seeds']}, measuring not counted): ours takes **1/{total['plain'] / total['ours']:.2f}** of the "

@@ -84,21 +84,21 @@ def figures_of(frame: pd.DataFrame) -> pd.Series:
 def measurements(folders: list[Path], frame: pd.DataFrame) -> dict[int, list[dict]]:
     """The measurements of each run, by its row, from `measure` here or the grid's; those of other runs are named."""
     rows = {(row["loss"], row["seed"], row["recipe"]): index for index, row in frame.iterrows()}
-    found: dict[int, list[dict]] = {}
+    by_index: dict[int, list[dict]] = {}
     others = set()
     for file in sorted(file for folder in folders for file in folder.rglob("*.json")):
         record = json.loads(file.read_text())
-        own = record.get("run")
-        if own is None:
+        run_name = record.get("run")
+        if run_name is None:
             continue
-        key = (own["label"], own["seed"], digest(recipe(Run("", own, {}, pd.DataFrame()))))
+        key = (run_name["label"], run_name["seed"], digest(recipe(Run("", run_name, {}, pd.DataFrame()))))
         if key in rows:
-            found.setdefault(rows[key], []).append(record)
+            by_index.setdefault(rows[key], []).append(record)
         else:
             others.add(file.parent)
     for folder in sorted(others):
         print(f"{folder} belongs to none of the runs, or to one trained otherwise: left out")
-    return found
+    return by_index
 
 
 def results(frame: pd.DataFrame, runs: dict[str, Run], measured: dict[int, list[dict]]) -> pd.DataFrame:
@@ -107,14 +107,14 @@ def results(frame: pd.DataFrame, runs: dict[str, Run], measured: dict[int, list[
     for index, row in frame.iterrows():
         run = runs[row["path"]]
         best = run.record["best"]
-        own = row.to_dict() | {"best_epoch": best["epoch"] + 1, "val_rsum": best["val/rsum"]}
+        line = row.to_dict() | {"best_epoch": best["epoch"] + 1, "val_rsum": best["val/rsum"]}
         for record in [*run.evaluations.values(), *measured.get(index, [])]:
             if record["split"] == "test" and not record.get("ensemble"):
-                own |= {name: record[name] for name in ("criterion", "reference", "protocol", "images", "texts")}
-                own |= {"settings": "tuned" if record["tuned"] else "default"}
-                own |= {"parameters": json.dumps(record["parameters"], sort_keys=True)}
-                own |= {name: record["metrics"][key] for name, key in FIGURES.items()}
-                rows.append({name: own[name] for name in RESULTS})
+                line |= {name: record[name] for name in ("criterion", "reference", "protocol", "images", "texts")}
+                line |= {"settings": "tuned" if record["tuned"] else "default"}
+                line |= {"parameters": json.dumps(record["parameters"], sort_keys=True)}
+                line |= {name: record["metrics"][key] for name, key in FIGURES.items()}
+                rows.append({name: line[name] for name in RESULTS})
     table = pd.DataFrame(rows, columns=RESULTS)
     kinds = table.value_counts(["protocol", "images", "texts"], sort=True)
     for protocol, images, texts in kinds.index[1:]:
@@ -131,15 +131,15 @@ def epochs(frame: pd.DataFrame, runs: dict[str, Run]) -> pd.DataFrame:
     rows = []
     for _, row in frame.iterrows():
         run = runs[row["path"]]
-        own = [*row[columns[:3]], run.record["config"]["scheduler"].get("step_size")]
-        rows += [(*own, epoch, value) for epoch, value in curve(run).items()]
+        recipe_of = [*row[columns[:3]], run.record["config"]["scheduler"].get("step_size")]
+        rows += [(*recipe_of, epoch, value) for epoch, value in curve(run).items()]
     return pd.DataFrame(rows, columns=columns)
 
 
 def published() -> pd.DataFrame:
     """The papers' rows that print hubness beside the recalls."""
-    found = [published_table("emnlp2019-submission", table).assign(table=table) for table in ("1", "2")]
-    frame = pd.concat(found).rename(columns={"hubness/hs_sum": "hs_sum"}).dropna(subset=["rsum", "hs_sum"])
+    tables = [published_table("emnlp2019-submission", table).assign(table=table) for table in ("1", "2")]
+    frame = pd.concat(tables).rename(columns={"hubness/hs_sum": "hs_sum"}).dropna(subset=["rsum", "hs_sum"])
     return frame[["paper", "table", "line", "dataset", "architecture", "loss", "criterion", "rsum", "hs_sum"]]
 
 
@@ -148,12 +148,12 @@ def over_lambda(frame: pd.DataFrame, measured: dict[int, list[dict]]) -> pd.Data
     columns = ["loss", "seed", "recipe", "split", "relaxation", "i2t_r10", "t2i_r10", "rsum"]
     rows = []
     for index, row in frame.iterrows():
-        own = row[columns[:3]].to_dict()
-        for record in sorted(measured.get(index, []), key=lambda one: one["split"]):
+        line = row[columns[:3]].to_dict()
+        for record in sorted(measured.get(index, []), key=lambda evaluation: evaluation["split"]):
             relaxation = record["parameters"].get("relaxation")
             if record["criterion"] == "rgm" and isinstance(relaxation, float) and not record["tuned"]:
                 recalls = {name: record["metrics"][FIGURES[name]] for name in columns[5:]}
-                rows.append(own | {"split": record["split"], "relaxation": relaxation} | recalls)
+                rows.append(line | {"split": record["split"], "relaxation": relaxation} | recalls)
     return pd.DataFrame(rows, columns=columns).drop_duplicates(columns[:5], ignore_index=True)
 
 
@@ -162,17 +162,17 @@ def occurrences(frame: pd.DataFrame, runs: dict[str, Run], measured: dict[int, l
     columns = ["loss", "criterion", "direction", "occurrences", "items"]
     rows = []
     for index in compared(frame):
-        kept = {}
+        chosen = {}
         for record in [*runs[frame.loc[index, "path"]].evaluations.values(), *measured.get(index, [])]:
             plain = record["split"] == "test" and record["reference"] != "inductive" and not record["tuned"]
             plain = plain and record["parameters"].get("relaxation", 2.0) == 2.0 and not record.get("ensemble")
             if plain and record.get("histograms"):
-                kept[record["criterion"]] = record["histograms"]
-        for criterion, histograms in kept.items():
+                chosen[record["criterion"]] = record["histograms"]
+        for criterion, histograms in chosen.items():
             for side, by_k in histograms.items():
                 counts = by_k[str(OCCURRENCES_K)]
-                own = (frame.loc[index, "loss"], criterion, side)
-                rows += [(*own, *pair) for pair in zip(counts["occurrences"], counts["items"], strict=True)]
+                key = (frame.loc[index, "loss"], criterion, side)
+                rows += [(*key, *pair) for pair in zip(counts["occurrences"], counts["items"], strict=True)]
     return pd.DataFrame(rows, columns=columns).groupby(columns[:4], sort=False, as_index=False).sum()
 
 

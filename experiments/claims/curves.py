@@ -56,17 +56,17 @@ def correlation(x: Sequence[float], y: Sequence[float]) -> Correlation:
 
 def digest(settings: Mapping[str, str], without: Collection[str] = ()) -> str:
     """Eight letters for a recipe. A setting that is null counts as absent, so that older configurations agree."""
-    kept = {key: value for key, value in settings.items() if value != "None" and key not in (*without, *NAMES)}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:8]
+    relevant = {key: value for key, value in settings.items() if value != "None" and key not in (*without, *NAMES)}
+    return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def place(settings: Mapping[str, str]) -> dict[str, str | float | None]:
     """Keys of a recipe: its digest, that of its budget (all but the loss's own), those without a swept setting,
     under `rest_NAME`, and the swept settings' values.
     """
-    own = [key for key in settings if key.startswith(OF_THE_LOSS)]
+    of_loss = [key for key in settings if key.startswith(OF_THE_LOSS)]
     return (
-        {"recipe": digest(settings), "budget": digest(settings, own)}
+        {"recipe": digest(settings), "budget": digest(settings, of_loss)}
         | {f"rest_{name}": digest(settings, [key]) for name, key in SWEPT.items()}
         | {name: float(settings[key]) if key in settings else None for name, key in SWEPT.items()}
     )
@@ -85,7 +85,9 @@ def compared(runs: pd.DataFrame) -> pd.Index:
     order = budgets.reset_index().sort_values(["losses", "runs", "epochs", "budget"], ascending=False)
     inside = runs[runs["budget"] == order["budget"].iloc[0]]
     recipes = inside.groupby(["loss", "recipe"]).agg(seeds=("seed", "nunique"), **{n: (n, "first") for n in PAPERS})
-    recipes["off"] = sum((recipes[name].notna() & (recipes[name] != one)).astype(int) for name, one in PAPERS.items())
+    recipes["off"] = sum(
+        (recipes[name].notna() & (recipes[name] != paper)).astype(int) for name, paper in PAPERS.items()
+    )
     recipes = recipes.reset_index().sort_values(["loss", "off", "seeds", "recipe"], ascending=[True, True, False, True])
     return inside.index[inside["recipe"].isin(recipes.drop_duplicates("loss")["recipe"])]
 
@@ -95,10 +97,10 @@ def swept(runs: pd.DataFrame, name: str) -> pd.Index:
 
     For each loss those with the most values of it; of equal ones those with more runs. Losses of one value have none.
     """
-    kept: list = []
-    for _, own in runs[runs[name].notna()].groupby("loss"):
-        groups = own.groupby(f"rest_{name}").agg(values=(name, "nunique"), runs=("seed", "size"))
+    rows_left: list = []
+    for _, of_loss in runs[runs[name].notna()].groupby("loss"):
+        groups = of_loss.groupby(f"rest_{name}").agg(values=(name, "nunique"), runs=("seed", "size"))
         order = groups.reset_index().sort_values(["values", "runs", f"rest_{name}"], ascending=False)
         if order["values"].iloc[0] > 1:
-            kept += list(own.index[own[f"rest_{name}"] == order[f"rest_{name}"].iloc[0]])
-    return runs.index[runs.index.isin(kept)]
+            rows_left += list(of_loss.index[of_loss[f"rest_{name}"] == order[f"rest_{name}"].iloc[0]])
+    return runs.index[runs.index.isin(rows_left)]

@@ -32,10 +32,10 @@ def of_runs(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
 def plateaus(epochs: pd.DataFrame) -> pd.DataFrame:
     """Epochs to the plateau of each run: of the whole curve, and of the epochs before the learning rate falls."""
     rows = []
-    for run, own in epochs.sort_values("epoch", kind="stable").groupby(RUN, sort=False):
-        before = own if own["decay"].isna().all() else own[own["epoch"] <= own["decay"]]
-        line = dict(zip(RUN, run, strict=True)) | {"epochs": len(own), "decay": own["decay"].iloc[0]}
-        curves = {"plateau": own["val_rsum"], "plateau_before_decay": before["val_rsum"]}
+    for run, of_run in epochs.sort_values("epoch", kind="stable").groupby(RUN, sort=False):
+        before = of_run if of_run["decay"].isna().all() else of_run[of_run["epoch"] <= of_run["decay"]]
+        line = dict(zip(RUN, run, strict=True)) | {"epochs": len(of_run), "decay": of_run["decay"].iloc[0]}
+        curves = {"plateau": of_run["val_rsum"], "plateau_before_decay": before["val_rsum"]}
         rows.append(line | {name: plateau(curve.tolist()) for name, curve in curves.items()})
     return pd.DataFrame(rows, columns=[*RUN, "epochs", "decay", *(f"plateau{end}" for end in ENDS)])
 
@@ -45,8 +45,8 @@ def chosen_lambdas(table: pd.DataFrame) -> pd.DataFrame:
     test; a row a run, with `i2t`, `t2i` and the recalls.
     """
     rows = []
-    for run, own in table.groupby(RUN, sort=False):
-        val, test = (own[own["split"] == split].set_index("relaxation").sort_index() for split in ("val", "test"))
+    for run, of_run in table.groupby(RUN, sort=False):
+        val, test = (of_run[of_run["split"] == split].set_index("relaxation").sort_index() for split in ("val", "test"))
         if val.empty or not set(val.index) <= set(test.index):
             continue
         line = dict(zip(RUN, run, strict=True))
@@ -62,34 +62,37 @@ def cases(results: pd.DataFrame, epochs: pd.DataFrame, lambdas: pd.DataFrame) ->
     main = drawn_in(results, "losses")
     plains = plain(main)
     lengths = plateaus(of_runs(epochs, plains))[[*RUN, *(f"plateau{end}" for end in ENDS)]]
-    found = [plains.merge(lengths, on=RUN, how="left").assign(case=plains["loss"].to_numpy())]
+    frames = [plains.merge(lengths, on=RUN, how="left").assign(case=plains["loss"].to_numpy())]
     transductive = main[(main["reference"] != "inductive") & (main["criterion"] != "rgm")]
     transductive = transductive[transductive["settings"] == "default"]
-    found.append(transductive.assign(case=transductive["loss"] + " with " + transductive["criterion"]))
+    frames.append(transductive.assign(case=transductive["loss"] + " with " + transductive["criterion"]))
     for name in SWEEPS:
         rows = plain(drawn_in(results, name))
         labels = [f"{loss} at {name} {value:g}" for loss, value in zip(rows["loss"], rows[name], strict=True)]
-        found.append(rows.assign(case=labels))
-    own = of_runs(lambdas, main)
-    greedy = own[(own["split"] == "test") & (own["relaxation"] == 1)]
-    chosen = chosen_lambdas(own)
-    found += [greedy.assign(case=greedy["loss"] + " with λ = 1"), chosen.assign(case=chosen["loss"] + " with λ chosen")]
-    return pd.concat(found, ignore_index=True)
+        frames.append(rows.assign(case=labels))
+    relaxed = of_runs(lambdas, main)
+    greedy = relaxed[(relaxed["split"] == "test") & (relaxed["relaxation"] == 1)]
+    chosen = chosen_lambdas(relaxed)
+    frames += [
+        greedy.assign(case=greedy["loss"] + " with λ = 1"),
+        chosen.assign(case=chosen["loss"] + " with λ chosen"),
+    ]
+    return pd.concat(frames, ignore_index=True)
 
 
 def correlations(results: pd.DataFrame, published: pd.DataFrame) -> list[tuple[str, Correlation]]:
     """rsum against hs_sum: (of what, how they go together), a point a recipe, the mean over its seeds."""
     everything = points(plain(results))
-    found = [("all recipes, nns", everything)]
-    found.append(("those within half of the best rsum, nns", learned(everything)))
+    groups = [("all recipes, nns", everything)]
+    groups.append(("those within half of the best rsum, nns", learned(everything)))
     main = drawn_in(results, "losses")
     kinds = one_lambda(main).groupby(KIND, sort=False)
-    found += [(f"the losses, {kind_text(*kind)}", points(rows)) for kind, rows in kinds]
-    found += [
+    groups += [(f"the losses, {kind_text(*kind)}", points(rows)) for kind, rows in kinds]
+    groups += [
         (f"published, EMNLP table {table} ({rows['dataset'].iloc[0]}), nns", rows)
         for table, rows in published.groupby("table")
     ]
-    return [(name, correlation(rows["hs_sum"], rows["rsum"])) for name, rows in found]
+    return [(name, correlation(rows["hs_sum"], rows["rsum"])) for name, rows in groups]
 
 
 def points(rows: pd.DataFrame) -> pd.DataFrame:

@@ -58,10 +58,10 @@ def data_text(results: pd.DataFrame) -> str:
 def epochs_part(data: Data) -> Part:
     """Curves of the losses, and epochs to the plateau."""
     runs = plain(drawn_in(data["results"], "losses"))
-    own = of_runs(data["epochs"], runs)
-    if own.empty:
+    epochs_of = of_runs(data["epochs"], runs)
+    if epochs_of.empty:
         return "", None
-    lengths = plateaus(own)
+    lengths = plateaus(epochs_of)
     rows = []
     for loss, part in lengths.groupby("loss", sort=False):
         rows.append([loss, *(over_seeds(part[f"plateau{end}"]) for end in ENDS)])
@@ -75,7 +75,7 @@ def epochs_part(data: Data) -> Part:
         f"{last} of {len(runs)} are best in their last epoch."
         f"\n\n{settings}.\n\n{table(head, rows)}"
     )
-    return text, pictures.over_epochs(own)
+    return text, pictures.over_epochs(epochs_of)
 
 
 def sweep_part(data: Data, name: str) -> Part:
@@ -96,21 +96,21 @@ def occurrences_part(data: Data, case: str) -> Part:
     """Distribution of N_10: by loss under nns, or by criterion for HAL, or the first loss without HAL."""
     frame = data["occurrences"]
     if case == "loss":
-        own, words = frame[frame["criterion"] == "nns"], "Plain nearest neighbours."
+        shown, words = frame[frame["criterion"] == "nns"], "Plain nearest neighbours."
     else:
         losses = list(dict.fromkeys(frame["loss"]))
         loss = "hal" if "hal" in losses else next(iter(losses), None)
-        own, words = frame[frame["loss"] == loss], f"Of {loss}; criteria at their default settings, transductive."
-    if own.empty or (case == "criterion" and own["criterion"].nunique() == 1):
+        shown, words = frame[frame["loss"] == loss], f"Of {loss}; criteria at their default settings, transductive."
+    if shown.empty or (case == "criterion" and shown["criterion"].nunique() == 1):
         return "", None
-    return words, pictures.found_how_often(own, case, f"occurrences-by-{case}")
+    return words, pictures.found_how_often(shown, case, f"occurrences-by-{case}")
 
 
 def lambda_part(data: Data) -> Part:
     """R@10 over λ on test, a figure without a table."""
     main = drawn_in(data["results"], "losses")
-    own = of_runs(data["lambda"], main)
-    test = own[own["split"] == "test"]
+    relaxed = of_runs(data["lambda"], main)
+    test = relaxed[relaxed["split"] == "test"]
     return "", None if test.empty else pictures.over_lambda(test, plain(main))
 
 
@@ -120,10 +120,14 @@ def hubness_part(data: Data) -> Part:
     if results.empty:
         return "", None
     rows = []
-    for name, found in correlations(results, data["published"]):
-        figures = zip(found[:3], (2, 2, 4), strict=True)
+    for name, correlation in correlations(results, data["published"]):
+        figures = zip(correlation[:3], (2, 2, 4), strict=True)
         rows.append(
-            [name, *("–" if pd.isna(one) else f"{one:.{digits}f}" for one, digits in figures), f"{found.points}"]
+            [
+                name,
+                *("–" if pd.isna(figure) else f"{figure:.{digits}f}" for figure, digits in figures),
+                f"{correlation.points}",
+            ]
         )
     main = one_lambda(drawn_in(results, "losses"))
     main = main[(main["settings"] == "default") & (main["reference"] != "inductive")]

@@ -59,9 +59,11 @@ def over_setting(frame: pd.DataFrame, name: str) -> Picture:
         figure = new_figure(6.4, 4)
         axes = figure.add_subplot()
         for loss, rows in frame.groupby("loss", sort=False):
-            own = rows.groupby(name)["rsum"].agg(["mean", "std"])
+            spread_of = rows.groupby(name)["rsum"].agg(["mean", "std"])
             axes.plot(rows[name], rows["rsum"], look[loss]["marker"], color=look[loss]["color"], ms=3.5, alpha=0.35)
-            axes.errorbar(own.index, own["mean"], yerr=own["std"].fillna(0), label=plain(loss), **look[loss])
+            axes.errorbar(
+                spread_of.index, spread_of["mean"], yerr=spread_of["std"].fillna(0), label=plain(loss), **look[loss]
+            )
         values = sorted(set(frame[name]))
         axes.set(xscale="log", xlabel=AXES[name], ylabel="rsum, test")
         axes.set_xticks(values, [f"{value:g}" for value in values])
@@ -74,19 +76,19 @@ def over_setting(frame: pd.DataFrame, name: str) -> Picture:
 def found_how_often(frame: pd.DataFrame, case: str, name: str) -> Picture:
     """frame: occurrences.csv's rows of one criterion or one loss; case: the other of the two columns."""
     cases = list(dict.fromkeys(frame[case]))
-    found = looks(cases) if case == "loss" else {one: _look(number) for number, one in enumerate(cases)}
-    lines = {one: {key: look[key] for key in ("color", "linestyle")} for one, look in found.items()}
+    styles_of = looks(cases) if case == "loss" else {label: _look(number) for number, label in enumerate(cases)}
+    lines = {label: {key: look[key] for key in ("color", "linestyle")} for label, look in styles_of.items()}
     with matplotlib.rc_context(RC):
         figure = new_figure(9.4, 4.2)
         for axes, (side, heading) in zip(figure.subplots(1, 2, sharey=True), DIRECTIONS.items(), strict=True):
-            for one in cases:
-                rows = frame[(frame[case] == one) & (frame["direction"] == side)].sort_values("occurrences")
+            for case_name in cases:
+                rows = frame[(frame[case] == case_name) & (frame["direction"] == side)].sort_values("occurrences")
                 if rows.empty:
                     continue
                 occurrences, shares, never = at_least({key: rows[key] for key in ("occurrences", "items")})
-                label = f"{plain(one)}: {100 * never:.1f} % never"
-                axes.plot(occurrences, shares, drawstyle="steps-pre", linewidth=1.7, label=label, **lines[one])
-                axes.plot(occurrences[-1:], shares[-1:], "o", color=lines[one]["color"], markersize=5)
+                label = f"{plain(case_name)}: {100 * never:.1f} % never"
+                axes.plot(occurrences, shares, drawstyle="steps-pre", linewidth=1.7, label=label, **lines[case_name])
+                axes.plot(occurrences[-1:], shares[-1:], "o", color=lines[case_name]["color"], markersize=5)
             axes.set(xscale="log", yscale="log", title=heading, xlabel="$N$: queries that find the item")
             axes.legend(fontsize=8.5, loc="lower left")
         figure.axes[0].set_ylabel("share of items found by at least $N$")
@@ -101,10 +103,10 @@ def over_lambda(frame: pd.DataFrame, plain_search: pd.DataFrame) -> Picture:
         figure = new_figure(9.4, 4.2)
         for axes, (side, heading) in zip(figure.subplots(1, 2), DIRECTIONS.items(), strict=True):
             for loss, rows in frame.groupby("loss", sort=False):
-                own = rows.groupby("relaxation")[f"{side}_r10"].agg(["mean", "std"])
-                axes.plot(own.index, own["mean"], label=plain(loss), markersize=4.5, **look[loss])
-                low, high = (own["mean"] + sign * own["std"].fillna(0) for sign in (-1, 1))
-                axes.fill_between(own.index, low, high, color=look[loss]["color"], alpha=0.13, lw=0)
+                spread_of = rows.groupby("relaxation")[f"{side}_r10"].agg(["mean", "std"])
+                axes.plot(spread_of.index, spread_of["mean"], label=plain(loss), markersize=4.5, **look[loss])
+                low, high = (spread_of["mean"] + sign * spread_of["std"].fillna(0) for sign in (-1, 1))
+                axes.fill_between(spread_of.index, low, high, color=look[loss]["color"], alpha=0.13, lw=0)
                 nearest = plain_search.loc[plain_search["loss"] == loss, f"{side}_r10"].mean()
                 axes.axhline(nearest, color=look[loss]["color"], linewidth=0.8, linestyle=(0, (2, 2)))
             axes.set(title=heading, xlabel="λ", ylabel="R@10, test")

@@ -46,7 +46,7 @@ class Data:
 
     settings: tuple[str, ...]
     sweeps: dict[str, Sweep]
-    own: dict[str, list[str]] = field(default_factory=dict)
+    further: dict[str, list[str]] = field(default_factory=dict)
     seeds: tuple[int, ...] = SEEDS
 
 
@@ -70,7 +70,7 @@ FEATURES = Data(
         "k": Sweep("loss.k", (3, 1, 5, 10, 20), RESCALED),
         "bank": Sweep("bank.fraction", (0.05, 0.01, 0.02, 0.1, 0.2), ("hal+mb",)),
     },
-    own={"sum": MARGIN, "max": MARGIN, "hal": WEIGHTS, "hal+mb": WEIGHTS},
+    further={"sum": MARGIN, "max": MARGIN, "hal": WEIGHTS, "hal+mb": WEIGHTS},
 )
 # Twelve runs of 25 s: it shows that all works, and no more.
 SCENES = Data(
@@ -87,7 +87,7 @@ SCENES = Data(
         "k": Sweep("loss.k", (3, 10), ("rescaled_sum", "knn_margin")),
         "bank": Sweep("bank.fraction", (0.05, 0.2), ("hal+mb",)),
     },
-    own={"max": ["optimizer.lr=0.0005"]},
+    further={"max": ["optimizer.lr=0.0005"]},
     seeds=(0,),
 )
 
@@ -95,28 +95,28 @@ SCENES = Data(
 def trained(data: Data) -> Trainings:
     """The runs of each sweep, value and loss."""
     cases = {
-        f"{sweep}-{value:g}/{loss}": [*loss_overrides(loss), f"{one.setting}={value:g}", *data.own.get(loss, ())]
-        for sweep, one in data.sweeps.items()
-        for value in one.values
-        for loss in one.losses
+        f"{sweep}-{value:g}/{loss}": [*loss_overrides(loss), f"{values.setting}={value:g}", *data.further.get(loss, ())]
+        for sweep, values in data.sweeps.items()
+        for value in values.values
+        for loss in values.losses
     }
     return Trainings(cases, data.settings, data.seeds, scenes=None if data is SCENES else trained(SCENES))
 
 
 @verb(RUNS, MEASURED, DATA_ROOT)
-def measure(given: Given) -> None:
+def measure(options: Given) -> None:
     """Measure the runs that compare the losses, as far as that is not done, unless a run was trained anew since."""
-    runs, frame = trainings(given.runs)
+    runs, frame = trainings(options.runs)
     for index in compared(frame):
         row = frame.loc[index]
-        out = given.measured / f"{row['loss']}-{row['seed']}-{row['recipe']}"
-        measure_run(Path(row["path"]), runs[row["path"]], out, given.root)
+        out = options.measured / f"{row['loss']}-{row['seed']}-{row['recipe']}"
+        measure_run(Path(row["path"]), runs[row["path"]], out, options.root)
 
 
 @verb(RUNS, option("--measured", nargs="+", type=Path, default=[], help="folders of measurements"), TO)
-def collect(given: Given) -> None:
+def collect(options: Given) -> None:
     """Write results.csv and the tables beside it."""
-    write(given.runs, given.measured, given.folder)
+    write(options.runs, options.measured, options.folder)
 
 
 TABLES = ("results", "epochs", "lambda", "occurrences", "published")

@@ -94,30 +94,32 @@ def comparisons(records: list[dict], frame: pd.DataFrame) -> pd.DataFrame:
     """Both families' paired tests, the column `family` naming theirs: LOSSES, or "criteria after LOSS"."""
     parts: dict[tuple, dict[int, np.ndarray]] = {}
     for record in records:
-        own = parts.setdefault((record["run"]["label"], *cell(record)), {})
-        own[record["run"]["seed"]] = np.array(record["contributions"])
+        part_of = parts.setdefault((record["run"]["label"], *cell(record)), {})
+        part_of[record["run"]["seed"]] = np.array(record["contributions"])
     plain = ("nns", "none", "default")
     rsum = frame[frame["criterion"] == "nns"].groupby("loss", sort=False)["rsum"].mean()
     losses = list(rsum.sort_values(ascending=False, kind="stable").index)
     cases = {loss: parts[loss, *plain] for loss in losses}
-    found = [(LOSSES, compare(cases, list(itertools.combinations(losses, 2))))]
+    families = [(LOSSES, compare(cases, list(itertools.combinations(losses, 2))))]
     for loss in rsum.index:
         cases = {
-            " ".join(rest): own for (label, *rest), own in parts.items() if label == loss and not repeated(*rest[:2])
+            " ".join(rest): part_of
+            for (label, *rest), part_of in parts.items()
+            if label == loss and not repeated(*rest[:2])
         }
         pairs = [(name, " ".join(plain)) for name in cases if name != " ".join(plain)]
-        found.append((f"criteria after {loss}", compare(cases, pairs)))
-    return pd.concat([table.assign(family=family) for family, table in found], ignore_index=True)
+        families.append((f"criteria after {loss}", compare(cases, pairs)))
+    return pd.concat([table.assign(family=family) for family, table in families], ignore_index=True)
 
 
 def recipes(records: list[dict]) -> pd.DataFrame:
     """A row a setting in which losses differ, a column a loss. InputError where the seeds of one loss do."""
-    found: dict[str, dict[str, str]] = {}
+    recipes_of: dict[str, dict[str, str]] = {}
     for record in records:
         label = record["run"]["label"]
-        own = recipe(Run(label, record["run"], {}, pd.DataFrame()))
-        known = found.setdefault(label, own)
-        keys = differing([known, own])
+        settings = recipe(Run(label, record["run"], {}, pd.DataFrame()))
+        known = recipes_of.setdefault(label, settings)
+        keys = differing([known, settings])
         require(not keys, f"{label} was trained in several ways: {', '.join(keys)} differ; keep them apart")
-    rows = [[key, *(own.get(key) for own in found.values())] for key in differing(found.values())]
-    return pd.DataFrame(rows, columns=["setting", *found])
+    rows = [[key, *(settings.get(key) for settings in recipes_of.values())] for key in differing(recipes_of.values())]
+    return pd.DataFrame(rows, columns=["setting", *recipes_of])

@@ -15,8 +15,8 @@ KINDS = (("transductive", "tuned"), ("inductive", "tuned"))
 
 def looks(losses: list[str]) -> dict[str, dict]:
     """Colour and marker of each loss, without a line."""
-    found = styles(Series("", "", loss, "") for loss in losses)
-    return {loss: {key: found[loss][key] for key in ("color", "marker")} for loss in losses}
+    look_of = styles(Series("", "", loss, "") for loss in losses)
+    return {loss: {key: look_of[loss][key] for key in ("color", "marker")} for loss in losses}
 
 
 def forest(tests: pd.DataFrame) -> Picture:
@@ -45,7 +45,7 @@ def gains(frame: pd.DataFrame, tests: pd.DataFrame) -> Picture:
     """Gain of each criterion over nns, by loss, with intervals over images."""
     losses, names = list(dict.fromkeys(frame["loss"])), criteria(frame)[1:]
     look = looks(losses)
-    found = {(row["family"], row["one"]): row for _, row in tests.iterrows()}
+    by_pair = {(row["family"], row["one"]): row for _, row in tests.iterrows()}
     with matplotlib.rc_context(RC):
         figure = new_figure(11.0, 1.6 + len(names) * (0.16 + 0.11 * len(losses)))
         for axes, (reference, settings) in zip(figure.subplots(1, 2, sharey=True, sharex=True), KINDS, strict=True):
@@ -53,7 +53,7 @@ def gains(frame: pd.DataFrame, tests: pd.DataFrame) -> Picture:
                 label = plain(loss)
                 for place, name in enumerate(names):
                     cells = [(f"criteria after {loss}", f"{name} {reference} {kind}") for kind in (settings, "default")]
-                    row = next((found[cell] for cell in cells if cell in found), None)
+                    row = next((by_pair[cell] for cell in cells if cell in by_pair), None)
                     if row is None:
                         continue
                     height = place + ((number + 0.5) / len(losses) - 0.5) * 0.8
@@ -86,8 +86,8 @@ def hubness(frame: pd.DataFrame) -> Picture:
             rows = view(frame[frame["inductive_form"]], reference, settings)
             means = rows.groupby(["loss", "criterion"], sort=False)[["rsum", "hs_sum"]].mean().reset_index()
             for loss in losses:
-                own = means[means["loss"] == loss]
-                start, rest = own[own["criterion"] == "nns"], own[own["criterion"] != "nns"]
+                of_loss = means[means["loss"] == loss]
+                start, rest = of_loss[of_loss["criterion"] == "nns"], of_loss[of_loss["criterion"] != "nns"]
                 axes.plot(
                     rest["hs_sum"], rest["rsum"], linestyle="none", markersize=5.5, label=plain(loss), **look[loss]
                 )

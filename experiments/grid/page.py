@@ -29,13 +29,13 @@ def render(folder: Path, page: Path | None = None) -> None:
     if (folder / "README.md").exists():
         short = [
             tables.ranking(frame, tests),
-            *(tables.gains(frame, tests, one, "tuned") for one in ("transductive", "inductive")),
+            *(tables.gains(frame, tests, reference, "tuned") for reference in ("transductive", "inductive")),
         ]
-        told = [f"- {sentence}" for sentence in parts[1].notes]
+        lines = [f"- {sentence}" for sentence in parts[1].notes]
         renew(folder / "README.md", first, "verdict")
         renew(
             folder / "README.md",
-            "\n\n".join(["\n".join(told), *(one.markdown() for one in [*short, judged_table(claims)])]),
+            "\n\n".join(["\n".join(lines), *(table.markdown() for table in [*short, judged_table(claims)])]),
             "figures",
         )
 
@@ -61,7 +61,7 @@ def sections(frame: pd.DataFrame, tests: pd.DataFrame, claims: pd.DataFrame, dra
     """The page's parts, in order."""
     heats = [tables.heat(frame, *kind) for kind in tables.VIEWS]
     gains = [tables.gains(frame, tests, *kind) for kind in tables.VIEWS]
-    hubs = [tables.heat(frame, one, "tuned", "hs_sum", 2) for one in ("transductive", "inductive")]
+    hubs = [tables.heat(frame, reference, "tuned", "hs_sum", 2) for reference in ("transductive", "inductive")]
     return [
         Section(
             "Losses",

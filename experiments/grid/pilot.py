@@ -35,30 +35,35 @@ PILOT = ("embedding_dim=512", "trainer.max_epochs=5", "scheduler.step_size=4", "
 def tries() -> dict[str, tuple[str, str, list[str]]]:
     """Each try of the pilot: its loss, its rate and its own settings."""
     return {
-        f"{loss}-{number}-{rate}": (loss, rate, own)
+        f"{loss}-{number}-{rate}": (loss, rate, settings)
         for loss, choices in OWN.items()
-        for number, own in enumerate(choices)
+        for number, settings in enumerate(choices)
         for rate in RATES
     }
 
 
-def overrides(loss: str, rate: str, own: list[str]) -> list[str]:
+def overrides(loss: str, rate: str, settings: list[str]) -> list[str]:
     """Overrides of `vsehub train` for a loss; settings that name the loss replace its label."""
-    named = [one for one in own if one.startswith("loss=")]
-    rest = [one for one in own if one not in named]
+    named = [setting for setting in settings if setting.startswith("loss=")]
+    rest = [setting for setting in settings if setting not in named]
     return [*([*named, "bank=none"] if named else loss_overrides(loss)), f"optimizer.lr={rate}", *rest]
 
 
 def tried(out: Path) -> pd.DataFrame:
     """A row a run: loss, learning rate, all overrides, and what it reached on val. InputError where one is missing."""
     rows = []
-    for name, (loss, rate, own) in tries().items():
+    for name, (loss, rate, settings) in tries().items():
         folder = run_folder(out, name, 0)
         require(status(folder) == "finished", f"{folder} is not finished; run the pilot to its end")
         record = json.loads((folder / "run.json").read_text())
         best = record["best"]
-        told = {"loss": loss, "rate": rate, "overrides": " ".join(overrides(loss, rate, own)), "seed": record["seed"]}
-        rows.append(told | {"epochs": record["epochs"], "best_epoch": best["epoch"], "val_rsum": best["val/rsum"]})
+        row = {
+            "loss": loss,
+            "rate": rate,
+            "overrides": " ".join(overrides(loss, rate, settings)),
+            "seed": record["seed"],
+        }
+        rows.append(row | {"epochs": record["epochs"], "best_epoch": best["epoch"], "val_rsum": best["val/rsum"]})
     return pd.DataFrame(rows)
 
 

@@ -61,42 +61,42 @@ ON_SCENES = {label: loss_overrides("rescaled_sum" if label == "rescaled" else la
     option("--no-training", action="store_true", help="measure the finished runs of OUT alone"),
     DRY_RUN,
 )
-def run(given: Given) -> None:
+def run(options: Given) -> None:
     """Train what is missing, measure every criterion, then write tables, figures and page to OUT/grid."""
-    if not given.no_training:
-        STUDY.train(given)
-    if given.dry_run:
+    if not options.no_training:
+        STUDY.train(options)
+    if options.dry_run:
         return
-    runs = STUDY.trainings["results"].on(given.data).runs(given.out, given.cases, given.seeds)
+    runs = STUDY.trainings["results"].on(options.data).runs(options.out, options.cases, options.seeds)
     trained = [folder for folder in runs if (folder / "run.json").is_file()]
     for folder in runs.keys() - trained:
         print(f"{folder.name} is not trained: left out")
-    out = given.out / "grid"
-    measure_runs(trained, given.out / "measured", root=None if given.data == SCENES else given.data)
-    collect(given.out / "measured", out)
+    out = options.out / "grid"
+    measure_runs(trained, options.out / "measured", root=None if options.data == SCENES else options.data)
+    collect(options.out / "measured", out)
     shutil.copy(HERE / "expected.csv", out / "expected.csv")
     page.render(out, out / "index.html")
     print(f"the page: {out / 'index.html'}")
 
 
 @verb(option("--out", type=Path, default=Path("runs/grid-pilot"), help="folder of the pilot's runs"), TO)
-def choose(given: Given) -> None:
+def choose(options: Given) -> None:
     """Write what the pilot tried, and of each loss the settings with the largest rsum on val."""
-    frame = tried(given.out)
-    write_text(given.folder / "pilot.csv", frame.to_csv(index=False, float_format="%.6g"))
-    write_text(given.folder / "settings.csv", best_of(frame).to_csv(index=False, float_format="%.6g"))
+    frame = tried(options.out)
+    write_text(options.folder / "pilot.csv", frame.to_csv(index=False, float_format="%.6g"))
+    write_text(options.folder / "settings.csv", best_of(frame).to_csv(index=False, float_format="%.6g"))
 
 
 @verb(RUNS, MEASURED, DATA_ROOT, option("--criteria", nargs="+", default=CRITERIA, choices=CRITERIA))
-def measure(given: Given) -> None:
+def measure(options: Given) -> None:
     """Measure finished runs under every criterion, as far as that is not done."""
-    measure_runs(find_runs(given.runs), given.measured, given.criteria, given.root)
+    measure_runs(find_runs(options.runs), options.measured, options.criteria, options.root)
 
 
 @verb(option("measured", type=Path, help="folder of LABEL-SEED/*.json"), TO)
-def write_tables(given: Given) -> None:
+def write_tables(options: Given) -> None:
     """Write results.csv, comparisons.csv and recipes.csv."""
-    collect(given.measured, given.folder)
+    collect(options.measured, options.folder)
 
 
 STUDY = Study(
@@ -104,7 +104,7 @@ STUDY = Study(
     trainings={
         "results": Trainings(chosen, (*FEATURES, *RECIPE), scenes=Trainings(ON_SCENES, ("experiment=demo",))),
         "pilot": Trainings(
-            {name: overrides(*one) for name, one in tries().items()}, (*FEATURES, "experiment=papers", *PILOT), (0,)
+            {name: overrides(*trial) for name, trial in tries().items()}, (*FEATURES, "experiment=papers", *PILOT), (0,)
         ),
     },
     render=page.render,

@@ -43,9 +43,9 @@ def heat(frame: pd.DataFrame, reference: str, settings: str, metric: str = "rsum
     for loss in dict.fromkeys(frame["loss"]):
         texts.append([loss])
         for name in columns:
-            own = rows[(rows["loss"] == loss) & (rows["criterion"] == name)][metric]
-            lacking = f" (n {len(own)})" if len(own) < full else ""
-            shown = over_seeds(own, digits) + lacking if len(own) else "not measured"
+            values = rows[(rows["loss"] == loss) & (rows["criterion"] == name)][metric]
+            lacking = f" (n {len(values)})" if len(values) < full else ""
+            shown = over_seeds(values, digits) + lacking if len(values) else "not measured"
             texts[-1].append(shown)
     caption = f"{metric}, {reference}, settings {settings}: mean ± sample deviation over {full} seeds."
     return ReportTable(["loss", *columns], texts, caption)
@@ -54,19 +54,21 @@ def heat(frame: pd.DataFrame, reference: str, settings: str, metric: str = "rsum
 def gains(frame: pd.DataFrame, tests: pd.DataFrame, reference: str, settings: str) -> ReportTable:
     """Loss x criterion: rsum beyond nns of the same runs, marked by what the tests say."""
     rows, columns = view(frame, reference, settings), criteria(frame, reference)[1:]
-    found = {(row["family"].removeprefix("criteria after "), row["one"]): row["outcome"] for _, row in tests.iterrows()}
+    outcomes = {
+        (row["family"].removeprefix("criteria after "), row["one"]): row["outcome"] for _, row in tests.iterrows()
+    }
     full = frame["seed"].nunique()
     texts = []
     for loss in dict.fromkeys(frame["loss"]):
         texts.append([loss])
-        own = rows[rows["loss"] == loss].set_index("seed")
-        plain = own.loc[own["criterion"] == "nns", "rsum"]
+        of_loss = rows[rows["loss"] == loss].set_index("seed")
+        plain = of_loss.loc[of_loss["criterion"] == "nns", "rsum"]
         for name in columns:
-            gain = (own.loc[own["criterion"] == name, "rsum"] - plain).dropna()
+            gain = (of_loss.loc[of_loss["criterion"] == name, "rsum"] - plain).dropna()
             shown = "not measured"
             if len(gain):
                 cells = [f"{name} {reference} {kind}" for kind in (settings, "default")]  # gm has no settings to tune
-                outcome = next((found[loss, cell] for cell in cells if (loss, cell) in found), "")
+                outcome = next((outcomes[loss, cell] for cell in cells if (loss, cell) in outcomes), "")
                 lacking = f" (n {len(gain)})" if len(gain) < full else ""
                 shown = f"{gain.mean():+.1f}{MARKS.get(outcome, '')}{lacking}"
             texts[-1].append(shown)
@@ -80,18 +82,18 @@ def ranking(frame: pd.DataFrame, tests: pd.DataFrame) -> ReportTable:
     rows = frame[frame["criterion"] == "nns"]
     order = list(rows.groupby("loss")["rsum"].mean().sort_values(ascending=False, kind="stable").index)
     both, images = (grouped(order, tests, outcomes) for outcomes in ((APART,), (APART, IMAGES)))
-    told = []
+    lines = []
     for loss in order:
-        own = rows[rows["loss"] == loss]
-        recalls = [f"{own[name].mean():.1f}" for name in RECALLS]
-        rest = [over_seeds(own["rsum"]), f"{own['map_r_i2t'].mean():.1f}", over_seeds(own["hs_sum"], 2)]
-        told.append([loss, both[loss], images[loss], *recalls, *rest])
+        of_loss = rows[rows["loss"] == loss]
+        recalls = [f"{of_loss[name].mean():.1f}" for name in RECALLS]
+        rest = [over_seeds(of_loss["rsum"]), f"{of_loss['map_r_i2t'].mean():.1f}", over_seeds(of_loss["hs_sum"], 2)]
+        lines.append([loss, both[loss], images[loss], *recalls, *rest])
     head = ["loss", "group", "by images", *RECALL_HEADS, "rsum", "i2t mAP@R", "hs_sum"]
     caption = (
         'Losses under nns, best first. Losses without a common letter are apart: in "group" by both tests, in "by '
         'images" by the test over images.'
     )
-    return ReportTable(head, told, caption, 3)
+    return ReportTable(head, lines, caption, 3)
 
 
 def grouped(order: list[str], tests: pd.DataFrame, outcomes: tuple[str, ...]) -> dict[str, str]:
@@ -107,23 +109,23 @@ def letters(names: list[str], apart: list[tuple[str, str]]) -> dict[str, str]:
     group inside another one is dropped.
     """
     groups = [frozenset(names)]
-    for one, other in apart:
+    for first, second in apart:
         split = [
             part
             for group in groups
-            for part in ([group - {one}, group - {other}] if {one, other} <= group else [group])
+            for part in ([group - {first}, group - {second}] if {first, second} <= group else [group])
         ]
         distinct = list(dict.fromkeys(split))
         groups = [group for group in distinct if not any(group < other for other in distinct)]
     groups.sort(key=lambda group: [name not in group for name in names])
     marks = [chr(ord("a") + n) if n < 26 else f"({n + 1})" for n in range(len(groups))]
-    return {name: "".join(one for one, group in zip(marks, groups, strict=True) if name in group) for name in names}
+    return {name: "".join(mark for mark, group in zip(marks, groups, strict=True) if name in group) for name in names}
 
 
 def pairs(tests: pd.DataFrame, family: str) -> ReportTable:
     """A family's comparisons: effect, interval, both p, raw and corrected."""
     rows = tests[tests["family"] == family]
-    told = []
+    lines = []
     for _, row in rows.iterrows():
         cells = [
             row["one"],
@@ -133,6 +135,6 @@ def pairs(tests: pd.DataFrame, family: str) -> ReportTable:
             f"{row['low']:+.1f} to {row['high']:+.1f}",
         ]
         cells += [probability_text(row[name]) for name in ("p_images", "holm_images", "p_seeds", "holm_seeds")]
-        told.append([*cells, f"{row['seeds']}"])
+        lines.append([*cells, f"{row['seeds']}"])
     head = ["one", "other", "outcome", "difference", "95 % over images", "p images", "Holm", "p seeds", "Holm", "seeds"]
-    return ReportTable(head, told, f"{family}: {len(rows)} paired comparisons of rsum.", 3)
+    return ReportTable(head, lines, f"{family}: {len(rows)} paired comparisons of rsum.", 3)

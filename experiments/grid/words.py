@@ -25,21 +25,21 @@ def summary(tests: pd.DataFrame, claims: pd.DataFrame) -> str:
 def on_criteria(tests: pd.DataFrame) -> list[str]:
     """For each criterion after how many losses the tests tell it from nns, best mean gain first."""
     rows = tests[tests["family"] != LOSSES]
-    told = []
+    sentences = []
     rows = rows.assign(**named(rows))
     for reference, settings in VIEWS:
-        own = rows[(rows["reference"] == reference) & (rows["settings"] == settings)]
-        means = own.groupby("criterion")["difference"].mean().sort_values(ascending=False, kind="stable")
+        chosen = rows[(rows["reference"] == reference) & (rows["settings"] == settings)]
+        means = chosen.groupby("criterion")["difference"].mean().sort_values(ascending=False, kind="stable")
         lines = []
         for name, gain in means.items():
-            outcomes = own.loc[own["criterion"] == name, "outcome"]
+            outcomes = chosen.loc[chosen["criterion"] == name, "outcome"]
             both, images = (outcomes == APART).sum(), outcomes.isin([APART, IMAGES]).sum()
             lines.append(f"{name} {gain:+.1f} ({both}, {images} of {len(outcomes)})")
-        told.append(f"{reference}, {settings}: {', '.join(lines) or 'nothing measured'}.")
+        sentences.append(f"{reference}, {settings}: {', '.join(lines) or 'nothing measured'}.")
     return [
         "Mean gain over nns. In brackets: after how many losses both tests tell it from nns, then after how many the "
         "test over images does. Transductive qb_norm is left out.",
-        *told,
+        *sentences,
     ]
 
 

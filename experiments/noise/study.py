@@ -53,11 +53,13 @@ SCENES = (
 
 def chosen() -> dict[str, list[str]]:
     """Each loss's own settings: those that the grid's pilot chose on the clean validation split."""
-    found = pilot.chosen()
-    return {loss: [one for one in found[loss] if not one.startswith(("loss=", "bank="))] for loss in LOSSES}
+    settings = pilot.chosen()
+    return {
+        loss: [setting for setting in settings[loss] if not setting.startswith(("loss=", "bank="))] for loss in LOSSES
+    }
 
 
-def cases(own: dict[str, list[str]]) -> dict[str, list[str]]:
+def cases(settings: dict[str, list[str]]) -> dict[str, list[str]]:
     """The settings of each protocol, rate and loss, without noise first. own: of single losses."""
     noises = {CLEAN: []} | {
         f"{protocol}-{rate:g}": [f"data.noise.protocol={protocol}", f"data.noise.rate={rate:g}"]
@@ -65,7 +67,7 @@ def cases(own: dict[str, list[str]]) -> dict[str, list[str]]:
         for protocol in PROTOCOLS
     }
     return {
-        f"{name}/{loss}": [*loss_overrides(loss), *noise, *own.get(loss, ())]
+        f"{name}/{loss}": [*loss_overrides(loss), *noise, *settings.get(loss, ())]
         for name, noise in noises.items()
         for loss in LOSSES
     }
@@ -105,14 +107,14 @@ def with_drop(frame: pd.DataFrame) -> pd.DataFrame:
 
 def table(frame: pd.DataFrame, protocol: str) -> str:
     """rsum and what it lost to clean training, by loss and rate, as markdown."""
-    own = frame[frame["protocol"].isin([CLEAN, protocol])]
-    rates = sorted(own["rate"].unique())
+    part = frame[frame["protocol"].isin([CLEAN, protocol])]
+    rates = sorted(part["rate"].unique())
     noisy = [rate for rate in rates if rate > 0]
     head = ["loss", *(f"rsum at {rate:g}" if rate else "clean" for rate in rates)]
     head += [*(f"lost at {rate:g}" for rate in noisy)]
     rows = []
-    for loss in [loss for loss in LOSSES if loss in set(own["loss"])]:
-        runs = own[own["loss"] == loss]
+    for loss in [loss for loss in LOSSES if loss in set(part["loss"])]:
+        runs = part[part["loss"] == loss]
         at = {rate: runs[runs["rate"] == rate] for rate in rates}
         cells = [over_seeds(at[rate]["rsum"]) for rate in rates]
         rows.append([loss, *cells, *(over_seeds(at[rate]["drop"]) for rate in noisy)])
@@ -121,11 +123,11 @@ def table(frame: pd.DataFrame, protocol: str) -> str:
 
 def facts(frame: pd.DataFrame, protocol: str) -> str:
     """Notes on the runs of a protocol: collapsed runs, best epochs."""
-    own = frame[frame["protocol"] == protocol]
-    fallen = own[own["collapsed"]].groupby("case", sort=False).size()
+    part = frame[frame["protocol"] == protocol]
+    fallen = part[part["collapsed"]].groupby("case", sort=False).size()
     sentence = f"Collapsed in training, runs: {', '.join(f'{case} ({runs})' for case, runs in fallen.items())}."
-    first, last = own["best_epoch"].min(), own["best_epoch"].max()
-    return f"{sentence} The epochs chosen on val were {first} to {last} of 0 to {own['epochs'].max() - 1}."
+    first, last = part["best_epoch"].min(), part["best_epoch"].max()
+    return f"{sentence} The epochs chosen on val were {first} to {last} of 0 to {part['epochs'].max() - 1}."
 
 
 def curves(frame: pd.DataFrame) -> Picture:
@@ -135,17 +137,19 @@ def curves(frame: pd.DataFrame) -> Picture:
         whole = new_figure(8, 3.8)
         panels = whole.subplots(1, len(PROTOCOLS), sharey=True)
         for axes, protocol in zip(panels, PROTOCOLS, strict=True):
-            own = frame[frame["protocol"].isin([CLEAN, protocol])]
+            part = frame[frame["protocol"].isin([CLEAN, protocol])]
             for loss in LOSSES:
-                runs, look = own[own["loss"] == loss], looks[loss]
+                runs, look = part[part["loss"] == loss], looks[loss]
                 if runs.empty:
                     continue
                 bare = {"color": look["color"], "marker": look["marker"], "linestyle": "none"}
                 axes.plot(runs["rate"], runs["rsum"], alpha=0.3, markersize=3.5, **bare)
-                told = runs.groupby("rate")["rsum"].agg(["mean", "std"])
-                axes.errorbar(told.index, told["mean"], yerr=told["std"].fillna(0), label=loss, capsize=2, **look)
+                spread_of = runs.groupby("rate")["rsum"].agg(["mean", "std"])
+                axes.errorbar(
+                    spread_of.index, spread_of["mean"], yerr=spread_of["std"].fillna(0), label=loss, capsize=2, **look
+                )
             axes.set(
-                title=f"protocol {protocol}", xlabel="share of wrong captions", xticks=sorted(own["rate"].unique())
+                title=f"protocol {protocol}", xlabel="share of wrong captions", xticks=sorted(part["rate"].unique())
             )
         panels[0].set_ylabel("rsum, test")
         panels[-1].legend()

@@ -75,19 +75,19 @@ class Case(NamedTuple):
     AUTO,
     TO,
 )
-def measure(given: Given) -> None:
+def measure(options: Given) -> None:
     """Write gains.csv, a row for each set, reference, size and criterion."""
-    frame = pd.DataFrame(list(gains(all_cases(given.data, given.crosslingual, given.more), given.auto)))
-    write_text(given.folder / "gains.csv", frame.to_csv(index=False, float_format="%.4g"))
+    frame = pd.DataFrame(list(gains(all_cases(options.data, options.crosslingual, options.more), options.auto)))
+    write_text(options.folder / "gains.csv", frame.to_csv(index=False, float_format="%.4g"))
 
 
 @verb(AUTO, TO)
-def worlds(given: Given) -> None:
+def worlds(options: Given) -> None:
     """Write worlds.csv: the gains where plain search is best, a row for each of 160 generated worlds."""
     noises = {16: 1.2, 32: 1.8, 64: 2.6, 128: 3.8}
     every = (world(noises[dim], dim, *rest) for dim, *rest in product(noises, (200, 1000), (100, 500), range(10)))
-    frame = pd.DataFrame(list(gains(every, given.auto)))
-    write_text(given.folder / "worlds.csv", frame.to_csv(index=False, float_format="%.4g"))
+    frame = pd.DataFrame(list(gains(every, options.auto)))
+    write_text(options.folder / "worlds.csv", frame.to_csv(index=False, float_format="%.4g"))
 
 
 def world(noise: float, dim: int, items: int, queries: int, seed: int) -> Case:
@@ -97,8 +97,8 @@ def world(noise: float, dim: int, items: int, queries: int, seed: int) -> Case:
     sides = []
     for count in (queries, 2000):
         answer = random.integers(0, items, count)
-        asked = unit(vectors.numpy()[answer] * np.sqrt(dim) + noise * random.normal(size=(count, dim)))
-        sides.append((asked @ vectors.T, matches(answer, np.arange(items))))
+        query_rows = unit(vectors.numpy()[answer] * np.sqrt(dim) + noise * random.normal(size=(count, dim)))
+        sides.append((query_rows @ vectors.T, matches(answer, np.arange(items))))
     name = f"{dim} dimensions, {items} items, {queries} queries, seed {seed}"
     return Case(name, "world", *sides[1], sides[0][0], np.arange(2000), known=sides[0])
 
@@ -154,21 +154,21 @@ def thirds(name: str, scores: Tensor, query_group: np.ndarray, item_group: np.nd
         order = random.permutation(groups)
         third = groups // 3
         index = np.flatnonzero(np.isin(item_group, order[: 2 * third]))
-        asked = np.flatnonzero(np.isin(query_group, order[:third]))
-        answers = matches(query_group[asked], item_group[index])
+        chosen = np.flatnonzero(np.isin(query_group, order[:third]))
+        answers = matches(query_group[chosen], item_group[index])
         for kind, part in (("inside", order[third : 2 * third]), ("outside", order[2 * third : 3 * third])):
             pool = random.permutation(np.flatnonzero(np.isin(query_group, part)))
             for size in sorted({min(size, len(pool)) for size in (100, 300, 1000)}):
                 drawn = pool[:size]
                 wide = np.flatnonzero(np.isin(item_group, np.r_[order[: 2 * third], query_group[drawn]]))
                 known = (scores[drawn][:, wide], matches(query_group[drawn], item_group[wide]))
-                case = Case(name, kind, scores[asked][:, index], answers, scores[drawn][:, index], asked)
+                case = Case(name, kind, scores[chosen][:, index], answers, scores[drawn][:, index], chosen)
                 yield case._replace(known=known if kind == "outside" else None)
 
 
 def by_training(folder: Path, first: str, second: str) -> Iterator[Case]:
     """Multi30k's test sentences, with training sentences as the reference."""
-    queries, items, asked, answers = (
+    queries, items, query_rows, answers = (
         unit(np.load(folder / f"multi30k.{split}.{language}.npy"))
         for split in ("test_2016", "train")
         for language in (first, second)
@@ -176,9 +176,9 @@ def by_training(folder: Path, first: str, second: str) -> Iterator[Case]:
     numbers = np.arange(len(queries))
     name = f"multi30k and training sentences, {first} to {second}"
     for split in SPLITS:
-        order = np.random.default_rng(split).permutation(len(asked))
+        order = np.random.default_rng(split).permutation(len(query_rows))
         for size in (100, 300, 1000, 5000):
-            reference, wide = asked[order[:size]], torch.cat([items, answers[order[:size]]])
+            reference, wide = query_rows[order[:size]], torch.cat([items, answers[order[:size]]])
             known = (reference @ wide.T, matches(len(items) + np.arange(size), np.arange(len(wide))))
             case = Case(name, "outside", queries @ items.T, matches(numbers, numbers), reference @ items.T, numbers)
             yield case._replace(known=known if size <= 1000 else None)
@@ -194,14 +194,14 @@ def shared(name: str, scores: Tensor, index: np.ndarray) -> Iterator[Case]:
         random = np.random.default_rng(split)
         queries = random.permuted(np.argsort(index, kind="stable").reshape(len(items), -1), axis=1)
         head = np.isin(items, random.permutation(len(items))[: len(items) // 5])
-        pool, asked = queries[:, :3], queries[:, 3:].ravel()
+        pool, texts = queries[:, :3], queries[:, 3:].ravel()
         drawn, popular, others = (random.permutation(part.ravel()) for part in (pool, pool[head], pool[~head]))
-        answers = matches(index[asked], items)
+        answers = matches(index[texts], items)
         for size in (100, 300, 750, 1000):
             heavy = size * 4 // 5
             for kind, chosen in (("shared", drawn[:size]), ("popular", np.r_[popular[:heavy], others[: size - heavy]])):
                 if len(chosen) == size:
-                    yield Case(name, kind, scores[asked], answers, scores[chosen], asked, head[index[asked]])
+                    yield Case(name, kind, scores[texts], answers, scores[chosen], texts, head[index[texts]])
 
 
 def criteria() -> list[tuple[str, str, Rescore]]:

@@ -23,10 +23,10 @@ from vsehub.io.files import write_text
 from vsehub.report.tables import ReportTable
 
 SHORT = ("embedding_dim=512", "trainer.max_epochs=13")
-EVALUATIONS = ((), *((f"criterion={one}", "reference=train", "tune=true") for one in ("is", "sinkhorn")))
+EVALUATIONS = ((), *((f"criterion={criterion}", "reference=train", "tune=true") for criterion in ("is", "sinkhorn")))
 SHOWN = {"val_rsum": "val", "test_nns": "test, plain", "test_is": "test, is", "test_sinkhorn": "test, sinkhorn"}
 BEST = "{out}/runs/%s/checkpoints/best.safetensors"
-TEACHERS = "teacher=[" + ",".join(BEST % one for one in ("hal-0", "hal-1", "cca-0")) + "]"
+TEACHERS = "teacher=[" + ",".join(BEST % member for member in ("hal-0", "hal-1", "cca-0")) + "]"
 # The search was for HAL. A teacher's weight is relative to the loss: larger for InfoNCE and kNN-margin.
 TUNED = ("experiment=strong", TEACHERS)
 HAL = ("loss=hal", "distillation.weight=11.8")
@@ -106,35 +106,36 @@ COLUMNS = {"nns": "test, plain", "is": "test, is", "sinkhorn": "test, sinkhorn"}
 
 
 @verb(OUT, DRY_RUN, TO)
-def ensembles(given: Given) -> None:
+def ensembles(options: Given) -> None:
     """Measure the ensembles, their weights chosen on validation; write ensembles.csv."""
     commands, folders = [], {}
     for name, members in MEMBERS.items():
-        folders[name] = given.out / "ensembles" / "-".join(members)
-        ready = all(status(given.out / "runs" / one) == "finished" for one in members)
-        paths = [str(given.out / "runs" / one / "checkpoints" / "best.safetensors") for one in members]
-        asked = [f"checkpoint=[{','.join(paths)}]", "member_weights=val", f"out={folders[name]}"]
+        folders[name] = options.out / "ensembles" / "-".join(members)
+        ready = all(status(options.out / "runs" / member) == "finished" for member in members)
+        paths = [str(options.out / "runs" / member / "checkpoints" / "best.safetensors") for member in members]
+        words = [f"checkpoint=[{','.join(paths)}]", "member_weights=val", f"out={folders[name]}"]
         if ready and not (folders[name].is_dir() and len(list(folders[name].glob("*.json"))) == len(EVALUATIONS)):
-            commands += [["evaluate", *asked, *own] for own in EVALUATIONS]
-    finish(run_all(commands, given.dry_run), "evaluation")
-    if given.dry_run:
+            commands += [["evaluate", *words, *settings] for settings in EVALUATIONS]
+    finish(run_all(commands, options.dry_run), "evaluation")
+    if options.dry_run:
         return
     rows = []
     for name, folder in folders.items():
         measured = {
-            one["criterion"]: one for one in map(json.loads, (path.read_text() for path in folder.glob("*.json")))
+            record["criterion"]: record
+            for record in map(json.loads, (path.read_text() for path in folder.glob("*.json")))
         }
         if measured:
             rows.append({"ensemble": name} | {key: measured[key]["metrics"]["rsum"] for key in COLUMNS})
     frame = pd.DataFrame(rows)
-    write_text(given.folder / "ensembles.csv", frame.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
+    write_text(options.folder / "ensembles.csv", frame.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
 
 
 def tried(frame: pd.DataFrame) -> ReportTable:
     """The best trials of each round; settings by the last word of their names."""
     best = frame.groupby("epochs").head(2)
     settings = best["settings"].str.replace(r"\w+\.(\w+=)", r"\1", regex=True)
-    rows = [[str(one["epochs"]), f"{one['val_rsum']:.1f}", settings[at]] for at, one in best.iterrows()]
+    rows = [[str(row["epochs"]), f"{row['val_rsum']:.1f}", settings[at]] for at, row in best.iterrows()]
     return ReportTable(["epochs", "val", "settings"], rows, words=3)
 
 
@@ -144,11 +145,11 @@ def row(run: Path) -> dict[str, Any] | None:
         return None
     record = json.loads((run / "run.json").read_text())
     best = record["best"]
-    found = {"seed": record["seed"], "best_epoch": best["epoch"], "val_rsum": best["val/rsum"]}
+    line = {"seed": record["seed"], "best_epoch": best["epoch"], "val_rsum": best["val/rsum"]}
     measured = [json.loads(path.read_text()) for path in sorted((run / "evaluations").glob("test-*.json"))]
-    rsums = {f"test_{one['criterion']}": one["metrics"]["rsum"] for one in measured}
+    rsums = {f"test_{evaluation['criterion']}": evaluation["metrics"]["rsum"] for evaluation in measured}
     return (
-        found
+        line
         | {name: rsums.get(name) for name in SHOWN if name != "val_rsum"}
         | {"minutes": round(record["wall_seconds"] / 60, 1)}
     )
@@ -157,9 +158,9 @@ def row(run: Path) -> dict[str, Any] | None:
 def by_case(frame: pd.DataFrame) -> ReportTable:
     """A row for each case of `CASES` that has runs: mean ± standard deviation over the seeds."""
     rows = [
-        [case, str(len(own)), *(over_seeds(own[column]) for column in SHOWN)]
+        [case, str(len(runs)), *(over_seeds(runs[column]) for column in SHOWN)]
         for case in CASES
-        if len(own := frame[frame["case"] == case])
+        if len(runs := frame[frame["case"] == case])
     ]
     return ReportTable(["model", "seeds", *SHOWN.values()], rows)
 
@@ -168,8 +169,8 @@ def render(folder: Path) -> None:
     """Write the README's tables from trials.csv, models.csv and ensembles.csv; earlier.csv is of another training."""
     renew(folder / "README.md", by_case(pd.read_csv(folder / "models.csv")).markdown(), "models")
     rows = [
-        [one["ensemble"], *(f"{one[key]:.1f}" for key in COLUMNS)]
-        for _, one in pd.read_csv(folder / "ensembles.csv").iterrows()
+        [row["ensemble"], *(f"{row[key]:.1f}" for key in COLUMNS)]
+        for _, row in pd.read_csv(folder / "ensembles.csv").iterrows()
     ]
     renew(folder / "README.md", tried(pd.read_csv(folder / "trials.csv")).markdown(), "trials")
     renew(folder / "README.md", ReportTable(["ensemble", *COLUMNS.values()], rows).markdown(), "ensembles")

@@ -11,8 +11,8 @@ from filelock import FileLock
 @pytest.fixture(scope="session")
 def artefacts(shared_folder):
     """The sdist and the wheel."""
-    given = os.environ.get("VSEHUB_TEST_DIST")
-    folder = Path(given) if given else shared_folder / "dist"
+    distribution = os.environ.get("VSEHUB_TEST_DIST")
+    folder = Path(distribution) if distribution else shared_folder / "dist"
     with FileLock(f"{shared_folder / 'dist'}.lock"):
         if not folder.exists():
             build(ROOT, folder)

@@ -15,9 +15,9 @@ _OURS = ("PYTHON", "VSEHUB", "WANDB", "VIRTUAL_ENV", "COV_CORE", "COVERAGE")
 
 def clean(folder, **variables):
     """The environment of programs that know nothing of this checkout; caches and states lie in a folder."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
     places = {f"XDG_{name}_HOME": str(folder / name.lower()) for name in ("CACHE", "STATE", "CONFIG")}
-    return kept | places | {"OMP_NUM_THREADS": "1"} | variables
+    return environment | places | {"OMP_NUM_THREADS": "1"} | variables
 
 
 def run(*command, status=0, **settings):

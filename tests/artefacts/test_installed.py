@@ -106,8 +106,8 @@ def test_a_model_is_trained_and_loaded(wheel, folder):
     settings = (*SMALL, "trainer.max_epochs=1", "loss=hal", "hydra.run.dir=run")
     done = run(wheel / "vsehub", "train", *settings, cwd=folder, env=environment)
     assert "rsum" in done.out + done.err
-    found = run(wheel / "python", "-P", "-c", LOADED, wheel.parent, cwd=folder, env=environment)
-    assert found.out.split("\n")[0] == "[(1, 3), (1, 3), (1, 3)]"
+    loaded = run(wheel / "python", "-P", "-c", LOADED, wheel.parent, cwd=folder, env=environment)
+    assert loaded.out.split("\n")[0] == "[(1, 3), (1, 3), (1, 3)]"
 
 
 def test_a_command_that_lacks_an_extra_names_it(sdist, folder):

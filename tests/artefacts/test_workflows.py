@@ -20,7 +20,7 @@ def test_workflows_name_what_is_there_and_keep_no_secret():
         assert yaml.safe_load(text)["permissions"] == {"contents": "read"}
         uses = re.findall(r"uses: (.*)", text)
         assert [name for name in uses if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", name)] == []
-    steps = {one["run"] for one in WORKFLOWS["test"]["jobs"]["make"]["strategy"]["matrix"]["include"]}
+    steps = {entry["run"] for entry in WORKFLOWS["test"]["jobs"]["make"]["strategy"]["matrix"]["include"]}
     assert set(re.findall(r"^make [a-z-]+", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)) <= steps | {"make setup"}
 
 
@@ -28,7 +28,7 @@ def test_only_the_publishing_steps_may_identify_themselves():
     jobs = {name: job for workflow in WORKFLOWS.values() for name, job in workflow["jobs"].items()}
     steps = {name: job["steps"] for name, job in jobs.items() if "id-token" in job.get("permissions", {})}
     # Nothing of the repository runs where the identity is.
-    assert [(name, step["uses"].partition("@")[0]) for name, own in steps.items() for step in own] == [
+    assert [(name, step["uses"].partition("@")[0]) for name, of_workflow in steps.items() for step in of_workflow] == [
         ("publish", "actions/download-artifact"),
         ("publish", "pypa/gh-action-pypi-publish"),
         ("publish-docs", "actions/download-artifact"),

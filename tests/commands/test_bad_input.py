@@ -82,8 +82,10 @@ def test_a_run_continues_as_it_was_recorded(refused, trained, tmp_path):
     record["config"] |= {"run_folder": str(moved)}
     (moved / "run.json").write_text(json.dumps(record))
     assert f"{trained}" in refused("train", f"resume={moved}"), "last.ckpt is another run's"
-    for change in ("loss=max", "seed=5", "data.seed=4"):
-        assert f"{change} makes the run's record false" in refused("train", f"resume={moved}", change)
+    record["config"]["data"] |= {"pictures": {"augment": None}}
+    (moved / "run.json").write_text(json.dumps(record))
+    for change in ("loss=max", "data.seed=4", "+label=max", "criterion_name=csls", "data.pictures.augment=crop"):
+        assert f"{change.lstrip('+')} makes the run's record false" in refused("train", f"resume={moved}", change)
 
 
 def test_a_finished_run_cannot_change(refused, run_here, trained):

@@ -143,7 +143,7 @@ def run(tmp_path_factory, shared_folder):
         here.setattr("matplotlib.figure.Figure.savefig", save_undrawn)
         for module in ("ranking.compare", "training.run_record"):  # both ask git
             here.setattr(f"vsehub.{module}.code_version", lambda: None)
-            here.setattr(f"vsehub.{module}.versions", dict)
+            here.setattr(f"vsehub.{module}.versions", lambda *_: {})
         wandb = mock.MagicMock(run=None, Run=object, RunDisabled=object, __spec__=True)
         wandb.init.return_value.id = "id"
         for name in ("wandb", "wandb.sdk", "wandb.sdk.lib", "wandb.wandb_run"):  # they take seconds to import

@@ -17,7 +17,6 @@ PATHS = {
     "precomp": ("root",),
     "scenes": (),
     "table": ("table", "images"),
-    "webdataset": ("shards", "splits.train", "splits.val", "splits.test"),
 }
 
 

@@ -81,8 +81,8 @@ def printed(name):
     row = ROWS[READ_AS.get(name, name)]
     of_paper = PRINTED[PRINTED["paper"] == row["paper"]]
     mark = row["line"] if row["paper"] == "aaai2020" else row["loss"]  # AAAI prints them by row, the others by loss
-    (found,) = [row for _, row in of_paper.iterrows() if mark in re.split("[ /]", row["rows"])]
-    return found[list(SETTINGS)].dropna().to_dict()
+    (published,) = [row for _, row in of_paper.iterrows() if mark in re.split("[ /]", row["rows"])]
+    return published[list(SETTINGS)].dropna().to_dict()
 
 
 @looped("name", [*TRAINING, *MEASURING])
@@ -90,7 +90,7 @@ def test_the_comment_has_the_published_figures(name):
     comment = " ".join(re.findall(r"^# (.*)", file_of(name).read_text(), re.MULTILINE))
     assert f" row {ROWS[name]['line']}: " in comment
     said = re.search(r"Published: .*?\. (?!\d)", f"{comment} ")[0]
-    figures = [float(one) for one in re.findall(r"(?<=[ ])\d+(?:\.\d+)?(?=[ ,.])", said)]
+    figures = [float(figure) for figure in re.findall(r"(?<=[ ])\d+(?:\.\d+)?(?=[ ,.])", said)]
     columns = [f"{side}_r{k}" for side in ("i2t", "t2i") for k in (1, 5, 10)]
     assert figures == ROWS[name][[*columns, "rsum", "hs_sum"]].dropna().tolist()
 
@@ -113,8 +113,8 @@ def test_a_training_row_is_what_its_table_says(name):
     similarities = {"order": "order", "scan i-t avg": "scan_i2t", "scan t-i avg": "scan_t2i"}
     similarity = similarities.get(re.match(r"scan \S+ avg|\w+", row["architecture"])[0], "cosine")
     sides = ("image_regions", "text_scan") if network(row) == "regions" else ("image_features", "text_gru")
-    found = (run_label(choices), choices.similarity, choices.image_encoder, choices.text_encoder)
-    assert found == (row["loss"], similarity, *sides)
+    chosen = (run_label(choices), choices.similarity, choices.image_encoder, choices.text_encoder)
+    assert chosen == (row["loss"], similarity, *sides)
     assert (choices.criterion, cfg.protocol.name) == measured(row)
     test = {"coco": "testall", "flickr30k": "test"}[row["dataset"]]
     assert (cfg.data.name, cfg.data.test, cfg.positives, cfg.embedding_dim) == (row["dataset"], test, "pair", 1024)
@@ -131,11 +131,16 @@ def measured(row):
 @looped("name", MEASURING)
 @pytest.mark.long
 def test_a_measuring_row_names_its_training(name):
-    row, own = ROWS[name], OmegaConf.load(file_of(name))
-    trained, cfg = ROWS[own.evaluates], composed(name, "evaluate", "row")
-    for same in (lambda one: one["dataset"], lambda one: one["loss"], network, lambda one: one["architecture"][:5]):
+    row, settings = ROWS[name], OmegaConf.load(file_of(name))
+    trained, cfg = ROWS[settings.evaluates], composed(name, "evaluate", "row")
+    for same in (
+        lambda entry: entry["dataset"],
+        lambda entry: entry["loss"],
+        network,
+        lambda entry: entry["architecture"][:5],
+    ):
         assert same(trained) == same(row)
     assert (cfg.hydra.runtime.choices.criterion, cfg.protocol.name) == measured(row)
     tuned = "matching" if "+" in row["criterion"] else row["criterion"] == "rgm"
     assert (cfg.tune, cfg.reference) == (tuned, "queries")
-    assert own.evaluates in TRAINING
+    assert settings.evaluates in TRAINING

@@ -11,8 +11,14 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "extend.md").read_text()
-CHECKED = ["tests/test_layers.py", "tests/test_contract.py", "tests/commands/test_settings.py", "docs/own/test_mine.py"]
-NAMES = "test_layers or soft_margin or quantile or loops"
+CHECKED = [
+    "tests/test_layers.py",
+    "tests/test_contract.py",
+    "tests/commands/test_settings.py",
+    "docs/own/test_mine.py",
+    "-k",
+    "test_layers or soft_margin or quantile or loops",
+]
 
 
 def test_the_commands_of_the_page_train_and_measure_with_all_parts(run_here, tmp_path, monkeypatch):
@@ -29,8 +35,7 @@ def test_the_commands_of_the_page_train_and_measure_with_all_parts(run_here, tmp
 def test_the_trainer_of_the_page_prints_what_it_shows(tmp_path):
     shutil.copytree(ROOT / "docs" / "own", tmp_path, dirs_exist_ok=True)
     shown = re.search(r"It prints\n\n```\n(.*?)```", PAGE, re.DOTALL)[1]
-    command = [sys.executable, "train_mine.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "train_mine.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
     number = r"\d+\.\d+"
     assert re.sub(number, "", done.stdout) == re.sub(number, "", shown)
     found, wanted = ([float(one) for one in re.findall(number, text)] for text in (done.stdout, shown))
@@ -49,9 +54,13 @@ def test_parts_that_are_added_to_the_source_need_no_edit_but_rows(tmp_path):
         shutil.copytree(tmp_path / "docs" / "own" / "conf" / group, tmp_path / "conf" / group, dirs_exist_ok=True)
     with (tmp_path / "tests" / "commands" / "settings.yaml").open("a") as handle:
         handle.write(re.search(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[1])
-    command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-k", NAMES, *CHECKED]
-    paths = os.pathsep.join([str(tmp_path / "src"), str(tmp_path / "docs" / "own")])
-    environment = os.environ | {"PYTHONPATH": paths}
-    found = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", *CHECKED],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": f"{tmp_path / 'src'}{os.pathsep}{tmp_path / 'docs' / 'own'}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert found.returncode == 0, found.stdout[-3000:]
     assert re.search(r"\b\d\d passed", found.stdout)

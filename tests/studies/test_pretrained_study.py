@@ -26,8 +26,8 @@ def test_thirds_keep_the_answers_of_the_reference_outside_or_inside():
         inside = torch.isin(scores.diagonal(), case.reference_scores).sum()
         assert inside == (len(case.reference_scores) if case.reference == "inside" else 0)
         if case.known is not None:
-            asked, answers = case.known
-            assert torch.isin(asked[answers], scores.diagonal()).all()
+            query_rows, answers = case.known
+            assert torch.isin(query_rows[answers], scores.diagonal()).all()
 
 
 def test_a_popular_reference_has_four_fifths_of_its_queries_in_the_head():

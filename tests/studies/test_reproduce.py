@@ -36,15 +36,15 @@ def papers_data(tmp_path_factory):
 def written(name):
     """A row's file: its settings, and its choices by group."""
     settings = yaml.safe_load(file_of(name).read_text())
-    return settings, {key[10:]: value for one in settings["defaults"] for key, value in one.items()}
+    return settings, {key[10:]: value for entry in settings["defaults"] for key, value in entry.items()}
 
 
 @pytest.mark.parametrize("table", TABLES)
 def test_a_tables_rows_are_each_trained_and_measured_once(table, papers_data, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["", table, *papers_data, "--seeds=0,3", "--dry-run", f"--out={tmp_path}"])
     reproduce.main()
-    found = re.findall(r"^\S+ \S+/\S+, seed \d+: vsehub (\w+) (.*)$", capsys.readouterr().out, re.M)
-    found = [(command, dict(one.split("=", 1) for one in shlex.split(line))) for command, line in found]
+    commands = re.findall(r"^\S+ \S+/\S+, seed \d+: vsehub (\w+) (.*)$", capsys.readouterr().out, re.M)
+    commands = [(command, dict(word.split("=", 1) for word in shlex.split(line))) for command, line in commands]
     paper, _, number = table.partition("/")
     trained, measured = set(), set()
     of_table = PUBLISHED[(PUBLISHED["paper"] == paper) & (PUBLISHED["table"] == number)]
@@ -56,17 +56,17 @@ def test_a_tables_rows_are_each_trained_and_measured_once(table, papers_data, tm
         if criterion != ("nns", written(training)[1]["protocol"], "False"):  # which training measures by as it ends
             measured.add((training, *criterion))
     runs = {
-        one["hydra.run.dir"]: (one["experiment"], Path(one["data.root"]).parent.name, one["seed"])
-        for command, one in found
+        settings["hydra.run.dir"]: (settings["experiment"], Path(settings["data.root"]).parent.name, settings["seed"])
+        for command, settings in commands
         if command == "train"
     }
-    assert sorted(runs.values()) == sorted((*one, seed) for one in trained for seed in "03")
-    told = []
-    for one in (one for command, one in found if command == "evaluate"):
-        training, _, seed = runs[str(Path(one["checkpoint"]).parents[1])]
-        told.append((training, one["criterion"], one["protocol"], one["tune"], seed))
-    assert sorted(told) == sorted((*one, seed) for one in measured for seed in "03")
-    assert len(found) == len(runs) + len(told)
+    assert sorted(runs.values()) == sorted((*row, seed) for row in trained for seed in "03")
+    evaluated = []
+    for evaluation in (evaluation for command, evaluation in commands if command == "evaluate"):
+        training, _, seed = runs[str(Path(evaluation["checkpoint"]).parents[1])]
+        evaluated.append((training, evaluation["criterion"], evaluation["protocol"], evaluation["tune"], seed))
+    assert sorted(evaluated) == sorted((*row, seed) for row in measured for seed in "03")
+    assert len(commands) == len(runs) + len(evaluated)
 
 
 def test_a_started_run_goes_on_and_other_evaluations_are_not_the_rows(tmp_path):
@@ -79,16 +79,16 @@ def test_a_started_run_goes_on_and_other_evaluations_are_not_the_rows(tmp_path):
     (tmp_path / "run.json").write_text(json.dumps(run | {"status": "finished"}))
     assert job.training() is None
 
-    own = {"criterion": "is", "protocol": "single", "parameters": {"beta": 30.0, "weight": 1.0}, "tuned": None}
-    own |= {"reference": "transductive", "metrics": {"rsum": 1.0}}
+    record = {"criterion": "is", "protocol": "single", "parameters": {"beta": 30.0, "weight": 1.0}, "tuned": None}
+    record |= {"reference": "transductive", "metrics": {"rsum": 1.0}}
     (tmp_path / "evaluations").mkdir()
     others = (
         {"parameters": {"beta": 10.0, "weight": 1.0}}, {"reference": "inductive"}, {"protocol": "c2"},
         {"criterion": "is+rgm"}, {"tuned": {"split": "val"}}, {"ensemble": [{}, {}]},
     )  # fmt: skip
     for number, other in enumerate(others):
-        (tmp_path / "evaluations" / f"test-single-is-{number}.json").write_text(json.dumps(own | other))
-    assert job.found() is None
-    (tmp_path / "evaluations" / "test-single-is-own.json").write_text(json.dumps(own))
-    assert job.found() == own | {key: run[key] for key in ("dataset", "architecture", "label", "seed")}
+        (tmp_path / "evaluations" / f"test-single-is-{number}.json").write_text(json.dumps(record | other))
+    assert job.evaluation() is None
+    (tmp_path / "evaluations" / "test-single-is-own.json").write_text(json.dumps(record))
+    assert job.evaluation() == record | {key: run[key] for key in ("dataset", "architecture", "label", "seed")}
     assert job.measuring() is None

@@ -1,11 +1,9 @@
 """What the cases of inputs.yaml find in their folder: named set-ups, and files that a case describes."""
 
 import csv
-import io
 import json
 import os
 import shutil
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -90,28 +88,12 @@ def make_theirs(folder: Path) -> None:
 
 
 def make_shards(folder: Path) -> None:
-    """The pictures of `make_photos` with their captions: shards/ of WebDataset, a table photos.csv, an imagefolder."""
+    """The pictures of `make_photos` with their captions: a table photos.csv, an imagefolder."""
     make_photos(folder)
     told = json.loads((folder / "photos.json").read_text())["images"]
-    (folder / "shards").mkdir()
-    for shard in range(2):
-        with tarfile.open(folder / "shards" / f"{shard}.tar", "w") as tar:
-            for entry in told[6 * shard : 6 * shard + 6]:
-                name = entry["filename"]
-                member(tar, name, (folder / "photos" / name).read_bytes())
-                member(tar, name.replace(".png", ".txt"), entry["sentences"][0]["raw"].encode())
-                more = {"caption": entry["sentences"][1]["raw"], "number": 3}
-                member(tar, name.replace(".png", ".json"), json.dumps(more).encode())
     rows = [(entry["filename"], one["raw"], entry["split"]) for entry in told for one in entry["sentences"]]
     table(folder / "photos.csv", ["image", "caption", "split"], rows)
     table(folder / "photos" / "metadata.csv", ["file_name", "caption", "split"], rows)
-
-
-def member(tar: tarfile.TarFile, name: str, content: bytes) -> None:
-    """Add a file to a shard."""
-    info = tarfile.TarInfo(name)
-    info.size = len(content)
-    tar.addfile(info, io.BytesIO(content))
 
 
 MADE = {

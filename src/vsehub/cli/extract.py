@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from omegaconf import DictConfig
 
 from vsehub.checks import one_of, require, whole
-from vsehub.cli.nodes import build, clean_source, components, device_named, plain
-from vsehub.data.sources import SPLITS, CaptionedImages, Source
+from vsehub.cli.nodes import build, clean_source, components, device_named, plain, refuse
+from vsehub.data.sources import SPLITS, Source
 from vsehub.io.address import masked_settings, typed_command
 from vsehub.io.files import Output, write_json
 
@@ -21,11 +21,12 @@ KIND, MANIFEST, CHUNKS = "an extraction", "manifest.json", ".chunks"
 class Plan(NamedTuple):
     """The work of an extraction.
 
-    splits: the loaded splits. work: the rows to compute, by name. model: what the results depend on besides the data.
-    write: function (folder, splits, chunks) that writes the files. hint: a sentence on what to do with them.
+    splits: the loaded splits, or sides without splits. work: the rows to compute, by name. model: what the results
+    depend on besides the data. write: function (folder, splits, chunks) that writes the files. hint: a sentence on what
+    to do with them.
     """
 
-    splits: Mapping[str, CaptionedImages]
+    splits: Mapping[str, Any]
     work: Mapping[str, "Work"]
     model: dict[str, Any]
     write: Callable[..., None]
@@ -41,7 +42,9 @@ def extract(cfg: DictConfig) -> None:
         f"splits is {list(cfg.splits)}; name one or more of {', '.join(SPLITS)}, each once",
     )
     known, encoder = components(cfg.trust), plain(cfg.image_encoder)
-    source = clean_source(plain(cfg.data), known)
+    sides = {side: str(cfg[side]) for side in ("images", "texts") if cfg[side] is not None}
+    refuse(cfg, () if "texts" in sides and "images" not in sides else ("text_model",), "images, or without texts")
+    source: Any = None if sides else clean_source(plain(cfg.data), known)
 
     from vsehub.encoders import ImageTower
     from vsehub.extraction.layouts import begin, compute, feature_files, vector_files
@@ -49,11 +52,13 @@ def extract(cfg: DictConfig) -> None:
     from vsehub.machine import hardware
 
     is_joint = known.find("image_encoder", encoder) is ImageTower
-    names = vector_files(cfg.splits) if is_joint else feature_files(cfg.splits)
+    names = [f"{side}.parquet" for side in sides] or (vector_files if is_joint else feature_files)(cfg.splits)
+    require(is_joint or "images" not in sides, "images: give a joint model, image_encoder=open_clip or hf")
+    make_plan = plan_alone if sides else plan_vectors if is_joint else plan_features
     output = Output(cfg.out, KIND, [*names, MANIFEST], cfg.overwrite)
     done = output.folder / CHUNKS
     with output.replaced():
-        plan = plan_vectors(cfg, source) if is_joint else plan_features(cfg, source)
+        plan = make_plan(cfg, source)
         settings = {
             "model": plan.model,
             "data": {split: loaded.fingerprint() for split, loaded in plan.splits.items()},
@@ -68,7 +73,7 @@ def extract(cfg: DictConfig) -> None:
             {
                 "settings": settings,
                 "image_encoder": encoder,
-                "data": masked_settings(plain(cfg.data)),
+                "data": masked_settings(sides or plain(cfg.data)),
                 "command": typed_command(),
                 "versions": versions(),
                 "git": code_version(),
@@ -76,7 +81,7 @@ def extract(cfg: DictConfig) -> None:
             },
         )
     shutil.rmtree(done)
-    counts = ", ".join(f"{len(loaded.images):,} images of {split}" for split, loaded in plan.splits.items())
+    counts = ", ".join(f"{name} {len(part.rows):,}" for name, part in plan.work.items())
     print(f"written to {cfg.out}: {counts}\n{plan.hint}")
 
 
@@ -111,10 +116,8 @@ def plan_features(cfg: DictConfig, source: Source) -> Plan:
 def plan_vectors(cfg: DictConfig, source: Source) -> Plan:
     """Vectors of pictures and captions in the space of a joint model."""
     from vsehub.extraction.layouts import Work, write_vectors
-    from vsehub.models.zero_shot import ZeroShot
 
-    node, settings = cfg.image_encoder, {"batch_size": cfg.batch_size, "device": str(device_named(cfg.device))}
-    model = ZeroShot(f"{node.library}:{node.model}", source, node.weights, cfg.prompt, **settings)
+    model = joint_model(cfg, source)
     splits, vectors = {split: model.split(split) for split in cfg.splits}, model.similarity.vectors
     work = {}
     for split, loaded in splits.items():
@@ -124,6 +127,48 @@ def plan_vectors(cfg: DictConfig, source: Source) -> Plan:
     folder = f"{cfg.out}/{cfg.splits[-1]}"
     hint = (
         f"to measure their hubness: vsehub diagnose queries={folder}/texts::text_emb items={folder}/images::img_emb "
-        f"truth={folder}.csv"
+        f"truth={folder}.csv{at_most(len(splits[cfg.splits[-1]].images))}"
     )
     return Plan(splits, work, model.description["zero_shot"], write_vectors, hint)
+
+
+def plan_alone(cfg: DictConfig, source: None) -> Plan:
+    """Vectors of the pictures of a folder, of texts, or of both in one space, instead of splits."""
+    from vsehub.encoders.pretrained.networks import weights_hash
+    from vsehub.extraction.alone import Side, read_texts, sentence_encoder, sentence_model, write_tables
+    from vsehub.extraction.layouts import Work
+
+    sides, work = {}, {}
+    if cfg.text_model is None:
+        model = joint_model(cfg, source)
+        description, vectors = model.description["zero_shot"], model.similarity.vectors
+        encode = lambda rows: vectors(model.encode_texts(rows))  # noqa: E731
+    else:
+        sentences = sentence_model(cfg.text_model, str(device_named(cfg.device)))
+        encode = sentence_encoder(sentences, cfg.prompt, cfg.batch_size)
+        description = {"text_model": cfg.text_model, "weights": weights_hash(sentences), "prompt": cfg.prompt}
+    if cfg.images is not None:
+        pictures = model.use_folder(cfg.images)
+        sides["images"] = Side(pictures.images, pictures.names)
+        work["images"] = Work(pictures.images, lambda rows: vectors(model.encode_images(rows)), pictures.name_of)
+    if cfg.texts is not None:
+        sides["texts"] = read_texts(cfg.texts)
+        work["texts"] = Work(sides["texts"].rows, encode, sides["texts"].ids.__getitem__)
+    files = [f"{name}={cfg.out}/{side}.parquet" for name, side in zip(("items", "queries"), sides, strict=False)]
+    items = len(next(iter(work.values())).rows) - (len(work) == 1)  # an item's list leaves it out
+    hint = f"to measure their hubness: vsehub diagnose {' '.join(files)}{at_most(items)}"
+    return Plan(sides, work, description, write_tables, hint)
+
+
+def joint_model(cfg: DictConfig, source: Source | None) -> Any:
+    """The published joint model of `cfg.image_encoder`, with a source of data or none."""
+    from vsehub.models.zero_shot import ZeroShot
+
+    node = cfg.image_encoder
+    settings = {"batch_size": cfg.batch_size, "device": str(device_named(cfg.device))}
+    return ZeroShot(f"{node.library}:{node.model}", source, node.weights, cfg.prompt, **settings)
+
+
+def at_most(items: int) -> str:
+    """The setting of k for fewer items than a list usually has."""
+    return f" k={items}" if items < 10 else ""

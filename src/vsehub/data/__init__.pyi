@@ -4,7 +4,6 @@ from .photos.listings import Karpathy as Karpathy
 from .photos.listings import PhotoColumns as PhotoColumns
 from .photos.listings import Table as Table
 from .photos.pictures import PictureSettings as PictureSettings
-from .photos.webdataset import WebDataset as WebDataset
 from .precomp import Precomp as Precomp
 from .scenes.source import Scenes as Scenes
 from .sources import CaptionedImages as CaptionedImages

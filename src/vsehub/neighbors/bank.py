@@ -139,8 +139,8 @@ class MemoryBank:
             if value is not None:
                 whole(f"bank {name}", value)
         self.fixed_k, self.backend, self.exclude, self.shortlist = k, backend, exclude, shortlist
-        self._images: Index | None = None
-        self._texts: Index | None = None
+        self._images: Any = None  # an `Index` of one side, of the encodings that `fill` takes
+        self._texts: Any = None
         self._positives: Positives | None = None
         self.running_backend = ""  # the search in use, for logs; empty before the first fill
 

@@ -1,7 +1,7 @@
 """Exact inner-product search, plain and corrected, from scores computed tile by tile in bounded memory."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -61,7 +61,7 @@ def nearest_blocks(
             yield first, [next(known if correction in affine else lists) for correction in corrections]
 
 
-def _screens(correction: TileCorrection | None) -> bool:
+def _screens(correction: TileCorrection | None) -> TypeGuard[Affine | None]:
     """Return True if `screened.search` supports a correction."""
     return correction is None or (isinstance(correction, Affine) and correction.scale > 0)
 

@@ -93,7 +93,7 @@ def read_entries(path: Path) -> Entries:
         table = read_table(path, lambda names: COLUMNS)
     else:
         with readable(path, kind="a TREC run, nor as a table"):
-            columns = zip(*(line.split() for line in read_lines(path, "result")), strict=True)
+            columns = map(list, zip(*(line.split() for line in read_lines(path, "result")), strict=True))
             table = dict(zip(("query", "Q0", "item", "rank", "score", "tag"), columns, strict=True))
     queries, items = (entry_texts(path, table[name]) for name in COLUMNS[:2])
     with readable(path, TypeError):

@@ -62,6 +62,6 @@ def neighbors(vectors: VectorFile, k: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Positions and distances (b, n) of the n other items nearest by cosine, in blocks; n is at most k."""
     rows, count = replace(vectors, normalize=True), min(k, len(vectors) - 1)
     for first, [(cosines, positions)] in nearest_blocks(rows, rows, count + 1):
-        rows = torch.arange(first, first + len(positions))
-        cosines, positions = without_itself(rows, (cosines, positions))
+        numbers = torch.arange(first, first + len(positions))
+        cosines, positions = without_itself(numbers, (cosines, positions))
         yield positions, (1 - cosines).clamp(min=0).float()

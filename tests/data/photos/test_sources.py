@@ -4,7 +4,6 @@ import io
 import json
 import os
 import pickle
-import tarfile
 import zlib
 
 import numpy as np
@@ -13,7 +12,6 @@ from looped import looped
 from photo_files import (
     SIDE,
     WRITERS,
-    add,
     dataset_of,
     photos,
     picture,
@@ -22,16 +20,14 @@ from photo_files import (
     write_karpathy,
     write_lines,
     write_saved,
-    write_shards,
     write_table,
 )
 from PIL import Image
 
 from vsehub.checks import InputError
-from vsehub.data import HuggingFace, Karpathy, PhotoColumns, PictureSettings, SplitDraw, Table, WebDataset
+from vsehub.data import HuggingFace, Karpathy, PhotoColumns, PictureSettings, SplitDraw, Table
 from vsehub.data.photos import source as sources
 from vsehub.data.photos.source import draw_splits
-from vsehub.data.photos.webdataset import shard_files
 
 SPLITS = ("train", "val", "test")
 DRAWN = [kind for kind in WRITERS if kind != "karpathy"]
@@ -178,12 +174,11 @@ def test_missing_and_damaged_pictures_of_all_splits_are_named(tmp_path, write, c
     assert "010.png (row " in caplog.text
 
 
-@pytest.mark.parametrize("write", [write_karpathy, write_lines, write_shards])
+@pytest.mark.parametrize("write", [write_karpathy, write_lines])
 @pytest.mark.parametrize("changed", [{"captions": [3]}, {"captions": [["a"]]}, {"split": "trian"}, {"split": ""}])
 def test_captions_and_splits_that_are_refused(tmp_path, write, changed):
-    if write is not write_shards or "split" not in changed:  # shards have their splits by files
-        made = [photo._replace(**changed) if n == 1 else photo for n, photo in enumerate(photos())]
-        assert repr(changed.get("split", "001.png"))[1:-1] in refused(write(tmp_path, made, **SMALL))
+    made = [photo._replace(**changed) if n == 1 else photo for n, photo in enumerate(photos())]
+    assert repr(changed.get("split", "001.png"))[1:-1] in refused(write(tmp_path, made, **SMALL))
 
 
 def test_splits_that_are_drawn():
@@ -208,8 +203,6 @@ def test_only_training_is_augmented(tmp_path):
         (PictureSettings, {"unreadable": "skip"}),
         (Table, {"table": "none.csv"}),
         (Table, {"table": __file__, "images": "none"}),
-        (WebDataset, {"shards": None}),
-        (WebDataset, {"shards": ".", "splits": {"train": "."}}),
     ],
 )
 def test_settings_that_are_refused(make, wrong):
@@ -289,70 +282,6 @@ def test_columns_of_a_table(tmp_path):
 def test_bad_rows_of_a_table(tmp_path, entry):
     (tmp_path / "a.jsonl").write_text(f'{{"image": "000.png", "caption": "a"}}\n{{{entry}, "caption": "a"}}\n')
     assert "a.jsonl" in refused(Table(tmp_path / "a.jsonl"))
-
-
-class TestShards:
-    def shard(self, path, members):
-        with tarfile.open(path, "w") as tar:
-            for name, content in members:
-                add(tar, name, content)
-        return path
-
-    def load(self, root, caption=None, **changed):
-        return WebDataset(str(root / "a.tar"), caption=caption, draw=SplitDraw(0, 0), **SMALL | changed).load("train")
-
-    def test_text_files_and_several_keys(self, tmp_path):
-        """Endings in capitals, folders within, files that belong to no picture; a caption of two lines becomes one."""
-        content = json.dumps({"short": "s", "long": ["l", " l  l ", ""], "none": None}).encode()
-        members = [("a/1.PNG", picture(1)), ("a/1.txt", b"\xef\xbb\xbfone\r\nline\n"), ("a/1.json", content)]
-        members += [("b/1.jpg", picture(2)), ("b/1.txt", "ü".encode()), ("c.txt", b"of nothing"), ("._1.png", b"x")]
-        self.shard(tmp_path / "a.tar", members)
-        part = self.load(tmp_path)
-        assert (part.names, part.captions) == (["a/1.PNG", "b/1.jpg"], ["one line", "ü"])
-        assert self.load(tmp_path, ["short", "long", "none"]).captions == ["s", "l", "l l"]
-
-    def test_equal_names_and_links(self, tmp_path):
-        for name in ("a", "b"):
-            self.shard(tmp_path / f"{name}.tar", [("1.png", picture(ord(name))), ("1.txt", name.encode())])
-        with tarfile.open(tmp_path / "b.tar", "a") as tar:
-            link = tarfile.TarInfo("2.png")
-            link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
-            tar.addfile(link)
-        part = WebDataset(str(tmp_path), draw=SplitDraw(0, 0), **SMALL).load("train")
-        assert (part.captions, len(set(part.names))) == (["a", "b"], 2)
-
-    def test_damage(self, tmp_path):
-        members = [("1.png", picture(1)), ("1.txt", b"one"), ("2.png", picture(2)), ("2.txt", b"two")]
-        whole = self.shard(tmp_path / "a.tar", members).read_bytes()
-        with tarfile.open(fileobj=io.BytesIO(whole)) as tar:
-            offsets = [member.offset for member in tar]
-            end = tar.offset
-        damaged = [whole[: end - 600], whole[:end], whole[: offsets[1] - 300], whole[: offsets[2]], b"", b"x" * 2000]
-        damaged += [whole[: offsets[2] + 100], whole[: offsets[2]] + b"x" * 512 + whole[offsets[2] + 512 :]]
-        for content in damaged:
-            (tmp_path / "a.tar").write_bytes(content)
-            with pytest.raises(InputError, match=r"a\.tar"):
-                self.load(tmp_path)
-        for name, content in (("json", b"{"), ("json", b'{"caption": "a"}'), ("jpg", picture(2))):
-            self.shard(tmp_path / "a.tar", [("1.png", picture(1)), (f"1.{name}", content)])
-            with pytest.raises(InputError, match=r"a\.tar"):
-                self.load(tmp_path, "captions")
-
-    def test_patterns(self, tmp_path):
-        for name in ("b-08", "b-09", "b-10", "a-1"):
-            self.shard(tmp_path / f"{name}.tar", [])
-
-        def stems(*patterns):
-            return [
-                path.rpartition("/")[2][:-4] for path in shard_files([str(tmp_path / pattern) for pattern in patterns])
-            ]
-
-        assert stems("") == ["a-1", "b-08", "b-09", "b-10"]
-        assert stems("b-{08..10}.tar") == ["b-08", "b-09", "b-10"]
-        assert stems("b-0{8..9}.tar", "b-1*.tar", "a-1.tar") == ["b-08", "b-09", "b-10", "a-1"]
-        for wrong in (["b-{08..11}.tar"], ["c-*.tar"]):
-            with pytest.raises(InputError, match="shards"):
-                stems(*wrong)
 
 
 class TestHuggingFace:

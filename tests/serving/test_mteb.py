@@ -1,0 +1,97 @@
+"""The search backend of MTEB: by its protocol, and in MTEB's own evaluation of a tiny task."""
+
+import numpy as np
+import pytest
+import torch
+
+from vsehub import CorrectedSearch
+from vsehub.checks import InputError
+from vsehub.serving.mteb import CorrectedIndex
+
+LETTERS = list("abcdefghijklmnop")
+
+
+def cosine(queries, items):
+    normalized = torch.nn.functional.normalize
+    return normalized(torch.as_tensor(queries), dim=1) @ normalized(torch.as_tensor(items), dim=1).T
+
+
+def test_the_protocol():
+    """Documents that come in parts; all of them ranked, and those that a first stage ranked."""
+    random = np.random.default_rng(0)
+    queries, items, reference = (random.normal(size=(n, 8)).astype(np.float32) + 0.5 for n in (9, 30, 40))
+    for other_queries in (None, torch.from_numpy(reference).bfloat16()):
+        index = CorrectedIndex("csls", other_queries)
+        for part in (slice(0, 20), slice(20, 30)):
+            index.add_documents(torch.from_numpy(items[part]), [f"d{row}" for row in range(30)][part])
+        fitted_on = queries if other_queries is None else other_queries.float().numpy()
+        search = CorrectedSearch("csls", normalize=True).fit(items, reference=fitted_on)
+        values, positions = index.search(torch.from_numpy(queries), 5, cosine)
+        assert positions == search.search(queries, 5)[1].tolist()
+        assert values == search.search(queries, 5)[0].tolist()
+        some = {f"q{row}": [f"d{column}" for column in (7, 25, 3, 11)] for row in range(9)} | {"q4": []}
+        values, places = index.search(queries, 3, cosine, some, {row: f"q{row}" for row in range(9)})
+        order = search.search(queries, 30)[1].tolist()
+        for row in range(9):
+            candidates = [7, 25, 3, 11] if row != 4 else []
+            wanted = [item for item in order[row] if item in candidates][:3]
+            assert [candidates[place] for place in places[row]] == wanted
+            assert values[row] == sorted(values[row], reverse=True)
+    with pytest.raises(InputError, match="normalize"):
+        index.search(queries, 5, lambda some, others: torch.as_tensor(some) @ torch.as_tensor(others).T)
+    index.clear()
+    index.add_documents(items[:4], list("abcd"))
+    assert np.shape(index.search(queries, 5, cosine)[1]) == (9, 4)
+
+
+def test_a_task_of_mteb():
+    mteb = pytest.importorskip("mteb")
+    from datasets import Dataset
+    from mteb.abstasks.retrieval import AbsTaskRetrieval
+    from mteb.abstasks.task_metadata import TaskMetadata
+    from mteb.models import ModelMeta, SearchEncoderWrapper
+
+    random = np.random.default_rng(0)
+    texts = ["".join(random.choice(LETTERS, 30)) for _ in range(25)]
+
+    class Tiny(AbsTaskRetrieval):
+        metadata = TaskMetadata(
+            name="Tiny",
+            description="Texts find their beginnings.",
+            dataset={"path": "none", "revision": "0"},
+            type="Retrieval",
+            category="t2t",
+            eval_splits=["test"],
+            eval_langs=["eng-Latn"],
+            main_score="ndcg_at_10",
+        )
+
+        def load_data(self, **settings):
+            split = {
+                "corpus": Dataset.from_dict({"id": [f"d{row}" for row in range(25)], "text": texts}),
+                "queries": Dataset.from_dict({"id": [f"q{row}" for row in range(25)], "text": [t[:12] for t in texts]}),
+                "relevant_docs": {f"q{row}": {f"d{row}": 1} for row in range(25)},
+                "top_ranked": None,
+            }
+            self.dataset, self.data_loaded = {"default": {"test": split}}, True
+
+    class Letters:
+        mteb_model_meta = ModelMeta.create_empty({"name": "letters/letters", "revision": "0"})
+
+        def encode(self, inputs, **settings):
+            words = [text for batch in inputs for text in batch["text"]]
+            return np.array([[text.count(letter) for letter in LETTERS] for text in words], np.float32)
+
+        def similarity(self, some, others):
+            return cosine(some, others)
+
+        similarity_pairwise = None
+
+    index = CorrectedIndex("csls")
+    model = SearchEncoderWrapper(Letters(), index_backend=index)
+    (result,) = mteb.evaluate(model, [Tiny()], cache=None).task_results
+    scores = result.scores["test"][0]
+    encode = lambda rows: Letters().encode([{"text": rows}])  # noqa: E731
+    queries, items = encode([text[:12] for text in texts]), encode(texts)
+    first = CorrectedSearch("csls", normalize=True).fit(items, reference=queries).search(queries, 1)[1][:, 0]
+    assert scores["accuracy"] == pytest.approx((first == np.arange(25)).mean(), abs=1e-4)
