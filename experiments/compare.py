@@ -16,25 +16,25 @@ from experiments.running import cores, duration, run, run_all, run_chains, train
 from experiments.study import DRY_RUN, Given, evaluated, integers, option, run_folder, verb
 
 
-def chains(given: Given) -> dict[str, list[list[str]]]:
+def chains(options: Given) -> dict[str, list[list[str]]]:
     """What is still to be done of each run, by its name: training, then one command for all evaluations."""
-    found = {}
-    wanted = [[f"criterion={name}", f"reference={ref}"] for name in given.criteria for ref in given.references]
-    for seed, label in product(given.seeds, given.losses):
-        folder = run_folder(given.out, label, seed)
-        own = [*loss_overrides(label), f"seed={seed}", f"study={given.out.name}", *given.overrides]
+    commands_of = {}
+    wanted = [[f"criterion={name}", f"reference={ref}"] for name in options.criteria for ref in options.references]
+    for seed, label in product(options.seeds, options.losses):
+        folder = run_folder(options.out, label, seed)
+        overrides = [*loss_overrides(label), f"seed={seed}", f"study={options.out.name}", *options.overrides]
         evaluation = [
             "evaluate",
             "-m",
             f"checkpoint={folder / 'checkpoints' / 'best.safetensors'}",
-            f"criterion={','.join(given.criteria)}",
-            f"reference={','.join(given.references)}",
+            f"criterion={','.join(options.criteria)}",
+            f"reference={','.join(options.references)}",
             f"hydra.sweep.dir={folder / 'evaluations'}",
         ]
         missing = [settings for settings in wanted if not evaluated(folder, settings)]
-        commands = [training(folder, own), evaluation if missing else None]
-        found[folder.name] = [command for command in commands if command]
-    return {name: commands for name, commands in found.items() if commands}
+        commands = [training(folder, overrides), evaluation if missing else None]
+        commands_of[folder.name] = [command for command in commands if command]
+    return {name: commands for name, commands in commands_of.items() if commands}
 
 
 def loss_overrides(label: str) -> list[str]:
@@ -50,7 +50,9 @@ def lesson(report: Path, labels: list[str]) -> list[str]:
     table, pairs = (pd.read_csv(report / name) for name in ("table.csv", "paired.csv"))
     hubs = table[(table["criterion"] == "nns") & (table["split"] == "test")].set_index("label")["hubness/hs_sum"]
     bare = {label: label.removesuffix("+mb") for label in labels}
-    wanted = [{one, bare[one] if bare[one] != one and bare[one] in labels else labels[0]} for one in labels[1:]]
+    wanted = [
+        {label, bare[label] if bare[label] != label and bare[label] in labels else labels[0]} for label in labels[1:]
+    ]
     return [
         f"{row.one} against {row.other}: recall {row.difference:+.1f} (rsum; 95 % over the images {row.low:+.1f} to "
         f"{row.high:+.1f}{', may be chance' if row.low <= 0 <= row.high else ''}), hubs "
@@ -77,21 +79,21 @@ def lesson(report: Path, labels: list[str]) -> list[str]:
     DRY_RUN,
     option("overrides", nargs="*", help="settings of every run, after --, e.g. -- data.size=large"),
 )
-def main(given: Given) -> None:
+def main(options: Given) -> None:
     """Train, evaluate and report what is missing; stops at the first command that fails."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the commands, as Ctrl-C does
-    start, work = time.perf_counter(), chains(given)
-    title = [f'title="{given.title}"'] if given.title else []  # in quotes, for its commas
-    report = ["report", str(given.out / "runs"), f"out={given.out / 'report'}", "overwrite=true", *title]
+    start, work = time.perf_counter(), chains(options)
+    title = [f'title="{options.title}"'] if options.title else []  # in quotes, for its commas
+    report = ["report", str(options.out / "runs"), f"out={options.out / 'report'}", "overwrite=true", *title]
     commands = [*chain.from_iterable(work.values()), report]
-    if given.dry_run:
+    if options.dry_run:
         run_all(commands, True)
         return
-    jobs = max(1, min(given.jobs or (1 if shutil.which("nvidia-smi") else cores()), len(work)))
-    known = f", {duration(commands, jobs)}" if given.overrides == ["experiment=demo"] else ""
+    jobs = max(1, min(options.jobs or (1 if shutil.which("nvidia-smi") else cores()), len(work)))
+    known = f", {duration(commands, jobs)}" if options.overrides == ["experiment=demo"] else ""
     print(f"commands to run: {len(commands)}, {jobs} at a time{known}", flush=True)
     failed = run_chains(work, jobs, len(commands))
     if failed or not run(report, f"[{len(commands)}/{len(commands)}]"):
         sys.exit(f"this command failed: {(failed or [typed(report)])[0]}")
-    print("\n".join(["", *lesson(given.out / "report", given.losses)]))
-    print(f"{(time.perf_counter() - start) / 60:.1f} minutes; the page: {given.out / 'report' / 'index.html'}")
+    print("\n".join(["", *lesson(options.out / "report", options.losses)]))
+    print(f"{(time.perf_counter() - start) / 60:.1f} minutes; the page: {options.out / 'report' / 'index.html'}")

@@ -388,7 +388,7 @@ def survives(number: int, base: Path) -> str | None:
     (copy / "conf").symlink_to(ROOT / "conf")
     os.environ |= {"PYTHONPATH": str(copy / "src"), "OMP_NUM_THREADS": "1"}
     sys.path.insert(0, str(copy / "src"))
-    paths = [str(ROOT / "tests" / one) for one in tests.split()]
+    paths = [str(ROOT / "tests" / name) for name in tests.split()]
     began, output = time.monotonic(), io.StringIO()
     with contextlib.chdir(ROOT), contextlib.redirect_stdout(output):
         status = pytest.main(["-q", "-x", "-n0", "-m", "not long", "-p", "no:cacheprovider", *paths])
@@ -404,13 +404,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=[""], help="words of the files")
     parser.add_argument("--jobs", type=int, default=2)
-    given = parser.parse_args()
-    numbers = [n for n, (file, *_) in enumerate(MUTATIONS) if any(word in file for word in given.only)]
+    options = parser.parse_args()
+    numbers = [n for n, (file, *_) in enumerate(MUTATIONS) if any(word in file for word in options.only)]
     base = Path(tempfile.mkdtemp(prefix="vsehub-mutations-"))
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch", "pytorch_lightning", "hydra", "pandas", "hypothesis"])
-    with ProcessPoolExecutor(given.jobs, context, max_tasks_per_child=1) as pool:
-        alive = [told for told in pool.map(survives, numbers, itertools.repeat(base)) if told]
+    with ProcessPoolExecutor(options.jobs, context, max_tasks_per_child=1) as pool:
+        alive = [text for text in pool.map(survives, numbers, itertools.repeat(base)) if text]
     print(*alive, f"{len(numbers)} mutations, {len(alive)} survive", sep="\n")
     sys.exit(bool(alive))
 

@@ -38,8 +38,8 @@ def test_the_trainer_of_the_page_prints_what_it_shows(tmp_path):
     done = subprocess.run([sys.executable, "train_mine.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
     number = r"\d+\.\d+"
     assert re.sub(number, "", done.stdout) == re.sub(number, "", shown)
-    found, wanted = ([float(one) for one in re.findall(number, text)] for text in (done.stdout, shown))
-    assert found == pytest.approx(wanted, rel=0.05)  # processors add up in another order
+    printed, wanted = ([float(figure) for figure in re.findall(number, text)] for text in (done.stdout, shown))
+    assert printed == pytest.approx(wanted, rel=0.05)  # processors add up in another order
 
 
 @pytest.mark.long
@@ -54,7 +54,7 @@ def test_parts_that_are_added_to_the_source_need_no_edit_but_rows(tmp_path):
         shutil.copytree(tmp_path / "docs" / "own" / "conf" / group, tmp_path / "conf" / group, dirs_exist_ok=True)
     with (tmp_path / "tests" / "commands" / "settings.yaml").open("a") as handle:
         handle.write(re.search(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[1])
-    found = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", *CHECKED],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": f"{tmp_path / 'src'}{os.pathsep}{tmp_path / 'docs' / 'own'}"},
@@ -62,5 +62,5 @@ def test_parts_that_are_added_to_the_source_need_no_edit_but_rows(tmp_path):
         text=True,
         check=False,
     )
-    assert found.returncode == 0, found.stdout[-3000:]
-    assert re.search(r"\b\d\d passed", found.stdout)
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert re.search(r"\b\d\d passed", done.stdout)

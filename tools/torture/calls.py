@@ -12,7 +12,7 @@ CALLS = ("replace", "fsync", "unlink", "mkdir")
 def wrap(name: str, around: Callable) -> None:
     """Let os.`name` be called within `around(call)`."""
     real = getattr(os, name)
-    setattr(os, name, lambda *given, **named: around(lambda: real(*given, **named)))
+    setattr(os, name, lambda *arguments, **named: around(lambda: real(*arguments, **named)))
 
 
 def count(file: Path) -> None:
@@ -34,17 +34,17 @@ def count(file: Path) -> None:
 
 def kill_at(name: str, number: int, when: str, signum: signal.Signals) -> None:
     """Send this process a signal before or after the `number`-th call (from 1) of os.`name`."""
-    seen = 0
+    count = 0
 
     def around(call: Callable) -> object:
-        nonlocal seen
-        seen += 1
-        if seen == number and when == "before":
+        nonlocal count
+        count += 1
+        if count == number and when == "before":
             os.kill(os.getpid(), signum)
         try:
             return call()
         finally:
-            if seen == number and when == "after":
+            if count == number and when == "after":
                 os.kill(os.getpid(), signum)
 
     wrap(name, around)

@@ -53,7 +53,7 @@ class Tested:
         if name not in oracles.FORMULAS:
             return None
         if name == "InvertedSoftmax":
-            settings = settings | {"own": r is None}
+            settings = settings | {"transductive": r is None}
         if self.needs_item_scores:
             settings = settings | {"g": g}
         return oracles.FORMULAS[name](s, s if r is None else r, **settings)
@@ -61,15 +61,20 @@ class Tested:
 
 def discover(folder: Path = CRITERIA) -> list[list[Tested]]:
     """Of each criterion in the folder some instances: the settings of its file, and others."""
-    random, found = np.random.default_rng(0), []
+    random, variants_of = np.random.default_rng(0), []
     for path in sorted(folder.glob("*.yaml")):
         criterion = instantiate(OmegaConf.load(path), _convert_="all")
         variants = [criterion]
         for _ in range(9 if criterion.parameters() else 0):
             changes = {name: _other(random, name, value) for name, value in criterion.parameters().items()}
             variants.append(criterion.with_parameters(**changes))
-        found.append([Tested(path.stem, one, tuple(map(_step, getattr(one, "steps", (one,))))) for one in variants])
-    return found
+        variants_of.append(
+            [
+                Tested(path.stem, variant, tuple(map(_step, getattr(variant, "steps", (variant,)))))
+                for variant in variants
+            ]
+        )
+    return variants_of
 
 
 def _step(step: Any) -> tuple[str, dict[str, Any]]:
@@ -92,65 +97,65 @@ def _other(random: np.random.Generator, name: str, value: Any) -> Any:
 
 def criterion_case(random: np.random.Generator, tested: list[list[Tested]]) -> tuple[str, Callable[[], None]]:
     """A name and what is to be done."""
-    one = tested[random.integers(len(tested))]
-    one = one[0] if random.random() < 0.4 else one[random.integers(len(one))]
+    tested_one = tested[random.integers(len(tested))]
+    tested_one = tested_one[0] if random.random() < 0.4 else tested_one[random.integers(len(tested_one))]
     way = random.random()
     if way < 0.03:
-        return f"{one.name}, settings", lambda: bad_setting(random, one)
+        return f"{tested_one.name}, settings", lambda: bad_setting(random, tested_one)
     if way < 0.5:
-        return f"{one.name} {one.steps} rescore", lambda: rescore(random, one)
-    return f"{one.name} {one.steps} search", lambda: search(random, one)
+        return f"{tested_one.name} {tested_one.steps} rescore", lambda: rescore(random, tested_one)
+    return f"{tested_one.name} {tested_one.steps} search", lambda: search(random, tested_one)
 
 
-def bad_setting(random: np.random.Generator, one: Tested) -> None:
+def bad_setting(random: np.random.Generator, case: Tested) -> None:
     """Settings that are no number of the right kind are refused when the criterion is built."""
-    numbers = [name for name, value in one.criterion.parameters().items() if type(value) in (int, float)]
+    numbers = [name for name, value in case.criterion.parameters().items() if type(value) in (int, float)]
     if not numbers:
         return
     name, value = random.choice(numbers), BAD_SETTINGS[random.integers(len(BAD_SETTINGS))]
-    built, error = refused(lambda: one.criterion.with_parameters(**{str(name): value}))
+    built, error = refused(lambda: case.criterion.with_parameters(**{str(name): value}))
     check(error and str(name) in str(error), f"{name}={value!r} is accepted: {built}, {error}")
 
 
-def sizes(random: np.random.Generator, one: Tested) -> tuple[int, int]:
+def sizes(random: np.random.Generator, case: Tested) -> tuple[int, int]:
     """Queries and items; few where the oracle tries all assignments."""
     queries, items = size(random), size(random)
-    return (min(queries, 6), min(items, 5)) if one.matching and one.matching[0] == "Assignment" else (queries, items)
+    return (min(queries, 6), min(items, 5)) if case.matching and case.matching[0] == "Assignment" else (queries, items)
 
 
-def rescore(random: np.random.Generator, one: Tested) -> None:
+def rescore(random: np.random.Generator, case: Tested) -> None:
     """The dense form, or the matching."""
-    queries, items = sizes(random, one)
+    queries, items = sizes(random, case)
     dtype = TYPES[random.choice(4, p=SHARES)]
     cosines = random.random() < 0.5
     scores = tensor(random, spoilt(random, scaled(random, matrix(random, queries, items, cosines), dtype)), dtype)
-    if one.matching:
-        return rescore_matching(random, one, scores)
+    if case.matching:
+        return rescore_matching(random, case, scores)
     reference = None
     if random.random() < 0.5:
         other = TYPES[random.integers(4)] if random.random() < 0.1 else dtype
         values = matrix(random, size(random), items, cosines)
         reference = tensor(random, spoilt(random, scaled(random, values, other), 0.06), other)
     further = None
-    if one.needs_item_scores:
+    if case.needs_item_scores:
         values = matrix(random, size(random), items, cosines)
         further = tensor(random, spoilt(random, scaled(random, values, dtype), 0.06), dtype)
-    answer, error = refused(lambda: one.criterion.rescore(scores, reference, reference_item_scores=further))
+    answer, error = refused(lambda: case.criterion.rescore(scores, reference, reference_item_scores=further))
     s, r, g = exact(scores), *(None if side is None else exact(side) for side in (reference, further))
     described = f"{describe(scores)} reference {'own' if r is None else describe(reference)}"
     described += "" if further is None else f" reference items {describe(further)}"
     if not all(np.isfinite(side).all() for side in (s, r, g) if side is not None):
         return check(error, f"{described}: NaN or infinity is not refused")
-    wanted, number = one.oracle(s, r, g), limits(scores.dtype, dtype if reference is None else reference.dtype)
+    wanted, number = case.oracle(s, r, g), limits(scores.dtype, dtype if reference is None else reference.dtype)
     if error:
         return check(wanted is None or not wanted.size < number.max / 64, f"{described}: refused: {error}")
-    found = exact(answer)
-    check(found.shape == s.shape and answer.itemsize >= 4, f"{described}: {answer.dtype} {found.shape}")
-    check(np.isfinite(found).all(), f"{described}: NaN or infinity in the answer")
+    corrected = exact(answer)
+    check(corrected.shape == s.shape and answer.itemsize >= 4, f"{described}: {answer.dtype} {corrected.shape}")
+    check(np.isfinite(corrected).all(), f"{described}: NaN or infinity in the answer")
     if wanted is not None:
         room = room_of(wanted, number, ROUNDING)
-        far = np.argwhere(~(np.abs(found - wanted.values) <= room))
-        check(not len(far), "{}: {}", described, _entry(found, wanted.values, far) if len(far) else "")
+        far = np.argwhere(~(np.abs(corrected - wanted.values) <= room))
+        check(not len(far), "{}: {}", described, _entry(corrected, wanted.values, far) if len(far) else "")
 
 
 def room_of(wanted: oracles.Answer, number: torch.finfo, epsilons: float) -> np.ndarray:
@@ -160,47 +165,47 @@ def room_of(wanted: oracles.Answer, number: torch.finfo, epsilons: float) -> np.
     return epsilons * (number.eps * (wanted.slack + steep) + wide + number.tiny * (wanted.slack > 0))
 
 
-def _entry(found: np.ndarray, wanted: np.ndarray, far: np.ndarray) -> str:
+def _entry(values: np.ndarray, wanted: np.ndarray, far: np.ndarray) -> str:
     query, item = far[0].tolist()
-    return f"entry ({query}, {item}) is {found[query, item]:.17g}, the oracle's is {wanted[query, item]:.17g}"
+    return f"entry ({query}, {item}) is {values[query, item]:.17g}, the oracle's is {wanted[query, item]:.17g}"
 
 
-def rescore_matching(random: np.random.Generator, one: Tested, scores: Tensor) -> None:
+def rescore_matching(random: np.random.Generator, case: Tested, scores: Tensor) -> None:
     """The pairs of a matching, and the dense scores in whose order they stand."""
     k, s, described = int(random.integers(1, 14)), exact(scores), describe(scores)
     described += f" k {k}"
-    answer, error = refused(lambda: (one.criterion.match(scores, k), one.criterion.rescore(scores, k=k)))
-    name, settings = one.matching
+    answer, error = refused(lambda: (case.criterion.match(scores, k), case.criterion.rescore(scores, k=k)))
+    name, settings = case.matching
     greedy = name == "RelaxedGreedyMatching"
     # A pair of score -inf never matches; where scores are computed with, nothing is left of such.
-    bad = np.isnan(s).any() or (np.isinf(s).any() if one.corrects or not greedy else (s == np.inf).any())
+    bad = np.isnan(s).any() or (np.isinf(s).any() if case.corrects or not greedy else (s == np.inf).any())
     if bad:
         return check(error, f"{described}: NaN or infinity is not refused")
-    wanted = one.oracle(s, None) if one.corrects else oracles.nns(s, s)
+    wanted = case.oracle(s, None) if case.corrects else oracles.nns(s, s)
     if error:
-        most = wanted.size if one.corrects else np.abs(s, where=np.isfinite(s), out=np.zeros(s.shape)).max()
+        most = wanted.size if case.corrects else np.abs(s, where=np.isfinite(s), out=np.zeros(s.shape)).max()
         deserved = greedy and oracles.places(*s.shape, k, **settings) == 0
         deserved = deserved or not most < limits(scores.dtype).max / (64 * len(s))
         return check(deserved, f"{described}: refused: {error}")
-    pairs, found = [tuple(pair) for pair in answer[0].tolist()], exact(answer[1])
-    check(not np.isnan(found).any() and (found < np.inf).all(), f"{described}: NaN or inf in the answer")
-    check_pairs(one, pairs, wanted, k, limits(scores.dtype), described)
+    pairs, values = [tuple(pair) for pair in answer[0].tolist()], exact(answer[1])
+    check(not np.isnan(values).any() and (values < np.inf).all(), f"{described}: NaN or inf in the answer")
+    check_pairs(case, pairs, wanted, k, limits(scores.dtype), described)
     if name == "Assignment":
-        check(dict(pairs[: len(s)]) == dict(enumerate(found.argmax(axis=1).tolist())), f"{described}: first items")
-    if not one.corrects and greedy:
-        check_lists(found, oracles.matched_order(s, pairs), described)
+        check(dict(pairs[: len(s)]) == dict(enumerate(values.argmax(axis=1).tolist())), f"{described}: first items")
+    if not case.corrects and greedy:
+        check_lists(values, oracles.matched_order(s, pairs), described)
 
 
-def check_pairs(one: Tested, pairs: list, wanted: oracles.Answer, k: int, number: torch.finfo, described: str) -> None:
+def check_pairs(case: Tested, pairs: list, wanted: oracles.Answer, k: int, number: torch.finfo, described: str) -> None:
     """That pairs are the matching on the oracle's scores, to rounding."""
-    name, settings = one.matching
+    name, settings = case.matching
     s, (queries, items) = wanted.values, wanted.values.shape
     check(len(set(pairs)) == len(pairs), f"{described}: a pair twice")
     if name == "Assignment":
         first = pairs[:queries]
         places = math.ceil(queries / items)
-        given = [query for query, _ in first]
-        check(sorted(given) == list(range(queries)), f"{described}: not each query has an item")
+        matched = [query for query, _ in first]
+        check(sorted(matched) == list(range(queries)), f"{described}: not each query has an item")
         check(max(np.bincount([item for _, item in first])) <= places, f"{described}: an item has too many queries")
         check(
             max(np.bincount([query for query, _ in pairs])) <= min(k, settings["solutions"]), f"{described}: too many"
@@ -210,7 +215,7 @@ def check_pairs(one: Tested, pairs: list, wanted: oracles.Answer, k: int, number
         return None
     if pairs == oracles.greedy_pairs(s, k, **settings):
         return None
-    check(one.corrects, f"{described}: pairs {pairs}, the oracle's are {oracles.greedy_pairs(s, k, **settings)}")
+    check(case.corrects, f"{described}: pairs {pairs}, the oracle's are {oracles.greedy_pairs(s, k, **settings)}")
     room = oracles.places(queries, items, k, **settings)
     slack = 2 * ROUNDING * (number.eps * np.max(wanted.slack, initial=0) + number.tiny)
     if settings["capacity"] == "proportional":
@@ -232,9 +237,9 @@ def tied(values: np.ndarray, slack: float) -> bool:
     return values.size > 1 and np.diff(np.sort(values, axis=None)).min() <= slack
 
 
-def check_lists(found: np.ndarray, wanted: list[list[int]], described: str) -> None:
+def check_lists(lists: np.ndarray, wanted: list[list[int]], described: str) -> None:
     """That rows of values have the wanted order."""
-    got = np.argsort(-found, axis=1, kind="stable").tolist()
+    got = np.argsort(-lists, axis=1, kind="stable").tolist()
     check(got == wanted, "{}: order {}, the oracle's is {}", described, got, wanted)
 
 
@@ -248,46 +253,48 @@ def vectors(random: np.random.Generator, rows: int, dim: int, whole: bool) -> np
     return values[random.integers(rows, size=rows)] if random.random() < 0.3 else values
 
 
-def search(random: np.random.Generator, one: Tested) -> None:
+def search(random: np.random.Generator, case: Tested) -> None:
     """The streaming form from vectors."""
-    (queries, items), dim = sizes(random, one), int(random.integers(1, 5))
+    (queries, items), dim = sizes(random, case), int(random.integers(1, 5))
     whole = random.random() < 0.7
     dtype = TYPES[random.choice(4, p=SHARES)] if whole else TYPES[random.integers(2)]
     # Powers of two leave products exact, from those that underflow to those that are infinite.
     powers = (-600, -510, 0, 300, 600) if dtype == torch.float64 else (-100, -70, -60, -3, 20, 62, 100)
     scale = 2.0 ** random.choice(powers) if whole and random.random() < 0.3 else 1.0
-    needs = one.criterion.needs_reference or random.random() < 0.05
-    own = one.matching is not None or not needs or random.random() < 0.5
+    needs = case.criterion.needs_reference or random.random() < 0.05
+    transductive = case.matching is not None or not needs or random.random() < 0.5
     drawn = [vectors(random, rows, dim, whole) * scale for rows in (queries, items, size(random))]
     if whole and random.random() < 0.5:
         drawn = [side / 4 / math.sqrt(4 ** math.ceil(math.log(dim, 4))) for side in drawn]  # products below 1
     spoil = random.random() < 0.12
     sides = [tensor(random, spoilt(random, side, 0.4 if spoil else 0), dtype) for side in drawn]
     k = int(random.integers(-1, items + 4)) if random.random() < 0.1 else int(random.integers(1, items + 1))
-    described = f"{describe(sides[0])} {describe(sides[1])} reference {'own' if own else describe(sides[2])} k {k}"
-    given = [side.numpy() if dtype != torch.bfloat16 and random.random() < 0.3 else side for side in sides]
-    if own:
-        found, error = refused(lambda: one.criterion.search(*given[:2], k=k))
+    reference = "transductive" if transductive else describe(sides[2])
+    described = f"{describe(sides[0])} {describe(sides[1])} reference {reference} k {k}"
+    arguments = [side.numpy() if dtype != torch.bfloat16 and random.random() < 0.3 else side for side in sides]
+    if transductive:
+        result, error = refused(lambda: case.criterion.search(*arguments[:2], k=k))
     else:
-        found, error = refused(lambda: one.criterion.search(*given, k=k))
+        result, error = refused(lambda: case.criterion.search(*arguments, k=k))
     if not 1 <= k <= items:
         return check(error, f"{described}: k is not refused")
     number = limits(dtype)
-    s, r = product(sides[0], sides[1], number), None if own else product(sides[2], sides[1], number)
-    g = product(sides[1], sides[1], number) if one.needs_item_scores else None
+    s, r = product(sides[0], sides[1], number), None if transductive else product(sides[2], sides[1], number)
+    g = product(sides[1], sides[1], number) if case.needs_item_scores else None
     finite = all(
-        bool(side.isfinite().all()) for side in (sides[:2] if own or not one.criterion.needs_reference else sides)
+        bool(side.isfinite().all())
+        for side in (sides[:2] if transductive or not case.criterion.needs_reference else sides)
     )
-    multiplied = (sides[:2] if own else sides) + [sides[1]] * one.needs_item_scores
+    multiplied = (sides[:2] if transductive else sides) + [sides[1]] * case.needs_item_scores
     if error and not (finite and most_of_a_sum(multiplied) < number.max / 64):
         return None
-    check_search(one, s, r, g, k, number, whole, (found, error), described)
+    check_search(case, s, r, g, k, number, whole, (result, error), described)
 
 
 def most_of_a_sum(sides: list[Tensor]) -> float:
     """The largest sum of magnitudes in an inner product: parts may be too large where the whole is not."""
     queries, items, *reference = (np.abs(exact(side)) for side in sides)
-    return max((one @ items.T).max() for one in (queries, *reference))
+    return max((rows @ items.T).max() for rows in (queries, *reference))
 
 
 def product(queries: Tensor, items: Tensor, number: torch.finfo) -> np.ndarray:
@@ -297,7 +304,7 @@ def product(queries: Tensor, items: Tensor, number: torch.finfo) -> np.ndarray:
 
 
 def check_search(
-    one: Tested,
+    case: Tested,
     s: np.ndarray,
     r: np.ndarray | None,
     g: np.ndarray | None,
@@ -308,22 +315,22 @@ def check_search(
     described: str,
 ) -> None:
     """The lists of a search against the oracle's."""
-    found, error = said
+    result, error = said
     if error:
-        deserved = one.matching and one.matching[0] == "RelaxedGreedyMatching"
-        deserved = deserved and oracles.places(*s.shape, k, **one.matching[1]) == 0
-        wanted = None if deserved else (one.oracle(s, r, g) if one.corrects else oracles.nns(s, s))
+        deserved = case.matching and case.matching[0] == "RelaxedGreedyMatching"
+        deserved = deserved and oracles.places(*s.shape, k, **case.matching[1]) == 0
+        wanted = None if deserved else (case.oracle(s, r, g) if case.corrects else oracles.nns(s, s))
         return check(
             wanted is None or not wanted.size < number.max / (64 * max(s.shape)), f"{described}: refused: {error}"
         )
-    values, positions = (np.asarray(side).astype(float if place == 0 else int) for place, side in enumerate(found))
+    values, positions = (np.asarray(side).astype(float if place == 0 else int) for place, side in enumerate(result))
     check(values.shape == positions.shape == (len(s), k), f"{described}: lists of shape {positions.shape}")
     check(np.isfinite(values).all(), f"{described}: values are NaN or infinite")
     check(
         all(len(set(row)) == k and 0 <= min(row) <= max(row) < s.shape[1] for row in positions.tolist()),
         f"{described}: no items",
     )
-    wanted = one.oracle(s, r, g) if one.corrects else oracles.nns(s, s)
+    wanted = case.oracle(s, r, g) if case.corrects else oracles.nns(s, s)
     if wanted is None:
         return None
     if not whole and wanted.gap <= PRODUCTS * number.eps * oracles.largest(s):  # of copies either may come first
@@ -331,8 +338,8 @@ def check_search(
     room = room_of(wanted, number, ROUNDING if whole else PRODUCTS)
     if not whole and not room.any():  # what is inexact are the products
         room = np.full(s.shape, PRODUCTS * number.eps * oracles.largest(s))
-    if one.matching:
-        return check_matched_search(one, wanted, k, room, positions, described)
+    if case.matching:
+        return check_matched_search(case, wanted, k, room, positions, described)
     listed, slack = (np.take_along_axis(side, positions, 1) for side in (wanted.ranked, room))
     check((np.abs(values - listed) <= slack).all(), "{}: values {}, the oracle's are {}", described, values, listed)
     same = values[:, 1:] == values[:, :-1]
@@ -345,18 +352,18 @@ def check_search(
         return check(positions.tolist() == best, "{}: {}, the oracle's are {}", described, positions.tolist(), best)
     rest = np.nan_to_num(wanted.ranked, nan=np.inf) - room
     np.put_along_axis(rest, positions, -np.inf, 1)
-    kept = rest.max(axis=1) <= listed[:, -1] + slack[:, -1]
-    kept |= ~np.isfinite(s).all(axis=1)  # nothing is nearer than infinity
-    check(kept.all(), "{}: {} leave out a better item", described, positions)
+    complete = rest.max(axis=1) <= listed[:, -1] + slack[:, -1]
+    complete |= ~np.isfinite(s).all(axis=1)  # nothing is nearer than infinity
+    check(complete.all(), "{}: {} leave out a better item", described, positions)
 
 
 def check_matched_search(
-    one: Tested, wanted: oracles.Answer, k: int, room: np.ndarray, positions: np.ndarray, described: str
+    case: Tested, wanted: oracles.Answer, k: int, room: np.ndarray, positions: np.ndarray, described: str
 ) -> None:
     """The lists of a search that matches; where rounding or the solver decides, they need only be lists."""
-    name, settings = one.matching
+    name, settings = case.matching
     # Chains stream the item's term and the query's; the inverted softmax's own query stays in its sum.
-    s = wanted.ranked if one.steps[0][0] == "InvertedSoftmax" else wanted.values
+    s = wanted.ranked if case.steps[0][0] == "InvertedSoftmax" else wanted.values
     if name == "Assignment" and not room.any():
         return check_total(s, list(enumerate(positions[:, 0].tolist())), described)
     if name != "RelaxedGreedyMatching" or (room.any() and tied(s, 4 * room.max())):

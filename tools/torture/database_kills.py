@@ -57,21 +57,21 @@ def commands(engine: str, uri: str | None, files: Path) -> dict[str, list[str]]:
     """By name; uri: None for a folder in `out`."""
     sides = [f"{name}={files / name}.npy" for name in ("queries", "items", "reference")]
     new = ["add", f"items={files / 'new.npy'}", f"item_ids={files / 'new.txt'}"]
-    own = {
+    settings = {
         "rerank": ["rerank", *sides, "normalize=true", "criterion=csls", f"out={OUT}"],
         "index": ["index", OUT, f"engine={engine}", "overwrite=true", *([f"uri={uri}"] if uri else [])],
         "add": [*new, f"engine={engine}", f"uri={uri or FOLDERS[engine]}"],
     }
-    return {name: ["-m", "vsehub", *words] for name, words in own.items()}
+    return {name: ["-m", "vsehub", *words] for name, words in settings.items()}
 
 
-def case(name: str, given: dict, dump: list[str], whole: dict, base: Path, draw: random.Random) -> list[str]:
+def case(name: str, arguments: dict, dump: list[str], whole: dict, base: Path, draw: random.Random) -> list[str]:
     """What is wrong after one command was killed and given again. whole: undisturbed, its seconds and what it left."""
     cwd = Path(tempfile.mkdtemp(dir=base))
-    for one in ("rerank", "index")[: 1 + (name == "add")]:
-        ended(cwd, *given[one])
+    for step in ("rerank", "index")[: 1 + (name == "add")]:
+        ended(cwd, *arguments[step])
     number, share = draw.choice(list(STATUS)), draw.uniform(0.3, 1.0)
-    process = started(cwd, *given[name])
+    process = started(cwd, *arguments[name])
     time.sleep(share * whole["seconds"])
     process.send_signal(number)
     sent = time.monotonic()
@@ -80,12 +80,16 @@ def case(name: str, given: dict, dump: list[str], whole: dict, base: Path, draw:
     # 0: it was done; without a word: it exited, or had not begun.
     if process.returncode not in (0, STATUS[number], *([] if said else [-number])):
         wrong.append(f"status {process.returncode}: {said[-600:]}")
-    ended(cwd, *given[name])
-    found = ended(cwd, *dump)
-    wrong += [] if found == whole["items"] else [f"{found}, not {whole['items']}"]
+    ended(cwd, *arguments[name])
+    dumped = ended(cwd, *dump)
+    wrong += [] if dumped == whole["items"] else [f"{dumped}, not {whole['items']}"]
     # The bytes of a folder include earlier versions of what is in it.
-    wrong += [one for one in world.differences(cwd / OUT, whole["out"]) if name == "index" and "/bytes" not in one]
-    return [f"{name}, {number.name} at {share:.2f}, in {cwd}: {one}" for one in wrong]
+    wrong += [
+        difference
+        for difference in world.differences(cwd / OUT, whole["out"])
+        if name == "index" and "/bytes" not in difference
+    ]
+    return [f"{name}, {number.name} at {share:.2f}, in {cwd}: {text}" for text in wrong]
 
 
 def run(engine: str, cases: int, seed: int, base: Path) -> list[str]:
@@ -96,15 +100,15 @@ def run(engine: str, cases: int, seed: int, base: Path) -> list[str]:
         np.save(base / f"{name}.npy", numbers.standard_normal((rows, 32), np.float32))
     (base / "new.txt").write_text("".join(f"new {row}\n" for row in range(300)))
     uri = postgres() if engine == "pgvector" else None
-    given, dump = commands(engine, uri, base), ["-c", DUMP, engine, uri or FOLDERS[engine]]
-    for name in given:
+    arguments, dump = commands(engine, uri, base), ["-c", DUMP, engine, uri or FOLDERS[engine]]
+    for name in arguments:
         began = time.monotonic()
-        ended(cwd, *given[name])
+        ended(cwd, *arguments[name])
         whole[name] = {"seconds": time.monotonic() - began, "out": cwd / OUT}
         whole[name]["items"] = ended(cwd, *dump) if name != "rerank" else ""
     wrong = []
     for name in ("index", "add") * (cases // 2):
-        wrong += case(name, given, dump, whole[name], base, draw)
+        wrong += case(name, arguments, dump, whole[name], base, draw)
     return wrong
 
 
@@ -121,9 +125,9 @@ def main() -> None:
     parser.add_argument("--engines", nargs="+", choices=[*FOLDERS, "pgvector"], default=list(FOLDERS))
     parser.add_argument("--cases", type=int, default=4, help="of each engine")
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
+    options = parser.parse_args()
     base = Path(tempfile.mkdtemp(prefix="vsehub-database-kills-"))
-    wrong = [text for engine in given.engines for text in run(engine, given.cases, given.seed, base)]
+    wrong = [text for engine in options.engines for text in run(engine, options.cases, options.seed, base)]
     print(*wrong, f"{len(wrong)} wrong", sep="\n")
     sys.exit(bool(wrong))
 

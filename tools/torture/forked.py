@@ -160,8 +160,12 @@ def _enter(cwd: Path, logs: tuple[Path, Path]) -> None:
     for finalizer in list(weakref.finalize._registry):
         finalizer.detach()
     atexit._clear()
-    for own in (logging.shutdown, weakref.finalize._exitfunc, multiprocessing.util._exit_function):  # the interpreter's
-        atexit.register(own)
+    for step in (
+        logging.shutdown,
+        weakref.finalize._exitfunc,
+        multiprocessing.util._exit_function,
+    ):  # the interpreter's
+        atexit.register(step)
 
 
 def called(main: Callable[[], None] | None) -> int:

@@ -77,16 +77,16 @@ class Case:
 
 def read_cases() -> list[Case]:
     """The cases of the table: of each family, `command` with each entry's arguments, and options of both."""
-    found = []
-    for family, told in yaml.load(TABLE.read_text(encoding="utf-8"), yaml.CSafeLoader).items():
-        own = {key: value for key, value in told.items() if key not in ("command", "cases")}
-        for words, says, *more in told["cases"]:
-            options = {"says": says} | own | (more[0] if more else {})
-            both = [*shlex.split(told["command"]), *(shlex.split(words) if isinstance(words, str) else words)]
+    cases = []
+    for family, content in yaml.load(TABLE.read_text(encoding="utf-8"), yaml.CSafeLoader).items():
+        defaults = {key: value for key, value in content.items() if key not in ("command", "cases")}
+        for words, says, *more in content["cases"]:
+            options = {"says": says} | defaults | (more[0] if more else {})
+            both = [*shlex.split(content["command"]), *(shlex.split(words) if isinstance(words, str) else words)]
             arguments = [word for part in both for word in (SHORT if part == "SMALL" else (part,))]
-            options["given"] = tuple(dict.fromkeys((*own.get("given", ()), *options.get("given", ()))))
-            found.append(Case(f"{family}: {options.pop('name', words)}", tuple(arguments), **options))
-    return found
+            options["given"] = tuple(dict.fromkeys((*defaults.get("given", ()), *options.get("given", ()))))
+            cases.append(Case(f"{family}: {options.pop('name', words)}", tuple(arguments), **options))
+    return cases
 
 
 class Harness:
@@ -112,11 +112,11 @@ class Harness:
         if folder.exists():
             return
         before, commands = TRAINED.get(name, ((), []))
-        for one in before:
-            self.prepare(one)
+        for earlier in before:
+            self.prepare(earlier)
         folder.mkdir(parents=True)
-        for one in before:
-            place(one, self.shared, folder)
+        for earlier in before:
+            place(earlier, self.shared, folder)
         if name in MADE:
             MADE[name](folder)
         for command in commands:
@@ -124,22 +124,22 @@ class Harness:
             if came.status != 0:
                 raise RuntimeError(f"the set-up {name} failed with status {came.status}:\n{came.out}\n{came.err}")
 
-    def run(self, asked: Sequence[Case], until: float, jobs: int) -> Iterator[tuple[Case, forked.Ended, list[str]]]:
+    def run(self, cases: Sequence[Case], until: float, jobs: int) -> Iterator[tuple[Case, forked.Ended, list[str]]]:
         """Each case, what came of it, and which files it changed: `jobs` at a time, until the time is over."""
-        for name in dict.fromkeys(name for case in asked for name in case.given):
+        for name in dict.fromkeys(name for case in cases for name in case.given):
             self.prepare(name)
-        waiting, running = list(reversed(asked)), []
+        waiting, running = list(reversed(cases)), []
         while waiting or running:
             waiting = waiting if time.monotonic() < until else []
             while waiting and len(running) < jobs:
                 case = waiting.pop()
                 folder = self.folder(case)
                 running.append((case, folder, listing(folder), self.start(case, folder, folder.parent)))
-            for one in list(running):
-                case, folder, before, process = one
+            for entry in list(running):
+                case, folder, before, process = entry
                 late = time.monotonic() - process.began > LIMIT and process.send(signal.SIGKILL)
                 if late or process.poll():
-                    running.remove(one)
+                    running.remove(entry)
                     came, after = process.result(), listing(folder)
                     left = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
                     shutil.rmtree(folder.parent, ignore_errors=True)
@@ -181,8 +181,8 @@ class Harness:
             if case.process:
                 os.execv(sys.executable, [sys.executable, "-m", "vsehub", *case.arguments])
 
-        own = self.environment | {"TMPDIR": str(outside / "tmp")}
-        return forked.Running(case.arguments, folder, before, own, (outside / "out", outside / "err"))
+        environment = self.environment | {"TMPDIR": str(outside / "tmp")}
+        return forked.Running(case.arguments, folder, before, environment, (outside / "out", outside / "err"))
 
 
 def load() -> Callable[[], None]:
@@ -192,8 +192,8 @@ def load() -> Callable[[], None]:
     import vsehub
 
     torch.set_num_threads(1)
-    own = [one.name for one in pkgutil.walk_packages(vsehub.__path__, "vsehub.")]
-    for name in (*own, *IN_FUNCTIONS):
+    modules = [module.name for module in pkgutil.walk_packages(vsehub.__path__, "vsehub.")]
+    for name in (*modules, *IN_FUNCTIONS):
         with suppress(ImportError):  # of an optional library
             import_module(name)
     return import_module("vsehub.cli.main").main
@@ -201,12 +201,12 @@ def load() -> Callable[[], None]:
 
 def listing(folder: Path) -> dict[str, Any]:
     """What lies in a folder: size and time of each file."""
-    found: dict[str, Any] = {}
+    outcomes: dict[str, Any] = {}
     for path in folder.rglob("*"):
         stat = path.lstat()
         is_folder = path.is_dir() and not path.is_symlink()
-        found[path.relative_to(folder).as_posix()] = "folder" if is_folder else (stat.st_size, stat.st_mtime_ns)
-    return found
+        outcomes[path.relative_to(folder).as_posix()] = "folder" if is_folder else (stat.st_size, stat.st_mtime_ns)
+    return outcomes
 
 
 def judged(case: Case, came: forked.Ended, left: Sequence[str] = ()) -> list[str]:
@@ -217,12 +217,16 @@ def judged(case: Case, came: forked.Ended, left: Sequence[str] = ()) -> list[str
     if came.status != case.status:
         wrong.append(f"expected status {case.status}, came {came.status}")
     lines = came.err.splitlines()
-    own = [line for line in lines if re.match(rf"vsehub( {'|'.join(map(re.escape, case.arguments[:1]))})?: ", line)]
-    other = [line for line in lines if line not in own and not ASIDE.search(line)]
+    of_command = [
+        line for line in lines if re.match(rf"vsehub( {'|'.join(map(re.escape, case.arguments[:1]))})?: ", line)
+    ]
+    other = [line for line in lines if line not in of_command and not ASIDE.search(line)]
     if case.status == 0:
-        wrong += [f"a line of an error came: {line}" for line in own]
+        wrong += [f"a line of an error came: {line}" for line in of_command]
     else:
-        wrong += [f"expected one line that begins with the command, came {len(own)}"] if len(own) != 1 else []
+        wrong += (
+            [f"expected one line that begins with the command, came {len(of_command)}"] if len(of_command) != 1 else []
+        )
         wrong += [f"other lines on stderr: {other[:3]}"] if other else []
         wrong += [f"left behind: {', '.join(left[:6])}"] if left and not case.leaves else []
     if not re.search(case.says, came.err if case.status else came.out + came.err, re.DOTALL):
@@ -232,16 +236,16 @@ def judged(case: Case, came: forked.Ended, left: Sequence[str] = ()) -> list[str
 
 def run(seconds: float | None = None, seed: int = 0, only: str = "", jobs: int = 2) -> dict[str, Any]:
     """{"cases": how many were run, "wrong": texts}: all, or a sample by `seed` where seconds limit it."""
-    asked = [case for case in read_cases() if re.search(only, case.id)]
+    chosen = [case for case in read_cases() if re.search(only, case.id)]
     if seconds is not None:
-        random.Random(seed).shuffle(asked)
+        random.Random(seed).shuffle(chosen)
     until, harness, count, wrong = time.monotonic() + (seconds or 1e9), Harness(), 0, []
     try:
-        for case, came, left in harness.run(asked, until, jobs):
+        for case, came, left in harness.run(chosen, until, jobs):
             count += 1
-            if found := judged(case, came, left):
+            if fault := judged(case, came, left):
                 said = (came.err.strip() or came.out.strip())[-1200:]
-                wrong.append(f"{case.id}\n  {'; '.join(found)}\n  came, with status {came.status}: {said}")
+                wrong.append(f"{case.id}\n  {'; '.join(fault)}\n  came, with status {came.status}: {said}")
     finally:
         shutil.rmtree(harness.root, ignore_errors=True)
     return {"cases": count, "wrong": wrong}
@@ -254,9 +258,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2)
-    found = run(**vars(parser.parse_args()))
-    print(*found["wrong"], f"{found['cases']} cases, {len(found['wrong'])} wrong", sep="\n")
-    return 1 if found["wrong"] else 0
+    result = run(**vars(parser.parse_args()))
+    print(*result["wrong"], f"{result['cases']} cases, {len(result['wrong'])} wrong", sep="\n")
+    return 1 if result["wrong"] else 0
 
 
 if __name__ == "__main__":

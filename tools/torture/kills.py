@@ -71,7 +71,7 @@ def torture(command: Command, number: int, seed: int, base: Path) -> list[str]:
         wrong.append(traceback.format_exc()[-900:])
     if not wrong:
         shutil.rmtree(cwd)
-    return [f"seed {seed} case {number}: {command.name}, {kills}, in {cwd}: {one}" for one in wrong]
+    return [f"seed {seed} case {number}: {command.name}, {kills}, in {cwd}: {text}" for text in wrong]
 
 
 def killed(command: Command, kill: Kill, cwd: Path, base: Path) -> forked.Ended:
@@ -96,13 +96,13 @@ def killed(command: Command, kill: Kill, cwd: Path, base: Path) -> forked.Ended:
 
 def workers(pid: int) -> list[int]:
     """The process of rank 1 among those that a process has started; none before its Python runs."""
-    found = []
+    wrong = []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, ValueError):
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
             if parent == pid and b"\0LOCAL_RANK=1\0" in b"\0" + (folder / "environ").read_bytes():
-                found.append(int(folder.name))
-    return found
+                wrong.append(int(folder.name))
+    return wrong
 
 
 def after(command: Command, kill: Kill, ended: forked.Ended, out: Path) -> list[str]:
@@ -136,16 +136,16 @@ def kept_epochs(out: Path) -> int:
 
 def finished(command: Command, cwd: Path, base: Path) -> list[str]:
     """Give the command again and hold what it wrote against what the unbroken one wrote."""
-    out, whole, kept = cwd / OUT, base / "unbroken" / command.name / OUT, kept_epochs(cwd / OUT)
+    out, whole, epochs = cwd / OUT, base / "unbroken" / command.name / OUT, kept_epochs(cwd / OUT)
     ended = forked.run(command.again(command, cwd, False), cwd, environment=world.environment(base))
     if ended.status == 2 and "already" in ended.err and not command.trains:
-        wrong = [f"refused as finished, and {one}" for one in world.differences(out, whole)]
+        wrong = [f"refused as finished, and {difference}" for difference in world.differences(out, whole)]
         if wrong:
             return wrong
         ended = forked.run(command.again(command, cwd, True), cwd, environment=world.environment(base))
     if ended.status != 0 or ended.broke:
         return [f"given again it ends with {ended.status}: {ended.err[-1500:]}"]
-    repeated = [epoch for epoch in re.findall(r"epoch (\d+): loss", ended.out) if int(epoch) < kept]
+    repeated = [epoch for epoch in re.findall(r"epoch (\d+): loss", ended.out) if int(epoch) < epochs]
     wrong = [f"epochs {repeated} were trained again"] if repeated and not command.sweeps else []
     return wrong + [f"{name} is left" for name in world.temporary(out)] + world.differences(out, whole)
 
@@ -158,8 +158,8 @@ def run(seconds: float, seed: int, only: Sequence[str] = (), jobs: int = 2, case
     with ProcessPoolExecutor(jobs, get_context("fork")) as pool:
         while time.monotonic() < until if not case else count < len(case):
             numbers = case or range(count, count + 4 * jobs)
-            given = [pool.submit(torture, known[number % len(known)], number, seed, base) for number in numbers]
-            wrong += [text for one in given for text in one.result()]
+            futures = [pool.submit(torture, known[number % len(known)], number, seed, base) for number in numbers]
+            wrong += [text for future in futures for text in future.result()]
             count += len(numbers)
     if not wrong:
         shutil.rmtree(base)
@@ -174,9 +174,9 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=(), help="commands")
     parser.add_argument("--case", nargs="+", type=int, default=(), help="these cases; --seed and --only as they were")
     parser.add_argument("--jobs", type=int, default=2, help="cases at a time")
-    found = run(**vars(parser.parse_args()))
-    print(*found["wrong"], f"{found['cases']} cases, {len(found['wrong'])} wrong", sep="\n")
-    sys.exit(bool(found["wrong"]))
+    result = run(**vars(parser.parse_args()))
+    print(*result["wrong"], f"{result['cases']} cases, {len(result['wrong'])} wrong", sep="\n")
+    sys.exit(bool(result["wrong"]))
 
 
 if __name__ == "__main__":

@@ -34,13 +34,13 @@ def sets(mask: np.ndarray) -> list[set[int]]:
     return [set(np.flatnonzero(row).tolist()) for row in mask]
 
 
-def close(found: dict[str, float], wanted: dict[str, float], described: str) -> None:
+def close(figures: dict[str, float], wanted: dict[str, float], described: str) -> None:
     """That figures are the oracle's, all of them."""
-    check(found.keys() == wanted.keys(), f"{described}: keys {sorted(found.keys() ^ wanted.keys())}")
+    check(figures.keys() == wanted.keys(), f"{described}: keys {sorted(figures.keys() ^ wanted.keys())}")
     far = {
-        key: (found[key], wanted[key])
+        key: (figures[key], wanted[key])
         for key in wanted
-        if not abs(found[key] - wanted[key]) <= 1e-8 * (1 + abs(wanted[key]))
+        if not abs(figures[key] - wanted[key]) <= 1e-8 * (1 + abs(wanted[key]))
     }
     check(not far, f"{described}: (found, oracle's) {far}")
 
@@ -57,8 +57,8 @@ def case_of_hubness(random: np.random.Generator) -> None:
     ks = tuple(random.choice([1, 2, 5, 10, 100], size=random.integers(0, 4), replace=False).tolist())
     mask = mask_of(random, *scores.shape, True) if random.random() < 0.5 else None
     s, described = exact(scores), f"hubness {describe(scores)} ks {ks}"
-    given = None if mask is None else torch.from_numpy(mask)
-    found, error = refused(lambda: occurrences.hubness(scores, ks, given))
+    truth = None if mask is None else torch.from_numpy(mask)
+    result, error = refused(lambda: occurrences.hubness(scores, ks, truth))
     if over(np.isnan(s).any(), error, described):
         return
     counted = occurrences.k_occurrences(scores, ks)
@@ -74,7 +74,7 @@ def case_of_hubness(random: np.random.Generator) -> None:
                 figures |= oracles.bad_figures(bad, k, sum(counts))
             wanted |= {f"{direction}/{key}": value for key, value in figures.items()}
     wanted["hs_sum"] = sum(value for key, value in wanted.items() if "/skew_" in key)
-    close(found, wanted, described)
+    close(result, wanted, described)
 
 
 def case_of_ranking(random: np.random.Generator) -> None:
@@ -86,14 +86,14 @@ def case_of_ranking(random: np.random.Generator) -> None:
     query, item = (torch.from_numpy(side) for side in mask.nonzero())
     shuffled = torch.from_numpy(random.permutation(len(query)))
     pairs = positives.Positives.from_pairs(query[shuffled], item[shuffled], queries, items, complete=False)
-    check(pairs.counts.tolist() == [len(one) for one in mine], f"{described}: counts of positives")
+    check(pairs.counts.tolist() == [len(right) for right in mine], f"{described}: counts of positives")
     ks = ((), (1,), (1, 5, 10), (3, 200))[random.integers(4)]
     cuts = [0, *sorted(random.integers(0, queries + 1, size=2).tolist()), queries]
     blocks = [(a, scores[a:b]) for a, b in itertools.pairwise(cuts) if a < b]
     ranking, error = refused(lambda: ranks.rank_blocks(blocks, pairs, ks))
     if over(np.isnan(s).any(), error, described):
         return
-    wanted = [oracles.rank(row, one) for row, one in zip(s.tolist(), mine, strict=True)]
+    wanted = [oracles.rank(row, right) for row, right in zip(s.tolist(), mine, strict=True)]
     check(ranking.ranks.tolist() == wanted, "{}: ranks {} are not {}", described, ranking.ranks.tolist(), wanted)
     lists = [oracles.order(row) for row in s.tolist()]
     for k in ks:
@@ -108,7 +108,7 @@ def case_of_recall(random: np.random.Generator) -> None:
     scores = scores_of_metrics(random, size(random), size(random), 0.15)
     mask = mask_of(random, *scores.shape, random.random() < 0.9)
     s, described = exact(scores), f"recall_metrics {describe(scores)}"
-    found, error = refused(lambda: ranks.recall_metrics(scores, torch.from_numpy(mask)))
+    result, error = refused(lambda: ranks.recall_metrics(scores, torch.from_numpy(mask)))
     if over(np.isnan(s).any() or not (mask.any(axis=0).all() and mask.any(axis=1).all()), error, described):
         return
     wanted = {}
@@ -116,7 +116,7 @@ def case_of_recall(random: np.random.Generator) -> None:
         figures = oracles.recall_figures(matrix_.tolist(), sets(marks))
         wanted |= {f"{direction}/{key}": value for key, value in figures.items()}
     wanted["rsum"] = sum(wanted[f"{direction}/r{k}"] for direction in ("i2t", "t2i") for k in (1, 5, 10))
-    close(found, wanted, described)
+    close(result, wanted, described)
 
 
 def case_of_lists(random: np.random.Generator) -> None:
@@ -134,28 +134,28 @@ def case_of_lists(random: np.random.Generator) -> None:
     pairs = positives.Positives.from_pairs(*(torch.from_numpy(side) for side in mask.nonzero()), queries, items, False)
     ks = tuple(random.choice([1, 2, 5, 10, 100], size=random.integers(0, 3), replace=False).tolist())
     with_relevance = random.random() < 0.5
-    given = (
+    positions = (
         torch.from_numpy(lists).to((torch.int64, torch.int64, torch.int32)[random.integers(3)])
         if spoil > 0.1
         else torch.from_numpy(lists)
     )
-    found, error = refused(lambda: relevance.list_metrics(given, pairs, ks, with_relevance))
+    result, error = refused(lambda: relevance.list_metrics(positions, pairs, ks, with_relevance))
     known = ((lists >= 0) & (lists < items)).all()
     good = known and all(len(set(row)) == depth for row in lists.tolist()) and depth >= min(max(ks, default=0), items)
     if not good or (with_relevance and depth < max(map(len, mine))):
         check(error, f"{described}: bad lists are not refused")
     else:
         check(not error, f"{described}: refused: {error}")
-        measured = [(row, one) for row, one in zip(lists.tolist(), mine, strict=True) if one]
-        wanted = {f"r{k}": 100 * oracles.mean([bool(set(row[:k]) & one) for row, one in measured]) for k in ks}
+        measured = [(row, right) for row, right in zip(lists.tolist(), mine, strict=True) if right]
+        wanted = {f"r{k}": 100 * oracles.mean([bool(set(row[:k]) & right) for row, right in measured]) for k in ks}
         if with_relevance:
-            at_r = [oracles.precision_at_r(row, one) for row, one in measured]
+            at_r = [oracles.precision_at_r(row, right) for row, right in measured]
             wanted |= {
-                name: 100 * oracles.mean([one[i] for one in at_r]) for i, name in enumerate(("map_r", "r_precision"))
+                name: 100 * oracles.mean([pair[i] for pair in at_r]) for i, name in enumerate(("map_r", "r_precision"))
             }
-        close(found, wanted | {"queries": len(measured)}, described)
+        close(result, wanted | {"queries": len(measured)}, described)
     counted = Occurrences(items, ks)
-    _, error = refused(lambda: counted.add(given, pairs))
+    _, error = refused(lambda: counted.add(positions, pairs))
     needed = lists[:, : min(max(ks, default=0), items)]  # further positions are not looked at
     if over(needed.shape[1] < min(max(ks, default=0), items) or (needed % items != needed).any(), error, described):
         return
@@ -169,8 +169,8 @@ def case_of_lists(random: np.random.Generator) -> None:
                 counted.bad[k].dense().tolist() == oracles.bad_occurrences(lists.tolist(), items, k, mine),
                 f"BN_{k} of {described}",
             )
-        hits = pairs.hits(given).tolist()
-        check(hits == [[m in one for m in row] for row, one in zip(lists.tolist(), mine, strict=True)], described)
+        hits = pairs.hits(positions).tolist()
+        check(hits == [[m in right for m in row] for row, right in zip(lists.tolist(), mine, strict=True)], described)
 
 
 def case_of_counts(random: np.random.Generator) -> None:
@@ -178,24 +178,24 @@ def case_of_counts(random: np.random.Generator) -> None:
     items, k = size(random), int(random.choice([1, 5, 10]))
     most = random.choice([1, 2, 5, 50, 10**6, 10**9])
     counts = random.integers(0, most, size=items) * (random.random(items) < random.choice([0.3, 1]))
-    given, described = torch.from_numpy(counts), f"N_{k} {counts.tolist()}"
+    tensor_of, described = torch.from_numpy(counts), f"N_{k} {counts.tolist()}"
     one_by_one = {
         f"skew_{k}": occurrences.skewness,
         f"gini_{k}": occurrences.gini,
         f"atkinson_{k}": occurrences.atkinson,
     }
     if random.random() < 0.15:
-        given = given.to(TYPES[random.integers(2)])
-        given[random.integers(items)] = float(random.choice([np.nan, np.inf, -np.inf, -1]))
+        tensor_of = tensor_of.to(TYPES[random.integers(2)])
+        tensor_of[random.integers(items)] = float(random.choice([np.nan, np.inf, -np.inf, -1]))
         for name, figure in one_by_one.items():
-            value, error = refused(lambda figure=figure: figure(given))
-            check(error, f"{name} of {given.tolist()} is {value}: it is not refused")
+            value, error = refused(lambda figure=figure: figure(tensor_of))
+            check(error, f"{name} of {tensor_of.tolist()} is {value}: it is not refused")
         return
     wanted = oracles.occurrence_figures(counts.tolist(), k)
-    close(occurrences.occurrence_metrics({k: given}), wanted, described)
-    found = {key: figure(given) for key, figure in one_by_one.items()}
-    close(found, {key: wanted[key] for key in one_by_one}, described)
-    drawn = occurrences.histogram(given)
+    close(occurrences.occurrence_metrics({k: tensor_of}), wanted, described)
+    figures = {key: figure(tensor_of) for key, figure in one_by_one.items()}
+    close(figures, {key: wanted[key] for key in one_by_one}, described)
+    drawn = occurrences.histogram(tensor_of)
     there = sorted(set(counts.tolist()))
     check(drawn["occurrences"] == there, f"histogram of {described}")
     check(drawn["items"] == [counts.tolist().count(n) for n in there], f"histogram of {described}")

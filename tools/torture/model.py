@@ -56,7 +56,7 @@ class Model:
         """Some ids with new vectors and labels."""
         ids = self.draw.sample(range(IDS), self.draw.randint(1, most))
         rows = zip(ids, self.vectors(len(ids)), strict=True)
-        return {f"id {one}": (vector.numpy(), f"at {self.draw.random()}") for one, vector in rows}
+        return {f"id {number}": (vector.numpy(), f"at {self.draw.random()}") for number, vector in rows}
 
     def fill(self) -> None:
         """A new collection in place of the old one."""
@@ -98,7 +98,7 @@ class Model:
         drawn, numbers = self.draw.getstate(), self.numbers.get_state()
         with ExitStack() as stack:
             original = getattr(Collection, step)
-            stack.enter_context(patch.object(Collection, step, lambda *given: stop() or original(*given)))
+            stack.enter_context(patch.object(Collection, step, lambda *arguments: stop() or original(*arguments)))
             stack.enter_context(patch.object(collection, "_BYTES", 4 * (DIM + 1) * 4))  # blocks of a few items
             try:
                 getattr(self, name)()
@@ -118,13 +118,13 @@ class Model:
 
     def check(self) -> None:
         """Raise AssertionError where the collection and the dictionary differ."""
-        names, vectors = list(self.items), torch.tensor(np.array([one for one, _ in self.items.values()]))
+        names, vectors = list(self.items), torch.tensor(np.array([vector for vector, _ in self.items.values()]))
         with open_collection(self.place) as now:
             assert len(now) == len(names), f"{len(now)} items, not {len(names)}"
             ids, stored = read_items(now.database, DIM + 1)
             assert sorted(ids) == sorted(names), "other ids"
-            found = dict(zip(ids, stored[:, :DIM], strict=True))
-            assert all(np.allclose(found[name], self.items[name][0], atol=1e-6) for name in names), "other vectors"
+            vectors_of = dict(zip(ids, stored[:, :DIM], strict=True))
+            assert all(np.allclose(vectors_of[name], self.items[name][0], atol=1e-6) for name in names), "other vectors"
             queries = self.vectors(3)
             lists = now.find(as_vectors("queries", queries), K)
         if not names:
@@ -153,18 +153,18 @@ OPERATIONS = (
 
 def sequence(engine: str, seed: str, operations: int) -> list[str]:
     """What is wrong with one sequence."""
-    folder, told = Path(tempfile.mkdtemp(prefix="vsehub-model-")), ["fill"]
+    folder, steps = Path(tempfile.mkdtemp(prefix="vsehub-model-")), ["fill"]
     draw = random.Random(seed)
     try:
         model = Model(engine, folder, draw)
         model.check()
         for _ in range(operations):
-            told.append(draw.choice(OPERATIONS))
-            interrupted, _, name = told[-1].rpartition(" ")
+            steps.append(draw.choice(OPERATIONS))
+            interrupted, _, name = steps[-1].rpartition(" ")
             model.interrupted(name) if interrupted else getattr(model, name)()
             model.check()
     except Exception:
-        return [f"{engine}, seed {seed}, after {', '.join(told)}: {traceback.format_exc()[-1200:]}"]
+        return [f"{engine}, seed {seed}, after {', '.join(steps)}: {traceback.format_exc()[-1200:]}"]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return []
@@ -187,9 +187,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=ENGINES)
     parser.add_argument("--operations", type=int, default=25, help="of a sequence")
-    found = run(**vars(parser.parse_args()))
-    print(*found["wrong"], f"{found['cases']} sequences, {len(found['wrong'])} wrong", sep="\n")
-    sys.exit(bool(found["wrong"]))
+    result = run(**vars(parser.parse_args()))
+    print(*result["wrong"], f"{result['cases']} sequences, {len(result['wrong'])} wrong", sep="\n")
+    sys.exit(bool(result["wrong"]))
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ def late(*_: Any) -> None:
 def without_formula() -> list[str]:
     """Criteria whose correction or matching has no oracle."""
     known = {*oracles.FORMULAS, "RelaxedGreedyMatching", "Assignment"}
-    return [one[0].name for one in discover() if not known.issuperset(name for name, _ in one[0].steps)]
+    return [variants[0].name for variants in discover() if not known.issuperset(name for name, _ in variants[0].steps)]
 
 
 def main() -> None:
@@ -81,16 +81,16 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, help="or for how long")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, help="one case again, its error raised")
-    given = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    if given.only is not None:
-        name, work = drawn_case(given.seed, given.only, discover())
+    if options.only is not None:
+        name, work = drawn_case(options.seed, options.only, discover())
         print(name)
         work()
         return
-    result = run(given.seconds, given.seed, math.inf if given.seconds else given.cases)
+    result = run(options.seconds, options.seed, math.inf if options.seconds else options.cases)
     print(*result["wrong"], *[f"{name}: no formula in oracles.py" for name in without_formula()], sep="\n")
-    print(f"numbers: {result['cases']:,} cases, seed {given.seed}: {len(result['wrong'])} wrong")
+    print(f"numbers: {result['cases']:,} cases, seed {options.seed}: {len(result['wrong'])} wrong")
     sys.exit(bool(result["wrong"]))
 
 

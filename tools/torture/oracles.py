@@ -76,9 +76,9 @@ def csls(s, r, k):
     size = 4 * largest(s, r)
     items = [mean(k_largest(column, k)) for column in columns(r)]
     queries = [mean(k_largest(row, k)) for row in s.tolist()]
-    found = biased(s, 2.0, items, size, 4 * size)
-    found.values = found.ranked - np.array(queries)[:, None]
-    return found
+    answer = biased(s, 2.0, items, size, 4 * size)
+    answer.values = answer.ranked - np.array(queries)[:, None]
+    return answer
 
 
 def nnn(s, r, k, weight):
@@ -91,17 +91,17 @@ def dn(s, r, weight):
     return biased(s, 1.0, [weight * mean(column) for column in columns(r)], 4 * size, len(r) * size)
 
 
-def inverted_softmax(s, r, beta, weight, own):
+def inverted_softmax(s, r, beta, weight, transductive):
     """own: the queries are their own reference: at weight 1 the sum leaves each of them out, unless it is alone."""
     size = (1 + weight) * (beta * largest(s, r) + math.log(len(r)) + 1)
-    found = biased(s, beta, [weight * log_sum(column) for column in columns(beta * r)], 4 * size, 4 * size)
-    if own and weight == 1 and len(s) > 1:
+    answer = biased(s, beta, [weight * log_sum(column) for column in columns(beta * r)], 4 * size, 4 * size)
+    if transductive and weight == 1 and len(s) > 1:
         logits = (beta * s).tolist()
         rows = [
             [log_sum([logits[p][m] for p in range(len(s)) if p != q]) for m in range(s.shape[1])] for q in range(len(s))
         ]
-        found.values = beta * s - np.array(rows)
-    return found
+        answer.values = beta * s - np.array(rows)
+    return answer
 
 
 def dual_inverted_softmax(s, r, beta1, beta2, g):
@@ -252,16 +252,16 @@ def blocking_pair(s, pairs, k, room, slack):
     Greedy matching is the one matching without such a pair. room: places of an item.
     """
     queries, items = s.shape
-    given, taken = [[] for _ in range(queries)], [[] for _ in range(items)]
+    matched, taken = [[] for _ in range(queries)], [[] for _ in range(items)]
     for query, item in pairs:
-        given[query].append(s[query, item])
+        matched[query].append(s[query, item])
         taken[item].append(s[query, item])
     accepted = set(pairs)
     for query in range(queries):
         for item in range(items):
             bar = s[query, item] - slack[query, item]
             if (query, item) not in accepted and not (
-                (len(given[query]) == min(k, items) and min(given[query]) >= bar)
+                (len(matched[query]) == min(k, items) and min(matched[query]) >= bar)
                 or (len(taken[item]) == min(room, queries) and min(taken[item]) >= bar)
             ):
                 return query, item
@@ -270,8 +270,8 @@ def blocking_pair(s, pairs, k, room, slack):
 
 def matched_order(s, pairs):
     """Each query's items: those accepted, in order, then the others in plain order."""
-    own = [[item for query, item in pairs if query == row] for row in range(len(s))]
-    return [first + [m for m in order(row) if m not in first] for first, row in zip(own, s.tolist(), strict=True)]
+    matched = [[item for query, item in pairs if query == row] for row in range(len(s))]
+    return [first + [m for m in order(row) if m not in first] for first, row in zip(matched, s.tolist(), strict=True)]
 
 
 def best_total(s):
@@ -294,16 +294,16 @@ def best_total(s):
 
 def occurrences(lists, items, k):
     counts = [0] * items
-    for one in lists:
-        for item in one[:k]:
+    for ranking in lists:
+        for item in ranking[:k]:
             counts[item] += 1
     return counts
 
 
 def bad_occurrences(lists, items, k, positives):
     """Counts of the items that are no positive; queries without a positive are judged by nothing."""
-    judged = [(one[:k], mine) for one, mine in zip(lists, positives, strict=True) if mine]
-    return [sum(m in one and m not in mine for one, mine in judged) for m in range(items)]
+    judged = [(ranking[:k], mine) for ranking, mine in zip(lists, positives, strict=True) if mine]
+    return [sum(m in ranking and m not in mine for ranking, mine in judged) for m in range(items)]
 
 
 def skewness(counts):
@@ -379,9 +379,9 @@ def recall_figures(scores, positives):
     ranks = sorted(rank(row, mine) for row, mine in measured)
     at_r = [precision_at_r(negatives_first(row, mine), mine) for row, mine in measured]
     middle = (ranks[(len(ranks) - 1) // 2] - 1 + ranks[len(ranks) // 2] - 1) / 2
-    return {f"r{k}": 100 * mean([one <= k for one in ranks]) for k in (1, 5, 10)} | {
+    return {f"r{k}": 100 * mean([place <= k for place in ranks]) for k in (1, 5, 10)} | {
         "medr": math.floor(middle) + 1,
         "meanr": mean(ranks),
-        "map_r": 100 * mean([one[0] for one in at_r]),
-        "r_precision": 100 * mean([one[1] for one in at_r]),
+        "map_r": 100 * mean([purity[0] for purity in at_r]),
+        "r_precision": 100 * mean([purity[1] for purity in at_r]),
     }

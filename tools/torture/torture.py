@@ -25,13 +25,15 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10.0, help="for all parts together (%(default)g)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--parts", nargs="+", choices=SHARES, default=list(SHARES))
-    given = parser.parse_args()
-    wrong, whole = 0, sum(SHARES[part] for part in given.parts)
-    for part in given.parts:
+    options = parser.parse_args()
+    wrong, whole = 0, sum(SHARES[part] for part in options.parts)
+    for part in options.parts:
         with ProcessPoolExecutor(1, get_context("spawn")) as fresh:
-            found = fresh.submit(run, part, 60 * given.minutes * SHARES[part] / whole, given.seed).result()
-        wrong += len(found["wrong"])
-        print(f"{part}: {found['cases']:,} cases, {len(found['wrong'])} wrong", *found["wrong"], sep="\n  ", flush=True)
+            result = fresh.submit(run, part, 60 * options.minutes * SHARES[part] / whole, options.seed).result()
+        wrong += len(result["wrong"])
+        print(
+            f"{part}: {result['cases']:,} cases, {len(result['wrong'])} wrong", *result["wrong"], sep="\n  ", flush=True
+        )
     sys.exit(bool(wrong))
 
 

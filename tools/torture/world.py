@@ -158,15 +158,15 @@ def unbroken(base: Path, names: list[str]) -> dict[str, Command]:
 def differences(ours: Path, theirs: Path) -> list[str]:
     """How the files of one command's folder differ from those of another's, beyond `TIMES` and `NOT_COMPARED`."""
     mine, other = (_files(folder) for folder in (ours, theirs))
-    found = [f"{name} is left over" for name in sorted(mine.keys() - other.keys())]
-    found += [f"{name} is missing" for name in sorted(other.keys() - mine.keys())]
+    differences_of = [f"{name} is left over" for name in sorted(mine.keys() - other.keys())]
+    differences_of += [f"{name} is missing" for name in sorted(other.keys() - mine.keys())]
     for name in sorted(mine.keys() & other.keys()):
         try:
             place = _unlike(content(mine[name], ours), content(other[name], theirs))
         except Exception as error:
             place = f": {type(error).__name__}: {error}"
-        found += [] if place is None else [f"{name} differs{place}"]
-    return found
+        differences_of += [] if place is None else [f"{name} differs{place}"]
+    return differences_of
 
 
 def _files(folder: Path) -> dict[str, Path]:
@@ -200,9 +200,9 @@ def content(path: Path, folder: Path) -> Any:
 
 def _scrubbed(value: Any, place: str) -> Any:
     if isinstance(value, dict):
-        return {_scrubbed(key, place): _scrubbed(one, place) for key, one in value.items() if key not in TIMES}
+        return {_scrubbed(key, place): _scrubbed(entry, place) for key, entry in value.items() if key not in TIMES}
     if isinstance(value, list | tuple):
-        return [_scrubbed(one, place) for one in value]
+        return [_scrubbed(entry, place) for entry in value]
     return value.replace(place, "PLACE") if isinstance(value, str) else value
 
 
@@ -220,14 +220,14 @@ def _unlike(left: Any, right: Any, at: str = "") -> str | None:
     if left == right or (left != left and right != right):
         return None
     if isinstance(left, str | bytes) and isinstance(right, type(left)):
-        start = next((n for n, (one, other) in enumerate(zip(left, right, strict=False)) if one != other), 0)
-        left, right = (one[max(0, start - 30) : start + 60] for one in (left, right))
+        start = next((n for n, (letter, other) in enumerate(zip(left, right, strict=False)) if letter != other), 0)
+        left, right = (text[max(0, start - 30) : start + 60] for text in (left, right))
     return f"{at}: {left!r}, not {right!r}"
 
 
 def damaged(folder: Path) -> list[str]:
     """Files under their own names that cannot be read: whatever stops a command, there must be none."""
-    found = []
+    paths = []
     for name, path in _files(folder).items() if folder.is_dir() else ():
         if path.suffix in TEMPORARY:  # not under its own name
             continue
@@ -245,8 +245,8 @@ def damaged(folder: Path) -> list[str]:
 
                 pq.ParquetFile(path).read()
         except Exception as error:
-            found.append(f"{name} is damaged: {type(error).__name__}: {error}")
-    return found
+            paths.append(f"{name} is damaged: {type(error).__name__}: {error}")
+    return paths
 
 
 def temporary(folder: Path) -> list[str]:

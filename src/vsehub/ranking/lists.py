@@ -124,7 +124,9 @@ def list_rows(entries: Entries, queries: Sequence[str], items: Mapping[str, int]
 
 def measure_lists(name: str, lists: Tensor, plain: Tensor, sides: Sides, ks: Sequence[int]) -> Ranked:
     """The measurements of lists (Q, n), -1 behind their ends. plain: the lists (Q, k) that they are compared with."""
-    items, positives, wrong, truth = len(sides.items), sides.positives, None, None
+    items, positives = len(sides.items), sides.positives
+    wrong: dict[int, ItemCounts] | None = None
+    truth: dict[str, float | None] | None = None
     counts = {k: ItemCounts.listed(items, lists[:, :k][lists[:, :k] >= 0]) for k in ks}
     if positives is not None:
         hits = positives.hits(lists.clamp(min=0)) & (lists >= 0)
