@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 VAGUE = {"one", "found", "own", "seen", "asked", "given", "told", "kept"}
-LATER = {"commands", "studies", "artefacts"}  # folders of tests
+LATER = {"commands"}  # folders of tests
 
 
 @pytest.mark.parametrize("folder", ["src", "tests"])
