@@ -80,7 +80,7 @@ def test_an_index_that_gives_the_ranking(files, run_here, indexed, monkeypatch, 
 
 
 @pytest.mark.parametrize(
-    ("kind", "normalize"), [("flat", "true"), ("flat", "false"), ("milvus", "true"), ("lancedb", "false")]
+    ("kind", "normalize"), [("flat", "true"), ("hnsw", "false"), ("milvus", "true"), ("lancedb", "false")]
 )
 def test_the_lines_of_a_note_in_its_folder_wherever_that_lies(kind, normalize, tmp_path, indexed, monkeypatch):
     """On the vectors as they were given; the note names the packages of the client, and nothing new appears."""

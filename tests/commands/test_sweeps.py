@@ -83,27 +83,30 @@ def test_classes_and_addresses_of_different_content_share_no_folder():
 
 def test_an_edited_class_is_not_pooled_with_the_old(run_here, features, tmp_path, monkeypatch):
     """The run is refused, or trained again with retrain=true; a file that the loss does not use changes nothing."""
-    (tmp_path / "helper.py").write_text("def half(x):\n    return x / 2\n")
-    (tmp_path / "mine.py").write_text(
-        "from helper import half\nfrom vsehub.losses import SumMargin\n"
+    (tmp_path / "edited_helper.py").write_text("def half(x):\n    return x / 2\n")
+    (tmp_path / "edited_loss.py").write_text(
+        "from edited_helper import half\nfrom vsehub.losses import SumMargin\n"
         "class Mine(SumMargin):\n    def __init__(self, margin=0.2):\n"
         "        super().__init__(half(margin))\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     data = [setting for setting in features if not setting.startswith("bank")]
-    command = ("train", "-m", "loss=sum", "loss._target_=mine.Mine", *SHORT, *data, "hydra.sweep.dir=sweep")
+    command = ("train", "-m", "loss=sum", "loss._target_=edited_loss.Mine", *SHORT, *data, "hydra.sweep.dir=sweep")
     run_here(*command)
     run = by_seed(tmp_path / "sweep")[0]
     first = record(run)
-    assert {"mine", "helper", "vsehub.losses.hinge"} <= first["code"]["loss"].keys()
-    with (tmp_path / "helper.py").open("a") as file:
+    assert {"edited_loss", "edited_helper", "vsehub.losses.hinge"} <= first["code"]["loss"].keys()
+    with (tmp_path / "edited_helper.py").open("a") as file:
         file.write("# edited\n")
-    assert "the code of helper has changed" in run_here(*command, status=2)
+    assert "the code of edited_helper has changed" in run_here(*command, status=2)
     assert record(run) == first
     run_here(*command, "retrain=true")
     again = record(run)
-    assert (again["status"], again["code"]["loss"]["helper"] == first["code"]["loss"]["helper"]) == ("finished", False)
-    del sys.modules["mine"], sys.modules["helper"]
+    assert (again["status"], again["code"]["loss"]["edited_helper"] == first["code"]["loss"]["edited_helper"]) == (
+        "finished",
+        False,
+    )
+    del sys.modules["edited_loss"], sys.modules["edited_helper"]
 
 
 def test_what_counts():

@@ -95,7 +95,7 @@ def test_texts_that_are_vectors_and_data_that_are_not_there(tmp_path):
     with torch.no_grad():
         expected = encoders["text_encoder"].eval()(vectors, torch.ones(6, dtype=torch.int64))
     assert torch.allclose(model.encode_texts(vectors), expected, atol=1e-6)
-    with pytest.raises(InputError, match="4 features"):
+    with pytest.raises(InputError, match=r"\(4,\)"):
         model.encode_texts(vectors[:, 1:])
     with pytest.raises(InputError, match="texts"):
         model.encode_texts(["a text"])
