@@ -38,22 +38,6 @@ def test_pictures_and_texts_in_one_space(run_here, tmp_path):
     assert "3 queries, 4 items" in run_here(*re.search("vsehub (diagnose .*)", said)[1].split(), "overwrite=true")
 
 
-def test_texts_by_sentence_transformers(run_here, tmp_path):
-    library = pytest.importorskip("sentence_transformers")
-    from tiny_bert import tiny_bert
-
-    folder = tiny_bert(tmp_path / "model")
-    model = library.SentenceTransformer(folder, local_files_only=True)  # with the mean of the states
-    lines = [f"a {word} box" for word in ("red", "green", "blue", "big")]
-    (tmp_path / "lines.txt").write_text("\n".join(lines))
-    said = run_here("extract", "texts=lines.txt", "text_model=model", "out=vectors")
-    table = pq.read_table(tmp_path / "vectors" / "texts.parquet")
-    wanted = model.encode(lines, normalize_embeddings=True)
-    np.testing.assert_allclose(table["vector"].to_pylist(), wanted, atol=1e-5)
-    assert (table["id"].to_pylist(), table["text"].to_pylist()) == (["0", "1", "2", "3"], lines)
-    run_here(*re.search("vsehub (diagnose .*)", said)[1].split())
-
-
 @pytest.mark.parametrize(
     ("text", "column", "named"),
     [

@@ -40,10 +40,9 @@ def test_everything_scored_is_exact_also_by_a_shortlist_of_all(side, monkeypatch
     whole = ShortlistIndex(entries, BestMatch(), side, 13, ExactIndex)
     for index in (ScoredIndex(entries, BestMatch(), side), whole):
         torch.testing.assert_close(index.search(queries, 5), tuple(by_hand(queries, entries, side, 5)))
-    assert whole.recall(queries, 5) == 1.0
 
 
-def test_a_short_shortlist_keeps_its_best_and_says_what_it_misses(side):
+def test_a_short_shortlist_keeps_its_best(side):
     queries, entries = sets(60, 0), sets(200, 1)
     index = ShortlistIndex(entries, BestMatch(), side, 3, ExactIndex)
     values, positions = index.search(queries, 4)
@@ -52,8 +51,7 @@ def test_a_short_shortlist_keeps_its_best_and_says_what_it_misses(side):
     assert (values.diff(dim=1) <= 0).all()
     exact = scores.topk(4, dim=1).indices
     overlap = torch.tensor([len({*a} & {*b}) for a, b in zip(exact.tolist(), positions.tolist(), strict=True)])
-    assert 0.2 < index.recall(queries, 4) < 1.0
-    assert index.recall(queries, 4) == pytest.approx(overlap.sum().item() / (4 * 60))
+    assert 0.2 < overlap.sum().item() / (4 * 60) < 1.0
 
 
 @pytest.mark.parametrize("shortlist", [None, 30])
@@ -69,7 +67,6 @@ def test_the_banks_neighbours_are_those_of_loops(shortlist):
         for row in range(4):
             allowed = scores[row, image_ids != ids[row]]
             torch.testing.assert_close(stats[row], allowed.sort(descending=True).values[:5])
-    assert bank.shortlist_recall(batch_images, batch_texts) == (None if shortlist is None else 1.0)
 
 
 def test_a_bank_of_sets_needs_their_similarity():

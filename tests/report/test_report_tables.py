@@ -194,7 +194,7 @@ def test_each_test_set_has_a_section_of_its_own(report, write_tested):
         assert not any(other in section for other in names if other != name)
 
 
-def test_a_setting_of_the_data_names_test_sets(report, write_run, make_evaluation):
+def test_fingerprints_name_test_sets(report, write_run, make_evaluation):
     """One test set has one name, also where only some of its runs measure validation too."""
     for number, (size, splits) in enumerate((("tiny", ["test"]), ("tiny", ["test", "val"]), ("default", ["test"]))):
         data = {split: {"fingerprint": f"{split} {size}"} for split in ("train", "val", "test")}
@@ -202,7 +202,8 @@ def test_a_setting_of_the_data_names_test_sets(report, write_run, make_evaluatio
         write_run("hal", number, data=data, config={"data": {"size": size}}, evaluations=made)
     _, tables, _ = report()
     rows = tables["table"][["dataset", "split", "n"]].values.tolist()
-    assert rows == [["scenes, default", "test", 1], ["scenes, tiny", "test", 2], ["scenes, tiny", "val", 1]]
+    tiny, other = (f"scenes (test test {size}, val val {size})" for size in ("tiny", "default"))
+    assert rows == [[other, "test", 1], [tiny, "test", 2], [tiny, "val", 1]]
 
 
 def test_collapsed_runs_last_epochs_and_budgets_are_told(report, write_run):

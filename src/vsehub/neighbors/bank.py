@@ -20,7 +20,6 @@ from vsehub.sets import Encoding, Sets
 from vsehub.types import NeighborStats, Similarity
 
 BLOCK_ELEMENTS = 2**25  # 128 MB of float32 scores at a time
-MEASURED_QUERIES = 64
 BACKENDS = ("auto", "faiss", "exact")
 EXCLUSIONS = ("image", "partner", "batch_captions")
 # The authors' 250 neighbours as a share of COCO's bank of 28,322 pairs; at least 10.
@@ -98,13 +97,6 @@ class ShortlistIndex:
         candidates = self._means.search(_mean_directions(queries), min(len(self), k * self.shortlist))[1]
         best = self.similarity.candidates(queries, self.entries, candidates, self.side).topk(k, dim=1)
         return best.values, candidates.gather(1, best.indices)
-
-    def recall(self, queries: Any, k: int) -> float:
-        """The share of the exact k nearest that a search finds, for at most 64 of the queries."""
-        queries = queries[:MEASURED_QUERIES]
-        exact = ScoredIndex(self.entries, self.similarity, self.side).search(queries, k)[1]
-        shortlisted = self.search(queries, k)[1]
-        return float((exact[:, :, None] == shortlisted[:, None, :]).any(dim=2).float().mean())
 
 
 def _mean_directions(sets: Sets) -> Tensor:
@@ -246,13 +238,6 @@ class MemoryBank:
         if not centrality:
             return NeighborStats(*nearest)
         return NeighborStats(*nearest, self._text_means(images.detach()), self._image_means(texts.detach()))
-
-    def shortlist_recall(self, images: Encoding, texts: Encoding) -> float | None:
-        """The share of exact neighbours that the shortlists of (at most 64 of) these pairs hold; None for vectors."""
-        if not isinstance(self._images, ShortlistIndex) or not isinstance(self._texts, ShortlistIndex):
-            return None
-        depth = min(self.k + self._most_lost, len(self))
-        return (self._texts.recall(images, depth) + self._images.recall(texts, depth)) / 2
 
     def _largest(self, similarities: Tensor, excluded: Tensor) -> Tensor:
         """The first k (N, k) of similarities (N, depth), largest first, without the excluded ones."""

@@ -73,11 +73,10 @@ def differing(recipes: Iterable[dict[str, str]]) -> list[str]:
 
 
 def name_test_sets(runs: Sequence[Run]) -> list[Run]:
-    """The runs with longer data-set names where one name stands for several test sets: "scenes, tiny".
+    """The runs with longer data-set names where one name stands for several test sets.
 
-    That is the first setting of the data that tells all of them apart. Without such a setting the name ends in the
-    fingerprints of the splits that any run is measured on, or of all but the training split: "(test 1a2b3c4d5e6f)",
-    "unknown" if the record lacks it.
+    The name then ends in the fingerprints of the splits that any run is measured on, or of all but the training split:
+    "scenes (test 1a2b3c4d5e6f)", "unknown" if the record lacks it.
     """
     prints = {}
     known = defaultdict(set)
@@ -90,28 +89,11 @@ def name_test_sets(runs: Sequence[Run]) -> list[Run]:
         for split, fingerprint in prints[run.path]:
             known[run.record["dataset"], split].add(fingerprint)
     names: dict[str, str] = {}
-    sets: dict[str, dict[str, list]] = defaultdict(lambda: defaultdict(list))
     for run in runs:
         dataset = run.record["dataset"]
         apart = [f"{split} {name}" for split, name in prints[run.path] if len(known[dataset, split]) > 1]
         names[run.path] = f"{dataset} ({', '.join(apart)})" if apart else dataset
-        if apart:
-            sets[dataset][names[run.path]].append(recipe(run))
-    readable = {name: short for dataset in sets for name, short in _apart(dataset, sets[dataset]).items()}
-    names = {path: readable.get(name, name) for path, name in names.items()}
     return [replace(run, record=run.record | {"dataset": names[run.path]}) for run in runs]
-
-
-def _apart(dataset: str, recipes: dict[str, list[dict[str, str]]]) -> dict[str, str]:
-    """Readable names of the test sets, by their full names; empty if no setting of the data tells all of them apart."""
-    settings_of_data = [settings for group in recipes.values() for settings in group]
-    for key in sorted(key for key in set().union(*settings_of_data) if key.startswith("data.")):
-        values = {name: {settings.get(key, "absent") for settings in group} for name, group in recipes.items()}
-        if sum(map(len, values.values())) == len(set().union(*values.values())) == len(recipes):
-            words = {name: min(value) for name, value in values.items()}
-            setting = "" if all(map(str.isalpha, words.values())) else f"{key} "
-            return {name: f"{dataset}, {setting}{word}" for name, word in words.items()}
-    return {}
 
 
 def by_loss(runs: Sequence[Run]) -> dict[tuple[str, str, str], list[Run]]:

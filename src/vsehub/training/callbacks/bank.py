@@ -96,9 +96,6 @@ class BankCallback(pl.Callback):
         scores: Any = images[few] @ texts[few].T if inner else similarity(images[few], texts[few])  # type: ignore
         for direction, queries in (("i2t", scores), ("t2i", scores.T)):
             module.log(f"bank/hubness/{direction}/skew_10", skewness(k_occurrences(queries, (10,))[10]))
-        recall = self.bank.shortlist_recall(images[few], texts[few])
-        if recall is not None:
-            module.log("bank/shortlist_recall", recall)
 
     def _ids(self, split: CaptionedImages, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Images and captions (M,) of an epoch's bank."""
