@@ -161,13 +161,13 @@ MUTATIONS = [
         "evaluation/protocols.py",
         "slice(fold * size, (fold + 1) * size)",
         "slice(0, size)",
-        "evaluation/test_evaluate.py evaluation/test_cache.py",
+        "evaluation/test_evaluate.py models/test_cache.py",
     ),
     (
         "evaluation/protocols.py",
         '"c2": (1000, 5)',
         '"c2": (5000, 1)',
-        "evaluation/test_evaluate.py evaluation/test_cache.py",
+        "evaluation/test_evaluate.py models/test_cache.py",
     ),
     (
         "evaluation/tune.py",
