@@ -21,7 +21,7 @@ from torch import Tensor
 
 from vsehub.machine import cpu_has
 from vsehub.neighbors.corrections import Affine
-from vsehub.neighbors.vectors import Rows, UnitVectors, VectorSource, array_of
+from vsehub.neighbors.vectors import BlockedRows, UnitVectors, VectorSource, array_of
 
 # Elsewhere such products are slow, and their sums may saturate.
 INT8 = hasattr(torch, "_int_mm") and cpu_has("avx512_vnni", "avx_vnni", "amx_int8")
@@ -37,7 +37,7 @@ PAIR_NUMBERS = 2**16  # numbers of vectors that are copied at a time
 SINGLE = 2.0**-24  # the relative error of float32
 
 
-class KeptItems(Rows):
+class KeptItems(BlockedRows):
     """Items whose rounded tiles are kept from one search to the next, in a byte a number."""
 
     def __init__(self, source: VectorSource):

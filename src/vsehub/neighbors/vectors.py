@@ -61,7 +61,7 @@ def as_vectors(name: str, vectors: Any, columns: int | None = None, device: torc
     return source
 
 
-class Rows:
+class BlockedRows:
     """Rows that are read in blocks; a subclass sets `shape` and writes `rows`."""
 
     shape: tuple[int, int]
@@ -70,7 +70,7 @@ class Rows:
         return self.shape[0]
 
 
-class _Held(Rows):
+class _Held(BlockedRows):
     """The rows of a tensor or an array, on `device`; half precision is widened block by block."""
 
     def __init__(self, vectors: Tensor | np.ndarray, device: torch.device | None):
@@ -94,7 +94,7 @@ def array_of(source: VectorSource) -> np.ndarray | None:
     return rows if rows is not None and rows.dtype == np.float32 and rows.flags.c_contiguous else None
 
 
-class Moved(Rows):
+class Moved(BlockedRows):
     """The rows of another source, or the rows and columns of precomputed scores, on `device`."""
 
     def __init__(self, vectors: Any, device: torch.device):
@@ -109,7 +109,7 @@ class Moved(Rows):
         return self._vectors.columns(start, stop).to(self._device)
 
 
-class Subset(Rows):
+class Subset(BlockedRows):
     """Some rows of another source or of precomputed scores. positions: their numbers (n,), ascending."""
 
     def __init__(self, vectors: Any, positions: Tensor):
@@ -129,7 +129,7 @@ class Subset(Rows):
         return block[self._positions.to(block.device)]
 
 
-class UnitVectors(Rows):
+class UnitVectors(BlockedRows):
     """The M items of precomputed scores: item m is the m-th unit vector (M,).
 
     The queries and the reference beside them are scores (N, M) that also have columns(start, stop): (N, stop - start).

@@ -20,7 +20,7 @@ from vsehub.criteria.matching.base import Matching
 MOST_ELEMENTS = 2**30
 
 
-class Subset(NamedTuple):
+class Partition(NamedTuple):
     """Some of all assignments; a heap orders them by the total of their best one, then by number.
 
     total: the negative sum of scores of the best assignment `best` (Q,). fixed: the number of queries, from the first,
@@ -75,7 +75,7 @@ def k_best(scores: np.ndarray, places: int) -> Iterator[np.ndarray]:
     """
     numbers = itertools.count()
     best = linear_sum_assignment(np.tile(scores, places), maximize=True)[1] % scores.shape[1]
-    waiting = [Subset(0.0, next(numbers), best, 0, [])]
+    waiting = [Partition(0.0, next(numbers), best, 0, [])]
     while waiting:
         subset = heapq.heappop(waiting)
         chosen = subset.best
@@ -89,4 +89,4 @@ def k_best(scores: np.ndarray, places: int) -> Iterator[np.ndarray]:
             with suppress(ValueError):  # scipy raises it where no assignment is finite
                 best = np.concatenate((chosen[:query], columns[linear_sum_assignment(rest, maximize=True)[1]]))
                 total = scores[np.arange(len(best)), best].sum()
-                heapq.heappush(waiting, Subset(-total, next(numbers), best, query, others))
+                heapq.heappush(waiting, Partition(-total, next(numbers), best, query, others))
