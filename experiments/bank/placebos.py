@@ -44,9 +44,7 @@ class CountingBank(MemoryBank):
 class CountingCallback(BankCallback):
     """`BankCallback` with a `CountingBank`."""
 
-    def __init__(self, k: int | None = None, **settings: Any):
-        super().__init__(k=k, **settings)
-        self.bank = CountingBank(k)
+    make_bank = CountingBank
 
 
 class BlindHAL(HAL):

@@ -31,7 +31,10 @@ class BankCallback(pl.Callback):
     fraction: share of the training pairs in the bank. first_epoch: the first epoch, counted from 0, that has one (the
     authors' code trains the first epoch without). k, backend, exclude, shortlist: `MemoryBank`'s.
     The samples depend on the data module's seed and the epoch. Raises InputError where the loss cannot use a bank.
+    A subclass may set `make_bank`, the class of its bank.
     """
+
+    make_bank: type[MemoryBank] = MemoryBank
 
     def __init__(
         self,
@@ -45,7 +48,7 @@ class BankCallback(pl.Callback):
         require(0 < fraction <= 1, f"fraction is {fraction}; expected a share above 0 and at most 1")
         require(first_epoch >= 0, f"first_epoch is {first_epoch}; expected a whole number from 0 up")
         self.fraction, self.first_epoch = fraction, first_epoch
-        self.bank = MemoryBank(k, backend, exclude, shortlist)
+        self.bank = self.make_bank(k, backend, exclude, shortlist)
 
     def setup(self, trainer: Any, module: Any, stage: str) -> None:
         """Give the bank to the module, after checking everything that could make its first refill fail."""
