@@ -15,7 +15,7 @@ from experiments.__main__ import main
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 STUDIES = sorted(path.parent.name for path in EXPERIMENTS.glob("*/results.csv"))
-WITHOUT_CLAIMS = ("pretrained", "strong")
+WITHOUT_CLAIMS = ("pretrained",)
 COLUMNS = ["claim", "source", "metric", "higher", "lower", "published_higher", "published_lower"]
 CLAIM = pd.DataFrame([["a leads b", "paper, table 1", "rsum", "a", "b", 10.0, None]], columns=COLUMNS).assign(
     named=True
