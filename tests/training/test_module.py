@@ -61,12 +61,12 @@ def test_what_cannot_go_together_is_refused_with_the_reason(images, texts, simil
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda scores: scores.diagonal(), r"Mine returned a tensor of shape \(3,\)"),
-        (lambda scores: {"loss": scores.mean(), "rows": scores[0]}, r"'rows': a tensor of shape \(3,\)"),
-        (lambda scores: {"total": scores.mean()}, r"'total': a tensor of shape \(\)"),
-        (lambda scores: {"loss": scores.mean().item()}, "'loss': a float"),
-        (lambda scores: "0.1", "a str"),
-        (lambda scores: None, "a NoneType"),
+        (lambda scores: scores.diagonal(), r"Mine returned tensor\("),
+        (lambda scores: {"loss": scores.mean(), "rows": scores[0]}, "'rows': tensor"),
+        (lambda scores: {"total": scores.mean()}, "'total': tensor"),
+        (lambda scores: {"loss": scores.mean().item()}, "'loss': 0.33"),
+        (lambda scores: "0.1", "0.1"),
+        (lambda scores: None, "returned None"),
         (lambda scores: scores.detach().mean(), "without gradient"),
     ],
 )

@@ -146,4 +146,4 @@ def prepare_module(module: RetrievalModule, data: RetrievalDataModule, checkpoin
     for name, split in data.splits.items():
         fitting(name, split, module.description["image_shape"], module.description["text_shape"])
     if checkpoint is not None:
-        require_fitting(load_state(checkpoint), module.description, module.trained_parameters(), checkpoint)
+        require_fitting(load_state(checkpoint), module.description, checkpoint)

@@ -74,32 +74,17 @@ def load_state(path: str | Path) -> dict[str, Any]:
     return state
 
 
-def require_fitting(state: dict[str, Any], description: dict[str, Any], parameters: dict[str, Any], path: Path) -> None:
-    """Raise InputError unless a state is of a module of this description: same settings, vocabulary and parameters.
-
-    parameters: name -> parameter in the optimizer's order: with a list in another order each would get another one's
-    moments, and fused optimizers read a moment of another shape beyond its end.
-    """
+def require_fitting(state: dict[str, Any], description: dict[str, Any], path: Path) -> None:
+    """Raise InputError unless a state is of this run, and of a module of this description: settings and vocabulary."""
     folders = {callback["dirpath"] for callback in state["callbacks"].values() if "dirpath" in callback}
     require(
         str(path.resolve().parent) in folders,
         f"resume: {path} was written in {', '.join(sorted(folders))}, by another run or before this one was moved; put "
         f"this run's own there. {AGAIN}",
     )
-    held = state["vsehub"]["description"]
-    moved = {part: held["config"].get(part) for part in ("data", "loader")}  # these may change, the rest may not
+    written = state["vsehub"]["description"]
+    moved = {part: written["config"].get(part) for part in ("data", "loader")}  # these may change, the rest may not
     require(
-        {**description, "config": {**description["config"], **moved}} == held,
+        {**description, "config": {**description["config"], **moved}} == written,
         f"resume: {path} was written with other settings or another vocabulary than this run has. {AGAIN}",
-    )
-    names, shapes = list(parameters), [parameter.shape for parameter in parameters.values()]
-    wrong = []
-    for optimizer in [states for states in state["optimizer_states"] if states["param_groups"][0].get("fused")]:
-        for number, moments in optimizer["state"].items():
-            tensors = [moment for moment in moments.values() if isinstance(moment, torch.Tensor) and moment.ndim > 0]
-            if any(moment.shape != shapes[number] for moment in tensors):
-                wrong.append(names[number])
-    require(
-        state["vsehub"]["parameters"] == names and not wrong,
-        f"resume: {path} does not fit the model: {', '.join(wrong[:3]) or 'another order of its parameters'}. {AGAIN}",
     )

@@ -161,17 +161,8 @@ class RetrievalModule(pl.LightningModule):
             )
 
     def on_save_checkpoint(self, checkpoint: dict) -> None:
-        """Add what rebuilds the model, the configuration and the vocabulary, and the names of the parameters."""
-        checkpoint["vsehub"] = {
-            "version": VERSION,
-            "description": self.description,
-            "parameters": list(self.trained_parameters()),
-        }
-
-    def trained_parameters(self) -> dict[str, nn.Parameter]:
-        """The parameters by their names, in the optimizer's order."""
-        names = {id(parameter): name for name, parameter in self.named_parameters()}
-        return {names[id(parameter)]: parameter for group in parameter_groups(self) for parameter in group["params"]}
+        """Add what rebuilds the model: the configuration and the vocabulary."""
+        checkpoint["vsehub"] = {"version": VERSION, "description": self.description}
 
 
 def encoded(encoder: Encoder, inputs: tuple[Tensor, ...], chunk: int | None) -> Encoding:
@@ -225,20 +216,13 @@ def loss_terms(loss: Loss, scores: Tensor, positives: Tensor, neighbors: Neighbo
         isinstance(terms, dict)
         and isinstance(terms.get("loss"), Tensor)
         and all(term.numel() == 1 if isinstance(term, Tensor) else isinstance(term, Real) for term in terms.values()),
-        f'the loss {name} returned {type_text(returned)}; expected {{"loss": scalar}} or a scalar tensor',
+        f'the loss {name} returned {str(returned):.200}; expected {{"loss": scalar}} or a scalar tensor',
     )
     require(
         terms["loss"].requires_grad or not scores.requires_grad,
         f"the loss {name} returned a tensor without gradient; compute it from scores, without detach() or item()",
     )
     return terms
-
-
-def type_text(value: Any) -> str:
-    """The type of a value, for a message; of a tensor its shape, of a dictionary the types of its values."""
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{key!r}: {type_text(inner)}' for key, inner in value.items())}}}"
-    return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
 
 
 def check_together(image_encoder: Encoder, text_encoder: Encoder, similarity: Similarity, loss: Loss) -> None:
