@@ -17,6 +17,14 @@ def width(encoder: Encoder, shape: tuple[int, ...]) -> int:
     return shape[0]
 
 
+def linear_map(size: int, dim: int) -> nn.Linear:
+    """A linear layer whose weights start Xavier-uniform, the bias at 0."""
+    linear = nn.Linear(size, dim)
+    nn.init.xavier_uniform_(linear.weight)
+    nn.init.zeros_(linear.bias)
+    return linear
+
+
 class ImageFeatures(Encoder):
     """A linear map of l2-normalised feature vectors.
 
@@ -29,9 +37,7 @@ class ImageFeatures(Encoder):
         super().__init__()
         self.dim = whole("dim", dim)
         self.dropout = nn.Dropout(dropout)
-        self.linear = nn.Linear(width(self, image_shape), dim)
-        nn.init.xavier_uniform_(self.linear.weight)
-        nn.init.zeros_(self.linear.bias)
+        self.linear = linear_map(width(self, image_shape), dim)
 
     def forward(self, images: Tensor) -> Tensor:
         """(N, features) of any float type -> (N, D)."""

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vsehub.checks import one_of, require, whole
+from vsehub.encoders.features import linear_map
 from vsehub.encoders.pooling import gives, pooling_of
 from vsehub.sets import Encoding, Sets
 from vsehub.types import Encoder
@@ -102,9 +103,7 @@ class ImageCNN(Encoder):
         ends = [nn.AdaptiveAvgPool2d(2), nn.Flatten()] if self.pool is None else [nn.Flatten(2)]
         self.features = nn.Sequential(*blocks, *ends)
         self.features.to(memory_format=torch.channels_last)  # a third faster on a CPU
-        self.linear = nn.Linear(channels[-1] * (4 if self.pool is None else 1), dim)
-        nn.init.xavier_uniform_(self.linear.weight)
-        nn.init.zeros_(self.linear.bias)
+        self.linear = linear_map(channels[-1] * (4 if self.pool is None else 1), dim)
 
     def forward(self, images: Tensor) -> Encoding:
         """(N, 3, height, width) -> (N, D), or N `Sets` of regions."""

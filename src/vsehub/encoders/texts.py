@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vsehub.checks import one_of, require
+from vsehub.encoders.features import linear_map
 from vsehub.encoders.pooling import gives, last, pooling_of, run
 from vsehub.encoders.prefix_gru import all_states, fits, last_states
 from vsehub.sets import Encoding
@@ -120,9 +121,7 @@ class TextTransformer(Encoder):
             word_dim, heads, 4 * word_dim, dropout, "gelu", batch_first=True, norm_first=True
         )
         self.layers = nn.TransformerEncoder(block, layers, nn.LayerNorm(word_dim), enable_nested_tensor=False)
-        self.linear = nn.Linear(word_dim, dim)
-        nn.init.xavier_uniform_(self.linear.weight)
-        nn.init.zeros_(self.linear.bias)
+        self.linear = linear_map(word_dim, dim)
         self.pool = pooling_of(pooling)
         self.gives = gives(pooling)
 

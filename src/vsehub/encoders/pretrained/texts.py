@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from vsehub.checks import require, whole
+from vsehub.encoders.features import linear_map
 from vsehub.encoders.pooling import gives, pooling_of
 from vsehub.encoders.pretrained.configurations import TEXTS, reduced
 from vsehub.encoders.pretrained.joint.hf import build, read_auto
@@ -57,9 +58,7 @@ class TextPretrained(DescribedEncoder):
         self.tune, self.learning_rate = tune, learning_rate
         self.backbone.requires_grad_(tune)
         self.max_positions = _positions(self.backbone)
-        self.linear = nn.Linear(self.backbone.config.hidden_size, dim)
-        nn.init.xavier_uniform_(self.linear.weight)
-        nn.init.zeros_(self.linear.bias)
+        self.linear = linear_map(self.backbone.config.hidden_size, dim)
         self.pool = pooling_of(pooling)
         self.gives = gives(pooling)
         complete = json.loads(self.backbone.config.to_json_string(use_diff=False))
