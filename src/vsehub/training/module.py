@@ -216,7 +216,7 @@ def loss_terms(loss: Loss, scores: Tensor, positives: Tensor, neighbors: Neighbo
         isinstance(terms, dict)
         and isinstance(terms.get("loss"), Tensor)
         and all(term.numel() == 1 if isinstance(term, Tensor) else isinstance(term, Real) for term in terms.values()),
-        f'the loss {name} returned {str(returned):.200}; expected {{"loss": scalar}} or a scalar tensor',
+        f'the loss {name} returned {returned!s:.200}; expected {{"loss": scalar}} or a scalar tensor',
     )
     require(
         terms["loss"].requires_grad or not scores.requires_grad,
