@@ -71,11 +71,6 @@ def components(group, name):
     """The nodes of a choice that are built: callbacks are several, `bank: none` is not one."""
     node = choice(group, name)
     nodes = node.values() if group == "callbacks" else [node] if node else []
-    if group == "data" and "noise" in node:  # training's, no argument of the source
-        nodes = [
-            OmegaConf.masked_copy(node, [key for key in node if key != "noise"]),
-            OmegaConf.create(OmegaConf.to_container(node.noise) | {"_target_": "vsehub.data.noise.Noise"}),
-        ]
     return [inner for inner in nodes if inner] + [inner for node in nodes if node for inner in inner_components(node)]
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from omegaconf import DictConfig
 
 from vsehub.checks import existing, require, whole
-from vsehub.cli.nodes import as_list, chosen, clean_source, components, model_settings, plain
+from vsehub.cli.nodes import as_list, chosen, components, model_settings, plain
 from vsehub.io.files import require_writable, within
 from vsehub.io.records import EVALUATION, RUN, read_record
 from vsehub.models.hub import checkpoint_file
@@ -46,7 +46,7 @@ def evaluate(cfg: DictConfig) -> float | None:
     model: DataModel | Ensemble
     if cfg.model is not None:
         library_and_name(cfg.model)
-        source = clean_source(data, known)
+        source = known.build("data", data)
         out = Path(cfg.out or f"runs/zero_shot/{slug(cfg.model)}-{file_name(source.name)}")
         model = ZeroShot(cfg.model, source, batch_size=batch_size, keep=out, **published)
     else:

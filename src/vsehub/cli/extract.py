@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from omegaconf import DictConfig
 
 from vsehub.checks import one_of, require, whole
-from vsehub.cli.nodes import build, clean_source, components, device_named, plain, refuse
+from vsehub.cli.nodes import build, components, device_named, plain, refuse
 from vsehub.data.sources import SPLITS, Source
 from vsehub.io.address import masked_settings, typed_command
 from vsehub.io.files import Output, write_json
@@ -44,7 +44,7 @@ def extract(cfg: DictConfig) -> None:
     known, encoder = components(cfg.trust), plain(cfg.image_encoder)
     sides = {side: str(cfg[side]) for side in ("images", "texts") if cfg[side] is not None}
     refuse(cfg, () if "texts" in sides and "images" not in sides else ("text_model",), "images, or without texts")
-    source: Any = None if sides else clean_source(plain(cfg.data), known)
+    source: Any = None if sides else known.build("data", plain(cfg.data))
 
     from vsehub.encoders import ImageTower
     from vsehub.extraction.layouts import begin, compute, feature_files, vector_files

@@ -10,12 +10,11 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from vsehub.checks import require
-from vsehub.components import Components, conf_folder, make
+from vsehub.components import Components, conf_folder
 
 if TYPE_CHECKING:
     import torch
 
-    from vsehub.data.sources import Source
 
 MODEL_SETTINGS = {"weights": None, "prompt": "{}"}
 
@@ -97,16 +96,6 @@ def device_named(name: str) -> "torch.device":
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return usable_device(str(name), "auto, cpu or cuda")
-
-
-def clean_source(settings: dict[str, Any], known: Components) -> "Source":
-    """The data source of a node, for a command that does not train. Raises InputError if noise is set."""
-    from vsehub.data.noise import Noise
-
-    settings = dict(settings)
-    noise = make("data.noise", Noise, settings.pop("noise", None) or {})
-    require(not noise.wanted, "data.noise is for training only; omit data.noise.rate and data.noise.index")
-    return known.build("data", settings)
 
 
 def decay_epoch(epochs: Any) -> int:

@@ -4,7 +4,6 @@ import logging
 import os
 import re
 import sys
-import time
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -31,6 +30,7 @@ from vsehub.models.hub import checkpoint_file
 if TYPE_CHECKING:
     from vsehub.evaluation.measurement import Measurement
     from vsehub.training.datamodule import RetrievalDataModule
+    from vsehub.training.module import RetrievalModule
     from vsehub.training.run_record import RunRecorder
 
 log = logging.getLogger(__name__)
@@ -109,17 +109,13 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, parts: Com
     from vsehub.data.noise import INDEX_FILE, NoisySource
     from vsehub.evaluation.measurement import Measurement
     from vsehub.evaluation.scores import require_item_scores
-    from vsehub.training.build import build_data, build_module, load_splits, prepare_module
-    from vsehub.training.run_record import RunRecorder, chance, describe_run
+    from vsehub.training.build import build_data, build_module, load_splits
+    from vsehub.training.run_record import RunRecorder
     from vsehub.training.teacher import open_teacher
-    from vsehub.training.train import build_trainer, train_module
+    from vsehub.training.train import build_trainer
 
-    last = folder / "checkpoints" / "last.ckpt"
-    checkpoint = regular(last) if before is not None and last.exists() else None
-    if before is not None:
-        log.info("resuming %s from %s", folder, checkpoint or "its start: it has no checkpoint yet")
+    checkpoint = last_checkpoint(folder, before)
     settings, final = plain(cfg), str(cfg.final_split)
-
     # What can be refused is built and asked before hours of training.
     recorder = RunRecorder(folder, recipe_choice() if parts.any_class else None)
     trainer = build_trainer(settings, parts, recorder)
@@ -129,52 +125,72 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, parts: Com
     torch.manual_seed(cfg.seed)
     data = build_data(settings, parts, source)
     described = load_splits(data, final, before)
-    data.train_dataloader()
     protocol.slices(len(data.splits[final].images))
-    began, fitted = time.perf_counter(), None
+    fitted = None
     if settings["solver"]:
         require(trainer.world_size == 1, "solver computes in one process; give trainer.devices=1, or leave it out")
         fitted = parts.build("solver", settings["solver"]).fit(data, protocol)
         settings["embedding_dim"] = fitted.dim
-    module = build_module(settings, data, parts, resumed=checkpoint is not None)
+    module = build_module(settings, data, parts, checkpoint, trainer.world_size)
     require_item_scores(criterion, module.similarity)
-    shared = trainer.world_size > 1 and not settings["trainer"].get("sync_batchnorm", False)
-    prepare_module(module, data, checkpoint, shared)
-
     known = components(cfg.trust)  # a teacher names no class of the command line's own
     module.teacher, taught = open_teacher(teachers, known, data, described, before, settings["distillation"])
-    typed = typed_command(job_arguments() if is_multirun() else None)
-    recorder.record |= {
-        **describe_run(plain(cfg), data.source, described, code_of(plain(cfg), parts)),
-        "teacher": taught,
-        "digest": digest(plain(cfg)),
-        "chance_rsum": chance(data.splits["val"]),
-        "command": typed if before is None else before["command"],  # the one that chose the settings
-    }
+    recorder.record |= {**record_of(cfg, parts, data, described, before), "teacher": taught}
     if isinstance(data.source, NoisySource) and process_number() == 0:
         data.source.write_index(folder / INDEX_FILE)
-    if fitted is not None:
-        best: Path | None = fitted.train(module, recorder, time.perf_counter() - began)
-    else:
-        # Lightning starts the other processes with these arguments, which it takes from nowhere else, and sets
-        # variables, which must not reach a sweep's next run: `patch` restores both, after errors too.
-        with patch.dict(os.environ), patch.object(sys, "argv", command_line(folder)):
-            best = train_module(trainer, module, data, checkpoint)
-
-    if recorder.record["status"] == "stopped" and process_number() == 0 and not recorder.trial:
-        recorder.write()
-        epochs = recorder.rows[-1]["epoch"] + 1
-        print(f"trainer.max_time is up; `vsehub train resume={folder}` continues after epoch {epochs}")
-    elif process_number() == 0 and not recorder.trial:
+    best = fitted.train(module, recorder) if fitted else trained(trainer, module, data, checkpoint, folder)
+    if process_number() == 0 and not recorder.trial:
         try:
-            measure_best(best, measurement, data, trainer, recorder, parts)
+            finish(best, measurement, data, trainer, recorder, parts)
         except BaseException as error:
             recorder.on_exception(trainer, module, error)
             raise
     return recorder.best["val/rsum"]
 
 
-def measure_best(
+def last_checkpoint(folder: Path, before: dict[str, Any] | None) -> Path | None:
+    """The checkpoint from which a run continues; None for a new run, and if it has none yet."""
+    if before is None:
+        return None
+    last = folder / "checkpoints" / "last.ckpt"
+    checkpoint = regular(last) if last.exists() else None
+    log.info("resuming %s from %s", folder, checkpoint or "its start: it has no checkpoint yet")
+    return checkpoint
+
+
+def record_of(
+    cfg: DictConfig,
+    parts: Components,
+    data: "RetrievalDataModule",
+    described: Mapping[str, dict[str, Any]],
+    before: dict[str, Any] | None,
+) -> dict[str, Any]:
+    """The record of a run before it trains. described: the metadata of its splits."""
+    from vsehub.training.run_record import chance, describe_run
+
+    config = plain(cfg)
+    typed = typed_command(job_arguments() if is_multirun() else None)
+    return {
+        **describe_run(config, data.source, described, code_of(config, parts)),
+        "digest": digest(config),
+        "chance_rsum": chance(data.splits["val"]),
+        "command": typed if before is None else before["command"],  # the one that chose the settings
+    }
+
+
+def trained(
+    trainer: Any, module: "RetrievalModule", data: "RetrievalDataModule", checkpoint: Path | None, folder: Path
+) -> Path | None:
+    """Train by gradient steps; returns the checkpoint of the best epoch, None if no epoch ended."""
+    from vsehub.training.train import train_module
+
+    # Lightning starts the other processes with these arguments, which it takes from nowhere else, and sets variables,
+    # which must not reach a sweep's next run: `patch` restores both, after errors too.
+    with patch.dict(os.environ), patch.object(sys, "argv", command_line(folder)):
+        return train_module(trainer, module, data, checkpoint)
+
+
+def finish(
     best: Path | None,
     measurement: "Measurement",
     data: "RetrievalDataModule",
@@ -182,23 +198,28 @@ def measure_best(
     recorder: "RunRecorder",
     parts: Components,
 ) -> None:
-    """Measure the model of the best epoch, in the checkpoint `best`, and record the run as finished."""
+    """Measure the model of the best epoch, in the checkpoint `best`, and record the run as finished, or as stopped."""
     from vsehub.evaluation.measurement import measure, table
     from vsehub.io.files import write_json
     from vsehub.models.trained import TrainedModel
 
+    folder, record = recorder.folder, recorder.record
+    if record["status"] == "stopped":
+        recorder.write()
+        epochs = recorder.rows[-1]["epoch"] + 1
+        print(f"trainer.max_time is up; `vsehub train resume={folder}` continues after epoch {epochs}")
+        return
     if best is None:
         fail("training ended before the first epoch was complete; raise trainer.max_time or trainer.max_steps")
     device = str(trainer.strategy.root_device)
     model = TrainedModel(best, parts, batch_size=data.eval_batch_size, device=device)
     model.source, model.splits = data.source, data.splits
     evaluation = measure(model, measurement)
-    write_json(measurement.file(model, recorder.folder / "evaluations"), evaluation)
+    write_json(measurement.file(model, folder / "evaluations"), evaluation)
     metrics = {f"{measurement.split}/{name}": value for name, value in evaluation["metrics"].items()}
     recorder.finish(trainer, metrics, model.sha256)
-    record = recorder.record
     print(f"\n{record['label']}, seed {record['seed']}, {recorder.best_words()}\n{table(evaluation)}")
-    print(f"run folder: {recorder.folder}")
+    print(f"run folder: {folder}")
 
 
 def refuse_early(cfg: DictConfig, parts: Components, resumed: bool) -> tuple[list[str], Source]:

@@ -69,18 +69,23 @@ def required(components: Components, side: str, settings: Settings, what: str) -
 
 
 def build_module(
-    settings: Settings, data: RetrievalDataModule, components: Components, resumed: bool = False
+    settings: Settings,
+    data: RetrievalDataModule,
+    components: Components,
+    checkpoint: Path | None = None,
+    processes: int = 1,
 ) -> RetrievalModule:
     """The module, its encoders sized by the data; its checkpoints carry the settings and the words.
 
-    settings: those of `DESCRIBED`, of loss, optimizer and scheduler, and embedding_dropout. data: data module with its
-    training split loaded. resumed: weights follow from a checkpoint, so that no pretrained ones are loaded. Raises
-    InputError where the parts do not fit the data or each other.
+    settings: those of `DESCRIBED`, of trainer, loss, optimizer and scheduler, and embedding_dropout. data: data module
+    with its splits loaded. checkpoint: the state from which a run continues, so that no pretrained weights are loaded.
+    processes: number of processes that share a batch. Raises InputError where the parts do not fit the data, the
+    checkpoint or each other.
     """
     image_shape, text_shape = data.splits["train"].images.shape[1:], data.text_shape
     encoders = {}
     for side, sizes in encoder_sizes(settings, components, data.vocabulary, image_shape, text_shape).items():
-        changes = declared(components.find(side, settings[side])).rebuilt if resumed else {}
+        changes = declared(components.find(side, settings[side])).rebuilt if checkpoint is not None else {}
         encoders[side] = components.build(side, settings[side] | changes, **sizes)
     require(
         any(parameter.requires_grad for encoder in encoders.values() for parameter in encoder.parameters()),
@@ -93,7 +98,7 @@ def build_module(
         require_part(side.replace("_", " "), encoder, Encoder)
         config[side] = {**config[side], **encoder.rebuilt}
     parts = {part: components.build(part, settings[part]) for part in ("similarity", "loss", "optimizer", "scheduler")}
-    return RetrievalModule(
+    module = RetrievalModule(
         **encoders,
         **parts,
         positives=settings["positives"],
@@ -106,6 +111,14 @@ def build_module(
             "text_shape": None if text_shape is None else list(text_shape),
         },
     )
+    if processes > 1 and not settings["trainer"].get("sync_batchnorm", False):
+        for side, encoder in encoders.items():
+            require_rows_apart(side.removesuffix("_encoder"), encoder, "several processes share a batch")
+    for name, split in data.splits.items():
+        fitting(name, split, image_shape, text_shape)
+    if checkpoint is not None:
+        require_fitting(load_state(checkpoint), module.description, checkpoint)
+    return module
 
 
 def load_splits(
@@ -117,6 +130,7 @@ def load_splits(
     """
     data.setup()
     data.load(final_split)
+    data.train_dataloader()
     for name, split in data.splits.items():
         log.info("%s: %d images, %d captions", name, len(split.images), len(split.captions))
     warn_of_shared(data.splits)
@@ -132,18 +146,3 @@ def load_splits(
             f"{recorded}); give the same data (data.KEY=PATH if they were moved), or start a new run",
         )
     return described
-
-
-def prepare_module(module: RetrievalModule, data: RetrievalDataModule, checkpoint: Path | None, shared: bool) -> None:
-    """Raise InputError if module, data and checkpoint do not fit each other.
-
-    shared: several processes share a batch, and not the statistics of batch normalisation; an encoder that has any is
-    refused, since it would compute something else on a share than on the whole.
-    """
-    if shared:
-        for side, encoder in (("image", module.image_encoder), ("text", module.text_encoder)):
-            require_rows_apart(side, encoder, "several processes share a batch")
-    for name, split in data.splits.items():
-        fitting(name, split, module.description["image_shape"], module.description["text_shape"])
-    if checkpoint is not None:
-        require_fitting(load_state(checkpoint), module.description, checkpoint)

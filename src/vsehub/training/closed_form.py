@@ -1,8 +1,9 @@
 """Regularised CCA as a model: fitted to the training split, its settings chosen on the validation split."""
 
 import itertools
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ class FittedCca:
     """CCA under the chosen settings.
 
     images, texts: the maps of unit rows, of `dim` dimensions. weights: weights of the vocabulary's words (words,), None
-    where texts are vectors. chosen: the settings. rsum: on the validation split.
+    where texts are vectors. chosen: the settings. rsum: on the validation split. seconds: the time that the fit took.
     """
 
     images: LinearMap
@@ -40,6 +41,7 @@ class FittedCca:
     weights: Tensor | None
     chosen: dict[str, float]
     rsum: float
+    seconds: float = 0.0
 
     @property
     def dim(self) -> int:
@@ -58,14 +60,14 @@ class FittedCca:
         if isinstance(text_encoder, TextBag) and self.weights is not None:
             text_encoder.weights.copy_(self.weights)
 
-    def train(self, module: RetrievalModule, recorder: RunRecorder, seconds: float) -> Path:
-        """Make the module's encoders compute the maps, and leave in the run's folder what a training does.
+    def train(self, module: RetrievalModule, recorder: RunRecorder) -> Path:
+        """Make the module's encoders compute the maps, and write the run's files as a training does.
 
-        seconds: the time that the fit took. Returns the checkpoint.
+        Returns the checkpoint.
         """
         self.put_into(module.image_encoder, module.text_encoder)
         recorder.record["solved"] = self.chosen
-        recorder.add_row({"epoch": 0, "step": 0, "seconds": seconds, "val/rsum": self.rsum})
+        recorder.add_row({"epoch": 0, "step": 0, "seconds": self.seconds, "val/rsum": self.rsum})
         best = recorder.folder / "checkpoints" / f"best{SUFFIX}"
         best.parent.mkdir(parents=True, exist_ok=True)
         write_checkpoint(best, module.state_dict(), module.description)
@@ -101,6 +103,7 @@ class CcaSolver:
         Among equal values the first wins, in the order of images, texts, dimensions and powers. Plain search, by
         `protocol`. Raises InputError for images that are not vectors, or captions in subwords.
         """
+        start = time.perf_counter()
         train, table = data.load("train")
         require(
             len(train.images.shape) == 2,
@@ -132,7 +135,7 @@ class CcaSolver:
                         of_images.scaled(shares), of_texts.scaled(shares), weights, chosen, evaluation.metrics["rsum"]
                     )
         assert best is not None  # no list is empty
-        return best
+        return replace(best, seconds=time.perf_counter() - start)
 
 
 def _encoded(data: RetrievalDataModule, fitted: FittedCca) -> tuple[Any, Any]:
