@@ -68,7 +68,9 @@ def cells(criteria: Sequence[str]) -> Iterator[tuple[str, str, bool]]:
     for name in criteria:
         criterion = chosen("criterion", name)
         for reference in ["queries"] + (["train"] if criterion.inductive and criterion.needs_reference else []):
-            for fitted in [False] + ([True] if criterion.tunable else []):
+            for fitted in [False] + (
+                [True] if criterion.correction.GRID or getattr(criterion.matching, "GRID", None) else []
+            ):
                 yield name, reference, fitted
 
 

@@ -112,6 +112,7 @@ def test_empty_and_whole_numbers_are_refused(criterion):
         (lambda: CSLS().search([[1.0]], EYE), "queries"),
         (lambda: CSLS().search(torch.ones(4), EYE), "queries"),
         (lambda: Chain([CSLS(), CSLS()]), "steps"),
+        (lambda: Chain([CSLS(), Chain([CSLS(), Assignment()])]), "steps"),
         (lambda: Assignment().match(torch.zeros(40000, 1).expand(-1, 30000), 1), "2,400,000,000"),
         (lambda: Assignment().match(torch.full((2, 2), torch.nan), 1), "NaN"),
         (lambda: RelaxedGreedyMatching({1: float("nan")}), "relaxation is nan"),

@@ -97,11 +97,6 @@ class Criterion(ABC):
         return [dict(zip(self.GRID, values, strict=True)) for values in itertools.product(*self.GRID.values())]
 
     @property
-    def tunable(self) -> bool:
-        """True if the criterion, or a step of it, has settings that validation can choose."""
-        return bool(self.correction.GRID or (self.matching is not None and self.matching.GRID))
-
-    @property
     def takes_reference_items(self) -> bool:
         """True if it uses reference items besides the reference queries; see `Correction`."""
         return self.correction.reference_items_as is not None

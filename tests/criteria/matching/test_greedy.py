@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from looped import looped
 
-from vsehub.criteria import RelaxedGreedyMatching
+from vsehub.criteria import CSLS, Chain, RelaxedGreedyMatching
 from vsehub.criteria.matching import candidates
 from vsehub.metrics import k_occurrences
 from vsehub.neighbors import top_k
@@ -167,16 +167,17 @@ def test_rows_that_need_no_lift_stay():
     assert lifted[1, 1] > 0.8
 
 
-@looped("correct", [lambda rows: rows, lambda rows: 2 * rows - torch.arange(rows.shape[1]) / 100])
+@looped("criterion", [RelaxedGreedyMatching(1.0), Chain([CSLS(k=3), RelaxedGreedyMatching(1.0)])])
 @looped("shape", [(30, 13), (13, 30), (1, 7), (7, 1)])
-def test_search_is_the_dense_ranking(shape, correct, small_parts, monkeypatch):
+def test_search_is_the_dense_ranking(shape, criterion, small_parts, monkeypatch):
     monkeypatch.setattr("vsehub.criteria.matching.base.ITEMS_AT_ONCE", 11)
     monkeypatch.setattr("vsehub.criteria.matching.base.BLOCK_ELEMENTS", 100)
     queries, items = with_hubs(*shape, dtype=torch.float64)
-    criterion, scores = RelaxedGreedyMatching(1.0), correct(queries @ items.T)
+    products = queries @ items.T
+    scores = criterion.correction.rescore(products)
     for k in {1, min(4, shape[1]), shape[1]}:
-        values, positions = map(torch.from_numpy, criterion.search(queries.numpy(), items, k=k, correct=correct))
-        assert torch.equal(positions, top_k(criterion.rescore(scores, k=k), k)[1])
+        values, positions = map(torch.from_numpy, criterion.search(queries.numpy(), items, k=k))
+        assert torch.equal(positions, top_k(criterion.rescore(products, k=k), k)[1])
         torch.testing.assert_close(values, scores.gather(1, positions))
 
 

@@ -8,7 +8,16 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import matrix, require, whole
-from vsehub.criteria.base import Criterion, RowsOf, as_sides, finite, joined
+from vsehub.criteria.base import (
+    Correction,
+    Criterion,
+    RowsOf,
+    as_reference_items,
+    as_sides,
+    finite,
+    fit_all,
+    joined,
+)
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.neighbors.topk import top_k
 from vsehub.neighbors.vectors import VectorSource, given_back, scoring
@@ -41,7 +50,7 @@ class Matching(Criterion):
         return self
 
     @property
-    def correction(self) -> NearestNeighbor:
+    def correction(self) -> Correction:
         """None: the scores are matched as they are."""
         return NearestNeighbor()
 
@@ -51,13 +60,18 @@ class Matching(Criterion):
         whole("k", k)
         return self.accepted(rows, queries, items, k)
 
-    def match(self, scores: Tensor, k: int) -> Tensor:
+    def matched_scores(self, scores: Tensor, reference_item_scores: Tensor | None) -> Tensor:
+        """The scores (Q, M) that are matched, from scores (Q, M): the same."""
+        self.refuse_reference(reference_item_scores)
+        return scores
+
+    def match(self, scores: Tensor, k: int, *, reference_item_scores: Tensor | None = None) -> Tensor:
         """The matching of scores (Q, M): (query, item) pairs (n, 2), int64 on the CPU, in the order accepted.
 
-        k: the number of items for each query, at least 1. Raises InputError if scores is not a matrix of floating-point
-        numbers, is empty, or holds NaN or inf.
+        k: the number of items for each query, at least 1. reference_item_scores: see `Criterion.rescore`. Raises
+        InputError if scores is not a matrix of floating-point numbers, is empty, or holds NaN or inf.
         """
-        rows = rows_of(scores)
+        rows = rows_of(self.matched_scores(scores, reference_item_scores))
         return self.match_rows(rows, len(scores), scores.shape[1], k)
 
     def lifted(self, rows: RowsOf, queries: int, items: int, k: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -82,10 +96,10 @@ class Matching(Criterion):
     ) -> Tensor:
         """Scores (Q, M) whose order is that of the ranking: the items of `match`, then the others; see `lift`.
 
-        reference_scores and reference_item_scores must be None, since matching has no inductive form.
+        reference_scores must be None, since matching has no inductive form.
         """
-        self.refuse_reference(reference_scores, reference_item_scores)
-        rows = rows_of(scores)
+        self.refuse_reference(reference_scores)
+        rows = rows_of(self.matched_scores(scores, reference_item_scores))
         return torch.cat([lifted for _, lifted in self.lifted(rows, len(scores), scores.shape[1], k)])
 
     def lift(self, scores: Tensor, pairs: Tensor) -> Tensor:
@@ -117,36 +131,30 @@ class Matching(Criterion):
         return answer
 
     def search(
-        self,
-        queries: Any,
-        items: Any,
-        reference: Any = None,
-        k: int = 10,
-        *,
-        reference_items: Any = None,
-        correct: Callable[[Tensor], Tensor] = lambda scores: scores,
+        self, queries: Any, items: Any, reference: Any = None, k: int = 10, *, reference_items: Any = None
     ) -> tuple[Any, Any]:
         """The k best items of each query by inner product, those it is matched with first, in bounded memory.
 
-        queries (Q, D), items (M, D): tensors, numpy arrays, memory maps, or open files (`data.vectors`). correct: takes
-        whole rows of inner products (b, M) and returns such rows. Returns scores and positions, both (Q, k), best
-        first: a matched item stands above others whatever its score. numpy arrays where the queries are one. Raises
-        InputError where dimensions differ, k exceeds the items, a reference is given or scores are NaN or infinite.
+        queries (Q, D), items (M, D), reference_items (G, D): as in `Correction.search`. Returns scores and positions,
+        both (Q, k), best first: a matched item stands above others whatever its score. Raises InputError where
+        dimensions differ, k exceeds the items, a reference is given or scores are NaN or infinite.
         """
-        self.refuse_reference(reference, reference_items)
+        self.refuse_reference(reference)
         query_rows, item_rows, _ = as_sides(queries, items)
         whole("k", k)
         require(k <= len(item_rows), f"k is {k}; expected at most {len(item_rows)}, the number of items")
-        lists, rows = [], product_rows(query_rows, item_rows, correct)
+        bank = as_reference_items(self.correction, reference_items, item_rows)
+        terms = fit_all([self.correction], item_rows, query_rows, bank)[0]
+        lists, rows = [], product_rows(query_rows, item_rows, lambda scores: self.correction.apply(scores, terms))
         for scores, lifted in self.lifted(rows, len(query_rows), len(item_rows), k):
             columns = top_k(lifted, k)[1]
             lists.append((finite("scores", scores.gather(1, columns)), columns))
         return given_back(queries, *joined(lists))
 
-    def refuse_reference(self, *references: Any) -> None:
-        """Raise InputError unless all references are None."""
+    def refuse_reference(self, reference: Any) -> None:
+        """Raise InputError unless a reference is None."""
         require(
-            all(reference is None for reference in references),
+            reference is None,
             f"{type(self).__name__} matches the queries against each other, so it has no inductive form: "
             "leave the reference out, or take a criterion that corrects scores, e.g. csls",
         )
