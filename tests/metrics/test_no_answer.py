@@ -8,8 +8,8 @@ from looped import looped
 
 from vsehub.checks import InputError
 from vsehub.metrics import (
-    Occurrences,
     atkinson,
+    count_occurrences,
     gini,
     hubness,
     k_occurrences,
@@ -35,10 +35,6 @@ def pairs(query=ONE, item=TWO, queries=3, complete=True):
     return Positives.from_pairs(query, item, queries, 4, complete)
 
 
-def add(lists):
-    return Occurrences(4, (1, 3)).add(lists)
-
-
 @looped(
     ("call", "named"),
     [
@@ -57,11 +53,11 @@ def add(lists):
         (lambda: ranked(torch.rand(2, 3), first=1), "query 0 first"),
         (lambda: ranked(torch.rand(4, 3)), "queries 0 to 4"),
         (lambda: ranked(torch.rand(2, 3)), "end at query 2"),
-        (lambda: Occurrences(0), "items is 0"),
-        (lambda: Occurrences(3, (1.5,)), "k is 1.5"),
-        (lambda: add(LISTS[:, :2]), "nearest lists 2"),
-        (lambda: add(LISTS - 1), "positions -1 to 2"),
-        (lambda: add(LISTS[0]), "nearest"),
+        (lambda: count_occurrences(LISTS, 0), "items is 0"),
+        (lambda: count_occurrences(LISTS, 3, (1.5,)), "k is 1.5"),
+        (lambda: count_occurrences(LISTS[:, :2], 4, (1, 3)), "nearest lists 2"),
+        (lambda: count_occurrences(LISTS - 1, 4, (1, 3)), "positions -1 to 2"),
+        (lambda: count_occurrences(LISTS[0], 4, (1, 3)), "nearest"),
         (lambda: Positives.from_mask(EYE & torch.tensor([True, False, True])), r"1 of 3 queries .* query \[1\]"),
         (lambda: Positives.from_mask(EYE.float()), "positives is torch.float32"),
         (lambda: pairs(), r"1 of 3 queries .*query \[1\]"),

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from looped import looped
 from scipy.stats import skew
 
-from vsehub.metrics import Occurrences, atkinson, gini, hubness, occurrence_metrics, rank_blocks
+from vsehub.metrics import atkinson, count_occurrences, gini, hubness, occurrence_metrics, rank_blocks
 from vsehub.metrics.occurrences import ItemCounts, histogram
 from vsehub.positives import Positives
 
@@ -43,13 +43,11 @@ def naive_atkinson(counts):
 
 @settings(max_examples=30, deadline=None)
 @given(listings())
-def test_lists_that_come_in_blocks(listing):
-    lists, mask, size = listing
+def test_lists(listing):
+    lists, mask, _ = listing
     queries, items = mask.shape
     positives = Positives.from_pairs(*mask.nonzero(as_tuple=True), queries, items, complete=False)
-    occurrences = Occurrences(items, (1, 3, 5))
-    for first in range(0, queries, size):
-        occurrences.add(lists[first : first + size], positives, first)
+    occurrences = count_occurrences(lists, items, (1, 3, 5), positives)
     judged = int(mask.any(dim=1).sum())
     assert occurrences.judged == judged
     metrics = occurrence_metrics(occurrences.counts, occurrences.bad, occurrences.judged)
@@ -71,8 +69,7 @@ def test_lists_that_come_in_blocks(listing):
         expected = 0.0 if len(set(bad)) == 1 else skew(bad)
         assert metrics[f"bad_skew_{k}"] == pytest.approx(expected, rel=1e-9, abs=1e-9)
         assert metrics[f"largest_bad_hub_{k}"] == max(bad)
-    alone = Occurrences(items, (1, 3, 5))
-    alone.add(lists.int())
+    alone = count_occurrences(lists.int(), items, (1, 3, 5))
     assert all(torch.equal(alone.counts[k].dense(), occurrences.counts[k].dense()) for k in (1, 3, 5))
     assert alone.judged == 0
 

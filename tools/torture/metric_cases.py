@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vsehub import positives
 from vsehub.checks import InputError
-from vsehub.metrics import Occurrences, occurrences, ranks, relevance
+from vsehub.metrics import count_occurrences, occurrences, ranks, relevance
 
 
 def scores_of_metrics(random: np.random.Generator, rows: int, columns: int, bad: float) -> Tensor:
@@ -154,8 +154,7 @@ def case_of_lists(random: np.random.Generator) -> None:
                 name: 100 * oracles.mean([pair[i] for pair in at_r]) for i, name in enumerate(("map_r", "r_precision"))
             }
         close(result, wanted | {"queries": len(measured)}, described)
-    counted = Occurrences(items, ks)
-    _, error = refused(lambda: counted.add(positions, pairs))
+    counted, error = refused(lambda: count_occurrences(positions, items, ks, pairs))
     needed = lists[:, : min(max(ks, default=0), items)]  # further positions are not looked at
     if over(needed.shape[1] < min(max(ks, default=0), items) or (needed % items != needed).any(), error, described):
         return

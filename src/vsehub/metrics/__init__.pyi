@@ -1,5 +1,6 @@
 from .occurrences import Occurrences as Occurrences
 from .occurrences import atkinson as atkinson
+from .occurrences import count_occurrences as count_occurrences
 from .occurrences import gini as gini
 from .occurrences import histogram as histogram
 from .occurrences import hubness as hubness

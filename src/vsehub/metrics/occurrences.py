@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -48,11 +48,10 @@ def k_occurrences(scores: Tensor, ks: tuple[int, ...] = KS) -> dict[int, Tensor]
 def _counted(scores: Tensor, ks: tuple[int, ...], positives: Positives | None = None) -> "Occurrences":
     matrix("scores", scores)
     require(scores.numel() > 0, f"scores has shape {tuple(scores.shape)}; expected at least one query and one item")
-    occurrences = Occurrences(scores.shape[1], ks)
-    largest, nearest = top_k(scores, min(max(ks, default=1), scores.shape[1]))
+    deepest = max([1, *(whole("k", k) for k in ks)])
+    largest, nearest = top_k(scores, min(deepest, scores.shape[1]))
     require(not largest[:, 0].isnan().any(), "scores hold NaN; look for NaN or infinite embeddings")
-    occurrences.add(nearest, positives)
-    return occurrences
+    return count_occurrences(nearest, scores.shape[1], ks, positives)
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,52 +216,42 @@ def histogram(counts: Tensor | ItemCounts) -> dict[str, list[int]]:
     return {"occurrences": n.long().tolist(), "items": items.long().tolist()}
 
 
-class Occurrences:
+class Occurrences(NamedTuple):
     """N_k of M items for several k, and how many of them are wrong (Radovanović 2010: N_k = GN_k + BN_k).
 
-    items: M. ks: neighbourhood sizes. judged: the number of judged queries so far. The lists are stored, so that the
-    memory does not depend on M. Raises InputError if items or a k is not positive.
+    counts: N_k for each k. bad: BN_k for each k: how many judged queries list the item, not a positive of theirs, among
+    their k nearest. judged: the number of judged queries.
     """
 
-    def __init__(self, items: int, ks: tuple[int, ...] = KS):
-        whole("items", items)
-        for k in ks:
-            whole("k", k)
-        self.items, self.ks, self.judged = items, ks, 0
-        self._depth = min(max(ks, default=0), items)
-        self._lists = [torch.zeros(0, self._depth, dtype=torch.int64)]
-        self._wrong = [torch.zeros(0, self._depth, dtype=torch.bool)]
+    counts: dict[int, ItemCounts]
+    bad: dict[int, ItemCounts]
+    judged: int
 
-    def add(self, nearest: Tensor, positives: Positives | None = None, first: int = 0) -> None:
-        """Count the lists of the queries `first`, `first` + 1, ..., judged by their positives if these are known.
 
-        nearest: (b, K) positions of each query's nearest items, nearest first. Queries without a positive are counted,
-        but not judged. Raises InputError if the lists are shorter than the smaller of the largest k and M, hold a
-        position outside of 0 to M - 1, and as `Positives.hits`.
-        """
-        matrix("nearest", nearest)
-        require(
-            nearest.shape[1] >= self._depth,
-            f"nearest lists {nearest.shape[1]} items per query; expected at least {self._depth}, the largest k",
-        )
-        nearest = checked_positions("nearest", nearest[:, : self._depth], self.items)
-        wrong = torch.zeros_like(nearest, dtype=torch.bool)
-        if positives is not None:
-            hits = positives.hits(nearest.to(positives.query.device), first)
-            known = positives.counts[first : first + len(nearest)] > 0
-            wrong = ~hits & known[:, None]
-            self.judged += int(known.sum())
-        self._lists.append(nearest.cpu())
-        self._wrong.append(wrong.cpu())
+def count_occurrences(
+    nearest: Tensor, items: int, ks: tuple[int, ...] = KS, positives: Positives | None = None
+) -> Occurrences:
+    """The occurrences of M items in lists, judged by the queries' positives if these are known.
 
-    @property
-    def counts(self) -> dict[int, ItemCounts]:
-        """N_k for each k."""
-        lists = torch.cat(self._lists)
-        return {k: ItemCounts.listed(self.items, lists[:, :k]) for k in self.ks}
-
-    @property
-    def bad(self) -> dict[int, ItemCounts]:
-        """BN_k for each k: how many judged queries list the item, not a positive of theirs, among their k nearest."""
-        lists, wrong = torch.cat(self._lists), torch.cat(self._wrong)
-        return {k: ItemCounts.listed(self.items, lists[:, :k][wrong[:, :k]]) for k in self.ks}
+    nearest: (Q, K) positions of each query's nearest items, nearest first. items: M. ks: neighbourhood sizes. Queries
+    without a positive are counted, but not judged. Memory does not depend on M. Raises InputError if items or a k is
+    not positive, and if the lists are shorter than the smaller of the largest k and M or hold a position outside of 0
+    to M - 1.
+    """
+    whole("items", items)
+    depth, judged = min(max([0, *(whole("k", k) for k in ks)]), items), 0
+    matrix("nearest", nearest, rows=None if positives is None else positives.queries)
+    require(
+        nearest.shape[1] >= depth,
+        f"nearest lists {nearest.shape[1]} items per query; expected at least {depth}, the largest k",
+    )
+    nearest = checked_positions("nearest", nearest[:, :depth], items)
+    wrong = torch.zeros_like(nearest, dtype=torch.bool)
+    if positives is not None:
+        known = positives.counts > 0
+        wrong = ~positives.hits(nearest.to(known.device)) & known[:, None]
+        judged = int(known.sum())
+    nearest, wrong = nearest.cpu(), wrong.cpu()
+    counts = {k: ItemCounts.listed(items, nearest[:, :k]) for k in ks}
+    bad = {k: ItemCounts.listed(items, nearest[:, :k][wrong[:, :k]]) for k in ks}
+    return Occurrences(counts, bad, judged)

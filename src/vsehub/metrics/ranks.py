@@ -10,8 +10,8 @@ from math import comb
 import torch
 from torch import Tensor
 
-from vsehub.checks import matrix, require
-from vsehub.metrics.occurrences import Occurrences
+from vsehub.checks import matrix, require, whole
+from vsehub.metrics.occurrences import count_occurrences
 from vsehub.metrics.relevance import RECALLS, at_r_of_scores
 from vsehub.neighbors.topk import at_least, top_k
 from vsehub.positives import Positives
@@ -51,10 +51,9 @@ def rank_blocks(blocks: Iterable[tuple[int, Tensor]], positives: Positives, ks: 
     device = positives.query.device
     ranks = torch.zeros(positives.queries, dtype=torch.int64, device=device)
     precision = torch.zeros(2, positives.queries, dtype=torch.float64, device=device)
-    occurrences = Occurrences(positives.items, ks)
     several = bool((positives.counts > 1).any())
-    deepest = min(max(ks, default=1), positives.items)
-    last = 0
+    deepest = min(max([1, *(whole("k", k) for k in ks)]), positives.items)
+    last, lists = 0, list[Tensor]()
     for first, block in blocks:
         matrix("scores", block)
         require(block.is_floating_point(), f"scores holds {block.dtype} numbers; expected floating-point scores")
@@ -63,7 +62,6 @@ def rank_blocks(blocks: Iterable[tuple[int, Tensor]], positives: Positives, ks: 
             f"scores of queries {first} to {first + len(block)} have {block.shape[1]} columns; expected "
             f"{positives.queries} queries and {positives.items} items, query {last} first",
         )
-        lists = []
         # On a CPU as many rows at a time as fit its cache, since each is read several times.
         rows = max(1, CACHED_ELEMENTS // positives.items) if block.device.type == "cpu" else max(1, len(block))
         for scores in block.split(rows):
@@ -81,11 +79,10 @@ def rank_blocks(blocks: Iterable[tuple[int, Tensor]], positives: Positives, ks: 
             if several:
                 precision[:, first:last] = torch.stack(at_r_of_scores(scores, largest, row, hits, counts))
             lists.append(nearest[:, :deepest])
-        if ks:
-            occurrences.add(torch.cat(lists), positives, last - len(block))
     require(last == positives.queries, f"scores end at query {last}; expected {positives.queries} queries")
     if not several:  # only the first place counts: both are R@1
         precision[:] = ranks == 1
+    occurrences = count_occurrences(torch.cat(lists), positives.items, ks, positives)
     both = ({k: count.dense() for k, count in counts.items()} for counts in (occurrences.counts, occurrences.bad))
     return Ranking(ranks, precision[0], precision[1], *both)
 

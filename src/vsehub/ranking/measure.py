@@ -23,7 +23,7 @@ from torch import Tensor
 from vsehub.checks import require, whole
 from vsehub.criteria.base import Correction, Criterion, Terms, fit_all, require_within
 from vsehub.criteria.nns import NearestNeighbor
-from vsehub.metrics.occurrences import KS, ItemCounts, Occurrences, histogram, occurrence_metrics
+from vsehub.metrics.occurrences import KS, ItemCounts, count_occurrences, histogram, occurrence_metrics
 from vsehub.metrics.relevance import RECALLS, at_r
 from vsehub.neighbors.tiles import nearest_blocks, without_itself
 from vsehub.neighbors.topk import Best
@@ -218,9 +218,7 @@ class _Lists:
         """The measured ranking. plain: the lists of the plain one (Q, k)."""
         values, *parts = (torch.cat(blocks) for blocks in zip(*self._blocks, strict=True))
         lists, positives = dict(zip(self._depths, parts, strict=True)), self._positives
-        counted = {k: Occurrences(items, (k,)) for k in reached(self._depths[-1])}
-        for k, occurrences in counted.items():
-            occurrences.add(lists[k], positives)
+        counted = {k: count_occurrences(lists[k], items, (k,), positives) for k in reached(self._depths[-1])}
         counts = {k: occurrences.counts[k] for k, occurrences in counted.items()}
         wrong = None if positives is None else {k: occurrences.bad[k] for k, occurrences in counted.items()}
         deepest = max(counts)
