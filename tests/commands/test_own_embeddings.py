@@ -85,42 +85,13 @@ def test_rerank(files, here):
 
 def test_diagnose(files, here):
     here("diagnose", *ALL, "out=there")
-    assert names_in(files / "there") == {"neighbors.parquet", "result.json", "index.html", MARK}
+    assert names_in(files / "there") == {"result.json", "index.html", MARK}
     result = record(files / "there")
     assert result["reference"] == {"kind": "transductive", "set": "the queries themselves", "rows": QUERIES}
     assert [ranking["criterion"] for ranking in result["rankings"]] == ["nns", "is", "csls", "nnn", "dn"]
     here("diagnose", *ALL[:2], "criteria=[nns,local_scaling]", "out=bare", "k=3")
     bare = record(files / "bare")
     assert bare["truth"] is bare["hubs"][0]["wrong"] is bare["rankings"][1]["truth"] is None
-
-
-def test_neighbors_of_a_diagnosis(files, here):
-    """By loops: N_k, hubs, displaced answers, and the nearest other items of copies."""
-    items = np.load(files / "m.npy")
-    items[7] = items[3]
-    np.save(files / "m.npy", items)
-    here("diagnose", *ALL, "item_ids=ids.txt", "truth=pairs.csv", "criteria=[csls]", "k=4", "out=there")
-    table = pq.read_table(files / "there" / "neighbors.parquet").to_pydict()
-    queries, wanted = np.load(files / "q.npy").astype(float), vectors()[3]
-    scores = queries @ items.T.astype(float)
-    corrected = 2 * scores - np.sort(scores, axis=0)[-10:].mean(axis=0)
-    for ending, rows in (("", scores), ("_csls", corrected)):
-        counts, displaced = np.zeros((2, ITEMS), int)
-        for query, row in enumerate(rows):
-            answered = False
-            for item in sorted(range(ITEMS), key=lambda item, row=row: (-row[item], item))[:4]:
-                counts[item] += 1
-                answered |= item == wanted[query]
-                displaced[item] += bool(query % 10) and not answered
-        assert table[f"n_k{ending}"] == counts.tolist()
-        assert table[f"displaced{ending}"] == displaced.tolist()
-    assert table["id"] == (files / "ids.txt").read_text().splitlines()
-    assert np.array_equal(np.array(table["vector"], np.float32), items)
-    for row, near in enumerate(table["neighbors"]):
-        assert row not in near["ids"]
-        cosines = np.delete(items @ items[row], row)
-        np.testing.assert_allclose(near["distances"], 1 - np.sort(cosines)[::-1][:4], atol=1e-6)
-    assert table["neighbors"][3]["ids"][0] == 7
 
 
 def test_reference_items(files, here):

@@ -16,7 +16,6 @@ from vsehub.io.files import Output
 from vsehub.io.records import RESULT
 
 UNHEALTHY = 3  # the exit status where fail_on is reached
-NEIGHBORS = "neighbors.parquet"
 
 
 def diagnose(cfg: DictConfig) -> None:
@@ -25,25 +24,22 @@ def diagnose(cfg: DictConfig) -> None:
     lists = cfg.ranking is not None
     refuse(cfg, () if lists else ("against",), "vectors; give ranking=FILE too")
     files = named_lists(cfg) if lists else named_files(cfg)
-    out = Output(str(cfg.out), "a diagnosis", (NEIGHBORS, RESULT, PAGE), cfg.overwrite)
+    out = Output(str(cfg.out), "a diagnosis", (RESULT, PAGE), cfg.overwrite)
     names = cfg.criteria if isinstance(cfg.criteria, ListConfig) else [cfg.criteria]
     nodes = {} if lists else {str(name): components().node("criterion", str(name)) for name in names}
     require("auto" not in nodes, "criteria: auto chooses one criterion; name several, or run rerank criterion=auto")
 
     from vsehub.ranking.adapt import quick_gain
-    from vsehub.ranking.neighbors import write_neighbors
     from vsehub.ranking.verdict import LEVELS
 
     criteria = {name: build("criterion", dict(node)) for name, node in nodes.items()}
     with comparison("diagnose", cfg, files, out, criteria) as outcome:
-        outcome.record.update(next=[], map_gain=quick_gain(outcome.inputs.sides, cfg.seed))
-        if not lists:
-            outcome.record["next"] = next_steps(files, cfg, outcome.record)
-            write_neighbors(out / NEIGHBORS, outcome)
+        steps = [] if lists else next_steps(files, cfg, outcome.record)
+        outcome.record.update(next=steps, map_gain=quick_gain(outcome.inputs.sides, cfg.seed))
     if gain := outcome.record["map_gain"]:
         advice = "; vsehub adapt fits one" if gain["low"] > 0 else ""
         print(f"a linear map fitted to known pairs is estimated to gain {shown(gain)} points of R@1{advice}")
-    for step in outcome.record["next"]:
+    for step in steps:
         print(f"next, {step['why']}: {step['command']}")
     level = outcome.record["verdict"]["level"]
     if cfg.fail_on is not None and LEVELS.index(level) >= LEVELS.index(cfg.fail_on):
