@@ -154,7 +154,6 @@ def test_what_does_not_fit_is_refused(call, named):
         ("k", LocalScaling),
         ("k", lambda value: QBNorm(k=value)),
         ("rounds", lambda value: Sinkhorn(rounds=value)),
-        ("solutions", Assignment),
     ],
 )
 def test_settings_are_finite_numbers_above_zero(name, build, value):

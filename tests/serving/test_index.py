@@ -1,7 +1,5 @@
 """FAISS indexes with a bias must rank as the criteria do, and their notes must run as printed."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -10,7 +8,7 @@ from test_estimator import refused
 
 from vsehub.criteria import CSLS, NNN, InvertedSoftmax, NearestNeighbor
 from vsehub.neighbors.faiss import loaded_faiss
-from vsehub.serving import build_index, index, load_index, measured_recall
+from vsehub.serving import build_index, index, measured_recall
 
 pytestmark = pytest.mark.skipif(loaded_faiss()[0] is None, reason="FAISS is not installed")
 
@@ -80,32 +78,6 @@ def test_less_than_k_found(sides):
         assert torch.equal(values == -torch.inf, absent)
         scores = 2.0 * queries[:9] @ items.T - bias if corrected else queries[:9] @ items.T
         torch.testing.assert_close(values[~absent], scores.gather(1, positions.clamp(min=0))[~absent])
-
-
-@pytest.mark.parametrize("kind", ["flat", "ivf", "hnsw"])
-def test_a_saved_index_is_loaded(kind, sides, tmp_path):
-    queries, items, bias = sides
-    served = build_index(items, bias, 2.0, kind)
-    path = tmp_path / "folder" / "it's an index.faiss"
-    served.save(path)
-    loaded = load_index(path)
-    assert (loaded.kind, loaded.scale, loaded.mean_bias) == (kind, 2.0, pytest.approx(bias.mean().item()))
-    assert len(loaded) == 4000
-    for mine, theirs in zip(served.search(queries), loaded.search(queries), strict=True):
-        assert torch.equal(mine, theirs)
-
-
-def test_damaged_and_foreign_files(sides, tmp_path):
-    _, items, bias = sides
-    path = tmp_path / "index.faiss"
-    build_index(items, bias, 2.0).save(path)
-    content = path.read_bytes()
-    head, _, facts = content.rpartition(b"\n")
-    older = head + b"\n" + json.dumps(json.loads(facts) | {"format": "vsehub index 4"}).encode()
-    for other in (b"\x89PNG" * 30, b"", content[: len(content) // 2], content[-200:], head, older):
-        path.write_bytes(other)
-        refused("index", lambda: load_index(path))
-    refused("index", lambda: load_index(tmp_path / "absent.faiss"))
 
 
 @looped(

@@ -5,10 +5,8 @@ The index stores b minus its mean: a constant changes no ranking, and the vector
 approximate indexes need.
 """
 
-import json
 import logging
 import math
-import os
 import statistics
 import time
 from dataclasses import dataclass
@@ -19,8 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vsehub.checks import existing, one_of, positive, require
-from vsehub.io.arrays import readable
+from vsehub.checks import one_of, positive, require
 from vsehub.io.files import atomic
 from vsehub.io.progress import bar
 from vsehub.neighbors.corrections import Affine
@@ -33,7 +30,6 @@ log = logging.getLogger(__name__)
 KINDS = ("flat", "ivf", "hnsw")
 BLOCK = 16384  # vectors passed to FAISS at a time: the memory needed besides the index
 FAISS_FOR = ("an index", "rank without one (`Criterion.search`)")
-FORMAT = "vsehub index 5"
 _SETTINGS = {
     "flat": "",
     "ivf": "index.nprobe = {0.nprobe}  # lists that are searched: more is slower and misses less\n",
@@ -79,12 +75,10 @@ class ServedIndex:
         return bool(effort < most)
 
     def save(self, path: str | Path) -> None:
-        """Write the index atomically to one file, which `faiss.read_index` can open too: its last line is JSON."""
+        """Write the index atomically to one file, which `faiss.read_index` opens."""
         faiss = required_faiss(*FAISS_FOR)
-        facts = {"format": FORMAT, "kind": self.kind, "scale": self.scale, "mean_bias": self.mean_bias}
         with atomic(path) as handle:
             faiss.write_index(self.index, faiss.PyCallbackIOWriter(handle.write))
-            handle.write(b"\n" + json.dumps(facts).encode())
 
 
 @torch.no_grad()
@@ -124,19 +118,6 @@ def build_index(items: Any, bias: Tensor, scale: float, kind: str = "flat", seed
             index.add(folded(rows, last[start : start + len(rows)]))
             steps.update(len(rows))
     return ServedIndex(index, kind, float(scale), mean)
-
-
-def load_index(path: str | Path) -> ServedIndex:
-    """The index that `ServedIndex.save` wrote. Raises InputError for other or damaged files, and without FAISS.
-
-    FAISS trusts the contents of a file: load only files whose origin you trust.
-    """
-    faiss, path = required_faiss(*FAISS_FOR), existing("index", path, "Give the file that `ServedIndex.save` wrote")
-    with readable(path, KeyError, TypeError, AttributeError, kind="an index of vsehub"), path.open("rb") as handle:
-        handle.seek(-min(path.stat().st_size, 1000), os.SEEK_END)
-        facts = json.loads(handle.read().rpartition(b"\n")[2])
-        require(facts.pop("format") == FORMAT, f"index: {path} is of another version")
-        return ServedIndex(faiss.read_index(str(path)), **facts)
 
 
 @torch.no_grad()

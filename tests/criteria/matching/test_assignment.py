@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from vsehub.criteria.matching.assignment import Assignment, k_best
+from vsehub.criteria.matching.assignment import Assignment
 
 
 def by_trying(scores, places):
@@ -22,26 +22,21 @@ def by_trying(scores, places):
 
 @settings(max_examples=30, deadline=None)
 @given(some.integers(1, 4), some.integers(1, 4), some.integers(0, 10**6), some.booleans())
-def test_k_best_are_the_best(queries, items, seed, tied):
+def test_no_assignment_is_better(queries, items, seed, tied):
     random = np.random.default_rng(seed)
     scores = random.integers(-2, 3, (queries, items)).astype(float) if tied else random.normal(size=(queries, items))
-    places = -(-queries // items)
-    all_ = by_trying(scores, places)
-    solutions = [tuple(solution.tolist()) for solution in itertools.islice(k_best(scores, places), len(all_) + 3)]
-    assert len(solutions) == len(set(solutions)) == len(all_)
-    totals = [sum(scores[query, item] for query, item in enumerate(solution)) for solution in solutions]
-    assert totals == pytest.approx([sum(scores[q, m] for q, m in enumerate(solution)) for solution in all_])
-    assert set(solutions) == set(all_)
+    pairs = Assignment().match(torch.from_numpy(scores), 3).tolist()
+    all_ = by_trying(scores, -(-queries // items))
+    assert tuple(item for _, item in sorted(pairs)) in all_
+    assert sum(scores[pair] for pair in map(tuple, pairs)) == pytest.approx(
+        sum(scores[query, item] for query, item in enumerate(all_[0]))
+    )
+    assert pairs == sorted(pairs, key=lambda pair: (-scores[tuple(pair)], pair[0]))
 
 
-def test_lists_follow_the_solutions():
-    generator = torch.Generator().manual_seed(1)
-    scores = torch.rand(4, 5, generator=generator, dtype=torch.float64)
-    solutions = by_trying(scores.numpy(), 1)[:6]
-    pairs = Assignment(solutions=6).match(scores, 3)
-    for query in range(4):
-        wanted = list(dict.fromkeys(solution[query] for solution in solutions))[:3]
-        assert pairs[pairs[:, 0] == query, 1].tolist() == wanted
-        order = Assignment(solutions=6).rescore(scores, k=3)[query].argsort(descending=True, stable=True).tolist()
-        rest = [item for item in scores[query].argsort(descending=True).tolist() if item not in wanted]
-        assert order == wanted + rest
+def test_a_list_is_the_assigned_item_then_the_others():
+    scores = torch.rand(4, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    first = by_trying(scores.numpy(), 1)[0]
+    for query, row in enumerate(Assignment().rescore(scores, k=3).argsort(dim=1, descending=True).tolist()):
+        plain = scores[query].argsort(descending=True).tolist()
+        assert row == [first[query], *(item for item in plain if item != first[query])]
