@@ -9,7 +9,6 @@ from typing import Any
 import matplotlib
 import numpy as np
 import pandas as pd
-from matplotlib.patches import Rectangle
 
 from vsehub.recipes import flatten
 from vsehub.report.pages.sections import Section
@@ -48,8 +47,7 @@ def sweep_sections(runs: Sequence[Run]) -> list[Section]:
             table = means(rows, keys) if keys else rows[:0]
             if len(keys) < len(table):
                 heading = f"Sweep of {', '.join(keys)}: {' · '.join(filter(None, (*place, fixed)))}"
-                plot = heat_map if len(keys) == 2 and all(table[key].duplicated().any() for key in keys) else points
-                picture = plot(table, keys, f"sweep-{len(sections) + 1}")
+                picture = points(table, keys, f"sweep-{len(sections) + 1}")
                 sections.append(Section(heading, tables=[settings_table(table, keys)], lead=[picture]))
     return sections
 
@@ -90,35 +88,6 @@ def settings_table(table: pd.DataFrame, keys: list[str]) -> ReportTable:
     shown.loc[0, ""] = "chosen"
     return ReportTable.of(
         shown, "All settings, best on validation first: mean ± sample standard deviation over the seeds.", 0, notes=2
-    )
-
-
-@matplotlib.rc_context(RC)
-def heat_map(table: pd.DataFrame, keys: list[str], name: str) -> Picture:
-    """Plot of validation rsum over two settings; a cell without a run is hatched, the chosen one framed."""
-    across, up = keys
-    cells = table.pivot(index=up, columns=across, values="val")
-    best = table.iloc[0]
-    marks = table.pivot(index=up, columns=across, values="mark").to_numpy()
-    figure = new_figure(9.4, 1.5 + 0.42 * len(cells))
-    axes = figure.add_subplot(facecolor="#f2f2f2")
-    axes.patch.set(hatch="///", edgecolor="#aaaaaa")
-    brightest = 2 * table["val"].max() - table["val"].min()  # no cell is too dark for its number
-    axes.imshow(cells.to_numpy(), cmap="Blues", vmax=brightest, aspect="auto", origin="lower")
-    axes.grid(False)
-    for (row, column), value in np.ndenumerate(cells.to_numpy()):
-        text = "" if np.isnan(value) else f"{value:.1f}{marks[row, column]}"
-        axes.text(column, row, text, ha="center", va="center")
-    corner = cells.columns.get_loc(best[across]) - 0.5, cells.index.get_loc(best[up]) - 0.5
-    axes.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor="#D55E00", linewidth=2.5))
-    axes.set_xticks(range(cells.shape[1]), [f"{value:g}" for value in cells.columns])
-    axes.set_yticks(range(cells.shape[0]), [f"{value:g}" for value in cells.index])
-    axes.set(xlabel=plain(across), ylabel=plain(up))
-    return render(
-        figure,
-        name,
-        f"Validation rsum over {across} and {up}, mean over the seeds. Framed: the best, which is chosen. Hatched: no "
-        "finished run.",
     )
 
 
