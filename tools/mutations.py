@@ -144,7 +144,7 @@ MUTATIONS = [
         "metrics/test_ranks.py metrics/test_golden_metrics.py",
     ),
     (
-        "metrics/relevance.py",
+        "metrics/ranks.py",
         "inside = (positive_scores >= cut) & (order <= counts)",
         "inside = order <= counts",
         "metrics/test_relevance.py",

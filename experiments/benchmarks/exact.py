@@ -15,10 +15,9 @@ import torch
 
 from experiments.benchmarks import common, generated
 from vsehub.neighbors import screened
-from vsehub.neighbors.corrections import Affine
 from vsehub.neighbors.screened import KeptItems
 from vsehub.neighbors.tiles import nearest
-from vsehub.neighbors.vectors import as_vectors
+from vsehub.neighbors.vectors import Affine, as_vectors
 
 ITEMS, DIM, K, ROUNDS, SCALE, CPU = 100_000, 512, 10, 5, 2.0, torch.device("cpu")
 

@@ -13,7 +13,6 @@ from vsehub.metrics import (
     gini,
     hubness,
     k_occurrences,
-    list_metrics,
     rank_blocks,
     recall_metrics,
     skewness,
@@ -70,12 +69,6 @@ def pairs(query=ONE, item=TWO, queries=3, complete=True):
         (lambda: Positives(ONE, TWO, 3, 4).hits(TWO[:, None], 2), "queries 2 to 3"),
         (lambda: Positives(ONE, TWO, 3, 4).hits(TWO), "positions"),
         (lambda: top_k_of_blocks(iter(()), 3), "blocks is empty"),
-        (lambda: list_metrics(LISTS[:, :2], MASK, (1,)), "positions"),  # the first query has three positives
-        (lambda: list_metrics(LISTS, MASK, (1, 4)), "positions"),
-        (lambda: list_metrics(LISTS[:1], MASK, (1,)), "positions"),
-        (lambda: list_metrics(LISTS + 1, MASK, (1,)), "positions"),
-        (lambda: list_metrics(LISTS.double(), MASK, (1,)), "positions"),
-        (lambda: list_metrics(torch.tensor([[0, 1, 2], [3, 1, 3]]), MASK, (1,)), "positions"),
     ],
 )
 def test_no_answer(call, named):
@@ -95,4 +88,3 @@ def test_infinite_scores_have_an_order():
     assert k_occurrences(scores, (1,))[1].tolist() == [2, 1, 0]
     assert recall_metrics(scores, torch.eye(3).bool())["i2t/r1"] == pytest.approx(100 / 3)
     assert hubness(scores, ()) == {"hs_sum": 0}
-    assert list_metrics(LISTS[:, :1], MASK, (1,), relevance=False) == {"r1": 100, "queries": 2}

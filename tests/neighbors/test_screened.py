@@ -6,10 +6,9 @@ import torch
 from looped import looped
 
 from vsehub.neighbors import screened
-from vsehub.neighbors.corrections import Affine
 from vsehub.neighbors.screened import INT8, KeptItems
 from vsehub.neighbors.tiles import nearest
-from vsehub.neighbors.vectors import Moved, as_vectors
+from vsehub.neighbors.vectors import Affine, Moved, as_vectors
 
 needs_int8 = pytest.mark.skipif(not INT8, reason="this processor does not multiply int8")
 

@@ -2,8 +2,7 @@ import torch
 from looped import looped
 
 from vsehub.neighbors import tiles
-from vsehub.neighbors.corrections import Affine
-from vsehub.neighbors.vectors import as_vectors
+from vsehub.neighbors.vectors import Affine, as_vectors
 
 
 @looped("scale", [1.0, 0.75, 0.0, -2.0])

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vsehub import positives
 from vsehub.checks import InputError
-from vsehub.metrics import count_occurrences, occurrences, ranks, relevance
+from vsehub.metrics import count_occurrences, occurrences, ranks
 
 
 def scores_of_metrics(random: np.random.Generator, rows: int, columns: int, bad: float) -> Tensor:
@@ -120,12 +120,12 @@ def case_of_recall(random: np.random.Generator) -> None:
 
 
 def case_of_lists(random: np.random.Generator) -> None:
-    """`relevance` and `occurrences`: figures of lists of positions."""
+    """Occurrences and hits of lists of positions."""
     queries, items = size(random), size(random)
     depth = int(random.integers(1, items + 1))
     lists = np.stack([random.permutation(items)[:depth] for _ in range(queries)])
     mask = mask_of(random, queries, items, False)
-    mine, described = sets(mask), f"list_metrics ({queries}, {depth}) of {items} items"
+    mine, described = sets(mask), f"lists ({queries}, {depth}) of {items} items"
     spoil = random.random()
     if spoil < 0.05:
         lists[random.integers(queries), random.integers(depth)] = random.choice([-1, items, 2**40])
@@ -133,27 +133,11 @@ def case_of_lists(random: np.random.Generator) -> None:
         lists[random.integers(queries), :2] = random.integers(items)
     pairs = positives.Positives.from_pairs(*(torch.from_numpy(side) for side in mask.nonzero()), queries, items, False)
     ks = tuple(random.choice([1, 2, 5, 10, 100], size=random.integers(0, 3), replace=False).tolist())
-    with_relevance = random.random() < 0.5
     positions = (
         torch.from_numpy(lists).to((torch.int64, torch.int64, torch.int32)[random.integers(3)])
         if spoil > 0.1
         else torch.from_numpy(lists)
     )
-    result, error = refused(lambda: relevance.list_metrics(positions, pairs, ks, with_relevance))
-    known = ((lists >= 0) & (lists < items)).all()
-    good = known and all(len(set(row)) == depth for row in lists.tolist()) and depth >= min(max(ks, default=0), items)
-    if not good or (with_relevance and depth < max(map(len, mine))):
-        check(error, f"{described}: bad lists are not refused")
-    else:
-        check(not error, f"{described}: refused: {error}")
-        measured = [(row, right) for row, right in zip(lists.tolist(), mine, strict=True) if right]
-        wanted = {f"r{k}": 100 * oracles.mean([bool(set(row[:k]) & right) for row, right in measured]) for k in ks}
-        if with_relevance:
-            at_r = [oracles.precision_at_r(row, right) for row, right in measured]
-            wanted |= {
-                name: 100 * oracles.mean([pair[i] for pair in at_r]) for i, name in enumerate(("map_r", "r_precision"))
-            }
-        close(result, wanted | {"queries": len(measured)}, described)
     counted, error = refused(lambda: count_occurrences(positions, items, ks, pairs))
     needed = lists[:, : min(max(ks, default=0), items)]  # further positions are not looked at
     if over(needed.shape[1] < min(max(ks, default=0), items) or (needed % items != needed).any(), error, described):

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import matrix, require, whole
-from vsehub.neighbors.corrections import Affine, TileCorrection
 from vsehub.neighbors.tiles import ScoreColumns, nearest, row_blocks
-from vsehub.neighbors.vectors import VectorSource, as_vectors, given_back
+from vsehub.neighbors.vectors import Affine, TileCorrection, VectorSource, as_vectors, given_back
 
 # Yields the reference queries' scores (R, m) against some items at a time, all items in order, anew at each call.
 Columns = Callable[[], Iterator[Tensor]]

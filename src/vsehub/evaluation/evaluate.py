@@ -12,7 +12,7 @@ from vsehub.evaluation.protocols import Protocol
 from vsehub.evaluation.scores import DIRECTIONS, DirectedScores, both_directions
 from vsehub.metrics import Ranking, histogram, occurrence_metrics, rank_blocks, rank_metrics, rsum
 from vsehub.metrics.occurrences import KS, skew_sum
-from vsehub.metrics.relevance import RECALLS
+from vsehub.metrics.ranks import RECALLS
 from vsehub.models.encode import EncodedSplit
 from vsehub.positives import Positives
 from vsehub.types import Similarity

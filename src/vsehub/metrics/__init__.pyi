@@ -8,10 +8,9 @@ from .occurrences import k_occurrences as k_occurrences
 from .occurrences import occurrence_metrics as occurrence_metrics
 from .occurrences import skewness as skewness
 from .ranks import Ranking as Ranking
+from .ranks import at_r as at_r
+from .ranks import at_r_of_scores as at_r_of_scores
 from .ranks import rank_blocks as rank_blocks
 from .ranks import rank_metrics as rank_metrics
 from .ranks import recall_metrics as recall_metrics
 from .ranks import rsum as rsum
-from .relevance import at_r as at_r
-from .relevance import at_r_of_scores as at_r_of_scores
-from .relevance import list_metrics as list_metrics

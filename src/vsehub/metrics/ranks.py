@@ -1,6 +1,8 @@
 """Ranks of the positives and k-occurrences of the items, counted block by block in one pass over the scores.
 
-From them: R@K, median and mean rank (VSE++, AAAI table 2), mAP@R and R-Precision of both directions.
+From them: R@K, median and mean rank (VSE++, AAAI table 2), mAP@R and R-Precision of both directions (Musgrave 2020; the
+measures of ECCV Caption). R is the number of the query's positives. R-Precision is the share of positives among the
+first R places; mAP@R is 1/R Σ_{i=1..R} [place i holds a positive] · (share of positives among the first i places).
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,10 +14,10 @@ from torch import Tensor
 
 from vsehub.checks import matrix, require, whole
 from vsehub.metrics.occurrences import count_occurrences
-from vsehub.metrics.relevance import RECALLS, at_r_of_scores
 from vsehub.neighbors.topk import at_least, top_k
 from vsehub.positives import Positives
 
+RECALLS = (1, 5, 10)
 CACHED_ELEMENTS = 2**20  # 4 MB of float32 scores
 
 
@@ -133,3 +135,46 @@ def chance_rsum(texts_of: Sequence[int], images_of: Sequence[int]) -> float:
             hits = [1 - comb(items - count, k) / comb(items, k) for count in positives if count]
             total += 100 * sum(hits) / len(hits)
     return total
+
+
+def at_r(hits: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """AP@R and R-Precision of each query, (b,) fractions in float64; 0 for a query without a positive.
+
+    hits: (b, K) boolean, whether each place of the ranking holds a positive, K at least the largest R. counts: (b,) R.
+    """
+    places = torch.arange(1, int(counts.max()) + 1, device=hits.device)
+    inside = hits[:, : len(places)] & (places <= counts[:, None])
+    share = inside.cumsum(dim=1).double() / places
+    share *= inside
+    total = counts.clamp(min=1)
+    return share.sum(dim=1) / total, inside.sum(dim=1).double() / total
+
+
+def at_r_of_scores(scores: Tensor, nearest: Tensor, row: Tensor, hits: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """AP@R and R-Precision, as `at_r`, of rankings by scores (b, M), negatives before positives of the same score.
+
+    nearest: (b, D) the largest scores of each row, descending, D at least the largest R. row, hits: (P,) the positives'
+    rows, ascending, and their scores. counts: (b,) how many positives each row has.
+    """
+    place = torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[row]
+    positive_scores = hits.new_full((len(scores), int(counts.max())), -torch.inf)
+    positive_scores[row, place] = hits
+    positive_scores = positive_scores.sort(dim=1, descending=True).values
+    counts = counts[:, None]
+    cut = nearest.gather(1, (counts - 1).clamp(min=0))  # the score at place R
+    reaching = (nearest >= cut).sum(dim=1, keepdim=True)
+    hidden = ((nearest[:, -1:] == cut) & (positive_scores == cut)).any(dim=1)
+    if nearest.shape[1] < scores.shape[1] and hidden.any():  # more items with the score of the cut may lie unlisted
+        reaching[hidden] = at_least(scores[hidden], cut[hidden, 0])[:, None]
+    above = torch.where(positive_scores > cut, _at_or_above(nearest, positive_scores), reaching)
+    order = torch.arange(1, positive_scores.shape[1] + 1, device=positive_scores.device)
+    place = above - _at_or_above(positive_scores, positive_scores).minimum(counts) + order
+    inside = (positive_scores >= cut) & (order <= counts) & (place <= counts)
+    total = counts[:, 0].clamp(min=1)
+    share = torch.where(inside, order.double() / place, 0.0)
+    return share.sum(dim=1) / total, inside.sum(dim=1).double() / total
+
+
+def _at_or_above(falling: Tensor, values: Tensor) -> Tensor:
+    """The number of entries of each descending row (b, D) are >= each of the row's values (b, n)."""
+    return falling.shape[1] - torch.searchsorted(falling.flip(1), values.contiguous())

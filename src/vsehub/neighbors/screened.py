@@ -20,8 +20,7 @@ import torch
 from torch import Tensor
 
 from vsehub.machine import cpu_has
-from vsehub.neighbors.corrections import Affine
-from vsehub.neighbors.vectors import BlockedRows, UnitVectors, VectorSource, array_of
+from vsehub.neighbors.vectors import Affine, BlockedRows, UnitVectors, VectorSource, array_of
 
 # Elsewhere such products are slow, and their sums may saturate.
 INT8 = hasattr(torch, "_int_mm") and cpu_has("avx512_vnni", "avx_vnni", "amx_int8")

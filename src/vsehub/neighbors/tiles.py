@@ -9,9 +9,8 @@ from torch import Tensor
 from vsehub.checks import require
 from vsehub.io.progress import bar
 from vsehub.neighbors import screened
-from vsehub.neighbors.corrections import Affine, TileCorrection
 from vsehub.neighbors.topk import Best, with_block
-from vsehub.neighbors.vectors import NARROW, UnitVectors, VectorSource, products, scoring
+from vsehub.neighbors.vectors import NARROW, Affine, TileCorrection, UnitVectors, VectorSource, products, scoring
 
 TILE_QUERIES, TILE_ITEMS = 512, 4096  # of a CPU, whose cache holds their scores
 GPU_TILE_QUERIES, GPU_TILE_ITEMS = 4096, 32768  # few, large products: 512 MB of float32 scores

@@ -1,4 +1,4 @@
-"""Vectors that are read in blocks, from a file, an array or a tensor, their products, and seeded samples of them.
+"""Vectors that are read in blocks, their products, corrections of tiles of these, and seeded samples of vectors.
 
 Precomputed scores, of a cross-encoder, SCAN or any other model that compares pairs, take the same way: a row of scores
 stands for a query, and `UnitVectors` for the items, since the inner product of a row with the m-th unit vector is its
@@ -6,6 +6,7 @@ m-th score. Every search among vectors thus accepts precomputed scores, and comp
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -143,6 +144,22 @@ class UnitVectors(BlockedRows):
         fail("scores of queries and items do not say how items compare with each other; give vectors")
 
     columns = rows
+
+
+# (scores (b, m), their queries, their items) -> corrected scores (b, m)
+TileCorrection = Callable[[Tensor, slice, slice], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Affine:
+    """The correction a·s - b(item) of scores s. scale: a. bias: b (M,)."""
+
+    scale: float
+    bias: Tensor
+
+    def __call__(self, scores: Tensor, rows: slice, columns: slice) -> Tensor:
+        """Corrected scores (b, m)."""
+        return self.scale * scores - self.bias[columns]
 
 
 # (queries (b, D), memory or None) -> scores (b, m)

@@ -17,7 +17,7 @@ from vsehub.data.truth import pair_table, read_ids, read_truth
 from vsehub.io.arrays import listed, readable
 from vsehub.io.text import read_lines
 from vsehub.metrics.occurrences import KS, ItemCounts, histogram, occurrence_metrics
-from vsehub.metrics.relevance import RECALLS
+from vsehub.metrics.ranks import RECALLS
 from vsehub.neighbors.vectors import UnitVectors
 from vsehub.positives import Positives
 from vsehub.ranking.compare import Comparison, recorded

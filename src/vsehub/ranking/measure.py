@@ -24,7 +24,7 @@ from vsehub.checks import require, whole
 from vsehub.criteria.base import Correction, Criterion, Terms, fit_all, require_within
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.metrics.occurrences import KS, ItemCounts, count_occurrences, histogram, occurrence_metrics
-from vsehub.metrics.relevance import RECALLS, at_r
+from vsehub.metrics.ranks import RECALLS, at_r
 from vsehub.neighbors.tiles import nearest_blocks, without_itself
 from vsehub.neighbors.topk import Best
 from vsehub.positives import Positives

@@ -20,10 +20,9 @@ from torch import Tensor
 from vsehub.checks import one_of, positive, require
 from vsehub.io.files import atomic
 from vsehub.io.progress import bar
-from vsehub.neighbors.corrections import Affine
 from vsehub.neighbors.faiss import required_faiss
 from vsehub.neighbors.tiles import nearest
-from vsehub.neighbors.vectors import as_vectors, given_back, sampled
+from vsehub.neighbors.vectors import Affine, as_vectors, given_back, sampled
 
 log = logging.getLogger(__name__)
 

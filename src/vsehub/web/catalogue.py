@@ -13,10 +13,9 @@ from torch import Tensor
 from vsehub.checks import require
 from vsehub.criteria.base import ItemBias, fit_all
 from vsehub.metrics.occurrences import occurrence_metrics
-from vsehub.neighbors.corrections import Affine
 from vsehub.neighbors.screened import KeptItems
 from vsehub.neighbors.tiles import nearest
-from vsehub.neighbors.vectors import VectorSource, as_vectors, drawn, sampled
+from vsehub.neighbors.vectors import Affine, VectorSource, as_vectors, drawn, sampled
 from vsehub.ranking.inputs import Names
 from vsehub.ranking.verdict import hub_level, verdict
 from vsehub.web.contents import Contents
