@@ -1,3 +1,4 @@
+import logging
 import math
 
 import pytest
@@ -78,6 +79,19 @@ def test_rewards_and_gradients_are_eq_7_and_8(n, gamma, epsilon, with_neighbors,
         assert terms["loss"].item() == pytest.approx(terms["negatives"].item() - reward)
         (gradient,) = torch.autograd.grad(terms["loss"], scores)
         torch.testing.assert_close(gradient, closed_form(scores, positives, weights, gamma, epsilon, clamp), **EXACT)
+
+
+@looped(("clamp", "above", "warnings"), [(True, 0, 1), (True, 1, 0), (False, 0, 0)])
+def test_a_clamped_reward_without_a_pair_above_0_is_said_once(clamp, above, warnings, caplog):
+    """Also where the scores fell below 0 later than at the first look."""
+    scores = -batch(9)[0].abs() - 0.01
+    loss, positives = HAL(clamp=clamp), torch.eye(9, dtype=torch.bool)
+    for step in range(70):
+        scores[3, 3] = above or float(step < 40)
+        loss(scores, positives)  # a measurement
+        loss(scores.clone().requires_grad_(), positives)
+    assert [record.levelno for record in caplog.records] == [logging.WARNING] * warnings
+    caplog.clear()
 
 
 def test_weights_are_eq_6_by_loops():

@@ -1,5 +1,7 @@
 """HAL, the hubness-aware loss (AAAI eq. 6 and 7), with global weights from a memory bank or from the batch itself."""
 
+import logging
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -8,7 +10,10 @@ from vsehub.checks import finite_number, one_of, positive, require, whole
 from vsehub.losses.base import checked, log_sums
 from vsehub.types import Loss, NeighborStats
 
+log = logging.getLogger(__name__)
+
 SIDES = ("image_to_text", "text_to_image")
+FIRST_LOOK = 16  # a look at the pairs' signs makes a GPU wait: only at this training step and the later powers of two
 
 
 class HAL(Loss):
@@ -20,8 +25,9 @@ class HAL(Loss):
     first (None: all). variant: "paper" computes the equations, "release" what the authors' published code does
     (docs/protocols.md lists where they differ). clamp: True rewards a pair by log(1 + max(0, W_ii S_ii)), as the
     authors' code does, which has no gradient below 0; False by log(1 + W_ii S_ii), as eq. 7 prints, for scores
-    above -1. Log-sums are taken stably, in float32 at least, so that γ = 1000 stays finite. Raises InputError for
-    constants out of range.
+    above -1. Log-sums are taken stably, in float32 at least, so that γ = 1000 stays finite. Logs a warning, once,
+    if no pair of a batch scores above 0 and the reward is clamped, looking at the 16th training step, the 32nd, the
+    64th, and so on. Raises InputError for constants out of range.
     """
 
     def __init__(
@@ -52,6 +58,7 @@ class HAL(Loss):
         self.neighbors_k, self.variant, self.statistics = neighbors_k, variant, statistics
         self.takes_neighbors = statistics == "bank"
         self.clamp, self.needs_above = clamp, 0.0 if clamp else None
+        self._steps = 0
 
     def forward(self, scores: Tensor, positives: Tensor, neighbors: NeighborStats | None = None) -> dict[str, Tensor]:
         """scores (N, N), positives (N, N) boolean, neighbors (N, k) each -> {"loss", "negatives", "positives", ...}.
@@ -75,6 +82,7 @@ class HAL(Loss):
         rows, columns = (F.softplus(side, threshold=40) / self.gamma for side in (rows, columns))
         negatives = (rows + columns).mean()
         if self.clamp:
+            self._warn_below_0(paired)
             paired = paired.clamp(min=0)
         reward = torch.log1p(paired).mean()
         apart = ~positives
@@ -84,6 +92,20 @@ class HAL(Loss):
         if weights is not None:
             terms["mean_weight"] = weights.masked_fill(positives, 0).sum() / pairs
         return terms
+
+    def _warn_below_0(self, paired: Tensor) -> None:
+        """Log a warning, once, if no pair of a training step's batch (N,) gets a gradient from its clamped reward."""
+        if not paired.requires_grad or self._steps < 0:
+            return
+        self._steps += 1
+        look = self._steps >= FIRST_LOOK and self._steps.bit_count() == 1
+        if look and not (paired > 0).any():
+            log.warning(
+                "HAL: none of the %d pairs of training step %d scores above 0, where the reward has no gradient: "
+                "they may stay there. Warm the learning rate up, lower it, or set clamp=False",
+                len(paired), self._steps,
+            )  # fmt: skip
+            self._steps = -1
 
     @torch.no_grad()
     def weights(self, scores: Tensor, neighbors: NeighborStats) -> Tensor:
