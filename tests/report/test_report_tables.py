@@ -7,6 +7,7 @@ import statistics
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from vsehub.report.build import build_report
 from vsehub.report.recipes import series_of
@@ -21,8 +22,8 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 def report(tmp_path):
     """A function that builds the report: the text of table.md without the spaces that align it, and the csv tables."""
 
-    def build():
-        files = build_report([tmp_path / "runs"], tmp_path / "out")
+    def build(**settings):
+        files = build_report([tmp_path / "runs"], tmp_path / "out", **settings)
         tables = {
             name.removesuffix(".csv"): pd.read_csv(file, keep_default_na=False, na_values=[""])
             for name, file in files.items()
@@ -95,6 +96,33 @@ def test_paired_tests_of_losses_and_criteria(report, tmp_path, write_tested):
         assert "hal above max (losses under nns)" in shown
         assert "sum above max" not in shown
         assert f"{expected['difference']:+.1f}" in shown
+
+
+def test_best_values_are_bold_and_those_not_apart_from_them_marked(report, write_run, make_evaluation):
+    """A larger rsum is better, a smaller skewness. Of the skewness, one p of two is below 0.05 only without Holm."""
+    values = {
+        "hal": ((300.0, 302.5, 305.0), (2.5, 2.5, 3.6)),
+        "max": ((299.0, 303.0, 304.5), (1.5, 2.5, 3.5)),
+        "sum": ((280.0, 281.0, 285.5), (3.5, 5.9, 5.5)),
+        "hal+mb": ((200.0,), (6.0,)),  # no test
+    }
+    for label, both in values.items():
+        for seed, (rsum, skew) in enumerate(zip(*both, strict=True)):
+            made = make_evaluation(rsum, seed)
+            made["metrics"]["hubness/i2t/skew_1"] = skew
+            write_run(label, seed, evaluations=[made])
+    apart, alike = (stats.ttest_rel(values["hal"][0], values[label][0]).pvalue for label in ("sum", "max"))
+    assert 2 * apart < 0.05 < alike
+    assert 0.025 < stats.ttest_rel(values["max"][1], values["sum"][1]).pvalue < 0.05
+    text, _, page = report(columns=["rsum", "hubness/i2t/skew_1"])
+    lines = [line.split(" | ")[2:4] for line in text.splitlines() if re.match(r"\| \S+ \| nns", line)]
+    assert lines == [
+        ["282.2 ± 2.9", "4.97 ± 1.29†"],
+        ["302.2 ± 2.8†", "**2.50 ± 1.00**"],
+        ["**302.5 ± 2.5**", "2.87 ± 0.64†"],
+        ["200.0†", "6.00†"],
+    ]
+    assert page.count('<td class="n"><b>') == 2
 
 
 OTHER_DATA = {"train": {"fingerprint": "ff"}, "test": {"fingerprint": "99aa"}}

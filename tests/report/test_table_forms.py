@@ -42,11 +42,11 @@ def test_no_cell_is_a_command_or_an_argument_in_latex():
         r"50 \% \& \#1 \_x\_ \$y\$ \{z\} \textasciitilde{} \textasciicircum{} \textbackslash{}input\{secret\} "
         r"\textbackslash{}\textbackslash{} $\lambda$ $\ge$ 2 $\pm$ 0.1 -- é"
     )
-    table = ReportTable(["[0] a", "d&"], [["[1] b", ("1.0", "± 0.2")], ["* c", "<f>|"]], "Losses, 100 %")
+    table = ReportTable(["[0] a", "d&"], [["[1] b", ("1.0", "± 0.2")], ["* c", "<f>|"]], "Losses, 100 %", bold=[(0, 1)])
     lines = [re.sub(" +", " ", line).strip() for line in table.latex().splitlines()]
     assert [line.removesuffix("\\\\").strip() for line in lines if "&" in line] == [
         r"{[}0{]} a & d\&",
-        r"{[}1{]} b & 1.0 $\pm$ 0.2",
+        r"{[}1{]} b & \textbf{1.0 $\pm$ 0.2}",
         r"{*} c & \textless{}f\textgreater{}\textbar{}",
     ]
-    assert {r"\begin{tabular}{lr}", r"\caption{Losses, 100 \%}"} <= set(lines)
+    assert {r"\begin{tabular}{lr}", r"\caption{Losses, 100 \%}", r"\toprule", r"\midrule", r"\bottomrule"} <= set(lines)

@@ -13,6 +13,6 @@ def report(cfg: DictConfig) -> None:
 
     from vsehub.report.build import build_report
 
-    files = build_report([Path(run) for run in cfg.runs], cfg.out, cfg.title, cfg.overwrite)
+    files = build_report([Path(run) for run in cfg.runs], cfg.out, cfg.title, cfg.overwrite, cfg.columns)
     print(files["table.txt"].read_text(encoding="utf-8"))
     print(f"page: {files['index.html']}")

@@ -5,13 +5,15 @@ from pathlib import Path
 
 import pandas as pd
 
-from vsehub.checks import one_line
+from vsehub.checks import nearest, one_line, require
 from vsehub.io.files import Output, atomic
 from vsehub.report.pages.runs import origin, run_notes, setting_facts
 from vsehub.report.pages.sections import Section
 from vsehub.report.pages.templates import render_page
 from vsehub.report.recipes import differing, name_test_sets, recipe, recipes_by_series, series_of
 from vsehub.report.results import (
+    COLUMNS,
+    MARKS,
     UNWRITTEN,
     aggregate,
     by_setting,
@@ -36,6 +38,7 @@ def build_report(
     out: str | Path,
     title: str | None = None,
     overwrite: bool = False,
+    columns: Sequence[str] = (),
 ) -> dict[str, Path]:
     """Read every run in or below `folders` and write the report into the folder `out`.
 
@@ -43,12 +46,13 @@ def build_report(
 
     Args:
         overwrite: whether to replace an earlier report.
+        columns: metrics of the evaluations, the columns of the tables; without any, recalls, ranks, rsum and hs_sum.
 
     Returns:
         The written files by their path within `out`.
 
     Raises:
-        InputError: runs cannot be read, or `out` holds files that must not be replaced.
+        InputError: runs cannot be read, none has a metric of `columns`, or `out` holds files that must not be replaced.
     """
     output = Output(out, "a report", SURE, overwrite)
     runs = name_test_sets(read_runs(folders))
@@ -57,18 +61,24 @@ def build_report(
     series = series_of(shown)
     recipes = recipes_by_series(shown, series)
     look = styles(series.values())
+    known = [*COLUMNS, *(key for run in shown for each in run.evaluations.values() for key in each["metrics"])]
+    for key in columns:
+        require(key in known, f"columns: no evaluation has the metric {key}{nearest(key, known)}")
     frame = results(shown, series)
-    means = aggregate(frame)
+    means = aggregate(frame, columns)
     tests = paired(frame, recipes)
     lines = by_setting(frame)
     families = by_setting(tests)
     rows = by_setting(means)
     notes = run_notes(runs, frame, series, recipes)
     sections = sweep_sections(shown)
+    latex = []
     for number, (setting, table) in enumerate(rows.items(), 1):
         mark = f"-{number}" if len(rows) > 1 else ""
         pairs = families.get(setting, tests[:0])
-        tables = [results_table(table, MEANS)]
+        marked = results_table(table, columns, f"{MEANS} {MARKS}" if len(table) > 1 else MEANS, lines[setting])
+        latex.append(marked._replace(caption=f"{setting.title}. {marked.caption}").latex())
+        tables = [marked]
         if len(pairs):
             tables.append(paired_table(pairs))
         counted = occurrences(lines[setting], look, f"occurrences{mark}")
@@ -92,13 +102,13 @@ def build_report(
     settings = {run.path: recipe(run) for run in shown}
     varied = {key: [settings[run].get(key) for run in frame["run"]] for key in differing(settings.values())}
     title = title or f"vsehub report: {'; '.join(sorted({run.record['dataset'] for run in shown or runs}))}"
-    short = [results_table(table, setting.title, short=True).terminal() for setting, table in rows.items()]
+    short = [results_table(table, columns, setting.title).terminal() for setting, table in rows.items()]
     facts = [count_text(len(runs), "run"), count_text(len(frame), "evaluation"), count_text(len(notes), "note")]
     texts = {
         "results.csv": frame_csv(pd.DataFrame({**frame.drop(columns=UNWRITTEN), **varied})),
         "table.csv": frame_csv(means),
         "table.md": "\n\n".join([f"# {markdown_text(title)}", *(part.markdown() for part in written)]),
-        "table.tex": "\n".join(results_table(table, setting.title).latex() for setting, table in rows.items()),
+        "table.tex": "\n".join(latex),
         "table.txt": "\n\n".join([one_line(title), *short, f"{', '.join(facts)}: table.md, and the page"]) + "\n",
     }
     if len(tests):

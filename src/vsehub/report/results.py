@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -15,10 +16,13 @@ from vsehub.report.statistics import (
     APART,
     COMPARED,
     FEWEST_SEEDS,
+    LEVEL,
     TOO_FEW,
     Parts,
     bootstrap_interval,
     compare,
+    holm,
+    seeds_p,
 )
 from vsehub.report.tables import (
     ReportTable,
@@ -54,7 +58,9 @@ COLUMNS = {
     "rsum": ("rsum", 1),
     "hubness/hs_sum": ("hs_sum", 2),
 }
+TERMINAL = ("i2t/r1", "t2i/r1", "rsum", "hubness/hs_sum")  # the columns that fit into a terminal
 MEASURED = [*COLUMNS, "wall_seconds"]
+ROW = ["label", "variant", "criterion", "settings", "reference"]  # of the table of one setting
 KEYS = ["dataset", "architecture", "label", "variant", "split", "protocol", "criterion", "settings", "reference"]
 # columns of `results` that are not written: the series' title, the criterion's parameters where they distinguish rows,
 # the criterion in words, each image's contribution to rsum (None without) and the histograms of N_k
@@ -119,16 +125,17 @@ def _distinguishing(frame: pd.DataFrame) -> pd.Series:
     return texts.str.removeprefix(", ").where(repeated, "")
 
 
-def aggregate(frame: pd.DataFrame) -> pd.DataFrame:
+def aggregate(frame: pd.DataFrame, columns: Sequence[str] = ()) -> pd.DataFrame:
     """Mean and sample standard deviation over the seeds of each row of the table.
 
     Returns dataset, architecture, label, variant, split, protocol, criterion, parameters (empty unless they distinguish
     rows), reference, n (runs), seeds (each once: "0, 1"), collapsed (number of runs), then for each metric of COLUMNS
-    and wall_seconds its mean under the metric's key and its standard deviation (NaN with one run) under "<key> std".
+    and `columns` and wall_seconds its mean under the metric's key and its standard deviation (NaN with one run) under
+    "<key> std".
     """
     spread = {
         name: (metric, how)
-        for metric in MEASURED
+        for metric in dict.fromkeys([*MEASURED, *columns])
         for name, how in ((metric, pd.Series.mean), (f"{metric} std", pd.Series.std))
     }
     counts = {"n": ("seed", "size"), "seeds": ("seed", distinct_seeds), "collapsed": ("collapsed", "sum")}
@@ -152,24 +159,58 @@ def by_setting(table: pd.DataFrame) -> dict[Setting, pd.DataFrame]:
     return {Setting(*key): group for key, group in table.groupby(list(Setting._fields), sort=False)}
 
 
-def results_table(table: pd.DataFrame, caption: str = "", short: bool = False) -> ReportTable:
+MARKS = (
+    "Bold: the best mean of a column; †, from three seeds on: not different from the best in a paired t-test over "
+    "seeds (p, corrected by Holm within the column, of at least 0.05, or too few seeds in common)."
+)
+
+
+def results_table(
+    table: pd.DataFrame, columns: Sequence[str] = (), caption: str = "", lines: pd.DataFrame | None = None
+) -> ReportTable:
     """The aggregated rows of one setting as text: "mean ± std", only the mean with one seed, a dash without a value.
 
-    short: only the columns that fit into a terminal.
+    columns: the metrics; without any, all of COLUMNS. lines: `results` of the setting, of which the best values are
+    marked; without them the table is for a terminal, short and without marks.
     """
     shown = pd.DataFrame({"loss": [Series("", "", *names).title for names in table[["label", "variant"]].to_numpy()]})
     shown["criterion"] = list(map(criterion_text, table["criterion"], table["parameters"], table["reference"]))
-    for key in dict.fromkeys(["rsum", "hubness/hs_sum", *COLUMNS]):  # a phone shows the first columns only
-        heading, decimals = COLUMNS[key]
+    bold = []
+    # a phone shows the first columns only
+    for key in columns or (TERMINAL if lines is None else dict.fromkeys(["rsum", "hubness/hs_sum", *COLUMNS])):
+        heading, decimals = COLUMNS.get(key, (key, 2))
         spread = zip(table[key], table[f"{key} std"], strict=True)
         shown[heading] = [spread_text(mean, std, decimals) for mean, std in spread]
-    shown["rsum"] += list(map(collapsed_text, table["collapsed"], table["n"]))
-    shown["seeds"] = list(map(seeds_text, table["n"], table["seeds"]))
-    shown["wall time"] = list(map(duration, table["wall_seconds"]))
-    if short:
-        shown = shown[["loss", "criterion", "i2t R@1", "t2i R@1", "rsum", "hs_sum", "seeds"]]
-        shown["seeds"] = shown["seeds"].str.replace(r" \(.*\)", "", regex=True)
-    return ReportTable.of(shown, caption, words=2, notes=0 if short else 2)
+        if lines is not None and len(table) > 1:
+            best, like = leading(table, lines, key)
+            bold += [(row, len(shown.columns) - 1) for row in np.flatnonzero(best).tolist()]
+            shown[heading] += np.where(like, "†", "")
+        if key == "rsum":
+            shown[heading] += list(map(collapsed_text, table["collapsed"], table["n"]))
+    seeds = list(map(seeds_text, table["n"], table["seeds"]))
+    if lines is None:
+        shown["seeds"] = [re.sub(r" \(.*\)", "", text) for text in seeds]
+        return ReportTable.of(shown, caption, words=2)
+    shown["seeds"], shown["wall time"] = seeds, list(map(duration, table["wall_seconds"]))
+    return ReportTable.of(shown, caption, words=2, notes=2)._replace(bold=bold)
+
+
+def leading(table: pd.DataFrame, lines: pd.DataFrame, key: str) -> tuple[np.ndarray, np.ndarray]:
+    """Masks of the rows of one setting: the best mean of a metric, and the others that no test tells from it.
+
+    Ranks and hubness are better if smaller. lines: `results` of the setting; a seed with several runs counts as their
+    mean. The test is that of `seeds_p`, with Holm's correction over the other rows; if none of these has three seeds
+    in common with the best row, no row is in the second mask.
+    """
+    smaller = key.endswith(("/medr", "/meanr")) or (key.startswith("hubness/") and not key.endswith("/share_1"))
+    worth = -table[key] if smaller else table[key]
+    best = (worth == worth.max()).to_numpy()
+    step = 1.0 if key.endswith("/medr") else 0.01 if key.startswith("hubness/") else 100 / lines["images"].min()
+    by_seed = {row: group.groupby("seed")[key].mean() for row, group in lines.groupby(ROW)}
+    rows = [by_seed[row] for row in table.rename(columns={"parameters": "settings"})[ROW].itertuples(False, None)]
+    leads = [rows[best.argmax()] - row for row in rows]
+    p = holm([math.nan if first else seeds_p(lead.dropna(), step) for first, lead in zip(best, leads, strict=True)])
+    return best, ~best & ~(p < LEVEL) & worth.notna().to_numpy() & np.isfinite(p).any()
 
 
 def intervals(frame: pd.DataFrame) -> pd.DataFrame:

@@ -4,7 +4,7 @@ A command can print a table without importing pandas.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from tabulate import tabulate
@@ -33,6 +33,7 @@ ESCAPES = {
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "±": r"$\pm$",
+    "†": r"$^\dagger$",
     "–": "--",
     "→": r"$\to$",
     "−": "$-$",
@@ -58,6 +59,7 @@ class ReportTable(NamedTuple):
         caption: one line that says what the cells are.
         words: the number of columns on the left that hold words; other columns hold numbers and are right-aligned.
         notes: the number of columns on the right that hold words.
+        bold: (row, column) of the cells in bold type; a terminal has none.
     """
 
     head: Sequence[str]
@@ -65,6 +67,7 @@ class ReportTable(NamedTuple):
     caption: str = ""
     words: int = 1
     notes: int = 0
+    bold: Collection[tuple[int, int]] = ()
 
     @classmethod
     def of(cls, frame: "pd.DataFrame", caption: str = "", words: int = 1, notes: int = 0) -> Self:
@@ -87,18 +90,22 @@ class ReportTable(NamedTuple):
 
     def markdown(self) -> str:
         """The table as GitHub's Markdown, its caption above; no cell can break the table or hold HTML."""
-        text = self._tabulated("pipe", markdown_text)
+        text = self._tabulated("pipe", markdown_text, "**{}**")
         return f"{markdown_text(self.caption)}\n\n{text}" if self.caption else text
 
     def latex(self) -> str:
-        """A `table*` with the caption. What stands in a cell stays text."""
+        """A `table*` with the caption and the rules of the package booktabs. What stands in a cell stays text."""
         begin = "\\begin{table*}\n\\centering\\scriptsize\\setlength{\\tabcolsep}{2pt}"
-        text = self._tabulated("latex_raw", latex_text)
+        text = self._tabulated("latex_raw", latex_text, "\\textbf{{{}}}")
+        for rule in ("toprule", "midrule", "bottomrule"):
+            text = text.replace("\\hline", f"\\{rule}", 1)
         return f"{begin}\n\\caption{{{latex_text(self.caption)}}}\n{text}\n\\end{{table*}}\n"
 
-    def _tabulated(self, style: str, text: Callable[[object], str]) -> str:
+    def _tabulated(self, style: str, text: Callable[[object], str], bold: str = "{}") -> str:
         sides = ["right" if numeric else "left" for numeric in self.numeric] if self.rows else None
         rows = [list(map(text, row)) for row in self.texts()]
+        for row, column in self.bold:
+            rows[row][column] = bold.format(rows[row][column])
         return tabulate(rows, list(map(text, self.head)), style, disable_numparse=True, colalign=sides)
 
 
