@@ -320,8 +320,8 @@ MUTATIONS = [
     ),
     (
         "report/run_plots.py",
-        'rows["val/rsum"]',
-        'rows["train/loss"]',
+        'groupby("epoch")["val/rsum"]',
+        'groupby("epoch")["train/loss"]',
         "report/test_report_runs.py report/test_report_page.py",
     ),
     (

@@ -41,10 +41,14 @@ def test_the_page_is_self_contained_escapes_what_runs_say_and_is_the_same_again(
         assert files[name].read_bytes() == again[name].read_bytes(), name
 
 
-def test_the_curve_of_a_run_is_its_validation_rsum(tmp_path, write_run, monkeypatch):
-    run = read_run(write_run("hal", 0, rsums=(300.0,), epochs=4), "run")
+def test_a_curve_is_the_mean_of_validation_rsum_with_its_deviation(tmp_path, write_run, monkeypatch):
+    """Seed 1 is 1 above seed 0 and stops after three epochs."""
+    runs = [read_run(write_run("hal", seed, rsums=(300.0,), epochs=4 - seed), f"run{seed}") for seed in (0, 1)]
     monkeypatch.setattr("vsehub.report.run_plots.render", lambda figure, *_: figure)
     series = Series("a", "b", "hal", "")
-    (line,) = curves([run], {"run": series}, styles([series]), "curve").axes[0].lines
+    axes = curves(runs, {"run0": series, "run1": series}, styles([series]), "curve").axes[0]
+    (line,) = axes.lines
     assert line.get_xdata().tolist() == [1, 2, 3, 4]
-    assert line.get_ydata().tolist() == pytest.approx([120, 210, 255, 277.5])
+    assert line.get_ydata().tolist() == pytest.approx([120.5, 210.5, 255.5, 277.5])
+    first = [y for x, y in axes.collections[0].get_paths()[0].vertices if x == 1]
+    assert (min(first), max(first)) == pytest.approx((120.5 - 0.5**0.5, 120.5 + 0.5**0.5))

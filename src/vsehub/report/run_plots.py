@@ -51,23 +51,27 @@ def styles(series: Iterable[Series]) -> dict[str, dict]:
 
 @matplotlib.rc_context(RC)
 def curves(runs: Sequence[Run], series: dict[str, Series], look: dict[str, dict], name: str) -> Picture | None:
-    """Plot of validation rsum over epochs, a line per run; None if no run has an epoch."""
+    """Plot of validation rsum over epochs, mean and spread over the seeds; None if no run has an epoch."""
+    needed = ["epoch", "val/rsum"]
     figure = new_figure(9.4, 4.4)
     axes = figure.add_subplot()
-    for run in sorted(runs, key=lambda run: series_rank(series[run.path])):
-        if {"epoch", "val/rsum"} <= set(run.history):
-            rows = run.history.dropna(subset=["epoch", "val/rsum"]).drop_duplicates("epoch", keep="last")
-            title = series[run.path].title
-            style = {"markersize": 4.5, "linewidth": 1.6, **look[title]}
-            axes.plot(rows["epoch"] + 1, rows["val/rsum"], label=plain(title), **style)
+    for case in sorted({series[run.path] for run in runs}, key=series_rank):
+        curved = [run.history for run in runs if series[run.path] == case and {*needed} <= set(run.history)]
+        if curved:
+            last = [rows.dropna(subset=needed).drop_duplicates("epoch", keep="last") for rows in curved]
+            by_epoch = pd.concat(last).groupby("epoch")["val/rsum"]
+            mean, spread, style = by_epoch.mean(), by_epoch.std(), look[case.title]
+            axes.plot(mean.index + 1, mean, label=plain(case.title), markersize=4.5, linewidth=1.6, **style)
+            axes.fill_between(
+                mean.index + 1, mean - spread, mean + spread, color=style["color"], alpha=0.2, linewidth=0
+            )
     if not axes.lines:
         return None
     axes.set(xlabel="epoch", ylabel="validation rsum")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    handles, labels = axes.get_legend_handles_labels()
-    named = dict(zip(labels, handles, strict=True))
-    axes.legend(named.values(), named.keys(), loc="upper left", bbox_to_anchor=(1, 1))
-    return render(figure, name, "Validation rsum (sum of the six recalls) after each epoch, a line per run.")
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    caption = "Validation rsum (sum of the six recalls) after each epoch: mean and standard deviation over the seeds."
+    return render(figure, name, caption)
 
 
 @matplotlib.rc_context(RC)
