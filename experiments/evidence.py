@@ -20,10 +20,11 @@ EQUAL, UNNAMED = "equal within ±2 rsum", "–"
 OUTCOMES = (HOLDS, AGAINST, EQUAL, OPEN, "not measured", "too few seeds")
 MARGIN = 2.0  # of rsum: smaller differences count as none
 RULE = (
-    "difference ± deviation over seeds [95 % interval] and p of the paired t-test, not corrected. A claim holds if p, "
-    "corrected by Holm over the named claims, is below 0.05; it is equal if two one-sided tests, corrected likewise, "
-    "reject differences of 2 rsum or more. Deviations below one step of the metric (rsum: 100 / images) are raised to "
-    "it. Results apply to other trainings on these test images"
+    "mean difference ± standard deviation over seeds [95 % interval], and p of the paired t-test, not corrected. A "
+    "claim holds, or is contradicted, if p is below 0.05 after Holm's correction over the claims with a verdict. Both "
+    "sides are equal if two one-sided tests, corrected in the same way, reject differences of 2 rsum or more. "
+    "Otherwise they are not told apart. A dash marks a claim without a verdict. A deviation below one step of the "
+    "metric (rsum: 100 / images) is raised to it. Results apply to other trainings, measured on these test images"
 )
 STEPS = {"hs_sum": 0.01, "plateau": 1.0, "plateau_before_decay": 1.0}  # of recalls and rsum: 100 / images
 
@@ -196,4 +197,6 @@ def cases_table(frame: pd.DataFrame, case: str) -> ReportTable:
         for name, of_case in frame.groupby(case, sort=False)
     ]
     head = [case, "seeds", "val rsum", "test rsum", "hs_sum", "best epoch"]
-    return ReportTable(head, rows, "Means over the seeds ± one sample deviation; epochs count from 0.", words=1)
+    return ReportTable(
+        head, rows, "Means over the seeds ± one sample standard deviation. Epochs are counted from 0.", words=1
+    )

@@ -94,7 +94,7 @@ def text(result: dict) -> str:
         f"data: {result['data']}; {result['pairs']:,} pairs, bank of {result['bank_pairs']:,}, k = {result['k']}; an "
         f"epoch has {result['steps_per_epoch']:,} steps, {result['epoch_seconds']:.0f} s"
     )
-    columns = ("bank", "step", "to a step without", "refresh", "refresh, % of an epoch")
+    columns = ("bank", "step", "ratio to a step without bank", "refresh", "refresh, % of an epoch")
     return f"{head}\n\n{common.table(columns, rows)}"
 
 

@@ -83,7 +83,7 @@ def peak_mb(call, device: torch.device) -> float | None:
 
 def rows(entries: list[dict]) -> tuple[list[str], list[list[str]]]:
     """Columns and lines of the table; memory where it was measured."""
-    columns = ["N", "forward + backward", "median (least to most)", "to the product", "to SUM"]
+    columns = ["N", "forward + backward", "median (least to most)", "ratio to product", "ratio to SUM"]
     memory = any(entry["peak_mb"] is not None for entry in entries)
     lines = [
         [

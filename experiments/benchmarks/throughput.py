@@ -57,7 +57,7 @@ def text(result: dict, precision: str, batch: int) -> str:
     size = f"batch {batch}, GRU {result['dim']}, words 300, data: {result['data']}"
     parts = [
         common.table(("way", "precision", "step, median (least to most)", "captions/s"), rows),
-        f"Ours is **{result['ratio']:.2f} times** as fast ({size}).",
+        f"vsehub is **{result['ratio']:.2f} times** as fast as the plain loop ({size}).",
         common.table(STAGES, [[f"{result['stages'][stage] * 1e3:.1f} ms" for stage in STAGES]]),
     ]
     if "races" in result:
@@ -72,9 +72,9 @@ def text(result: dict, precision: str, batch: int) -> str:
         ]
         total = {name: sum(race["seconds"] for race in runs) for name, runs in result["races"].items()}
         parts += [
-            f"Training until val's rsum, measured every {result['every']} steps, is {result['target']:g} (seeds "
-            f"{result['seeds']}, measuring not counted): ours takes **1/{total['plain'] / total['ours']:.2f}** of the "
-            "time.",
+            f"Training until the validation rsum, measured every {result['every']} steps, is {result['target']:g} "
+            f"(seeds {result['seeds']}; measuring is not timed): vsehub needs "
+            f"**1/{total['plain'] / total['ours']:.2f}** of the time.",
             common.table(("way", "training time by seed", "steps", "rsum"), rows),
         ]
     return "\n\n".join(parts)

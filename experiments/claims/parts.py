@@ -71,8 +71,8 @@ def epochs_part(data: Data) -> Part:
     falls = (lengths["plateau"] == lengths["decay"] + 1).sum()
     text = (
         f"The plateau is the first epoch within {100 * TOLERANCE:g} % of the run's best val rsum. {falls} of "
-        f"{len(lengths)} runs reach it in the very epoch after the rate falls: there the schedule sets it. "
-        f"{last} of {len(runs)} are best in their last epoch."
+        f"{len(lengths)} runs reach it in the epoch after the rate falls, so there the schedule determines it. "
+        f"{last} of {len(runs)} runs are best in their last epoch."
         f"\n\n{settings}.\n\n{table(head, rows)}"
     )
     return text, pictures.over_epochs(epochs_of)
@@ -100,7 +100,10 @@ def occurrences_part(data: Data, case: str) -> Part:
     else:
         losses = list(dict.fromkeys(frame["loss"]))
         loss = "hal" if "hal" in losses else next(iter(losses), None)
-        shown, words = frame[frame["loss"] == loss], f"Of {loss}; criteria at their default settings, transductive."
+        shown, words = (
+            frame[frame["loss"] == loss],
+            f"Runs of {loss}, under transductive criteria at their default settings.",
+        )
     if shown.empty or (case == "criterion" and shown["criterion"].nunique() == 1):
         return "", None
     return words, pictures.found_how_often(shown, case, f"occurrences-by-{case}")
@@ -132,9 +135,9 @@ def hubness_part(data: Data) -> Part:
     main = one_lambda(drawn_in(results, "losses"))
     main = main[(main["settings"] == "default") & (main["reference"] != "inductive")]
     text = (
-        "In the table a point is a recipe, the mean over its seeds; p is two-sided, by 10,000 permutations, and too "
-        "small, since recipes share data, network and seeds. Criteria have their default settings. Matching bounds how "
-        "often an item is found, so its hs_sum cannot be compared."
+        "In the table a point is a recipe, the mean over its seeds. p is two-sided, from 10,000 permutations. It is "
+        "too small, because recipes share data, network and seeds. Criteria have their default settings. Matching "
+        "limits how often an item is found, so its hs_sum cannot be compared."
         f"\n\n{table(HEAD_HUBNESS, rows)}"
     )
     return text, pictures.hubness_and_rsum(plain(results), main)
@@ -144,7 +147,10 @@ PARTS: dict[str, tuple[str, Callable[[Data], Part]]] = {
     "epochs": ("rsum over epochs, and epochs to the plateau", epochs_part),
     **{name.replace("_", "-"): (SWEEP_TITLES[name], lambda data, name=name: sweep_part(data, name)) for name in SWEEPS},
     "occurrences-by-loss": ("How often items are found, by loss", lambda data: occurrences_part(data, "loss")),
-    "occurrences-by-criterion": ("… and by criterion", lambda data: occurrences_part(data, "criterion")),
+    "occurrences-by-criterion": (
+        "How often items are found, by criterion",
+        lambda data: occurrences_part(data, "criterion"),
+    ),
     "lambda": ("R@10 over λ, by direction", lambda_part),
     "hubness": ("rsum against hubness", hubness_part),
 }

@@ -73,7 +73,7 @@ def gains(frame: pd.DataFrame, tests: pd.DataFrame, reference: str, settings: st
                 shown = f"{gain.mean():+.1f}{MARKS.get(outcome, '')}{lacking}"
             texts[-1].append(shown)
     untested = "; qb_norm is not tested" if reference == "transductive" else ""
-    caption = f"rsum beyond nns, {reference}, settings {settings}. {MARKED}{untested}."
+    caption = f"Gain in rsum over nns, {reference}, settings {settings}. {MARKED}{untested}."
     return ReportTable(["loss", *columns], texts, caption)
 
 
@@ -90,8 +90,8 @@ def ranking(frame: pd.DataFrame, tests: pd.DataFrame) -> ReportTable:
         lines.append([loss, both[loss], images[loss], *recalls, *rest])
     head = ["loss", "group", "by images", *RECALL_HEADS, "rsum", "i2t mAP@R", "hs_sum"]
     caption = (
-        'Losses under nns, best first. Losses without a common letter are apart: in "group" by both tests, in "by '
-        'images" by the test over images.'
+        'Losses under nns, best first. Two losses without a common letter are apart: in the column "group" by both '
+        'tests, in the column "by images" by the test over images.'
     )
     return ReportTable(head, lines, caption, 3)
 

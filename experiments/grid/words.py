@@ -17,8 +17,8 @@ def summary(tests: pd.DataFrame, claims: pd.DataFrame) -> str:
     rows = tests[tests["family"] == LOSSES]
     both, images = (rows["outcome"] == APART).sum(), (rows["outcome"] == IMAGES).sum()
     return (
-        f"Pairs of losses apart under nns: {both} of {len(rows)} by both corrected tests, {images} more by the test "
-        f"over images only, which says nothing about other trainings. {verdict(claims)}"
+        f"Under nns, {both} of {len(rows)} pairs of losses are apart by both corrected tests, and {images} more by the "
+        f"test over images only, which does not apply to other trainings. {verdict(claims)}"
     )
 
 
@@ -37,8 +37,8 @@ def on_criteria(tests: pd.DataFrame) -> list[str]:
             lines.append(f"{name} {gain:+.1f} ({both}, {images} of {len(outcomes)})")
         sentences.append(f"{reference}, {settings}: {', '.join(lines) or 'nothing measured'}.")
     return [
-        "Mean gain over nns. In brackets: after how many losses both tests tell it from nns, then after how many the "
-        "test over images does. Transductive qb_norm is left out.",
+        "Mean gain in rsum over nns. In brackets: the number of losses after which the gain passes both tests, then "
+        "the number after which it passes the test over images. Transductive qb_norm is omitted.",
         *sentences,
     ]
 

@@ -125,9 +125,9 @@ def facts(frame: pd.DataFrame, protocol: str) -> str:
     """Notes on the runs of a protocol: collapsed runs, best epochs."""
     part = frame[frame["protocol"] == protocol]
     fallen = part[part["collapsed"]].groupby("case", sort=False).size()
-    sentence = f"Collapsed in training, runs: {', '.join(f'{case} ({runs})' for case, runs in fallen.items())}."
+    sentence = f"Runs that collapsed in training: {', '.join(f'{case} ({runs})' for case, runs in fallen.items())}."
     first, last = part["best_epoch"].min(), part["best_epoch"].max()
-    return f"{sentence} The epochs chosen on val were {first} to {last} of 0 to {part['epochs'].max() - 1}."
+    return f"{sentence} Validation chose epochs {first} to {last} of 0 to {part['epochs'].max() - 1}."
 
 
 def curves(frame: pd.DataFrame) -> Picture:
