@@ -111,6 +111,7 @@ MUTATIONS = [
         "scores - item_terms[0]",
         "criteria/test_formulas.py",
     ),
+    ("criteria/sinkhorn.py", " - mean.T @ total", "", "criteria/test_formulas.py"),
     ("criteria/sinkhorn.py", "for _ in range(self.rounds):", "for _ in range(1):", "criteria/test_formulas.py"),
     (
         "criteria/mutual_proximity.py",

@@ -22,7 +22,9 @@ from vsehub.criteria import (
     QBNorm,
     Sinkhorn,
 )
+from vsehub.criteria.base import fit_all
 from vsehub.metrics import k_occurrences, skewness
+from vsehub.neighbors.vectors import as_vectors
 
 EXACT = {"rtol": 1e-9, "atol": 1e-12}
 
@@ -266,6 +268,18 @@ def test_sinkhorn_ranks_alike_whatever_the_unit_and_offset_of_scores(columns):
 def test_sinkhorn_without_a_spread_is_plain_search(scores):
     for kind in (scores, scores.double()):
         assert torch.equal(Sinkhorn().rescore(kind), kind)
+
+
+@looped("queries", [4, 40])
+def test_sinkhorn_of_vectors_whose_mean_is_far_from_0(queries, monkeypatch):
+    """More queries than dimensions: their spread is that of the items' covariance."""
+    monkeypatch.setattr("vsehub.criteria.sinkhorn.COLUMN_ELEMENTS", 15)  # three items at a time
+    items, reference = 3 * unit(8, 0) + 10, unit(queries, 1)
+    items[5] = items[4]
+    (bias,) = fit_all([Sinkhorn()], as_vectors("items", items), as_vectors("reference", reference))[0]
+    scores = reference @ items.T
+    wanted = torch.tensor(relative_sinkhorn(scores.numpy(), scores.numpy()), dtype=torch.float64)
+    torch.testing.assert_close(scores - bias, wanted, **EXACT)
 
 
 def test_local_scaling_takes_a_score_above_1_as_1():

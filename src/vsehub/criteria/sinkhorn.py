@@ -10,6 +10,7 @@ from torch import Tensor
 
 from vsehub.checks import positive, whole
 from vsehub.criteria.base import Columns, ItemBias, Terms, finite_terms
+from vsehub.neighbors.tiles import COLUMN_ELEMENTS, ScoreColumns, ranges
 
 CACHED = 2**18  # scores worked on at a time
 LEAST_MASS = 1e-20  # of an item, below which too many of its shares may have vanished
@@ -22,8 +23,9 @@ class Sinkhorn(ItemBias):
     items, in the mean over the queries. A ranking is then the same for scores a·s + c, a > 0; without a spread it is
     that of s. Otherwise τ is the temperature itself, and the values are s/τ + w log v. rounds: number of normalisations
     of rows (reference queries), then columns (items). weight: w. Only the items' scaling is kept: the queries' own
-    changes no ranking. Streaming goes over the scores once a round and once before, twice if relative. Raises
-    InputError for a temperature, a number of rounds or a weight that is not positive.
+    changes no ranking. Streaming goes over the scores once a round and once before; if relative, once more for
+    precomputed scores and for queries no more than their dimensions. Raises InputError for a temperature, a number of
+    rounds or a weight that is not positive.
     """
 
     columnwise = False
@@ -45,7 +47,7 @@ class Sinkhorn(ItemBias):
         sides = [columns] if reference_items is None else [columns, reference_items]
         temperature, unit = self.temperature, self.weight
         if self.relative:
-            temperature *= _spread([moments(side()) for side in sides])
+            temperature *= _spread([_moments_of(side) for side in sides])
             unit *= temperature
         scale = 1.0 / (temperature or 1.0)  # without a spread the bias is 0 at any temperature
         sums, items = [_first(side, scale) for side in sides], 1
@@ -64,15 +66,36 @@ def moments(blocks: Iterable[Tensor]) -> Terms:
 
     Each is (b, 1), in float64 on the CPU.
     """
-    return reduce(_pooled, map(_block_moments, blocks))
+    return reduce(_pooled, (_block_moments(part) for block in blocks for part in _parts(block)))
 
 
 def _block_moments(block: Tensor) -> Terms:
     base = block[:, :1]  # so that equal scores deviate by exactly 0
-    both = torch.var_mean(block - base, dim=1, correction=0, keepdim=True)
-    variance, mean = (part.cpu().double() for part in both)
-    width = torch.full_like(mean, block.shape[1])
-    return width, mean + base.cpu().double(), width * variance
+    apart = block - base
+    mean = apart.mean(dim=1, keepdim=True)
+    squares = apart.sub_(mean).square_().sum(dim=1, keepdim=True).cpu().double()
+    return torch.full_like(squares, block.shape[1]), (base + mean).cpu().double(), squares
+
+
+def _parts(block: Tensor) -> Sequence[Tensor]:
+    """A block of scores (R, m) by columns, as many as a CPU's cache holds."""
+    return block.split(block.shape[1] if block.is_cuda else max(1, CACHED // len(block)), dim=1)
+
+
+def _moments_of(columns: Columns) -> Terms:
+    """The moments of each query's scores, from the items' covariance if that takes fewer products than all scores."""
+    if not isinstance(columns, ScoreColumns) or len(columns.reference) <= columns.reference.shape[1]:
+        return moments(columns())
+    queries, items = columns.reference, columns.items
+    base = items.rows(0, 1).to(queries)
+    total, squares = torch.zeros_like(base, dtype=torch.float64, device="cpu"), torch.zeros(1, dtype=torch.float64)
+    for tile in ranges(len(items), max(1, COLUMN_ELEMENTS // queries.shape[1])):
+        rows = items.rows(tile.start, tile.stop).to(queries) - base
+        total += rows.sum(dim=0).cpu().double()
+        squares = squares + (rows.T @ rows).cpu().double()
+    queries, mean = queries.cpu().double(), total / len(items)
+    squares = (queries @ (squares - mean.T @ total) * queries).sum(dim=1, keepdim=True).clamp(min=0)
+    return torch.full_like(squares, len(items)), queries @ (mean + base.cpu().double()).T, squares
 
 
 def _pooled(some: Terms, others: Terms) -> Terms:
@@ -90,7 +113,8 @@ def _spread(parts: Sequence[Terms]) -> float:
 
 def _first(columns: Columns, scale: float) -> Tensor:
     """The logarithm of each query's sum (R,) over some items before any scaling."""
-    return reduce(torch.logaddexp, ((scale * block).logsumexp(dim=1).cpu().double() for block in columns()))
+    sums = ((scale * part).logsumexp(dim=1).cpu().double() for block in columns() for part in _parts(block))
+    return reduce(torch.logaddexp, sums)
 
 
 def _round(columns: Columns, before: Tensor | None, log_queries: Tensor, scale: float) -> tuple[Tensor, Tensor]:

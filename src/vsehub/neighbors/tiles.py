@@ -111,7 +111,8 @@ class ScoreColumns:
 
     A column is contiguous in memory, since reductions over the queries run along it. device: device of the scores;
     None: that of the reference queries. within: True if the reference is the items themselves, and a column is to hold
-    the scores (M - 1,) of the other items, in any order.
+    the scores (M - 1,) of the other items, in any order. The attribute `reference` has the reference vectors (R, D), no
+    row if scores are precomputed; `items` the items.
     """
 
     def __init__(
@@ -119,21 +120,21 @@ class ScoreColumns:
     ):
         self._within = within
         self._precomputed: Any = reference if isinstance(items, UnitVectors) else None
-        self._reference = reference.rows(0, 0 if self._precomputed else len(reference)).to(device)
-        self._items, self._width = items, max(NARROW, COLUMN_ELEMENTS // len(reference))
+        self.reference = reference.rows(0, 0 if self._precomputed else len(reference)).to(device)
+        self.items, self._width = items, max(NARROW, COLUMN_ELEMENTS // len(reference))
         self._scores = len(reference) * len(items)
 
     def __call__(self) -> Iterator[Tensor]:
         """Blocks (R, m) of all items in order."""
-        width = 0 if self._precomputed else min(self._width, len(self._items))
-        memory = self._reference.new_empty(width, len(self._reference))
+        width = 0 if self._precomputed else min(self._width, len(self.items))
+        memory = self.reference.new_empty(width, len(self.reference))
         with bar("scoring the reference", total=self._scores, **BAR) as steps:
-            for tile in ranges(len(self._items), self._width):
+            for tile in ranges(len(self.items), self._width):
                 if self._precomputed is not None:
-                    block = self._precomputed.columns(tile.start, tile.stop).to(self._reference).T.contiguous()
+                    block = self._precomputed.columns(tile.start, tile.stop).to(self.reference).T.contiguous()
                 else:
-                    rows = self._items.rows(tile.start, tile.stop).to(self._reference)
-                    block = products(self._reference)(rows, memory[: len(rows)])
+                    rows = self.items.rows(tile.start, tile.stop).to(self.reference)
+                    block = products(self.reference)(rows, memory[: len(rows)])
                 if self._within:  # the score with the last item takes the place of that with the item itself
                     here = torch.arange(len(block), device=block.device)
                     block[here, tile.start + here] = block[:, -1].clone()
