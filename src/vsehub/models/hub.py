@@ -1,46 +1,16 @@
-"""The files of models, on this machine or with a card on the Hugging Face hub; torch is not imported."""
+"""The files of models, on this machine or on the Hugging Face hub; torch is not imported."""
 
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from vsehub import __version__
 from vsehub.checks import InputError, existing, require
 from vsehub.extras import package
 from vsehub.io.address import masked
 from vsehub.io.arrays import shortened
-from vsehub.io.files import read_object
 
-SUFFIX, SCHEME = ".safetensors", "hf://"
-MODEL, CARD = "model.safetensors", "README.md"
-_TEXT = """---
-library_name: "vsehub"
-pipeline_tag: "feature-extraction"
-tags: ["image-text-retrieval", "hubness"]
-# license: fill in, such as mit or cc-by-4.0; the data's own terms count too
----
-
-# {name}
-
-Image and text encoders for matching, trained with vsehub.
-
-```python
-import vsehub
-
-model = vsehub.load("{address}")
-```
-
-| trained and measured on the test split, plain similarity | |
-|---|---|
-{rows}
-
-## Intended use, limits, licence
-
-Fill in.
-"""
-_FACTS = ("label", "architecture", "dataset", "seed", "epochs", "vsehub")
-_METRICS = ("rsum", *(f"{side}/r{k}" for side in ("i2t", "t2i") for k in (1, 5, 10)), "hubness/t2i/skew_10")
+SUFFIX, SCHEME, MODEL = ".safetensors", "hf://", "model.safetensors"
 
 
 def checkpoint_file(path: str | Path) -> Path:
@@ -63,32 +33,6 @@ def checkpoint_file(path: str | Path) -> Path:
         f"RUN_FOLDER/checkpoints/best{SUFFIX}",
     )
     return path
-
-
-def push(checkpoint: Path, repo: str, private: bool, overwrite: bool, token: str | None) -> str:
-    """Upload a checkpoint with its card; returns the address of the new version. See `TrainedModel.push_to_hub`."""
-    hub = package("push_to_hub", "hub", "huggingface_hub")
-    client, card = hub.HfApi(token=token), card_of(checkpoint, repo)  # only the client gets the token
-    with _answered(f"push_to_hub: {repo}"):
-        client.create_repo(repo, private=private, exist_ok=True)
-        require(
-            overwrite or MODEL not in client.list_repo_files(repo),
-            f"push_to_hub: {repo} holds a model already. Give another name, or overwrite=True to put a new version on "
-            "top; the hub keeps the earlier one",
-        )
-        operations = [hub.CommitOperationAdd(MODEL, str(checkpoint)), hub.CommitOperationAdd(CARD, card.encode())]
-        commit = client.create_commit(repo, operations, commit_message=f"A model of vsehub {__version__}")
-    return f"{SCHEME}{repo}@{commit.oid}"
-
-
-def card_of(checkpoint: Path, repo: str) -> str:
-    """The model card: the data, seed, metrics and hubness in the `run.json` of the checkpoint's run, if it is there."""
-    run = read_object(checkpoint.parent.parent / "run.json") if checkpoint.parent.name == "checkpoints" else {}
-    measured = run.get("metrics") or {}
-    facts = {name: run.get(name) for name in _FACTS} | {name: measured.get(f"test/{name}") for name in _METRICS}
-    shown = {name: f"{value:.2f}" if isinstance(value, float) else value for name, value in facts.items()}
-    rows = [f"| {name} | {value} |" for name, value in shown.items() if value is not None]
-    return _TEXT.format(name=repo.partition("/")[2], address=f"{SCHEME}{repo}", rows="\n".join(rows))
 
 
 @contextmanager

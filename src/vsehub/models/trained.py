@@ -27,7 +27,6 @@ from vsehub.data.text.vocabulary import UNKNOWN, Vocabulary, Words, tokenize
 from vsehub.io.address import require_given
 from vsehub.io.arrays import listed
 from vsehub.io.files import atomic, within
-from vsehub.models import hub
 from vsehub.models.checkpoint import Model, fitting, read_checkpoint, require_shape, restore
 from vsehub.models.encode import EncodedSplit, encode_images, encode_texts, text_table
 from vsehub.recipes import flatten
@@ -302,17 +301,6 @@ class TrainedModel(DataModel):
         )
         self.resize = resized(read.image_shape[-1]) if read.config["data"].get("pictures") else None
         self._components, self._changes = components, data or {}
-
-    def push_to_hub(self, repo: str, private: bool = False, overwrite: bool = False, token: str | None = None) -> str:
-        """Upload the checkpoint with a model card to the Hugging Face hub; returns the address hf://USER/NAME@COMMIT.
-
-        repo: USER/NAME, which is created if it does not exist. private: whether a new repository is visible only to its
-        owner. overwrite: add a new version of an existing model; the hub keeps the earlier one. token: None for the
-        token of `hf auth login` or HF_TOKEN. The card lists data, seed, metrics and hubness from the run's `run.json`,
-        and leaves the licence to fill in. The checkpoint also contains the settings of the training, with names of
-        folders. Raises InputError if the hub refuses or does not answer.
-        """
-        return hub.push(self.path, repo, private, overwrite, token)
 
     @cached_property
     def source(self) -> Source:  # type: ignore[override]  # of a checkpoint it is built when first needed
