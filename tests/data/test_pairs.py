@@ -63,15 +63,12 @@ def test_a_split_holds_the_rows_of_its_pairs(folder):
     assert not split.written
 
 
-@pytest.mark.parametrize("with_ids", [True, False])
-def test_ids(folder, with_ids):
-    """Words with commas and quotes, numbers as words, ids in the vectors' file or beside it."""
+def test_ids(folder):
+    """Words with commas and quotes, numbers as words."""
     words = ["a", "b", "7", "c,d", 'e"f', "é", "g", "0", "a b"]
     np.savez(folder / "images.npz", vectors=arrays()["images"], ids=np.array(words))
-    (folder / "words.txt").write_text("\n".join(words) + "\n")
-    settings = {"images": folder / "images.npz"} if with_ids else {"image_ids": folder / "words.txt"}
     table(folder / "train.csv", [(1, "7"), (0, '"c,d"'), (0, '"e""f"'), (4, "0")])
-    split = source(folder, "train", **settings).load("train")
+    split = source(folder, "train", images=folder / "images.npz").load("train")
     assert split.names == ["7", "c,d", 'e"f', "0"]
     assert pairs_of(split) == {(1, 2), (0, 3), (0, 4), (4, 7)}
 
@@ -156,7 +153,6 @@ def test_bad_tables(folder, pairs, named):
         ({"splits": {"train": "train.csv"}, "pairs": "train.csv"}, "splits"),
         ({"splits": {"train": "absent.csv"}}, r"train: .*absent\.csv"),
         ({"pairs": "train.csv", "images": "absent.npy"}, r"images: .*absent\.npy"),
-        ({"pairs": "train.csv", "text_ids": "absent.txt"}, r"text_ids: .*absent\.txt"),
     ],
 )
 def test_bad_settings(folder, monkeypatch, settings, named):

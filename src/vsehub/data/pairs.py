@@ -10,8 +10,8 @@ import numpy as np
 
 from vsehub.checks import existing, require
 from vsehub.data.sources import SPLITS, CaptionedImages, SplitDraw, files_or_all
-from vsehub.data.truth import connected, read_ids, read_pairs
-from vsehub.data.vectors.embeddings import VectorFile, look_through, open_vectors
+from vsehub.data.truth import connected, read_pairs
+from vsehub.data.vectors.embeddings import look_through, open_vectors
 
 _TABLE = "Give a table with the columns query (the text) and item (the image), one pair per line"
 
@@ -25,9 +25,8 @@ class Pairs:
     pair given twice counts once. A split only holds the rows that its pairs name.
 
     images, texts: files, as in `open_vectors`. pairs, splits: tables, as in `read_truth`. draw: settings of drawn
-    splits; None: the defaults. image_ids, text_ids: text files of one id per line, if the file of vectors has none.
-    name: name in reports, by default that of the table's folder. Raises InputError if files are missing, or if both or
-    neither way of splitting is given.
+    splits; None: the defaults. name: name in reports, by default that of the table's folder. Raises InputError if files
+    are missing, or if both or neither way of splitting is given.
     """
 
     def __init__(
@@ -37,14 +36,13 @@ class Pairs:
         pairs: str | Path | None = None,
         splits: Mapping[str, Any] | None = None,
         draw: SplitDraw | None = None,
-        image_ids: str | Path | None = None,
-        text_ids: str | Path | None = None,
         name: str | None = None,
     ):
         named = files_or_all("pairs", pairs, splits)
         self._paths = {role: existing(role, str(path), _TABLE) for role, path in named.items()}
         self._draw = draw or SplitDraw()
-        self._images, self._texts = _opened(images, "image", image_ids), _opened(texts, "text", text_ids)
+        self._images = open_vectors(images, "images", normalize=False)
+        self._texts = open_vectors(texts, "texts", normalize=False)
         self.name = next(iter(self._paths.values())).resolve().parent.name if name is None else name
 
     def load(self, split: str) -> CaptionedImages:
@@ -110,9 +108,3 @@ def draw_pairs(pairs: np.ndarray, draw: SplitDraw, name: str) -> dict[str, np.nd
         "data.draw.test, or a table for each split, data.splits.train=FILE and so on",
     )
     return splits
-
-
-def _opened(path: str | Path, side: str, ids: str | Path | None) -> VectorFile:
-    """The vectors of a side, with its ids."""
-    file = open_vectors(path, f"{side}s", normalize=False)
-    return file if ids is None else file.with_ids(read_ids(ids, f"{side}_ids"))
