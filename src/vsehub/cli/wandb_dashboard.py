@@ -23,6 +23,6 @@ def wandb_dashboard(cfg: DictConfig) -> None:
         write_json(out, {"schema": SCHEMA, "url": None, "view": sent(view)})
         print(f"offline: nothing was sent. The view is in {out}; to send it, run this again online, overwrite=true")
         return
-    url, written = save(view, None if cfg.view is None else str(cfg.view))
+    url, written = save(view)
     write_json(out, {"schema": SCHEMA, "url": url, "view": written})
     print(f"view: {url}\nas it was sent: {out}")

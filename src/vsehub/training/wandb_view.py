@@ -69,20 +69,14 @@ def sent(view) -> dict:
     }
 
 
-def save(view, renew: str | None = None) -> tuple[str, dict]:
-    """Save the view in its project; returns its address and what was sent.
+def save(view) -> tuple[str, dict]:
+    """Save the view in its project, without an entity in the account's own; returns its address and what was sent.
 
-    renew: the id of a saved view to replace,
-    `nw` in its address. Without an entity, the account's own. Raises InputError with wandb's words where it refuses.
+    Raises InputError with wandb's words where it refuses.
     """
-    wandb, ws = package("a view of wandb", "wandb", "wandb"), package("a view of wandb", "wandb", VIEWS)
+    wandb = package("a view of wandb", "wandb", "wandb")
     try:
         view.entity = view.entity or wandb.Api(timeout=10).default_entity
-        if renew is not None:
-            old = ws.Workspace.from_url(f"https://wandb.ai/{view.entity}/{view.project}?nw={renew}")  # any host will do
-            old.name, old.sections = view.name, view.sections
-            old.settings, old.runset_settings = view.settings, view.runset_settings
-            view = old
         return view.save().url, sent(view)
     except Exception as error:  # wandb's classes for what a server refuses have no common base
         raise InputError(f"wandb: {' '.join(str(error).split())}. To send nothing: offline=true") from error
