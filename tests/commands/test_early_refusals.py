@@ -31,7 +31,7 @@ REFUSED = [
     ("train teacher=absent", "checkpoint: no such file or folder: absent"),
     ("train experiment=cca bank=none loss.gamma=3", "without gradient steps, which loss.gamma=3 would change"),
     ("train seed=1.5", "seed is 1.5; expected a whole number"),
-    ("train +trainer.callbacks=[]", "trainer.callbacks has no effect"),
+    ("train +trainer.callbacks=[]", "trainer.callbacks is not for runs"),
     ("train logger=[csv,tensorboard]", "+logger@logger.second=tensorboard"),
     ("train -m loss.gamma=1,2 hydra.run.dir=there", "hydra.sweep.dir=FOLDER"),
     ("train loss.gama=3", "loss.gama (did you mean loss.gamma?)"),

@@ -68,13 +68,6 @@ def test_lightnings_own_classes_and_a_loss_that_returns_a_tensor(run_here, small
     assert f"loss {means.expected[0]:.4g}" in first
 
 
-def test_a_fast_dev_run_says_that_it_passed_and_leaves_nothing(run_here, small, tmp_path):
-    said = run_here("train", *small, "+trainer.fast_dev_run=true", "hydra.run.dir=fast")
-    assert "fast_dev_run passed" in said
-    assert "resume=" not in said
-    assert not (tmp_path / "fast").exists()
-
-
 @pytest.mark.parametrize(
     ("name", "named"), [("Broken", "the loss Broken returned NaN"), ("Steep", "the loss Steep .* its gradient was not")]
 )

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Of Lightning's Trainer, what a run decides itself.
+# Settings of Lightning's Trainer that a run decides itself.
 OVERRULED = (
     "check_val_every_n_epoch",
     "val_check_interval",
@@ -46,6 +46,8 @@ OVERRULED = (
     "use_distributed_sampler",
     "limit_val_batches",
     "limit_test_batches",
+    "fast_dev_run",
+    "max_time",
 )
 # Overrides of what a solver does not use.
 STEPS = re.compile(r"[+~]*(loss|bank|optimizer|scheduler|callbacks)\b")
@@ -139,7 +141,7 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, parts: Com
     if isinstance(data.source, NoisySource) and process_number() == 0:
         data.source.write_index(folder / INDEX_FILE)
     best = fitted.train(module, recorder) if fitted else trained(trainer, module, data, checkpoint, folder)
-    if process_number() == 0 and not recorder.trial:
+    if process_number() == 0:
         try:
             finish(best, measurement, data, trainer, recorder, parts)
         except BaseException as error:
@@ -198,19 +200,14 @@ def finish(
     recorder: "RunRecorder",
     parts: Components,
 ) -> None:
-    """Measure the model of the best epoch, in the checkpoint `best`, and record the run as finished, or as stopped."""
+    """Measure the model of the best epoch, in the checkpoint `best`, and record the run as finished."""
     from vsehub.evaluation.measurement import measure, table
     from vsehub.io.files import write_json
     from vsehub.models.trained import TrainedModel
 
     folder, record = recorder.folder, recorder.record
-    if record["status"] == "stopped":
-        recorder.write()
-        epochs = recorder.rows[-1]["epoch"] + 1
-        print(f"trainer.max_time is up; `vsehub train resume={folder}` continues after epoch {epochs}")
-        return
     if best is None:
-        fail("training ended before the first epoch was complete; raise trainer.max_time or trainer.max_steps")
+        fail("training ended before the first epoch was complete; raise trainer.max_steps")
     device = str(trainer.strategy.root_device)
     model = TrainedModel(best, parts, batch_size=data.eval_batch_size, device=device)
     model.source, model.splits = data.source, data.splits
@@ -243,8 +240,8 @@ def refuse_early(cfg: DictConfig, parts: Components, resumed: bool) -> tuple[lis
     for name in OVERRULED:
         require(
             name not in cfg.trainer,
-            f"trainer.{name} has no effect: each epoch is measured, and the groups callbacks and logger hold theirs; "
-            "leave it out",
+            f"trainer.{name} is not for runs: they train and measure whole epochs until they are stopped, with the "
+            "choices of callbacks and logger; leave it out",
         )
     whole_seed("seed", cfg.seed)
     require(

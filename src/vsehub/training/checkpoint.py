@@ -25,7 +25,7 @@ class BestModel(ModelCheckpoint):
     def on_train_start(self, trainer: Any, module: Any) -> None:
         """Keep the model before its first epoch if it was measured."""
         super().on_train_start(trainer, module)
-        if self.monitor in trainer.callback_metrics and not trainer.fast_dev_run:
+        if self.monitor in trainer.callback_metrics:
             self._save_topk_checkpoint(trainer, self._monitor_candidates(trainer))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -65,11 +65,8 @@ class RunRecorder(pl.Callback):
 
     folder: the run's. recipe: name of the run's recipe, None without. record: its content before training (name, seed,
     config, data, ...). The rows travel in the checkpoint, so that a resumed run's history is whole. Files count epochs
-    from 0, messages from 1; the model before training is -1 or 0. trial: write no run.json, without which the command
-    removes the folder.
+    from 0, messages from 1; the model before training is -1 or 0.
     """
-
-    trial = False
 
     def __init__(self, folder: str | Path, recipe: str | None = None):
         self.folder, self.recipe = Path(folder), recipe
@@ -100,8 +97,7 @@ class RunRecorder(pl.Callback):
         if process() == 0:
             dim = self.record["config"]["embedding_dim"]
             log.info("%s; chance rsum %.1f", budget(trainer, dim, self.recipe), self.record["chance_rsum"])
-            if not self.trial:
-                log.info("if the training is stopped, vsehub train resume=%s continues", self.folder)
+            log.info("if the training is stopped, vsehub train resume=%s continues", self.folder)
         self._epoch_start = time.perf_counter()
         if "val/rsum" in trainer.callback_metrics:
             metrics = {name: value.item() for name, value in trainer.callback_metrics.items()}
@@ -142,11 +138,6 @@ class RunRecorder(pl.Callback):
                 self.record["chance_rsum"],
                 seconds,
             )
-
-    def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Say that a trial has passed."""
-        if self.trial and process() == 0:
-            log.info("fast_dev_run passed; nothing was kept")
 
     def add_row(self, row: dict[str, float]) -> None:
         """Add an epoch's row to metrics.csv. Of several processes, the first writes."""
@@ -201,7 +192,7 @@ class RunRecorder(pl.Callback):
     def write(self) -> None:
         """Write run.json; wall_seconds is the training's own, over all resumptions. Of several processes, the first."""
         self.record.setdefault("started", datetime.now(UTC).isoformat(timespec="seconds"))
-        if process() == 0 and not self.trial:
+        if process() == 0:
             self.record["wall_seconds"] = sum(row["seconds"] for row in self.rows)
             self.record["epochs"] = sum(row["epoch"] >= 0 for row in self.rows)
             write_json(self.folder / "run.json", self.record)

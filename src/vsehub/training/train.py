@@ -13,7 +13,7 @@ import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
 from lightning_fabric.utilities.exceptions import MisconfigurationException
-from pytorch_lightning.callbacks import ModelCheckpoint, ProgressBar, Timer, TQDMProgressBar
+from pytorch_lightning.callbacks import ModelCheckpoint, ProgressBar, TQDMProgressBar
 
 from vsehub.checks import InputError, one_of, require, whole
 from vsehub.components import Components, component_nodes
@@ -52,24 +52,6 @@ class EpochSeed(pl.Callback):
         if index == 0:
             seed = (self.seed * 1_000_003 + trainer.current_epoch + process() * 500_000_003) % 2**32
             pl.seed_everything(seed, verbose=False)
-
-
-class TimeLimit(Timer):
-    """Stops a training after the epoch in which its time is up, to be resumed; each start has the whole time."""
-
-    def __init__(self, duration: Any, recorder: RunRecorder):
-        super().__init__(duration, interval="epoch")
-        self.recorder = recorder
-
-    def on_train_epoch_end(self, trainer: pl.Trainer, *_: Any, **__: Any) -> None:
-        """Stop, unless the training ends with this epoch anyway."""
-        if not trainer.should_stop and trainer.current_epoch + 1 < (trainer.max_epochs or 0):
-            super().on_train_epoch_end(trainer)
-            if trainer.should_stop:
-                self.recorder.record["status"] = "stopped"
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """The time of earlier starts does not count."""
 
 
 class WholeProgress(TQDMProgressBar):
@@ -133,13 +115,10 @@ def build_trainer(settings: Mapping[str, Any], components: Components, recorder:
     callbacks = [components.build("callbacks", node) for node in component_nodes(settings["callbacks"])]
     if settings["bank"]:
         callbacks.append(components.build("bank", settings["bank"]))
-    if limit := options.pop("max_time", None):
-        callbacks.append(TimeLimit(limit, recorder))
     if options.setdefault("enable_progress_bar", True) and not any(
         isinstance(callback, ProgressBar) for callback in callbacks
     ):
         callbacks.append(WholeProgress())
-    recorder.trial = bool(options.get("fast_dev_run"))
     if any(masked(argument) != argument for argument in sys.argv):
         os.environ["WANDB__DISABLE_META"] = "true"  # wandb's metadata hold the arguments
     if wandb := sys.modules.get("wandb"):

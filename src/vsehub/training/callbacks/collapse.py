@@ -27,15 +27,15 @@ class CollapseDetector(pl.Callback):
 
     A training has collapsed if every look within `patience` steps finds one of the `signs`. every: steps from look to
     look; the last step of an epoch is logged too, but not judged. after: the number of steps at the start that are not
-    judged. stop: end training with the epoch that leaves it collapsed. The first collapse goes to run.json. Raises
+    judged. The first collapse goes to run.json. Raises
     InputError for numbers out of range.
     """
 
-    def __init__(self, every: int = 25, patience: int = 100, after: int = 50, stop: bool = False):
+    def __init__(self, every: int = 25, patience: int = 100, after: int = 50):
         whole("collapse every", every)
         whole("collapse patience", patience)
         require(after >= 0, f"collapse after is {after!r}; expected 0 or more steps")
-        self.every, self.patience, self.after, self.stop = every, patience, after, stop
+        self.every, self.patience, self.after = every, patience, after
         self.since: int | None = None
         self.collapsed = False
         self.first: dict | None = None
@@ -72,11 +72,6 @@ class CollapseDetector(pl.Callback):
         epoch = {"on_step": False, "on_epoch": True, "batch_size": 1}
         module.log_dict({f"train/embedding_variance/{side}": value for side, value in variances.items()}, **epoch)
         module.log("train/collapsed", float(self.collapsed), reduce_fx="max", **epoch)
-
-    def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Whole epochs, so that the run can be resumed with other settings."""
-        if self.stop and self.collapsed:
-            trainer.should_stop = True
 
     def _judge(self, trainer: pl.Trainer, reasons: list[str]) -> None:
         step = trainer.global_step
