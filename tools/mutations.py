@@ -364,7 +364,12 @@ MUTATIONS = [
         "round(0.05 * pairs)",
         "training/test_bank_callback.py",
     ),
-    ("training/callbacks/collapse.py", "if self.stop and self.collapsed:", "if False:", "training/test_collapse.py"),
+    (
+        "training/callbacks/collapse.py",
+        "step - self.since < self.patience",
+        "step - self.since < 0",
+        "training/test_collapse.py",
+    ),
     ("training/train.py", 'mode="max"', 'mode="min"', "training/test_best_epoch.py"),
     # Data
     ("data/pairs.py", "(filled > full) & (filled <= full + most)", "filled <= full + most", "data/test_pairs.py"),

@@ -1,8 +1,6 @@
 """The files of models, on this machine or on the Hugging Face hub; torch is not imported."""
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from vsehub.checks import InputError, existing, require
@@ -24,8 +22,11 @@ def checkpoint_file(path: str | Path) -> Path:
         require(".." not in str(path), f"checkpoint is {path!r}; expected hf://USER/NAME or hf://USER/NAME@REVISION")
         repo, _, revision = str(path).removeprefix(SCHEME).partition("@")
         hub = package("checkpoint", "hub", "huggingface_hub")
-        with _answered(f"checkpoint: {path}"):
+        try:
             return Path(hub.hf_hub_download(repo, MODEL, revision=revision or None))
+        except Exception as error:  # the client's classes have no common base
+            said = shortened(re.sub(r"hf_[A-Za-z0-9]{8,}", "hf_***", masked(str(error))))
+            raise InputError(f"checkpoint: {path}: {type(error).__name__}: {said}") from error
     path = existing("checkpoint", path, f"Give the path of a checkpoint, e.g. RUN_FOLDER/checkpoints/best{SUFFIX}")
     require(
         path.is_file() and path.suffix != ".ckpt",
@@ -33,15 +34,3 @@ def checkpoint_file(path: str | Path) -> Path:
         f"RUN_FOLDER/checkpoints/best{SUFFIX}",
     )
     return path
-
-
-@contextmanager
-def _answered(about: str) -> Iterator[None]:
-    """Turn errors of the hub's client into one line, without a token."""
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:  # the client's classes have no common base
-        words = re.sub(r"hf_[A-Za-z0-9]{8,}", "hf_***", masked(str(error)))
-        raise InputError(f"{about}: {type(error).__name__}: {shortened(words)}") from error

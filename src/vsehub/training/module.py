@@ -95,7 +95,7 @@ class RetrievalModule(pl.LightningModule):
             # Looked at as the epoch ends: now a GPU would have to wait.
             self.nan_loss |= scores.detach().isfinite().all() & ~terms["loss"].detach().isfinite()
             if self.teacher is not None:
-                distillation = self.teacher.term(self.similarity, images, texts, scores, batch)
+                distillation = self.teacher.term(scores, batch)
                 total = terms["loss"] + self.teacher.weight * distillation
                 terms = {**terms, "loss": total, "distillation": distillation}
         means = {f"train/{name}": term for name, term in terms.items()}

@@ -17,7 +17,6 @@ from vsehub.evaluation.ensemble import Ensemble
 from vsehub.io.records import RUN, read_record
 from vsehub.models.encode import EncodedSplit
 from vsehub.models.trained import TrainedModel
-from vsehub.sets import Encoding, Rows
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.types import Batch, Similarity
 
@@ -32,9 +31,7 @@ class Teacher:
 
     The term is, over the rows and the columns of the batch's scores S, the mean of τ · KL(softmax(T/τ) ‖ softmax(S/τ))
     for the teachers' scores T (Hinton et al. 2015); both directions count half. Factor τ gives it the gradient of a
-    loss of margins, whatever τ. With a memory bank, and where the model's similarity is an inner product, half of the
-    term is that of the batch with the bank's entries instead. Raises InputError for a τ or a weight that is not
-    positive.
+    loss of margins, whatever τ. Raises InputError for a τ or a weight that is not positive.
     """
 
     def __init__(self, split: EncodedSplit, similarity: Similarity, temperature: float = 0.05, weight: float = 1.0):
@@ -42,41 +39,23 @@ class Teacher:
         positive("distillation.weight", weight)
         self._split, self._similarity = split, similarity
         self.temperature, self.weight = temperature, weight
-        self._bank: tuple[Encoding, Encoding, Rows, Rows] | None = None
 
-    def hold(self, images: Encoding, texts: Encoding, image_ids: Tensor, caption_ids: Tensor) -> None:
-        """Compare the batch with these M entries of the memory bank too, until other ones are given.
+    @torch.no_grad()
+    def _scores(self, batch: Batch, like: Tensor) -> Tensor:
+        """The teachers' scores (N, N) of the batch's pairs, in the type and on the device of `like`."""
+        images, texts = self._split.images[batch.image_ids.cpu()], self._split.texts[batch.caption_ids.cpu()]
+        return self._similarity(images.to(like.device), texts.to(like.device)).to(like.dtype)
 
-        The teachers' encodings of the entries stay where the entries are: a step does not wait until they come there.
-        """
-        self._bank = images, texts, *self._theirs(image_ids, caption_ids, images.device)
-
-    def term(self, similarity: Similarity, images: Encoding, texts: Encoding, scores: Tensor, batch: Batch) -> Tensor:
-        """The term, unweighted, a scalar. images, texts: the model's N encodings. scores: (N, N) of them."""
-        rows, columns = self._theirs(batch.image_ids, batch.caption_ids, scores.device)
-        theirs = self._scores(rows, columns, scores)
-        in_batch = (self._divergence(scores, theirs) + self._divergence(scores.T, theirs.T)) / 2
-        if self._bank is None or not similarity.inner_product:
-            return in_batch
-        bank_images, bank_texts, bank_rows, bank_columns = self._bank
-        forth = self._divergence(similarity(images, bank_texts), self._scores(rows, bank_columns, scores))
-        back = self._divergence(similarity(bank_images, texts).T, self._scores(bank_rows, columns, scores).T)
-        return (in_batch + (forth + back) / 2) / 2
+    def term(self, scores: Tensor, batch: Batch) -> Tensor:
+        """The term, unweighted, a scalar. scores: (N, N) of the model."""
+        theirs = self._scores(batch, scores)
+        return (self._divergence(scores, theirs) + self._divergence(scores.T, theirs.T)) / 2
 
     def _divergence(self, scores: Tensor, theirs: Tensor) -> Tensor:
         """The mean over the rows of τ · KL(softmax(theirs / τ) ‖ softmax(scores / τ))."""
         predicted = torch.log_softmax(scores / self.temperature, dim=1)
         target = torch.log_softmax(theirs / self.temperature, dim=1)
         return self.temperature * (target.exp() * (target - predicted)).sum(dim=1).mean()
-
-    def _theirs(self, images: Tensor, texts: Tensor, device: torch.device) -> tuple[Rows, Rows]:
-        """The teachers' encodings of images (n,) and texts (m,) of the split, on a device."""
-        return self._split.images[images.cpu()].to(device), self._split.texts[texts.cpu()].to(device)
-
-    @torch.no_grad()
-    def _scores(self, images: Rows, texts: Rows, like: Tensor) -> Tensor:
-        """The teachers' scores (n, m) of their encodings, in the type of `like`."""
-        return self._similarity(images, texts).to(like.dtype)
 
 
 def open_teacher(

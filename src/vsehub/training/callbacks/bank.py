@@ -91,8 +91,6 @@ class BankCallback(pl.Callback):
         texts = encoded_once(encode_texts, module.text_encoder, table, ids[1], data.eval_batch_size)
         similarity = module.similarity
         inner = similarity.inner_product
-        if module.teacher is not None and inner:
-            module.teacher.hold(images, texts, *ids)
         images, texts = comparable(similarity, images), comparable(similarity, texts)
         self.bank.fill(images, texts, *ids, None if inner else similarity, self._positives)
         few = slice(HUBNESS_PAIRS if inner else COSTLY_HUBNESS_PAIRS)
