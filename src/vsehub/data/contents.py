@@ -64,6 +64,6 @@ def row_keys(rows: list[str] | ArrayLike) -> list[Any]:
 
 
 def in_common(others: list[Any], rows: list[Any]) -> np.ndarray:
-    """Mask (n,) of the rows of `own` that are also in `theirs`, compared by the keys of `row_keys`."""
+    """Mask (n,) of the `rows` that are also among the `others`, compared by the keys of `row_keys`."""
     known = set(others)
     return np.array([key in known for key in rows], bool)

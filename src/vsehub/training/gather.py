@@ -39,12 +39,6 @@ def started_place() -> dict[str, int]:
     return {"devices": devices, "num_nodes": count // devices} if count > 1 else {}
 
 
-def is_lost(error: BaseException) -> bool:
-    """Return True if an error says that another process cannot be reached."""
-    words = ("gloo", "Gloo", "NCCL", "Connection closed", "Connection reset", "Broken pipe")
-    return processes() > 1 and (isinstance(error, dist.DistError) or any(word in str(error) for word in words))
-
-
 def shares(rows: int, parts: int) -> list[int]:
     """The number of rows of each part, as equal as possible; the first parts have one more if needed.
 

@@ -28,7 +28,7 @@ from vsehub.metrics.ranks import chance_rsum
 from vsehub.report.tables import count_text
 from vsehub.training.callbacks.average import WeightAverage
 from vsehub.training.callbacks.warmup import Warmup
-from vsehub.training.gather import is_lost, process
+from vsehub.training.gather import process
 
 log = logging.getLogger(__name__)
 
@@ -158,7 +158,7 @@ class RunRecorder(pl.Callback):
         """
         if "started" not in self.record:
             return
-        stopped = isinstance(exception, KeyboardInterrupt | SystemExit | SIGTERMException) or is_lost(exception)
+        stopped = isinstance(exception, KeyboardInterrupt | SystemExit | SIGTERMException)
         self.record["status"] = "stopped" if stopped else "failed"
         if not stopped:
             self.record["error"] = masked_output(f"{type(exception).__name__}: {exception}")

@@ -22,7 +22,7 @@ from vsehub.io.progress import bar
 from vsehub.machine import cpu_has
 from vsehub.training.checkpoint import BestModel, CheckpointFiles
 from vsehub.training.datamodule import RetrievalDataModule
-from vsehub.training.gather import is_lost, process, started_place
+from vsehub.training.gather import process, started_place
 from vsehub.training.module import RetrievalModule
 from vsehub.training.run_record import RunRecorder
 
@@ -160,12 +160,6 @@ def train_module(
         raise
     except MisconfigurationException as error:
         raise InputError(f"trainer: {error}") from error
-    except RuntimeError as error:
-        if is_lost(error):
-            raise ConnectionError(
-                f"another process has ended; `vsehub train resume={trainer.default_root_dir}` continues"
-            ) from error
-        raise
     finally:
         signal.signal(signal.SIGINT, interrupt)  # which Lightning has switched off after Ctrl-C
     if dist.is_initialized():
