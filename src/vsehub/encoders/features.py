@@ -39,9 +39,9 @@ class ImageFeatures(Encoder):
         self.dropout = nn.Dropout(dropout)
         self.linear = linear_map(width(self, image_shape), dim)
 
-    def forward(self, images: Tensor) -> Tensor:
-        """(N, features) of any float type -> (N, D)."""
-        return self.linear(self.dropout(F.normalize(images.to(self.linear.weight.dtype), dim=1)))
+    def forward(self, rows: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """(N, features) of any float type -> (N, D); `lengths` (N,) are those of captions and not used."""
+        return self.linear(self.dropout(F.normalize(rows.to(self.linear.weight.dtype), dim=1)))
 
 
 class TextFeatures(ImageFeatures):
@@ -52,10 +52,6 @@ class TextFeatures(ImageFeatures):
 
     def __init__(self, text_shape: tuple[int, ...], dim: int = 1024, dropout: float = 0.0):
         super().__init__(text_shape, dim, dropout)
-
-    def forward(self, texts: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """(N, features) of any float type -> (N, D); `lengths` (N,) are those of captions and not used."""
-        return super().forward(texts)
 
 
 class ImageAdapter(Encoder):
@@ -85,9 +81,9 @@ class ImageAdapter(Encoder):
         first = [nn.Linear(self.dim, hidden), nn.ReLU()] if hidden else []
         self.change = nn.Sequential(*first, nn.Dropout(dropout), last)
 
-    def forward(self, images: Tensor) -> Tensor:
-        """(N, D) of any float type -> (N, D), unit rows."""
-        frozen = F.normalize(images.float(), dim=1)
+    def forward(self, rows: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """(N, D) of any float type -> (N, D), unit rows; `lengths` (N,) are those of captions and not used."""
+        frozen = F.normalize(rows.float(), dim=1)
         return F.normalize(frozen + self.share * self.change(frozen), dim=1)
 
 
@@ -101,7 +97,3 @@ class TextAdapter(ImageAdapter):
         self, text_shape: tuple[int, ...], hidden: int | None = None, ratio: float = 0.2, dropout: float = 0.0
     ):
         super().__init__(text_shape, hidden, ratio, dropout)
-
-    def forward(self, texts: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """(N, D) of any float type -> (N, D), unit rows; `lengths` (N,) are those of captions and not used."""
-        return super().forward(texts)

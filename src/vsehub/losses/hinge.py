@@ -11,21 +11,25 @@ from vsehub.types import Loss, NeighborStats
 class KNNMargin(Loss):
     """Sum over rows and columns of the k largest [margin - S_pos + S_neg]+ (ACL eq. 4).
 
-    k = 1 is `MaxMargin`, k = N - 1 is `SumMargin`. The terms are summed over the batch, not averaged. Raises
-    InputError for a margin or k that is not positive.
+    k = 1 is `MaxMargin`, k = None, all negatives, `SumMargin`. The terms are summed over the batch, not averaged.
+    Raises InputError for a margin or k that is not positive.
     """
 
-    def __init__(self, margin: float = 0.2, k: int = 3):
+    def __init__(self, margin: float = 0.2, k: int | None = 3):
         super().__init__()
         positive("margin", margin)
-        whole("k", k)
+        if k is not None:
+            whole("k", k)
         self.margin, self.k = margin, k
 
     def forward(self, scores: Tensor, positives: Tensor, neighbors: NeighborStats | None = None) -> dict[str, Tensor]:
         """scores (N, N), positives (N, N) boolean -> {"loss": scalar}; `neighbors` is not used."""
         image_to_text, text_to_image = margin_costs(scores, positives, self.margin)
-        k = min(self.k, len(scores))
-        return {"loss": image_to_text.topk(k, dim=1).values.sum() + text_to_image.topk(k, dim=0).values.sum()}
+        if self.k is not None:
+            k = min(self.k, len(scores))
+            image_to_text = image_to_text.topk(k, dim=1).values
+            text_to_image = text_to_image.topk(k, dim=0).values
+        return {"loss": image_to_text.sum() + text_to_image.sum()}
 
 
 class MaxMargin(KNNMargin):
@@ -35,18 +39,11 @@ class MaxMargin(KNNMargin):
         super().__init__(margin, k=1)
 
 
-class SumMargin(Loss):
+class SumMargin(KNNMargin):
     """Sum over all negatives of [margin - S_pos + S_neg]+ (AAAI eq. 2, the SUM loss)."""
 
     def __init__(self, margin: float = 0.2):
-        super().__init__()
-        positive("margin", margin)
-        self.margin = margin
-
-    def forward(self, scores: Tensor, positives: Tensor, neighbors: NeighborStats | None = None) -> dict[str, Tensor]:
-        """scores (N, N), positives (N, N) boolean -> {"loss": scalar}; `neighbors` is not used."""
-        image_to_text, text_to_image = margin_costs(scores, positives, self.margin)
-        return {"loss": image_to_text.sum() + text_to_image.sum()}
+        super().__init__(margin, k=None)
 
 
 def margin_costs(scores: Tensor, positives: Tensor, margin: float) -> tuple[Tensor, Tensor]:
