@@ -5,7 +5,7 @@ import torch
 from loop_cases import EXACT, KINDS, SIZES, batch, equals_loops
 from looped import looped
 
-from vsehub.losses import NeighborRetr, Transport
+from vsehub.losses import NeighborRetr
 from vsehub.losses.base import without_other_positives
 from vsehub.types import NeighborStats
 
@@ -68,7 +68,7 @@ def oracle(loss, centralities=None):
             norm = torch.log(sum(torch.exp(scores[i, j]) for j in targets))
             whole = sum(targets.values())
             neighbor = neighbor - sum(target / whole * (scores[i, j] - norm) for j, target in targets.items())
-            share = loss.transport.share
+            share = loss.transport_share
             uniform = uniform - sum((share * plan[i][j] + (1 - share) * (i == j)) * log_p[j] for j in counted)
         return weighting + loss.neighbor_weight * neighbor + loss.uniform_weight * uniform
 
@@ -79,7 +79,7 @@ def oracle(loss, centralities=None):
             texts = means_of(scores.T.tolist(), positives.T)
         else:
             images, texts = (side.tolist() for side in centralities[2:])
-        plan = plan_of(scores.tolist(), positives, loss.transport.temperature, loss.transport.rounds)
+        plan = plan_of(scores.tolist(), positives, loss.transport_temperature, loss.transport_rounds)
         turned = [list(column) for column in zip(*plan, strict=True)]
         rows = terms(scores, positives, images, texts, plan)
         return (rows + terms(scores.T, positives.T, texts, images, turned)) / n / 2
@@ -89,9 +89,9 @@ def oracle(loss, centralities=None):
 
 SETTINGS = [
     ({}, False),
-    ({"k": 1, "temperature": 0.2, "transport": Transport(rounds=1), "neighbor_weight": 0.5}, True),
-    ({"k": 3, "centrality_scale": 2.0, "sharpness": 0.7, "transport": Transport(share=0.3, rounds=5)}, True),
-    ({"k": 3, "uniform_weight": 2.0, "transport": Transport(temperature=0.5, rounds=5)}, False),
+    ({"k": 1, "temperature": 0.2, "transport_rounds": 1, "neighbor_weight": 0.5}, True),
+    ({"k": 3, "centrality_scale": 2.0, "sharpness": 0.7, "transport_share": 0.3, "transport_rounds": 5}, True),
+    ({"k": 3, "uniform_weight": 2.0, "transport_temperature": 0.5, "transport_rounds": 5}, False),
 ]
 
 
@@ -170,7 +170,7 @@ def test_copies_whose_last_bits_differ_are_neighbours_together(kind):
 def test_large_scores_are_finite(n, kind, scale, dtype):
     scores, positives = batch(n, kind)
     scores = (scale * scores).to(dtype).requires_grad_()
-    terms = NeighborRetr(transport=Transport(temperature=0.02))(scores, positives)
+    terms = NeighborRetr(transport_temperature=0.02)(scores, positives)
     (gradient,) = torch.autograd.grad(terms["loss"], scores)
     assert all(torch.isfinite(term) for term in terms.values())
     assert torch.isfinite(gradient).all()

@@ -21,7 +21,6 @@ from vsehub.losses import (
     SigLIP,
     SumMargin,
     SumToMax,
-    Transport,
 )
 from vsehub.types import NeighborStats
 
@@ -38,7 +37,7 @@ NOT_WHOLE = (0, 2.5, True)
         *((MultiSimilarity, name, NOT_POSITIVE) for name in ("alpha", "beta")),
         *((NeighborRetr, name, NEGATIVE) for name in ("centrality_scale", "uniform_weight")),
         *((loss, "margin", NOT_POSITIVE) for loss in (SumMargin, MaxMargin, KNNMargin, SumToMax, Rescaled)),
-        *((loss, "temperature", NOT_POSITIVE) for loss in (InfoNCE, NTXent, NeighborRetr, Transport)),
+        *((loss, "temperature", NOT_POSITIVE) for loss in (InfoNCE, NTXent, NeighborRetr)),
         *((loss, "k", NOT_WHOLE) for loss in (KNNMargin, RCSLS, Rescaled, NeighborRetr)),
         (HAL, "neighbors_k", NOT_WHOLE),
         (HAL, "variant", ("released",)),
@@ -51,8 +50,8 @@ NOT_WHOLE = (0, 2.5, True)
         (SigLIP, "bias", (math.nan,)),
         (SigLIP, "scale", NOT_POSITIVE),
         (SumToMax, "warmup_epochs", NOT_WHOLE),
-        (Transport, "rounds", NOT_WHOLE),
-        (Transport, "share", (1, math.nan)),
+        (NeighborRetr, "transport_rounds", NOT_WHOLE),
+        (NeighborRetr, "transport_share", (1, math.nan)),
     ],
 )
 def test_settings(loss, name, values):

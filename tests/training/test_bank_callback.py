@@ -1,6 +1,5 @@
 """The bank's refill, in the epochs of a training: against loops over the sample's pairs, encoded one by one."""
 
-
 import numpy as np
 import pytest
 import torch

@@ -6,7 +6,6 @@ from .infonce import InfoNCE as InfoNCE
 from .multi_similarity import MultiSimilarity as MultiSimilarity
 from .nca import NCA as NCA
 from .neighbor_retr import NeighborRetr as NeighborRetr
-from .neighbor_retr import Transport as Transport
 from .nt_xent import NTXent as NTXent
 from .rcsls import RCSLS as RCSLS
 from .rescaled import Rescaled as Rescaled

@@ -1,46 +1,11 @@
 """NeighborRetr (Lin 2025): weights by centrality, adjusted neighbourhoods, and retrieval that is uniform over items."""
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from vsehub.checks import finite_number, positive, probability, require, whole
-from vsehub.components import Component
 from vsehub.losses.base import checked, fill_positives, without_other_positives
 from vsehub.types import Loss, NeighborStats
-
-
-@dataclass(frozen=True)
-class Transport(Component):
-    """Settings of the entropic optimal transport that gives the targets of `NeighborRetr`'s uniform regularisation.
-
-    temperature: ε. share: β, of the plan in the target; the rest is the pair. rounds: rounds of Sinkhorn's algorithm.
-    Raises InputError for settings out of range.
-    """
-
-    temperature: float = 0.1
-    share: float = 0.7
-    rounds: int = 50
-
-    def __post_init__(self) -> None:
-        positive("temperature", self.temperature)
-        probability("share", self.share)
-        whole("rounds", self.rounds)
-
-    @torch.no_grad()
-    def targets(self, scores: Tensor, counted: Tensor) -> Tensor:
-        """β Q + (1 - β) I, (N, N), without gradient; one plan Q serves both directions."""
-        logits = (scores / self.temperature).masked_fill(~counted, -torch.inf)
-        # One round on logarithms leaves no row or column that underflows, whatever the scores; then products do.
-        kernel = logits.log_softmax(dim=1).log_softmax(dim=0).exp()
-        rows = columns = scores.new_ones(len(scores))
-        for _ in range(self.rounds - 1):
-            rows = 1 / (kernel @ columns)
-            columns = 1 / (rows @ kernel)
-        plan = rows[:, None] * kernel * columns
-        pairs = torch.eye(len(scores), dtype=scores.dtype, device=scores.device)
-        return self.share * plan + (1 - self.share) * pairs
 
 
 class NeighborRetr(Loss):
@@ -57,9 +22,9 @@ class NeighborRetr(Loss):
     equally often; the prediction is p.
 
     temperature: τ. centrality_scale: κ. k: neighbours; all that score as high as the k-th count, but for rounding.
-    sharpness: T. transport: settings of the plan and its share β; None: the defaults. neighbor_weight, uniform_weight:
-    of the second and the third term; 0 leaves one out. Scores are to be bounded, such as cosines. Raises InputError for
-    settings out of range and for neighbours without centralities.
+    sharpness: T. transport_temperature, transport_share: ε and β; transport_rounds: rounds of Sinkhorn's algorithm.
+    neighbor_weight, uniform_weight: of the second and the third term; 0 leaves one out. Scores are to be bounded, such
+    as cosines. Raises InputError for settings out of range and for neighbours without centralities.
     """
 
     takes_neighbors = True
@@ -71,12 +36,17 @@ class NeighborRetr(Loss):
         centrality_scale: float = 0.3,
         k: int = 20,
         sharpness: float = 3.0,
-        transport: Transport | None = None,
+        transport_temperature: float = 0.1,
+        transport_share: float = 0.7,
+        transport_rounds: int = 50,
         neighbor_weight: float = 1.0,
         uniform_weight: float = 1.0,
     ):
         super().__init__()
         positive("temperature", temperature)
+        positive("transport_temperature", transport_temperature)
+        probability("transport_share", transport_share)
+        whole("transport_rounds", transport_rounds)
         whole("k", k)
         for name, value in (
             ("centrality_scale", centrality_scale),
@@ -86,7 +56,8 @@ class NeighborRetr(Loss):
         ):
             finite_number(name, value, 0)
         self.temperature, self.centrality_scale, self.k, self.sharpness = temperature, centrality_scale, k, sharpness
-        self.transport = transport or Transport()
+        self.transport_temperature, self.transport_share = transport_temperature, transport_share
+        self.transport_rounds = transport_rounds
         self.neighbor_weight, self.uniform_weight = neighbor_weight, uniform_weight
 
     def forward(self, scores: Tensor, positives: Tensor, neighbors: NeighborStats | None = None) -> dict[str, Tensor]:
@@ -106,7 +77,7 @@ class NeighborRetr(Loss):
             terms["neighbor"] = (rows + columns).mean() / 2
             loss = loss + self.neighbor_weight * terms["neighbor"]
         if self.uniform_weight:
-            targets = self.transport.targets(scores, counted)
+            targets = self.uniform_targets(scores, counted)
             terms["uniform"] = (_cross_entropy(targets, log_rows) + _cross_entropy(targets.T, log_columns)).mean() / 2
             loss = loss + self.uniform_weight * terms["uniform"]
         return {"loss": loss} | {name: term.detach() for name, term in terms.items()}
@@ -152,6 +123,20 @@ class NeighborRetr(Loss):
         shares = fill_positives(self.sharpness * apart, ~near).softmax(dim=1) * near
         targets = shares + pair.to(scores.dtype)
         return targets / targets.sum(dim=1, keepdim=True)
+
+    @torch.no_grad()
+    def uniform_targets(self, scores: Tensor, counted: Tensor) -> Tensor:
+        """β Q + (1 - β) I, (N, N), without gradient; one plan Q serves both directions."""
+        logits = (scores / self.transport_temperature).masked_fill(~counted, -torch.inf)
+        # One round on logarithms leaves no row or column that underflows, whatever the scores; then products do.
+        kernel = logits.log_softmax(dim=1).log_softmax(dim=0).exp()
+        rows = columns = scores.new_ones(len(scores))
+        for _ in range(self.transport_rounds - 1):
+            rows = 1 / (kernel @ columns)
+            columns = 1 / (rows @ kernel)
+        plan = rows[:, None] * kernel * columns
+        pairs = torch.eye(len(scores), dtype=scores.dtype, device=scores.device)
+        return self.transport_share * plan + (1 - self.transport_share) * pairs
 
     def _adjusting(self, scores: Tensor, counted: Tensor, centrality: Tensor) -> Tensor:
         """The neighbour adjusting term of each row: (N,)."""
