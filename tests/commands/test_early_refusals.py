@@ -29,7 +29,6 @@ REFUSED = [
     ("train data=table data.table=typo.csv", "data.table: no such file or folder: typo.csv"),
     ("train experiment=strong", "teacher is an empty list; give teacher="),
     ("train teacher=absent", "checkpoint: no such file or folder: absent"),
-    ("train experiment=cca bank=none loss.gamma=3", "without gradient steps, which loss.gamma=3 would change"),
     ("train seed=1.5", "seed is 1.5; expected a whole number"),
     ("train +trainer.callbacks=[]", "trainer.callbacks is not for runs"),
     ("train logger=[csv,tensorboard]", "+logger@logger.second=tensorboard"),

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import re
 import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -49,8 +48,6 @@ OVERRULED = (
     "fast_dev_run",
     "max_time",
 )
-# Overrides of what a solver does not use.
-STEPS = re.compile(r"[+~]*(loss|bank|optimizer|scheduler|callbacks)\b")
 
 
 def train(cfg: DictConfig) -> float:
@@ -229,11 +226,6 @@ def refuse_early(cfg: DictConfig, parts: Components, resumed: bool) -> tuple[lis
     teachers = list(map(str, as_list(cfg.teacher)))
     require(cfg.teacher is None or teachers != [], "teacher is an empty list; give teacher=FILE or teacher=[FILE,FILE]")
     require(not (cfg.solver and teachers), "solver and teacher are both given; what is solved has no teacher: omit one")
-    unused = [text for text in HydraConfig.get().overrides.task if STEPS.match(text) and not text.endswith("=none")]
-    require(
-        not (cfg.solver and unused),
-        f"solver computes the model without gradient steps, which {', '.join(unused)} would change; omit one of them",
-    )
     for path in teachers:
         checkpoint_file(path)
     one_of("final_split", cfg.final_split, ("val", "test"))
