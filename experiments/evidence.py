@@ -17,7 +17,14 @@ from vsehub.report.tables import ReportTable, probability_text, spread_text
 START, END = "<!-- generated{} -->", "<!-- end of the generated part -->"
 HOLDS, AGAINST, OPEN = "holds over seeds", "contradicted over seeds", "not told apart"
 EQUAL, UNNAMED = "equal within ±2 rsum", "–"
-OUTCOMES = (HOLDS, AGAINST, EQUAL, OPEN, "not measured", "too few seeds")
+OUTCOMES = {  # in a sentence, of a claim and of several
+    HOLDS: ("holds over seeds", "hold over seeds"),
+    AGAINST: (f"is {AGAINST}", f"are {AGAINST}"),
+    EQUAL: (f"is {EQUAL}", f"are {EQUAL}"),
+    OPEN: (f"is {OPEN}", f"are {OPEN}"),
+    "not measured": ("is not measured", "are not measured"),
+    "too few seeds": ("has too few seeds", "have too few seeds"),
+}
 MARGIN = 2.0  # of rsum: smaller differences count as none
 RULE = (
     "mean difference ± standard deviation over seeds [95 % interval], and p of the paired t-test, not corrected. A "
@@ -112,9 +119,9 @@ def power(frame: pd.DataFrame) -> str:
     missed = lambda lead: stats.nct.cdf(critical, seeds - 1, lead * seeds**0.5 / deviation) - 0.2  # noqa: E731
     lead = optimize.brentq(missed, deviation, 100 * deviation)
     return (
-        f"Power: with {seeds} seeds and the median deviation of {deviation:.1f}, the first step of Holm finds a "
-        f"difference of {lead:.0f} rsum with a probability of 80 %; equality can be shown only where the deviation is "
-        f"below {MARGIN * seeds**0.5 / stats.t.ppf(1 - LEVEL, seeds - 1):.1f}."
+        f"Power: with {seeds} seeds and the median deviation of {deviation:.1f}, a difference of {lead:.0f} rsum "
+        "passes the first step of Holm's correction with a probability of 80 %. Equality can be shown only if the "
+        f"deviation is below {MARGIN * seeds**0.5 / stats.t.ppf(1 - LEVEL, seeds - 1):.1f}."
     )
 
 
@@ -166,11 +173,11 @@ def verdict(frame: pd.DataFrame, names: bool = True) -> str:
     for kind in OUTCOMES:
         claims = list(frame.loc[frame["outcome"] == kind, "claim"])
         named = f" ({'; '.join(claims)})" if names and kind in (HOLDS, AGAINST) else ""
-        words = kind if len(claims) == 1 else kind.replace("holds", "hold")
+        words = OUTCOMES[kind][len(claims) > 1]
         sentences += [f"{len(claims)} {words}{named}"] if claims else []
     ahead = int((frame["difference"] > 0).sum())
     known = int(frame["difference"].notna().sum())
-    start = f"Of {len(frame)} claims with a verdict: {', '.join(sentences)}."
+    start = f"Of {len(frame)} claims with a verdict, {', '.join(sentences)}."
     return f"{start} The mean difference has the claimed sign in {ahead} of {known}."
 
 
