@@ -2,6 +2,7 @@
 
 import itertools
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,16 @@ from vsehub.data import CaptionedImages, pairs_by_caption
 from vsehub.data.text.tokens import VectorTable
 from vsehub.data.text.vocabulary import Vocabulary
 from vsehub.models.encode import text_table
-from vsehub.training.batches import Augmentation, Draw, EpochSampler, PairDataset, without_regions, without_words
+from vsehub.training.batches import (
+    Augmentation,
+    Draw,
+    EpochSampler,
+    PairDataset,
+    ResidentBatches,
+    fits,
+    without_regions,
+    without_words,
+)
 
 IMAGES = np.array([0, 0, 0, 0, 0, 1, 1, 2, 3, 3, 3, 3, 3, 3])
 
@@ -86,6 +96,12 @@ def test_regions_are_dropped_and_no_image_loses_all():
     assert abs(dropped / (50 * 49 * 3) - (0.5 - 1 / 8)) < 0.02
 
 
+class Listed(list):
+    """Rows that are no array."""
+
+    shape = (3, 4)
+
+
 def split(images):
     captions = ["a red cat sleeps on the mat", "two dogs run", "a boat", "birds over the sea at night"]
     return CaptionedImages(images, captions, pairs_by_caption(np.array([0, 0, 1, 2])))
@@ -115,3 +131,46 @@ def test_what_has_no_words_or_regions_drops_none():
     for name in ("drop_words", "drop_regions"):
         with pytest.raises(InputError, match=f"augmentation.{name} is"):
             PairDataset(data, table, 0, Augmentation(**{name: 0.2}))
+
+
+@pytest.mark.parametrize(
+    ("process", "processes", "texts", "together"),
+    [(0, 1, "words", 1), (0, 1, "words", 2), (1, 3, "words", 2), (0, 1, "vectors", 1), (1, 2, "shared", 1)],
+)
+def test_batches_of_a_device_are_those_of_the_loader(process, processes, texts, together):
+    random, count = np.random.default_rng(0), 40
+    images = random.random((30, 6)).astype(np.float16)[::2]  # a view, as of repeated rows
+    images.flags.writeable = False
+    captions = [" ".join(random.choice(["red", "cat", "sky", "sea"], 1 + row % 7)) for row in range(count)]
+    pairs = pairs_by_caption(random.integers(15, size=count))
+    if texts != "words":
+        captions = random.random((count, 5)).astype(np.float32)
+    if texts == "shared":
+        pairs = np.unique(np.concatenate([pairs, pairs_by_caption(random.integers(15, size=count))]), axis=0)
+    data = CaptionedImages(images, captions, pairs)
+    table = text_table(captions, Vocabulary.build(captions, 1) if texts == "words" else None, None)
+    dataset = PairDataset(data, table, 5, process=process, processes=processes)
+    sampler = EpochSampler(data.pairs[:, 0], 7, 5, together, least=max(2, processes))
+    batches = ResidentBatches(dataset, sampler, torch.device("cpu"))
+    for number in (0, 1):
+        sampler.set_epoch(number)
+        expected = [dataset[draw] for draw in sampler]
+        assert len(batches) == len(expected)
+        for batch, loaded in zip(batches, expected, strict=True):
+            assert (loaded.positives is None) == (texts != "shared")
+            for value, other in zip(batch, loaded, strict=True):
+                assert value is other is None or (value.dtype == other.dtype and torch.equal(value, other))
+
+
+def test_a_device_gathers_arrays_that_fit_and_waits_for_no_number(monkeypatch):
+    data = split(np.ones((3, 4), np.float32))
+    table = text_table(data.captions, Vocabulary.build(data.captions, 1), None)
+    dataset, sampler = PairDataset(data, table), EpochSampler(data.pairs[:, 0], 2, 0)
+    assert all(batch.images.is_meta for batch in ResidentBatches(dataset, sampler, torch.device("meta")))
+    needed = 2 * (data.images.nbytes + 4 * 9 * 8)  # four captions, the longest of nine words
+    for free, outcome in ((needed, True), (needed - 1, False)):
+        monkeypatch.setattr("torch.cuda.mem_get_info", lambda device, free=free: (free, 0))
+        assert fits(dataset, torch.device("cuda")) == outcome
+    assert fits(dataset, torch.device("cpu"))
+    assert not fits(PairDataset(data, table, 0, Augmentation(drop_words=0.2)), torch.device("cpu"))
+    assert not fits(PairDataset(replace(data, images=Listed(data.images)), table), torch.device("cpu"))

@@ -4,8 +4,10 @@ Everything random depends only on the seed, the epoch and the rows, so that a re
 would.
 """
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -167,6 +169,64 @@ class EpochSampler(Sampler):
             order = grouped(order, self.images[order], self.together, random)
         for batch in range(len(self)):
             yield Draw(self.epoch, order[batch * self.batch_size : (batch + 1) * self.batch_size])
+
+
+class ResidentBatches:
+    """The batches of a loader, gathered on the device that holds all images and texts: a step copies nothing to it.
+
+    dataset, sampler: those of the loader, the data without augmentation, images in an array. device: the training's; a
+    CPU reads the array as it is, mapped or in memory.
+    """
+
+    def __init__(self, dataset: PairDataset, sampler: EpochSampler, device: torch.device):
+        self.dataset, self.sampler, self.device = dataset, sampler, device
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+    def __iter__(self) -> Iterator[Batch]:
+        data, (images, texts, lengths), positives = self.dataset, self._rows, self._positives
+        draws = [draw.rows for draw in self.sampler]
+        sizes = [len(rows) for rows in draws]
+        pairs = torch.from_numpy(np.ascontiguousarray(data.split.pairs[np.concatenate(draws)].T))
+        words = torch.from_numpy(data.table.lengths)[pairs[1]]  # on the host: for a GPU's a step would wait
+        for ids, counts in zip(pairs.to(self.device).split(sizes, dim=1), words.split(sizes), strict=True):
+            part = share_of(data.process, len(counts), data.processes)
+            image_ids, caption_ids = ids
+            trimmed = texts[:, : int(counts[part].max())] if isinstance(data.table, TokenTable) else texts
+            yield Batch(
+                images[image_ids[part]],
+                trimmed[caption_ids[part]],
+                lengths[caption_ids[part]],
+                image_ids,
+                caption_ids,
+                None if positives is None else positives.related(image_ids[:, None], caption_ids),
+            )
+
+    @cached_property
+    def _rows(self) -> list[Tensor]:
+        """All images, all texts, padded to the longest, and their lengths, on the device."""
+        table = self.dataset.table
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # the array may be one to read only
+            images = torch.from_numpy(self.dataset.split.images)
+        return [rows.to(self.device) for rows in (images, *table.batch(np.arange(len(table))))]
+
+    @cached_property
+    def _positives(self) -> Positives | None:
+        positives = self.dataset.positives
+        return None if positives is None else positives.to(self.device)
+
+
+def fits(dataset: PairDataset, device: torch.device) -> bool:
+    """Return True if `ResidentBatches` can serve the data: at most half of a GPU's free memory is taken."""
+    images, table = dataset.split.images, dataset.table
+    if not isinstance(images, np.ndarray) or dataset.augmentation != UNCHANGED:
+        return False
+    longest, _ = table.batch(table.lengths.argmax()[None])
+    return (
+        device.type != "cuda" or 2 * (images.nbytes + len(table) * longest.nbytes) <= torch.cuda.mem_get_info(device)[0]
+    )
 
 
 def grouped(order: np.ndarray, images: np.ndarray, together: int, random: np.random.Generator) -> np.ndarray:

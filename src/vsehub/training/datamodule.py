@@ -10,7 +10,7 @@ from vsehub.data.sources import CaptionedImages, Source
 from vsehub.data.text.vocabulary import Subwords, Vocabulary, Words
 from vsehub.encoders.pretrained.joint.hf import tokenizer_of
 from vsehub.models.encode import TextTable, text_table
-from vsehub.training.batches import UNCHANGED, Augmentation, EpochSampler, PairDataset
+from vsehub.training.batches import UNCHANGED, Augmentation, EpochSampler, PairDataset, ResidentBatches, fits
 from vsehub.training.gather import process, processes
 from vsehub.types import Preparation
 
@@ -22,7 +22,8 @@ class RetrievalDataModule(pl.LightningDataModule):
     occurrences of a word. max_words: longer captions are cut (None: never). captions_per_image: captions of an image in
     one batch, if it has as many. augmentation: random changes to a training batch. tokenizer: a Hugging Face model, by
     name or folder, whose subwords are taken instead of words. workers: loader processes; 0 loads in the main process,
-    which is fastest for features and small pictures; photos that are decoded on the fly want one. same_batches: each
+    which is fastest for features and small pictures; photos that are decoded on the fly want one. resident: whether
+    the training device holds arrays of images that fit, and all texts, and gathers the batches. same_batches: each
     epoch has the batches of the first. words, preparation: the tokens of the text encoder and how pictures come to the
     image encoder, where they bring their own. Raises InputError for batches of a single pair, which has no negatives.
     """
@@ -37,6 +38,7 @@ class RetrievalDataModule(pl.LightningDataModule):
         captions_per_image: int = 1,
         tokenizer: str | None = None,
         workers: int = 0,
+        resident: bool = True,
         seed: int = 0,
         words: Words | None = None,
         preparation: Preparation | None = None,
@@ -58,7 +60,8 @@ class RetrievalDataModule(pl.LightningDataModule):
             f"batch_size is {batch_size}; expected at least 2, since the negatives are the batch's other pairs",
         )
         self.source, self.batch_size, self.eval_batch_size = source, batch_size, eval_batch_size
-        self.min_count, self.max_words, self.workers, self.seed = min_count, max_words, workers, seed
+        self.min_count, self.max_words, self.seed = min_count, max_words, seed
+        self.workers, self.resident = workers, resident
         self.captions_per_image, self.augmentation = captions_per_image, augmentation
         self.tokenizer, self.same_batches = tokenizer, same_batches
         self.splits: dict[str, CaptionedImages] = {}
@@ -107,7 +110,7 @@ class RetrievalDataModule(pl.LightningDataModule):
         captions = self._load("train").captions
         return None if isinstance(captions, list) else tuple(captions.shape[1:])
 
-    def train_dataloader(self) -> DataLoader:
+    def train_dataloader(self) -> DataLoader | ResidentBatches:
         """Shuffled batches: whole ones or, where several processes train together, this one's share of each.
 
         Raises InputError where there are too few pairs, or a batch cannot be shared equally.
@@ -125,12 +128,16 @@ class RetrievalDataModule(pl.LightningDataModule):
             f"loader.batch_size is {self.batch_size}, the pairs of a batch over all processes, which {parts} processes "
             f"cannot share equally; give {self.batch_size // parts * parts or parts} or another multiple of {parts}",
         )
+        sampler = EpochSampler(
+            dataset.split.pairs[:, 0], self.batch_size, self.seed, self.captions_per_image, least, self.same_batches
+        )
+        device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
+        if self.resident and fits(dataset, device):
+            return ResidentBatches(dataset, sampler, device)
         return DataLoader(
             dataset,
             batch_size=None,
-            sampler=EpochSampler(
-                dataset.split.pairs[:, 0], self.batch_size, self.seed, self.captions_per_image, least, self.same_batches
-            ),
+            sampler=sampler,
             num_workers=self.workers,
             pin_memory=torch.cuda.is_available(),
             persistent_workers=False,
