@@ -19,7 +19,8 @@ SPREAD = {"images": 0.5, "texts": 0.5}
 
 def step(scores, loss, positives=None):
     positives = torch.eye(len(scores), dtype=torch.bool) if positives is None else positives
-    return LastStep(None, None, scores, positives, None, loss(scores, positives)["loss"])
+    terms = loss(scores, positives)
+    return LastStep(None, None, scores, positives, None, terms["loss"], terms)
 
 
 def noise(size, scale, seed=0):

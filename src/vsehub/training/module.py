@@ -1,6 +1,6 @@
 """The LightningModule: two encoders, a similarity, a loss and, where one is used, a memory bank."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -24,7 +24,8 @@ POSITIVES = ("image", "pair")
 class LastStep(NamedTuple):
     """The results of a training step, without gradient, for the callbacks.
 
-    images, texts: N encodings each. scores, positives: (N, N). neighbors: as the loss got them. loss: scalar.
+    images, texts: N encodings each. scores, positives: (N, N). neighbors: as the loss got them. loss: scalar. terms:
+    the loss and its other terms by name.
     """
 
     images: Encoding
@@ -33,6 +34,7 @@ class LastStep(NamedTuple):
     positives: Tensor
     neighbors: NeighborStats | None
     loss: Tensor
+    terms: Mapping[str, Tensor | float]
 
 
 class RetrievalModule(pl.LightningModule):
@@ -82,7 +84,7 @@ class RetrievalModule(pl.LightningModule):
         self._optimizer, self._scheduler = optimizer, scheduler
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
-        """The loss of one batch; its terms are logged as train/..., their means over an epoch's pairs."""
+        """The loss of one batch; `TermMeans` logs its terms."""
         images = encoded(self.image_encoder, (batch.images,), self.chunk)
         texts = encoded(self.text_encoder, (batch.texts, batch.lengths), self.chunk)
         with torch.autocast(images.device.type, enabled=False):
@@ -98,11 +100,9 @@ class RetrievalModule(pl.LightningModule):
                 distillation = self.teacher.term(scores, batch)
                 total = terms["loss"] + self.teacher.weight * distillation
                 terms = {**terms, "loss": total, "distillation": distillation}
-        means = {f"train/{name}": term for name, term in terms.items()}
-        self.log_dict(means, on_step=False, on_epoch=True, batch_size=len(scores))
-        self.log("step/loss", terms["loss"])  # for the loggers, every trainer.log_every_n_steps
+        values = {name: term.detach() if isinstance(term, Tensor) else term for name, term in terms.items()}
         self.last_step = LastStep(
-            images.detach(), texts.detach(), scores.detach(), positives, neighbors, terms["loss"].detach()
+            images.detach(), texts.detach(), scores.detach(), positives, neighbors, values["loss"], values
         )
         return terms["loss"]
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from vsehub.checks import probability
 
@@ -35,6 +36,9 @@ class WeightAverage(pl.Callback):
         """Train with the weights."""
         if self._inside:
             self._swap(module)
+        pairs = [(self._other[name], value) for name, value in trained(module).items()]
+        self._floats = [pair for pair in pairs if pair[1].is_floating_point()]
+        self._counters = [pair for pair in pairs if not pair[1].is_floating_point()]
 
     @torch.no_grad()
     def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, *_: Any) -> None:
@@ -42,12 +46,10 @@ class WeightAverage(pl.Callback):
         if trainer.global_step == self.steps:
             return
         self.steps = trainer.global_step
-        moved = 1 - min(self.decay, (1 + self.steps) / (10 + self.steps))
-        for name, value in trained(module).items():
-            if value.is_floating_point():
-                self._other[name].lerp_(value, moved)
-            else:
-                self._other[name].copy_(value)
+        averages, weights = zip(*self._floats, strict=True)
+        get_ema_multi_avg_fn(min(self.decay, (1 + self.steps) / (10 + self.steps)))(averages, weights, None)
+        for average, value in self._counters:
+            average.copy_(value)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Measure and keep the average."""
