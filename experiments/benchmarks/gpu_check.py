@@ -1,4 +1,4 @@
-"""A table of what only a GPU can show; without a GPU a line only.
+"""A table of what only a GPU can show; without a GPU a line only, or with --device cpu a table of tiny sizes.
 
 Whether both bank backends give the CPU's exact answer on each GPU; whether SCAN's shortlists are scored alike at once
 and one by one, and the text GRU is the CPU's; whether as many processes as there are GPUs train as one does, and
@@ -104,17 +104,17 @@ def speed_rows(device: torch.device, data: RetrievalDataModule, steps: int = 50,
     """Training and encoding speed, and the share of the wall time in which kernels ran."""
     rows: list[Row] = []
     precision = resolve_precision("auto", "gpu" if device.type == "cuda" else "cpu")
-    way = Way(data, device, precision, dim=dim)
-    seconds = common.interleave({"step": way.step}, steps, device, warmup=min(10, steps))["step"]
-    rate = data.batch_size / statistics.median(seconds)
-    rows.append((f"training, {precision}, batch {data.batch_size}, GRU {dim}", f"{rate:,.0f} pairs/s", None))
-    rows.append(
-        (
-            f"device busy in these steps ({'CUDA' if device.type == 'cuda' else 'CPU'} time over wall)",
-            f"{100 * busy_share(way, device, steps):.0f} %",
-            None,
-        )
-    )
+    ways = {
+        "plain loop, 32-true": Way(data, device, "32-true", plain=True, dim=dim),
+        f"batches copied in each step, {precision}": Way(data, device, precision, dim=dim, resident=False),
+        f"data on the device, {precision}": Way(data, device, precision, dim=dim),
+    }
+    seconds = common.interleave({name: way.step for name, way in ways.items()}, steps, device, warmup=min(10, steps))
+    slowest = statistics.median(next(iter(seconds.values())))
+    for name, way in ways.items():
+        step, busy = statistics.median(seconds[name]), busy_share(way, device, steps)
+        rate = f"{data.batch_size / step:,.0f} pairs/s, {slowest / step:.2f} x plain, busy {100 * busy:.0f} %"
+        rows.append((f"training, batch {data.batch_size}, GRU {dim}: {name}", rate, None))
     rows.append((f"of a step, each waited for: {', '.join(STAGES)}", stage_times(way, device, steps), None))
     split, table = data.load("train")
     module = way.module
@@ -166,7 +166,7 @@ def cost_rows(device: torch.device, data: RetrievalDataModule, sizes: list[int],
             f"bank of {measured['bank_pairs']:,}, {figures['runs']}: refresh; % of an epoch; step ratio",
             f"{figures['refresh']['median']:.3f} s; {100 * figures['share_of_epoch']:.1f}; {figures['step_ratio']:.3f}",
             None  # what runs where nothing better is installed
-            if device.type == "cuda" and figures["runs"] == "faiss"
+            if device.type != "cuda" or figures["runs"] == "faiss"
             else figures["share_of_epoch"] <= bank.SHARE and figures["step_ratio"] <= bank.STEP,
         )
         for figures in measured["backends"].values()
@@ -186,20 +186,24 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--epochs", type=int, default=8, help="epochs of each run (default: 8)")
     parser.add_argument("--seeds", default="0,1,2", help="seeds of the runs (default: 0,1,2)")
     options = parser.parse_args(argv)
-    if not torch.cuda.is_available():
+    if options.device == "auto" and not torch.cuda.is_available():
         print("gpu-check: no GPU is seen here, so there is nothing to check; run it on a machine that has one.")
         return
-    device = torch.device("cuda")
-    settings = [] if options.root is None else ["data=precomp", f"data.root={options.root}"]
-    data = RetrievalDataModule(Synthetic())
+    device = common.device_of(options.device)
+    small, devices = device.type == "cpu", torch.cuda.device_count()
+    data = RetrievalDataModule(Synthetic(80, 12), batch_size=16) if small else RetrievalDataModule(Synthetic())
     data.setup()
-    rows = [*shortlist_rows(device), *text_rows(device)]
-    devices = torch.cuda.device_count()
-    for number in range(devices):  # FAISS and torch agree on each, whichever is torch's current one
-        rows += bank_rows(torch.device("cuda", number))
-    rows += [*process_rows(devices, device, settings), *speed_rows(device, data)]
-    rows += cost_rows(device, data, [2048])
-    rows += precision_rows(device, options.epochs, [int(seed) for seed in options.seeds.split(",")], settings)
+    if small:
+        rows = [*shortlist_rows(device, 3, 20, 7, 8), *text_rows(device, 16, 8), *bank_rows(device, 400, 8, 20, 16)]
+        rows += [*speed_rows(device, data, 2, 16), *cost_rows(device, data, [8], 16)]
+    else:
+        settings = [] if options.root is None else ["data=precomp", f"data.root={options.root}"]
+        rows = [*shortlist_rows(device), *text_rows(device)]
+        for number in range(devices):  # FAISS and torch agree on each, whichever is torch's current one
+            rows += bank_rows(torch.device("cuda", number))
+        rows += [*process_rows(devices, device, settings), *speed_rows(device, data)]
+        rows += cost_rows(device, data, [2048])
+        rows += precision_rows(device, options.epochs, [int(seed) for seed in options.seeds.split(",")], settings)
     verdict = {None: "", True: "yes", False: "NO"}
     table = common.table(("check", "found", "holds"), [(name, result, verdict[holds]) for name, result, holds in rows])
     record = {"rows": [{"check": name, "found": result, "holds": holds} for name, result, holds in rows]}

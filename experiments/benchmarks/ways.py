@@ -19,6 +19,7 @@ from vsehub.evaluation.evaluate import evaluate
 from vsehub.losses import HAL
 from vsehub.models.encode import encode_split
 from vsehub.similarities import Cosine
+from vsehub.training.batches import ResidentBatches
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.module import RetrievalModule
 from vsehub.types import Batch
@@ -29,18 +30,13 @@ warnings.filterwarnings("ignore", message=".*self.trainer.*")
 
 
 class PlainGPO(GPO):
-    """Generalised pooling of padded states by torch's own sort."""
+    """Generalised pooling of padded states by torch's own sort, the weights computed for each caption."""
 
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
         """(N, L, D), (N,) -> (N, D)."""
         beyond = ~inside(states, lengths)
         ordered = states.masked_fill(beyond, -torch.inf).sort(dim=1, descending=True).values.masked_fill(beyond, 0)
-        places = self.encoded(states.shape[1]).expand(len(states), -1, -1)
-        packed = pack_padded_sequence(places, lengths.cpu(), batch_first=True)
-        scores = self.linear(
-            pad_packed_sequence(self.gru(packed)[0], batch_first=True)[0].unflatten(2, (2, -1)).mean(2)
-        )
-        weights = (scores / self.temperature).masked_fill(beyond, -torch.inf).softmax(dim=1)
+        weights = self.weights(lengths, states.shape[1])[:, :, None]
         return (weights * ordered).sum(dim=1)
 
 
@@ -93,12 +89,18 @@ def our_text(words: int, dim: int) -> TextGRU:
 class Way:
     """A model in training, a step at a time.
 
-    plain: the plain way instead of ours. precision: "32-true" or "bf16-mixed". `seconds` holds each stage's, step by
-    step, where `stages` is set.
+    plain: the plain way instead of ours. precision: "32-true" or "bf16-mixed". resident: whether our batches are
+    gathered on the device, not copied there. `seconds` holds each stage's, step by step, where `stages` is set.
     """
 
     def __init__(
-        self, data: RetrievalDataModule, device: torch.device, precision: str, plain: bool = False, dim: int = 1024
+        self,
+        data: RetrievalDataModule,
+        device: torch.device,
+        precision: str,
+        plain: bool = False,
+        dim: int = 1024,
+        resident: bool = True,
     ):
         torch.manual_seed(data.seed)
         features = data.load("train")[0].images.shape[1:]
@@ -119,7 +121,10 @@ class Way:
                 pairs, data.batch_size, shuffle=True, collate_fn=PairItems.collate, pin_memory=device.type == "cuda"
             )
         else:
+            data.resident = resident
             self.loader = data.train_dataloader()
+            if resident:  # without a trainer it is on the CPU
+                self.loader = ResidentBatches(self.loader.dataset, self.loader.sampler, device)
         self._batches, self._epoch = iter(()), 0
 
     def next_batch(self) -> Batch:

@@ -73,8 +73,11 @@ class GPO(nn.Module):
             if exporting:
                 weights = self.weights(lengths, states.shape[1])
             else:
-                sizes, where = lengths.cpu().unique(return_inverse=True)  # a GPU would be waited for at each number
-                weights = self.weights(sizes, int(sizes.max()))[where.to(lengths.device)]
+                if states.is_cpu:
+                    sizes, where = lengths.unique(return_inverse=True)
+                else:  # all sizes: a step would wait until a GPU knows those of the batch
+                    sizes, where = torch.arange(1, states.shape[1] + 1), lengths - 1
+                weights = self.weights(sizes, int(sizes.max()))[where]
                 states = states[:, : weights.shape[1]]
             beyond = ~inside(states, lengths).mT
             values = states.to(weights.dtype).mT.masked_fill(beyond, -math.inf)
