@@ -223,7 +223,7 @@ def fits(dataset: PairDataset, device: torch.device) -> bool:
     images, table = dataset.split.images, dataset.table
     if not isinstance(images, np.ndarray) or dataset.augmentation != UNCHANGED:
         return False
-    longest, _ = table.batch(table.lengths.argmax()[None])
+    longest, _ = table.batch(np.array([table.lengths.argmax()]))
     return (
         device.type != "cuda" or 2 * (images.nbytes + len(table) * longest.nbytes) <= torch.cuda.mem_get_info(device)[0]
     )

@@ -67,7 +67,7 @@ class TermMeans(pl.Callback):
         self._sums: dict[str, Any] = {}
         self._pairs: Counter[str] = Counter()
 
-    def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Batch, index: int) -> None:
+    def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Batch, index: int) -> None:
         """Add the step's terms; log its loss every trainer.log_every_n_steps."""
         for name, value in module.last_step.terms.items():
             self._sums[name] = self._sums.get(name, 0) + value * len(batch.image_ids)
