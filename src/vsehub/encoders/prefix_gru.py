@@ -121,7 +121,7 @@ class TreeGRU(torch.autograd.Function):
         dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else inputs.dtype
         factor = weight.T.to(dtype)
         before, recurrent, states = inputs.new_empty(3, len(inputs), size).unbind()
-        before[: forest.levels[0][-1].stop].zero_()
+        before[tree.levels[0]].zero_()
         gates = torch.empty_like(inputs)
         for parents, rows in zip(tree.parents, tree.levels, strict=True):
             if len(parents):
