@@ -14,7 +14,7 @@ from vsehub.data.text.vocabulary import restored, stored
 from vsehub.io.address import masked_settings
 from vsehub.models.checkpoint import encoder_sizes, fitting
 from vsehub.training.batches import Augmentation
-from vsehub.training.checkpoint import load_state, require_fitting
+from vsehub.training.checkpoint import load_state, require_of_run
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.module import RetrievalModule, require_rows_apart
 from vsehub.types import Encoder, require_part
@@ -117,7 +117,7 @@ def build_module(
     for name, split in data.splits.items():
         fitting(name, split, image_shape, text_shape)
     if checkpoint is not None:
-        require_fitting(load_state(checkpoint), module.description, checkpoint)
+        require_of_run(load_state(checkpoint), checkpoint)
     return module
 
 

@@ -74,17 +74,11 @@ def load_state(path: str | Path) -> dict[str, Any]:
     return state
 
 
-def require_fitting(state: dict[str, Any], description: dict[str, Any], path: Path) -> None:
-    """Raise InputError unless a state is of this run, and of a module of this description: settings and vocabulary."""
+def require_of_run(state: dict[str, Any], path: Path) -> None:
+    """Raise InputError unless a state was written where it lies: the run that continues has its settings and data."""
     folders = {callback["dirpath"] for callback in state["callbacks"].values() if "dirpath" in callback}
     require(
         str(path.resolve().parent) in folders,
         f"resume: {path} was written in {', '.join(sorted(folders))}, by another run or before this one was moved; put "
         f"this run's own there. {AGAIN}",
-    )
-    written = state["vsehub"]["description"]
-    moved = {part: written["config"].get(part) for part in ("data", "loader")}  # these may change, the rest may not
-    require(
-        {**description, "config": {**description["config"], **moved}} == written,
-        f"resume: {path} was written with other settings or another vocabulary than this run has. {AGAIN}",
     )
