@@ -17,7 +17,7 @@ from vsehub.training.batches import Augmentation
 from vsehub.training.checkpoint import load_state, require_of_run
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.module import RetrievalModule, require_rows_apart
-from vsehub.types import Encoder, require_part
+from vsehub.types import Encoder
 
 log = logging.getLogger(__name__)
 
@@ -92,11 +92,6 @@ def build_module(
         "both encoders are frozen, so that there is nothing to train; give tune=lora or tune=all, or measure the model "
         "with vsehub evaluate model=LIBRARY:NAME",
     )
-    config = {key: settings[key] for key in DESCRIBED}
-    for side, encoder in encoders.items():
-        # What a checkpoint must not need again: weights files, folders of other models.
-        require_part(side.replace("_", " "), encoder, Encoder)
-        config[side] = {**config[side], **encoder.rebuilt}
     parts = {part: components.build(part, settings[part]) for part in ("similarity", "loss", "optimizer", "scheduler")}
     module = RetrievalModule(
         **encoders,
@@ -104,13 +99,16 @@ def build_module(
         positives=settings["positives"],
         embedding_dropout=settings["embedding_dropout"],
         chunk=settings["loader"].get("chunk"),
-        description={
-            "config": masked_settings(config),
-            "vocabulary": stored(data.vocabulary),
-            "image_shape": list(image_shape),
-            "text_shape": None if text_shape is None else list(text_shape),
-        },
     )
+    config = {key: settings[key] for key in DESCRIBED}
+    for side, encoder in encoders.items():
+        config[side] = {**config[side], **encoder.rebuilt}  # no weights files, no folders of other models
+    module.description = {
+        "config": masked_settings(config),
+        "vocabulary": stored(data.vocabulary),
+        "image_shape": list(image_shape),
+        "text_shape": None if text_shape is None else list(text_shape),
+    }
     if processes > 1 and not settings["trainer"].get("sync_batchnorm", False):
         for side, encoder in encoders.items():
             require_rows_apart(side.removesuffix("_encoder"), encoder, "several processes share a batch")

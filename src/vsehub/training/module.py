@@ -43,9 +43,10 @@ class RetrievalModule(pl.LightningModule):
     optimizer: parameters -> optimizer. scheduler: optimizer -> scheduler, stepped once an epoch. positives: "image"
     takes the other pairs of the same image out of the negatives, "pair" keeps them there (the papers).
     embedding_dropout: probability of dropping a number of an encoding in a training step. chunk: pairs encoded at a
-    time in a training step; None: the whole batch. description: plain values that a checkpoint carries so that it can
-    be rebuilt from itself alone. Raises InputError where encoders, similarity and loss cannot go together, or an
-    encoder cannot go through a batch in parts.
+    time in a training step; None: the whole batch. Raises InputError where encoders, similarity and loss cannot go
+    together, or an encoder cannot go through a batch in parts.
+
+    description: plain values that a checkpoint carries so that it can be rebuilt from itself alone.
     """
 
     def __init__(
@@ -59,7 +60,6 @@ class RetrievalModule(pl.LightningModule):
         positives: str = "image",
         embedding_dropout: float = 0.0,
         chunk: int | None = None,
-        description: dict | None = None,
     ):
         super().__init__()
         one_of("positives", positives, POSITIVES)
@@ -76,7 +76,7 @@ class RetrievalModule(pl.LightningModule):
             loss,
         )
         self.positives, self.embedding_dropout, self.chunk = positives, embedding_dropout, chunk
-        self.description = description or {}
+        self.description: dict[str, Any] = {}
         self.bank: MemoryBank | None = None
         self.teacher: Teacher | None = None
         self.last_step: LastStep | None = None
