@@ -78,6 +78,16 @@ def test_items_are_ids_unknown_or_row_numbers(files, tmp_path):
     assert record["antihubs"]["count"] == [8]  # of the first places: two lists, the longer of two items
 
 
+@pytest.mark.parametrize("items", [None, 9])
+def test_aligned_rows_answer_each_other(tmp_path, items):
+    """Query 6 has item 6 first; query 2 has it instead of item 2; item 8 is in no list."""
+    (tmp_path / "lists.csv").write_text("query,item,rank\n8,6,1\n8,2,2\n6,6,1\n6,2,2\n2,6,1\n")
+    settings = {"ranking": str(tmp_path / "lists.csv"), "truth": "aligned"} | ({"items": items} if items else {})
+    record = compare_lists(settings, 5).record
+    assert record["rankings"][0]["truth"]["r1"] == pytest.approx(100 / 3)
+    assert record["items"]["rows"] == (items or 3)
+
+
 @pytest.mark.parametrize(
     ("rows", "items", "named"),
     [
@@ -95,3 +105,12 @@ def test_lists_that_would_be_measured_wrongly(tmp_path, monkeypatch, rows, items
     (tmp_path / "ids.txt").write_text("z\n")
     with pytest.raises(InputError, match=named):
         compare_lists({"ranking": "lists.csv", "items": items}, 10)
+
+
+@pytest.mark.parametrize(("rows", "items"), [("a,x,1", 9), ("0,0,1", "ids.txt")])
+def test_aligned_ids_are_refused(tmp_path, monkeypatch, rows, items):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lists.csv").write_text(f"query,item,rank\n{rows}\n")
+    (tmp_path / "ids.txt").write_text("0\n1\n")
+    with pytest.raises(InputError, match="truth=FILE"):
+        compare_lists({"ranking": "lists.csv", "items": items, "truth": "aligned"}, 10)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vsehub.checks import require, whole
 from vsehub.data.tables import KINDS, entry_texts, read_table
-from vsehub.data.truth import pair_table, read_ids, read_truth
+from vsehub.data.truth import ALIGNED, pair_table, read_ids, read_truth
 from vsehub.io.arrays import listed, readable
 from vsehub.io.text import read_lines
 from vsehub.metrics.occurrences import KS, ItemCounts, histogram, occurrence_metrics
@@ -42,8 +42,9 @@ def compare_lists(settings: Mapping[str, Any], k: int, seed: int = 0) -> Compari
 
     settings: "ranking", a table with the columns query, item and rank, or a TREC run; perhaps "against", another;
     "items", the number of items or a text file of their ids; "truth", "item_labels" and "item_images". Lists are cut
-    after the larger of k and 10. Without a file of ids, items that only `truth` names count too. Raises InputError if a
-    file cannot be read, a query has two items of one rank or an item twice, or there are more items than `items` says.
+    after the larger of k and 10. Without a file of ids, items that only `truth` names count too; "aligned" names for
+    each query the item of the same row number. Raises InputError if a file cannot be read, a query has two items of one
+    rank or an item twice, there are more items than `items` says, or aligned names are not row numbers.
     """
     began = time.perf_counter()
     whole("k", k)
@@ -53,18 +54,25 @@ def compare_lists(settings: Mapping[str, Any], k: int, seed: int = 0) -> Compari
     require(bool(queries), f"against: {files[-1].path} has none of the queries of {files[0].path}")
     expected, truth = settings.get("items"), settings.get("truth")
     ids = read_ids(expected, "items") if isinstance(expected, str) else []
-    answers = [] if ids or truth is None else entry_texts(Path(truth), list(pair_table(Path(truth)).values())[1])
+    answers = queries if truth == ALIGNED else []
+    if not (ids or truth in (None, ALIGNED)):
+        answers = entry_texts(Path(truth), list(pair_table(Path(truth)).values())[1])
     names = list(dict.fromkeys(chain(ids, *(file.items for file in files), answers)))
+    numbers = not ids and all(map(str.isdecimal, names))
+    wanted = "queries and items are row numbers; with ids, give a table of pairs, truth=FILE"
+    require(numbers or truth != ALIGNED, f"truth=aligned: expected lists whose {wanted}")
     items = whole("items", expected) if isinstance(expected, int) else len(ids or names)
     require(len(names) <= items, f"items: {items:,} are expected, {len(names):,} are named: {listed(names[items:])}")
-    numbered = expected is not None and not ids and all(map(str.isdecimal, names)) and max(map(int, names)) < items
+    numbered = expected is not None and numbers and max(map(int, names)) < items
     rows = {name: int(name) if numbered else row for row, name in enumerate(names)}
 
     named = UnitVectors(items if numbered else len(names))  # of the others only the number is known
     item_names = replace(read_names("items", named, settings), ids=None if numbered else names)
     sides = Sides(UnitVectors(len(queries)), UnitVectors(items))
     if truth is not None:
-        pairs = read_truth(truth, len(queries), items, queries, item_names.ids)
+        pairs = torch.arange(len(queries)), torch.tensor([rows.get(name, -1) for name in queries])
+        if truth != ALIGNED:
+            pairs = read_truth(truth, len(queries), items, queries, item_names.ids)
         sides = replace(sides, positives=Positives.from_pairs(*pairs, len(queries), items, complete=False))
     inputs = Inputs(sides, Names("queries", len(queries), queries), item_names, settings=settings)
     lists = [list_rows(file, queries, rows, max(k, *KS)) for file in files]
