@@ -16,6 +16,7 @@ from typing import NoReturn
 
 import hydra
 from hydra._internal.hydra import Hydra
+from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import RunMode
@@ -38,6 +39,8 @@ _format = logging.Formatter.format
 logging.Formatter.format = lambda self, record: masked_output(_format(self, record))  # type: ignore[method-assign]
 # Hydra would compose the configuration twice, the first time only to read hydra.mode, which -m decides here.
 Hydra.get_mode = lambda self, config_name, overrides: None  # type: ignore[method-assign]
+# Hydra copies its schemas for each composition and, for --help, for each group; nothing changes them.
+ConfigStore.__deepcopy__ = lambda self, memo: self  # type: ignore[attr-defined]
 
 
 def run(task: Callable[[DictConfig], float | None], config: str) -> None:
