@@ -1,3 +1,4 @@
+import copy
 import gc
 import io
 import logging
@@ -14,16 +15,39 @@ import pytest
 import warm
 from filelock import FileLock
 from input_setups import SMALL  # in tools/torture
+from omegaconf import OmegaConf
 from setting_files import Files
 from undrawn import save_undrawn
 
 from vsehub.cli.main import main
+from vsehub.components import conf_folder
+
+gc.disable()  # the imports of the tests leave little garbage
 
 
 def pytest_collection_finish():
-    """The garbage collector passes by what the imports left."""
+    """The garbage collector passes by what the imports left, and runs less often."""
     gc.collect()
     gc.freeze()
+    gc.enable()
+    gc.set_threshold(20_000)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def conf_is_read_once():
+    """Commands copy what an earlier command of this process has read of a file of conf/, which does not change."""
+    read, nodes = OmegaConf.load, {}
+
+    def load(file):
+        path = file.name if hasattr(file, "read") else str(file)
+        if not path.startswith(f"{conf_folder()}/"):
+            return read(file)
+        if path not in nodes:
+            nodes[path] = read(file)
+        return copy.deepcopy(nodes[path])
+
+    with mock.patch.object(OmegaConf, "load", load):
+        yield
 
 
 @pytest.fixture(scope="session")
