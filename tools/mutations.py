@@ -264,7 +264,7 @@ MUTATIONS = [
     ("training/build.py", 'embedding_dropout=settings["embedding_dropout"],', "", f"{SETTINGS}[train]"),
     (
         "training/build.py",
-        'augmentation=make("augmentation", Augmentation, settings["augmentation"]),',
+        'drop_words=settings["augmentation"]["drop_words"],',
         "",
         f"{SETTINGS}[train]",
     ),

@@ -14,13 +14,11 @@ from vsehub.data.text.tokens import VectorTable
 from vsehub.data.text.vocabulary import Vocabulary
 from vsehub.models.encode import text_table
 from vsehub.training.batches import (
-    Augmentation,
     Draw,
     EpochSampler,
     PairDataset,
     ResidentBatches,
     fits,
-    without_regions,
     without_words,
 )
 
@@ -81,21 +79,6 @@ def test_words_are_dropped_and_the_ends_stay():
         assert 0.55 < counts[word] / 200 < 0.85  # 0.7
 
 
-def test_regions_are_dropped_and_no_image_loses_all():
-    images = torch.rand(50, 3, 2) + 0.1
-    images[0, 1:] = 0  # one region, two of padding
-    dropped = 0
-    for seed in range(50):
-        left = without_regions(images, 0.5, np.random.default_rng(seed).random(images.shape[:2]))
-        assert left.any(dim=2).any(dim=1).all()
-        whole = left.any(dim=2)
-        assert torch.equal(left[whole], images[whole])
-        assert torch.equal(left[0], images[0])
-        dropped += int((~whole[1:]).sum())
-    # Half of all regions, but for the eighth of the images that would have lost all three.
-    assert abs(dropped / (50 * 49 * 3) - (0.5 - 1 / 8)) < 0.02
-
-
 class Listed(list):
     """Rows that are no array."""
 
@@ -114,23 +97,21 @@ def test_a_batch_drops_the_same_in_a_resumed_run_and_other_things_in_another_epo
     rows = np.arange(4)
 
     def batch(epoch, **settings):
-        return PairDataset(data, table, 5, Augmentation(**settings))[Draw(epoch, rows)]
+        return PairDataset(data, table, 5, **settings)[Draw(epoch, rows)]
 
-    whole, thin = batch(0), batch(0, drop_words=0.5, drop_regions=0.5)
+    whole, thin = batch(0), batch(0, drop_words=0.5)
     assert torch.equal(whole.images, torch.from_numpy(regions[[0, 0, 1, 2]]))
     assert int(thin.lengths.sum()) < int(whole.lengths.sum())
-    assert int(thin.images.any(dim=2).sum()) < int(whole.images.any(dim=2).sum())
-    again, later = batch(0, drop_words=0.5, drop_regions=0.5), batch(1, drop_words=0.5, drop_regions=0.5)
+    again, later = batch(0, drop_words=0.5), batch(1, drop_words=0.5)
     for name in ("images", "texts", "lengths", "image_ids", "caption_ids"):
         assert torch.equal(getattr(again, name), getattr(thin, name)), name
-    assert not torch.equal(later.images, thin.images)
+    assert not torch.equal(later.texts, thin.texts)
 
 
-def test_what_has_no_words_or_regions_drops_none():
+def test_what_has_no_words_drops_none():
     data, table = split(np.ones((3, 4), np.float32)), VectorTable(np.ones((4, 2), np.float32))
-    for name in ("drop_words", "drop_regions"):
-        with pytest.raises(InputError, match=f"augmentation.{name} is"):
-            PairDataset(data, table, 0, Augmentation(**{name: 0.2}))
+    with pytest.raises(InputError, match=r"augmentation\.drop_words is"):
+        PairDataset(data, table, 0, drop_words=0.2)
 
 
 @pytest.mark.parametrize(
@@ -172,5 +153,5 @@ def test_a_device_gathers_arrays_that_fit_and_waits_for_no_number(monkeypatch):
         monkeypatch.setattr("torch.cuda.mem_get_info", lambda device, free=free: (free, 0))
         assert fits(dataset, torch.device("cuda")) == outcome
     assert fits(dataset, torch.device("cpu"))
-    assert not fits(PairDataset(data, table, 0, Augmentation(drop_words=0.2)), torch.device("cpu"))
+    assert not fits(PairDataset(data, table, 0, drop_words=0.2), torch.device("cpu"))
     assert not fits(PairDataset(replace(data, images=Listed(data.images)), table), torch.device("cpu"))

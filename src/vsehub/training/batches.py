@@ -6,7 +6,6 @@ would.
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
-from vsehub.checks import probability, require
+from vsehub.checks import require
 from vsehub.data.photos.pictures import Pictures
 from vsehub.data.sources import CaptionedImages
 from vsehub.data.text.tokens import TokenTable
@@ -23,25 +22,6 @@ from vsehub.models.encode import TextTable
 from vsehub.positives import Positives
 from vsehub.training.gather import share_of
 from vsehub.types import Batch
-
-
-@dataclass(frozen=True)
-class Augmentation:
-    """The settings of what a batch changes; each a probability.
-
-    drop_words, drop_regions: of leaving out a word of a caption, or a region of an image (VSE∞, Chen et al.
-    2021: 0.2); `<start>` and `<end>`, and at least one region, stay. Raises InputError for other values.
-    """
-
-    drop_words: float = 0.0
-    drop_regions: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name in ("drop_words", "drop_regions"):
-            probability(name, getattr(self, name))
-
-
-UNCHANGED = Augmentation()
 
 
 def without_words(texts: Tensor, lengths: Tensor, share: float, random: np.random.Generator) -> tuple[Tensor, Tensor]:
@@ -56,18 +36,8 @@ def without_words(texts: Tensor, lengths: Tensor, share: float, random: np.rando
     return shorter[:, : int(left.max())], left
 
 
-def without_regions(images: Tensor, share: float, drawn: np.ndarray) -> Tensor:
-    """Images (N, R, features), each region set to 0, which is padding, where `drawn` (N, R) is below `share`.
-
-    An image that would have no region left keeps all of them.
-    """
-    mask = torch.from_numpy(drawn >= share)
-    mask |= ~(mask & images.any(dim=2)).any(dim=1, keepdim=True)
-    return images * mask[:, :, None].to(images.dtype)
-
-
 class Draw(NamedTuple):
-    """The pairs of one batch: rows (N,) of the training pairs, and the epoch, which augmentation depends on."""
+    """The pairs of one batch: rows (N,) of the training pairs, and the epoch, on which dropped words depend."""
 
     epoch: int
     rows: np.ndarray
@@ -76,10 +46,10 @@ class Draw(NamedTuple):
 class PairDataset(Dataset):
     """Image-text pairs of a split; asked with a `Draw` it gives a whole Batch.
 
-    seed: seed of all random draws. augmentation: random changes to a batch.
-    process, processes: this process's number, and how many processes share each batch. A process loads the images and
-    texts of its own share, equal to those of a single process. Raises InputError where words or regions are to be left
-    out and the split has none.
+    seed: seed of all random draws. drop_words: probability of leaving out a word of a caption (VSE∞, Chen et al. 2021:
+    0.2); `<start>` and `<end>` stay. process, processes: this process's number, and how many processes share each
+    batch. A process loads the images and texts of its own share, equal to those of a single process. Raises InputError
+    where words are to be left out and the split has none.
     """
 
     def __init__(
@@ -87,20 +57,15 @@ class PairDataset(Dataset):
         split: CaptionedImages,
         table: TextTable,
         seed: int = 0,
-        augmentation: Augmentation = UNCHANGED,
+        drop_words: float = 0.0,
         process: int = 0,
         processes: int = 1,
     ):
         require(
-            not augmentation.drop_words or isinstance(table, TokenTable),
+            not drop_words or isinstance(table, TokenTable),
             "augmentation.drop_words is set but the data's texts are vectors",
         )
-        require(
-            not augmentation.drop_regions or len(split.images.shape) == 3,
-            f"augmentation.drop_regions is {augmentation.drop_regions} but the data's images have shape "
-            f"{tuple(split.images.shape[1:])}, which is not regions times features",
-        )
-        self.split, self.table, self.seed, self.augmentation = split, table, seed, augmentation
+        self.split, self.table, self.seed, self.drop_words = split, table, seed, drop_words
         self.process, self.processes = process, processes
         self.positives = positives_of(split)
 
@@ -109,23 +74,20 @@ class PairDataset(Dataset):
 
     def __getitem__(self, draw: Draw) -> Batch:
         rows, captions = self.split.pairs[draw.rows].T
-        part, change = share_of(self.process, len(rows), self.processes), self.augmentation
-        random = np.random.default_rng([self.seed, draw.epoch, int(draw.rows[0])])
+        part = share_of(self.process, len(rows), self.processes)
         source = self.split.images
         if isinstance(source, Pictures) and source.augments:
             loaded = source.augmented(rows[part], captions[part], (self.seed, draw.epoch))
         else:
             loaded = source[rows[part]]
         images = torch.from_numpy(np.ascontiguousarray(loaded))
-        if change.drop_words:  # those of all processes, which draw alike
-            texts, lengths = without_words(*self.table.batch(captions), change.drop_words, random)
+        if self.drop_words:  # those of all processes, which draw alike
+            random = np.random.default_rng([self.seed, draw.epoch, int(draw.rows[0])])
+            texts, lengths = without_words(*self.table.batch(captions), self.drop_words, random)
             lengths = lengths[part]
             texts = texts[part, : int(lengths.max())]
         else:
             texts, lengths = self.table.batch(captions[part])
-        if change.drop_regions:
-            drawn = random.random((len(rows), images.shape[1]))[part]
-            images = without_regions(images, change.drop_regions, drawn)
         image_ids, caption_ids = torch.from_numpy(rows.copy()), torch.from_numpy(captions.copy())
         positives = None if self.positives is None else self.positives.related(image_ids[:, None], caption_ids)
         return Batch(images, texts, lengths, image_ids, caption_ids, positives)
@@ -174,7 +136,7 @@ class EpochSampler(Sampler):
 class ResidentBatches:
     """The batches of a loader, gathered on the device that holds all images and texts: a step copies nothing to it.
 
-    dataset, sampler: those of the loader, the data without augmentation, images in an array. device: the training's; a
+    dataset, sampler: those of the loader, the data without dropped words, images in an array. device: the training's; a
     CPU reads the array as it is, mapped or in memory.
     """
 
@@ -221,7 +183,7 @@ class ResidentBatches:
 def fits(dataset: PairDataset, device: torch.device) -> bool:
     """Return True if `ResidentBatches` can serve the data: at most half of a GPU's free memory is taken."""
     images, table = dataset.split.images, dataset.table
-    if not isinstance(images, np.ndarray) or dataset.augmentation != UNCHANGED:
+    if not isinstance(images, np.ndarray) or dataset.drop_words:
         return False
     longest, _ = table.batch(np.array([table.lengths.argmax()]))
     return (

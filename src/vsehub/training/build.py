@@ -13,7 +13,6 @@ from vsehub.data.sources import Source
 from vsehub.data.text.vocabulary import restored, stored
 from vsehub.io.address import masked_settings
 from vsehub.models.checkpoint import encoder_sizes, fitting
-from vsehub.training.batches import Augmentation
 from vsehub.training.checkpoint import load_state, require_of_run
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.module import RetrievalModule, require_rows_apart
@@ -50,7 +49,7 @@ def build_data(settings: Settings, components: Components, source: Source) -> Re
         seed=settings["seed"],
         words=restored(subwords),
         preparation=preparation,
-        augmentation=make("augmentation", Augmentation, settings["augmentation"]),
+        drop_words=settings["augmentation"]["drop_words"],
         same_batches=bool(settings["trainer"].get("overfit_batches")),
     )
 

@@ -4,13 +4,13 @@ import pytorch_lightning as pl
 import torch
 from torch.utils.data import DataLoader
 
-from vsehub.checks import require, whole
+from vsehub.checks import probability, require, whole
 from vsehub.data.photos.pictures import prepared
 from vsehub.data.sources import CaptionedImages, Source
 from vsehub.data.text.vocabulary import Subwords, Vocabulary, Words
 from vsehub.encoders.pretrained.joint.hf import tokenizer_of
 from vsehub.models.encode import TextTable, text_table
-from vsehub.training.batches import UNCHANGED, Augmentation, EpochSampler, PairDataset, ResidentBatches, fits
+from vsehub.training.batches import EpochSampler, PairDataset, ResidentBatches, fits
 from vsehub.training.gather import process, processes
 from vsehub.types import Preparation
 
@@ -20,12 +20,13 @@ class RetrievalDataModule(pl.LightningDataModule):
 
     batch_size: pairs a step. eval_batch_size: images or captions encoded at a time. min_count: least number of
     occurrences of a word. max_words: longer captions are cut (None: never). captions_per_image: captions of an image in
-    one batch, if it has as many. augmentation: random changes to a training batch. tokenizer: a Hugging Face model, by
-    name or folder, whose subwords are taken instead of words. workers: loader processes; 0 loads in the main process,
-    which is fastest for features and small pictures; photos that are decoded on the fly want one. resident: whether
-    the training device holds arrays of images that fit, and all texts, and gathers the batches. same_batches: each
-    epoch has the batches of the first. words, preparation: the tokens of the text encoder and how pictures come to the
-    image encoder, where they bring their own. Raises InputError for batches of a single pair, which has no negatives.
+    one batch, if it has as many. drop_words: share of a caption's words that a step drops. tokenizer: a Hugging Face
+    model, by name or folder, whose subwords are taken instead of words. workers: loader processes; 0 loads in the main
+    process, which is fastest for features and small pictures; photos that are decoded on the fly want one. resident:
+    whether the training device holds arrays of images that fit, and all texts, and gathers the batches. same_batches:
+    each epoch has the batches of the first. words, preparation: the tokens of the text encoder and how pictures come to
+    the image encoder, where they bring their own. Raises InputError for batches of a single pair, which has no
+    negatives.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class RetrievalDataModule(pl.LightningDataModule):
         seed: int = 0,
         words: Words | None = None,
         preparation: Preparation | None = None,
-        augmentation: Augmentation = UNCHANGED,
+        drop_words: float = 0.0,
         same_batches: bool = False,
     ):
         super().__init__()
@@ -55,6 +56,7 @@ class RetrievalDataModule(pl.LightningDataModule):
         }
         for name, value in counts.items():
             whole(name, value)
+        probability("augmentation.drop_words", drop_words)
         require(
             batch_size >= 2,
             f"batch_size is {batch_size}; expected at least 2, since the negatives are the batch's other pairs",
@@ -62,7 +64,7 @@ class RetrievalDataModule(pl.LightningDataModule):
         self.source, self.batch_size, self.eval_batch_size = source, batch_size, eval_batch_size
         self.min_count, self.max_words, self.seed = min_count, max_words, seed
         self.workers, self.resident = workers, resident
-        self.captions_per_image, self.augmentation = captions_per_image, augmentation
+        self.captions_per_image, self.drop_words = captions_per_image, drop_words
         self.tokenizer, self.same_batches = tokenizer, same_batches
         self.splits: dict[str, CaptionedImages] = {}
         self.tables: dict[str, TextTable] = {}
@@ -116,7 +118,7 @@ class RetrievalDataModule(pl.LightningDataModule):
         Raises InputError where there are too few pairs, or a batch cannot be shared equally.
         """
         parts = processes()
-        dataset = PairDataset(*self.load("train"), self.seed, self.augmentation, process=process(), processes=parts)
+        dataset = PairDataset(*self.load("train"), self.seed, self.drop_words, process=process(), processes=parts)
         least = max(2, parts)
         require(
             len(dataset) >= least,
