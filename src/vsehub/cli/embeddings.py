@@ -11,7 +11,7 @@ from vsehub.checks import existing, require, whole_seed
 from vsehub.cli.nodes import device_named, refuse
 from vsehub.data.vectors.paths import require_vectors, split_path
 from vsehub.io.files import Output, write_json, write_text
-from vsehub.io.records import EMBEDDINGS, RESULT, intact, read_record
+from vsehub.io.records import EMBEDDINGS, RESULT, read_record
 
 if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is reported before
     from vsehub.ranking.compare import Comparison
@@ -98,6 +98,5 @@ def extended(result: "Result", names: Iterable[str], overwrite: bool) -> Iterato
     with out.replaced(keep=True):
         result.record = read_record(result.file, EMBEDDINGS, HINT)  # another command may have added to it
         yield out
-        with intact(result.file, HINT):
-            write_text(out / PAGE, embeddings_page(result.record))
+        write_text(out / PAGE, embeddings_page(result.record))
         write_json(out / RESULT, result.record)

@@ -1,13 +1,11 @@
 """The kinds of JSON records that commands write, and their strict reading."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import UnionType
 from typing import Any, NamedTuple
 
 from vsehub import __version__
-from vsehub.checks import InputError, require
+from vsehub.checks import require
 from vsehub.io.files import read_object
 
 RESULT, BIASES = "result.json", "biases.parquet"  # files of a reranking
@@ -85,17 +83,6 @@ def read_record(path: Path, kind: Kind, hint: str) -> dict[str, Any]:
     wrong = [key for key, value in metrics.items() if type(value) not in (int, float, type(None))]
     require(not wrong, f"{path}: metrics: {', '.join(wrong)} is not a number. {hint}")
     return record
-
-
-@contextmanager
-def intact(path: Path, hint: str) -> Iterator[None]:
-    """Turn errors that a changed record causes within the block into an InputError that names its file."""
-    try:
-        yield
-    except (InputError, OSError, MemoryError):
-        raise
-    except Exception as error:  # of templates too
-        raise InputError(f"{path} is damaged ({type(error).__name__}: {error}). {hint}") from error
 
 
 def require_version(name: str, version: Any, reads: int | str, hint: str) -> None:

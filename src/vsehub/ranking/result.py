@@ -14,7 +14,7 @@ from vsehub.checks import existing, require
 from vsehub.components import Components, conf_folders
 from vsehub.criteria.base import ItemBias
 from vsehub.io.arrays import readable
-from vsehub.io.records import BIASES, EMBEDDINGS, RESULT, intact, read_record
+from vsehub.io.records import BIASES, EMBEDDINGS, RESULT, read_record
 from vsehub.ranking.inputs import Inputs, open_inputs
 from vsehub.ranking.record import absent
 
@@ -36,11 +36,6 @@ class Result:
         self.folder = Path(folder)
         self.file = existing("result", self.folder / RESULT, HINT)
         self.record = read_record(self.file, EMBEDDINGS, HINT)
-        with intact(self.file, HINT):
-            self._open(changes, new_queries)
-
-    def _open(self, changes: Mapping[str, Any], new_queries: bool) -> None:
-        """Build the criterion of the record and open its files."""
         ranking, biases, known = self.record["rankings"][-1], self.folder / BIASES, Components(conf_folders())
         self.name = str(ranking["criterion"])
         require(
@@ -82,8 +77,5 @@ class Result:
     @property
     def rates(self) -> dict[float, dict[str, Any]]:
         """False-accept rate -> what `vsehub calibrate` recorded of it: "threshold", "accepted" and "interval"."""
-        with intact(self.file, HINT):
-            rates = (self.record["calibration"] or {"rates": []})["rates"]
-            return {
-                float(values["false_accept"]): values | {"threshold": float(values["threshold"])} for values in rates
-            }
+        rates = (self.record["calibration"] or {"rates": []})["rates"]
+        return {values["false_accept"]: values for values in rates}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from looped import looped
 
 from vsehub.criteria import CSLS, Chain, RelaxedGreedyMatching
-from vsehub.criteria.matching import candidates
+from vsehub.criteria.matching import greedy
 from vsehub.metrics import k_occurrences
 from vsehub.neighbors import top_k
 
@@ -54,10 +54,10 @@ def with_hubs(queries, items, dim=24, seed=0, dtype=torch.float32):
 @pytest.fixture
 def small_parts(monkeypatch):
     """Every limit so low that lists are cut, run out and are asked for again, and blocks end anywhere."""
-    monkeypatch.setattr(candidates, "LISTED", 1)
-    monkeypatch.setattr(candidates, "MOST_LISTED", 1)
-    monkeypatch.setattr(candidates, "FETCHED_ELEMENTS", 1)
-    monkeypatch.setattr(candidates, "LEAST_FETCHED", 5)
+    monkeypatch.setattr(greedy, "LISTED", 1)
+    monkeypatch.setattr(greedy, "MOST_LISTED", 1)
+    monkeypatch.setattr(greedy, "FETCHED_ELEMENTS", 1)
+    monkeypatch.setattr(greedy, "LEAST_FETCHED", 5)
 
 
 @pytest.mark.parametrize("case", CASES)
