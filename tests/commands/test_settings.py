@@ -141,7 +141,7 @@ def run(tmp_path_factory, shared_folder):
         pytest.MonkeyPatch.context() as here,
     ):
         here.setattr("matplotlib.figure.Figure.savefig", save_undrawn)
-        for module in ("ranking.compare", "training.run_record"):  # both ask git
+        for module in ("io.provenance", "training.run_record"):  # both ask git
             here.setattr(f"vsehub.{module}.code_version", lambda: None)
             here.setattr(f"vsehub.{module}.versions", lambda *_: {})
         wandb = mock.MagicMock(run=None, Run=object, RunDisabled=object, __spec__=True)

@@ -5,11 +5,9 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from vsehub import __version__
 from vsehub.checks import fail
 from vsehub.cli.embeddings import named_files
 from vsehub.cli.overrides import override
-from vsehub.io.address import typed_command
 from vsehub.io.files import Output, write_json, write_text
 from vsehub.io.records import RESULT
 
@@ -46,7 +44,7 @@ def adapt(cfg: DictConfig) -> None:
     from safetensors.torch import save_file
 
     from vsehub.io.arrays import write_matrix
-    from vsehub.io.provenance import code_version, versions
+    from vsehub.io.provenance import origin
     from vsehub.ranking.adapt import NOTHING, best, fit_maps, pairs_of, try_maps
     from vsehub.ranking.inputs import open_inputs
     from vsehub.ranking.record import lasting
@@ -72,10 +70,7 @@ def adapt(cfg: DictConfig) -> None:
     record: dict[str, Any] = {
         "schema": 1,
         "kind": "adapt",
-        "vsehub": __version__,
-        "command": typed_command(),
-        "versions": versions(),
-        "git": code_version(),
+        **origin(),
         "inputs": {key: lasting(value) for key, value in inputs.settings.items()},
         "fingerprints": {side: file.fingerprint() for side, file in inputs.files.items()},
         "candidates": candidates,

@@ -14,7 +14,7 @@ from vsehub.io.files import Output, write_json, write_text
 from vsehub.io.records import EMBEDDINGS, RESULT, read_record
 
 if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is reported before
-    from vsehub.ranking.compare import Comparison
+    from vsehub.ranking.record import Comparison
     from vsehub.ranking.result import Result
 
 KIND, PAGE = "a reranking", "index.html"

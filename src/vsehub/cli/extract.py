@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 from vsehub.checks import one_of, require, whole
 from vsehub.cli.nodes import build, components, device_named, plain, refuse
 from vsehub.data.sources import SPLITS, Source
-from vsehub.io.address import masked_settings, typed_command
+from vsehub.io.address import masked_settings
 from vsehub.io.files import Output, write_json
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def extract(cfg: DictConfig) -> None:
 
     from vsehub.encoders import ImageTower
     from vsehub.extraction.layouts import begin, compute, feature_files, vector_files
-    from vsehub.io.provenance import code_version, versions
+    from vsehub.io.provenance import origin
     from vsehub.machine import hardware
 
     is_joint = known.find("image_encoder", encoder) is ImageTower
@@ -74,9 +74,7 @@ def extract(cfg: DictConfig) -> None:
                 "settings": settings,
                 "image_encoder": encoder,
                 "data": masked_settings(sides or plain(cfg.data)),
-                "command": typed_command(),
-                "versions": versions(),
-                "git": code_version(),
+                **origin(),
                 "hardware": hardware(),
             },
         )

@@ -1,4 +1,4 @@
-"""The encoders of a checkpoint as ONNX files, which other programs run without torch, and a description of their use."""
+"""The encoders of a checkpoint as ONNX files, which other programs run without torch, and how to use them."""
 
 import copy
 import json

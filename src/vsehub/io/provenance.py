@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import vsehub
+from vsehub.io.address import typed_command
 
 PACKAGES = (
     "torch",
@@ -31,6 +32,16 @@ PACKAGES = (
 
 # Packages whose code is known by their version.
 RELEASED = {"torch", "torchvision", "pytorch_lightning", "timm", "transformers", *sys.stdlib_module_names}
+
+
+def origin() -> dict[str, Any]:
+    """The entries of a record that say what made it: "vsehub", "command", "versions" and "git"."""
+    return {
+        "vsehub": vsehub.__version__,
+        "command": typed_command(),
+        "versions": versions(),
+        "git": code_version(),
+    }
 
 
 def code_version() -> dict[str, Any] | None:

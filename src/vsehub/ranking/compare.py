@@ -1,30 +1,23 @@
-"""A comparison of rankings from opened inputs to its record: choose, look through, measure, record."""
+"""A comparison of rankings from opened inputs to its record: choose, look through, measure."""
 
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from vsehub import __version__
 from vsehub.checks import require
 from vsehub.criteria.auto import Auto
 from vsehub.criteria.base import Correction, ItemBias, few
 from vsehub.criteria.choose import Choice, choose
-from vsehub.criteria.nns import NearestNeighbor
-from vsehub.io.address import typed_command
-from vsehub.io.provenance import code_version, versions
-from vsehub.io.records import EMBEDDINGS
-from vsehub.machine import hardware
 from vsehub.positives import Positives
 from vsehub.ranking.gains import gained
 from vsehub.ranking.inputs import Inputs
 from vsehub.ranking.measure import PLAIN, Measured, check_criteria, measure
-from vsehub.ranking.record import record
+from vsehub.ranking.record import Comparison, recorded
 
 log = logging.getLogger(__name__)
 
@@ -86,20 +79,6 @@ def held_out_gain(
     return gained(first[PLAIN], best, positives)
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Measured rankings, the plain one first, and their record. criterion: criterion of the last ranking.
-
-    began: the start, by `time.perf_counter`.
-    """
-
-    criterion: Any
-    inputs: Inputs
-    measured: Measured
-    record: dict[str, Any]
-    began: float
-
-
 def compared(
     command: str, inputs: Inputs, criteria: Mapping[str, Any], k: int, device: torch.device | None, seed: int = 0
 ) -> Comparison:
@@ -138,32 +117,3 @@ def compared(
     require(not changed, f"{', '.join(map(str, changed))} changed while being read; run the command again")
     measured = replace(measured, seconds=seconds | measured.seconds)
     return recorded(command, inputs, measured, criteria, k, seed, began, norms, written_choice)
-
-
-def recorded(
-    command: str,
-    inputs: Inputs,
-    measured: Measured,
-    criteria: Mapping[str, Any],
-    k: int,
-    seed: int,
-    began: float,
-    norms: Mapping[str, Mapping[str, float]] | None = None,
-    choice: Mapping[str, Any] | None = None,
-) -> Comparison:
-    """Measured rankings with their record. norms: see `Inputs.check`. choice: see `choice_record`."""
-    started = datetime.now(UTC) - timedelta(seconds=time.perf_counter() - began)
-    written = {
-        "schema": EMBEDDINGS.version,
-        "kind": command,
-        "vsehub": __version__,
-        "command": typed_command(),
-        "versions": versions(),
-        "git": code_version(),
-        "hardware": hardware(),
-        "started": started.isoformat(timespec="seconds"),
-        "seconds": measured.seconds,
-        **record(inputs, norms or {}, measured, criteria, k, seed),
-        "choice": choice,
-    }
-    return Comparison([NearestNeighbor(), *criteria.values()][-1], inputs, measured, written, began)

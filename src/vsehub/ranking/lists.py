@@ -20,9 +20,9 @@ from vsehub.metrics.occurrences import KS, ItemCounts, histogram, occurrence_met
 from vsehub.metrics.ranks import RECALLS
 from vsehub.neighbors.vectors import UnitVectors
 from vsehub.positives import Positives
-from vsehub.ranking.compare import Comparison, recorded
 from vsehub.ranking.inputs import Inputs, Names, Sides, read_names
 from vsehub.ranking.measure import Measured, Ranked, changes, reached
+from vsehub.ranking.record import Comparison, recorded
 
 COLUMNS = ("query", "item", "rank")
 FILES = ("ranking", "against")

@@ -1,16 +1,23 @@
 """The record of a comparison in plain values: the contents of result.json and of the page."""
 
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from vsehub.criteria.base import Criterion
+from vsehub.criteria.nns import NearestNeighbor
 from vsehub.data.truth import ALIGNED
 from vsehub.data.vectors.paths import split_path
 from vsehub.io.address import is_uri, masked
+from vsehub.io.provenance import origin
+from vsehub.io.records import EMBEDDINGS
+from vsehub.machine import hardware
 from vsehub.neighbors.vectors import drawn
 from vsehub.ranking.gains import gained
 from vsehub.ranking.inputs import Inputs
@@ -23,51 +30,66 @@ EXAMPLES = 20
 QUERIES = 3  # of a hub's queries
 
 
-def record(
+@dataclass(frozen=True)
+class Comparison:
+    """Measured rankings, the plain one first, and their record. criterion: criterion of the last ranking.
+
+    began: the start, by `time.perf_counter`.
+    """
+
+    criterion: Any
+    inputs: Inputs
+    measured: Measured
+    record: dict[str, Any]
+    began: float
+
+
+def recorded(
+    command: str,
     inputs: Inputs,
-    norms: Mapping[str, Mapping[str, float]],
     measured: Measured,
-    criteria: Mapping[str, Criterion],
+    criteria: Mapping[str, Any],
     k: int,
-    seed: int = 0,
-) -> dict[str, Any]:
-    """The record of the inputs and of all measurements. norms: see `Inputs.check`."""
+    seed: int,
+    began: float,
+    norms: Mapping[str, Mapping[str, float]] | None = None,
+    choice: Mapping[str, Any] | None = None,
+) -> Comparison:
+    """Measured rankings with their record. norms: see `Inputs.check`. choice: see `compare.choice_record`."""
+    started = datetime.now(UTC) - timedelta(seconds=time.perf_counter() - began)
     columns, spread = ("columns", "range") if inputs.sides.precomputed else ("dim", "norms")
-    sides: dict[str, Any] = {
+    files: dict[str, Any] = {
         name: {
             "path": file.origin.path,
             "rows": len(file),
             columns: file.shape[1],
             "dtype": str(file.dtype).removeprefix("torch."),
             "fingerprint": file.fingerprint(),
-            spread: norms[name],
+            spread: (norms or {})[name],
         }
         for name, file in inputs.files.items()
     }
-    queries, items, truth = len(inputs.sides.queries), len(inputs.sides.items), inputs.sides.positives
-    kinds = {reference_kind(criterion, inputs.sides.inductive) for criterion in criteria.values()} - {"none"}
-    reference: dict[str, Any] = {"kind": "transductive", "set": "the queries themselves", "rows": queries}
-    if inputs.sides.inductive:
-        side = sides["reference_scores" if inputs.sides.precomputed else "reference"]
-        reference = {"kind": "inductive", "set": side["path"], **side, "left_out": inputs.sides.left_out}
-    side = sides.get("reference_items")
-    bank = {"set": side["path"], **side} if side else {"set": "the items themselves", "rows": items}
-    takes_bank = any(criterion.takes_reference_items for criterion in criteria.values())
+    queries, truth, path = len(inputs.sides.queries), inputs.sides.positives, inputs.settings.get("truth")
     answered = 0 if truth is None else int((truth.counts > 0).sum())
     rankings = values(measured, criteria, inputs, seed)
-    return {
-        "scores": sides.get("scores"),
-        "queries": sides.get("queries", {"rows": queries} | ({"within": True} if inputs.sides.within else {})),
-        "items": sides.get("items", {"rows": items}),
-        "reference": reference if kinds else {"kind": "none", "set": "none"},
-        "reference_items": bank if takes_bank else None,
+    record = {
+        "schema": EMBEDDINGS.version,
+        "kind": command,
+        **origin(),
+        "hardware": hardware(),
+        "started": started.isoformat(timespec="seconds"),
+        "seconds": measured.seconds,
+        "scores": files.get("scores"),
+        "queries": files.get("queries", {"rows": queries} | ({"within": True} if inputs.sides.within else {})),
+        "items": files.get("items", {"rows": len(inputs.sides.items)}),
+        **_references(inputs, files, criteria.values()),
         "warnings": inputs.warnings,
         "inputs": {name: lasting(value) for name, value in inputs.settings.items()},
         "k": k,
         "truth": None
         if truth is None
         else {
-            "path": masked(inputs.settings["truth"]) if inputs.settings.get("truth") else None,
+            "path": masked(path) if path else None,
             "pairs": len(truth.query),
             "measured_queries": answered,
             "queries_without": queries - answered,
@@ -76,7 +98,23 @@ def record(
         "index": None,
         "calibration": None,
         "verdict": rankings["rankings"][0]["verdict"],
+        "choice": choice,
     }
+    return Comparison([NearestNeighbor(), *criteria.values()][-1], inputs, measured, record, began)
+
+
+def _references(inputs: Inputs, files: Mapping[str, Any], criteria: Collection[Criterion]) -> dict[str, Any]:
+    """The "reference" queries of the criteria and their "reference_items". files: the entries of the files."""
+    sides, reference = inputs.sides, dict[str, Any](kind="none", set="none")
+    if {reference_kind(criterion, sides.inductive) for criterion in criteria} - {"none"}:
+        reference = {"kind": "transductive", "set": "the queries themselves", "rows": len(sides.queries)}
+        if sides.inductive:
+            file = files["reference_scores" if sides.precomputed else "reference"]
+            reference = {"kind": "inductive", "set": file["path"], **file, "left_out": sides.left_out}
+    file = files.get("reference_items")
+    bank = {"set": file["path"], **file} if file else {"set": "the items themselves", "rows": len(sides.items)}
+    takes_bank = any(criterion.takes_reference_items for criterion in criteria)
+    return {"reference": reference, "reference_items": bank if takes_bank else None}
 
 
 def lasting(value: Any) -> Any:
