@@ -246,7 +246,6 @@ MUTATIONS = [
         "scale * products + mean_bias if corrected",
         "serving/test_index.py serving/test_estimator.py",
     ),
-    ("serving/databases/collection.py", '"thresholds": {}}', "}", "serving/test_databases.py"),
     (
         "components.py",
         "self.any_class or target in self.trust or target in self._targets(group),",

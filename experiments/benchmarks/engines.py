@@ -75,7 +75,7 @@ def database_rows(engine: str, items: Tensor, bias: Tensor, folder: Path) -> Ite
             print(f"{engine} is left out: pgserver is not installed")
             return
         stored = Items(as_vectors("items", items), [str(row) for row in range(len(items))])
-        fitted = Fitted("csls", CSLS(), bias, stored.vectors, "generated", {})
+        fitted = Fitted("csls", CSLS(), bias, stored.vectors, "generated")
         for approximate in (False, True):
             began = time.perf_counter()
             with fill(place, stored, fitted, approximate, overwrite=True) as collection:

@@ -177,7 +177,7 @@ def test_thresholds(files, run_here, monkeypatch):
         run_here("index", "own", "engine=lancedb", "overwrite=true")
         (files / "gone.txt").write_text("3\n")
         said = run_here("add", "engine=lancedb", "uri=own/index.lancedb", "remove_ids=gone.txt")
-        assert f"{ITEMS - 1} items; the thresholds of vsehub calibrate are void" in said
+        assert f"{ITEMS - 1} items" in said
     run_here("rerank", "queries=train.npy", "items=m.npy", "reference=q.npy", "out=other")
     run_here("rerank", *ALL, "out=transductive")
     for settings, named in (

@@ -1,14 +1,11 @@
 """`vsehub search` over a split, a folder and a collection: it finds what a dense ranking finds, and caches soundly."""
 
-import json
 import os
 import re
 import shutil
 from functools import partial
-from importlib.util import find_spec
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from checkpoint_files import changed
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -139,40 +136,6 @@ def test_a_published_model_and_a_reference_of_texts(run_here, folder, tmp_path):
     assert "reference" in run_here(*ask, "criterion=csls", status=2)
 
 
-@pytest.mark.skipif(find_spec("lancedb") is None, reason="vsehub[lancedb] is not installed")
-@pytest.mark.long
-def test_a_filled_collection(run_here, command, model, tmp_path):
-    """The texts of a tower search what `rerank` filled with its vectors, and rank as rerank does."""
-    texts = [*TEXTS, "a green star"]
-    unit = model.similarity.vectors
-    for name, vectors in (
-        ("items", unit(model.encode("test").images[:20])),
-        ("queries", unit(model.encode_texts(texts))),
-        ("reference", unit(model.encode("train").texts)),
-    ):
-        np.save(tmp_path / f"{name}.npy", vectors.detach().numpy())
-    (tmp_path / "ids.txt").write_text("\n".join(NAMES) + "\n")
-    files = [f"{name}={tmp_path / name}.npy" for name in ("items", "queries", "reference")]
-    stored = "engine=lancedb", f"uri={tmp_path / 'shop'}", "collection=shop"
-    run_here("rerank", *files, f"item_ids={tmp_path / 'ids.txt'}", "criterion=csls", "k=7", "out=ranked")
-    run_here("index", "ranked", *stored)
-    ranking = pq.read_table(tmp_path / "ranked" / "ranking.parquet").to_pydict()
-    listed = lists(command(*stored, *texts, "k=7"))
-    assert [name for hits in listed for name, _ in hits] == ranking["item"]
-    assert [score for hits in listed for _, score in hits] == pytest.approx(ranking["score"], abs=1e-3)
-    best = [hits[0][1] for hits in listed]
-    least = int(np.argsort(best)[1])  # the query whose first score becomes the threshold; one is below it
-    (tmp_path / "known.csv").write_text(f"query,item\n{least},{listed[least][-1][0]}\n")
-    run_here("calibrate", "ranked", f"truth={tmp_path / 'known.csv'}", "false_accept=[0.5]")
-    run_here("index", "ranked", *stored, "overwrite=true")
-    threshold = json.loads((tmp_path / "ranked" / "result.json").read_text())["calibration"]["rates"][0]["threshold"]
-    out = command(*stored, *texts, "k=7", "accept=0.5")
-    below, reached = (sum(score <= threshold + slack for score in best) for slack in (-1e-4, 1e-4))
-    assert 0 < below <= out.count("Nothing here") <= reached, "at the threshold rounding decides"
-    assert listed[int(np.argmax(best))] in lists(out)
-    assert "criterion=csls" in command(*stored, "a red box", "criterion=csls", status=2)
-
-
 def test_bad_input(command):
     for arguments, named in (
         ([], "query is"),
@@ -180,8 +143,6 @@ def test_bad_input(command):
         (["circle", "reference=dev", "criterion=csls"], "'dev'"),
         (["circle", "zxqv wvut"], "'zxqv wvut'"),
         (["circle", "criterion=csls+rgm"], "csls.rgm|many queries"),
-        (["circle", "folder=photos", "engine=lancedb"], "folder and engine"),
-        (["circle", "engine=lancedb", "uri=absent"], "uri: absent"),
     ):
         assert re.search(named, command(*arguments, status=2)), arguments
 

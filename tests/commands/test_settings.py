@@ -302,7 +302,7 @@ def added(cfg, folder):
     outcome = ran("add", cfg, folder)
     if "refused" not in outcome:
         with open_collection(placed(cfg.engine, cfg.uri, cfg.collection)) as collection:
-            outcome["items"] = collection.find(as_vectors("queries", torch.eye(collection.metadata["dim"])), 200, None)
+            outcome["items"] = collection.find(as_vectors("queries", torch.eye(collection.metadata["dim"])), 200)
     return outcome
 
 

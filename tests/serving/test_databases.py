@@ -5,7 +5,6 @@ import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -37,7 +36,6 @@ def unit(rows, seed):
 
 VECTORS, QUERIES, REFERENCE = unit(ITEMS, 1), unit(40, 2), unit(60, 3)
 BIAS = CSLS(3).bias(REFERENCE @ VECTORS.T)
-THRESHOLD = float((2 * QUERIES @ VECTORS[:30].T - BIAS[:30]).amax(dim=1).median())
 
 
 def filled(
@@ -49,12 +47,11 @@ def filled(
     bias=BIAS,
     labels=LABELS,
     normalize=None,
-    thresholds=MappingProxyType({}),
     **options,
 ):
     """`fill` with some items under CSLS."""
     items = Items(as_vectors("items", vectors[:rows]), IDS[:rows], labels[:rows], normalize)
-    fitted = Fitted(name, rule or CSLS(3), bias[:rows], as_vectors("reference", REFERENCE), "train.npy", thresholds)
+    fitted = Fitted(name, rule or CSLS(3), bias[:rows], as_vectors("reference", REFERENCE), "train.npy")
     return fill(place, items, fitted, **options)
 
 
@@ -149,12 +146,9 @@ def test_two_commands_do_not_mix_their_items(place):
 def test_items_come_and_go(place):
     """What is added ranks as if it had been there when the collection was filled; removed items are found no more."""
     most = ITEMS - 10
-    complete(place, most, thresholds={"0.1": THRESHOLD})
+    complete(place, most)
     with open_collection(place) as now:
         queries = as_vectors("queries", QUERIES)
-        accepted = [bool(hits) for hits in now.find(queries, 1, accept=0.1)]
-        assert accepted == [hits[0][2] > THRESHOLD for hits in now.find(queries, 1)]
-        assert 0 < sum(accepted) < len(accepted)
         again = [*range(most, ITEMS), 0, 5]  # new ones, one that is removed, one that is there
         ids = [IDS[row] for row in again]
         assert now.change([IDS[0], IDS[1], "absent"], as_vectors("items", VECTORS[again]), ids) == (2, 1)
@@ -167,7 +161,6 @@ def test_items_come_and_go(place):
         refused("items", lambda: now.change([], as_vectors("items", VECTORS[:2, :3]), IDS[:2]))
         refused("item_ids", lambda: now.change([], two, ["a", "a"]), lambda: now.change([], two, ["a"]))
         refused("item_labels", lambda: now.change([], two, ["a", "b"], ["x"]))
-        refused("accept", lambda: now.find(queries, 1, accept=0.1))
         collection._beside(now.database).delete(["7"])
         refused("reference", lambda: now.change([], two, IDS[:2]))
         assert len(now) == ITEMS - 1
@@ -245,7 +238,7 @@ def test_a_sample_of_a_large_reference(rule):
     bias, wanted = rule.bias(reference @ items.T), rule.bias(reference @ new.T)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(collection, "REFERENCE_ROWS", 300)
-        fitted = Fitted("csls", rule, bias, as_vectors("reference", reference), "train.npy", {})
+        fitted = Fitted("csls", rule, bias, as_vectors("reference", reference), "train.npy")
         sample, shift = collection._stored_reference(as_vectors("items", items), fitted, 0)
     assert len(sample) == 300
     unshifted = rule.bias(sample @ new.T)

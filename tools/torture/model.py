@@ -64,7 +64,7 @@ class Model:
         vectors = torch.tensor(np.stack([vector for vector, _ in new.values()]))
         items = Items(as_vectors("items", vectors), list(new), [label for _, label in new.values()])
         bias, reference = RULE.bias(self.reference @ vectors.T), as_vectors("reference", self.reference)
-        fitted = Fitted("csls", RULE, bias, reference, "train.npy", {"0.05": 9.0})
+        fitted = Fitted("csls", RULE, bias, reference, "train.npy")
         with fill(self.place, items, fitted, overwrite=True):
             pass
         self.items = new

@@ -22,7 +22,6 @@ def add(cfg: DictConfig) -> None:
     began = time.perf_counter()
     gone = [] if cfg.remove_ids is None else read_ids(str(cfg.remove_ids), "remove_ids")
     with open_collection(place) as collection:
-        void = "; the thresholds of vsehub calibrate are void" if collection.metadata["thresholds"] else ""
         new: list[Any] = []
         if cfg["items"] is not None:
             normalize = collection.metadata["normalize"] if cfg.normalize is None else cfg.normalize
@@ -34,5 +33,5 @@ def add(cfg: DictConfig) -> None:
         removed, replaced = collection.change(gone, *new)
         print(
             f"removed {removed} of {len(gone)} ids; added {len(new[0]) if new else 0} items, {replaced} replaced; "
-            f"{place.address} holds {len(collection):,} items{void}; {time.perf_counter() - began:.1f} seconds"
+            f"{place.address} holds {len(collection):,} items; {time.perf_counter() - began:.1f} seconds"
         )

@@ -64,6 +64,5 @@ def calibrate(cfg: DictConfig) -> None:
         )
     print(
         f"{result.name}, {len(calibration):,} calibration queries, one of each group that shares answers\n"
-        f"written to {result.folder}; vsehub index stores the thresholds, and applies one of them in its "
-        "note if you give false_accept="
+        f"written to {result.folder}; vsehub index applies a threshold in its note if you give false_accept="
     )

@@ -82,8 +82,7 @@ def collection(result: "Result", place: Place, cfg: DictConfig) -> tuple[dict[st
 
     record, sides, names = result.record, result.inputs.sides, result.inputs.item_names
     items = Items(sides.items, item_ids(result), names.labels, record["inputs"]["normalize"])
-    thresholds = {repr(rate): values["threshold"] for rate, values in result.rates.items()}
-    fitted = Fitted(result.name, result.criterion, result.bias, sides.reference_queries, result.reference, thresholds)
+    fitted = Fitted(result.name, result.criterion, result.bias, sides.reference_queries, result.reference)
     title = ENGINES[place.engine].title
     approximate = len(items.ids) >= APPROXIMATE_FROM if cfg.approximate is None else cfg.approximate
     with fill(place, items, fitted, approximate, cfg.overwrite) as filled:

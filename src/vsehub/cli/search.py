@@ -1,4 +1,4 @@
-"""`vsehub search TEXT...`: ranked lists of the pictures of a split, a folder or a collection that texts find."""
+"""`vsehub search TEXT...`: ranked lists of the pictures of a split or a folder that texts find."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 
 from vsehub.checks import existing, require
-from vsehub.cli.nodes import build, chosen, components, model_settings, plain, refuse
+from vsehub.cli.nodes import build, chosen, components, model_settings, plain
 from vsehub.models.hub import checkpoint_file
 
 if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is reported before
@@ -23,27 +23,20 @@ def search(cfg: DictConfig) -> None:
     settings = model_settings(cfg)
     if cfg.checkpoint is not None:
         checkpoint_file(cfg.checkpoint)
-    places = [name for name in ("folder", "engine") if cfg[name] is not None]
     require(
-        len(places) == 1 or (not places and cfg.model is None),
-        f"{' and '.join(places) or 'model'} given; a published model has no data of its own to search: give "
-        "folder=PICTURES, or engine= with uri=",
+        cfg.folder is not None or cfg.model is None,
+        "model: a published model has no data of its own to search; give folder=PICTURES",
     )
-    refuse(cfg, ("uri", "collection", "accept") if cfg.engine is None else (), "pictures; give engine= of a collection")
 
     from vsehub.report.tables import ReportTable
 
     texts = list(map(str, texts))
     model = searching_model(cfg, settings)
     notes = list(map(model.notes, texts))
-    said, lists = (search_split if cfg.engine is None else search_collection)(cfg, model, texts)
+    said, lists = search_split(cfg, model, texts)
     for text, remarks, rows in zip(texts, notes, lists, strict=True):
         cells = [[str(rank), f"{score:.4f}", name, caption] for rank, (name, caption, score) in enumerate(rows, 1)]
-        table = (
-            ReportTable(["rank", "score", "image", "caption"], cells, words=0, notes=2).terminal()
-            if rows
-            else "Nothing here."
-        )
+        table = ReportTable(["rank", "score", "image", "caption"], cells, words=0, notes=2).terminal()
         print("\n".join([f"“{text}”", *remarks, table]), end="\n\n")
     print(said)
 
@@ -90,25 +83,3 @@ def search_split(cfg: DictConfig, model: "DataModel", texts: Sequence[str]) -> t
     ]
     fitted = f", inductive: its reference is {reference}" if criterion.needs_reference else ""
     return f"{len(images.images):,} images of {cfg.folder or split}; criterion {name}{fitted}", lists
-
-
-def search_collection(cfg: DictConfig, model: "DataModel", texts: Sequence[str]) -> tuple[str, list[list[Any]]]:
-    """The same of a collection, ranked by the correction that it was filled with."""
-    from vsehub.neighbors.vectors import as_vectors
-    from vsehub.serving.databases.collection import open_collection
-    from vsehub.serving.databases.engines import placed
-
-    require(
-        chosen("criterion") == "nns",
-        f"criterion={chosen('criterion')}: a collection ranks by its own criterion; omit it",
-    )
-    require(
-        model.similarity.inner_product,
-        f"{model.name} was trained with a similarity that is not an inner product; a database needs one",
-    )
-    place = placed(cfg.engine, cfg.uri, cfg.collection)
-    with open_collection(place) as collection:
-        queries = as_vectors("queries", model.similarity.vectors(model.encode_texts(texts)), collection.metadata["dim"])
-        lists = collection.find(queries, cfg.k, cfg.accept)
-        said = f"{len(collection):,} items of {place.address}; criterion {collection.metadata['criterion']}"
-    return said, lists

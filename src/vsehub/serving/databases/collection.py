@@ -10,12 +10,11 @@ collection; 0 for none. shift: the correction of a new item's bias if these quer
 mean_bias (the mean of b): a corrected score is a times the inner product, minus the mean. dim: D; stored vectors have
 one dimension more. approximate: whether the engine searches an approximate index. normalize: whether vectors were
 divided by their norms. complete: whether all items are stored. version: number of changes by `vsehub add` since then.
-thresholds: those of `vsehub calibrate` by their rates, as texts; {} if not calibrated.
 """
 
 import copy
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -65,26 +64,15 @@ class Collection:
         )
         return vectors[torch.tensor(list(map(int, ids))).argsort()]
 
-    def find(
-        self, queries: VectorSource, k: int = 10, accept: float | None = None
-    ) -> list[list[tuple[str, str, float]]]:
+    def find(self, queries: VectorSource, k: int = 10) -> list[list[tuple[str, str, float]]]:
         """Id, label and corrected score of the k best items of each query (Q, D), best first.
 
-        Queries are normalised if the items were. accept: a rate of `vsehub calibrate`; lists whose first item is not
-        accepted at it are empty. Raises InputError for another rate.
+        Queries are normalised if the items were.
         """
-        thresholds = {float(rate): score for rate, score in self.metadata["thresholds"].items()}
-        require(
-            accept is None or accept in thresholds,
-            f"accept is {accept!r}; {self.place.address} is calibrated for {list(thresholds) or 'no rate'}. Give "
-            "vsehub calibrate before vsehub index; items that come or go make its thresholds void",
-        )
-        least = -np.inf if accept is None else thresholds[accept]
         scale, mean = self.metadata["scale"], self.metadata["mean_bias"]
         rows = queries.rows(0, len(queries)).float()
         hits = self._hits(unit(rows, dim=1) if self.metadata["normalize"] else rows, k)
-        lists = [[(name, label or "", scale * product - mean) for name, label, product in items] for items in hits]
-        return [items if items and items[0][2] > least else [] for items in lists]
+        return [[(name, label or "", scale * product - mean) for name, label, product in items] for items in hits]
 
     def search(self, queries: Any, k: int = 10, corrected: bool = True) -> tuple[Any, Any]:
         """Values and positions (Q, k), as `ServedIndex.search` returns them."""
@@ -128,7 +116,7 @@ class Collection:
             if rule.needs_reference:
                 bias = _bias(rule, vectors, self.reference) + metadata["shift"]
         before = len(self)
-        self._write(metadata | {"version": metadata["version"] + 1, "thresholds": {}})
+        self._write(metadata | {"version": metadata["version"] + 1})
         for start in range(0, len(gone), _QUERIES):
             self.database.delete(gone[start : start + _QUERIES])
         left = len(self)
@@ -182,7 +170,7 @@ class Fitted(NamedTuple):
     """A correction that was fitted for the items.
 
     criterion: the name of a criterion's yaml file. rule: the criterion. bias: b (M,). reference: the reference queries
-    (R, D). origin: where they came from, in words. thresholds: those of `vsehub calibrate`.
+    (R, D). origin: where they came from, in words.
     """
 
     criterion: str
@@ -190,7 +178,6 @@ class Fitted(NamedTuple):
     bias: Tensor
     reference: VectorSource
     origin: str
-    thresholds: Mapping[str, float]
 
 
 @contextmanager
@@ -219,7 +206,6 @@ def fill(
         "normalize": items.normalize,
         "complete": False,
         "version": 0,
-        "thresholds": dict(fitted.thresholds),
     }
     with place.connect() as database:
         _require_free(database, place, overwrite)
