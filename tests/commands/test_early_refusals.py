@@ -35,7 +35,7 @@ REFUSED = [
     ("train -m loss.gamma=1,2 hydra.run.dir=there", "hydra.sweep.dir=FOLDER"),
     ("train loss.gama=3", "loss.gama (did you mean loss.gamma?)"),
     ("evaluate checkpoint=absent", "checkpoint: no such file"),
-    ("evaluate model=torchvision:absent member_weights=val", "member_weights is for an ensemble"),
+    ("evaluate model=torchvision:absent member_weights=[2,1]", "member_weights is for an ensemble"),
     ("report absent", "run folder: no such file"),
     ("extract data=karpathy data.json=a data.images=b out=o", "data.json: no such file"),
     ("encode checkpoint=absent images=a.npy out=o", "checkpoint: no such file"),

@@ -9,7 +9,7 @@ from vsehub.checks import InputError
 from vsehub.criteria import CSLS, NearestNeighbor
 from vsehub.evaluation import Protocol
 from vsehub.evaluation import scores as scores_module
-from vsehub.evaluation.ensemble import Ensemble, MeanSimilarity, together
+from vsehub.evaluation.ensemble import MeanSimilarity, together
 from vsehub.evaluation.evaluate import evaluate
 from vsehub.models import EncodedSplit
 from vsehub.sets import Sets
@@ -90,37 +90,3 @@ def test_weights_are_shares_and_a_model_without_weight_is_not_scored():
 def test_weights_that_say_nothing_are_refused(weights):
     with pytest.raises(InputError, match="member_weights"):
         MeanSimilarity([Cosine(), Cosine()], weights)
-
-
-class Member:
-    """A model of given scores, the same on each split."""
-
-    def __init__(self, matrix):
-        self.similarity, self.sha256 = Given(matrix), str(float(matrix.sum()))
-
-        self.source, self.splits = None, {}
-
-    def encode(self, split):
-        return numbers()
-
-
-def test_weights_are_added_one_at_a_time_by_validation():
-    random = torch.Generator().manual_seed(0)
-    truth = (torch.arange(IMAGES)[:, None] == OWNER).float()
-    noisy = [truth + size * torch.randn(IMAGES, TEXTS, generator=random) for size in (0.7, 0.8, 0.9, 5.0)]
-    ensemble = Ensemble([Member(scores) for scores in noisy])
-
-    def rsum(shares):
-        scores = sum(share * matrix for share, matrix in zip(shares, noisy, strict=True))
-        return evaluate(numbers(), Given(scores), NearestNeighbor(), Protocol("single")).metrics["rsum"]
-
-    counts, best = [0] * 4, (-1.0, ())
-    for _ in range(4):
-        tried = [[count + (place == number) for place, count in enumerate(counts)] for number in range(4)]
-        counts = max(tried, key=lambda weights: rsum([count / sum(weights) for count in weights]))
-        shares = tuple(count / sum(counts) for count in counts)
-        best = max(best, (rsum(shares), shares), key=lambda step: step[0])
-    chosen = ensemble.weighted(Protocol("single"), rounds=3)
-    assert chosen.description == {"shares": list(best[1])}
-    assert rsum(best[1]) > max(rsum(torch.eye(4)[number].tolist()) for number in range(4))
-    assert chosen.digests != ensemble.digests

@@ -39,7 +39,6 @@ def evaluate(cfg: DictConfig) -> float | None:
 
     known = components(cfg.trust)
     data = plain(cfg.data)
-    weights = plain(cfg.member_weights)
     criterion, protocol = (known.build(group, plain(cfg[group])) for group in ("criterion", "protocol"))
     measurement = Measurement(cfg.split, criterion, chosen("criterion"), protocol, cfg.reference, cfg.tune)
     members = described(checkpoints) if len(checkpoints) > 1 else []
@@ -51,10 +50,7 @@ def evaluate(cfg: DictConfig) -> float | None:
         model = ZeroShot(cfg.model, source, batch_size=batch_size, keep=out, **published)
     else:
         models = [TrainedModel(path, known, data, batch_size=batch_size, keep=True) for path in checkpoints]
-        model = models[0] if len(models) == 1 else Ensemble(models, None if weights == "val" else weights)
-        if isinstance(model, Ensemble) and weights == "val":
-            require(cfg.split != "val", "split=val is what member_weights=val chooses on; measure split=test")
-            model = model.weighted(protocol)
+        model = models[0] if len(models) == 1 else Ensemble(models, plain(cfg.member_weights))
     require_writable(out)
     path = measurement.file(model, out)
     if path.exists() and not cfg.overwrite:

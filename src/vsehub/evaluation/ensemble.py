@@ -1,6 +1,5 @@
 """Ensembles: several models that rank by the weighted mean of their scores (SCAN's t-i + i-t, Lee 2018)."""
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -8,17 +7,11 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import is_finite, require
-from vsehub.criteria.nns import NearestNeighbor
 from vsehub.data.sources import CaptionedImages
-from vsehub.evaluation.evaluate import evaluate
-from vsehub.evaluation.protocols import Protocol
-from vsehub.io.progress import bar
 from vsehub.models.encode import EncodedSplit
 from vsehub.models.trained import TrainedModel
 from vsehub.sets import Encoding
 from vsehub.types import Similarity
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +54,7 @@ class MeanSimilarity(Similarity):
         require(
             sound and len(values) == len(self.similarities) and sum(values) > 0,
             f"member_weights is {values!r}; expected a number from 0 up for each of {len(self.similarities)} models, "
-            "at least one above 0, as in '[2,1,1]', or val",
+            "at least one above 0, as in '[2,1,1]'",
         )
         self.shares = tuple(weight / sum(values) for weight in values)
 
@@ -105,27 +98,3 @@ class Ensemble:
     def encode(self, split: str) -> EncodedSplit:
         """A split, encoded by each of the models."""
         return together([member.encode(split) for member in self.members])
-
-    def weighted(self, protocol: Protocol, rounds: int = 20) -> "Ensemble":
-        """The ensemble with weights chosen on the validation split, by its rsum in plain search.
-
-        The best model first, then, `rounds` times, the model (again) whose addition gives the largest rsum; a model's
-        weight is how often it was added, up to the best round (Caruana et al. 2004). Among equal values the first wins.
-        """
-        split = self.encode("val")
-
-        def rsum(weights: list[int]) -> float:
-            mean = MeanSimilarity(self.similarity.similarities, weights)
-            return evaluate(split, mean, NearestNeighbor(), protocol).metrics["rsum"]
-
-        counts, steps = [0] * len(self.members), []
-        for _ in bar("weighing", range(rounds + 1)):
-            more = [[*counts[:number], counts[number] + 1, *counts[number + 1 :]] for number in range(len(counts))]
-            steps.append(max(((rsum(weights), weights) for weights in more), key=lambda step: step[0]))
-            counts = steps[-1][1]
-        _, weights = max(steps, key=lambda step: step[0])
-        chosen = Ensemble(self.members, weights)
-        log.info(
-            "shares of the models, chosen on val: %s", ", ".join(f"{share:.2f}" for share in chosen.similarity.shares)
-        )
-        return chosen
