@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -83,22 +83,8 @@ class Sets:
 
 
 Encoding = Tensor | Sets
-
-
-class Rows(Protocol):
-    """N encodings of any kind, for code that only counts and indexes them."""
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the encodings."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: slice | Tensor, /) -> "Rows":
-        """The encodings of a slice or of row numbers (n,)."""
-
-    def to(self, device: torch.device | str, /) -> "Rows":
-        """The encodings on a device."""
+# N encodings of any kind, for code that only counts, indexes and moves them.
+Rows = Any
 
 
 def concatenated(parts: Sequence[Encoding]) -> Encoding:

@@ -15,10 +15,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 from torch import Tensor
 
-from vsehub.checks import InputError, existing, fail, require, whole
+from vsehub.checks import InputError, existing, fail, one_of, require, whole
 from vsehub.components import TARGET, Components, conf_folder, conf_folders
-from vsehub.criteria import Auto, Chain, Correction, Criterion
-from vsehub.criteria.base import Terms, few, finite_terms, fit_all
+from vsehub.criteria import Auto, Chain, Correction, Criterion, ItemBias
+from vsehub.criteria.base import Terms, few, finite, finite_terms, fit_all, require_within
 from vsehub.criteria.choose import Tried, choose
 from vsehub.data.truth import distinct_ids, read_truth
 from vsehub.data.vectors.embeddings import look_through, open_vectors
@@ -27,10 +27,10 @@ from vsehub.io.arrays import DAMAGE
 from vsehub.io.files import atomic
 from vsehub.machine import usable_device
 from vsehub.neighbors.screened import KeptItems
-from vsehub.neighbors.vectors import VectorSource, array_of, as_vectors, given_back
+from vsehub.neighbors.tiles import nearest_blocks, ranges, without_itself
+from vsehub.neighbors.vectors import BLOCK, VectorSource, array_of, as_vectors, given_back
 from vsehub.positives import Positives
 from vsehub.serving.calibration import Calibration
-from vsehub.serving.graph import kneighbors_graph, neighbors_of_items
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -227,9 +227,25 @@ class CorrectedSearch:
         the other items. k: None for the constructor's. Raises InputError for a k above M - 1, and for a criterion that
         looks at a query's scores with all items, or normalises them.
         """
-        k = self.k if k is None else k
-        values, positions, _ = neighbors_of_items(self.criterion_, self.items_, self.item_terms_, k)
+        values, positions, _ = self._neighbors_of_items(k)
         return values.numpy(), positions.numpy()
+
+    def _neighbors_of_items(self, k: int | None) -> tuple[Tensor, Tensor, Terms]:
+        """Values and positions (M, k) of the k best other items of each item, and the terms of the items."""
+        criterion, items, terms, k = (
+            self.criterion_,
+            self.items_,
+            self.item_terms_,
+            whole("k", self.k if k is None else k),
+        )
+        require_within(repr(criterion), criterion, terms is not None)
+        if terms is None:  # those of each item from the others
+            terms = fit_all([criterion.correction], items, items, within=True)[0]
+        require(k < len(items), f"k is {k}; expected at most {len(items) - 1}, the number of other items")
+        blocks = nearest_blocks(items, items, k + 1, [criterion.correction.over(items, items, terms)])
+        parts = [without_itself(torch.arange(first, first + len(best[0])), best) for first, [best] in blocks]
+        values, positions = (torch.cat(part) for part in zip(*parts, strict=True))
+        return finite("values", values), positions, terms
 
     @torch.no_grad()
     def kneighbors_graph(self, k: int | None = None, mode: str = "distance") -> "csr_matrix":
@@ -239,7 +255,23 @@ class CorrectedSearch:
         largest value of an item with itself minus the value of the pair, 1 minus the cosine in plain search of unit
         vectors. There CSLS counts the terms of both items. Raises InputError as `neighbors_of_items`.
         """
-        return kneighbors_graph(self.criterion_, self.items_, self.item_terms_, self.k if k is None else k, mode)
+        from scipy.sparse import csr_matrix
+
+        one_of("mode", mode, ("connectivity", "distance"))
+        criterion, items = self.criterion_, self.items_
+        values, positions, terms = self._neighbors_of_items(k)
+        data = torch.ones_like(values)
+        if mode == "distance":
+            if not isinstance(criterion, ItemBias):
+                fail(f"mode: the values of {criterion!r} of different items do not compare; give mode='connectivity'")
+            zero = torch.zeros_like(values)
+            values = values + criterion.corrected(zero, tuple(term[:, None] for term in terms), (zero,))
+            norms = [items.rows(part.start, part.stop).square().sum(dim=1) for part in ranges(len(items), BLOCK)]
+            largest = torch.maximum(criterion.corrected(torch.cat(norms), terms, terms).max(), values.max())
+            data = torch.cat([zero[:, :1], largest - values], dim=1)
+            positions = torch.cat([torch.arange(len(items))[:, None], positions], dim=1)
+        ends = np.arange(len(items) + 1) * positions.shape[1]
+        return csr_matrix((data.flatten().numpy(), positions.flatten().numpy(), ends), shape=(len(items),) * 2)
 
     def save(self, path: str | Path, overwrite: bool = False) -> None:
         """Write the fitted search to one safetensors file with a JSON header, atomically and without pickles.
