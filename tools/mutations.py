@@ -119,7 +119,7 @@ MUTATIONS = [
         "log_ndtr(of_item) + torch",
         "criteria/test_formulas.py",
     ),
-    ("criteria/auto.py", "difference[best].mean() > error", "difference[best].mean() > 0", "ranking/test_choose.py"),
+    ("criteria/choose.py", "difference[best].mean() > error", "difference[best].mean() > 0", "ranking/test_choose.py"),
     (
         "criteria/choose.py",
         "applied[chosen(values[:, part != number])]",

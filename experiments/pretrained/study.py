@@ -26,8 +26,7 @@ from tqdm import tqdm
 from experiments.evidence import renew
 from experiments.study import MORE_SETS, TO, Given, Study, option, verb
 from vsehub.criteria import Auto
-from vsehub.criteria.auto import candidates
-from vsehub.criteria.choose import choose
+from vsehub.criteria.choose import candidates, choose
 from vsehub.io.files import write_text
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.positives import Positives

@@ -7,7 +7,7 @@ from evaluation.test_evaluate import COSINE, split
 
 from vsehub.checks import InputError
 from vsehub.criteria import CSLS, Auto, Chain, RelaxedGreedyMatching
-from vsehub.criteria.auto import chosen
+from vsehub.criteria.choose import chosen
 from vsehub.evaluation import Protocol
 from vsehub.evaluation.evaluate import evaluate, rank
 from vsehub.evaluation.scores import both_directions

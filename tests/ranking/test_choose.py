@@ -7,8 +7,7 @@ from looped import looped
 
 from vsehub.checks import InputError
 from vsehub.criteria import CSLS, Auto, Sinkhorn
-from vsehub.criteria.auto import chosen
-from vsehub.criteria.choose import choose
+from vsehub.criteria.choose import choose, chosen
 from vsehub.neighbors.vectors import as_vectors, row_digests
 from vsehub.positives import Positives
 

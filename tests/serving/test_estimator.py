@@ -23,7 +23,7 @@ from vsehub.criteria import (
     RelaxedGreedyMatching,
     Sinkhorn,
 )
-from vsehub.criteria.auto import chosen
+from vsehub.criteria.choose import chosen
 from vsehub.serving import estimator
 
 CONF = Components([conf_folder()])

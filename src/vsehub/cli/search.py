@@ -55,7 +55,7 @@ def searching_model(cfg: DictConfig, settings: dict[str, Any]) -> "DataModel":
 
 def search_split(cfg: DictConfig, model: "DataModel", texts: Sequence[str]) -> tuple[str, list[list[Any]]]:
     """A sentence on the search of a split or folder, and each text's (name, first caption, score), best first."""
-    from vsehub.criteria.auto import Auto
+    from vsehub.criteria.choose import Auto
     from vsehub.io.text import read_lines
     from vsehub.models.trained import FOLDER
 

@@ -1,8 +1,8 @@
-from .auto import Auto as Auto
 from .base import Correction as Correction
 from .base import Criterion as Criterion
 from .base import ItemBias as ItemBias
 from .chain import Chain as Chain
+from .choose import Auto as Auto
 from .csls import CSLS as CSLS
 from .dbsn import DualBankSinkhorn as DualBankSinkhorn
 from .distribution_normalization import DistributionNormalization as DistributionNormalization

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vsehub.checks import require
-from vsehub.criteria.auto import PLAIN, Auto, chosen, try_all
 from vsehub.criteria.base import Criterion
+from vsehub.criteria.choose import PLAIN, Auto, chosen, try_all
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.evaluation.evaluate import folds_of, measured
 from vsehub.evaluation.protocols import Protocol
@@ -103,7 +103,7 @@ def choose(
 ) -> Tuned:
     """The candidate of `auto` that is chosen on the validation `split`, by each image's part of rsum.
 
-    The rule is that of `criteria.auto.chosen`. Candidates that cannot take these scores are left out. reference: as in
+    The rule is `criteria.choose.chosen`. Candidates that cannot take these scores are left out. reference: as in
     `evaluate`. The settings tried name the criterion too. Raises InputError where no correction can take the scores.
     """
     folds = folds_of(split, similarity, protocol, reference)

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import require
-from vsehub.criteria.auto import Auto
 from vsehub.criteria.base import Correction, ItemBias, few
-from vsehub.criteria.choose import Choice, choose
+from vsehub.criteria.choose import Auto, Choice, choose
 from vsehub.positives import Positives
 from vsehub.ranking.gains import gained
 from vsehub.ranking.inputs import Inputs

@@ -136,7 +136,7 @@ class CorrectedSearch:
         """Choose the criterion's settings on queries (Q, D) with known answers, and fit it.
 
         All settings of its GRID are tried. Those that it has are kept unless others rank the answers higher by more
-        than one standard error (`criteria.auto.chosen`). With criterion="auto" the criterion is chosen too, where it
+        than one standard error (`criteria.choose.chosen`). With criterion="auto" the criterion is chosen too, where it
         beats plain search by the same rule; before `tune` it is CSLS, or Sinkhorn from 200 reference queries. With a
         reference, queries that are in it, bit for bit, are left out of it, fold by fold, while they are searched. Of
         very many queries, references or items a sample is looked at. Measure on other queries than these.
