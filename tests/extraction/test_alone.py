@@ -10,7 +10,7 @@ import torch
 from tiny_towers import tiny_hf
 
 from vsehub.checks import InputError
-from vsehub.extraction.alone import read_texts
+from vsehub.extraction.layouts import read_texts
 from vsehub.models.zero_shot import ZeroShot
 
 

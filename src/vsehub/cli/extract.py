@@ -133,8 +133,7 @@ def plan_vectors(cfg: DictConfig, source: Source) -> Plan:
 def plan_alone(cfg: DictConfig, source: None) -> Plan:
     """Vectors of the pictures of a folder, of texts, or of both in one space, instead of splits."""
     from vsehub.encoders.pretrained.networks import weights_hash
-    from vsehub.extraction.alone import Side, read_texts, sentence_encoder, sentence_model, write_tables
-    from vsehub.extraction.layouts import Work
+    from vsehub.extraction.layouts import Side, Work, read_texts, sentence_encoder, sentence_model, write_tables
 
     sides, work = {}, {}
     if cfg.text_model is None:

@@ -1,4 +1,4 @@
-"""The files of an extraction: features in the layout of VSE++ and SCAN, joint vectors in that of clip-retrieval.
+"""The files of an extraction: features as VSE++ and SCAN have them, joint vectors as clip-retrieval has, and tables.
 
 Features: OUT/{train,dev,test}_ims.npy, _caps.txt and _ids.txt, which data=precomp reads. Joint vectors:
 
@@ -10,6 +10,8 @@ Features: OUT/{train,dev,test}_ims.npy, _caps.txt and _ids.txt, which data=preco
 
 `rerank` and `diagnose` read queries=OUT/test/texts::text_emb items=OUT/test/images::img_emb truth=OUT/test.csv, and
 data=pairs reads data.images=OUT/images::img_emb data.texts=OUT/texts::text_emb data.splits.train=OUT/train.csv.
+
+Pictures of a folder, or texts, without splits and pairs are tables of ids and vectors.
 """
 
 import json
@@ -26,13 +28,18 @@ import torch
 from pyarrow import parquet
 from torch import Tensor
 
-from vsehub.checks import require
-from vsehub.data.sources import CaptionedImages, pairs_by_caption
+from vsehub.checks import existing, regular_members, require
+from vsehub.data.sources import CaptionedImages, content_digest, pairs_by_caption
+from vsehub.data.tables import KINDS, entry_texts, read_table
+from vsehub.data.truth import distinct_ids
+from vsehub.data.vectors.paths import split_path
 from vsehub.encoders.precision import without_tf32
+from vsehub.encoders.pretrained.networks import refused
+from vsehub.extras import package
 from vsehub.io.arrays import listed
 from vsehub.io.files import atomic, read_object, write_json, write_text
 from vsehub.io.progress import ahead, bar
-from vsehub.io.text import csv_text
+from vsehub.io.text import csv_text, read_lines
 
 SETTINGS = "settings.json"  # of the chunks
 PREFIXES = {"train": "train", "val": "dev", "test": "test"}
@@ -175,3 +182,63 @@ def image_ids(splits: Mapping[str, CaptionedImages]) -> dict[str, list[str]]:
     if len(set().union(*names.values())) == sum(map(len, names.values())):
         return names
     return {split: [f"{split}/{row}/{name}" for row, name in enumerate(names[split])] for split in names}
+
+
+class Side(NamedTuple):
+    """Pictures (n, 3, H, W) or n texts, and their ids."""
+
+    rows: Any
+    ids: Sequence[str]
+
+    def fingerprint(self) -> str:
+        """A hash of the rows."""
+        return content_digest(self.rows)
+
+
+def read_texts(path: str) -> Side:
+    """The lines of a text file, or a column of a table, `TABLE` or `TABLE::COLUMN`.
+
+    Ids are the column id of the table, else row numbers. Raises InputError for an id that is repeated, a row
+    without a text, and a table with several columns besides id if none is named.
+    """
+    place, column = split_path(path)
+    file = existing("texts", place, "Give a text file with one text per line, or TABLE::COLUMN")
+    if file.suffix.lower() in KINDS:
+        columns = read_table(file, lambda names: [name for name in names if name == "id" or column in (None, name)])
+        ids = columns.pop("id", None)
+        require(len(columns) == 1, f"texts: {file} has the columns {[*columns]}; name one, as in texts={file}::COLUMN")
+        texts = entry_texts(file, *columns.values())
+    else:
+        texts, ids = read_lines(file, "text"), None
+    names = [*map(str, range(len(texts)))] if ids is None else entry_texts(file, ids)
+    distinct_ids(str(file), names)
+    require(all(map(str.strip, texts)), f"texts: {file} has rows without a text")
+    return Side(texts, names)
+
+
+def sentence_model(name: str, device: str) -> Any:
+    """A model of sentence-transformers from a folder or the cache. Raises InputError if it cannot be read."""
+    library = package("text_model", "sentence-transformers", "sentence_transformers")
+    regular_members(Path(name))
+    with refused(f"text_model: {name!r} cannot be read. Give a folder, or get the model once with: hf download {name}"):
+        return library.SentenceTransformer(name, device=device, local_files_only=True, trust_remote_code=False)
+
+
+def sentence_encoder(model: Any, prompt: str, size: int) -> Callable[[Sequence[str]], Tensor]:
+    """A function of texts -> unit vectors (b, D). prompt: a template with {} for a text. size: texts at a time."""
+    return lambda texts: model.encode(
+        [prompt.replace("{}", text) for text in texts],
+        batch_size=size,
+        convert_to_tensor=True,
+        normalize_embeddings=True,
+        show_progress_bar=False,
+    )
+
+
+def write_tables(folder: Path, sides: Mapping[str, Side], chunks: Chunks) -> None:
+    """Write the vectors of "images" and of "texts" as SIDE.parquet with the columns id, text and vector."""
+    for side, (rows, ids) in sides.items():
+        columns: dict[str, Any] = {"id": ids} | ({"text": rows} if isinstance(rows, list) else {})
+        columns["vector"] = [vector for chunk in chunks[side] for vector in np.load(chunk)]
+        with atomic(folder / f"{side}.parquet") as file:
+            parquet.write_table(pa.table(columns), file)
