@@ -1,6 +1,6 @@
 """Building a report from run folders: tables, paired tests, plots and the page."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -10,11 +10,12 @@ from vsehub.io.files import Output, atomic
 from vsehub.report.pages.runs import origin, run_notes, setting_facts
 from vsehub.report.pages.sections import Section
 from vsehub.report.pages.templates import render_page
-from vsehub.report.recipes import differing, name_test_sets, recipe, recipes_by_series, series_of
+from vsehub.report.recipes import Series, differing, name_test_sets, recipe, recipes_by_series, series_of
 from vsehub.report.results import (
     COLUMNS,
     MARKS,
     UNWRITTEN,
+    Setting,
     aggregate,
     by_setting,
     conclusion,
@@ -25,9 +26,9 @@ from vsehub.report.results import (
     results_table,
 )
 from vsehub.report.run_plots import curves, occurrences, overview, styles
-from vsehub.report.runs import read_runs
+from vsehub.report.runs import Run, read_runs
 from vsehub.report.sweeps import sweep_sections
-from vsehub.report.tables import count_text, frame_csv, markdown_text
+from vsehub.report.tables import ReportTable, count_text, frame_csv, markdown_text
 
 MEANS = "Mean over the seeds, ± one standard deviation. hs_sum: sum of the skewness of N_1, N_5, N_10, both directions."
 SURE = ("results.csv", "table.csv", "table.md", "table.tex", "table.txt", "index.html")  # written for any runs
@@ -67,37 +68,10 @@ def build_report(
     frame = results(shown, series)
     means = aggregate(frame, columns)
     tests = paired(frame, recipes)
-    lines = by_setting(frame)
-    families = by_setting(tests)
     rows = by_setting(means)
     notes = run_notes(runs, frame, series, recipes)
-    sections = sweep_sections(shown)
-    latex = []
-    for number, (setting, table) in enumerate(rows.items(), 1):
-        mark = f"-{number}" if len(rows) > 1 else ""
-        pairs = families.get(setting, tests[:0])
-        marked = results_table(table, columns, f"{MEANS} {MARKS}" if len(table) > 1 else MEANS, lines[setting])
-        latex.append(marked._replace(caption=f"{setting.title}. {marked.caption}").latex())
-        tables = [marked]
-        if len(pairs):
-            tables.append(paired_table(pairs))
-        counted = occurrences(lines[setting], look, f"occurrences{mark}")
-        sections.append(
-            Section(
-                setting.title,
-                notes=[conclusion(pairs)] if len(table) > 1 else [],
-                tables=tables,
-                facts=setting_facts(lines[setting]),
-                pictures=[counted] if counted else [],
-                lead=[overview(intervals(lines[setting]), look, f"overview{mark}")],
-            )
-        )
-    training = []
-    for number, place in enumerate(sorted({case[:2] for case in recipes}), 1):
-        members = [run for run in shown if series[run.path][:2] == place]
-        curve = curves(members, series, look, f"rsum-over-epochs-{number}")
-        if curve:
-            training.append(Section(f"Training: {' · '.join(place)}", pictures=[curve]))
+    measured = setting_sections(frame, rows, tests, columns, look)
+    sections = [*sweep_sections(shown), *measured]
     written = [*sections, Section("Notes", notes)] if notes else sections
     settings = {run.path: recipe(run) for run in shown}
     varied = {key: [settings[run].get(key) for run in frame["run"]] for key in differing(settings.values())}
@@ -108,12 +82,12 @@ def build_report(
         "results.csv": frame_csv(pd.DataFrame({**frame.drop(columns=UNWRITTEN), **varied})),
         "table.csv": frame_csv(means),
         "table.md": "\n\n".join([f"# {markdown_text(title)}", *(part.markdown() for part in written)]),
-        "table.tex": "\n".join(latex),
+        "table.tex": "\n".join(under_title(section).latex() for section in measured),
         "table.txt": "\n\n".join([one_line(title), *short, f"{', '.join(facts)}: table.md, and the page"]) + "\n",
     }
     if len(tests):
         texts["paired.csv"] = frame_csv(tests)
-    pages = [*sections, *training]
+    pages = [*sections, *training_sections(shown, series, look)]
     texts["index.html"] = render_page(
         "page.html.j2",
         title=title,
@@ -130,3 +104,46 @@ def build_report(
             with atomic(output / name) as handle:
                 handle.write(content)
     return {name: output.folder / name for name in files}
+
+
+def setting_sections(
+    frame: pd.DataFrame,
+    rows: Mapping[Setting, pd.DataFrame],
+    tests: pd.DataFrame,
+    columns: Sequence[str],
+    look: dict[str, dict],
+) -> list[Section]:
+    """The section of each setting. rows: the means of each. frame, tests, look: of all runs."""
+    lines, families, sections = by_setting(frame), by_setting(tests), list[Section]()
+    for number, (setting, table) in enumerate(rows.items(), 1):
+        mark = f"-{number}" if len(rows) > 1 else ""
+        pairs = families.get(setting, tests[:0])
+        marked = results_table(table, columns, f"{MEANS} {MARKS}" if len(table) > 1 else MEANS, lines[setting])
+        counted = occurrences(lines[setting], look, f"occurrences{mark}")
+        sections.append(
+            Section(
+                setting.title,
+                notes=[conclusion(pairs)] if len(table) > 1 else [],
+                tables=[marked, paired_table(pairs)] if len(pairs) else [marked],
+                facts=setting_facts(lines[setting]),
+                pictures=[counted] if counted else [],
+                lead=[overview(intervals(lines[setting]), look, f"overview{mark}")],
+            )
+        )
+    return sections
+
+
+def under_title(section: Section) -> ReportTable:
+    """The first table of a section, with the section's heading in its caption."""
+    table = section.tables[0]
+    return table._replace(caption=f"{section.heading}. {table.caption}")
+
+
+def training_sections(runs: Sequence[Run], series: dict[str, Series], look: dict[str, dict]) -> list[Section]:
+    """The curves of each data set and architecture whose runs have some."""
+    sections = []
+    for number, place in enumerate(sorted({case[:2] for case in series.values()}), 1):
+        members = [run for run in runs if series[run.path][:2] == place]
+        if curve := curves(members, series, look, f"rsum-over-epochs-{number}"):
+            sections.append(Section(f"Training: {' · '.join(place)}", pictures=[curve]))
+    return sections
