@@ -1,7 +1,8 @@
 """`vsehub adapt`: linear maps of queries and items, fitted to known pairs, where these show that a map helps."""
 
 import shlex
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
@@ -11,8 +12,13 @@ from vsehub.cli.overrides import override
 from vsehub.io.files import Output, write_json, write_text
 from vsehub.io.records import RESULT
 
+if TYPE_CHECKING:
+    from vsehub.ranking.adapt import Map
+    from vsehub.ranking.inputs import Inputs
+
 MAPS, USAGE = "maps.safetensors", "USAGE.md"
 NAMES = ("queries.npy", "items.npy", "query_ids.txt", "item_ids.txt", MAPS, USAGE, RESULT)
+HEAD = ("map", "R@1 plain", "over nothing", "R@1 CSLS", "over nothing")
 CODE = """import numpy as np
 from safetensors.numpy import load_file
 
@@ -41,9 +47,6 @@ def adapt(cfg: DictConfig) -> None:
         fail("truth or queries is not set; give the known pairs as truth=FILE, of queries=FILE and items=FILE")
     out = Output(str(cfg.out), "adapted vectors", NAMES, cfg.overwrite)
 
-    from safetensors.torch import save_file
-
-    from vsehub.io.arrays import write_matrix
     from vsehub.io.provenance import origin
     from vsehub.ranking.adapt import NOTHING, best, fit_maps, pairs_of, try_maps
     from vsehub.ranking.inputs import open_inputs
@@ -64,8 +67,7 @@ def adapt(cfg: DictConfig) -> None:
     cells = [[f"{candidate['r1']:.1f}", shown(candidate["gain"])] for candidate in candidates]
     both = zip(candidates[::2], cells[::2], cells[1::2], strict=True)
     rows = [[candidate["map"], *plain, *csls] for candidate, plain, csls in both]
-    head = ["map", "R@1 plain", "over nothing", "R@1 CSLS", "over nothing"]
-    print(ReportTable(head, rows, f"{gain['queries']:,} known queries, each among {trial.items:,} items").terminal())
+    print(ReportTable(HEAD, rows, f"{gain['queries']:,} known queries, each among {trial.items:,} items").terminal())
     print(f"choosing the best, in each fold by the other folds, gains {shown(gain)} points of R@1")
     record: dict[str, Any] = {
         "schema": 1,
@@ -82,16 +84,7 @@ def adapt(cfg: DictConfig) -> None:
         if helps:
             known = positives.counts.nonzero().flatten()
             ours, theirs = fit_maps(*pairs_of(queries, items, positives, known, cfg.seed))[name]
-            tensors = {"query_mean": ours.mean, "query_map": ours.matrix}
-            tensors |= {"item_mean": theirs.mean, "item_map": theirs.matrix}
-            save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, out / MAPS)
-            write_matrix(out / "queries.npy", len(queries), (ours(rows).numpy() for _, rows in queries.blocks()))
-            write_matrix(out / "items.npy", len(items), (theirs(rows).numpy() for _, rows in items.blocks()))
-            written = {"queries": "queries.npy", "items": "items.npy"}
-            for key, ids in (("query_ids", inputs.query_names.ids), ("item_ids", inputs.item_names.ids)):
-                if ids is not None:
-                    written[key] = f"{key}.txt"
-                    write_text(out / written[key], "".join(f"{name}\n" for name in ids))
+            written = write_mapped(out, inputs, {"query": ours, "item": theirs})
             code = CODE.format(unit=UNIT if cfg.normalize else "")
             write_text(out / USAGE, NOTE.format(code=code, map=name, gain=shown(gain)))
             words = [override(key, f"{out.shown}/{file}") for key, file in written.items()]
@@ -102,6 +95,25 @@ def adapt(cfg: DictConfig) -> None:
         print(f"{name} and the mapped vectors are written to {out.shown}\nnext: {record['next']}")
     else:
         print(f"adapting would not help: {needed(trial.gain_of_choosing(2))}. {out.shown} has only {RESULT}")
+
+
+def write_mapped(out: Output, inputs: "Inputs", maps: Mapping[str, "Map"]) -> dict[str, str]:
+    """Write the maps of "query" and "item", the mapped vectors and their ids: setting of rerank -> file."""
+    from safetensors.torch import save_file
+
+    from vsehub.io.arrays import write_matrix
+
+    tensors, written = {}, {}
+    for side, names in (("query", inputs.query_names), ("item", inputs.item_names)):
+        mapped, rows = maps[side], inputs.files[names.side]
+        tensors |= {f"{side}_mean": mapped.mean, f"{side}_map": mapped.matrix.contiguous()}
+        written[names.side] = f"{names.side}.npy"
+        write_matrix(out / written[names.side], len(rows), (mapped(block).numpy() for _, block in rows.blocks()))
+        if names.ids is not None:
+            written[f"{side}_ids"] = f"{side}_ids.txt"
+            write_text(out / f"{side}_ids.txt", "".join(f"{name}\n" for name in names.ids))
+    save_file(tensors, out / MAPS)
+    return written
 
 
 def shown(gain: dict[str, float]) -> str:

@@ -8,6 +8,9 @@ from vsehub.checks import fail, require
 from vsehub.cli.embeddings import extended
 from vsehub.cli.nodes import device_named, plain
 
+HEAD = ("false accepts, at most", "accepted above", "queries with answers accepted", "95 % interval")
+CELLS = ("{false_accept:g}", "{threshold:.6g}", "{accepted:.1%}", "{interval[0]:.1%} to {interval[1]:.1%}")
+
 log = logging.getLogger(__name__)
 
 
@@ -42,20 +45,8 @@ def calibrate(cfg: DictConfig) -> None:
     with extended(result, (), False):
         path = cfg.truth or result.record["truth"].get("path")
         result.record["calibration"] = {"path": path, "queries": len(calibration), "rates": rates}
-    rows = [
-        [
-            f"{rate['false_accept']:g}",
-            f"{rate['threshold']:.6g}",
-            f"{rate['accepted']:.1%}",
-            "{:.1%} to {:.1%}".format(*rate["interval"]),
-        ]
-        for rate in rates
-    ]
-    print(
-        ReportTable(
-            ["false accepts, at most", "accepted above", "queries with answers accepted", "95 % interval"], rows
-        ).terminal()
-    )
+    rows = [[cell.format(**rate) for cell in CELLS] for rate in rates]
+    print(ReportTable(HEAD, rows).terminal())
     useless = [f"{rate['false_accept']:g}" for rate in rates if rate["interval"][0] <= rate["false_accept"]]
     if useless:
         log.warning(
