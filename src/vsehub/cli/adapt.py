@@ -103,7 +103,7 @@ def write_mapped(out: Output, inputs: "Inputs", maps: Mapping[str, "Map"]) -> di
 
     from vsehub.io.arrays import write_matrix
 
-    tensors, written = {}, {}
+    tensors, written = dict[str, Any](), dict[str, str]()
     for side, names in (("query", inputs.query_names), ("item", inputs.item_names)):
         mapped, rows = maps[side], inputs.files[names.side]
         tensors |= {f"{side}_mean": mapped.mean, f"{side}_map": mapped.matrix.contiguous()}
