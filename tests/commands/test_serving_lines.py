@@ -10,7 +10,7 @@ import pytest
 import torch
 from test_embedding_lines import unit, write_pairs, written
 
-from vsehub.serving.estimator import named_criterion
+from vsehub.criteria.choose import named_criterion
 
 ROOT = Path(__file__).parents[2]
 IMAGES = 40

@@ -29,7 +29,13 @@ def evaluate(cfg: DictConfig) -> float | None:
             len(files) > 0 and len(files) == len(checkpoints),
             "checkpoint is an empty list, or a file is given twice; the models of an ensemble must differ",
         )
-        out = out_folder(cfg.out, Path(checkpoints[0]))
+        run = Path(checkpoints[0]).parent.parent
+        require(
+            cfg.out is not None or (run / "run.json").is_file(),
+            f"checkpoint: {checkpoints[0]} is not in a run folder; give a folder for the evaluation: out=FOLDER, or "
+            "give RUN_FOLDER/checkpoints/best.safetensors",
+        )
+        out = within(run, "evaluations") if cfg.out is None else Path(cfg.out)
 
     from vsehub.evaluation.ensemble import Ensemble
     from vsehub.evaluation.measurement import Measurement, measure, table
@@ -78,14 +84,3 @@ def described(checkpoints: list[str]) -> list[dict]:
         {"checkpoint": str(Path(path).resolve()), "label": run["label"], "seed": run["seed"]}
         for path, run in zip(checkpoints, runs, strict=True)
     ]
-
-
-def out_folder(out: str | None, checkpoint: Path) -> Path:
-    """The folder for the evaluation. Raises InputError if none is given and the checkpoint is not in a run folder."""
-    run = checkpoint.parent.parent
-    require(
-        out is not None or (run / "run.json").is_file(),
-        f"checkpoint: {checkpoint} is not in a run folder; give a folder for the evaluation: out=FOLDER, or give "
-        "RUN_FOLDER/checkpoints/best.safetensors",
-    )
-    return within(run, "evaluations") if out is None else Path(out)

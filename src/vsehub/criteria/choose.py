@@ -1,7 +1,7 @@
 """Choosing among criteria: the candidates, the default, the rule, and the choice by queries with known answers."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -50,6 +50,18 @@ def _corrections(folders: tuple[Path, ...]) -> dict[str, Correction]:
         if isinstance(kind, type) and issubclass(kind, Correction) and kind.reference_items_as is None and name != PLAIN
     )
     return {name: known.build("criterion", nodes[name]) for name in (PLAIN, *names)}
+
+
+def named_criterion(name: str | Criterion, parameters: Mapping[str, Any]) -> Criterion:
+    """The criterion of a yaml file, or the given one, with some settings changed.
+
+    Raises InputError for other names and settings.
+    """
+    if isinstance(name, Criterion):
+        return name.with_parameters(**parameters)
+    known = Components(conf_folders())
+    criterion: Criterion = known.build("criterion", {**known.node("criterion", name), **parameters})
+    return criterion
 
 
 class Auto(Criterion):

@@ -81,11 +81,7 @@ class Measurement:
         return kind, words.format(split=self.split)
 
     def file(self, model: DataModel | Ensemble, folder: Path) -> Path:
-        """The path of this measurement's record, named after a digest of everything that affects the metrics.
-
-        Raises InputError if the split has too few images for the protocol.
-        """
-        self.protocol.slices(len(model.split(self.split).images))
+        """The path of this measurement's record, named after a digest of everything that affects the metrics."""
         used = [self.split, *(["train"] if self.inductive else []), *(["val"] if self.chooses else [])]
         kind, models = self.reference_words[0], len(model.digests)
         settings = {

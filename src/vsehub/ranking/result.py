@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import existing, require
-from vsehub.components import Components, conf_folders
-from vsehub.criteria.base import ItemBias
+from vsehub.criteria.choose import named_criterion
 from vsehub.io.arrays import readable
 from vsehub.io.records import BIASES, EMBEDDINGS, RESULT, read_record
 from vsehub.ranking.inputs import Inputs, open_inputs
@@ -36,15 +35,14 @@ class Result:
         self.folder = Path(folder)
         self.file = existing("result", self.folder / RESULT, HINT)
         self.record = read_record(self.file, EMBEDDINGS, HINT)
-        ranking, biases, known = self.record["rankings"][-1], self.folder / BIASES, Components(conf_folders())
+        ranking, biases = self.record["rankings"][-1], self.folder / BIASES
         self.name = str(ranking["criterion"])
         require(
             biases.exists(),
             f"result: {self.folder} has no {BIASES}: {self.name} does not rank by the score minus a term of the item. "
             "Give a result of another criterion, e.g. csls; criterion=auto criterion.indexable=true chooses such ones",
         )
-        node = {**known.node("criterion", self.name), **ranking["parameters"]}
-        self.criterion: ItemBias = known.build("criterion", node)
+        self.criterion: Any = named_criterion(self.name, ranking["parameters"])
         changed = {name: str(file) for name, file in changes.items() if file is not None}
         unused = {*TUNING, *changed, *(QUERIES if new_queries else ())}
         files = {

@@ -16,10 +16,10 @@ from safetensors.numpy import save
 from torch import Tensor
 
 from vsehub.checks import InputError, existing, fail, one_of, require, whole
-from vsehub.components import TARGET, Components, conf_folder, conf_folders
+from vsehub.components import TARGET, Components, conf_folder
 from vsehub.criteria import Auto, Chain, Correction, Criterion, ItemBias
 from vsehub.criteria.base import Terms, few, finite, finite_terms, fit_all, require_within
-from vsehub.criteria.choose import Tried, choose
+from vsehub.criteria.choose import Tried, choose, named_criterion
 from vsehub.data.truth import distinct_ids, read_truth
 from vsehub.data.vectors.embeddings import look_through, open_vectors
 from vsehub.data.vectors.readers import read_safetensors
@@ -415,18 +415,6 @@ def warn_once(said: str | None) -> None:
     """Log a warning, if there is one, the first time."""
     if said:
         log.warning("%s. Give `fit` a larger reference, or search many queries in one call", said)
-
-
-def named_criterion(name: str | Criterion, parameters: Mapping[str, Any]) -> Criterion:
-    """The criterion of a yaml file, or the given one, with some settings changed.
-
-    Raises InputError for other names and settings.
-    """
-    if isinstance(name, Criterion):
-        return name.with_parameters(**parameters)
-    components = Components(conf_folders())
-    criterion: Criterion = components.build(GROUP, {**components.node(GROUP, name), **parameters})
-    return criterion
 
 
 def item_terms(criterion: Criterion, items: VectorSource, reference: VectorSource | None) -> Terms | None:

@@ -26,12 +26,12 @@ from torch.nn.functional import normalize as unit
 
 from vsehub.checks import fail, require
 from vsehub.criteria.base import ItemBias, fit_all
+from vsehub.criteria.choose import named_criterion
 from vsehub.data.truth import distinct_ids
 from vsehub.io.progress import bar
 from vsehub.io.records import require_version
 from vsehub.neighbors.vectors import VectorSource, as_vectors, given_back, sampled
 from vsehub.serving.databases.engines import Database, Hits, Place, note_code
-from vsehub.serving.estimator import named_criterion
 from vsehub.serving.index import folded, formula, last_components, scored, unit_rows
 
 SCHEMA = 9

@@ -116,7 +116,6 @@ class Place:
     name: str
 
     def __post_init__(self) -> None:
-        one_of("engine", self.engine, tuple(ENGINES))
         title, _, packages, schemes, folder = ENGINES[self.engine]
         require_packages(f"engine={self.engine}", self.engine, *packages)
         remember(self.uri)
