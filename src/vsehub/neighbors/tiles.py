@@ -26,13 +26,15 @@ def nearest(
     items: VectorSource,
     k: int,
     corrections: Sequence[TileCorrection | None] = (None,),
+    within: bool = False,
 ) -> list[Best]:
     """Values and positions (Q, k), best first, for each correction (None: the plain scores).
 
     Corrections of one kind share a product of queries and items. Among equal values the lower position comes first.
-    Raises InputError if k exceeds the number of items.
+    within: True if the queries are the items, each of which is left out of its own list. Raises InputError if k exceeds
+    the number of items, or of other items.
     """
-    parts = [lists for _, lists in nearest_blocks(queries, items, k, corrections)]
+    parts = [lists for _, lists in nearest_blocks(queries, items, k, corrections, within)]
     return [
         (torch.cat([values for values, _ in blocks]), torch.cat([positions for _, positions in blocks]))
         for blocks in zip(*parts, strict=True)
@@ -44,20 +46,23 @@ def nearest_blocks(
     items: VectorSource,
     k: int,
     corrections: Sequence[TileCorrection | None] = (None,),
+    within: bool = False,
 ) -> Iterator[tuple[int, list[Best]]]:
     """(first query, the result of `nearest` for these queries), QUERIES_HELD queries at a time."""
-    require(0 < k <= len(items), f"k is {k}; expected 1 to {len(items)}, the number of items")
+    most, depth = len(items) - within, k + within
+    require(0 < k <= most, f"k is {k}; expected 1 to {most}, the number of {'other ' if within else ''}items")
     with bar("searching", total=len(queries) * len(items), **BAR) as steps:
         height = held_at_once(queries)
         for first in range(0, len(queries), height):
             block = queries.rows(first, min(first + height, len(queries)))
-            applies = screened.applies(block, items, k)
+            applies = screened.applies(block, items, depth)
             affine = [correction for correction in corrections if applies and _screens(correction)]
             others = [correction for correction in corrections if correction not in affine]
             advance = steps.update if not others else lambda _: None
-            known = iter(screened.search(block, items, k, affine, advance) if affine else ())
-            lists = iter(_search(block, first, items, k, others, steps.update) if others else ())
-            yield first, [next(known if correction in affine else lists) for correction in corrections]
+            known = iter(screened.search(block, items, depth, affine, advance) if affine else ())
+            others_known = iter(_search(block, first, items, depth, others, steps.update) if others else ())
+            lists = [next(known if correction in affine else others_known) for correction in corrections]
+            yield first, [_without_itself(first, best) for best in lists] if within else lists
 
 
 def _screens(correction: TileCorrection | None) -> TypeGuard[Affine | None]:
@@ -88,10 +93,10 @@ def _search(
     return [(torch.cat([v for v, _ in best.values()]), torch.cat([p for _, p in best.values()])) for best in lists]
 
 
-def without_itself(rows: Tensor, best: Best) -> Best:
-    """Lists (b, k) of the items at `rows` (b,) without each item itself, from lists (b, k + 1) of all items."""
+def _without_itself(first: int, best: Best) -> Best:
+    """Lists (b, k) of the items from `first` on without each item itself, from lists (b, k + 1) of all items."""
     values, positions = best
-    itself = positions == rows.to(positions.device)[:, None]
+    itself = positions == torch.arange(first, first + len(positions), device=positions.device)[:, None]
     itself[:, -1] |= ~itself.any(dim=1)  # an item with many copies, or a hub that is corrected, may not be in its list
     shape = len(positions), positions.shape[1] - 1
     return values[~itself].reshape(shape), positions[~itself].reshape(shape)

@@ -25,7 +25,7 @@ from vsehub.criteria.base import Correction, Criterion, Terms, fit_all, require_
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.metrics.occurrences import KS, ItemCounts, count_occurrences, histogram, occurrence_metrics
 from vsehub.metrics.ranks import RECALLS, at_r
-from vsehub.neighbors.tiles import nearest_blocks, without_itself
+from vsehub.neighbors.tiles import nearest_blocks
 from vsehub.neighbors.topk import Best
 from vsehub.positives import Positives
 from vsehub.ranking.inputs import Sides
@@ -150,9 +150,7 @@ def list_blocks(
     device = queries.rows(0, 1).device
     moved = [tuple(term.to(device) for term in parts) for parts in terms]
     corrections = [criterion.over(queries, items, parts) for criterion, parts in zip(criteria, moved, strict=True)]
-    for first, lists in nearest_blocks(queries, items, depth + sides.within, [None, *corrections]):
-        rows = torch.arange(first, first + len(lists[0][0]))
-        yield first, [without_itself(rows, best) for best in lists] if sides.within else lists
+    return nearest_blocks(queries, items, depth, [None, *corrections], sides.within)
 
 
 def changes(before: Tensor, after: Tensor) -> dict[str, float]:

@@ -27,7 +27,7 @@ from vsehub.io.arrays import DAMAGE
 from vsehub.io.files import atomic
 from vsehub.machine import usable_device
 from vsehub.neighbors.screened import KeptItems
-from vsehub.neighbors.tiles import nearest_blocks, ranges, without_itself
+from vsehub.neighbors.tiles import nearest, ranges
 from vsehub.neighbors.vectors import BLOCK, VectorSource, array_of, as_vectors, given_back
 from vsehub.positives import Positives
 from vsehub.serving.calibration import Calibration
@@ -241,10 +241,8 @@ class CorrectedSearch:
         require_within(repr(criterion), criterion, terms is not None)
         if terms is None:  # those of each item from the others
             terms = fit_all([criterion.correction], items, items, within=True)[0]
-        require(k < len(items), f"k is {k}; expected at most {len(items) - 1}, the number of other items")
-        blocks = nearest_blocks(items, items, k + 1, [criterion.correction.over(items, items, terms)])
-        parts = [without_itself(torch.arange(first, first + len(best[0])), best) for first, [best] in blocks]
-        values, positions = (torch.cat(part) for part in zip(*parts, strict=True))
+        correct = criterion.correction.over(items, items, terms)
+        values, positions = nearest(items, items, k, [correct], within=True)[0]
         return finite("values", values), positions, terms
 
     @torch.no_grad()
