@@ -25,9 +25,9 @@ class DirectedScores:
     """Scores of Q queries against M items, of R reference queries against the same items, and of reference items.
 
     queries, items, reference, bank: encodings, vectors where the similarity is an inner product; a split that is its
-    own reference gives the same objects twice. positives: the true pairs. score: encodings of queries and of items ->
-    their scores. matrix: returns all scores (Q, M), which must not be changed; None where they are too many to be in
-    memory: they are then computed block by block, each time.
+    own reference gives the same objects twice. pairs: queries and items (P,), (P,) of the true pairs. score: encodings
+    of queries and of items -> their scores. matrix: returns all scores (Q, M), which must not be changed; None where
+    they are too many to be in memory: they are then computed block by block, each time.
     """
 
     def __init__(
@@ -36,14 +36,14 @@ class DirectedScores:
         items: Any,
         reference: Any,
         bank: Any,
-        positives: Positives,
+        pairs: tuple[Tensor, Tensor],
         similarity: Similarity,
         score: Callable[[Any, Any], Tensor],
         matrix: Callable[[], Tensor] | None,
     ):
         self.queries, self.items, self.reference, self._bank = queries, items, reference, bank
-        self.positives, self.similarity = positives, similarity
-        self._score, self._matrix = score, matrix
+        self.positives = Positives.from_pairs(*pairs, len(queries), len(items))
+        self.similarity, self._score, self._matrix = similarity, score, matrix
         self._single_blocks: dict[str, Tensor] = {}
 
     def rows(self, index: Tensor | slice) -> Tensor:
@@ -119,9 +119,7 @@ def both_directions(split: EncodedSplit, similarity: Similarity, reference: Enco
     inner = similarity.inner_product
     vectors = similarity.vectors if inner else lambda encoding: encoding
     images, texts = vectors(split.images), vectors(split.texts)
-    seen_images, seen_texts = images, texts
-    if reference is not split:
-        seen_images, seen_texts = vectors(reference.images), vectors(reference.texts)
+    fitted_on = (images, texts) if reference is split else (vectors(reference.images), vectors(reference.texts))
     image, text = split.pairs.T
 
     @cache
@@ -139,25 +137,8 @@ def both_directions(split: EncodedSplit, similarity: Similarity, reference: Enco
         return products(images)(texts, None) if inner else similarity(images, texts).T
 
     in_memory = len(images) * len(texts) <= MATRIX_ELEMENTS
+    whole, turned = (matrix, lambda: matrix().T) if in_memory else (None, None)
     return {
-        "i2t": DirectedScores(
-            images,
-            texts,
-            seen_images,
-            seen_texts,
-            Positives.from_pairs(image, text, len(images), len(texts)),
-            similarity,
-            forth,
-            matrix if in_memory else None,
-        ),
-        "t2i": DirectedScores(
-            texts,
-            images,
-            seen_texts,
-            seen_images,
-            Positives.from_pairs(text, image, len(texts), len(images)),
-            similarity,
-            back,
-            (lambda: matrix().T) if in_memory else None,
-        ),
+        "i2t": DirectedScores(images, texts, *fitted_on, (image, text), similarity, forth, whole),
+        "t2i": DirectedScores(texts, images, *fitted_on[::-1], (text, image), similarity, back, turned),
     }
