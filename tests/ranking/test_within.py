@@ -114,7 +114,7 @@ def test_what_one_set_does_not_take(items, tmp_path):
     sides = open_inputs({"items": "items.npy"}).sides
     with pytest.raises(InputError, match="sinkhorn"):
         measure(sides, {"sinkhorn": Sinkhorn()}, 5)
-    with pytest.raises(InputError, match=f"at most {ITEMS - 1}"):
+    with pytest.raises(InputError, match=f"1 to {ITEMS - 1}"):
         CorrectedSearch("csls").fit(items).neighbors_of_items(ITEMS)
     (tmp_path / "truth.csv").write_text("query,item\n1,1\n")
     with pytest.raises(InputError, match="truth"):
