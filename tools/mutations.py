@@ -179,8 +179,8 @@ MUTATIONS = [
     ("evaluation/tune.py", "chosen[k] = max(sums,", "chosen[k] = min(sums,", "evaluation/test_tune.py"),
     (
         "evaluation/scores.py",
-        "if reference is not split:",
-        "if False:",
+        "(images, texts) if reference is split else",
+        "(images, texts) if True else",
         "evaluation/test_evaluate.py evaluation/test_tune.py",
     ),
     (
