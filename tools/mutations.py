@@ -214,7 +214,12 @@ MUTATIONS = [
         "if False:",
         "training/test_bank_callback.py",
     ),
-    ("training/callbacks/average.py", "lerp_(value, moved)", "copy_(value)", "training/test_average.py"),
+    (
+        "training/callbacks/average.py",
+        "min(self.decay, (1 + self.steps) / (10 + self.steps))",
+        "0.0",
+        "training/test_average.py",
+    ),
     (
         "training/callbacks/collapse.py",
         "step - self.since < self.patience",
