@@ -7,7 +7,7 @@ from vsehub.losses import HAL, MaxMargin, NeighborRetr
 from vsehub.neighbors import MemoryBank
 from vsehub.sets import Sets
 from vsehub.similarities import Cosine
-from vsehub.training.module import RetrievalModule, check_together, loss_terms, parameter_groups
+from vsehub.training.module import RetrievalModule, check_encoding, check_together, loss_terms, parameter_groups
 from vsehub.types import Batch, Encoder, Loss, Similarity
 
 
@@ -73,6 +73,25 @@ def test_what_cannot_go_together_is_refused_with_the_reason(images, texts, simil
 def test_what_a_loss_must_not_return_is_named_with_its_class(function, message):
     with pytest.raises(InputError, match=message):
         loss_terms(Mine(function), torch.eye(3, requires_grad=True), torch.eye(3) > 0, None)
+
+
+@pytest.mark.parametrize(
+    ("encode", "message"),
+    [
+        (lambda part, inputs: part.slow(inputs)[:2], r"Part returned \(2, 2\) for 3 inputs"),
+        (lambda part, inputs: part.slow(inputs)[:, None], r"\(3, 1, 2\)"),
+        (lambda part, inputs: part.slow(inputs).detach(), "without gradient"),
+        (lambda part, inputs: part.slow(torch.ones(3, 2)), "same vector"),
+        (lambda part, inputs: Sets(part.slow(torch.ones(4, 2)), torch.tensor([2, 1, 1])), "same vector"),
+    ],
+)
+def test_what_an_encoder_must_not_return_is_named_with_its_class(encode, message):
+    part, inputs = Part(), torch.tensor([[1.0, 2.0], [1.0, 2.0], [1.0, 3.0]])
+    with pytest.raises(InputError, match=message):
+        check_encoding("image", part, inputs, encode(part, inputs))
+    check_encoding("image", part, inputs, part.slow(inputs))
+    check_encoding("image", part, inputs[:2], part.slow(inputs[:2]))  # a batch of equal inputs
+    check_encoding("image", part.requires_grad_(False), inputs, part.slow(inputs))
 
 
 def test_a_loss_may_return_a_scalar_or_terms_that_are_numbers():

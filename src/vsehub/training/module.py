@@ -87,6 +87,9 @@ class RetrievalModule(pl.LightningModule):
         """The loss of one batch; `TermMeans` logs its terms."""
         images = encoded(self.image_encoder, (batch.images,), self.chunk)
         texts = encoded(self.text_encoder, (batch.texts, batch.lengths), self.chunk)
+        if batch_index == 0 and self.global_step == 0:  # later a GPU would have to wait
+            check_encoding("image", self.image_encoder, batch.images, images)
+            check_encoding("text", self.text_encoder, batch.texts, texts)
         with torch.autocast(images.device.type, enabled=False):
             images, texts = self.dropped(images.float()), self.dropped(texts.float())
             neighbors = self.neighbors(images, texts, batch)
@@ -202,6 +205,25 @@ def require_rows_apart(side: str, encoder: Encoder, why: str) -> None:
         "network without batch normalisation (image_encoder.norm=group for image_cnn, image_encoder.model=vit_b_16 for "
         "torchvision), or freeze a pretrained one (image_encoder.tune=false)",
     )
+
+
+def check_encoding(side: str, encoder: Encoder, inputs: Tensor, encoding: Encoding) -> None:
+    """Raise InputError for an encoding that no training can improve.
+
+    It needs a row or a set for each of the inputs (N, ...), a gradient if the encoder has parameters to train, and
+    different rows for different inputs.
+    """
+    name = f"the {side} encoder {type(encoder).__name__} returned"
+    rows = encoding.vectors if isinstance(encoding, Sets) else encoding
+    shape = tuple(rows.shape)
+    require(
+        len(shape) == 2 and len(encoding) == len(inputs),
+        f"{name} {shape} for {len(inputs)} inputs; expected ({len(inputs)}, D), or as many Sets",
+    )
+    trained = torch.is_grad_enabled() and any(weight.requires_grad for weight in encoder.parameters())
+    require(rows.requires_grad or not trained, f"{name} a tensor without gradient; leave out detach() and no_grad()")
+    same = bool((rows == rows[:1]).all()) and not bool((inputs == inputs[:1]).all())
+    require(not same, f"{name} the same vector for all inputs of a batch, although these differ")
 
 
 def loss_terms(loss: Loss, scores: Tensor, positives: Tensor, neighbors: NeighborStats | None) -> dict[str, Any]:
