@@ -7,8 +7,7 @@ from torch.nn.functional import normalize
 from vsehub.criteria import CSLS, InvertedSoftmax
 from vsehub.positives import Positives
 from vsehub.ranking.inputs import Inputs, Names, Sides
-from vsehub.web.catalogue import Catalogue
-from vsehub.web.contents import Contents
+from vsehub.web.catalogue import Catalogue, Contents
 
 ITEMS, QUERIES, DIM = 90, 150, 6
 NASTY = ["a/b", "..", 'it\'s "one"', "<script>alert(1)</script>", "ü ?&#=100%", " "]

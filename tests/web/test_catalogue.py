@@ -15,8 +15,7 @@ from vsehub.evaluation.evaluate import evaluate
 from vsehub.models import EncodedSplit
 from vsehub.ranking.verdict import hub_level
 from vsehub.similarities import Cosine
-from vsehub.web.catalogue import PLAIN, Catalogue
-from vsehub.web.contents import of_split
+from vsehub.web.catalogue import PLAIN, Catalogue, of_split
 
 
 @pytest.fixture(scope="module")

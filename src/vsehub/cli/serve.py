@@ -12,7 +12,7 @@ from vsehub.extras import require_packages
 from vsehub.models.hub import checkpoint_file
 
 if TYPE_CHECKING:
-    from vsehub.web.contents import Contents
+    from vsehub.web.catalogue import Contents
 
 
 def serve(cfg: DictConfig) -> None:
@@ -52,7 +52,7 @@ def opened(cfg: DictConfig, settings: dict[str, Any]) -> "Contents":
 
     Raises InputError if the contents cannot be opened.
     """
-    from vsehub.web.contents import Asker, of_result, of_split
+    from vsehub.web.catalogue import Asker, of_result, of_split
 
     if cfg.result is None:
         return of_split(searching_model(cfg, settings), cfg.split or "test", cfg.reference or "train", cfg.images)

@@ -98,7 +98,9 @@ def measure(
     after_matching = time.perf_counter()
     streamed = {name: criterion for name, criterion in criteria.items() if name not in matchings}
     corrections = list(streamed.values())
-    terms = dict(zip(streamed, item_terms(corrections, sides), strict=True))
+    reference, within = sides.reference_queries, sides.within and not sides.inductive
+    fitted_terms = fit_all(corrections, sides.items, reference, sides.reference_items, within) if corrections else []
+    terms = dict(zip(streamed, fitted_terms, strict=True))
     fitted = time.perf_counter()
 
     # The depth of lists that mAP@R and R-Precision need; None if it is too large.
@@ -109,7 +111,7 @@ def measure(
         for name in (PLAIN, *criteria)
     }
     deepest, plain = max(*depths, relevance or 0), []
-    for first, lists in list_blocks(sides, deepest, corrections, list(terms.values())):
+    for first, lists in list_blocks(sides, deepest, corrections, fitted_terms):
         blocks = {name: {k: best} for name, best in zip((PLAIN, *streamed), lists, strict=True)}
         rows = slice(first, first + len(lists[0][0]))
         blocks |= {
@@ -124,13 +126,6 @@ def measure(
         ranking.ranked(name, items, terms.get(name, ()), torch.cat(plain)) for name, ranking in rankings.items()
     ]
     return Measured(measured, reached(depths[-1]), seconds)
-
-
-def item_terms(criteria: Sequence[Correction], sides: Sides) -> list[Terms]:
-    """The terms of all items, for each criterion."""
-    within = sides.within and not sides.inductive
-    reference, bank = sides.reference_queries, sides.reference_items
-    return fit_all(criteria, sides.items, reference, bank, within) if criteria else []
 
 
 def matched(criterion: Criterion, sides: Sides, k: int) -> Best:
