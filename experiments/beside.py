@@ -12,11 +12,10 @@ from pathlib import Path
 from experiments.published import beside_published, published_beside_table, short_published_table
 from experiments.study import RUNS, Given, option, verb
 from vsehub.io.files import Output, write_text
-from vsehub.report.pages.sections import bullets
 from vsehub.report.recipes import series_of
 from vsehub.report.results import aggregate, results
 from vsehub.report.runs import read_runs
-from vsehub.report.tables import markdown_text
+from vsehub.report.tables import bullets, markdown_text
 
 FILES = ("published.csv", "published.md", "published.tex", "published.txt")
 

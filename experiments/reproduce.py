@@ -21,8 +21,7 @@ from experiments.row_jobs import OCCURRENCES, Job, LeftOut, Places, jobs
 from experiments.running import duration, run, typed
 from experiments.study import integers
 from vsehub.io.files import write_text
-from vsehub.report.pages.sections import bullets
-from vsehub.report.tables import ReportTable
+from vsehub.report.tables import ReportTable, bullets
 
 TABLES = (
     "aaai2020/1",

@@ -8,8 +8,8 @@ from experiments.evidence import judged, judged_table, read_expected, renew
 from experiments.grid import figures, tables, words
 from experiments.plots import save
 from vsehub.io.files import write_text
-from vsehub.report.pages.sections import Section
 from vsehub.report.pages.templates import render_page
+from vsehub.report.tables import Section
 
 
 def render(folder: Path, page: Path | None = None) -> None:

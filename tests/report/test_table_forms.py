@@ -3,9 +3,8 @@
 import html
 import re
 
-from vsehub.report.pages.sections import Section
 from vsehub.report.pages.templates import render_page
-from vsehub.report.tables import ReportTable, latex_text
+from vsehub.report.tables import ReportTable, Section, latex_text
 
 HOSTILE = 'a<b> | "c" & \n d'
 

@@ -8,7 +8,6 @@ import pandas as pd
 from vsehub.checks import nearest, one_line, require
 from vsehub.io.files import Output, atomic
 from vsehub.report.pages.runs import origin, run_notes, setting_facts
-from vsehub.report.pages.sections import Section
 from vsehub.report.pages.templates import render_page
 from vsehub.report.recipes import Series, differing, name_test_sets, recipe, recipes_by_series, series_of
 from vsehub.report.results import (
@@ -28,7 +27,7 @@ from vsehub.report.results import (
 from vsehub.report.run_plots import curves, occurrences, overview, styles
 from vsehub.report.runs import Run, read_runs
 from vsehub.report.sweeps import sweep_sections
-from vsehub.report.tables import ReportTable, count_text, frame_csv, markdown_text
+from vsehub.report.tables import ReportTable, Section, count_text, frame_csv, markdown_text
 
 MEANS = "Mean over the seeds, ± one standard deviation. hs_sum: sum of the skewness of N_1, N_5, N_10, both directions."
 SURE = ("results.csv", "table.csv", "table.md", "table.tex", "table.txt", "index.html")  # written for any runs

@@ -11,11 +11,10 @@ import numpy as np
 import pandas as pd
 
 from vsehub.recipes import flatten
-from vsehub.report.pages.sections import Section
 from vsehub.report.plots import RC, Picture, new_figure, plain, render
 from vsehub.report.recipes import NOISE, by_loss, recipe, variants
 from vsehub.report.runs import Run
-from vsehub.report.tables import ReportTable, collapsed_text, distinct_seeds, seeds_text, spread_text
+from vsehub.report.tables import ReportTable, Section, collapsed_text, distinct_seeds, seeds_text, spread_text
 
 SPLITS = {"val": "validation", "test": "test"}
 WIDE_RANGE = 20  # an axis is logarithmic from this ratio of the largest to the smallest value on

@@ -1,4 +1,4 @@
-"""One table of text, written to the terminal, as Markdown and LaTeX, and by the pages' templates as HTML.
+"""Tables of text and sections, written to the terminal, as Markdown and LaTeX, and by the pages' templates as HTML.
 
 A command can print a table without importing pandas.
 """
@@ -14,6 +14,8 @@ from vsehub.io.text import csv_text
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from vsehub.report.plots import Picture
 
 ESCAPES = {
     "\\": r"\textbackslash{}",
@@ -107,6 +109,37 @@ class ReportTable(NamedTuple):
         for row, column in self.bold:
             rows[row][column] = bold.format(rows[row][column])
         return tabulate(rows, list(map(text, self.head)), style, disable_numparse=True, colalign=sides)
+
+
+class Section(NamedTuple):
+    """A section of a page.
+
+    Attributes:
+        heading: its title.
+        notes: short statements that are needed to read the values correctly, shown as a list.
+        tables: the tables, each with its caption.
+        facts: the origin of the values, (name, text).
+        pictures: the plots.
+        lead: plots that come first, before the notes.
+    """
+
+    heading: str
+    notes: Sequence[str] = ()
+    tables: Sequence[ReportTable] = ()
+    facts: Sequence[tuple[str, str]] = ()
+    pictures: "Sequence[Picture]" = ()
+    lead: "Sequence[Picture]" = ()
+
+    def markdown(self) -> str:
+        """The section without its plots."""
+        facts = bullets([f"{name}: {text}" for name, text in self.facts])
+        parts = [f"## {markdown_text(self.heading)}", bullets(self.notes), *(table.markdown() for table in self.tables)]
+        return "\n\n".join(filter(None, [*parts, facts]))
+
+
+def bullets(texts: Sequence[str]) -> str:
+    """A list in Markdown."""
+    return "\n".join(f"- {markdown_text(text)}" for text in texts)
 
 
 def latex_text(text: object) -> str:

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from vsehub.report.pages.sections import Section
 from vsehub.report.recipes import CODE, Series, differing
 from vsehub.report.results import KEYS
 from vsehub.report.runs import Run
-from vsehub.report.tables import ReportTable, code_text, duration, hardware_text, versions_text
+from vsehub.report.tables import ReportTable, Section, code_text, duration, hardware_text, versions_text
 
 NEAR_CHANCE = 1.2  # times the rsum of random rankings
 LOSS_KEYS = ("loss", "bank", f"{CODE}loss", f"{CODE}bank")  # settings that are expected to differ between losses
