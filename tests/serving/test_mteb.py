@@ -1,5 +1,7 @@
 """The search backend of MTEB, by its protocol."""
 
+from inspect import signature
+
 import numpy as np
 import pytest
 import torch
@@ -40,3 +42,11 @@ def test_the_protocol():
     index.clear()
     index.add_documents(items[:4], list("abcd"))
     assert np.shape(index.search(queries, 5, cosine)[1]) == (9, 4)
+
+
+@pytest.mark.parametrize("method", ["add_documents", "search", "clear"])
+def test_the_protocol_is_that_of_the_installed_mteb(method):
+    protocol = pytest.importorskip("mteb").IndexEncoderSearchProtocol
+    methods = (getattr(side, method) for side in (protocol, CorrectedIndex))
+    wanted, offered = (list(signature(function).parameters) for function in methods)
+    assert offered == wanted
