@@ -26,11 +26,11 @@ gc.disable()  # the imports of the tests leave little garbage
 
 
 def pytest_collection_finish():
-    """The garbage collector passes by what the imports left, and runs less often."""
+    """The garbage collector passes by what the imports left, and runs less often, as in commands."""
     gc.collect()
     gc.freeze()
     gc.enable()
-    gc.set_threshold(20_000)
+    gc.set_threshold(50_000)
 
 
 @pytest.fixture(scope="session", autouse=True)
