@@ -273,7 +273,8 @@ def test_sinkhorn_without_a_spread_is_plain_search(scores):
 @looped("queries", [4, 40])
 def test_sinkhorn_of_vectors_whose_mean_is_far_from_0(queries, monkeypatch):
     """More queries than dimensions: their spread is that of the items' covariance."""
-    monkeypatch.setattr("vsehub.criteria.sinkhorn.COLUMN_ELEMENTS", 15)  # three items at a time
+    monkeypatch.setattr("vsehub.neighbors.tiles.COLUMN_ELEMENTS", 3 * queries)  # three items at a time
+    monkeypatch.setattr("vsehub.neighbors.tiles.NARROW", 1)
     items, reference = 3 * unit(8, 0) + 10, unit(queries, 1)
     items[5] = items[4]
     (bias,) = fit_all([Sinkhorn()], as_vectors("items", items), as_vectors("reference", reference))[0]

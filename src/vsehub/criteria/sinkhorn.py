@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vsehub.checks import positive, whole
 from vsehub.criteria.base import Columns, ItemBias, Terms, finite_terms
-from vsehub.neighbors.tiles import COLUMN_ELEMENTS, ScoreColumns, ranges
+from vsehub.neighbors.tiles import ScoreColumns, ranges
 
 CACHED = 2**18  # scores worked on at a time
 LEAST_MASS = 1e-20  # of an item, below which too many of its shares may have vanished
@@ -89,7 +89,7 @@ def _moments_of(columns: Columns) -> Terms:
     queries, items = columns.reference, columns.items
     base = items.rows(0, 1).to(queries)
     total, squares = torch.zeros_like(base, dtype=torch.float64, device="cpu"), torch.zeros(1, dtype=torch.float64)
-    for tile in ranges(len(items), max(1, COLUMN_ELEMENTS // queries.shape[1])):
+    for tile in ranges(len(items), columns.width):
         rows = items.rows(tile.start, tile.stop).to(queries) - base
         total += rows.sum(dim=0).cpu().double()
         squares = squares + (rows.T @ rows).cpu().double()
@@ -106,9 +106,13 @@ def _pooled(some: Terms, others: Terms) -> Terms:
 
 
 def _spread(parts: Sequence[Terms]) -> float:
-    """The standard deviation of a query's scores over all items, in the mean over the queries."""
+    """The standard deviation of a query's scores over all items, in the mean over the queries.
+
+    0 where float32 has no normal number as small, of which the scale would be infinite.
+    """
     count, _, squares = reduce(_pooled, parts)
-    return (squares / count).sqrt().mean().item()
+    spread = (squares / count).sqrt().mean().item()
+    return spread if spread > torch.finfo(torch.float32).tiny else 0.0
 
 
 def _first(columns: Columns, scale: float) -> Tensor:

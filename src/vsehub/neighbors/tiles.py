@@ -117,7 +117,7 @@ class ScoreColumns:
     A column is contiguous in memory, since reductions over the queries run along it. device: device of the scores;
     None: that of the reference queries. within: True if the reference is the items themselves, and a column is to hold
     the scores (M - 1,) of the other items, in any order. The attribute `reference` has the reference vectors (R, D), no
-    row if scores are precomputed; `items` the items.
+    row if scores are precomputed; `items` the items; `width` the number of items in a block.
     """
 
     def __init__(
@@ -126,15 +126,15 @@ class ScoreColumns:
         self._within = within
         self._precomputed: Any = reference if isinstance(items, UnitVectors) else None
         self.reference = reference.rows(0, 0 if self._precomputed else len(reference)).to(device)
-        self.items, self._width = items, max(NARROW, COLUMN_ELEMENTS // len(reference))
+        self.items, self.width = items, max(NARROW, COLUMN_ELEMENTS // len(reference))
         self._scores = len(reference) * len(items)
 
     def __call__(self) -> Iterator[Tensor]:
         """Blocks (R, m) of all items in order."""
-        width = 0 if self._precomputed else min(self._width, len(self.items))
+        width = 0 if self._precomputed else min(self.width, len(self.items))
         memory = self.reference.new_empty(width, len(self.reference))
         with bar("scoring the reference", total=self._scores, **BAR) as steps:
-            for tile in ranges(len(self.items), self._width):
+            for tile in ranges(len(self.items), self.width):
                 if self._precomputed is not None:
                     block = self._precomputed.columns(tile.start, tile.stop).to(self.reference).T.contiguous()
                 else:
