@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
@@ -8,6 +10,7 @@ from vsehub.neighbors import MemoryBank
 from vsehub.sets import Sets
 from vsehub.similarities import Cosine
 from vsehub.training.module import RetrievalModule, check_encoding, check_together, loss_terms, parameter_groups
+from vsehub.training.train import TermMeans
 from vsehub.types import Batch, Encoder, Loss, Similarity
 
 
@@ -142,3 +145,19 @@ def test_the_bank_is_asked_for_what_the_loss_declares():
     torch.testing.assert_close(central.image_centrality, torch.full((12,), 1 / 12))
     torch.testing.assert_close(central.text_centrality, torch.full((12,), 1 / 12))
     assert others == [None, None]
+
+
+def test_means_of_terms_are_over_pairs_and_as_exact_as_float32():
+    """300 steps of four pairs in bfloat16, whose own sum would stay at 1024, then one of two."""
+    means, logged = TermMeans(), {}
+    means.on_train_epoch_start()
+    for pairs, value in [(4, 1.0)] * 300 + [(2, 4.0)]:
+        step = SimpleNamespace(terms={"loss": torch.tensor(value, dtype=torch.bfloat16), "weight": value})
+        module = SimpleNamespace(last_step=step, log_dict=logged.update)
+        trainer, batch = SimpleNamespace(log_every_n_steps=0), SimpleNamespace(image_ids=torch.arange(pairs))
+        means.on_train_batch_end(trainer, module, None, batch, 0)
+    means.on_train_epoch_end(trainer, module)
+    wanted = (300 * 4 + 8) / (300 * 4 + 2)
+    assert {name: float(value) for name, value in logged.items()} == pytest.approx(
+        {"train/loss": wanted, "train/weight": wanted}, rel=1e-6
+    )

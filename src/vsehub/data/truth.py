@@ -69,10 +69,14 @@ def read_pairs(
 def pair_table(path: Path) -> dict[str, list[Any]]:
     """The entries of a table of pairs, see `read_pairs`: those of queries, of items and, in BEIR's layout, scores."""
     if path.suffix in (".txt", ".qrels"):
-        with readable(path, ValueError, kind="TREC's qrels"):
-            columns = zip(*(line.split() for line in read_lines(path, "pair")), strict=True)
-            queries, _, items, scores = map(list, columns)
-            return dict(zip(BEIR, (queries, items, scores), strict=True))
+        rows = [line.split() for line in read_lines(path, "pair")]
+        odd = next((number for number, row in enumerate(rows, 1) if len(row) != 4), None)
+        require(
+            odd is None,
+            f'{path}:{odd}: expected TREC\'s qrels, "query 0 item score" on each line; write other pairs to a .csv',
+        )
+        queries, _, items, scores = map(list, zip(*rows, strict=True))
+        return dict(zip(BEIR, (queries, items, scores), strict=True))
     return read_table(path, partial(_columns, path))
 
 

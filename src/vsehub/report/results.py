@@ -160,8 +160,8 @@ def by_setting(table: pd.DataFrame) -> dict[Setting, pd.DataFrame]:
 
 
 MARKS = (
-    "Bold: the best mean of a column; †, from three seeds on: not different from the best in a paired t-test over "
-    "seeds (p, corrected by Holm within the column, of at least 0.05, or too few seeds in common)."
+    "Bold: the best mean of a column; †, from three seeds on: not shown to differ from the best by a paired t-test "
+    "over seeds (p, corrected by Holm within the column, of at least 0.05, or too few seeds in common)."
 )
 
 

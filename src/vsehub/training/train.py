@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.callbacks import ModelCheckpoint, ProgressBar, TQDMProgressBar
+from torch import Tensor
 
 from vsehub.checks import InputError, one_of, require, whole
 from vsehub.components import Components, component_nodes
@@ -69,7 +70,8 @@ class TermMeans(pl.Callback):
 
     def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Batch, index: int) -> None:
         """Add the step's terms; log its loss every trainer.log_every_n_steps."""
-        for name, value in module.last_step.terms.items():
+        for name, term in module.last_step.terms.items():
+            value = term.float() if isinstance(term, Tensor) else term  # sums of bfloat16 would lose a third digit
             self._sums[name] = self._sums.get(name, 0) + value * len(batch.image_ids)
             self._pairs[name] += len(batch.image_ids)
         if trainer.log_every_n_steps and trainer.global_step % trainer.log_every_n_steps == 0:

@@ -27,8 +27,7 @@ class CollapseDetector(pl.Callback):
 
     A training has collapsed if every look within `patience` steps finds one of the `signs`. every: steps from look to
     look; the last step of an epoch is logged too, but not judged. after: the number of steps at the start that are not
-    judged. The first collapse goes to run.json. Raises
-    InputError for numbers out of range.
+    judged. The first collapse goes to run.json. Raises InputError for numbers out of range.
     """
 
     def __init__(self, every: int = 25, patience: int = 100, after: int = 50):
