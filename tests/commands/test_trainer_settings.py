@@ -48,6 +48,7 @@ def test_lightnings_own_classes_and_a_loss_that_returns_a_tensor(run_here, small
     (tmp_path / "own" / "experiment" / "mine.yaml").write_text(OWN)
     (tmp_path / "own_loss.py").write_text(LOSS)
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_loss", raising=False)
     debug = ("debug=[overfit,profiler]", "trainer.max_epochs=2")
     said = run_here("train", *small, "--config-dir=own", "experiment=mine", *debug, "hydra.run.dir=run")
     assert "run_training_batch" in said
