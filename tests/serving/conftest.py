@@ -5,6 +5,7 @@ VSEHUB_TEST_MILVUS, VSEHUB_TEST_POSTGRES and VSEHUB_TEST_QDRANT: URIs of servers
 instead; the tests leave collections there.
 """
 
+import gc
 import importlib.util
 import os
 import tempfile
@@ -55,4 +56,6 @@ def place(request, tmp_path):
         "pgvector": lambda: request.getfixturevalue("postgres"),
     }
     server = os.environ.get(f"VSEHUB_TEST_{engine.replace('pgvector', 'postgres').upper()}")
-    return Place(engine, server or uris[engine](), f"t{uuid.uuid4().hex[:12]}")
+    yield Place(engine, server or uris[engine](), f"t{uuid.uuid4().hex[:12]}")
+    if engine == "milvus":
+        gc.collect()  # gRPC's servers, whose threads end only then
