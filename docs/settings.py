@@ -6,6 +6,7 @@ from pathlib import Path
 
 CONF = Path(__file__).parents[1] / "conf"
 LINE = re.compile(r"^( *)([\w.]+):(?: +([^#]*?))?(?: *# (.*))?$")
+BLOCK = re.compile(r"^  - (\w+): default\b")
 
 
 def page() -> str:
@@ -43,6 +44,8 @@ def settings(path: Path) -> Iterator[tuple[str, str, str]]:
     """Key, default and comment of each setting; Hydra's own keys are left out."""
     parents: list[str] = []
     for line in path.read_text().partition("\nhydra:\n")[0].splitlines():
+        if (block := BLOCK.match(line)) and (below := path.with_name(block[1]) / "default.yaml").is_file():
+            yield from ((f"{block[1]}.{key}", default, comment) for key, default, comment in settings(below))
         if not (match := LINE.match(line)):
             continue
         indent, name, default, comment = match.groups(default="")

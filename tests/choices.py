@@ -11,6 +11,6 @@ def choice_names(group):
 def choice_node(group, name):
     """The node of a choice, merged with those that its defaults list names."""
     node = read(CONF / group / f"{name}.yaml")
-    merged = node.pop("defaults", [])
+    merged = [name for name in node.pop("defaults", []) if isinstance(name, str)]  # `read` took in the blocks
     merged += [] if "_self_" in merged else ["_self_"]
     return OmegaConf.merge(*(node if other == "_self_" else choice_node(group, other) for other in merged))

@@ -54,7 +54,14 @@ def settings(command):
 
 
 def read(path):
-    return yaml.load(path.read_text(), yaml.CSafeLoader) or {}
+    """A yaml file with the blocks that its defaults take from folders beside it."""
+    values = yaml.load(path.read_text(), yaml.CSafeLoader) or {}
+    for entry in values.get("defaults", []):
+        for name, choice in entry.items() if isinstance(entry, dict) else ():
+            block = path.parent / name / f"{choice}.yaml"
+            if path.parent != CONF and block.is_file():
+                values[name] = read(block)
+    return values
 
 
 def leaves(values, before=""):

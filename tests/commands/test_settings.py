@@ -53,7 +53,7 @@ def components():
         yield command
         entries = [entry for entry in read(CONF / f"{command}.yaml")["defaults"] if isinstance(entry, dict)]
         for group in (name.split()[-1] for entry in entries for name in entry if not name.startswith("override")):
-            for path in (CONF / group).rglob("*.yaml"):
+            for path in (CONF / group).glob("*.yaml"):
                 if "@package _global_" not in path.read_text() and list(leaves(read(path))):
                     yield str(path.relative_to(CONF).with_suffix(""))
 

@@ -189,9 +189,13 @@ def command_help(config: str) -> str:
 
 
 def settings_of(group: str) -> set[str]:
-    """The settings of all choices of a group, such as "loss.gamma"."""
-    paths = [path for folder in components().folders for path in (folder / group).glob("*.yaml")]
-    return {name for path in paths for name in flatten(plain(OmegaConf.load(path), resolve=False), group)}
+    """The settings of all choices of a group and of the groups within it, such as "loss.gamma"."""
+    names = set()
+    for folder in components().folders:
+        for path in (folder / group).rglob("*.yaml"):
+            package = ".".join(path.parent.relative_to(folder).parts)
+            names.update(flatten(plain(OmegaConf.load(path), resolve=False), package))
+    return names
 
 
 def choices_of(group: str) -> str:
