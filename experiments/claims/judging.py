@@ -84,7 +84,7 @@ def correlations(results: pd.DataFrame, published: pd.DataFrame) -> list[tuple[s
     """rsum against hs_sum: (of what, how they go together), a point a recipe, the mean over its seeds."""
     everything = points(plain(results))
     groups = [("all recipes, nns", everything)]
-    groups.append(("those within half of the best rsum, nns", learned(everything)))
+    groups.append(("recipes with at least half of the best rsum, nns", learned(everything)))
     main = drawn_in(results, "losses")
     kinds = one_lambda(main).groupby(KIND, sort=False)
     groups += [(f"the losses, {kind_text(*kind)}", points(rows)) for kind, rows in kinds]

@@ -72,7 +72,7 @@ def epochs_part(data: Data) -> Part:
     text = (
         f"The plateau is the first epoch within {100 * TOLERANCE:g} % of the run's best val rsum. {falls} of "
         f"{len(lengths)} runs reach it in the epoch after the rate falls, so there the schedule determines it. "
-        f"{last} of {len(runs)} runs are best in their last epoch."
+        f"The last epoch is the best in {last} of {len(runs)} runs."
         f"\n\n{settings}.\n\n{table(head, rows)}"
     )
     return text, pictures.over_epochs(epochs_of)

@@ -3,7 +3,7 @@
     python -m experiments multi30k train DATA --part pilot      four settings a loss, one seed, judged on validation
     python -m experiments multi30k collect --part pilot
     python -m experiments multi30k train DATA                   each loss at its chosen settings, five seeds
-    python -m experiments multi30k evaluate DATA                CSLS and Sinkhorn, inductive, with their defaults
+    python -m experiments multi30k evaluate                     CSLS and Sinkhorn, inductive, with their defaults
     python -m experiments multi30k collect
     python -m experiments multi30k render
 

@@ -127,7 +127,7 @@ def facts(frame: pd.DataFrame, protocol: str) -> str:
     fallen = part[part["collapsed"]].groupby("case", sort=False).size()
     sentence = f"Runs that collapsed in training: {', '.join(f'{case} ({runs})' for case, runs in fallen.items())}."
     first, last = part["best_epoch"].min(), part["best_epoch"].max()
-    return f"{sentence} Validation chose epochs {first} to {last} of 0 to {part['epochs'].max() - 1}."
+    return f"{sentence} Validation chose an epoch from {first} to {last}; the last epoch is {part['epochs'].max() - 1}."
 
 
 def curves(frame: pd.DataFrame) -> Picture:
