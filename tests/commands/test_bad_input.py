@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 import vsehub
 from vsehub.checks import InputError
-from vsehub.cli.run_folder import held, require_own
+from vsehub.cli.run_folder import lock_run, require_run_only
 from vsehub.io.files import LOCK, alone
 from vsehub.training.checkpoint import load_state, require_of_run
 
@@ -112,9 +112,9 @@ def test_a_start_that_was_killed_is_no_obstacle(tmp_path):
     for name in ("train.log", ".run.json.1a2b3c4d.part", "noise_index.npy"):
         (run / name).touch()
     with pytest.raises(InputError, match=r"csv, noise_index.npy"):
-        require_own(run, False)
+        require_run_only(run, False)
     (run / LOCK).touch()
-    with held(run, False, False):
+    with lock_run(run, False, False):
         assert run.is_dir()
     assert not run.exists()
 

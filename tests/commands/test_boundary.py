@@ -57,7 +57,7 @@ def test_errors(capsys, raised, status, message):
 def test_only_an_interrupted_training_is_told_to_resume(monkeypatch):
     for command, resumable in (("vsehub train", True), ("vsehub index", False)):
         monkeypatch.setattr(sys, "argv", [command])
-        assert ("resume=" in app.reported(KeyboardInterrupt())[0]) == resumable
+        assert ("resume=" in app.report_of(KeyboardInterrupt())[0]) == resumable
 
 
 @pytest.mark.long

@@ -154,7 +154,7 @@ def test_thresholds(files, run_here, monkeypatch):
     calibration = search.calibrate(known, wanted).calibration_
     run_here("rerank", *ALL, f"reference=file://{files}/train.npy", "out=own")
     (files / "wrong.csv").write_text("query,item\n" + "".join(f"{row},{row % ITEMS}\n" for row in range(len(known))))
-    assert f"{RATE}: queries with answers may pass no more often" in run_here("calibrate", "own", "truth=wrong.csv")
+    assert f"{RATE}: this threshold may accept queries" in run_here("calibrate", "own", "truth=wrong.csv")
     said = run_here("calibrate", "own", f"false_accept=[0.05,{RATE}]")
     calibrated = json.loads((files / "own" / "result.json").read_text())["calibration"]
     assert [f"{rate['accepted']:.1%}" in said for rate in calibrated["rates"]] == [True, True]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MAPS, USAGE = "maps.safetensors", "USAGE.md"
 NAMES = ("queries.npy", "items.npy", "query_ids.txt", "item_ids.txt", MAPS, USAGE, RESULT)
-HEAD = ("map", "R@1 plain", "over nothing", "R@1 CSLS", "over nothing")
+HEAD = ("map", "R@1 plain", "gain", "R@1 CSLS", "gain")
 CODE = """import numpy as np
 from safetensors.numpy import load_file
 
@@ -58,17 +58,18 @@ def adapt(cfg: DictConfig) -> None:
     queries, items = inputs.files["queries"], inputs.files["items"]
     positives: Any = inputs.sides.positives
     trial = try_maps(queries, items, positives, seed=cfg.seed)
-    gain, (name, criterion) = trial.gain_of_choosing(), trial.cells[best(trial.ranks)]
+    gain = trial.gain_of_choosing()
+    name, criterion = trial.cells[best(trial.ranks)]
     helps = gain["low"] > 0 and name != NOTHING
-    candidates = [
-        {"map": cell[0], "criterion": cell[1], "r1": 100 * (ranks == 1).mean().item(), "gain": trial.gain(row)}
-        for row, (cell, ranks) in enumerate(zip(trial.cells, trial.ranks, strict=True))
-    ]
-    cells = [[f"{candidate['r1']:.1f}", shown(candidate["gain"])] for candidate in candidates]
-    both = zip(candidates[::2], cells[::2], cells[1::2], strict=True)
-    rows = [[candidate["map"], *plain, *csls] for candidate, plain, csls in both]
-    print(ReportTable(HEAD, rows, f"{gain['queries']:,} known queries, each among {trial.items:,} items").terminal())
-    print(f"choosing the best, in each fold by the other folds, gains {shown(gain)} points of R@1")
+    candidates = []
+    rows: dict[str, list[str]] = {}
+    for number, (map_name, criterion_name) in enumerate(trial.cells):
+        r1, gain_of_map = 100 * (trial.ranks[number] == 1).mean().item(), trial.gain(number)
+        candidates.append({"map": map_name, "criterion": criterion_name, "r1": r1, "gain": gain_of_map})
+        rows.setdefault(map_name, [map_name]).extend([f"{r1:.1f}", with_interval(gain_of_map)])
+    caption = f"{gain['queries']:,} known queries, each among {trial.items:,} items; gains over the unmapped vectors"
+    print(ReportTable(HEAD, list(rows.values()), caption).terminal())
+    print(f"choosing the best, in each fold by the other folds, gains {with_interval(gain)} points of R@1")
     record: dict[str, Any] = {
         "schema": 1,
         "kind": "adapt",
@@ -83,10 +84,10 @@ def adapt(cfg: DictConfig) -> None:
     with out.replaced():
         if helps:
             known = positives.counts.nonzero().flatten()
-            ours, theirs = fit_maps(*pairs_of(queries, items, positives, known, cfg.seed))[name]
-            written = write_mapped(out, inputs, {"query": ours, "item": theirs})
+            maps = fit_maps(*pairs_of(queries, items, positives, known, cfg.seed))[name]
             code = CODE.format(unit=UNIT if cfg.normalize else "")
-            write_text(out / USAGE, NOTE.format(code=code, map=name, gain=shown(gain)))
+            write_text(out / USAGE, NOTE.format(code=code, map=name, gain=with_interval(gain)))
+            written = write_mapped(out, inputs, dict(zip(("query", "item"), maps, strict=True)))
             words = [override(key, f"{out.shown}/{file}") for key, file in written.items()]
             words += [f"criterion={criterion}", override("out", f"{out.shown}-reranked")]
             record["next"] = shlex.join(["vsehub", "rerank", *words])
@@ -94,11 +95,14 @@ def adapt(cfg: DictConfig) -> None:
     if helps:
         print(f"{name} and the mapped vectors are written to {out.shown}\nnext: {record['next']}")
     else:
-        print(f"adapting would not help: {needed(trial.gain_of_choosing(2))}. {out.shown} has only {RESULT}")
+        print(f"adapting would not help: {gain_in_words(trial.gain_of_choosing(2))}. {out.shown} has only {RESULT}")
 
 
 def write_mapped(out: Output, inputs: "Inputs", maps: Mapping[str, "Map"]) -> dict[str, str]:
-    """Write the maps of "query" and "item", the mapped vectors and their ids: setting of rerank -> file."""
+    """Write the maps, the mapped vectors and their ids; returns the files by the setting of rerank that takes each.
+
+    maps: the maps of "query" and "item".
+    """
     from safetensors.torch import save_file
 
     from vsehub.io.arrays import write_matrix
@@ -116,14 +120,15 @@ def write_mapped(out: Output, inputs: "Inputs", maps: Mapping[str, "Map"]) -> di
     return written
 
 
-def shown(gain: dict[str, float]) -> str:
+def with_interval(gain: dict[str, float]) -> str:
     """A gain in R@1 with its 95 % interval."""
     return f"{gain['r1']:+.1f} [{gain['low']:+.1f}, {gain['high']:+.1f}]"
 
 
-def needed(gain: dict[str, float]) -> str:
-    """The gain of the best map, and for how many known queries an interval of its width would leave zero out."""
+def gain_in_words(gain: dict[str, float]) -> str:
+    """The gain of the best map, and the estimated number of known queries with which its interval would exclude 0."""
+    words = f"the best map gains {with_interval(gain)} points"
     if gain["r1"] <= 0:
-        return f"the best map gains {shown(gain)} points, and these pairs do not tell how many more might help"
+        return f"{words}, and these pairs do not tell how many more might help"
     queries = gain["queries"] * ((gain["r1"] - gain["low"]) / gain["r1"]) ** 2
-    return f"the best map gains {shown(gain)} points; about {queries:,.0f} known queries might show that it helps"
+    return f"{words}; about {queries:,.0f} known queries might show that it helps"

@@ -20,18 +20,19 @@ def add(cfg: DictConfig) -> None:
     from vsehub.serving.databases.collection import open_collection
 
     began = time.perf_counter()
-    gone = [] if cfg.remove_ids is None else read_ids(str(cfg.remove_ids), "remove_ids")
+    removed_ids = [] if cfg.remove_ids is None else read_ids(str(cfg.remove_ids), "remove_ids")
     with open_collection(place) as collection:
-        new: list[Any] = []
+        items: dict[str, Any] = {}
         if cfg["items"] is not None:
             normalize = collection.metadata["normalize"] if cfg.normalize is None else cfg.normalize
             vectors = open_vectors(str(cfg["items"]), "items", normalize=normalize)
             look_through(vectors)
             ids = vectors.ids if cfg.item_ids is None else read_ids(str(cfg.item_ids), "item_ids")
             labels = vectors.labels if cfg.item_labels is None else read_labels(str(cfg.item_labels), "item_labels")
-            new = [vectors, ids or (), labels]
-        removed, replaced = collection.change(gone, *new)
+            items = {"vectors": vectors, "ids": ids or (), "labels": labels}
+        removed, replaced = collection.change(removed_ids, **items)
+        added = len(items.get("vectors", ()))
         print(
-            f"removed {removed} of {len(gone)} ids; added {len(new[0]) if new else 0} items, {replaced} replaced; "
+            f"removed {removed} of {len(removed_ids)} ids; added {added} items, {replaced} replaced; "
             f"{place.address} holds {len(collection):,} items; {time.perf_counter() - began:.1f} seconds"
         )

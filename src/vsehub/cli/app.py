@@ -33,11 +33,12 @@ from vsehub.io.progress import show
 from vsehub.recipes import flatten
 
 BAD_INPUT, FAILED, INTERRUPTED, TERMINATED = 2, 1, 130, 143
-_signals: list[int] = []  # those that the boundary is to report: a library may replace the exception by its own
+_signals: list[int] = []  # received signals; libraries may replace the exception that a signal raises
 
 _format = logging.Formatter.format
+# Every log message is masked, whichever library's handler formats it.
 logging.Formatter.format = lambda self, record: masked_output(_format(self, record))  # type: ignore[method-assign]
-# Hydra would compose the configuration twice, the first time only to read hydra.mode, which -m decides here.
+# Hydra composes the configuration once more to read hydra.mode. Here only -m sets the mode, so nothing need be read.
 Hydra.get_mode = lambda self, config_name, overrides: None  # type: ignore[method-assign]
 # Hydra copies its schemas for each composition and, for --help, for each group; nothing changes them.
 ConfigStore.__deepcopy__ = lambda self, memo: self  # type: ignore[attr-defined]
@@ -49,36 +50,41 @@ def run(task: Callable[[DictConfig], float | None], config: str) -> None:
 
     @wraps(task)
     def guarded(cfg: DictConfig) -> float | None:
-        # Inside Hydra, which would print its own message first; in a sweep Hydra goes on with the other jobs.
+        # Errors are handled here, before Hydra prints its own message. In a sweep Hydra continues with the next job.
         with job_boundary() if is_multirun() else boundary():
             if process_number() == 0:
                 show()
             for text in texts(plain(cfg)):
                 remember(text)
-            hide_notes()
-            require_read(cfg, config)
+            mask_hydra_files()
+            require_booleans(cfg, config)
+            require_new_choices()
             FURTHER_FOLDERS[:] = config_dirs()
             return task(cfg)
 
     hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=config)(guarded)()
 
 
-def require_read(cfg: DictConfig, config: str) -> None:
-    """Raise InputError for a word where true or false is expected, and for a yaml that Hydra does not read."""
+def require_booleans(cfg: DictConfig, config: str) -> None:
+    """Raise InputError if a setting whose default is true or false has another value, such as the word "no"."""
     for key, default in plain(OmegaConf.load(conf_folder() / f"{config}.yaml"), resolve=False).items():
         if isinstance(default, bool):
             boolean(key, cfg[key])
+
+
+def require_new_choices() -> None:
+    """Raise InputError if --config-dir holds a file that Hydra ignores, since vsehub has a file of that name."""
     for folder in config_dirs():
         hidden = [path for path in folder.glob("*/**/*.yaml") if (conf_folder() / path.relative_to(folder)).is_file()]
         require(not hidden, f"--config-dir: {hidden} are not read, since vsehub has files of these names; rename them")
 
 
-def hide_notes() -> None:
-    """Mask the secrets in the files that Hydra has written of the job."""
+def mask_hydra_files() -> None:
+    """Mask secrets in the files where Hydra writes the job's configuration."""
     hydra_config = HydraConfig.get()
     folder = Path(hydra_config.runtime.output_dir, str(hydra_config.output_subdir))
-    for note in (*Path(hydra_config.sweep.dir).glob("multirun.yaml"), *folder.glob("*.yaml")):
-        write_text(note, masked_output(note.read_text(encoding="utf-8")))
+    for path in (*Path(hydra_config.sweep.dir).glob("multirun.yaml"), *folder.glob("*.yaml")):
+        write_text(path, masked_output(path.read_text(encoding="utf-8")))
 
 
 def process_number() -> int:
@@ -98,13 +104,13 @@ def _stop(number: int, frame: FrameType | None) -> NoReturn:
 
 @contextmanager
 def job_boundary() -> Iterator[None]:
-    """Print which job of a sweep fails, when it does; Hydra reports the first at the end."""
+    """Print a line when a job of a sweep fails. Hydra raises the first job's error again after all jobs."""
     try:
         yield
     except Exception as error:
         hydra_config = HydraConfig.get()
         settings = masked_output(" ".join(hydra_config.overrides.task))
-        print(f"{sys.argv[0]}: job {hydra_config.job.num} failed ({settings}): {reported(error)[0]}", file=sys.stderr)
+        print(f"{sys.argv[0]}: job {hydra_config.job.num} failed ({settings}): {report_of(error)[0]}", file=sys.stderr)
         raise
 
 
@@ -125,40 +131,25 @@ def boundary() -> Iterator[None]:
     except BaseException as error:
         if isinstance(error, SystemExit) and not _signals:
             raise  # its message has been printed
-        end(*reported(error))
+        exit_with(*report_of(error))
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def reported(error: BaseException) -> tuple[str, int]:
+def report_of(error: BaseException) -> tuple[str, int]:
     """The line that reports an error, and the exit status."""
     if _signals or isinstance(error, KeyboardInterrupt):
-        what, status = ("terminated", TERMINATED) if signal.SIGTERM in _signals else ("interrupted", INTERRUPTED)
+        terminated = signal.SIGTERM in _signals
         _signals.clear()
         advice = "; `vsehub train resume=RUN_FOLDER` continues" if sys.argv[0].endswith(" train") else ""
-        return f"{what}; complete files were kept{advice}", status
-    line = one_line(error)  # it may quote a file from elsewhere
-    if wrong := re.match(r"Could not override '((\w+)[\w.]*)", line):
-        file = conf_folder() / f"{sys.argv[0].rpartition(' ')[2].replace('-', '_')}.yaml"
-        known = re.findall(r"^(?:  - (?:optional )?)?(\w+):", file.read_text(encoding="utf-8"), re.MULTILINE)
-        name, group = wrong.groups()
-        nested = {*settings_of(group), *flatten(plain(OmegaConf.load(file), resolve=False))}
-        if group not in known:
-            line = f"no setting {group!r}{nearest(group, known)}; --help lists all"
-        elif name in nested:
-            line = f"{name}: the chosen {group} has no such setting, another choice has it"
-        elif near := nearest(name, nested):
-            line = f"no setting {name}{near}"
-    elif wrong := re.match(r"In .*: Could not find '(.*)/(.*?)' Available options in .*?: (.*) Config search", line):
-        group, choice, names = wrong.groups()
-        line = f"{group}={choice} is unknown{nearest(choice, names.split())}; choose one of {names.replace(' ', ', ')}"
+        event = "terminated" if terminated else "interrupted"
+        return f"{event}; complete files were kept{advice}", TERMINATED if terminated else INTERRUPTED
+    line = with_suggestion(one_line(error))
     # Hydra refuses -m beside --cfg by a plain ValueError.
-    if (
-        isinstance(error, InputError | HydraException | OmegaConfBaseException | YAMLError)
-        or "Only one of --run" in line
-    ):
-        override = getattr(error, "override", None)  # which Hydra could not parse
+    refused_by_hydra = isinstance(error, HydraException | OmegaConfBaseException) or "Only one of --run" in line
+    if refused_by_hydra or isinstance(error, InputError | YAMLError):
+        override = getattr(error, "override", None)  # the argument that Hydra could not parse
         return f"{override}: {line}" if override else line, BAD_INPUT
     if isinstance(error, OSError | ImportError):
         return line, FAILED
@@ -168,15 +159,35 @@ def reported(error: BaseException) -> tuple[str, int]:
     return f"{type(error).__name__}: {line[:500]}. The traceback: {log.name}", FAILED
 
 
-def end(message: str, status: int = BAD_INPUT) -> NoReturn:
-    """Exit with a message and a status."""
+def with_suggestion(line: str) -> str:
+    """The message of an error; for Hydra's messages about unknown settings and choices, a shorter one with a hint."""
+    if wrong := re.match(r"Could not override '((\w+)[\w.]*)", line):
+        file = conf_folder() / f"{sys.argv[0].rpartition(' ')[2].replace('-', '_')}.yaml"
+        known = re.findall(r"^(?:  - (?:optional )?)?(\w+):", file.read_text(encoding="utf-8"), re.MULTILINE)
+        name, group = wrong.groups()
+        nested = {*settings_of(group), *flatten(plain(OmegaConf.load(file), resolve=False))}
+        if group not in known:
+            return f"no setting {group!r}{nearest(group, known)}; --help lists all"
+        if name in nested:
+            return f"{name}: the chosen {group} has no such setting, another choice has it"
+        if near := nearest(name, nested):
+            return f"no setting {name}{near}"
+    if wrong := re.match(r"In .*: Could not find '(.*)/(.*?)' Available options in .*?: (.*) Config search", line):
+        group, choice, names = wrong.groups()
+        return f"{group}={choice} is unknown{nearest(choice, names.split())}; choose one of {names.replace(' ', ', ')}"
+    return line
+
+
+def exit_with(message: str, status: int) -> NoReturn:
+    """Exit with a message and a status; of several processes that were interrupted, only the first prints it."""
     try:
         sys.stdout.flush()
     except OSError:  # a full disk or a reader that has ended: the rest of the output would fail again at the exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     number = process_number()
     if number == 0 or status < INTERRUPTED:
-        print(f"{sys.argv[0]}{f' (process {number})' if number else ''}: {message}", file=sys.stderr)
+        process = f" (process {number})" if number > 0 else ""
+        print(f"{sys.argv[0]}{process}: {message}", file=sys.stderr)
     raise SystemExit(status)
 
 

@@ -5,7 +5,7 @@ import logging
 from omegaconf import DictConfig
 
 from vsehub.checks import fail, require
-from vsehub.cli.embeddings import extended
+from vsehub.cli.embeddings import extend_result
 from vsehub.cli.nodes import device_named, plain
 
 HEAD = ("false accepts, at most", "accepted above", "queries with answers accepted", "95 % interval")
@@ -36,13 +36,14 @@ def calibrate(cfg: DictConfig) -> None:
     device = device_named(str(cfg.device))
     queries = as_vectors("queries", sides.queries, device=device)
     reference = None
-    if criterion.needs_reference:  # the ranked queries were left out of it, other queries were not
+    if criterion.needs_reference:
+        # Queries that equal a ranked query were left out of the reference; for other queries all of it counts.
         fitted_by = sides.reference if cfg.queries is None else result.inputs.files["reference"]
         reference = as_vectors("reference", fitted_by, device=device)
     terms = (result.bias.float().to(device),) if criterion.needs_reference else ()
     calibration = Calibration.of(criterion, queries, sides.items, terms, sides.positives, reference)
     rates = [calibration.accepted(rate) for rate in sorted(set(plain(cfg.false_accept)))]
-    with extended(result, (), False):
+    with extend_result(result, (), False):
         path = cfg.truth or result.record["truth"].get("path")
         result.record["calibration"] = {"path": path, "queries": len(calibration), "rates": rates}
     rows = [[cell.format(**rate) for cell in CELLS] for rate in rates]
@@ -50,7 +51,7 @@ def calibrate(cfg: DictConfig) -> None:
     useless = [f"{rate['false_accept']:g}" for rate in rates if rate["interval"][0] <= rate["false_accept"]]
     if useless:
         log.warning(
-            "false_accept %s: queries with answers may pass no more often than others; it hides good results",
+            "false_accept %s: this threshold may accept queries with answers no more often than queries without",
             ", ".join(useless),
         )
     print(

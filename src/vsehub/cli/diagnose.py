@@ -8,9 +8,9 @@ from typing import Any
 from omegaconf import DictConfig, ListConfig
 
 from vsehub.checks import one_of, require
-from vsehub.cli.adapt import shown
+from vsehub.cli.adapt import with_interval
 from vsehub.cli.embeddings import PAGE, comparison, named_files, named_lists
-from vsehub.cli.nodes import build, components, refuse
+from vsehub.cli.nodes import build, components, require_unset
 from vsehub.cli.overrides import override
 from vsehub.io.files import Output
 from vsehub.io.records import RESULT
@@ -22,7 +22,7 @@ def diagnose(cfg: DictConfig) -> None:
     """Measure the plain ranking of `cfg.items` for `cfg.queries` and those under `cfg.criteria`, or `cfg.ranking`."""
     one_of("fail_on", cfg.fail_on, (None, "warn", "fail"))
     lists = cfg.ranking is not None
-    refuse(cfg, () if lists else ("against",), "vectors; give ranking=FILE too")
+    require_unset(cfg, ("against",), "vectors; give ranking=FILE too", unless=lists)
     files = named_lists(cfg) if lists else named_files(cfg)
     out = Output(str(cfg.out), "a diagnosis", (RESULT, PAGE), cfg.overwrite)
     names = cfg.criteria if isinstance(cfg.criteria, ListConfig) else [cfg.criteria]
@@ -38,7 +38,7 @@ def diagnose(cfg: DictConfig) -> None:
         outcome.record.update(next=steps, map_gain=quick_gain(outcome.inputs.sides, cfg.seed))
     if gain := outcome.record["map_gain"]:
         advice = "; vsehub adapt fits one" if gain["low"] > 0 else ""
-        print(f"a linear map fitted to known pairs is estimated to gain {shown(gain)} points of R@1{advice}")
+        print(f"a linear map fitted to known pairs is estimated to gain {with_interval(gain)} points of R@1{advice}")
     for step in steps:
         print(f"next, {step['why']}: {step['command']}")
     level = outcome.record["verdict"]["level"]
@@ -47,10 +47,11 @@ def diagnose(cfg: DictConfig) -> None:
 
 
 def next_steps(files: Mapping[str, str], cfg: DictConfig, record: Mapping[str, Any]) -> list[dict[str, str]]:
-    """{"command", "why"} of each step, from the folder where the diagnosis was run; none after a warning, or without
-    hubs and gains.
+    """The commands to run next in the same folder, as {"command", "why"}.
+
+    There are none if the record has a warning, or if there are no hubs and no correction gains.
     """
-    helps = any((ranking["gain"] or {"low": 0})["low"] > 0 for ranking in record["rankings"])
+    helps = any(ranking["gain"] is not None and ranking["gain"]["low"] > 0 for ranking in record["rankings"])
     if record["warnings"] or (record["verdict"]["level"] == "ok" and not helps):
         return []
     from vsehub.criteria.choose import LEAST
@@ -58,19 +59,17 @@ def next_steps(files: Mapping[str, str], cfg: DictConfig, record: Mapping[str, A
     out = f"{cfg.out}-reranked"
     vectors, within = "scores" not in files, record["queries"].get("within")
     known = not within and (record["truth"] or {}).get("measured_queries", 0) >= LEAST
-    settings = {name: value for name, value in files.items() if name != "reference_items"}
+    settings = {name: value for name, value in files.items() if name != "reference_items"}  # the criteria take none
     settings |= {} if cfg.normalize is None else {"normalize": str(cfg.normalize).lower()}
     settings |= {"criterion": "auto" if known else "csls", "out": out}
     words = [override(*setting) for setting in settings.items()]
-    # Criteria whose biases `vsehub add` keeps current.
-    words += ["criterion.among=[csls,is,nnn,dn]"] if known and vectors else []
-    result, later = override("result", out), "a database instead of flat also takes items later, by vsehub add"
-    steps = [
-        ("rerank", words, "write the corrected ranking"),
-        ("index", [result, "engine=flat"], f"write an index that returns it; {later}"),
-        ("serve", [result], "show the hubs and what they displace in a browser"),
-    ]
-    return [
-        {"command": shlex.join(["vsehub", command, *words]), "why": why}
-        for command, words, why in steps[: 1 if not vectors else 2 if within else 3]
-    ]
+    if known and vectors:  # choose among criteria whose biases `vsehub add` keeps current
+        words.append("criterion.among=[csls,is,nnn,dn]")
+    steps = [("write the corrected ranking", ["rerank", *words])]
+    result = override("result", out)
+    if vectors:
+        why = "write an index that returns it; with a database as engine, vsehub add can add items later"
+        steps.append((why, ["index", result, "engine=flat"]))
+    if vectors and not within:
+        steps.append(("show the hubs and what they displace in a browser", ["serve", result]))
+    return [{"command": shlex.join(["vsehub", *command]), "why": why} for why, command in steps]

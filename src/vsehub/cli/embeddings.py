@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 
 from vsehub.checks import existing, require, whole_seed
-from vsehub.cli.nodes import device_named, refuse
+from vsehub.cli.nodes import device_named, require_unset
 from vsehub.data.vectors.paths import require_vectors, split_path
 from vsehub.io.files import Output, write_json, write_text
 from vsehub.io.records import EMBEDDINGS, RESULT, read_record
@@ -27,14 +27,16 @@ LISTS = ("ranking", "against", "items", "truth", "item_labels", "item_images")
 def named_files(cfg: DictConfig) -> dict[str, str]:
     """Setting -> file, of those that are given. Raises InputError for what can be refused before anything is read."""
     files = {name: str(cfg[name]) for name in FILES if cfg.get(name) is not None}
-    vectors = files.keys() & {"queries", "items", "reference", "reference_items"}
+    vectors = {"queries", "items", "reference", "reference_items"}
+    needed, excluded = ("scores", vectors) if "scores" in files else ("items", SCORES)
     require(
-        ("scores" in files and not vectors) or ("items" in vectors and not files.keys() & SCORES),
+        needed in files and not files.keys() & excluded,
         "give items=FILE, one vector per row, and queries=FILE unless each item is to search among the others; or "
         "scores=FILE instead, the reference likewise",
     )
-    if "scores" not in files and "queries" not in files:
-        refuse(cfg, {"query_ids", "query_labels", "tune_queries"} & cfg.keys(), "items that search among themselves")
+    of_queries = [name for name in ("query_ids", "query_labels", "tune_queries") if name in cfg]
+    has_queries = "scores" in files or "queries" in files
+    require_unset(cfg, of_queries, "items that search among themselves", unless=has_queries)
     require(("tune_queries" in files) == ("tune_truth" in files), "give tune_queries and tune_truth together")
     for name in [setting for setting in VECTORS if setting in files]:
         require_vectors(name, split_path(files[name])[0])
@@ -44,7 +46,7 @@ def named_files(cfg: DictConfig) -> dict[str, str]:
 
 def named_lists(cfg: DictConfig) -> dict[str, Any]:
     """The settings of result lists. Raises InputError for files that are absent, and for settings of vectors."""
-    refuse(cfg, {*FILES, "normalize"} & cfg.keys() - {*LISTS}, "ranking")
+    require_unset(cfg, [name for name in (*FILES, "normalize") if name in cfg and name not in LISTS], "ranking")
     settings = {name: cfg[name] for name in LISTS if cfg[name] is not None}
     for name in settings.keys() & {"ranking", "against"}:
         existing(name, settings[name], "Give a table with the columns query, item and rank, or a TREC run")
@@ -81,10 +83,10 @@ def comparison(
 
 
 @contextmanager
-def extended(result: "Result", names: Iterable[str], overwrite: bool) -> Iterator[Output]:
-    """The folder of a result, to write files of these names into, then its record and page, within the block.
+def extend_result(result: "Result", names: Iterable[str], overwrite: bool) -> Iterator[Output]:
+    """Add files to the folder of a result within the block; at its end the record and the page are written again.
 
-    Raises InputError if there is a file of these names, unless it may be replaced.
+    names: names of the added files. Raises InputError if one of them exists, unless `overwrite`.
     """
     from vsehub.ranking.result import HINT
     from vsehub.report.pages.embeddings import embeddings_page

@@ -1,4 +1,4 @@
-"""`vsehub encode`: vectors of other models as a checkpoint that was trained on such vectors encodes them, as files."""
+"""`vsehub encode`: encode files of vectors with a checkpoint that was trained on vectors of the same model."""
 
 from omegaconf import DictConfig
 

@@ -1,17 +1,19 @@
 """`vsehub evaluate`: measure a checkpoint, or a published model as it is, on a split."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
 from vsehub.checks import existing, require, whole
-from vsehub.cli.nodes import as_list, chosen, components, model_settings, plain
+from vsehub.cli.nodes import as_list, choice_in, components, model_settings, plain
+from vsehub.components import Components
 from vsehub.io.files import require_writable, within
 from vsehub.io.records import EVALUATION, RUN, read_record
 from vsehub.models.hub import checkpoint_file
 
 if TYPE_CHECKING:
+    from vsehub.evaluation.ensemble import Ensemble
     from vsehub.models.trained import DataModel
 
 _RUNS = "Give the checkpoints of runs that vsehub trained"
@@ -19,44 +21,23 @@ _RUNS = "Give the checkpoints of runs that vsehub trained"
 
 def evaluate(cfg: DictConfig) -> float | None:
     """Measure `cfg.checkpoint`, the ensemble of several, or `cfg.model` as it is, and write the evaluation."""
-    published = model_settings(cfg)
-    batch_size = whole("eval_batch_size", cfg.eval_batch_size)
+    settings = model_settings(cfg)
+    whole("eval_batch_size", cfg.eval_batch_size)
     checkpoints = list(map(str, as_list(cfg.checkpoint)))
     require(cfg.member_weights is None or len(checkpoints) > 1, "member_weights is for an ensemble; omit it")
-    if cfg.model is None:
-        files = {checkpoint_file(path).resolve() for path in checkpoints}
-        require(
-            len(files) > 0 and len(files) == len(checkpoints),
-            "checkpoint is an empty list, or a file is given twice; the models of an ensemble must differ",
-        )
-        run = Path(checkpoints[0]).parent.parent
-        require(
-            cfg.out is not None or (run / "run.json").is_file(),
-            f"checkpoint: {checkpoints[0]} is not in a run folder; give a folder for the evaluation: out=FOLDER, or "
-            "give RUN_FOLDER/checkpoints/best.safetensors",
-        )
-        out = within(run, "evaluations") if cfg.out is None else Path(cfg.out)
+    out = evaluations_folder(cfg, checkpoints) if cfg.model is None else None
 
-    from vsehub.evaluation.ensemble import Ensemble
     from vsehub.evaluation.measurement import Measurement, measure, table
     from vsehub.io.files import write_json
-    from vsehub.models.trained import TrainedModel
-    from vsehub.models.zero_shot import ZeroShot, file_name, library_and_name, slug
 
     known = components(cfg.trust)
-    data = plain(cfg.data)
     criterion, protocol = (known.build(group, plain(cfg[group])) for group in ("criterion", "protocol"))
-    measurement = Measurement(cfg.split, criterion, chosen("criterion"), protocol, cfg.reference, cfg.tune)
-    members = described(checkpoints) if len(checkpoints) > 1 else []
-    model: DataModel | Ensemble
-    if cfg.model is not None:
-        library_and_name(cfg.model)
-        source = known.build("data", data)
-        out = Path(cfg.out or f"runs/zero_shot/{slug(cfg.model)}-{file_name(source.name)}")
-        model = ZeroShot(cfg.model, source, batch_size=batch_size, keep=out, **published)
+    measurement = Measurement(cfg.split, criterion, choice_in("criterion"), protocol, cfg.reference, cfg.tune)
+    members = member_records(checkpoints) if len(checkpoints) > 1 else []
+    if out is None:
+        model, out = published_model(cfg, known, settings)
     else:
-        models = [TrainedModel(path, known, data, batch_size=batch_size, keep=True) for path in checkpoints]
-        model = models[0] if len(models) == 1 else Ensemble(models, plain(cfg.member_weights))
+        model = trained_model(cfg, known, checkpoints)
     require_writable(out)
     path = measurement.file(model, out)
     if path.exists() and not cfg.overwrite:
@@ -69,7 +50,48 @@ def evaluate(cfg: DictConfig) -> float | None:
     return record["metrics"]["rsum"] if cfg.split == "val" else None  # a sweep may only choose on validation
 
 
-def described(checkpoints: list[str]) -> list[dict]:
+def evaluations_folder(cfg: DictConfig, checkpoints: list[str]) -> Path:
+    """The folder for the evaluation of checkpoints: `cfg.out`, or that of the first one's run.
+
+    Raises InputError if a checkpoint is missing or given twice, or if there is no such folder.
+    """
+    files = {checkpoint_file(path).resolve() for path in checkpoints}
+    require(
+        len(files) > 0 and len(files) == len(checkpoints),
+        "checkpoint is an empty list, or a file is given twice; the models of an ensemble must differ",
+    )
+    if cfg.out is not None:
+        return Path(cfg.out)
+    run = Path(checkpoints[0]).parent.parent
+    require(
+        (run / "run.json").is_file(),
+        f"checkpoint: {checkpoints[0]} is not in a run folder; give a folder for the evaluation: out=FOLDER, or "
+        "give RUN_FOLDER/checkpoints/best.safetensors",
+    )
+    return within(run, "evaluations")
+
+
+def published_model(cfg: DictConfig, known: Components, settings: dict[str, Any]) -> tuple["DataModel", Path]:
+    """The published model `cfg.model` with the data, and the folder for its evaluations."""
+    from vsehub.models.zero_shot import ZeroShot, file_name, slug
+
+    name = slug(cfg.model)
+    source = known.build("data", plain(cfg.data))
+    out = Path(cfg.out or f"runs/zero_shot/{name}-{file_name(source.name)}")
+    return ZeroShot(cfg.model, source, batch_size=cfg.eval_batch_size, keep=out, **settings), out
+
+
+def trained_model(cfg: DictConfig, known: Components, checkpoints: list[str]) -> "DataModel | Ensemble":
+    """The model of a checkpoint, or the ensemble of several."""
+    from vsehub.evaluation.ensemble import Ensemble
+    from vsehub.models.trained import TrainedModel
+
+    data, size = plain(cfg.data), cfg.eval_batch_size
+    models = [TrainedModel(path, known, data, batch_size=size, keep=True) for path in checkpoints]
+    return models[0] if len(models) == 1 else Ensemble(models, plain(cfg.member_weights))
+
+
+def member_records(checkpoints: list[str]) -> list[dict]:
     """{"checkpoint", "label", "seed"} of each member, from its run.json.
 
     Raises InputError if a member is in no run folder, or if the members were trained on different data.
@@ -77,7 +99,8 @@ def described(checkpoints: list[str]) -> list[dict]:
     files = [existing(f"checkpoint: {path}: run", Path(path).parent.parent / "run.json", _RUNS) for path in checkpoints]
     runs = [read_record(file, RUN, _RUNS) for file in files]
     require(
-        len({run["data"]["val"]["fingerprint"] for run in runs}) == 1,  # noise changes that of the training split
+        # The training data may differ by noise.
+        len({run["data"]["val"]["fingerprint"] for run in runs}) == 1,
         "checkpoint: these were trained on different data; the models of an ensemble must rank the same items",
     )
     return [

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from omegaconf import DictConfig
 
 from vsehub.checks import one_of, require, whole
-from vsehub.cli.nodes import build, components, device_named, plain, refuse
+from vsehub.cli.nodes import build, components, device_named, plain, require_unset
 from vsehub.data.sources import SPLITS, Source
 from vsehub.io.address import masked_settings
 from vsehub.io.files import Output, write_json
@@ -37,13 +37,14 @@ def extract(cfg: DictConfig) -> None:
     """Compute the chunks that are missing in the folder `out`, and put all of them together."""
     whole("batch_size", cfg.batch_size)
     one_of("dtype", cfg.dtype, ("float16", "float32"))
+    named = [split for split in SPLITS if split in cfg.splits]
     require(
-        0 < len({*cfg.splits} & {*SPLITS}) == len(cfg.splits),
+        named != [] and sorted(named) == sorted(cfg.splits),
         f"splits is {list(cfg.splits)}; name one or more of {', '.join(SPLITS)}, each once",
     )
     known, encoder = components(cfg.trust), plain(cfg.image_encoder)
     sides = {side: str(cfg[side]) for side in ("images", "texts") if cfg[side] is not None}
-    refuse(cfg, () if "texts" in sides and "images" not in sides else ("text_model",), "images, or without texts")
+    require_unset(cfg, ("text_model",), "images, or without texts", unless=list(sides) == ["texts"])
     source: Any = None if sides else known.build("data", plain(cfg.data))
 
     from vsehub.encoders import ImageTower
@@ -52,9 +53,13 @@ def extract(cfg: DictConfig) -> None:
     from vsehub.machine import hardware
 
     is_joint = known.find("image_encoder", encoder) is ImageTower
-    names = [f"{side}.parquet" for side in sides] or (vector_files if is_joint else feature_files)(cfg.splits)
-    require(is_joint or "images" not in sides, "images: give a joint model, image_encoder=open_clip or hf")
-    make_plan = plan_alone if sides else plan_vectors if is_joint else plan_features
+    if sides:
+        require(is_joint or "images" not in sides, "images: give a joint model, image_encoder=open_clip or hf")
+        names, make_plan = [f"{side}.parquet" for side in sides], plan_sides
+    elif is_joint:
+        names, make_plan = vector_files(cfg.splits), plan_vectors
+    else:
+        names, make_plan = feature_files(cfg.splits), plan_features
     output = Output(cfg.out, KIND, [*names, MANIFEST], cfg.overwrite)
     done = output.folder / CHUNKS
     with output.replaced():
@@ -93,7 +98,7 @@ def plan_features(cfg: DictConfig, source: Source) -> Plan:
 
     splits = same_captions({split: source.load(split) for split in cfg.splits})
     device, shape = device_named(cfg.device), list(splits[cfg.splits[0]].images.shape[1:])
-    torch.manual_seed(0)  # of random weights, so that a killed command continues with the same
+    torch.manual_seed(0)  # a killed command that starts again draws the same random weights
     encoder = build("image_encoder", cfg.image_encoder, cfg.trust, image_shape=shape, dim=1).eval().to(device)
     require(
         isinstance(encoder, ImageBackbone),
@@ -125,35 +130,44 @@ def plan_vectors(cfg: DictConfig, source: Source) -> Plan:
     folder = f"{cfg.out}/{cfg.splits[-1]}"
     hint = (
         f"to measure their hubness: vsehub diagnose queries={folder}/texts::text_emb items={folder}/images::img_emb "
-        f"truth={folder}.csv{at_most(len(splits[cfg.splits[-1]].images))}"
+        f"truth={folder}.csv{list_length(len(splits[cfg.splits[-1]].images))}"
     )
     return Plan(splits, work, model.description["zero_shot"], write_vectors, hint)
 
 
-def plan_alone(cfg: DictConfig, source: None) -> Plan:
+def plan_sides(cfg: DictConfig, source: None) -> Plan:
     """Vectors of the pictures of a folder, of texts, or of both in one space, instead of splits."""
     from vsehub.encoders.pretrained.networks import weights_hash
     from vsehub.extraction.layouts import Side, Work, read_texts, sentence_encoder, sentence_model, write_tables
 
     sides, work = {}, {}
-    if cfg.text_model is None:
-        model = joint_model(cfg, source)
-        description, vectors = model.description["zero_shot"], model.similarity.vectors
-        encode = lambda rows: vectors(model.encode_texts(rows))  # noqa: E731
-    else:
+    if cfg.text_model is not None:
         sentences = sentence_model(cfg.text_model, str(device_named(cfg.device)))
-        encode = sentence_encoder(sentences, cfg.prompt, cfg.batch_size)
+        encode_texts = sentence_encoder(sentences, cfg.prompt, cfg.batch_size)
         description = {"text_model": cfg.text_model, "weights": weights_hash(sentences), "prompt": cfg.prompt}
-    if cfg.images is not None:
-        pictures = model.use_folder(cfg.images)
-        sides["images"] = Side(pictures.images, pictures.names)
-        work["images"] = Work(pictures.images, lambda rows: vectors(model.encode_images(rows)), pictures.name_of)
+    else:
+        model = joint_model(cfg, source)
+        description = model.description["zero_shot"]
+
+        def encode_texts(rows: Any) -> Any:
+            return model.similarity.vectors(model.encode_texts(rows))
+
+        def encode_images(rows: Any) -> Any:
+            return model.similarity.vectors(model.encode_images(rows))
+
+        if cfg.images is not None:
+            pictures = model.use_folder(cfg.images)
+            sides["images"] = Side(pictures.images, pictures.names)
+            work["images"] = Work(pictures.images, encode_images, pictures.name_of)
     if cfg.texts is not None:
         sides["texts"] = read_texts(cfg.texts)
-        work["texts"] = Work(sides["texts"].rows, encode, sides["texts"].ids.__getitem__)
-    files = [f"{name}={cfg.out}/{side}.parquet" for name, side in zip(("items", "queries"), sides, strict=False)]
-    items = len(next(iter(work.values())).rows) - (len(work) == 1)  # an item's list leaves it out
-    hint = f"to measure their hubness: vsehub diagnose {' '.join(files)}{at_most(items)}"
+        work["texts"] = Work(sides["texts"].rows, encode_texts, sides["texts"].ids.__getitem__)
+    if len(sides) == 2:
+        files, neighbours = f"items={cfg.out}/images.parquet queries={cfg.out}/texts.parquet", len(pictures.images)
+    else:  # the only side is both: each item searches among the others
+        (side,) = sides
+        files, neighbours = f"items={cfg.out}/{side}.parquet", len(work[side].rows) - 1
+    hint = f"to measure their hubness: vsehub diagnose {files}{list_length(neighbours)}"
     return Plan(sides, work, description, write_tables, hint)
 
 
@@ -166,6 +180,6 @@ def joint_model(cfg: DictConfig, source: Source | None) -> Any:
     return ZeroShot(f"{node.library}:{node.model}", source, node.weights, cfg.prompt, **settings)
 
 
-def at_most(items: int) -> str:
-    """The setting of k for fewer items than a list usually has."""
+def list_length(items: int) -> str:
+    """The setting " k=..." for fewer items than the 10 that a list has by default, else ""."""
     return f" k={items}" if items < 10 else ""

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 
 from vsehub.checks import boolean, one_of, require
-from vsehub.cli.embeddings import extended
-from vsehub.cli.nodes import refuse
+from vsehub.cli.embeddings import extend_result
+from vsehub.cli.nodes import require_unset
 from vsehub.io.files import write_text
 from vsehub.report.tables import markdown_text
 from vsehub.serving.databases.engines import ENGINES, Place, placed
@@ -27,8 +27,9 @@ def index(cfg: DictConfig) -> None:
     one_of("only", cfg.only, (None, "bias", "missing"))
     boolean("approximate", cfg.approximate, or_none=True)
     database = cfg.engine in ENGINES
-    refuse(cfg, () if database else ("uri", "collection", "approximate", "only"), f"engine={cfg.engine}, a FAISS file")
-    refuse(cfg, ("approximate", "false_accept") if cfg.only else (), f"only={cfg.only}")
+    of_databases = ("uri", "collection", "approximate", "only")
+    require_unset(cfg, of_databases, f"engine={cfg.engine}, a FAISS file", unless=database)
+    require_unset(cfg, ("approximate", "false_accept"), f"only={cfg.only}", unless=cfg.only is None)
     place = placed(cfg.engine, cfg.uri, cfg.collection, Path(str(cfg.result))) if database else None
 
     from vsehub.ranking.result import Result
@@ -41,21 +42,29 @@ def index(cfg: DictConfig) -> None:
     )
     note_name = "USAGE-bias.md" if cfg.only else USAGE
     files = [note_name] if place else [INDEX, note_name]
-    with extended(result, files, cfg.overwrite or cfg.only is not None) as out:
+    with extend_result(result, files, cfg.overwrite or cfg.only is not None) as out:
         if place is None:
             entry, note = faiss_index(result, cfg, out / INDEX)
         else:
-            entry, note = (bias_alone if cfg.only else collection)(result, place, cfg)
+            entry, note = (biases_only if cfg.only else collection)(result, place, cfg)
         write_text(out / note_name, note)
         result.record["index"] = entry
-    best = "rows that the result does not hold stay without a bias, and searches leave them out"
-    if "recall" in entry:
-        plain, corrected, k = (entry["recall"][name] for name in ("plain", "corrected", "k"))
-        time = entry["milliseconds"]["corrected"]
-        best = f"in {time:.2g} ms a query it finds {corrected:.1%} of the {k} best, {plain:.1%} of the plain ranking's"
-        if corrected < ENOUGH:
-            best += " (TOO FEW: raise nprobes or ef in USAGE.md, or fill with approximate=false)"
-    print(f"index ({entry['kind']}): {best}; {entry['items']:,} items\nwritten to {result.folder}: {', '.join(files)}")
+    print(f"index ({entry['kind']}): {quality_in_words(entry)}; {entry['items']:,} items")
+    print(f"written to {result.folder}: {', '.join(files)}")
+
+
+def quality_in_words(entry: dict[str, Any]) -> str:
+    """The time and recall of an index; for biases only, which were not searched, what happens to other rows."""
+    if "recall" not in entry:
+        return "rows that the result does not hold stay without a bias, and searches leave them out"
+    plain, corrected, k = (entry["recall"][name] for name in ("plain", "corrected", "k"))
+    time = entry["milliseconds"]["corrected"]
+    advice = (
+        "" if corrected >= ENOUGH else " (TOO FEW: raise nprobes or ef in USAGE.md, or fill with approximate=false)"
+    )
+    return (
+        f"in {time:.2g} ms a query it finds {corrected:.1%} of the {k} best, {plain:.1%} of the plain ranking's{advice}"
+    )
 
 
 def faiss_index(result: "Result", cfg: DictConfig, path: Path) -> tuple[dict[str, Any], str]:
@@ -64,13 +73,14 @@ def faiss_index(result: "Result", cfg: DictConfig, path: Path) -> tuple[dict[str
 
     record = result.record
     items = result.inputs.sides.items
-    built = build_index(items, result.bias, result.criterion.scale, cfg.engine)
-    entry = {"kind": cfg.engine, "files": [INDEX], "items": len(items), **measured(built, result)}
-    while entry["recall"]["corrected"] < ENOUGH and built.look_further():
-        entry |= measured(built, result)
-    built.save(path)
+    searched = build_index(items, result.bias, result.criterion.scale, cfg.engine)
+    entry = {"kind": cfg.engine, "files": [INDEX], "items": len(items), **search_quality(searched, result)}
+    while entry["recall"]["corrected"] < ENOUGH and searched.look_further():
+        entry |= search_quality(searched, result)
+    searched.save(path)
     entry["bytes"] = path.stat().st_size
-    code = usage_note(built, INDEX, record["k"], record["inputs"]["normalize"]) + accepted(result, cfg.false_accept)
+    code = usage_note(searched, INDEX, record["k"], record["inputs"]["normalize"])
+    code += threshold_code(result, cfg.false_accept)
     order = ", in the order of the ids" if result.inputs.item_names.ids is not None else ""
     rows = f"`positions` are rows of {markdown_text(str(record['items'].get('path')))}, counted from 0{order}"
     return entry, usage(result, INDEX, "Searching needs only FAISS and numpy (pip install faiss-cpu numpy)", code, rows)
@@ -87,8 +97,8 @@ def collection(result: "Result", place: Place, cfg: DictConfig) -> tuple[dict[st
     approximate = len(items.ids) >= APPROXIMATE_FROM if cfg.approximate is None else cfg.approximate
     with fill(place, items, fitted, approximate, cfg.overwrite) as filled:
         entry: dict[str, Any] = {"kind": f"{title}, {'approximate' if approximate else 'exact'}", "uri": place.address}
-        entry |= {"items": len(items.ids), **measured(filled, result)}
-        code = usage_note(filled, result.folder, record["k"]) + accepted(result, cfg.false_accept)
+        entry |= {"items": len(items.ids), **search_quality(filled, result)}
+        code = usage_note(filled, result.folder, record["k"]) + threshold_code(result, cfg.false_accept)
     rows = (
         f"`ids` are {'the ids of the items' if names.ids else 'rows of the items, counted from 0'}. Items that "
         "`vsehub add` adds are found by the same lines, those that it removes no longer"
@@ -97,7 +107,7 @@ def collection(result: "Result", place: Place, cfg: DictConfig) -> tuple[dict[st
     return entry, usage(result, place.name, needs, code, rows)
 
 
-def bias_alone(result: "Result", place: Place, cfg: DictConfig) -> tuple[dict[str, Any], str]:
+def biases_only(result: "Result", place: Place, cfg: DictConfig) -> tuple[dict[str, Any], str]:
     """Write the biases into the user's collection; returns the part of the record, and the note."""
     from vsehub.serving.databases.biases import bias_note, write_biases
 
@@ -108,7 +118,7 @@ def bias_alone(result: "Result", place: Place, cfg: DictConfig) -> tuple[dict[st
     return entry, usage(result, place.name, f"It now has the bias of {count:,} items", code, "Nothing else was changed")
 
 
-def measured(index: Any, result: "Result") -> dict[str, Any]:
+def search_quality(index: Any, result: "Result") -> dict[str, Any]:
     """Recall of an index against exact search, and its time for a query, of both rankings."""
     from vsehub.serving import measured_recall, measured_time
 
@@ -124,8 +134,8 @@ def item_ids(result: "Result") -> list[str]:
     return list(map(str, range(names.rows))) if names.ids is None else list(names.ids)
 
 
-def accepted(result: "Result", rate: float | None) -> str:
-    """The lines of a note that apply the threshold of a rate; "" without a rate."""
+def threshold_code(result: "Result", rate: float | None) -> str:
+    """The code in a note that applies the threshold of a false-accept rate; "" without a rate."""
     if rate is None:
         return ""
     values = result.rates[rate]
@@ -137,10 +147,10 @@ def accepted(result: "Result", rate: float | None) -> str:
 
 
 def usage(result: "Result", name: str, needs: str, code: str, rows: str) -> str:
-    """A note on searching the index `name` without vsehub. needs: packages to install. rows: description of the
-    results.
-    """
+    """A note on searching the index `name` without vsehub.
 
+    needs: a sentence on the packages to install. code: the Python code. rows: a sentence on what the results are.
+    """
     items, reference = (markdown_text(text) for text in (result.items_path, result.reference))
     about = f"The {len(result.bias):,} vectors of {items}, ranked by {result.name} (reference: {reference}). {needs}"
     return f"# Searching {name}\n\n{about}. Run in this file's folder:\n\n```python\n{code}```\n\n{rows}.\n"

@@ -64,21 +64,18 @@ def main() -> None:
     if "LOCAL_RANK" in os.environ and sys.platform == "linux":
         import ctypes
 
-        # One of several processes ends when the one that started it does, even by SIGKILL: PR_SET_PDEATHSIG is 1.
+        # PR_SET_PDEATHSIG (1): the kernel kills this process when its parent ends, even if the parent is killed.
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     os.environ["PYTHONSAFEPATH"] = "1"
-    # Threads of OpenMP wait for each other without spinning: where another program takes a core, a training that spins
-    # takes many times as long, and where none does, it gains nothing. Set before torch is loaded.
+    # OpenMP threads sleep while they wait. Threads that spin make training many times slower if another program uses
+    # a core, and no faster otherwise. OpenMP reads the variable when torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    # The garbage collector, which by default runs for every 700 new objects, takes a tenth of a short command's time.
-    # Imports leave it little to do, and no tensor of a training step waits for it.
+    # By default the garbage collector runs for every 700 new objects, which is a tenth of a short command's time.
     gc.set_threshold(50_000)
     command, *arguments = sys.argv[1:] or ["help"]
-    if command in ("-h", "--help", "help"):
-        print(USAGE)
-        return
-    if command in ("-V", "--version"):
-        print(__version__)
+    information = {"-h": USAGE, "--help": USAGE, "help": USAGE, "-V": __version__, "--version": __version__}
+    if command in information:
+        print(information[command])
         return
     from vsehub.cli.app import boundary, process_number, run
     from vsehub.cli.overrides import for_hydra
@@ -86,7 +83,7 @@ def main() -> None:
 
     for argument in sys.argv[1:]:
         remember(argument)
-    if command == "train" and process_number():  # of several that train together only the first prints and writes
+    if command == "train" and process_number() > 0:  # only the first process prints and writes files
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (until the process ends)
         warnings.simplefilter("ignore")
         arguments += ["hydra.run.dir=.", "hydra/job_logging=disabled"]
@@ -105,7 +102,7 @@ def main() -> None:
 
 
 def mask(stream: TextIO) -> None:
-    """Mask secrets in what is printed, by other libraries too, and write it as UTF-8 in every locale."""
+    """Make a stream mask secrets in everything that is written to it, and encode it as UTF-8 in every locale."""
     from vsehub.io.address import masked_output
 
     write = stream.write

@@ -46,15 +46,18 @@ def components(trust: str | Sequence[str] | None = None, any_class: bool = False
     return Components([conf_folder(), *config_dirs()], as_list(trust), any_class)
 
 
-def chosen(group: str) -> str:
-    """The name of the choice in a group of the command's configuration."""
+def choice_in(group: str) -> str:
+    """The name of the chosen yaml file of a group, such as "csls" in the group "criterion"."""
     return str(HydraConfig.get().runtime.choices[group])
 
 
 def config_dirs() -> list[Path]:
-    """The folder of --config-dir, from Hydra's state: a job in another process has no command line to read."""
+    """The folder of --config-dir as a list, empty without one.
+
+    It is read from Hydra's state, since a job of a sweep in another process has no command line.
+    """
     hydra = GlobalHydra.instance()
-    if hydra.is_initialized():  # also before there is a configuration
+    if hydra.is_initialized():  # then the configuration itself may not be composed yet
         sources: list[Any] = hydra.config_loader().get_sources()
     else:
         sources = HydraConfig.get().runtime.config_sources if HydraConfig.initialized() else []
@@ -66,10 +69,13 @@ def build(group: str, node: Any, trust: str | Sequence[str] | None = None, **arg
     return components(trust, any_class=True).build(group, plain(node), **arguments)
 
 
-def refuse(cfg: DictConfig, names: Iterable[str], chosen: str) -> None:
-    """Raise InputError if a setting is given that has no effect beside what is chosen."""
+def require_unset(cfg: DictConfig, names: Iterable[str], condition: str, unless: bool = False) -> None:
+    """Raise InputError if one of the settings `names` is set although it has no effect.
+
+    condition: what makes them ineffective, for the message. unless: whether they have an effect after all.
+    """
     ignored = [name for name in names if cfg[name] not in (None, {})]
-    require(not ignored, f"{', '.join(ignored)}: has no effect with {chosen}; omit it")
+    require(unless or not ignored, f"{', '.join(ignored)}: has no effect with {condition}; omit it")
 
 
 def model_settings(cfg: DictConfig) -> dict[str, Any]:
@@ -79,12 +85,9 @@ def model_settings(cfg: DictConfig) -> dict[str, Any]:
         f"checkpoint is {'not set' if cfg.model is None else 'given with model'}; give checkpoint=RUN_FOLDER/"
         "checkpoints/best.safetensors, or model=LIBRARY:NAME for a published model as it is",
     )
-    settings = {name: cfg[name] for name in MODEL_SETTINGS}
-    changed = [name for name, usual in MODEL_SETTINGS.items() if settings[name] != usual]
-    require(
-        cfg.model is not None or not changed, f"{', '.join(changed)}: of model=; a checkpoint says all of its model"
-    )
-    return settings
+    changed = [name for name, default in MODEL_SETTINGS.items() if cfg[name] != default]
+    require(cfg.model is not None or not changed, f"{', '.join(changed)}: has an effect only with model=; omit it")
+    return {name: cfg[name] for name in MODEL_SETTINGS}
 
 
 def device_named(name: str) -> "torch.device":

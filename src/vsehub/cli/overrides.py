@@ -28,28 +28,28 @@ def override(key: str, text: str) -> str:
 
 
 def for_hydra(command: str, arguments: Sequence[str]) -> list[str]:
-    """The arguments of a command as Hydra takes them: its options first, and a key for each text.
+    """The arguments of a command in Hydra's grammar: options first, then overrides KEY=VALUE.
 
-    Texts without a key get the one that the command reads them by. data.KEY=VALUE may change the data of a checkpoint
-    or of a run that continues, whose settings no yaml lists: it gets pluses.
+    A text without a key becomes KEY=TEXT with the command's key in `_KEYS`. data.KEY=VALUE becomes ++data.KEY=VALUE
+    where it changes the data of a checkpoint or of a resumed run, since the command's yaml does not list these keys.
     """
     known, unknown = get_args_parser().parse_known_intermixed_args(arguments)
     require(not unknown, f"{' '.join(unknown)}: no such option; settings are given as key=value")
     overrides = known.overrides
     key = _KEYS.get(command)
-    alone = [text for text in overrides if text.startswith("hydra.run.dir=") and text != "hydra.run.dir=."]
+    run_folders = [text for text in overrides if text.startswith("hydra.run.dir=") and text != "hydra.run.dir=."]
     require(
-        not (known.multirun and alone),
-        f"{' '.join(alone)} is the folder of a single run; with -m give hydra.sweep.dir=FOLDER",
+        not (known.multirun and run_folders),
+        f"{' '.join(run_folders)} is the folder of a single run; with -m give hydra.sweep.dir=FOLDER",
     )
     options = [argument for argument in arguments if argument not in overrides]
-    texts = [text for text in overrides if key and not _SETTING.match(text)]
-    if key in _LISTS:
-        texts += [text for text in overrides if text.startswith(f"{key}=") and not text.startswith(f"{key}=[")]
-        listed = ",".join(quoted(text.removeprefix(f"{key}=")) for text in overrides if text in texts)
-        options += [f"{key}=[{listed}]"] if texts else []
+    if key in _LISTS:  # every text, and every key=TEXT, is an element of the list
+        texts = [text for text in overrides if not _SETTING.match(text) or re.match(rf"{key}=(?!\[)", text)]
         overrides = [text for text in overrides if text not in texts]
-    overrides = [override(str(key), text) if text in texts else text for text in overrides]
+        elements = ",".join(quoted(text.removeprefix(f"{key}=")) for text in texts)
+        options += [f"{key}=[{elements}]"] if texts else []
+    elif key is not None:
+        overrides = [text if _SETTING.match(text) else override(key, text) for text in overrides]
     resumes = command == "train" and any(text.startswith("resume=") for text in overrides)
     if resumes or (command in _OF_CHECKPOINT and not any(text.startswith("data=") for text in overrides)):
         overrides = [f"++{text}" if text.startswith("data.") else text for text in overrides]

@@ -3,7 +3,7 @@
 from omegaconf import DictConfig
 
 from vsehub.cli.embeddings import KIND, PAGE, comparison, named_files
-from vsehub.cli.nodes import build, chosen
+from vsehub.cli.nodes import build, choice_in
 from vsehub.io.files import Output
 from vsehub.io.records import BIASES, RESULT
 
@@ -18,7 +18,7 @@ def rerank(cfg: DictConfig) -> None:
     from vsehub.criteria import ItemBias
     from vsehub.ranking.table import write_biases, write_ranking
 
-    criteria = {chosen("criterion"): build("criterion", cfg.criterion)}
+    criteria = {choice_in("criterion"): build("criterion", cfg.criterion)}
     with comparison("rerank", cfg, files, out, criteria) as outcome:
         inputs = outcome.inputs
         ranked = outcome.measured.rankings[-1]

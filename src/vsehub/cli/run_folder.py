@@ -1,4 +1,4 @@
-"""The folder of a training run: held by one process at a time, for a new run or to continue one."""
+"""The folder of a training run: locking it for one process, and reading the run that it holds to continue it."""
 
 import re
 import shutil
@@ -21,21 +21,21 @@ from vsehub.io.records import RUN, read_record
 from vsehub.io.text import stays_inside
 from vsehub.recipes import MOVABLE, decides, flatten
 
-LONGER = "trainer.max_epochs"
-# Beside the lock, what a run leaves when it is killed before its record is written.
-REMAINS = re.compile(r"\.lock|train\.log|csv|tensorboard|wandb|noise_index\.npy|\.(run\.json|noise_index\.npy)\..+")
+MAX_EPOCHS = "trainer.max_epochs"
+# The files that a run may have written before its run.json.
+EARLY_FILES = re.compile(r"\.lock|train\.log|csv|tensorboard|wandb|noise_index\.npy|\.(run\.json|noise_index\.npy)\..+")
 
 
 @contextmanager
-def held(folder: Path, continues: bool, wait: bool) -> Iterator[None]:
+def lock_run(folder: Path, continues: bool, wait: bool) -> Iterator[None]:
     """Lock a run's folder within the block, after which a folder without a run is removed.
 
-    continues: whether a run may be in it. wait: for another process that trains in it. Raises InputError if the folder
-    is in use or holds anything else.
+    continues: whether the folder may hold a run. wait: wait for another process that trains in the folder. Raises
+    InputError if the folder is in use or holds anything else.
     """
-    require_own(folder, continues)
+    require_run_only(folder, continues)
     with alone(folder, "training", wait):
-        require_own(folder, continues)  # another process may have begun
+        require_run_only(folder, continues)  # another process may have started a run
         try:
             yield
         finally:
@@ -45,18 +45,19 @@ def held(folder: Path, continues: bool, wait: bool) -> Iterator[None]:
                     Path("runs").rmdir()
 
 
-def require_own(folder: Path, continues: bool) -> None:
+def require_run_only(folder: Path, continues: bool) -> None:
     """Raise InputError if a folder holds a run that must not continue, or files that do not belong to a run."""
-    names = {path.name for path in folder.glob("*")} - {".hydra"}  # which Hydra writes if it is asked to
-    begun = "run.json" in names
+    names = {path.name for path in folder.glob("*")} - {".hydra"}  # Hydra writes .hydra if the user asks for it
+    has_run = "run.json" in names
     require(
-        continues or not begun,
+        continues or not has_run,
         f"hydra.run.dir: {folder} already holds a run; continue it with `vsehub train resume={folder}`, or give "
         "another folder",
     )
-    other = sorted(name for name in names if not begun and (LOCK not in names or not REMAINS.fullmatch(name)))
+    # Without run.json, a folder with a lock may hold the early files of a run that was killed.
+    other = sorted(name for name in names if LOCK not in names or not EARLY_FILES.fullmatch(name))
     require(
-        not other,
+        has_run or not other,
         f"hydra.run.dir: {folder} holds {', '.join(other[:3])}, which does not belong to a run; give another folder",
     )
     require_no_way_out(folder)
@@ -86,8 +87,11 @@ def code_of(config: Mapping[str, Any], parts: Components) -> dict[str, dict[str,
 
 def changed_code(record: dict[str, Any], code: Mapping[str, dict[str, str]]) -> list[str]:
     """The modules whose code differs between a run's record and now; none if the run has no epoch yet."""
-    recorded, now = (ChainMap(*files.values()).items() for files in (record.get("code", {}), code))
-    return sorted({name for name, _ in recorded ^ now}) if record["epochs"] else []
+    if not record["epochs"]:
+        return []
+    recorded = dict(ChainMap(*record.get("code", {}).values()))
+    current = dict(ChainMap(*code.values()))
+    return sorted(name for name in recorded.keys() | current.keys() if recorded.get(name) != current.get(name))
 
 
 def clear(folder: Path) -> None:
@@ -100,22 +104,22 @@ def clear(folder: Path) -> None:
 def resumed(folder: Path) -> tuple[DictConfig, dict[str, Any]]:
     """The configuration of the run in `folder`, changed by the command's overrides, and its record.
 
-    Overrides may change the number of epochs, the paths of the data and the settings of the machine: the run's record
-    stays true. A finished run is "stopped" if it is to have more epochs. Raises InputError for other changes, and for
-    all if the run is finished.
+    Overrides may only change the number of epochs, the paths of the data and settings of the machine, with which the
+    run's record stays true. The record of a finished run that gets more epochs has the status "stopped". Raises
+    InputError for other changes; a finished run can only get more epochs.
     """
     record = read_run(folder)
     task = [text.lstrip("+") for text in HydraConfig.get().overrides.task]
-    wanted = [text for text in task if not text.startswith(("resume=", "run_folder="))]
-    changes = OmegaConf.from_dotlist(wanted)
-    epochs = OmegaConf.select(changes, LONGER)
+    overrides = [text for text in task if not text.startswith(("resume=", "run_folder="))]
+    changes = OmegaConf.from_dotlist(overrides)
+    epochs = OmegaConf.select(changes, MAX_EPOCHS)
     if record["status"] == "finished" and isinstance(epochs, int) and epochs > record["epochs"]:
         existing("resume", folder / "checkpoints" / "last.ckpt", "Without it the run cannot have more epochs")
         record["status"] = "stopped"
     require(
-        record["status"] != "finished" or not wanted,
-        f"resume: the run in {folder} is finished after {record['epochs']} epochs; it can only have more, by {LONGER}; "
-        f"start a new run for {' '.join(wanted)}",
+        record["status"] != "finished" or not overrides,
+        f"resume: the run in {folder} is finished after {record['epochs']} epochs; it can only have more, by "
+        f"{MAX_EPOCHS}; start a new run for {' '.join(overrides)}",
     )
     cfg = literal(record["config"])
     # A record must not decide where files are written, nor which classes are trusted.
@@ -123,12 +127,12 @@ def resumed(folder: Path) -> tuple[DictConfig, dict[str, Any]]:
     cfg.trust = None
     before, after = flatten(plain(cfg, resolve=False)), flatten(plain(changes, resolve=False))
     for name, value in after.items():
-        allowed = name == LONGER or MOVABLE.search(name) or before.get(name) == value
+        keeps_record_true = name == MAX_EPOCHS or MOVABLE.search(name) is not None or before.get(name) == value
         require(
-            name == "trust" or (name in before and bool(allowed)),
+            name == "trust" or (name in before and keeps_record_true),
             f"resume: {name}={value} makes the run's record false{'' if name in before else nearest(name, before)}. "
-            f"A resumed run can only change settings that it has: {LONGER}, the paths of its data and settings of the "
-            "machine; else start a new run",
+            f"A resumed run can only change settings that it has: {MAX_EPOCHS}, the paths of its data and settings "
+            "of the machine; else start a new run",
         )
     require_given({name: value for name, value in before.items() if name not in after})
     return cast(DictConfig, OmegaConf.merge(cfg, changes)), record

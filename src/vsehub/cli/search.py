@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 
 from vsehub.checks import existing, require
-from vsehub.cli.nodes import build, chosen, components, model_settings, plain
+from vsehub.cli.nodes import build, choice_in, components, model_settings, plain
 from vsehub.models.hub import checkpoint_file
 
 if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped file name is reported before
@@ -33,12 +33,12 @@ def search(cfg: DictConfig) -> None:
     texts = list(map(str, texts))
     model = searching_model(cfg, settings)
     notes = list(map(model.notes, texts))
-    said, lists = search_split(cfg, model, texts)
+    summary, lists = search_split(cfg, model, texts)
     for text, remarks, rows in zip(texts, notes, lists, strict=True):
         cells = [[str(rank), f"{score:.4f}", name, caption] for rank, (name, caption, score) in enumerate(rows, 1)]
         table = ReportTable(["rank", "score", "image", "caption"], cells, words=0, notes=2).terminal()
         print("\n".join([f"“{text}”", *remarks, table]), end="\n\n")
-    print(said)
+    print(summary)
 
 
 def searching_model(cfg: DictConfig, settings: dict[str, Any]) -> "DataModel":
@@ -54,12 +54,15 @@ def searching_model(cfg: DictConfig, settings: dict[str, Any]) -> "DataModel":
 
 
 def search_split(cfg: DictConfig, model: "DataModel", texts: Sequence[str]) -> tuple[str, list[list[Any]]]:
-    """A sentence on the search of a split or folder, and each text's (name, first caption, score), best first."""
+    """Search the images of a split or folder.
+
+    Returns a summary of the search and, for each text, (name, first caption, score) of the images, best first.
+    """
     from vsehub.criteria.choose import Auto
     from vsehub.io.text import read_lines
     from vsehub.models.trained import FOLDER
 
-    name = chosen("criterion")
+    name = choice_in("criterion")
     criterion = build("criterion", cfg.criterion, cfg.trust)
     if isinstance(criterion, Auto):
         name, criterion = criterion.untuned(0)
@@ -74,12 +77,10 @@ def search_split(cfg: DictConfig, model: "DataModel", texts: Sequence[str]) -> t
     images = model.split(split)
     hits = model.search(texts, min(cfg.k, len(images.images)), criterion, split, reference)
     names = range(len(images.images)) if images.names is None else images.names
-    captions = {
-        row: next(map(images.text_of, images.captions_of(row)), "") for row in set(hits.rows.flatten().tolist())
-    }
-    lists = [
-        [(str(names[row]), captions[row], score) for row, score in zip(rows, scores, strict=True)]
-        for rows, scores in zip(hits.rows.tolist(), hits.scores.tolist(), strict=True)
-    ]
+    lists = []
+    for rows, scores in zip(hits.rows.tolist(), hits.scores.tolist(), strict=True):
+        captions = [[images.text_of(caption) for caption in images.captions_of(row)] for row in rows]
+        first = [texts_of_image[0] if texts_of_image else "" for texts_of_image in captions]
+        lists.append(list(zip([str(names[row]) for row in rows], first, scores, strict=True)))
     fitted = f", inductive: its reference is {reference}" if criterion.needs_reference else ""
     return f"{len(images.images):,} images of {cfg.folder or split}; criterion {name}{fitted}", lists

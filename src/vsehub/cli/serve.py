@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 
 from vsehub.checks import require
-from vsehub.cli.nodes import as_list, build, components, model_settings, refuse
+from vsehub.cli.nodes import as_list, build, components, model_settings, require_unset
 from vsehub.cli.search import searching_model
 from vsehub.extras import require_packages
 from vsehub.models.hub import checkpoint_file
@@ -24,7 +24,7 @@ def serve(cfg: DictConfig) -> None:
         f"{' and '.join(sources) or 'nothing'} given; serve checkpoint=RUN_FOLDER/checkpoints/best.safetensors, or the "
         "folder that vsehub rerank wrote, perhaps with checkpoint= or model=",
     )
-    refuse(cfg, ("split", "reference", "data") if cfg.result is not None else (), "result=")
+    require_unset(cfg, ("split", "reference", "data"), "result=", unless=cfg.result is None)
     settings = {} if sources == ["result"] else model_settings(cfg)
     if cfg.checkpoint is not None:
         checkpoint_file(cfg.checkpoint)
@@ -32,22 +32,22 @@ def serve(cfg: DictConfig) -> None:
 
     from vsehub.web.server import address, listening, run
 
-    taken = listening(str(cfg.host), cfg.port)  # refused before anything is loaded
+    port = listening(str(cfg.host), cfg.port)  # raises before anything is loaded
     from vsehub.web.application import application
     from vsehub.web.catalogue import PLAIN, Catalogue
 
     known = components()
     criteria = {name: build("criterion", known.node("criterion", name)) for name in names if name != PLAIN}
-    contents = opened(cfg, settings)
+    contents = open_contents(cfg, settings)
     for name in contents.stored:  # that of the result comes first
         criteria = {name: build("criterion", known.node("criterion", name)), **criteria}
     served = application(Catalogue(contents, criteria), str(cfg.host))
-    print(f"{contents.title}\n{address(taken)}  (Ctrl-C ends it)", flush=True)
+    print(f"{contents.title}\n{address(port)}  (Ctrl-C ends it)", flush=True)
     with suppress(KeyboardInterrupt):
-        run(served, taken)
+        run(served, port)
 
 
-def opened(cfg: DictConfig, settings: dict[str, Any]) -> "Contents":
+def open_contents(cfg: DictConfig, settings: dict[str, Any]) -> "Contents":
     """Open the contents that the configuration names. settings: `model_settings`, {} without a model.
 
     Raises InputError if the contents cannot be opened.

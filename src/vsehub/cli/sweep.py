@@ -35,47 +35,48 @@ def sweep_name(study: str | None, sweep: str | None, overrides: Sequence[str]) -
     return re.sub(r"[^\w.-]+", "_", text).strip("._")[:100] or "one"
 
 
-def fitting(load: Callable[[list[str]], DictConfig], overrides: Sequence[str]) -> tuple[DictConfig, list[str]]:
-    """The configuration without settings that a job's component lacks and another choice of its group has.
+def load_accepted(load: Callable[[list[str]], DictConfig], overrides: Sequence[str]) -> tuple[DictConfig, list[str]]:
+    """The configuration of the overrides that it accepts, and the overrides that were left out.
 
-    load: from overrides to a configuration. Returns the overrides that were left out too.
+    Left out are settings that the chosen component lacks and another choice of its group has. load: returns the
+    configuration of some overrides.
     """
-    left: list[str] = []
+    left_out: list[str] = []
     while True:
         try:
-            return load([text for text in overrides if text not in left]), left
+            return load([text for text in overrides if text not in left_out]), left_out
         except ConfigCompositionException as error:
             wrong = re.match(r"Could not override '((\w+)[\w.]*)", str(error))
             if wrong is None or wrong[1] not in settings_of(wrong[2]):
                 raise
-            left += [text for text in overrides if text.partition("=")[0] == wrong[1]]
+            left_out += [text for text in overrides if text.partition("=")[0] == wrong[1]]
 
 
 def load_sweep(self: Any, config_name: str | None, overrides: list[str], run_mode: RunMode, **more: Any) -> DictConfig:
-    """The configuration of a sweep, from which those of its jobs are made; any other as Hydra composes it."""
+    """Replaces Hydra's `load_configuration`: a sweep's configuration may lack settings that only some jobs have."""
 
-    def load(chosen: list[str]) -> DictConfig:
-        return _configuration(self, config_name, chosen, run_mode, **more)
+    def load(accepted: list[str]) -> DictConfig:
+        return _configuration(self, config_name, accepted, run_mode, **more)
 
     if run_mode != RunMode.MULTIRUN:
         return load(overrides)
-    cfg, left = fitting(load, overrides)
-    cfg.hydra.overrides.task += left
+    cfg, left_out = load_accepted(load, overrides)
+    cfg.hydra.overrides.task += left_out
     return cfg
 
 
 def load_job(self: Any, master_config: DictConfig, sweep_overrides: list[str]) -> DictConfig:
-    """The configuration of a job of a sweep, with a note on the settings that do not belong to it."""
-    cfg, left = fitting(lambda chosen: _job(self, master_config, chosen), sweep_overrides)
-    if left:
-        log.warning("%s left out: the chosen component has no such setting", ", ".join(left))
+    """Replaces Hydra's `load_sweep_config`: logs a warning of settings that the job's components lack."""
+    cfg, left_out = load_accepted(lambda accepted: _job(self, master_config, accepted), sweep_overrides)
+    if left_out:
+        log.warning("%s left out: the chosen component has no such setting", ", ".join(left_out))
     return cfg
 
 
 _configuration, _job = ConfigLoaderImpl.load_configuration, ConfigLoaderImpl.load_sweep_config
 ConfigLoaderImpl.load_configuration = load_sweep  # type: ignore[assignment,method-assign]
 ConfigLoaderImpl.load_sweep_config = load_job  # type: ignore[method-assign]
-# Unresolved, since the settings of paths refer to the folder that is named by this digest.
+# Interpolations are not resolved, since some of them refer to the folder whose name contains this digest.
 OmegaConf.register_new_resolver("settings_digest", lambda *, _root_: digest(plain(_root_, resolve=False)), replace=True)
-# Cached, since a job must not compute it anew from its own settings.
+# The value is cached: the jobs take the sweep's name and do not compute another from their own settings.
 OmegaConf.register_new_resolver("sweep_name", sweep_name, use_cache=True, replace=True)

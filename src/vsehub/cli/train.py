@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from unittest.mock import patch
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
@@ -17,7 +16,7 @@ from vsehub.checks import fail, one_of, regular, require, whole_seed
 from vsehub.cli.app import is_multirun, process_number
 from vsehub.cli.nodes import as_list, components, config_dirs, plain
 from vsehub.cli.overrides import override
-from vsehub.cli.run_folder import changed_code, clear, code_of, held, read_run, resumed
+from vsehub.cli.run_folder import changed_code, clear, code_of, lock_run, read_run, resumed
 from vsehub.cli.sweep import digest
 from vsehub.components import Components
 from vsehub.data.photos.source import ListedPhotos
@@ -53,17 +52,17 @@ OVERRULED = (
 def train(cfg: DictConfig) -> float:
     """Train in the run's folder, unless it holds a finished run; returns the best validation rsum."""
     hydra_config = HydraConfig.get()
-    require(  # a text or the plugin's enumeration
-        "minimize" not in str(hydra_config.sweeper.get("direction")),
+    require(
+        "minimize" not in str(hydra_config.sweeper.get("direction")),  # a string, or an enumeration of Optuna's plugin
         "validation rsum is to rise; give hydra.sweeper.direction=maximize",
     )
     folder = Path(cfg.run_folder).resolve()
     resumes = cfg.resume is not None
     if resumes:
-        read_run(folder)  # before it is locked: a folder that holds none is left as it is
-    with nullcontext() if process_number() else held(folder, resumes or is_multirun(), wait=is_multirun()):
+        read_run(folder)  # raises before the lock is written into a folder without a run
+    with nullcontext() if process_number() else lock_run(folder, resumes or is_multirun(), wait=is_multirun()):
         before = None
-        # Another process than the first knows the folder only if it was given.
+        # The default folder's name contains the time of the start, so that only the first process knows it.
         named = is_multirun() or any(text.startswith("run_folder=") for text in hydra_config.overrides.task)
         if resumes:
             cfg, before = resumed(folder)
@@ -99,7 +98,8 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, parts: Com
 
     before: the record of an earlier start if the run continues. parts: the classes that its configuration may name.
     """
-    teachers, source = refuse_early(cfg, parts, resumed=before is not None)
+    require_settings(cfg)
+    source = open_source(cfg, parts, resumed=before is not None)
     if process_number() == 0:
         log.info("loading the data")
 
@@ -109,13 +109,13 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, parts: Com
     from vsehub.evaluation.measurement import Measurement
     from vsehub.evaluation.scores import require_item_scores
     from vsehub.training.build import build_data, build_module, load_splits
-    from vsehub.training.run_record import RunRecorder
+    from vsehub.training.run_record import RunRecorder, describe_run
     from vsehub.training.teacher import open_teacher
     from vsehub.training.train import build_trainer
 
     checkpoint = last_checkpoint(folder, before)
     settings, final = plain(cfg), str(cfg.final_split)
-    # What can be refused is built and asked before hours of training.
+    # Everything that may raise an InputError comes before the training.
     recorder = RunRecorder(folder, recipe_choice() if parts.any_class else None)
     trainer = build_trainer(settings, parts, recorder)
     criterion, protocol = (parts.build(group, settings[group]) for group in ("criterion", "protocol"))
@@ -132,12 +132,18 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, parts: Com
         settings["embedding_dim"] = fitted.dim
     module = build_module(settings, data, parts, checkpoint, trainer.world_size)
     require_item_scores(criterion, module.similarity)
-    known = components(cfg.trust)  # a teacher names no class of the command line's own
-    module.teacher, taught = open_teacher(teachers, known, data, described, before, settings["distillation"])
-    recorder.record |= {**record_of(cfg, parts, data, described, before), "teacher": taught}
+    module.teacher, teacher_files = open_teacher(
+        list(map(str, as_list(cfg.teacher))), components(cfg.trust), data, described, before, settings["distillation"]
+    )
+    recorder.record |= {
+        **describe_run(plain(cfg), data, described, code_of(plain(cfg), parts)),
+        "digest": digest(plain(cfg)),
+        "command": typed_command(job_arguments() if is_multirun() else None) if before is None else before["command"],
+        "teacher": teacher_files,
+    }
     if isinstance(data.source, NoisySource) and process_number() == 0:
         data.source.write_index(folder / INDEX_FILE)
-    best = fitted.train(module, recorder) if fitted else trained(trainer, module, data, checkpoint, folder)
+    best = fitted.train(module, recorder) if fitted else train_by_gradient(trainer, module, data, checkpoint, folder)
     if process_number() == 0:
         try:
             finish(best, measurement, data, trainer, recorder, parts)
@@ -157,36 +163,21 @@ def last_checkpoint(folder: Path, before: dict[str, Any] | None) -> Path | None:
     return checkpoint
 
 
-def record_of(
-    cfg: DictConfig,
-    parts: Components,
-    data: "RetrievalDataModule",
-    described: Mapping[str, dict[str, Any]],
-    before: dict[str, Any] | None,
-) -> dict[str, Any]:
-    """The record of a run before it trains. described: the metadata of its splits."""
-    from vsehub.training.run_record import chance, describe_run
-
-    config = plain(cfg)
-    typed = typed_command(job_arguments() if is_multirun() else None)
-    return {
-        **describe_run(config, data.source, described, code_of(config, parts)),
-        "digest": digest(config),
-        "chance_rsum": chance(data.splits["val"]),
-        "command": typed if before is None else before["command"],  # the one that chose the settings
-    }
-
-
-def trained(
+def train_by_gradient(
     trainer: Any, module: "RetrievalModule", data: "RetrievalDataModule", checkpoint: Path | None, folder: Path
 ) -> Path | None:
     """Train by gradient steps; returns the checkpoint of the best epoch, None if no epoch ended."""
     from vsehub.training.train import train_module
 
-    # Lightning starts the other processes with these arguments, which it takes from nowhere else, and sets variables,
-    # which must not reach a sweep's next run: `patch` restores both, after errors too.
-    with patch.dict(os.environ), patch.object(sys, "argv", command_line(folder)):
+    arguments, variables = sys.argv, dict(os.environ)
+    # Lightning starts further processes with sys.argv, and sets environment variables.
+    sys.argv = command_line(folder)
+    try:
         return train_module(trainer, module, data, checkpoint)
+    finally:  # the next job of a sweep, in this process, starts without them
+        sys.argv = arguments
+        os.environ.clear()
+        os.environ.update(variables)
 
 
 def finish(
@@ -216,16 +207,12 @@ def finish(
     print(f"run folder: {folder}")
 
 
-def refuse_early(cfg: DictConfig, parts: Components, resumed: bool) -> tuple[list[str], Source]:
-    """The checkpoints of the teachers, and the source of the data.
-
-    Raises InputError for what can be refused before training is imported, which takes seconds: absent files, for
-    example.
-    """
+def require_settings(cfg: DictConfig) -> None:
+    """Raise InputError for settings that can be refused before Lightning is imported, which takes seconds."""
     require_packages("training", "train", "pytorch_lightning")
-    teachers = list(map(str, as_list(cfg.teacher)))
+    teachers = as_list(cfg.teacher)
     require(cfg.teacher is None or teachers != [], "teacher is an empty list; give teacher=FILE or teacher=[FILE,FILE]")
-    require(not (cfg.solver and teachers), "solver and teacher are both given; what is solved has no teacher: omit one")
+    require(not (cfg.solver and teachers), "solver and teacher are both given; a solver takes no teacher: omit one")
     for path in teachers:
         checkpoint_file(path)
     one_of("final_split", cfg.final_split, ("val", "test"))
@@ -241,11 +228,15 @@ def refuse_early(cfg: DictConfig, parts: Components, resumed: bool) -> tuple[lis
         "logger=[...] keeps only the last logger; give several as ~logger +logger@logger.first=csv "
         "+logger@logger.second=tensorboard",
     )
+
+
+def open_source(cfg: DictConfig, parts: Components, resumed: bool) -> Source:
+    """The source of the data, without noise. Raises InputError if its files are missing."""
     data = {name: value for name, value in plain(cfg.data).items() if name != "noise"}
     source: Source = parts.build("data", data, restored=resumed)
     if isinstance(source, ListedPhotos):
         source.require_files(["train", "val", cfg.final_split])
-    return teachers, source
+    return source
 
 
 def command_line(folder: Path) -> list[str]:

@@ -17,7 +17,7 @@ from pytorch_lightning.utilities.exceptions import SIGTERMException
 from vsehub import __version__
 from vsehub.checks import require
 from vsehub.data.noise import NoisySource
-from vsehub.data.sources import CaptionedImages, Source
+from vsehub.data.sources import CaptionedImages
 from vsehub.io.address import masked_output, masked_settings
 from vsehub.io.files import write_json, write_text
 from vsehub.io.provenance import code_version, versions
@@ -28,6 +28,7 @@ from vsehub.metrics.ranks import chance_rsum
 from vsehub.report.tables import count_text
 from vsehub.training.callbacks.average import WeightAverage
 from vsehub.training.callbacks.warmup import Warmup
+from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.gather import process
 
 log = logging.getLogger(__name__)
@@ -36,12 +37,17 @@ TIMED_STEPS = 20
 
 
 def describe_run(
-    config: Mapping[str, Any], source: Source, data: Mapping[str, dict], code: Mapping[str, Mapping[str, str]]
+    config: Mapping[str, Any],
+    data: RetrievalDataModule,
+    described: Mapping[str, dict],
+    code: Mapping[str, Mapping[str, str]],
 ) -> dict[str, Any]:
     """The record of a run before it trains.
 
-    config: its plain configuration. data: the metadata of its splits. code: group -> module -> SHA-256 of its file.
+    config: its plain configuration. described: the metadata of its splits. code: group -> module -> SHA-256 of its
+    file.
     """
+    source = data.source
     packages = {name.partition(".")[0] for files in code.values() for name in files}
     return {
         "name": f"{source.name}-{config['label']}-{config['seed']}",
@@ -55,7 +61,8 @@ def describe_run(
         "git": code_version(),
         "hardware": hardware(),
         "config": masked_settings(config),  # loggers get it too
-        "data": data,
+        "data": described,
+        "chance_rsum": chance(data.splits["val"]),
         **({"noise": source.facts} if isinstance(source, NoisySource) else {}),
     }
 
