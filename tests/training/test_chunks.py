@@ -10,7 +10,7 @@ from vsehub.encoders import ImageCNN, ImageFeatures, ImageRegions, TextGRU, Text
 from vsehub.losses import HAL, InfoNCE, MaxMargin, NeighborRetr
 from vsehub.neighbors import MemoryBank
 from vsehub.similarities import Cosine, CrossAttention, Order
-from vsehub.training.module import RetrievalModule, encoded, require_rows_apart
+from vsehub.training.module import RetrievalModule, encode_in_chunks, require_no_batch_norm
 from vsehub.types import Batch
 
 PAIRS, DIM, WORDS = 23, 8, 40
@@ -97,7 +97,7 @@ def test_no_more_rows_than_a_chunk_are_held_and_dropout_is_drawn_once():
         torch.manual_seed(0)
         rows, held = Rows(), []
         with torch.autograd.graph.saved_tensors_hooks(lambda t: held.append(t.numel()) or t, lambda t: t):  # noqa: B023
-            encoding = encoded(rows, (images,), chunk)
+            encoding = encode_in_chunks(rows, (images,), chunk)
         sizes[chunk] = sum(held)
         encoding.square().sum().backward()
         assert max(rows.sizes) == (chunk or 64)
@@ -111,17 +111,17 @@ def test_no_more_rows_than_a_chunk_are_held_and_dropout_is_drawn_once():
     assert sizes[8] < sizes[None] / 50
     with torch.no_grad():
         rows.sizes.clear()
-        encoded(rows, (images,), 8)
+        encode_in_chunks(rows, (images,), 8)
     assert rows.sizes == [64]
 
 
 def test_an_encoder_that_mixes_rows_is_refused():
     with pytest.raises(InputError, match=r"encoder ImageCNN normalises over the batch \(features.0.1, .*tune=f"):
-        require_rows_apart("image", ImageCNN((3, 32, 32), 8), "loader.chunk encodes a batch in parts")
+        require_no_batch_norm("image", ImageCNN((3, 32, 32), 8), "loader.chunk encodes a batch in parts")
     frozen = ImageFeatures((6,), DIM)
     frozen.net = nn.BatchNorm1d(3)
     frozen.train = lambda mode=True: (nn.Module.train(frozen, mode), frozen.net.eval())
-    require_rows_apart("image", frozen, "so")
-    require_rows_apart("image", ImageCNN((3, 32, 32), 8, norm="group"), "so")
+    require_no_batch_norm("image", frozen, "so")
+    require_no_batch_norm("image", ImageCNN((3, 32, 32), 8, norm="group"), "so")
     with pytest.raises(InputError, match=r"loader.chunk is 0; expected a whole number above 0"):
         module(VECTORS, Cosine, HAL, 0)

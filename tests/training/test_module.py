@@ -122,9 +122,9 @@ def test_encodings_are_dropped_in_a_training_step_alone():
         RetrievalModule(Part(), Part(), Scores(), MaxMargin(), None, None, embedding_dropout=share)
         for share in (0, 0.2)
     )
-    assert torch.equal(plain.dropped(sets).vectors, sets.vectors)
+    assert torch.equal(plain.apply_dropout(sets).vectors, sets.vectors)
     for encoding in (torch.ones(500, 4), sets):
-        values = dropping.dropped(encoding)
+        values = dropping.apply_dropout(encoding)
         values = values.vectors if isinstance(values, Sets) else values
         assert set(values.unique().tolist()) == {0.0, 1.25}
         assert 0.75 < (values != 0).float().mean() < 0.85

@@ -196,14 +196,13 @@ def encoder_sizes(
     }
 
 
-def fitting(
+def require_sizes(
     name: str, split: CaptionedImages, image_shape: tuple[int, ...] | None, text_shape: tuple[int, ...] | None
-) -> CaptionedImages:
-    """A split, unchanged. Raises InputError if its features have other sizes than those the model was trained on."""
+) -> None:
+    """Raise InputError if the features of a split have other sizes than those that the model was trained on."""
     require_shape(f"images of the split {name!r}", split.images, image_shape)
     if not isinstance(split.captions, list):
         require_shape(f"texts of the split {name!r}", split.captions, text_shape)
-    return split
 
 
 def require_shape(side: str, rows: ArrayLike, shape: tuple[int, ...] | None) -> None:

@@ -27,7 +27,7 @@ from vsehub.data.text.vocabulary import UNKNOWN, Vocabulary, Words, tokenize
 from vsehub.io.address import require_given
 from vsehub.io.arrays import listed
 from vsehub.io.files import atomic, within
-from vsehub.models.checkpoint import Model, fitting, read_checkpoint, require_shape, restore
+from vsehub.models.checkpoint import Model, read_checkpoint, require_shape, require_sizes, restore
 from vsehub.models.encode import EncodedSplit, encode_images, encode_texts, text_table
 from vsehub.recipes import flatten
 from vsehub.sets import Encoding
@@ -138,7 +138,8 @@ class DataModel:
                 "queries give reference=FILE.txt, one text on each line",
             )
             self.splits[name] = prepared(self.source.load(name), self.model.image_encoder.preparation)
-        return fitting(name, self.splits[name], self.model.image_shape, self.model.text_shape)
+        require_sizes(name, self.splits[name], self.model.image_shape, self.model.text_shape)
+        return self.splits[name]
 
     def encode_images(self, images: ArrayLike | Tensor) -> Encoding:
         """Encode images (N, *image_shape), as the source stores them: (N, D), not normalised, or N sets."""

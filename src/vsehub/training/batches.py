@@ -31,7 +31,7 @@ def without_words(texts: Tensor, lengths: Tensor, share: float, random: np.rando
     ends = (column == 0) | (column == lengths[:, None] - 1)
     stays = inside & (ends | torch.from_numpy(random.random(tuple(texts.shape)) >= share))
     left = stays.sum(dim=1)
-    order = (~stays).to(torch.uint8).argsort(dim=1, stable=True)
+    order = (~stays).to(torch.uint8).argsort(dim=1, stable=True)  # the words that stay come first, in their order
     shorter = texts.gather(1, order).masked_fill(column >= left[:, None], 0)
     return shorter[:, : int(left.max())], left
 
@@ -44,7 +44,7 @@ class Draw(NamedTuple):
 
 
 class PairDataset(Dataset):
-    """Image-text pairs of a split; asked with a `Draw` it gives a whole Batch.
+    """Image-text pairs of a split. Indexing with a `Draw` returns a whole `Batch`.
 
     seed: seed of all random draws. drop_words: probability of leaving out a word of a caption (VSE∞, Chen et al. 2021:
     0.2); `<start>` and `<end>` stay. process, processes: this process's number, and how many processes share each
@@ -81,7 +81,8 @@ class PairDataset(Dataset):
         else:
             loaded = source[rows[part]]
         images = torch.from_numpy(np.ascontiguousarray(loaded))
-        if self.drop_words:  # those of all processes, which draw alike
+        if self.drop_words:
+            # Every process draws for the whole batch and takes its share, as a single process would draw.
             random = np.random.default_rng([self.seed, draw.epoch, int(draw.rows[0])])
             texts, lengths = without_words(*self.table.batch(captions), self.drop_words, random)
             lengths = lengths[part]
@@ -104,10 +105,10 @@ def positives_of(split: CaptionedImages) -> Positives | None:
 class EpochSampler(Sampler):
     """Draws of pairs, shuffled anew each epoch by seed and epoch only, so that a resumed run draws the same.
 
-    images: (P,) the image of each pair. together: number of pairs of an image that follow each other in an epoch,
-    usually within one batch; an image's remainder forms a smaller group. least: a remainder of fewer pairs is left out:
-    one pair has no negatives, and each process that shares a batch needs a pair. same: all epochs have the batches of
-    the first.
+    images: (P,) the image of each pair. together: the number of pairs of one image that follow each other, so that they
+    are usually in one batch; the last group of an image may be smaller. least: the fewest pairs of a batch; a smaller
+    last batch is left out, since one pair has no negatives and each process needs a pair. same: whether all epochs have
+    the batches of the first epoch.
     """
 
     def __init__(
@@ -134,10 +135,10 @@ class EpochSampler(Sampler):
 
 
 class ResidentBatches:
-    """The batches of a loader, gathered on the device that holds all images and texts: a step copies nothing to it.
+    """The batches of a loader, gathered on the device, which holds all images and texts; no step copies data to it.
 
-    dataset, sampler: those of the loader, the data without dropped words, images in an array. device: the training's; a
-    CPU reads the array as it is, mapped or in memory.
+    dataset, sampler: those of the loader; the images are an array, and no words are dropped. device: the device of the
+    training; on a CPU the array of the images is not copied.
     """
 
     def __init__(self, dataset: PairDataset, sampler: EpochSampler, device: torch.device):
@@ -147,11 +148,13 @@ class ResidentBatches:
         return len(self.sampler)
 
     def __iter__(self) -> Iterator[Batch]:
-        data, (images, texts, lengths), positives = self.dataset, self._rows, self._positives
+        data, positives = self.dataset, self._positives
+        images, texts, lengths = self._rows
         draws = [draw.rows for draw in self.sampler]
         sizes = [len(rows) for rows in draws]
         pairs = torch.from_numpy(np.ascontiguousarray(data.split.pairs[np.concatenate(draws)].T))
-        words = torch.from_numpy(data.table.lengths)[pairs[1]]  # on the host: for a GPU's a step would wait
+        # The lengths stay on the host: reading them from a GPU would make each step wait for it.
+        words = torch.from_numpy(data.table.lengths)[pairs[1]]
         for ids, counts in zip(pairs.to(self.device).split(sizes, dim=1), words.split(sizes), strict=True):
             part = share_of(data.process, len(counts), data.processes)
             image_ids, caption_ids = ids
@@ -170,7 +173,7 @@ class ResidentBatches:
         """All images, all texts, padded to the longest, and their lengths, on the device."""
         table = self.dataset.table
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # the array may be one to read only
+            warnings.simplefilter("ignore", UserWarning)  # the array may be read-only
             images = torch.from_numpy(self.dataset.split.images)
         return [rows.to(self.device) for rows in (images, *table.batch(np.arange(len(table))))]
 
@@ -181,20 +184,21 @@ class ResidentBatches:
 
 
 def fits(dataset: PairDataset, device: torch.device) -> bool:
-    """Return True if `ResidentBatches` can serve the data: at most half of a GPU's free memory is taken."""
+    """Return True if `ResidentBatches` can serve the data, which may take half of a GPU's free memory."""
     images, table = dataset.split.images, dataset.table
     if not isinstance(images, np.ndarray) or dataset.drop_words:
         return False
+    if device.type != "cuda":
+        return True
     longest, _ = table.batch(np.array([table.lengths.argmax()]))
-    return (
-        device.type != "cuda" or 2 * (images.nbytes + len(table) * longest.nbytes) <= torch.cuda.mem_get_info(device)[0]
-    )
+    free, _ = torch.cuda.mem_get_info(device)
+    return 2 * (images.nbytes + len(table) * longest.nbytes) <= free
 
 
 def grouped(order: np.ndarray, images: np.ndarray, together: int, random: np.random.Generator) -> np.ndarray:
     """`order` with up to `together` elements of the same image next to each other, their groups shuffled."""
     by_image = images.argsort(kind="stable")
-    first = np.r_[True, np.diff(images[by_image]) != 0]
-    place = np.arange(len(order)) - np.flatnonzero(first)[first.cumsum() - 1]
-    group = (first | (place % together == 0)).cumsum() - 1
+    first = np.r_[True, np.diff(images[by_image]) != 0]  # True for the first pair of each image
+    rank = np.arange(len(order)) - np.flatnonzero(first)[first.cumsum() - 1]  # 0, 1, ... within the image
+    group = (rank % together == 0).cumsum() - 1
     return order[by_image][random.permutation(group[-1] + 1)[group].argsort(kind="stable")]

@@ -12,10 +12,10 @@ from vsehub.data.noise import Noise, NoisySource
 from vsehub.data.sources import Source
 from vsehub.data.text.vocabulary import restored, stored
 from vsehub.io.address import masked_settings
-from vsehub.models.checkpoint import encoder_sizes, fitting
+from vsehub.models.checkpoint import encoder_sizes, require_sizes
 from vsehub.training.checkpoint import load_state, require_of_run
 from vsehub.training.datamodule import RetrievalDataModule
-from vsehub.training.module import RetrievalModule, require_rows_apart
+from vsehub.training.module import RetrievalModule, require_no_batch_norm
 from vsehub.types import Encoder
 
 log = logging.getLogger(__name__)
@@ -26,19 +26,19 @@ DESCRIBED = ("image_encoder", "text_encoder", "similarity", "data", "loader", "s
 
 
 def build_data(settings: Settings, components: Components, source: Source) -> RetrievalDataModule:
-    """The data module of a source, with its noise, whose pictures and tokens are those that the encoders ask for.
+    """The data module of a source, with noise, and with the preprocessing and tokens that the encoders require.
 
-    settings: those of data's noise, loader, augmentation, seed, trainer and both encoders. An encoder may bring its own
-    preprocessing and tokens; the loader's `tokenizer` is then not used.
+    settings: those of the data's noise, loader, augmentation, seed, trainer and both encoders. The loader's `tokenizer`
+    is not used if the text encoder brings its own.
     """
     noise = make("data.noise", Noise, {"seed": settings["seed"]} | (settings["data"].get("noise") or {}))
     if noise.wanted:
         source = NoisySource(source, noise)
     loader = {key: value for key, value in settings["loader"].items() if key != "chunk"}  # the module's
-    preparation = required(components, "image_encoder", settings, "preparation_of")
-    subwords = required(components, "text_encoder", settings, "subwords_of")
+    preparation = requirement(components, "image_encoder", settings, "preparation_of")
+    subwords = requirement(components, "text_encoder", settings, "subwords_of")
     if preparation is not None:
-        log.info("pictures come as the image encoder wants them: %s", preparation)
+        log.info("pictures are prepared as the image encoder requires: %s", preparation)
     if subwords is not None:
         loader["tokenizer"] = None
     return make(
@@ -54,17 +54,13 @@ def build_data(settings: Settings, components: Components, source: Source) -> Re
     )
 
 
-def required(components: Components, side: str, settings: Settings, what: str) -> Any:
-    """An encoder's requirement on the data, by the method `what` of its class; None if it has none."""
+def requirement(components: Components, side: str, settings: Settings, method: str) -> Any:
+    """The result of a class method of `Encoder`, "preparation_of" or "subwords_of", for the settings of an encoder."""
     encoder_class = components.find(side, settings[side])
     if not (isinstance(encoder_class, type) and issubclass(encoder_class, Encoder)):
         return None
-    method = getattr(encoder_class, what)
-    return make(
-        side,
-        lambda **arguments: method(arguments),
-        {key: value for key, value in settings[side].items() if key != TARGET},
-    )
+    arguments = {key: value for key, value in settings[side].items() if key != TARGET}
+    return make(side, lambda **arguments: getattr(encoder_class, method)(arguments), arguments)
 
 
 def build_module(
@@ -82,10 +78,15 @@ def build_module(
     checkpoint or each other.
     """
     image_shape, text_shape = data.splits["train"].images.shape[1:], data.text_shape
+    config = {key: settings[key] for key in DESCRIBED}
     encoders = {}
     for side, sizes in encoder_sizes(settings, components, data.vocabulary, image_shape, text_shape).items():
         changes = declared(components.find(side, settings[side])).rebuilt if checkpoint is not None else {}
-        encoders[side] = components.build(side, settings[side] | changes, **sizes)
+        encoder = components.build(side, settings[side] | changes, **sizes)
+        if processes > 1 and not settings["trainer"].get("sync_batchnorm", False):
+            require_no_batch_norm(side.removesuffix("_encoder"), encoder, "several processes share a batch")
+        config[side] = {**config[side], **encoder.rebuilt}  # without files of weights and folders of other models
+        encoders[side] = encoder
     require(
         any(parameter.requires_grad for encoder in encoders.values() for parameter in encoder.parameters()),
         "both encoders are frozen, so that there is nothing to train; give tune=lora or tune=all, or measure the model "
@@ -99,20 +100,14 @@ def build_module(
         embedding_dropout=settings["embedding_dropout"],
         chunk=settings["loader"].get("chunk"),
     )
-    config = {key: settings[key] for key in DESCRIBED}
-    for side, encoder in encoders.items():
-        config[side] = {**config[side], **encoder.rebuilt}  # no weights files, no folders of other models
     module.description = {
         "config": masked_settings(config),
         "vocabulary": stored(data.vocabulary),
         "image_shape": list(image_shape),
         "text_shape": None if text_shape is None else list(text_shape),
     }
-    if processes > 1 and not settings["trainer"].get("sync_batchnorm", False):
-        for side, encoder in encoders.items():
-            require_rows_apart(side.removesuffix("_encoder"), encoder, "several processes share a batch")
     for name, split in data.splits.items():
-        fitting(name, split, image_shape, text_shape)
+        require_sizes(name, split, image_shape, text_shape)
     if checkpoint is not None:
         require_of_run(load_state(checkpoint), checkpoint)
     return module
@@ -135,11 +130,12 @@ def load_splits(
         name: {"images": len(split.images), "captions": len(split.captions), "fingerprint": split.fingerprint()}
         for name, split in data.splits.items()
     }
-    for name, facts in described.items():
-        recorded = ((before["data"] if before else {}).get(name) or facts)["fingerprint"]
+    recorded = before["data"] if before is not None else {}
+    for name in sorted(described.keys() & recorded.keys()):
+        current, expected = described[name]["fingerprint"], recorded[name]["fingerprint"]
         require(
-            recorded == facts["fingerprint"],
-            f"resume: the {name} data differ from those with which the run was started ({facts['fingerprint']}, not "
-            f"{recorded}); give the same data (data.KEY=PATH if they were moved), or start a new run",
+            current == expected,
+            f"resume: the {name} data differ from those with which the run was started ({current}, not {expected}); "
+            "give the same data (data.KEY=PATH if they were moved), or start a new run",
         )
     return described

@@ -54,7 +54,7 @@ class CheckpointFiles(TorchCheckpointIO):
         return load_state(path)
 
     def remove_checkpoint(self, path) -> None:
-        """Remove an earlier checkpoint; one elsewhere, which only an altered last.ckpt could name, stays."""
+        """Remove an earlier checkpoint of the run's folder. Other paths, from a manipulated last.ckpt, are ignored."""
         if Path(path).resolve().parent == self.folder:
             Path(path).unlink(missing_ok=True)
 

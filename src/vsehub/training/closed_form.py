@@ -3,7 +3,7 @@
 import itertools
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +39,8 @@ class FittedCca:
     images: LinearMap
     texts: LinearMap
     weights: Tensor | None
-    chosen: dict[str, float]
-    rsum: float
+    chosen: dict[str, float] = field(default_factory=dict)
+    rsum: float = 0.0
     seconds: float = 0.0
 
     @property
@@ -78,7 +78,7 @@ class FittedCca:
 class CcaSolver:
     """Trains by regularised CCA instead of gradient steps: `solver=cca`, with every combination of the settings.
 
-    images, texts: what is added to each side's variances, in units of their mean. dimensions: numbers of
+    images, texts: regularisations of each side, added to the variances in units of their mean. dimensions: numbers of
     directions, at most those available. powers: powers of the correlations that scale the directions. Raises
     InputError for an empty list, dimensions that are not whole numbers from 1 up, or other numbers below 0.
     """
@@ -90,9 +90,10 @@ class CcaSolver:
         dimensions: Sequence[int] = (32, 64, 96, 128, 192, 256),
         powers: Sequence[float] = (0.0, 0.5, 1.0),
     ):
-        for name, values, least in (("images", images, 1e-12), ("texts", texts, 1e-12), ("powers", powers, 0)):
-            # A regularisation of 0 would divide by the variance of directions that the data lack.
-            finite_number(f"solver.{name}", min(values, default=None), least)
+        # A regularisation of 0 would divide by the variance of directions that the data lack.
+        finite_number("solver.images", min(images, default=None), 1e-12)
+        finite_number("solver.texts", min(texts, default=None), 1e-12)
+        finite_number("solver.powers", min(powers, default=None), 0)
         whole("solver.dimensions", min(dimensions, default=None))
         self.images, self.texts = tuple(map(float, images)), tuple(map(float, texts))
         self.dimensions, self.powers = tuple(sorted(dimensions)), tuple(map(float, powers))
@@ -123,7 +124,7 @@ class CcaSolver:
         split = data.load("val")[0]
         for image, text in bar("choosing", list(itertools.product(self.images, self.texts)), unit=" fits"):
             of_images, of_texts, correlations = cca.fit(image, text, self.dimensions[-1])
-            encoded = _encoded(data, FittedCca(of_images, of_texts, weights, {}, 0.0))
+            encoded = _encoded(data, FittedCca(of_images, of_texts, weights))
             for dimension, power in itertools.product(self.dimensions, self.powers):
                 shares = correlations[:dimension] ** power
                 scale = torch.from_numpy(shares).float()

@@ -11,7 +11,7 @@ from vsehub.data.text.vocabulary import Subwords, Vocabulary, Words
 from vsehub.encoders.pretrained.joint.hf import tokenizer_of
 from vsehub.models.encode import TextTable, text_table
 from vsehub.training.batches import EpochSampler, PairDataset, ResidentBatches, fits
-from vsehub.training.gather import process, processes
+from vsehub.training.gather import process_number, processes
 from vsehub.types import Preparation
 
 
@@ -21,12 +21,12 @@ class RetrievalDataModule(pl.LightningDataModule):
     batch_size: pairs a step. eval_batch_size: images or captions encoded at a time. min_count: least number of
     occurrences of a word. max_words: longer captions are cut (None: never). captions_per_image: captions of an image in
     one batch, if it has as many. drop_words: share of a caption's words that a step drops. tokenizer: a Hugging Face
-    model, by name or folder, whose subwords are taken instead of words. workers: loader processes; 0 loads in the main
-    process, which is fastest for features and small pictures; photos that are decoded on the fly want one. resident:
-    whether the training device holds arrays of images that fit, and all texts, and gathers the batches. same_batches:
-    each epoch has the batches of the first. words, preparation: the tokens of the text encoder and how pictures come to
-    the image encoder, where they bring their own. Raises InputError for batches of a single pair, which has no
-    negatives.
+    model, by name or folder, whose subwords are taken instead of words. workers: number of loader processes; 0 loads in
+    the main process, which is fastest for features and small pictures, 1 or more is faster for photos. resident:
+    whether the training device holds all images, if they are an array that fits, and all texts, and gathers the
+    batches. same_batches: whether each epoch has the batches of the first. words: the vocabulary of the text encoder;
+    None: it is built. preparation: the image encoder's preprocessing of pictures; None: the data's own. Raises
+    InputError for batches of a single pair, which has no negatives.
     """
 
     def __init__(
@@ -47,15 +47,12 @@ class RetrievalDataModule(pl.LightningDataModule):
         same_batches: bool = False,
     ):
         super().__init__()
-        counts = {
-            "batch_size": batch_size,
-            "eval_batch_size": eval_batch_size,
-            "min_count": min_count,
-            "captions_per_image": captions_per_image,
-            "max_words": 1 if max_words is None else max_words,
-        }
-        for name, value in counts.items():
-            whole(name, value)
+        whole("batch_size", batch_size)
+        whole("eval_batch_size", eval_batch_size)
+        whole("min_count", min_count)
+        whole("captions_per_image", captions_per_image)
+        if max_words is not None:
+            whole("max_words", max_words)
         probability("augmentation.drop_words", drop_words)
         require(
             batch_size >= 2,
@@ -118,7 +115,9 @@ class RetrievalDataModule(pl.LightningDataModule):
         Raises InputError where there are too few pairs, or a batch cannot be shared equally.
         """
         parts = processes()
-        dataset = PairDataset(*self.load("train"), self.seed, self.drop_words, process=process(), processes=parts)
+        dataset = PairDataset(
+            *self.load("train"), self.seed, self.drop_words, process=process_number(), processes=parts
+        )
         least = max(2, parts)
         require(
             len(dataset) >= least,
@@ -128,7 +127,7 @@ class RetrievalDataModule(pl.LightningDataModule):
         require(
             self.batch_size % parts == 0,
             f"loader.batch_size is {self.batch_size}, the pairs of a batch over all processes, which {parts} processes "
-            f"cannot share equally; give {self.batch_size // parts * parts or parts} or another multiple of {parts}",
+            f"cannot share equally; give a multiple of {parts}",
         )
         sampler = EpochSampler(
             dataset.split.pairs[:, 0], self.batch_size, self.seed, self.captions_per_image, least, self.same_batches

@@ -22,16 +22,16 @@ def processes() -> int:
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
-def process() -> int:
+def process_number() -> int:
     """The number of this process among them, from 0."""
     return dist.get_rank() if processes() > 1 else 0
 
 
-def started_place() -> dict[str, int]:
-    """The Trainer's devices and num_nodes where torchrun or srun has started several processes, else {}."""
+def launched_processes() -> dict[str, int]:
+    """The Trainer's devices and num_nodes if torchrun or srun has started several processes, else {}."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
         count, devices = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"])
-    elif "SLURM_STEP_ID" in os.environ:  # a step is what srun starts; the batch script runs once
+    elif "SLURM_STEP_ID" in os.environ:  # srun sets it, unlike sbatch, whose script is a single process
         count = int(os.environ.get("SLURM_NTASKS", "1"))
         devices = count // int(os.environ.get("SLURM_NNODES", "1"))
     else:
@@ -87,7 +87,7 @@ def encoded_together(
     """
     if len(rows) < processes():
         return encode(encoder, source, rows, batch_size)
-    share = share_of(process(), len(rows), processes())
+    share = share_of(process_number(), len(rows), processes())
     return gathered(encode(encoder, source, rows[share], batch_size), shares(len(rows), processes()))
 
 

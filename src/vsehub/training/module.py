@@ -14,7 +14,7 @@ from vsehub.checks import one_of, probability, require, whole
 from vsehub.neighbors.bank import MemoryBank, comparable
 from vsehub.sets import Encoding, Sets, concatenated
 from vsehub.training.checkpoint import VERSION
-from vsehub.training.gather import gathered, process, processes, share_of, shares
+from vsehub.training.gather import gathered, process_number, processes, share_of, shares
 from vsehub.training.teacher import Teacher
 from vsehub.types import Batch, Encoder, Loss, NeighborStats, Similarity, require_part
 
@@ -68,36 +68,32 @@ class RetrievalModule(pl.LightningModule):
         if chunk is not None:
             whole("loader.chunk", chunk)
             for side, encoder in (("image", image_encoder), ("text", text_encoder)):
-                require_rows_apart(side, encoder, "loader.chunk encodes a batch in parts")
-        self.image_encoder, self.text_encoder, self.similarity, self.loss = (
-            image_encoder,
-            text_encoder,
-            similarity,
-            loss,
-        )
+                require_no_batch_norm(side, encoder, "loader.chunk encodes a batch in parts")
+        self.image_encoder, self.text_encoder = image_encoder, text_encoder
+        self.similarity, self.loss = similarity, loss
         self.positives, self.embedding_dropout, self.chunk = positives, embedding_dropout, chunk
         self.description: dict[str, Any] = {}
         self.bank: MemoryBank | None = None
         self.teacher: Teacher | None = None
         self.last_step: LastStep | None = None
-        self.nan_loss: Tensor | bool = False  # whether finite scores ever gave a loss that is not
+        self.nan_loss: Tensor | bool = False  # whether the loss of finite scores was ever NaN or infinite
         self._optimizer, self._scheduler = optimizer, scheduler
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
         """The loss of one batch; `TermMeans` logs its terms."""
-        images = encoded(self.image_encoder, (batch.images,), self.chunk)
-        texts = encoded(self.text_encoder, (batch.texts, batch.lengths), self.chunk)
-        if batch_index == 0 and self.global_step == 0:  # later a GPU would have to wait
+        images = encode_in_chunks(self.image_encoder, (batch.images,), self.chunk)
+        texts = encode_in_chunks(self.text_encoder, (batch.texts, batch.lengths), self.chunk)
+        if batch_index == 0 and self.global_step == 0:  # only once: the checks make a GPU wait
             check_encoding("image", self.image_encoder, batch.images, images)
             check_encoding("text", self.text_encoder, batch.texts, texts)
         with torch.autocast(images.device.type, enabled=False):
-            images, texts = self.dropped(images.float()), self.dropped(texts.float())
+            images, texts = self.apply_dropout(images.float()), self.apply_dropout(texts.float())
             neighbors = self.neighbors(images, texts, batch)
             counts = shares(len(batch.image_ids), processes())
             images, texts = gathered(images, counts), gathered(texts, counts)
             scores, positives = self.similarity(images, texts), self.positive_mask(batch)
             terms = loss_terms(self.loss, scores, positives, neighbors)
-            # Looked at as the epoch ends: now a GPU would have to wait.
+            # Collected on the device and read when the epoch ends, so that no step waits for a GPU.
             self.nan_loss |= scores.detach().isfinite().all() & ~terms["loss"].detach().isfinite()
             if self.teacher is not None:
                 distillation = self.teacher.term(scores, batch)
@@ -109,14 +105,14 @@ class RetrievalModule(pl.LightningModule):
         )
         return terms["loss"]
 
-    def dropped(self, encoding: Encoding) -> Encoding:
+    def apply_dropout(self, encoding: Encoding) -> Encoding:
         """An encoding of a training step after `embedding_dropout`."""
         if isinstance(encoding, Sets):
             return Sets(F.dropout(encoding.vectors, self.embedding_dropout), encoding.lengths)
         return F.dropout(encoding, self.embedding_dropout)
 
     def on_train_batch_end(self, outputs, batch: Batch, batch_index: int) -> None:
-        """Let go of the step, after the callbacks have looked at it."""
+        """Free the step's tensors, which the callbacks have read by now."""
         self.last_step = None
 
     def on_train_epoch_start(self) -> None:
@@ -140,7 +136,7 @@ class RetrievalModule(pl.LightningModule):
         with torch.no_grad():
             sides = comparable(self.similarity, images), comparable(self.similarity, texts)
         rows = len(batch.image_ids)
-        counts, part = shares(rows, processes()), share_of(process(), rows, processes())
+        counts, part = shares(rows, processes()), share_of(process_number(), rows, processes())
         stats = self.bank.query(
             *sides, batch.image_ids[part], batch.caption_ids[part], self.loss.takes_centrality, batch.caption_ids
         )
@@ -155,7 +151,10 @@ class RetrievalModule(pl.LightningModule):
         }
 
     def configure_gradient_clipping(self, optimizer, gradient_clip_val=None, gradient_clip_algorithm=None) -> None:
-        """Clip by norm; Lightning's own refuses fused optimizers in bf16, where no scaler could come between."""
+        """Clip gradients by their norm.
+
+        Lightning refuses this for fused optimizers, which may unscale gradients themselves; bf16 has no scaling.
+        """
         if gradient_clip_algorithm == "value" or self.trainer.precision == "16-mixed":
             self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
         elif gradient_clip_val:
@@ -168,7 +167,7 @@ class RetrievalModule(pl.LightningModule):
         checkpoint["vsehub"] = {"version": VERSION, "description": self.description}
 
 
-def encoded(encoder: Encoder, inputs: tuple[Tensor, ...], chunk: int | None) -> Encoding:
+def encode_in_chunks(encoder: Encoder, inputs: tuple[Tensor, ...], chunk: int | None) -> Encoding:
     """The encoder's (N, D) or N `Sets` of inputs (N, ...), with the gradient of encoding all at once.
 
     chunk: rows encoded at a time, whose intermediate values are not kept but computed again in the backward pass; None,
@@ -185,13 +184,13 @@ def encoded(encoder: Encoder, inputs: tuple[Tensor, ...], chunk: int | None) -> 
     )
 
 
-def require_rows_apart(side: str, encoder: Encoder, why: str) -> None:
-    """Raise InputError if the encoder, in training mode, has batch normalisation, which mixes the rows it is given.
+def require_no_batch_norm(side: str, encoder: Encoder, why: str) -> None:
+    """Raise InputError if the encoder normalises over the batch in training mode.
 
-    why: the setting that divides the batch, "loader.chunk encodes a batch in parts".
+    why: the reason why the encoder sees only a part of the batch, such as "loader.chunk encodes a batch in parts".
     """
     training = encoder.training
-    encoder.train()  # a frozen network stays in eval mode, where the statistics are those of its own training
+    encoder.train()  # a frozen network stays in eval mode, where it does not compute statistics of the batch
     mixing = [
         name or type(part).__name__
         for name, part in encoder.named_modules()

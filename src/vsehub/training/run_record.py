@@ -29,7 +29,7 @@ from vsehub.report.tables import count_text
 from vsehub.training.callbacks.average import WeightAverage
 from vsehub.training.callbacks.warmup import Warmup
 from vsehub.training.datamodule import RetrievalDataModule
-from vsehub.training.gather import process
+from vsehub.training.gather import process_number
 
 log = logging.getLogger(__name__)
 
@@ -100,8 +100,8 @@ class RunRecorder(pl.Callback):
         self.write()
 
     def on_train_start(self, trainer: Any, module: pl.LightningModule) -> None:
-        """Log the budget and start the clock; an epoch lasts from the end of the one before, with the bank's refill."""
-        if process() == 0:
+        """Log the budget and start the clock of the first epoch; each later epoch starts when the one before ends."""
+        if process_number() == 0:
             dim = self.record["config"]["embedding_dim"]
             log.info("%s; chance rsum %.1f", budget(trainer, dim, self.recipe), self.record["chance_rsum"])
             log.info("if the training is stopped, vsehub train resume=%s continues", self.folder)
@@ -112,7 +112,7 @@ class RunRecorder(pl.Callback):
 
     def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, index: int) -> None:
         """Log once how long the training takes at the speed of its first steps."""
-        if trainer.current_epoch == 0 and index + 1 == TIMED_STEPS and process() == 0:
+        if trainer.current_epoch == 0 and index + 1 == TIMED_STEPS and process_number() == 0:
             seconds = (time.perf_counter() - self._epoch_start) / TIMED_STEPS
             steps = trainer.num_training_batches * trainer.max_epochs
             log.info("about %.1f minutes at the speed of the first %d steps", steps * seconds / 60, TIMED_STEPS)
@@ -135,7 +135,7 @@ class RunRecorder(pl.Callback):
                 **metrics,
             }
         )
-        if process() == 0:
+        if process_number() == 0:
             log.info(
                 "epoch %d of %d: loss %.4g, val rsum %.1f (chance %.1f), %.1f s",
                 trainer.current_epoch + 1,
@@ -149,7 +149,7 @@ class RunRecorder(pl.Callback):
     def add_row(self, row: dict[str, float]) -> None:
         """Add an epoch's row to metrics.csv. Of several processes, the first writes."""
         self.rows.append(row)
-        if process() == 0:
+        if process_number() == 0:
             columns = dict.fromkeys(name for row in self.rows for name in row)
             write_text(self.folder / "metrics.csv", csv_text(columns, self.rows))
 
@@ -159,9 +159,10 @@ class RunRecorder(pl.Callback):
             logger.save()
 
     def on_exception(self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException) -> None:
-        """Record that a run was stopped by a signal, or failed and why; if refused at its start it has no record.
+        """Record that the run failed, with the error, or that a signal stopped it.
 
-        Lightning calls this for errors of the training, the command for those of the measurement after it.
+        Lightning calls this for errors of the training, the command for errors of the measurement after it. A run that
+        is refused before its first step has no record.
         """
         if "started" not in self.record:
             return
@@ -181,8 +182,11 @@ class RunRecorder(pl.Callback):
     def best_words(self) -> str:
         """The best epoch, and whether it is the last of several, in words."""
         best, epochs = self.best["epoch"] + 1, self.rows[-1]["epoch"] + 1
-        rising = ", still rising at the last epoch: more epochs may help" if epochs > 1 and best == epochs else ""
-        return f"best epoch {best} of {epochs}{', COLLAPSED' if self.record.get('collapsed') else rising}"
+        words = f"best epoch {best} of {epochs}"
+        if self.record.get("collapsed"):
+            return f"{words}, COLLAPSED"
+        rising = epochs > 1 and best == epochs
+        return f"{words}, still rising at the last epoch: more epochs may help" if rising else words
 
     def finish(self, trainer: pl.Trainer, metrics: dict[str, float], sha256: str) -> None:
         """Record that the run finished, with the final metrics, prefixed with their split, and the model's SHA-256.
@@ -199,7 +203,7 @@ class RunRecorder(pl.Callback):
     def write(self) -> None:
         """Write run.json; wall_seconds is the training's own, over all resumptions. Of several processes, the first."""
         self.record.setdefault("started", datetime.now(UTC).isoformat(timespec="seconds"))
-        if process() == 0:
+        if process_number() == 0:
             self.record["wall_seconds"] = sum(row["seconds"] for row in self.rows)
             self.record["epochs"] = sum(row["epoch"] >= 0 for row in self.rows)
             write_json(self.folder / "run.json", self.record)

@@ -30,8 +30,8 @@ class Teacher:
     several teachers the mean. temperature: τ. weight: weight of the term.
 
     The term is, over the rows and the columns of the batch's scores S, the mean of τ · KL(softmax(T/τ) ‖ softmax(S/τ))
-    for the teachers' scores T (Hinton et al. 2015); both directions count half. Factor τ gives it the gradient of a
-    loss of margins, whatever τ. Raises InputError for a τ or a weight that is not positive.
+    for the teachers' scores T (Hinton et al. 2015); both directions count half. With the factor τ the size of the
+    gradient does not depend on τ. Raises InputError for a τ or a weight that is not positive.
     """
 
     def __init__(self, split: EncodedSplit, similarity: Similarity, temperature: float = 0.05, weight: float = 1.0):
@@ -69,45 +69,46 @@ def open_teacher(
     """The teacher of a training, of the checkpoints `paths`, and {"checkpoint", "sha256"} of each; None without any.
 
     described: the metadata of the training's splits. before: the record of the run that continues. settings: arguments
-    of `Teacher`. Raises InputError for a checkpoint that cannot encode the data, for one whose run trained or chose its
-    epoch on what is measured here, and if the run that continues had other teachers.
+    of `Teacher`. Raises InputError if a checkpoint cannot encode the data, if its run used data that this training is
+    measured on, or if the run that continues had other teachers.
     """
     members = []
     for path in paths:
         member = TrainedModel(path, components, batch_size=data.eval_batch_size, keep=True)
         member.source, member.splits = data.source, {"train": data.splits["train"]}
         member.split("train")  # raises if the model cannot encode it
-        _require_unseen(member.path, described)
+        _require_no_leak(member.path, described)
         members.append(member)
-    facts = [{"checkpoint": str(member.path.resolve()), "sha256": member.sha256} for member in members]
-    require(
-        before is None
-        or [entry["sha256"] for entry in before.get("teacher") or []] == [entry["sha256"] for entry in facts],
-        "resume: the files of teacher are others than when the run began; put the same checkpoints back",
-    )
+    files = [{"checkpoint": str(member.path.resolve()), "sha256": member.sha256} for member in members]
+    if before is not None:
+        recorded = [file["sha256"] for file in before.get("teacher") or []]
+        require(
+            recorded == [member.sha256 for member in members],
+            "resume: the files of teacher are others than when the run began; put the same checkpoints back",
+        )
     if not members:
         return None, None
     teachers = Ensemble(members)
     split = teachers.encode("train")
     split = EncodedSplit(split.images.to("cpu"), split.texts.to("cpu"), split.pairs.cpu())
-    return Teacher(split, teachers.similarity, **settings), facts
+    return Teacher(split, teachers.similarity, **settings), files
 
 
-def _require_unseen(checkpoint: Path, described: Mapping[str, Mapping[str, Any]]) -> None:
+def _require_no_leak(checkpoint: Path, described: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raise InputError if the run of a checkpoint used the validation or test data of this training."""
     record = checkpoint.parent.parent / "run.json"
     if not record.is_file():
-        log.warning("teacher: %s is in no run folder, so that the data that it has seen are not known", checkpoint)
+        log.warning("teacher: %s is in no run folder, so it is unknown on which data it was trained", checkpoint)
         return
     run = read_record(record, RUN, "Give the checkpoint of another run")
-    trained_on, here = (
-        {split: facts["fingerprint"] for split, facts in data.items()} for data in (run["data"], described)
-    )
-    for used, measured, what in (
-        ("train", "test", "was trained on the test split"),
-        ("train", "val", "was trained on the validation split"),
-        ("val", "test", "chose its epoch on the test split"),
-    ):
-        require(
-            used not in trained_on or trained_on[used] != here.get(measured),
-            f"teacher: {checkpoint} {what} of this training, whose results would be too good; give another",
-        )
+    uses = {
+        ("train", "test"): "was trained on the test split",
+        ("train", "val"): "was trained on the validation split",
+        ("val", "test"): "chose its epoch on the test split",
+    }
+    for (theirs, ours), use in uses.items():
+        if theirs in run["data"] and ours in described:
+            require(
+                run["data"][theirs]["fingerprint"] != described[ours]["fingerprint"],
+                f"teacher: {checkpoint} {use} of this training, whose results would be too good; give another",
+            )

@@ -24,7 +24,7 @@ from vsehub.io.progress import bar
 from vsehub.machine import cpu_has
 from vsehub.training.checkpoint import BestModel, CheckpointFiles
 from vsehub.training.datamodule import RetrievalDataModule
-from vsehub.training.gather import process, started_place
+from vsehub.training.gather import launched_processes, process_number
 from vsehub.training.module import RetrievalModule
 from vsehub.training.run_record import RunRecorder
 from vsehub.types import Batch
@@ -43,8 +43,8 @@ SILENCED = (
 class EpochSeed(pl.Callback):
     """Seeds torch, numpy and random for each epoch, so that a resumed run draws what an unbroken one would.
 
-    At the first batch, not as the epoch begins: the data loader draws a number in between, when its iterator is made,
-    which a resumed run does at another moment. Each of several processes draws its own numbers.
+    The seed is set at the first batch, not when the epoch begins, since the data loader draws a number in between, and
+    does so at another moment in a resumed run. Each of several processes draws its own numbers.
     """
 
     def __init__(self, seed: int):
@@ -53,14 +53,14 @@ class EpochSeed(pl.Callback):
     def on_train_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, index: int) -> None:
         """Derive the epoch's seed."""
         if index == 0:
-            seed = (self.seed * 1_000_003 + trainer.current_epoch + process() * 500_000_003) % 2**32
+            seed = (self.seed * 1_000_003 + trainer.current_epoch + process_number() * 500_000_003) % 2**32
             pl.seed_everything(seed, verbose=False)
 
 
 class TermMeans(pl.Callback):
     """Logs the means of the loss's terms over an epoch's pairs as train/..., and now and then a step's loss.
 
-    Lightning's `log` in each step would take a fifth of the time that Python takes for a step, for which a GPU waits.
+    It adds the terms up itself, since Lightning's `log` would take a fifth of the processor time of each step.
     """
 
     def on_train_epoch_start(self, *_: Any) -> None:
@@ -71,7 +71,7 @@ class TermMeans(pl.Callback):
     def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Batch, index: int) -> None:
         """Add the step's terms; log its loss every trainer.log_every_n_steps."""
         for name, term in module.last_step.terms.items():
-            value = term.float() if isinstance(term, Tensor) else term  # sums of bfloat16 would lose a third digit
+            value = term.float() if isinstance(term, Tensor) else term  # sums in bfloat16 have two or three digits
             self._sums[name] = self._sums.get(name, 0) + value * len(batch.image_ids)
             self._pairs[name] += len(batch.image_ids)
         if trainer.log_every_n_steps and trainer.global_step % trainer.log_every_n_steps == 0:
@@ -100,7 +100,7 @@ class WholeProgress(TQDMProgressBar):
         self.train_progress_bar.update()
 
     def on_train_epoch_end(self, *_: Any) -> None:
-        """Make room for the epoch's line."""
+        """Remove the bar from the terminal's line, where the epoch's results are printed."""
         self.train_progress_bar.clear()
 
 
@@ -138,14 +138,13 @@ def build_trainer(settings: Mapping[str, Any], components: Components, recorder:
     require(options.get("limit_train_batches") != 0, "trainer.limit_train_batches is 0, so that no epoch would train")
     options = {"enable_model_summary": False, "num_sanity_val_steps": 0} | options
     options["precision"] = resolve_precision(options.get("precision", "auto"), options.get("accelerator", "auto"))
-    # The first batches of the first epoch, again and again; see EpochSampler.
-    options["limit_train_batches"] = options.pop("overfit_batches", None) or options.get("limit_train_batches")
+    if overfit_batches := options.pop("overfit_batches", None):  # `EpochSampler` repeats the first epoch's batches
+        options["limit_train_batches"] = overfit_batches
     callbacks = [components.build("callbacks", node) for node in component_nodes(settings["callbacks"])]
     if settings["bank"]:
         callbacks.append(components.build("bank", settings["bank"]))
-    if options.setdefault("enable_progress_bar", True) and not any(
-        isinstance(callback, ProgressBar) for callback in callbacks
-    ):
+    has_bar = any(isinstance(callback, ProgressBar) for callback in callbacks)
+    if options.get("enable_progress_bar", True) and not has_bar:
         callbacks.append(WholeProgress())
     if any(masked(argument) != argument for argument in sys.argv):
         os.environ["WANDB__DISABLE_META"] = "true"  # wandb's metadata hold the arguments
@@ -156,7 +155,7 @@ def build_trainer(settings: Mapping[str, Any], components: Components, recorder:
     best = BestModel(checkpoints, "best", monitor="val/rsum", mode="max", save_weights_only=True, **saving)
     return components.build(
         "trainer",
-        options | started_place(),
+        options | launched_processes(),
         logger=[components.build("logger", node) for node in component_nodes(settings["logger"])],
         # The recorder comes after those that log, and before the checkpoints, which carry its rows.
         callbacks=[
@@ -184,7 +183,7 @@ def train_module(
     try:
         trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
     except SystemExit as error:
-        if isinstance(error.__context__, KeyboardInterrupt):  # Lightning makes an exit of it, of status 1
+        if isinstance(error.__context__, KeyboardInterrupt):  # Lightning turns Ctrl-C into an exit with status 1
             raise KeyboardInterrupt from None
         raise
     except MisconfigurationException as error:

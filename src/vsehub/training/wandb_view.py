@@ -57,9 +57,9 @@ def comparison(entity: str | None, project: str, study: str | None):
     )
 
 
-def sent(view) -> dict:
+def content_of(view) -> dict:
     """The content that saving the view sends, without the names that are generated then."""
-    model = view._to_model()  # the only door to it: save() calls the same
+    model = view._to_model()  # there is no public method; save() calls it too
     return {
         "entity": model.entity or None,
         "project": model.project,
@@ -77,6 +77,6 @@ def save(view) -> tuple[str, dict]:
     wandb = package("a view of wandb", "wandb", "wandb")
     try:
         view.entity = view.entity or wandb.Api(timeout=10).default_entity
-        return view.save().url, sent(view)
+        return view.save().url, content_of(view)
     except Exception as error:  # wandb's classes for what a server refuses have no common base
         raise InputError(f"wandb: {' '.join(str(error).split())}. To send nothing: offline=true") from error

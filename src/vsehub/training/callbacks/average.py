@@ -23,20 +23,20 @@ class WeightAverage(pl.Callback):
     def __init__(self, decay: float = 0.999):
         probability("decay", decay)
         self.decay, self.steps = decay, 0
-        self._other: dict[str, Tensor] = {}  # the average within an epoch, the weights between two
-        self._inside = False
+        self._stored: dict[str, Tensor] = {}  # the average while an epoch trains; the weights between epochs
+        self._module_has_average = False
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Start from the initial weights; a run that is resumed has its own."""
-        self._other = {
-            name: self._other.get(name, value).to(value, copy=True) for name, value in trained(module).items()
+        self._stored = {
+            name: self._stored.get(name, value).to(value, copy=True) for name, value in trainable_state(module).items()
         }
 
     def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Train with the weights."""
-        if self._inside:
+        if self._module_has_average:
             self._swap(module)
-        pairs = [(self._other[name], value) for name, value in trained(module).items()]
+        pairs = [(self._stored[name], value) for name, value in trainable_state(module).items()]
         self._floats = [pair for pair in pairs if pair[1].is_floating_point()]
         self._counters = [pair for pair in pairs if not pair[1].is_floating_point()]
 
@@ -57,22 +57,22 @@ class WeightAverage(pl.Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """The weights that training goes on with; the checkpoint, written between epochs, has the average."""
-        return {"steps": self.steps, "weights": self._other}
+        return {"steps": self.steps, "weights": self._stored}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where the run that is resumed was."""
-        self.steps, self._other, self._inside = state["steps"], state["weights"], True
+        self.steps, self._stored, self._module_has_average = state["steps"], state["weights"], True
 
     @torch.no_grad()
     def _swap(self, module: pl.LightningModule) -> None:
-        for name, value in trained(module).items():
+        for name, value in trainable_state(module).items():
             before = value.clone()
-            value.copy_(self._other[name])
-            self._other[name] = before
-        self._inside = not self._inside
+            value.copy_(self._stored[name])
+            self._stored[name] = before
+        self._module_has_average = not self._module_has_average
 
 
-def trained(module: pl.LightningModule) -> dict[str, Tensor]:
+def trainable_state(module: pl.LightningModule) -> dict[str, Tensor]:
     """The part of the state that training can change: all but frozen parameters."""
     frozen = {name for name, parameter in module.named_parameters() if not parameter.requires_grad}
     return {name: value for name, value in module.state_dict().items() if name not in frozen}

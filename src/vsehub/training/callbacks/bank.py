@@ -93,8 +93,8 @@ class BankCallback(pl.Callback):
         inner = similarity.inner_product
         images, texts = comparable(similarity, images), comparable(similarity, texts)
         self.bank.fill(images, texts, *ids, None if inner else similarity, self._positives)
-        few = slice(HUBNESS_PAIRS if inner else COSTLY_HUBNESS_PAIRS)
-        scores: Any = images[few] @ texts[few].T if inner else similarity(images[few], texts[few])  # type: ignore
+        pairs = slice(HUBNESS_PAIRS if inner else COSTLY_HUBNESS_PAIRS)
+        scores: Any = images[pairs] @ texts[pairs].T if inner else similarity(images[pairs], texts[pairs])  # type: ignore
         for direction, queries in (("i2t", scores), ("t2i", scores.T)):
             module.log(f"bank/hubness/{direction}/skew_10", skewness(k_occurrences(queries, (10,))[10]))
 

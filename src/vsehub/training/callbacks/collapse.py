@@ -19,15 +19,16 @@ log = logging.getLogger(__name__)
 STANDARD_ERRORS = 2  # pairs stand out if they score above the negatives by more than this
 ONE_DIRECTION = 1e-3  # embedding variance
 ADVICE = "Lower optimizer.lr or raise callbacks.warmup.steps"
-NEAR, NARROW = 0.01, 0.05  # of the loss that equal scores give; the negatives' spread, of the margin
+NEAR = 0.01  # relative distance of the loss from the loss of equal scores
+NARROW = 0.05  # standard deviation of the negatives' scores, as a share of the loss's margin
 
 
 class CollapseDetector(pl.Callback):
-    """Looks at a training step now and then, logs how far the embeddings spread, and warns when training has collapsed.
+    """Logs the embedding variance every few steps, and warns if training has collapsed.
 
-    A training has collapsed if every look within `patience` steps finds one of the `signs`. every: steps from look to
-    look; the last step of an epoch is logged too, but not judged. after: the number of steps at the start that are not
-    judged. The first collapse goes to run.json. Raises InputError for numbers out of range.
+    Training has collapsed if all checked steps within `patience` steps show one of the `signs`. every: number of steps
+    between checks; the last step of an epoch is logged too, but not checked. after: the number of steps at the start
+    that are not checked. The first collapse is written to run.json. Raises InputError for numbers out of range.
     """
 
     def __init__(self, every: int = 25, patience: int = 100, after: int = 50):
@@ -47,8 +48,11 @@ class CollapseDetector(pl.Callback):
         """Go on where the run that is resumed was."""
         self.since, self.collapsed, self.first = state["since"], state["collapsed"], state["first"]
 
-    def on_fit_start(self, trainer: Any, module: Any = None) -> None:
-        """Record the first collapse, from the start, since a run that is resumed may have had one."""
+    def on_fit_start(self, trainer: Any, module: Any) -> None:
+        """Record the first collapse of a resumed run."""
+        self._record(trainer)
+
+    def _record(self, trainer: Any) -> None:
         for recorder in trainer.callbacks:
             if isinstance(recorder, RunRecorder):
                 recorder.record["collapsed"] = self.first
@@ -84,7 +88,7 @@ class CollapseDetector(pl.Callback):
         log.warning("training has collapsed: since step %d %s. %s", self.since, " and ".join(reasons), ADVICE)
         if self.first is None:
             self.first = {"epoch": trainer.current_epoch, "step": self.since, "seen": reasons}
-            self.on_fit_start(trainer)
+            self._record(trainer)
 
 
 def embedding_variance(encoding: Encoding) -> float:

@@ -12,7 +12,7 @@ from vsehub.criteria.nns import NearestNeighbor
 from vsehub.evaluation.evaluate import evaluate
 from vsehub.evaluation.protocols import Protocol
 from vsehub.models.encode import EncodedSplit, encode_images, encode_texts
-from vsehub.training.gather import encoded_together, process
+from vsehub.training.gather import encoded_together, process_number
 
 
 class RetrievalCallback(pl.Callback):
@@ -27,7 +27,7 @@ class RetrievalCallback(pl.Callback):
     def on_train_start(self, trainer: Any, module: Any) -> None:
         """Measure the model before its first epoch."""
         if self.start and trainer.current_epoch == 0:
-            values = self.measured(trainer, module)
+            values = self.measure(trainer, module)
             trainer.callback_metrics.update({name: torch.tensor(value) for name, value in values.items()})
 
     def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
@@ -41,9 +41,9 @@ class RetrievalCallback(pl.Callback):
             f"the weights became NaN or infinite, though the loss {loss} was finite for finite scores: its gradient "
             "was not; look for sqrt(0), 0/0 or norms of zeros, or lower optimizer.lr",
         )
-        module.log_dict(self.measured(trainer, module))
+        module.log_dict(self.measure(trainer, module))
 
-    def measured(self, trainer: Any, module: Any) -> dict[str, float]:
+    def measure(self, trainer: Any, module: Any) -> dict[str, float]:
         """The metrics of the validation split by name."""
         start = time.perf_counter()
         data = trainer.datamodule
@@ -55,7 +55,7 @@ class RetrievalCallback(pl.Callback):
             encoded_together(encode_texts, module.text_encoder, table, np.arange(len(table)), data.eval_batch_size),
         )
         values: dict[str, float] = {}
-        if process() == 0:
+        if process_number() == 0:
             evaluation = evaluate(split, module.similarity, NearestNeighbor(), Protocol("single"))
             values = {f"val/{name}": value for name, value in evaluation.metrics.items()}
         values = dict(trainer.strategy.broadcast(values))
