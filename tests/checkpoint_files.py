@@ -5,7 +5,7 @@ import json
 from safetensors import safe_open
 from safetensors.torch import save
 
-from vsehub.models.checkpoint import sealed
+from vsehub.models.checkpoint import with_sorted_metadata
 
 
 def changed(path, to, change=lambda description, weights: None, **entries):
@@ -14,5 +14,5 @@ def changed(path, to, change=lambda description, weights: None, **entries):
         facts, weights = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     description = json.loads(facts["description"])
     change(description, weights)
-    to.write_bytes(sealed(save(weights, facts | {"description": json.dumps(description)} | entries)))
+    to.write_bytes(with_sorted_metadata(save(weights, facts | {"description": json.dumps(description)} | entries)))
     return to

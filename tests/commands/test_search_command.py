@@ -102,7 +102,7 @@ def test_a_second_search_encodes_nothing_until_something_changed(command, checkp
     first, counts = search()
     assert counts == [1, 32, 480]
     assert search() == (first, [1])
-    os.truncate(tmp_path / "best.encoded" / "test.safetensors", 100)
+    os.truncate(tmp_path / "best.encoded" / "test-images.safetensors", 100)
     assert search() == (first, [1, 32])
     changed(checkpoint, checkpoint, lambda _, weights: weights["text_encoder.words.weight"].mul_(1.5))
     assert search()[1] == [1, 32, 480]

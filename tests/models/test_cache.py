@@ -32,7 +32,7 @@ def read_again(tmp_path):
             encoded.append(torch.arange(len(rows), dtype=torch.float32)[:, None] + added)
             return encoded[0]
 
-        vectors = cached(folder / "test.safetensors", side, [weights, content_digest(rows), how], encode)
+        vectors = cached(folder / f"test-{side}.safetensors", [weights, content_digest(rows), how], encode)
         assert vectors.tolist() == [[float(row + added)] for row in range(len(rows))]
         return not encoded
 
@@ -84,7 +84,7 @@ def test_contents_count():
 
 def test_encodings_that_came_with_a_folder_are_made_again(tmp_path, read_again):
     read_again(IMAGES)
-    file = tmp_path / "best.encoded" / "test.safetensors"
+    file = tmp_path / "best.encoded" / "test-images.safetensors"
     content = file.read_bytes()
     file.write_bytes(content[:-4])
     assert not read_again(IMAGES), "it was damaged"

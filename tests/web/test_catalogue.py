@@ -37,7 +37,7 @@ def test_answers_of_a_split_are_those_of_its_evaluation(tmp_path):
     """Caption 1 belongs to both images and is nearest to the second, caption 2 is nearest to a wrong one."""
     split = CaptionedImages(np.eye(2, dtype=np.float32), ["a", "b", "c"], np.array([[0, 0], [0, 1], [1, 1], [1, 2]]))
     texts = torch.tensor([[1.0, 0.1], [0.1, 1.0], [1.0, 0.2]])
-    encoded = EncodedSplit.of(split, torch.from_numpy(split.images), texts)
+    encoded = EncodedSplit.from_encodings(split, torch.from_numpy(split.images), texts)
     model = SimpleNamespace(
         similarity=Cosine(),
         source=SimpleNamespace(name="x"),

@@ -170,10 +170,10 @@ def _safetensors(path: Path, metadata: dict) -> None:
     import torch
     from safetensors.torch import save
 
-    from vsehub.models.checkpoint import sealed
+    from vsehub.models.checkpoint import with_sorted_metadata
 
     stored = save({"words": torch.zeros(3, 4)}, {key: str(value) for key, value in metadata.items()} or None)
-    path.write_bytes(sealed(stored) if metadata else stored)
+    path.write_bytes(with_sorted_metadata(stored) if metadata else stored)
 
 
 def _header(path: Path, told: str | list) -> None:
@@ -198,11 +198,11 @@ def swapped(whole: bytes, old: str, new: str) -> bytes:
 
 def resealed(whole: bytes, old: str, new: str) -> bytes:
     """A checkpoint whose header holds another text, and the digest that fits it."""
-    from vsehub.models.checkpoint import sealed
+    from vsehub.models.checkpoint import with_sorted_metadata
 
     size = int.from_bytes(whole[:8], "little")
     header = swapped(whole[8 : 8 + size], old, new)
-    return sealed(len(header).to_bytes(8, "little") + header + whole[8 + size :])
+    return with_sorted_metadata(len(header).to_bytes(8, "little") + header + whole[8 + size :])
 
 
 CHANGES = {"cut": lambda whole, share: whole[: int(len(whole) * share)], "swap": swapped, "resealed": resealed}

@@ -1,19 +1,17 @@
 """`vsehub evaluate`: measure a checkpoint, or a published model as it is, on a split."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
 
 from vsehub.checks import existing, require, whole
 from vsehub.cli.nodes import as_list, choice_in, components, model_settings, plain
-from vsehub.components import Components
 from vsehub.io.files import require_writable, within
 from vsehub.io.records import EVALUATION, RUN, read_record
 from vsehub.models.hub import checkpoint_file
 
 if TYPE_CHECKING:
-    from vsehub.evaluation.ensemble import Ensemble
     from vsehub.models.trained import DataModel
 
 _RUNS = "Give the checkpoints of runs that vsehub trained"
@@ -22,22 +20,32 @@ _RUNS = "Give the checkpoints of runs that vsehub trained"
 def evaluate(cfg: DictConfig) -> float | None:
     """Measure `cfg.checkpoint`, the ensemble of several, or `cfg.model` as it is, and write the evaluation."""
     settings = model_settings(cfg)
-    whole("eval_batch_size", cfg.eval_batch_size)
+    batch_size = whole("eval_batch_size", cfg.eval_batch_size)
     checkpoints = list(map(str, as_list(cfg.checkpoint)))
     require(cfg.member_weights is None or len(checkpoints) > 1, "member_weights is for an ensemble; omit it")
-    out = evaluations_folder(cfg, checkpoints) if cfg.model is None else None
+    if cfg.model is None:
+        out = evaluations_folder(cfg, checkpoints)
 
+    from vsehub.evaluation.ensemble import Ensemble
     from vsehub.evaluation.measurement import Measurement, measure, table
     from vsehub.io.files import write_json
+    from vsehub.models.trained import TrainedModel
+    from vsehub.models.zero_shot import ZeroShot, file_name, slug
 
     known = components(cfg.trust)
     criterion, protocol = (known.build(group, plain(cfg[group])) for group in ("criterion", "protocol"))
     measurement = Measurement(cfg.split, criterion, choice_in("criterion"), protocol, cfg.reference, cfg.tune)
     members = member_records(checkpoints) if len(checkpoints) > 1 else []
-    if out is None:
-        model, out = published_model(cfg, known, settings)
+    data = plain(cfg.data)
+    model: DataModel | Ensemble
+    if cfg.model is not None:
+        name = slug(cfg.model)
+        source = known.build("data", data)
+        out = Path(cfg.out or f"runs/zero_shot/{name}-{file_name(source.name)}")
+        model = ZeroShot(cfg.model, source, batch_size=batch_size, keep=out, **settings)
     else:
-        model = trained_model(cfg, known, checkpoints)
+        models = [TrainedModel(path, known, data, batch_size=batch_size, keep=True) for path in checkpoints]
+        model = models[0] if len(models) == 1 else Ensemble(models, plain(cfg.member_weights))
     require_writable(out)
     path = measurement.file(model, out)
     if path.exists() and not cfg.overwrite:
@@ -69,26 +77,6 @@ def evaluations_folder(cfg: DictConfig, checkpoints: list[str]) -> Path:
         "give RUN_FOLDER/checkpoints/best.safetensors",
     )
     return within(run, "evaluations")
-
-
-def published_model(cfg: DictConfig, known: Components, settings: dict[str, Any]) -> tuple["DataModel", Path]:
-    """The published model `cfg.model` with the data, and the folder for its evaluations."""
-    from vsehub.models.zero_shot import ZeroShot, file_name, slug
-
-    name = slug(cfg.model)
-    source = known.build("data", plain(cfg.data))
-    out = Path(cfg.out or f"runs/zero_shot/{name}-{file_name(source.name)}")
-    return ZeroShot(cfg.model, source, batch_size=cfg.eval_batch_size, keep=out, **settings), out
-
-
-def trained_model(cfg: DictConfig, known: Components, checkpoints: list[str]) -> "DataModel | Ensemble":
-    """The model of a checkpoint, or the ensemble of several."""
-    from vsehub.evaluation.ensemble import Ensemble
-    from vsehub.models.trained import TrainedModel
-
-    data, size = plain(cfg.data), cfg.eval_batch_size
-    models = [TrainedModel(path, known, data, batch_size=size, keep=True) for path in checkpoints]
-    return models[0] if len(models) == 1 else Ensemble(models, plain(cfg.member_weights))
 
 
 def member_records(checkpoints: list[str]) -> list[dict]:

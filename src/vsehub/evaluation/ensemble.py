@@ -69,7 +69,8 @@ class MeanSimilarity(Similarity):
 
 def together(splits: Sequence[EncodedSplit]) -> EncodedSplit:
     """One encoded split from the encodings of the same split by several models."""
-    images, texts = (Several(tuple(getattr(split, side) for split in splits)) for side in ("images", "texts"))
+    images = Several(tuple(split.images for split in splits))
+    texts = Several(tuple(split.texts for split in splits))
     return replace(splits[0], images=images, texts=texts)
 
 
@@ -92,8 +93,7 @@ class Ensemble:
 
     def split(self, name: str) -> CaptionedImages:
         """A split of the data. Raises InputError if it is missing, or if its features do not fit every model."""
-        splits = [member.split(name) for member in self.members]
-        return splits[0]
+        return [member.split(name) for member in self.members][0]  # noqa: RUF015 (each checks it)
 
     def encode(self, split: str) -> EncodedSplit:
         """A split, encoded by each of the models."""

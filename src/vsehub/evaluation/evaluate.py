@@ -26,13 +26,16 @@ def image_contributions(rankings: dict[str, dict[int, Ranking]], texts: Positive
     query, plus the hits of its texts divided by T/I, the mean number of texts per image. The hits of a text that
     belongs to several images are divided among them.
     """
-    image_hits, text_hits = (
-        torch.stack([side[k].ranks <= k for k in RECALLS]).sum(dim=0).double()
-        for side in (rankings["i2t"], rankings["t2i"])
-    )
+    image_hits = hits_of(rankings["i2t"])
+    text_hits = hits_of(rankings["t2i"])
     shares = (text_hits / texts.counts)[texts.query]
     of_texts = torch.zeros_like(image_hits).index_add_(0, texts.item, shares)
     return 100.0 * (image_hits + of_texts * len(image_hits) / len(text_hits))
+
+
+def hits_of(ranking: dict[int, Ranking]) -> Tensor:
+    """The number of R@1, R@5 and R@10 at which each query is a hit, (Q,) float64."""
+    return torch.stack([ranking[k].ranks <= k for k in RECALLS]).sum(dim=0).double()
 
 
 def rank(scores: DirectedScores, criterion: Criterion) -> dict[int, Ranking]:
@@ -97,7 +100,7 @@ def evaluate(
     than there are, if a reference is given for a criterion that has no inductive form, or if a criterion takes scores
     of items with items and the similarity has none.
     """
-    return measured(folds_of(split, similarity, protocol, reference), criterion, reference is not None)
+    return measure_folds(folds_of(split, similarity, protocol, reference), criterion, reference is not None)
 
 
 def folds_of(
@@ -112,7 +115,7 @@ def folds_of(
 
 
 @torch.no_grad()
-def measured(folds: list[Fold], criterion: Criterion, inductive: bool) -> Evaluation:
+def measure_folds(folds: list[Fold], criterion: Criterion, inductive: bool) -> Evaluation:
     """The metrics of folds under a criterion, as `evaluate`, from scores that several criteria may share."""
     require(
         not inductive or criterion.inductive,

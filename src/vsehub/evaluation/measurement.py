@@ -17,8 +17,9 @@ from vsehub.data.sources import SPLITS
 from vsehub.evaluation.ensemble import Ensemble
 from vsehub.evaluation.evaluate import evaluate
 from vsehub.evaluation.protocols import Protocol
-from vsehub.evaluation.tune import choose, tune
+from vsehub.evaluation.tune import Tuned, choose, tune
 from vsehub.io.records import EVALUATION
+from vsehub.models.encode import EncodedSplit
 from vsehub.models.trained import DataModel
 
 REFERENCES = {
@@ -35,8 +36,8 @@ class Measurement:
 
     reference: "queries" fits the criterion on the queries (transductive), "train" on the training queries (inductive).
     tuned: first choose the criterion's settings on the validation split, as an `Auto` always does; "matching": only
-    those of its matching. Raises
-    InputError if validation is the split to choose on and to measure, or if the reference holds the queries themselves.
+    those of its matching. Raises InputError if validation is the split to choose on and to measure, or if the reference
+    holds the queries themselves.
     """
 
     split: str
@@ -82,7 +83,7 @@ class Measurement:
 
     def file(self, model: DataModel | Ensemble, folder: Path) -> Path:
         """The path of this measurement's record, named after a digest of everything that affects the metrics."""
-        used = [self.split, *(["train"] if self.inductive else []), *(["val"] if self.chooses else [])]
+        uses = {"train": self.inductive, "val": self.chooses, self.split: True}
         kind, models = self.reference_words[0], len(model.digests)
         settings = {
             "vsehub": __version__,
@@ -92,7 +93,7 @@ class Measurement:
             "tuned": self.tuned,
             "reference": kind,
             "checkpoints": model.digests,
-            "data": {split: model.split(split).fingerprint() for split in used},
+            "data": {split: model.split(split).fingerprint() for split, used in uses.items() if used},
         }
         digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()[:10]
         named = [
@@ -114,20 +115,15 @@ def measure(model: DataModel | Ensemble, measurement: Measurement) -> dict[str, 
     the protocol, or the criterion the similarity.
     """
     start = time.perf_counter()
-    criterion, protocol, loaded = measurement.criterion, measurement.protocol, model.split(measurement.split)
-    parameters, tuned, reference = criterion.parameters(), None, None
+    protocol = measurement.protocol
+    loaded = model.split(measurement.split)
     protocol.slices(len(loaded.images))  # raises for too few images before the work begins
+    reference = None
     if measurement.inductive:  # queries in their own reference make the metrics too good
         reference = model.encode("train")
         warn_of_shared({"train": model.split("train"), measurement.split: loaded})
-    if measurement.chooses:
-        validation = model.encode("val"), model.similarity, protocol, reference
-        if isinstance(criterion, Auto):
-            choice = choose(criterion, *validation)
-        else:
-            choice = tune(criterion, *validation, only_matching=measurement.tuned == "matching")
-        criterion, parameters = choice.criterion, choice.parameters
-        tuned = {"split": "val", "rsum": choice.rsum, "tried": choice.tried}
+    choice = choose_on_validation(model, measurement, reference) if measurement.chooses else None
+    criterion = measurement.criterion if choice is None else choice.criterion
     queries = model.encode(measurement.split)
     ranked = time.perf_counter()
     result = evaluate(queries, model.similarity, criterion, protocol, reference)
@@ -141,8 +137,8 @@ def measure(model: DataModel | Ensemble, measurement: Measurement) -> dict[str, 
         "fold_images": protocol.fold_images,
         "folds": protocol.folds,
         "criterion": measurement.name,
-        "parameters": parameters,
-        "tuned": tuned,
+        "parameters": criterion.parameters() if choice is None else choice.parameters,
+        "tuned": None if choice is None else {"split": "val", "rsum": choice.rsum, "tried": choice.tried},
         "reference": kind,
         "reference_set": words,
         "images": images,
@@ -157,17 +153,27 @@ def measure(model: DataModel | Ensemble, measurement: Measurement) -> dict[str, 
     }
 
 
+def choose_on_validation(
+    model: DataModel | Ensemble, measurement: Measurement, reference: EncodedSplit | None
+) -> Tuned:
+    """The criterion's settings, or for an `Auto` the criterion itself, chosen on the validation split."""
+    validation = model.encode("val"), model.similarity, measurement.protocol, reference
+    if isinstance(measurement.criterion, Auto):
+        return choose(measurement.criterion, *validation)
+    return tune(measurement.criterion, *validation, only_matching=measurement.tuned == "matching")
+
+
 def table(record: dict[str, Any]) -> str:
     """The metrics as a table for the terminal."""
     metrics, tried = record["metrics"], record["tuned"]["tried"] if record["tuned"] else []
     chosen = {key for settings, _ in tried for key in settings}
-    shown = [f"{key} {value}" for key, value in record["parameters"].items() if key in chosen]
+    shown = ", ".join(f"{key} {value}" for key, value in record["parameters"].items() if key in chosen)
+    how = f" (chosen on val: {shown.removeprefix('criterion ')})" if shown else ""
+    ensemble = f", ensemble of {len(record['ensemble'])}" if record.get("ensemble") else ""
+    reference = "" if record["reference"] == "none" else f" ({record['reference']}: {record['reference_set']})"
     lines = [
         f"{record['split']}: {record['images']} images, {record['texts']} texts, protocol {record['protocol']}, "
-        f"criterion {record['criterion']}"
-        + (f" (chosen on val: {', '.join(shown).removeprefix('criterion ')})" if shown else "")
-        + (f", ensemble of {len(record['ensemble'])}" if record.get("ensemble") else "")
-        + ("" if record["reference"] == "none" else f" ({record['reference']}: {record['reference_set']})"),
+        f"criterion {record['criterion']}{how}{ensemble}{reference}",
         "               R@1    R@5   R@10  Med r  Mean r  skew N_10",
     ]
     for direction, name in (("i2t", "image to text"), ("t2i", "text to image")):

@@ -37,9 +37,9 @@ class Protocol:
             "protocol.name=NAME",
         )
 
-    def images(self, images: int) -> int:
-        """The number of a split's images that are ranked."""
-        return images if self.fold_images is None else self.fold_images * self.folds
+    def images(self, total: int) -> int:
+        """The number of images that are ranked of a split that has `total`."""
+        return total if self.fold_images is None else self.fold_images * self.folds
 
     def slices(self, images: int) -> list[slice]:
         """The folds of a split with this number of images. Raises InputError if they are too few."""

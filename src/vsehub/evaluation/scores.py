@@ -24,10 +24,11 @@ MATRIX_ELEMENTS = 2**27  # 512 MB: COCO's 5,000 images with 25,000 texts
 class DirectedScores:
     """Scores of Q queries against M items, of R reference queries against the same items, and of reference items.
 
-    queries, items, reference, bank: encodings, vectors where the similarity is an inner product; a split that is its
-    own reference gives the same objects twice. pairs: queries and items (P,), (P,) of the true pairs. score: encodings
-    of queries and of items -> their scores. matrix: returns all scores (Q, M), which must not be changed; None where
-    they are too many to be in memory: they are then computed block by block, each time.
+    queries, items, reference, bank: encodings, vectors where the similarity is an inner product. For a split that is
+    its own reference, reference and bank are the objects queries and items, so that scores are computed once. pairs:
+    queries and items (P,), (P,) of the true pairs. score: encodings of queries and of items -> their scores. matrix:
+    returns all scores (Q, M), which must not be changed; None where they are too many to be in memory: they are then
+    computed block by block, each time.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class DirectedScores:
         return iter([self._single_blocks[name]])
 
     def _columns(self, rows: Any, columns: Any) -> Tensor:
-        """The scores of rows and columns; of an inner product, equal rows are tied instead of equal columns."""
+        """Scores of rows with columns. Inner products are computed the other way round, so that equal rows are tied."""
         return self._score(columns, rows).T if self.similarity.inner_product else self._score(rows, columns)
 
 
@@ -130,15 +131,16 @@ def both_directions(split: EncodedSplit, similarity: Similarity, reference: Enco
         # `products` ties equal texts; the images, the items of the other direction, need as many rows.
         return products(texts)(at_least(NARROW, images), None)[: len(images)]
 
-    def forth(images: Any, texts: Any) -> Tensor:
+    def score_images(images: Any, texts: Any) -> Tensor:
         return products(texts)(images, None) if inner else similarity(images, texts)
 
-    def back(texts: Any, images: Any) -> Tensor:
+    def score_texts(texts: Any, images: Any) -> Tensor:
         return products(images)(texts, None) if inner else similarity(images, texts).T
 
     in_memory = len(images) * len(texts) <= MATRIX_ELEMENTS
-    whole, turned = (matrix, lambda: matrix().T) if in_memory else (None, None)
+    image_rows = matrix if in_memory else None
+    text_rows = (lambda: matrix().T) if in_memory else None
     return {
-        "i2t": DirectedScores(images, texts, *fitted_on, (image, text), similarity, forth, whole),
-        "t2i": DirectedScores(texts, images, *fitted_on[::-1], (text, image), similarity, back, turned),
+        "i2t": DirectedScores(images, texts, *fitted_on, (image, text), similarity, score_images, image_rows),
+        "t2i": DirectedScores(texts, images, *fitted_on[::-1], (text, image), similarity, score_texts, text_rows),
     }

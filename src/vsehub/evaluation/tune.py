@@ -10,7 +10,7 @@ from vsehub.checks import require
 from vsehub.criteria.base import Criterion
 from vsehub.criteria.choose import PLAIN, Auto, chosen, try_all
 from vsehub.criteria.nns import NearestNeighbor
-from vsehub.evaluation.evaluate import folds_of, measured
+from vsehub.evaluation.evaluate import folds_of, measure_folds
 from vsehub.evaluation.protocols import Protocol
 from vsehub.evaluation.scores import DIRECTIONS
 from vsehub.io.progress import bar
@@ -62,12 +62,12 @@ def tune(
     folds = folds_of(split, similarity, protocol, reference)
 
     def measure(settings: Settings) -> dict[str, float]:
-        return measured(folds, criterion.with_parameters(**settings), reference is not None).metrics
+        return measure_folds(folds, criterion.with_parameters(**settings), reference is not None).metrics
 
     tried = [_best_matching(settings, matchings, measure) for settings in bar("tuning", corrections)]
     best, rsum = max(tried, key=lambda pair: pair[1])
     tuned = criterion.with_parameters(**best)
-    plain = measured(folds, NearestNeighbor(), inductive=False).metrics["rsum"]
+    plain = measure_folds(folds, NearestNeighbor(), inductive=False).metrics["rsum"]
     if plain > rsum:
         log.warning(
             "on val plain search has an rsum of %.1f, but %s, the best of %d settings, %.1f: take criterion=nns, or "
@@ -84,7 +84,7 @@ def _best_matching(correction: Settings, matchings: list[Settings], measure: Mea
     """The correction's settings with the matching's best settings for each k, and the rsum of both."""
     if matchings == [{}]:
         return correction, measure(correction)["rsum"]
-    ((name, _),) = matchings[0].items()
+    (name,) = matchings[0]  # every setting of a matching's grid has the same single key
     by_value = {choice[name]: measure(correction | choice) for choice in matchings}
     chosen, total = {}, 0.0
     for k in KS:
@@ -110,15 +110,21 @@ def choose(
     rows = min(len(split.images), len(split.texts)) if reference is None else len(reference.images)
     candidates = auto.candidates(rows)
     results = try_all(
-        candidates, lambda criterion: measured(folds, criterion, reference is not None and criterion.needs_reference)
+        candidates,
+        lambda criterion: measure_folds(folds, criterion, reference is not None and criterion.needs_reference),
     )
-    applied = [(trial, result) for trial, result in zip(candidates, results, strict=True) if result is not None]
+    applied = [candidate for candidate, result in zip(candidates, results, strict=True) if result is not None]
+    evaluations = [result for result in results if result is not None]
+    names = [name for name, _ in applied]
     require(
-        len(applied) > 1 and applied[0][0][0] == PLAIN,
+        len(names) > 1 and names[0] == PLAIN,
         "no criterion of auto can be applied to these scores; name one, to see what is wrong",
     )
-    place = chosen(np.array([result.contributions for _, result in applied]))
     tried = [
-        ({"criterion": name, **criterion.parameters()}, result.metrics["rsum"]) for (name, criterion), result in applied
+        ({"criterion": name, **criterion.parameters()}, evaluation.metrics["rsum"])
+        for (name, criterion), evaluation in zip(applied, evaluations, strict=True)
     ]
-    return Tuned(applied[place][0][1], *tried[place], tried)
+    best = chosen(np.array([evaluation.contributions for evaluation in evaluations]))
+    _, criterion = applied[best]
+    parameters, rsum = tried[best]
+    return Tuned(criterion, parameters, rsum, tried)

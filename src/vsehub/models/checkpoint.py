@@ -77,11 +77,11 @@ def write_checkpoint(path: str | Path, weights: Mapping[str, Tensor], descriptio
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     metadata = {"format": FORMAT, "version": VERSION, "description": json.dumps(description)}
     with atomic(path) as handle:
-        handle.write(sealed(save(tensors, metadata)))
+        handle.write(with_sorted_metadata(save(tensors, metadata)))
 
 
-def sealed(stored: bytes) -> bytes:
-    """A safetensors file with sorted metadata, so that equal models give equal bytes: it is written in any order."""
+def with_sorted_metadata(stored: bytes) -> bytes:
+    """A safetensors file with its metadata in sorted order; the library's order varies, even for equal models."""
     size = int.from_bytes(stored[:8], "little")
     header = json.loads(stored[8 : 8 + size])
     header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
@@ -93,8 +93,8 @@ def sealed(stored: bytes) -> bytes:
 def read_checkpoint(path: str | Path) -> Checkpoint:
     """A checkpoint, on the CPU.
 
-    Raises InputError if the file is missing, cut short, not written by vsehub or of another version, if it is not the
-    one that its run recorded.
+    Raises InputError if the file is missing, cut short, not written by vsehub or of another version, and if the record
+    of its run names another file as the best model.
     """
     path = checkpoint_file(path)
     with readable(path, Exception, kind="safetensors"):
@@ -123,7 +123,7 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         text_shape = None if text_shape is None else _shape(text_shape)
         if config["loader"]["max_words"] is not None:
             whole("max_words", config["loader"]["max_words"])
-        require(all(isinstance(config[part], dict) for part in (*PARTS, "data")), "parts")
+        require(all(isinstance(config[part], dict) for part in (*PARTS, "data")), "a part has no settings")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"checkpoint: the description in {path} is damaged ({error!r:.80}). {_AGAIN}") from error
     return Checkpoint(path, sha256, weights, config, restored(words), image_shape, text_shape)
@@ -142,7 +142,8 @@ def restore(checkpoint: Checkpoint, components: Components) -> Model:
     config, path = checkpoint.config, checkpoint.path
     shapes = checkpoint.image_shape, checkpoint.text_shape
     sizes = {f"{part}.{name}": value for part in PARTS for name, value in config[part].items()}
-    sizes |= {f"shape {shape}": size for shape in (*shapes, [config.get("embedding_dim")]) for size in shape or ()}
+    dimensions = [*checkpoint.image_shape, *(checkpoint.text_shape or ()), config.get("embedding_dim")]
+    sizes |= {f"the dimension {size}": size for size in dimensions}
     # No size in a description can exceed the number of weights, except that pictures can be larger than a small model.
     count = sum(tensor.numel() for tensor in checkpoint.weights.values())
     large = [name for name, size in sizes.items() if isinstance(size, int) and abs(size) > max(count, 1 << 16)]
@@ -173,8 +174,9 @@ def encoder_sizes(
     settings: those of both encoders and embedding_dim; what an encoder's own settings say is left to them. Raises
     InputError if the text encoder takes captions and the data are vectors, or the reverse.
     """
-    vectors, encoder = vocabulary is None, str(settings["text_encoder"]["_target_"]).split(".")[-1]
     takes = {side: signature(components.find(side, settings[side])).parameters for side in PARTS[:2]}
+    vectors = vocabulary is None
+    encoder = str(settings["text_encoder"]["_target_"]).split(".")[-1]
     require(
         ("text_shape" in takes["text_encoder"]) == vectors,
         f"the data's texts are {f'vectors {text_shape}' if vectors else 'captions'}, but {encoder} takes "
@@ -186,14 +188,11 @@ def encoder_sizes(
         "text_shape": list(text_shape or ()),
         "vocabulary_size": len(vocabulary or ()),
     }
-    return {
-        side: {
-            name: size
-            for name, size in sizes.items()
-            if name in takes[side] and settings[side].get(name, MISSING) == MISSING
-        }
-        for side in takes
-    }
+    arguments = {}
+    for side, parameters in takes.items():
+        unset = [name for name in sizes if name in parameters and settings[side].get(name, MISSING) == MISSING]
+        arguments[side] = {name: sizes[name] for name in unset}
+    return arguments
 
 
 def require_sizes(
@@ -208,9 +207,10 @@ def require_sizes(
 def require_shape(side: str, rows: ArrayLike, shape: tuple[int, ...] | None) -> None:
     """Raise InputError if a row's shape is not the one the model was trained on; pictures may have any size."""
     trained, row_shape = tuple(shape or ()), tuple(rows.shape[1:])
-    pictures = len(trained) > 2 and len(row_shape) > 2
+    are_pictures = len(trained) > 2 and len(row_shape) > 2
+    are_alike = len(trained) == len(row_shape) and trained[-1:] == row_shape[-1:]
     require(
-        pictures or (len(trained) == len(row_shape) and trained[-1:] == row_shape[-1:]),
+        are_pictures or are_alike,
         f"the {side} have features of shape {row_shape}, but the model was made for {trained}; give features of the "
         "same extraction",
     )

@@ -34,8 +34,8 @@ class EncodedSplit:
     pairs: Tensor
 
     @classmethod
-    def of(cls, split: CaptionedImages, images: Rows, texts: Rows) -> "EncodedSplit":
-        """The encoded split of encoded images and texts, with its pairs on their device."""
+    def from_encodings(cls, split: CaptionedImages, images: Rows, texts: Rows) -> "EncodedSplit":
+        """The encoded images and texts of a split, together with its pairs on their device."""
         return cls(images, texts, torch.from_numpy(split.pairs).to(images.device))
 
     def fold(self, images: slice) -> "EncodedSplit":
@@ -59,7 +59,7 @@ def encode_split(
     """Encode all images and texts of a split on the encoders' device, in eval mode; their mode is restored."""
     images = encode_images(image_encoder, split.images, np.arange(len(split.images)), batch_size)
     texts = encode_texts(text_encoder, table, np.arange(len(table)), batch_size)
-    return EncodedSplit.of(split, images, texts)
+    return EncodedSplit.from_encodings(split, images, texts)
 
 
 @torch.no_grad()

@@ -40,7 +40,7 @@ _LETTERS = 40  # of a word in a note
 
 
 class Hits(NamedTuple):
-    """The k best rows for n queries, best first; each field is (n, k).
+    """The k best rows for n queries, best first. Each field has the shape (n, k).
 
     rows: row numbers in the split. scores: scores under the criterion. similarities: plain similarities to the query.
     """
@@ -72,17 +72,18 @@ def load(
 class DataModel:
     """A model with data to measure it on; each split is loaded and encoded once.
 
-    model: on its device, in eval mode. vocabulary: words of its texts, None if they are vectors. max_words: the words
-    of a text that are read; None: all. sha256: digest of what the model consists of. name: name of the model in
-    messages. store: the folder of encoded splits, read again by the next command; None: they are not stored.
+    model: the model, on its device, in eval mode. vocabulary: vocabulary of its texts, None if they are vectors.
+    max_words: number of words of a text that are read; None: all. sha256: digest of the model's weights and settings.
+    name: name of the model in messages. store: the folder of files with encoded splits, which the next command reads;
+    None: they are not stored.
 
-    source: the data. splits: the splits loaded so far. digests: [sha256]. description: the model's further entries in a
-    record.
+    source: the data. splits: the splits loaded so far. digests: the digests of all models, here one, for a record.
+    description: further entries of the model in a record.
     """
 
     source: Source = None  # type: ignore[assignment]  # of a published model without data
     description: Mapping[str, Any] = {}
-    resize: int | None = None  # the length of a picture's shorter side before its middle is cropped; None: the crop's
+    resize: int | None = None  # length of a picture's shorter side before the crop; None: the size of the crop
     prompt = "{}"  # the place of a text in what is encoded
 
     def __init__(
@@ -121,7 +122,9 @@ class DataModel:
             f"folder: {self.name} was trained on vectors, not on pictures. Give a model of pictures, such as "
             "model=open_clip:ViT-B-32/laion2b_s34b_b79k",
         )
-        pictures = folder_pictures(folder, shape[-1], self.resize or shape[-1], shape[0] if len(shape) == 4 else 1)
+        size = shape[-1]
+        crops = shape[0] if len(shape) == 4 else 1
+        pictures = folder_pictures(folder, size, self.resize or size, crops)
         self.splits[FOLDER] = prepared(pictures, self.model.image_encoder.preparation)
         return self.splits[FOLDER]
 
@@ -179,7 +182,7 @@ class DataModel:
 
     def encode(self, split: str) -> EncodedSplit:
         """A split of the source, encoded once, on the model's device."""
-        return EncodedSplit.of(self.split(split), self._side(split, "images"), self._side(split, "texts"))
+        return EncodedSplit.from_encodings(self.split(split), self._side(split, "images"), self._side(split, "texts"))
 
     @torch.no_grad()
     def search(
@@ -215,7 +218,7 @@ class DataModel:
         queries = vectors(self.encode_images(images) if images is not None else self.encode_texts(texts or []))
         items = vectors(self._side(split, item_side))
         others = vectors(self._side(reference, query_side)) if criterion.needs_reference else None
-        # A reference of texts only has no items: the items themselves are the reference items then.
+        # A reference of `use_reference` has texts only; the criterion then takes the items themselves.
         has_items = criterion.takes_reference_items and reference in (*self.splits, *SPLITS)
         bank = vectors(self._side(reference, item_side)) if has_items else None
         scores, rows = criterion.search(queries, items, others, k, reference_items=bank)
@@ -231,7 +234,7 @@ class DataModel:
                 encoded = encode()
             else:
                 origin = [self.sha256, content_digest(rows), self._way_of_encoding]
-                encoded = cached(self.store / f"{split}.safetensors", side, origin, encode)
+                encoded = cached(self.store / f"{split}-{side}.safetensors", origin, encode)
             self._encoded[split, side] = encoded.to(self.device)
         return self._encoded[split, side]
 
@@ -245,29 +248,27 @@ class DataModel:
         return f"{numbers.dtype}, {torch.get_float32_matmul_precision()}, {numbers.device.type}, {code}"
 
 
-def cached(path: Path, side: str, origin: list[str], encode: Callable[[], Any]) -> Tensor:
-    """The vectors (N, D) of a split's "images" or "texts" in its file, on the CPU; if absent, `encode()`, stored there.
+def cached(path: Path, origin: list[str], encode: Callable[[], Any]) -> Tensor:
+    """The vectors (N, D) in the file `path`, on the CPU; if they are absent, those of `encode()`, which are stored.
 
-    origin: digests of what is encoded and how. Vectors are read if they were stored for the same origin in this folder:
-    the folder's path and inode count, so that encodings in a copied or downloaded folder are made again. Raises
-    InputError if the folder is a link to another one.
+    origin: digests of what is encoded and how. Vectors are only read if they were stored for the same origin and in the
+    same folder, which its path and inode identify: a copied or downloaded folder is encoded again. Raises InputError if
+    the folder is a link to another one.
     """
     folder = within(path.parent.parent, path.parent.name)
     with suppress(OSError):  # nothing can be stored there
         folder.mkdir(parents=True, exist_ok=True)
     key = json.dumps([__version__, *origin, str(folder.resolve()), folder.exists() and folder.stat().st_ino])
-    sides: dict[str, Tensor] = {}
-    keys: dict[str, str] = {}
     with suppress(OSError, InputError, SafetensorError), safe_open(regular(path), "pt") as file:
-        keys, sides = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    if keys.get(side) != key:
-        keys[side], sides[side] = key, encode().cpu().contiguous()
-        try:
-            with atomic(path) as handle:
-                handle.write(save(sides, keys))
-        except OSError as error:
-            log.warning("%s could not be stored; the next command encodes it again: %s", path, error)
-    return sides[side]
+        if (file.metadata() or {}).get("key") == key:
+            return file.get_tensor("vectors")
+    vectors: Tensor = encode().cpu().contiguous()
+    try:
+        with atomic(path) as handle:
+            handle.write(save({"vectors": vectors}, {"key": key}))
+    except OSError as error:
+        log.warning("%s could not be stored; the next command encodes it again: %s", path, error)
+    return vectors
 
 
 class TrainedModel(DataModel):
@@ -292,13 +293,13 @@ class TrainedModel(DataModel):
         read = read_checkpoint(checkpoint)
         self.path, self.config = read.path, read.config
         super().__init__(
-            restore(read, components).to(device or ("cuda" if torch.cuda.is_available() else "cpu")),
-            read.vocabulary,
-            read.config["loader"]["max_words"],
-            batch_size,
-            read.sha256,
-            f"checkpoint: {self.path}",
-            self.path.with_suffix(".encoded") if keep else None,
+            model=restore(read, components).to(device or ("cuda" if torch.cuda.is_available() else "cpu")),
+            vocabulary=read.vocabulary,
+            max_words=read.config["loader"]["max_words"],
+            batch_size=batch_size,
+            sha256=read.sha256,
+            name=f"checkpoint: {self.path}",
+            store=self.path.with_suffix(".encoded") if keep else None,
         )
         self.resize = resized(read.image_shape[-1]) if read.config["data"].get("pictures") else None
         self._components, self._changes = components, data or {}
@@ -314,5 +315,4 @@ class TrainedModel(DataModel):
         require_given({name: value for name, value in flatten(node, "data").items() if name not in changes})
         # Settings that a checkpoint does not decide, such as the folders of caches.
         node = declared(self._components.find("data", node)).restored(node)
-        source: Source = self._components.build("data", changed(node, self._changes))
-        return source
+        return self._components.build("data", changed(node, self._changes))  # type: ignore[no-any-return]

@@ -49,7 +49,7 @@ class ZeroShot(DataModel):
         images, texts = ImageTower(**settings), TextTower(**settings)
         words: Any = restored(TextTower.subwords_of(settings))
         preparation = images.description["takes"]
-        facts = {
+        metadata = {
             "model": model,
             "weights": weights,
             "weights_hash": {"image": weights_hash(images.network), "text": weights_hash(texts.network)},
@@ -57,20 +57,19 @@ class ZeroShot(DataModel):
             "prompt": prompt,
             "tokenizer": {"tokens": texts.description["takes"]["most"], "hash": words.fingerprint()},
         }
-        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-        size = preparation["size"]
+        digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode()).hexdigest()
+        joint = Model(images, texts, Cosine(), (3, preparation["size"], preparation["size"]), None)
         super().__init__(
-            Model(images, texts, Cosine(), (3, size, size), None)
-            .eval()
-            .to(device or ("cuda" if torch.cuda.is_available() else "cpu")),
-            words,
-            None,
-            batch_size,
-            digest,
-            f"model: {model}",
-            None if keep is None else Path(keep) / f"{slug(model)}.encoded",
+            model=joint.eval().to(device or ("cuda" if torch.cuda.is_available() else "cpu")),
+            vocabulary=words,
+            max_words=None,
+            batch_size=batch_size,
+            sha256=digest,
+            name=f"model: {model}",
+            store=None if keep is None else Path(keep) / f"{slug(model)}.encoded",
         )
-        self.prompt, self.description = prompt, {"zero_shot": facts}
+        self.prompt = prompt
+        self.description = {"zero_shot": metadata}
         if source is not None:
             self.source = source
 
@@ -89,7 +88,10 @@ def library_and_name(model: Any) -> tuple[str, str]:
 def slug(model: str) -> str:
     """The name of a model as part of a file's name."""
     library, name = library_and_name(model)
-    return "-".join(file_name(part) for part in name.rstrip("/").split("/")[-1 if library == "hf" else -2 :])
+    parts = name.rstrip("/").split("/")
+    # open_clip:ARCHITECTURE/WEIGHTS, but hf:USER/NAME or hf:FOLDER
+    last = parts[-1:] if library == "hf" else parts[-2:]
+    return "-".join(map(file_name, last))
 
 
 def file_name(text: str) -> str:

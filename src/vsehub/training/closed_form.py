@@ -129,7 +129,9 @@ class CcaSolver:
                 shares = correlations[:dimension] ** power
                 scale = torch.from_numpy(shares).float()
                 images, texts = (side[:, : len(shares)] * scale for side in encoded)
-                evaluation = evaluate(EncodedSplit.of(split, images, texts), Cosine(), NearestNeighbor(), protocol)
+                evaluation = evaluate(
+                    EncodedSplit.from_encodings(split, images, texts), Cosine(), NearestNeighbor(), protocol
+                )
                 if best is None or evaluation.metrics["rsum"] > best.rsum:
                     chosen = {"images": image, "texts": text, "dimensions": len(shares), "power": power}
                     best = FittedCca(

@@ -49,7 +49,7 @@ class RetrievalCallback(pl.Callback):
         data = trainer.datamodule
         loaded, table = data.load("val")
         images = np.arange(len(loaded.images))
-        split = EncodedSplit.of(
+        split = EncodedSplit.from_encodings(
             loaded,
             encoded_together(encode_images, module.image_encoder, loaded.images, images, data.eval_batch_size),
             encoded_together(encode_texts, module.text_encoder, table, np.arange(len(table)), data.eval_batch_size),
