@@ -376,7 +376,7 @@ MUTATIONS = [
     ),
     ("training/train.py", 'mode="max"', 'mode="min"', "training/test_best_epoch.py"),
     # Data
-    ("data/pairs.py", "(filled > full) & (filled <= full + most)", "filled <= full + most", "data/test_pairs.py"),
+    ("data/pairs.py", "(ends > start) & (ends <= start + most)", "ends <= start + most", "data/test_pairs.py"),
     ("data/noise.py", "replace(clean, pairs=pairs_by_caption(images))", "clean", "data/test_noise.py"),
     ("data/text/vocabulary.py", "if count >= min_count", "if count > min_count", "data/text/test_vocabulary.py"),
     # Report

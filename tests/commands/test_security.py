@@ -21,7 +21,7 @@ from vsehub.checks import InputError
 from vsehub.cli.nodes import components, literal
 from vsehub.components import Components
 from vsehub.data import SplitDraw, Table, open_vectors
-from vsehub.data.text.vocabulary import restored, stored
+from vsehub.data.text.vocabulary import dump_words, load_words
 from vsehub.encoders import ImageTower, TextTower
 from vsehub.models.checkpoint import write_checkpoint
 from vsehub.serving.estimator import FORMAT, CorrectedSearch
@@ -344,7 +344,7 @@ def joint(tmp_path_factory):
     made = {}
     for library, make in (("hf", tiny_hf), ("open_clip", tiny_open_clip)):
         place = make(folder / library)
-        words = restored(TextTower.subwords_of({"library": library, "model": place}))
+        words = load_words(TextTower.subwords_of({"library": library, "model": place}))
         node = {"library": library, "model": place}
         parts = {"image_encoder": ImageTower(**node), "text_encoder": TextTower(**node)}
         config = {
@@ -355,7 +355,7 @@ def joint(tmp_path_factory):
         config["data"] = {"_target_": "vsehub.data.Scenes"}
         weights = {f"{name}.{key}": weight for name, part in parts.items() for key, weight in part.state_dict().items()}
         shapes = {"image_shape": [3, 32, 32], "text_shape": None}
-        description = {"config": config, "vocabulary": stored(words), **shapes}
+        description = {"config": config, "vocabulary": dump_words(words), **shapes}
         write_checkpoint(folder / f"{library}.safetensors", weights, description)
         made[library] = folder / f"{library}.safetensors"
         shutil.rmtree(place)

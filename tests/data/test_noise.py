@@ -46,7 +46,7 @@ def test_captions_are_permuted_singly(each, rate):
     chosen = round(rate * len(clean.captions))
     changed = sum(a != b for a, b in zip(got.pairs[:, 0].tolist(), clean.pairs[:, 0].tolist(), strict=True))
     assert chosen - 20 <= changed <= chosen
-    assert (source.facts["changed_captions"], source.facts["changed"]) == (changed, changed / len(clean.captions))
+    assert (source.metadata["changed_captions"], source.metadata["changed"]) == (changed, changed / len(clean.captions))
 
 
 @looped("each", [5, None])
@@ -73,7 +73,7 @@ def test_the_seed_decides_and_only_training_changes():
     assert not np.array_equal(first, other)
     source, got = noisy(split(), **settings)
     assert all(source.load(name) is source._source.load(name) for name in ("val", "test"))
-    assert got.fingerprint() != split().fingerprint() == source.facts["clean_fingerprint"]
+    assert got.fingerprint() != split().fingerprint() == source.metadata["clean_fingerprint"]
 
 
 @pytest.mark.parametrize("protocol", ["captions", "images"])
@@ -82,7 +82,7 @@ def test_an_index_written_is_the_index_read(tmp_path, protocol):
     source.write_index(tmp_path / "index.npy")
     other, again = noisy(split(each=None), index=tmp_path / "index.npy", rate=0.4, seed=9)
     assert np.array_equal(again.pairs[:, 0], got.pairs[:, 0])
-    assert other.facts == source.facts | {"index": str(tmp_path / "index.npy"), "seed": None}
+    assert other.metadata == source.metadata | {"index": str(tmp_path / "index.npy"), "seed": None}
 
 
 def test_published_files(tmp_path):

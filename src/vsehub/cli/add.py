@@ -16,7 +16,7 @@ def add(cfg: DictConfig) -> None:
     require(cfg["items"] is not None or cfg.remove_ids is not None, "give items=FILE to add, or remove_ids=FILE")
 
     from vsehub.data.truth import read_ids, read_labels
-    from vsehub.data.vectors.embeddings import look_through, open_vectors
+    from vsehub.data.vectors.embeddings import check_vectors, open_vectors
     from vsehub.serving.databases.collection import open_collection
 
     began = time.perf_counter()
@@ -26,7 +26,7 @@ def add(cfg: DictConfig) -> None:
         if cfg["items"] is not None:
             normalize = collection.metadata["normalize"] if cfg.normalize is None else cfg.normalize
             vectors = open_vectors(str(cfg["items"]), "items", normalize=normalize)
-            look_through(vectors)
+            check_vectors(vectors)
             ids = vectors.ids if cfg.item_ids is None else read_ids(str(cfg.item_ids), "item_ids")
             labels = vectors.labels if cfg.item_labels is None else read_labels(str(cfg.item_labels), "item_labels")
             items = {"vectors": vectors, "ids": ids or (), "labels": labels}

@@ -16,7 +16,7 @@ def encode(cfg: DictConfig) -> None:
     output = Output(cfg.out, "encoded vectors", names, cfg.overwrite)
 
     from vsehub.cli.nodes import components
-    from vsehub.data.vectors.embeddings import look_through, open_vectors
+    from vsehub.data.vectors.embeddings import check_vectors, open_vectors
     from vsehub.io.arrays import write_matrix
     from vsehub.models.trained import TrainedModel
 
@@ -33,7 +33,7 @@ def encode(cfg: DictConfig) -> None:
             f"{vectors} has vectors of {vectors.shape[1]} numbers, but {model.path} was trained on {side} of shape "
             f"{shape}, or on captions (None); encode pictures and captions from Python: vsehub.load",
         )
-        look_through(vectors)
+        check_vectors(vectors)
     with output.replaced():
         for side, vectors in files.items():
             if vectors.ids is not None:

@@ -24,9 +24,12 @@ def warn_of_shared(splits: Mapping[str, CaptionedImages]) -> None:
 
     splits: splits by name, in any order; train is compared with val and test, val with test. Every row is hashed once.
     """
-    keys = [(name, row_keys(splits[name].images), row_keys(splits[name].captions)) for name in SPLITS if name in splits]
-    for (first, *first_keys), (second, *second_keys) in combinations(keys, 2):
-        images, captions = (in_common(*sides) for sides in zip(first_keys, second_keys, strict=True))
+    names = [name for name in SPLITS if name in splits]
+    image_keys = {name: row_keys(splits[name].images) for name in names}
+    caption_keys = {name: row_keys(splits[name].captions) for name in names}
+    for first, second in combinations(names, 2):
+        images = in_common(image_keys[first], image_keys[second])
+        captions = in_common(caption_keys[first], caption_keys[second])
         if images.any():
             example = splits[second].name_of(int(images.argmax()))
             log.warning(

@@ -40,8 +40,9 @@ class Noise:
     def __post_init__(self) -> None:
         one_of("data.noise.protocol", self.protocol, (None, *PROTOCOLS))
         probability("data.noise.rate", self.rate or 0)
+        both, neither = self.protocol and self.rate is not None, not self.protocol and not self.rate
         require(
-            self.index is not None or (self.rate is not None if self.protocol else not self.rate),
+            bool(self.index is not None or both or neither),
             f"data.noise.protocol is {self.protocol} and data.noise.rate {self.rate}; set both: one of "
             f"{', '.join(PROTOCOLS)}, and a share such as 0.2, or 0 for clean training",
         )
@@ -87,26 +88,28 @@ def read_index(
     many captions as before.
     """
     path = existing("data.noise.index", path, f"Give a run's {INDEX_FILE}, or a published .npy")
-    usual = {"captions": image_of_each(clean), "images": np.arange(len(clean.images))}
+    clean_numbers = {"captions": image_of_each(clean), "images": np.arange(len(clean.images))}
     with readable(path, Exception):  # numpy parses the header as Python: damage raises almost anything
         numbers: np.ndarray = np.load(path, allow_pickle=False).astype(np.int64, casting="same_kind")
-        if len(usual["captions"]) > len(clean.images) and _is_permutation(numbers, np.arange(len(clean.captions))):
+        if len(clean.captions) > len(clean.images) and _is_permutation(numbers, np.arange(len(clean.captions))):
             positions, numbers = numbers, np.empty_like(numbers)
-            numbers[positions] = usual["captions"]
-        fitting = [name for name in usual if protocol in (None, name) and _is_permutation(numbers, usual[name])]
+            numbers[positions] = clean_numbers["captions"]
+        possible = [name for name in clean_numbers if protocol in (None, name)]
+        protocols = [name for name in possible if _is_permutation(numbers, clean_numbers[name])]
     require(
-        len(fitting) == 1,
+        len(protocols) == 1,
         f"data.noise.index: {path} of shape {numbers.shape} does not permute the {len(clean.captions)} captions or the "
         f"{len(clean.images)} images, numbered from 0; give the file of this data and, for one caption an image, "
         "data.noise.protocol",
     )
-    moved, expected = int((numbers != usual[fitting[0]]).sum()), round((rate or 0) * len(numbers))
+    moved = int((numbers != clean_numbers[protocols[0]]).sum())
+    expected = round((rate or 0) * len(numbers))
     require(
         not rate or expected - _STAYED <= moved <= expected,
         f"data.noise.rate is {rate}, which is {expected} of {len(numbers)}, but {path} moves {moved}; give the rate "
         "that it was made with, or none",
     )
-    return fitting[0], rate or round(moved / len(numbers), 3), numbers
+    return protocols[0], rate or round(moved / len(numbers), 3), numbers
 
 
 def _is_permutation(numbers: np.ndarray, of: np.ndarray) -> bool:
@@ -118,7 +121,7 @@ class NoisySource:
 
     def __init__(self, source: Source, noise: Noise):
         self._source, self._noise, self.name = source, noise, source.name
-        self.facts: dict[str, Any] | None = None
+        self.metadata: dict[str, Any] | None = None
 
     def load(self, split: str) -> CaptionedImages:
         """The split, with noise if it is "train".
@@ -141,7 +144,7 @@ class NoisySource:
             f"data.noise: no caption of the {len(clean.images)} training images came to another image; give a larger "
             "rate, another seed or more data",
         )
-        self.facts = {
+        self.metadata = {
             "protocol": protocol,
             "rate": rate,
             "seed": noise.seed if noise.index is None else None,

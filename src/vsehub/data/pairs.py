@@ -90,16 +90,17 @@ def draw_pairs(pairs: np.ndarray, draw: SplitDraw, name: str) -> dict[str, np.nd
     images, texts = pairs.max(axis=0) + 1
     _, group = np.unique(connected(pairs[:, 0], pairs[:, 1], images, texts)[pairs[:, 0]], return_inverse=True)
     sizes = np.bincount(group)
-    room = {split: share * len(pairs) for split, share in (("test", draw.test), ("val", draw.val)) if share > 0}
+    capacity = {split: share * len(pairs) for split, share in (("test", draw.test), ("val", draw.val)) if share > 0}
     order = np.random.default_rng(draw.seed).permutation(len(sizes))
-    order = order[sizes[order] <= min(room.values(), default=0)]
-    filled = sizes[order].cumsum()
-    owner, full = np.full(len(sizes), "train"), 0
-    for split, most in room.items():
-        taken = (filled > full) & (filled <= full + most)
-        owner[order[taken]] = split
-        full = filled[taken].max(initial=full)
-    splits = {split: pairs[owner[group] == split] for split in SPLITS if split == "train" or split in room}
+    order = order[sizes[order] <= min(capacity.values(), default=0)]
+    ends = sizes[order].cumsum()  # the pairs of the groups up to and including each, in the drawn order
+    split_of_group = np.full(len(sizes), "train")
+    start = 0
+    for split, most in capacity.items():
+        taken = (ends > start) & (ends <= start + most)
+        split_of_group[order[taken]] = split
+        start = ends[taken].max(initial=start)
+    splits = {split: pairs[split_of_group[group] == split] for split in SPLITS if split == "train" or split in capacity}
     empty = [split for split, rows in splits.items() if len(rows) == 0]
     require(
         not empty,

@@ -29,7 +29,7 @@ def open_features(path: Path) -> np.ndarray:
     return features
 
 
-def look_through(path: Path, features: np.ndarray, rows_are_captions: bool) -> bool:
+def check_features(path: Path, features: np.ndarray, rows_are_captions: bool) -> bool:
     """Check every row once; returns whether each image's row is repeated five times, as VSE++ writes it.
 
     rows_are_captions: whether there are as many rows as captions, so that rows may be repeated. Raises InputError if
@@ -50,7 +50,8 @@ def look_through(path: Path, features: np.ndarray, rows_are_captions: bool) -> b
             largest[first : first + step] = magnitudes.max(axis=1).view(features.dtype)
             if may_repeat:
                 groups = bits.reshape(-1, REPEAT, bits.shape[1])
-                broken[first // REPEAT :][: len(groups)] = (groups[:, 1:] != groups[:, :1]).any(axis=(1, 2))
+                image = first // REPEAT
+                broken[image : image + len(groups)] = (groups[:, 1:] != groups[:, :1]).any(axis=(1, 2))
             progress.update(block.nbytes)
     refuse_unusable(
         f"{path}: of {len(features)} feature rows, counted from 0:",
@@ -101,7 +102,7 @@ class Precomp:
             f"{features_path} has {len(features)} rows but {captions_path} has {len(captions)} captions; expected the "
             "same whole number of captions for every row: take both files from the same extraction, whole",
         )
-        repeated = look_through(features_path, features, rows_are_captions=len(captions) == len(features))
+        repeated = check_features(features_path, features, rows_are_captions=len(captions) == len(features))
         images = features[::REPEAT] if repeated else features
         pairs = pairs_by_caption(np.arange(len(captions)) // (len(captions) // len(images)))
         return CaptionedImages(images, captions, pairs, self._names(split, len(images), len(captions)))
@@ -123,5 +124,6 @@ class Precomp:
             f"{path} has {len(names)} lines; expected {images}, one per image, or {captions}, one per caption. "
             "Take the file from the same extraction as the features, or remove it: it is optional",
         )
-        step = len(names) // images
-        return names[::step] if all(names[t] == names[t - t % step] for t in range(len(names))) else None
+        repeats = len(names) // images
+        of_images = names[::repeats]
+        return of_images if np.repeat(of_images, repeats).tolist() == names else None

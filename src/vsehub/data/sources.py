@@ -3,8 +3,9 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
@@ -101,24 +102,30 @@ def content_digest(rows: list[str] | ArrayLike) -> str:
     """
     if isinstance(rows, list):
         return hashlib.blake2b(json.dumps(rows).encode(), digest_size=32).hexdigest()
-    digest = hashlib.blake2b(repr((tuple(rows.shape), str(rows.dtype))).encode(), digest_size=32)
+    head = repr((tuple(rows.shape), str(rows.dtype))).encode()
     if isinstance(rows, Pictures) and len(rows.contents):
-        digest.update(repr((rows.resize, rows.preparation)).encode())
-        digest.update(rows.contents.tobytes())
-        return digest.hexdigest()
+        return _digest([head, repr((rows.resize, rows.preparation)).encode(), rows.contents.tobytes()])
+    if not _is_whole_file(rows):
+        return _digest(chain([head], blocks_of(rows)))
+    mapped: Any = rows
+    stamp = stamp_of(mapped.filename)
+    # Map the file again: since `rows` was mapped, a file with another stamp may have replaced it.
+    numbers = np.memmap(mapped.filename, mapped.dtype, "r", mapped.offset, mapped.shape)
+    name = f"rows of {mapped.filename} {mapped.shape} {mapped.dtype}"
+    return stored_digest(name, stamp, lambda: _digest(chain([head], blocks_of(numbers))))
 
-    def of_numbers(numbers: ArrayLike) -> str:
-        for block in blocks_of(numbers):
-            digest.update(block.data)
-        return digest.hexdigest()
 
-    path = getattr(rows, "filename", None)
-    if path is None or rows.offset + rows.nbytes != os.path.getsize(path) or not rows.flags.c_contiguous:  # type: ignore[attr-defined]
-        return of_numbers(rows)
-    stamp = stamp_of(path)
-    # Mapped anew: the file may have been replaced since, and what is stored is of the stamp.
-    mapped = np.memmap(path, rows.dtype, "r", rows.offset, tuple(rows.shape))  # type: ignore[attr-defined,call-overload]
-    return stored_digest(f"rows of {path} {rows.shape} {rows.dtype}", stamp, lambda: of_numbers(mapped))
+def _digest(parts: Iterable[Any]) -> str:
+    digest = hashlib.blake2b(digest_size=32)
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def _is_whole_file(rows: Any) -> bool:
+    """Return True for an array that maps all numbers of a file."""
+    is_mapped = isinstance(rows, np.memmap) and rows.filename is not None and rows.flags.c_contiguous
+    return is_mapped and rows.offset + rows.nbytes == os.path.getsize(rows.filename)
 
 
 def pairs_by_caption(images: np.ndarray) -> np.ndarray:
@@ -149,10 +156,10 @@ def files_or_all(setting: str, all_files: Any, splits: Mapping[str, Any] | None)
     """
     present = {split: files for split, files in (splits or {}).items() if files is not None}
     example = " ".join(f"data.splits.{split}=FILE" for split in SPLITS)
+    fault = f"neither {setting} nor splits is given" if all_files is None else f"both {setting} and splits are given"
     require(
-        (all_files is None) != (not present) and set(present) <= set(SPLITS),
-        f"{f'neither {setting} nor splits' if all_files is None else f'both {setting} and splits'} came; expected the "
-        f"files of each split, {example}, or those of all splits, data.{setting}=FILE",
+        (all_files is None) == bool(present) and set(present) <= set(SPLITS),
+        f"{fault}; give the files of each split, {example}, or those of all splits, data.{setting}=FILE",
     )
     return {split: present[split] for split in SPLITS if split in present} or {setting: all_files}
 

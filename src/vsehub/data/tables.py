@@ -37,7 +37,8 @@ def read_table(path: Path, choose: Callable[[list[str]], Sequence[str]] = list) 
         else:
             # Arrow would take what follows an open quote, lines and all, as one entry.
             with path.open(encoding="utf-8-sig", newline="") as file:
-                names, *lines = [row for row in csv.reader(file, delimiter=header(path)[0], strict=True) if row] or [[]]
+                lines = [row for row in csv.reader(file, delimiter=header(path)[0], strict=True) if row]
+            names = lines.pop(0) if lines else []
             odd = [f"row {number} has {len(line)}" for number, line in enumerate(lines, 1) if len(line) != len(names)]
             require(
                 not odd,
@@ -71,5 +72,5 @@ def header(path: Path) -> tuple[str, list[str]]:
     with regular(path).open(encoding="utf-8-sig", errors="replace", newline="") as file:
         line = next((line for line in file if line.strip()), "")
     usual = "," if path.suffix.lower() == ".csv" else "\t"
-    separator = next((mark for mark in ";\t" if usual not in line and mark in line), usual)
+    separator = next((mark for mark in (usual, ";", "\t") if mark in line), usual)
     return separator, next(csv.reader([line], delimiter=separator), [])

@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,22 +39,15 @@ def read_pairs(
     id are skipped with a warning. Raises InputError for other row numbers, and if no pairs are left.
     """
     table = pair_table(path)
-    sides, headed = [], False
     names, columns = list(table), list(table.values())
-    for number, (count, ids) in enumerate(((queries, query_ids), (items, item_ids))):
-        numbers = {name: row for row, name in enumerate(map(str, range(count)) if ids is None else ids)}
-        entries = columns[number]
-        rows = np.array([numbers.get(text, -1) for text in entry_texts(path, entries)], np.int64)
-        if ids is None and (rows < 0).any():
-            wrong = listed([f"{entries[row]!r} in row {row}" for row in np.flatnonzero(rows < 0).tolist()])
-            fail(
-                f"{path}: {COLUMNS[number]} is not a row number below {count} (no ids are given): {wrong}, "
-                "counted from 0"
-            )
-        headed = headed or names[number] not in numbers
-        sides.append(rows)
-    require(headed, f"{path}: the first line is a pair; begin with the names of the columns: query,item")
-    pairs = np.stack(sides)
+    query_rows, item_rows = rows_by_text(queries, query_ids), rows_by_text(items, item_ids)
+    query = find_rows(path, "query", columns[0], query_rows, query_ids is None)
+    item = find_rows(path, "item", columns[1], item_rows, item_ids is None)
+    require(
+        names[0] not in query_rows or names[1] not in item_rows,
+        f"{path}: the first line is a pair; begin with the names of the columns: query,item",
+    )
+    pairs = np.stack([query, item])
     if len(columns) > len(COLUMNS):
         with readable(path, TypeError):
             pairs = pairs[:, np.array(columns[2], float) > 0]
@@ -64,6 +57,20 @@ def read_pairs(
         log.warning("%s: %d of %d pairs are skipped, since an id is unknown", path, (~known).sum(), len(known))
     query, item = pairs[:, known]
     return query, item
+
+
+def rows_by_text(count: int, ids: Sequence[str] | None) -> dict[str, int]:
+    """The row of each id or, without ids, of each row number as text."""
+    return {text: row for row, text in enumerate(map(str, range(count)) if ids is None else ids)}
+
+
+def find_rows(path: Path, column: str, entries: Sequence[Any], rows: Mapping[str, int], numbered: bool) -> np.ndarray:
+    """The rows (P,) of a column's entries, -1 for an unknown id. Raises InputError for an unknown row if `numbered`."""
+    row_numbers = np.array([rows.get(text, -1) for text in entry_texts(path, entries)], np.int64)
+    if numbered and (row_numbers < 0).any():
+        wrong = listed([f"{entries[row]!r} in row {row}" for row in np.flatnonzero(row_numbers < 0).tolist()])
+        fail(f"{path}: {column} is not a row number below {len(rows)} (no ids are given): {wrong}, counted from 0")
+    return row_numbers
 
 
 def pair_table(path: Path) -> dict[str, list[Any]]:
@@ -82,12 +89,14 @@ def pair_table(path: Path) -> dict[str, list[Any]]:
 
 def _columns(path: Path, names: list[str]) -> Sequence[str]:
     """The columns of the queries, of the items and, in BEIR's layout, of the scores; or the only two, in this order."""
-    layout = next((layout for layout in (COLUMNS, BEIR) if set(layout) <= set(names)), names)
+    for layout in (COLUMNS, BEIR):
+        if set(layout) <= set(names):
+            return layout
     require(
-        layout is not names or len({*names}) == len(names) == len(COLUMNS),
+        len(names) == len(COLUMNS) and names[0] != names[1],
         f"{path}: the first line must hold the names of the columns, query,item; it is {listed(names) or 'empty'}",
     )
-    return layout
+    return names
 
 
 def read_ids(path: str | Path, name: str = "ids") -> list[str]:

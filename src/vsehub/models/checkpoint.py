@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from vsehub.checks import InputError, require, whole
 from vsehub.components import MISSING, Components
 from vsehub.data.sources import ArrayLike, CaptionedImages
-from vsehub.data.text.vocabulary import Words, restored
+from vsehub.data.text.vocabulary import Words, load_words
 from vsehub.io.arrays import readable, shortened
 from vsehub.io.files import atomic, read_object
 from vsehub.io.records import require_version
@@ -126,7 +126,7 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         require(all(isinstance(config[part], dict) for part in (*PARTS, "data")), "a part has no settings")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"checkpoint: the description in {path} is damaged ({error!r:.80}). {_AGAIN}") from error
-    return Checkpoint(path, sha256, weights, config, restored(words), image_shape, text_shape)
+    return Checkpoint(path, sha256, weights, config, load_words(words), image_shape, text_shape)
 
 
 def _shape(sizes: Any) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ import torch
 
 from vsehub.checks import require
 from vsehub.data.sources import Source
-from vsehub.data.text.vocabulary import restored
+from vsehub.data.text.vocabulary import load_words
 from vsehub.encoders import ImageTower, TextTower
 from vsehub.encoders.pretrained.joint.towers import LIBRARIES
 from vsehub.encoders.pretrained.networks import weights_hash
@@ -47,7 +47,7 @@ class ZeroShot(DataModel):
         )
         settings: dict[str, Any] = {"library": library, "model": name, "weights": weights}
         images, texts = ImageTower(**settings), TextTower(**settings)
-        words: Any = restored(TextTower.subwords_of(settings))
+        words: Any = load_words(TextTower.subwords_of(settings))
         preparation = images.description["takes"]
         metadata = {
             "model": model,

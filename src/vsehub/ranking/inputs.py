@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from vsehub.checks import existing, require
 from vsehub.criteria.base import as_sides
 from vsehub.data.truth import read_ids, read_labels, read_truth
-from vsehub.data.vectors.embeddings import VectorFile, look_through, open_vectors, same_space
+from vsehub.data.vectors.embeddings import VectorFile, check_vectors, open_vectors, same_space
 from vsehub.data.vectors.paths import stamps
 from vsehub.io.arrays import listed, refuse_unusable
 from vsehub.io.text import read_lines, stays_inside
@@ -234,10 +234,10 @@ class Inputs:
         """The norms of each file, of precomputed scores their range. Raises InputError for unusable rows."""
         sides = self.sides
         if self.tuning is not None:
-            look_through(self.tuning[0])
+            check_vectors(self.tuning[0])
         if sides.precomputed:
             return {name: look_through_scores(file) for name, file in self.files.items()}
-        norms = {name: asdict(look_through(file)) for name, file in self.files.items()}
+        norms = {name: check_vectors(file) for name, file in self.files.items()}
         if sides.reference is not None:
             self.warn(other_domain(sides.queries, sides.reference))
         return norms

@@ -21,7 +21,7 @@ from vsehub.criteria import Auto, Chain, Correction, Criterion, ItemBias
 from vsehub.criteria.base import Terms, few, finite, finite_terms, fit_all, require_within
 from vsehub.criteria.choose import Tried, choose, named_criterion
 from vsehub.data.truth import distinct_ids, read_truth
-from vsehub.data.vectors.embeddings import look_through, open_vectors
+from vsehub.data.vectors.embeddings import check_vectors, open_vectors
 from vsehub.data.vectors.readers import read_safetensors
 from vsehub.io.arrays import DAMAGE
 from vsehub.io.files import atomic
@@ -368,7 +368,7 @@ class CorrectedSearch:
         stays = not self.normalize and not isinstance(vectors, str | Path) and file.dtype.is_floating_point
         place = None if device is None else usable_device(device)
         source = as_vectors(name, vectors if stays else file, columns, place)
-        look_through(file)
+        check_vectors(file)
         require(
             ids is None or not any(value is None or value != value for value in ids), "ids: some are null; give all"
         )

@@ -10,7 +10,7 @@ from vsehub.components import TARGET, Components, declared, make
 from vsehub.data.contents import warn_of_shared
 from vsehub.data.noise import Noise, NoisySource
 from vsehub.data.sources import Source
-from vsehub.data.text.vocabulary import restored, stored
+from vsehub.data.text.vocabulary import dump_words, load_words
 from vsehub.io.address import masked_settings
 from vsehub.models.checkpoint import encoder_sizes, require_sizes
 from vsehub.training.checkpoint import load_state, require_of_run
@@ -47,7 +47,7 @@ def build_data(settings: Settings, components: Components, source: Source) -> Re
         loader,
         source=source,
         seed=settings["seed"],
-        words=restored(subwords),
+        words=load_words(subwords),
         preparation=preparation,
         drop_words=settings["augmentation"]["drop_words"],
         same_batches=bool(settings["trainer"].get("overfit_batches")),
@@ -102,7 +102,7 @@ def build_module(
     )
     module.description = {
         "config": masked_settings(config),
-        "vocabulary": stored(data.vocabulary),
+        "vocabulary": dump_words(data.vocabulary),
         "image_shape": list(image_shape),
         "text_shape": None if text_shape is None else list(text_shape),
     }

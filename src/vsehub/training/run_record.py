@@ -63,7 +63,7 @@ def describe_run(
         "config": masked_settings(config),  # loggers get it too
         "data": described,
         "chance_rsum": chance(data.splits["val"]),
-        **({"noise": source.facts} if isinstance(source, NoisySource) else {}),
+        **({"noise": source.metadata} if isinstance(source, NoisySource) else {}),
     }
 
 

@@ -2,7 +2,7 @@ import pytest
 from looped import looped
 
 from vsehub.checks import InputError
-from vsehub.data.text.vocabulary import SPECIALS, Vocabulary, restored, stored, tokenize
+from vsehub.data.text.vocabulary import SPECIALS, Vocabulary, dump_words, load_words, tokenize
 
 
 @looped(
@@ -27,7 +27,7 @@ def test_words_are_numbered_by_count_then_alphabet():
     assert vocabulary.words == [*SPECIALS, "a", "b", "z", "c"]
     assert len(vocabulary) == 8
     assert list(vocabulary.encode_all(["Z, unseen a!", ""])) == [[1, 6, 3, 4, 2], [1, 2]]
-    assert restored(stored(vocabulary)).words == vocabulary.words
+    assert load_words(dump_words(vocabulary)).words == vocabulary.words
     with pytest.raises(InputError, match="min_count"):
         Vocabulary.build(["a b", "a b", "a"])
 
@@ -35,4 +35,4 @@ def test_words_are_numbered_by_count_then_alphabet():
 @looped("value", [{"a": 1}, "words", ["a", "b"], [*SPECIALS, ["x"]], [*SPECIALS, ""], [*SPECIALS, "x", "x"], 7])
 def test_words_of_a_strangers_checkpoint(value):
     with pytest.raises(InputError, match="vocabulary"):
-        restored(value)
+        load_words(value)

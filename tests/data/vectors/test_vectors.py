@@ -20,7 +20,7 @@ from safetensors.torch import save_file as save_torch
 from vsehub.checks import InputError
 from vsehub.data import open_vectors
 from vsehub.data.vectors import embeddings
-from vsehub.data.vectors.embeddings import VectorFile, look_through
+from vsehub.data.vectors.embeddings import VectorFile, check_vectors
 
 IDS = [f"név {row}" for row in range(7)]
 MATRIX = np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32)
@@ -92,7 +92,7 @@ def small_blocks(monkeypatch):
 def refused(path, name):
     """A file is refused as it is opened or looked through; the message names it."""
     with pytest.raises(InputError, match=re.escape(name)):
-        look_through(open_vectors(path, normalize=True))
+        check_vectors(open_vectors(path, normalize=True))
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int8])
@@ -302,7 +302,7 @@ def test_damaged_files(tmp_path, name):
         path.unlink()
         path.write_bytes(bytes([*whole[:place], whole[place] ^ 8, *whole[place + 1 :]]))
         with suppress(InputError):
-            look_through(open_vectors(path, normalize=False))
+            check_vectors(open_vectors(path, normalize=False))
 
 
 def test_spaces_beside_numbers(tmp_path):
@@ -346,19 +346,19 @@ def test_bad_rows_are_numbered_and_counted(make, normalize):
     array[7, 1], array[50, 0], array[51] = np.nan, -np.inf, (np.inf, np.nan, 1)
     array[[1, 2, 3, 5, 8, 13, 99]] = -0.0
     with pytest.raises(InputError, match=r"items.*7, 51.*50.*1, 2, 3, 5, 8, \.\.\. \(7"):
-        look_through(open_vectors(make(array), "items", normalize=normalize))
+        check_vectors(open_vectors(make(array), "items", normalize=normalize))
     for size in (1e-20, 1e20):  # of norms that float32 cannot hold
         with pytest.raises(InputError, match=r"queries.*row 1 "):
-            look_through(open_vectors(np.array([[1, 0], [size, size]], np.float32), normalize=True))
+            check_vectors(open_vectors(np.array([[1, 0], [size, size]], np.float32), normalize=True))
 
 
 def test_norms_are_unit_or_normalize_is_set():
     array = np.random.default_rng(0).normal(size=(100, 16)).astype(np.float32)
     array /= np.linalg.norm(array, axis=1, keepdims=True)
-    assert look_through(open_vectors(array)).unit_share == 1
+    assert check_vectors(open_vectors(array))["unit_share"] == 1
     array[3] *= 1.002
     with pytest.raises(InputError, match=r"queries.*rows 3 .*normalize=true"):
-        look_through(open_vectors(array))
-    assert look_through(open_vectors(array.astype(np.float16))).unit_share == 1, "halves are less exact"
-    norms = look_through(open_vectors(array, normalize=True))
-    assert (norms.unit_share, norms.most) == pytest.approx((0.99, 1.002))
+        check_vectors(open_vectors(array))
+    assert check_vectors(open_vectors(array.astype(np.float16)))["unit_share"] == 1, "halves are less exact"
+    norms = check_vectors(open_vectors(array, normalize=True))
+    assert (norms["unit_share"], norms["most"]) == pytest.approx((0.99, 1.002))

@@ -12,7 +12,7 @@ from tiny_towers import MOST, SIDE, WEIGHTS, tiny_hf, tiny_open_clip
 from vsehub.checks import InputError
 from vsehub.components import Components, conf_folder
 from vsehub.data.photos.pictures import Pictures
-from vsehub.data.text.vocabulary import restored, stored
+from vsehub.data.text.vocabulary import dump_words, load_words
 from vsehub.encoders import ImageTower, TextTower
 from vsehub.encoders.pretrained.networks import weights_hash
 from vsehub.losses import HAL
@@ -40,7 +40,7 @@ def towers(place, **settings):
 
 
 def subwords(place):
-    return restored(TextTower.subwords_of({"library": place[0], "model": place[1]}))
+    return load_words(TextTower.subwords_of({"library": place[0], "model": place[1]}))
 
 
 def batch(words, captions=CAPTIONS):
@@ -81,7 +81,7 @@ def test_clips_tokens_are_open_clips_own():
     import open_clip
 
     original = open_clip.get_tokenizer("ViT-B-32")
-    words = restored(TextTower.subwords_of({"library": "open_clip", "model": "ViT-B-32"}))
+    words = load_words(TextTower.subwords_of({"library": "open_clip", "model": "ViT-B-32"}))
     random = np.random.default_rng(0)
     texts = ["", " \t", "I'LL they've it's 10'000", "<start_of_text> x <END_OF_TEXT>", "ǅ ß 東京 नमस्ते 🚀🚀", LONG * 9]
     ranges = range(32, 127), range(0xA0, 0x600), range(0x3040, 0x30A0), range(0x1F300, 0x1F340)
@@ -142,7 +142,7 @@ def test_long_texts_are_cut_counted_and_said(folders, caplog):
         assert [len(row) for row in ids[3:]] == [MOST, MOST]
         assert "2 of 5" in caplog.text
         assert len(next(words.encode_all([LONG], max_words=4))) == 6
-        again = restored(json.loads(json.dumps(stored(words))))
+        again = load_words(json.loads(json.dumps(dump_words(words))))
         assert (again.most, again.clean, again.fingerprint()) == (words.most, words.clean, words.fingerprint())
         with pytest.raises(InputError, match=rf"takes {MOST}: cut with loader.max_words={MOST - 2}"):
             TextTower(*place)(torch.ones(1, MOST + 1, dtype=torch.int64), torch.tensor([MOST + 1]))
@@ -187,7 +187,7 @@ def test_a_checkpoint_rebuilds_without_the_folder(kind, folders, tmp_path):
         config[name] = {"_target_": f"vsehub.encoders.{made.__name__}", **node, **part.rebuilt}
         weights |= {f"{name}.{key}": weight for key, weight in part.state_dict().items()}
     shape = {"image_shape": [3, SIDE, SIDE], "text_shape": None}
-    write_checkpoint(tmp_path / "a.safetensors", weights, {"config": config, "vocabulary": stored(words), **shape})
+    write_checkpoint(tmp_path / "a.safetensors", weights, {"config": config, "vocabulary": dump_words(words), **shape})
     moved.unlink()
     for change in ({}, {"pretrained": True, "weights": "w.bin"}):
         checkpoint = read_checkpoint(tmp_path / "a.safetensors")

@@ -73,10 +73,10 @@ class HuggingFace(ListedPhotos):
                 parts = datasets.load_dataset(
                     "imagefolder", data_dir=str(self.place), cache_dir=str(cache_folder() / "datasets")
                 )
-            whole = len(parts) == 1 or self._columns.split is None
+            parts_are_splits = len(parts) > 1 and self._columns.split is not None
             for part, rows in parts.items():
-                if whole or split_named(str(part)) in SPLITS:
-                    yield from self._rows_of(None if whole else part, rows)
+                if not parts_are_splits or split_named(str(part)) in SPLITS:
+                    yield from self._rows_of(part if parts_are_splits else None, rows)
         except Exception as error:  # of a damaged folder it can be almost anything
             said = shortened(str(error.__cause__ or error))
             raise InputError(f"folder: {self.place}: damaged, or without data.columns: {said}") from error
@@ -93,7 +93,7 @@ class HuggingFace(ListedPhotos):
         empty = pc.is_null(pc.struct_field(table.column(image), "bytes")).to_pylist()
         paths = pc.struct_field(table.column(image), "path").to_pylist()
         texts = zip(*(table.column(name).to_pylist() for name in self._columns.captions), strict=True)
-        words = table.column(split).to_pylist() if split in dataset.column_names else [part] * len(dataset)
+        splits = table.column(split).to_pylist() if split in dataset.column_names else [part] * len(dataset)
         root, pictures = self.place.resolve(), dataset.select_columns([image])
         stamp = str([(file["filename"], stamp_of(file["filename"])) for file in dataset.cache_files])
         for row, (path, captions) in enumerate(zip(paths, texts, strict=True)):
@@ -103,4 +103,4 @@ class HuggingFace(ListedPhotos):
                 inside = path is not None and Path(path).resolve().is_relative_to(root)
                 require(inside, f"folder: {self.place}: row {row} of {image} holds no picture, or a path elsewhere")
                 file, name = path, os.path.relpath(path, self.place)
-            yield Listed(file, name, flat(captions), words[row])
+            yield Listed(file, name, flat(captions), splits[row])

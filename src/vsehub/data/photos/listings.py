@@ -63,16 +63,16 @@ class Table(ListedPhotos):
     def read_listing(self) -> Iterator[Listed]:
         """Yield the rows of the table."""
         columns = self._columns
-        wanted = [columns.image, *columns.captions, *([] if columns.split is None else [columns.split])]
-        default = PhotoColumns.split  # a name that the table need not have
-        entries = read_table(self.place, lambda names: [name for name in wanted if name in names or name != default])
+        wanted = [columns.image, *columns.captions, *filter(None, [columns.split])]
+        optional = PhotoColumns.split  # without a column of this default name, splits are drawn
+        entries = read_table(self.place, lambda names: [name for name in wanted if name != optional or name in names])
         paths = entries[columns.image]
-        words = entries.get(columns.split or "", [None] * len(paths))
+        splits = entries.get(columns.split or "", [None] * len(paths))
         captions = zip(*(entries[name] for name in columns.captions), strict=True)
-        for path, texts, word in zip(paths, captions, words, strict=True):
+        for path, texts, split in zip(paths, captions, splits, strict=True):
             require(isinstance(path, str) and path.strip() != "", f"{self.place}: {path!r} is not a path of a picture")
             file = inside(self.images, path, self.place)
-            yield Listed(file, os.path.relpath(file, self.images), flat(texts), word)
+            yield Listed(file, os.path.relpath(file, self.images), flat(texts), split)
 
 
 class Karpathy(ListedPhotos):

@@ -228,7 +228,7 @@ class Pictures:
         """
         rows = np.arange(len(self))[index]
         pixels = np.empty((rows.size, *self.shape[1:]), np.uint8)
-        self._fill(self._evaluated, pixels, rows.flat)
+        self._fill(self._read_prepared, pixels, rows.flat)
         return pixels.reshape(*rows.shape, *self.shape[1:])
 
     def augmented(self, rows: np.ndarray, draws: np.ndarray, seed: Sequence[int]) -> np.ndarray:
@@ -238,7 +238,7 @@ class Pictures:
         """
         rows = np.arange(len(self))[rows]
         pixels = np.empty((len(rows), 3, self.size, self.size), np.uint8)
-        self._fill(self._drawn, pixels, rows, [(*seed, int(draw)) for draw in draws])
+        self._fill(self._read_augmented, pixels, rows, [(*seed, int(draw)) for draw in draws])
         return pixels
 
     def _fill(self, fill: Callable[..., None], *arguments: Iterable[Any]) -> None:
@@ -246,9 +246,11 @@ class Pictures:
         with ThreadPoolExecutor(THREADS) as pool:
             list(pool.map(fill, *arguments))  # raises what a thread raised
 
-    def _evaluated(self, pixels: np.ndarray, row: int) -> None:
+    def _read_prepared(self, pixels: np.ndarray, row: int) -> None:
         how = self.preparation
-        mode, interpolation, fill = ("shortest", "bilinear", 0) if how is None else how[2:]
+        mode, interpolation, fill = "shortest", "bilinear", 0
+        if how is not None:
+            mode, interpolation, fill = how.mode, how.interpolation, how.fill
         picture = read_crop(
             self.files[row],
             lambda width, height: whole_crop(width, height, self.resize, mode),
@@ -266,7 +268,7 @@ class Pictures:
         if self.crops > 1:
             crops[self.crops // 2 :] = crops[: self.crops // 2, ..., ::-1]
 
-    def _drawn(self, pixels: np.ndarray, row: int, key: tuple[int, ...]) -> None:
+    def _read_augmented(self, pixels: np.ndarray, row: int, key: tuple[int, ...]) -> None:
         rng = np.random.default_rng(key)
         mirrored = rng.random() < 0.5
         crop = read_crop(self.files[row], lambda width, height: random_crop(width, height, self.size, rng))

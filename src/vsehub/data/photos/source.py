@@ -49,9 +49,8 @@ class ListedPhotos(Component):
     name: name in reports. place: the file or folder that lists the pictures, for messages. pictures: settings for
     reading pictures; None: the defaults. draw: settings for drawing splits if the listing has none; None: the defaults.
 
-    images: the folder of the pictures, by default the place. What is remembered of them is stored by it.
-
-    shared: whether a caption of several pictures is one text that belongs to all of them, else several.
+    images: the folder of the pictures, by default the place; the cache of checked pictures is named after it. shared:
+    whether equal captions of several pictures are one text that belongs to all of them, or several texts.
     """
 
     shared = True
@@ -187,8 +186,9 @@ def inspected(rows: Sequence[Listed], keys: Sequence[str], place: Path) -> tuple
     try:
         with ThreadPoolExecutor(THREADS) as pool:
             for first in bar(f"checking pictures of {place.name}", range(0, len(unknown), _AT_ONCE), unit=" thousand"):
-                some = unknown[first : first + _AT_ONCE]
-                for (key, row), content in zip(some, pool.map(inspect, [row.file for _, row in some]), strict=True):
+                batch = unknown[first : first + _AT_ONCE]
+                contents = pool.map(inspect, [row.file for _, row in batch])
+                for (key, row), content in zip(batch, contents, strict=True):
                     if isinstance(content, Exception):
                         damaged.append(f"{row.name}: {content}")
                     else:

@@ -81,7 +81,7 @@ def compose(rng: np.random.Generator) -> Scene:
     for _ in range(rng.choice(3, p=(0.25, 0.45, 0.3)) + 1):
         shape, colour = _common_first(rng, OUTLINES), _common_first(rng, COLOURS)
         texture = TEXTURES[rng.choice(4, p=(0.4, 0.2, 0.2, 0.2))]
-        things.append(Thing(shape, colour, texture, *_free_place(rng, things)))
+        things.append(_place(rng, shape, colour, texture, things))
     return Scene(_common_first(rng, BACKGROUNDS), tuple(things))
 
 
@@ -90,8 +90,8 @@ def _common_first(rng: np.random.Generator, table: Mapping[str, object]) -> str:
     return tuple(table)[int(len(table) * rng.random() ** 1.4)]
 
 
-def _free_place(rng: np.random.Generator, others: list[Thing]) -> tuple[str, int, int, float, float]:
-    """Size, column, row, x and y of a thing that overlaps none of the others: one is always found with three things."""
+def _place(rng: np.random.Generator, shape: str, colour: str, texture: str, others: list[Thing]) -> Thing:
+    """A thing of random size and position that overlaps none of the at most two others."""
     while True:
         size = tuple(RADII)[rng.integers(3)]
         column, row = (int(cell) for cell in rng.integers(3, size=2))
@@ -99,4 +99,4 @@ def _free_place(rng: np.random.Generator, others: list[Thing]) -> tuple[str, int
         margin = RADII[size] + 1.5
         x, y = (min(max(value, margin), SIDE - margin) for value in (x, y))
         if all(math.hypot(x - other.x, y - other.y) > 0.97 * (RADII[size] + RADII[other.size]) for other in others):
-            return size, column, row, x, y
+            return Thing(shape, colour, texture, size, column, row, x, y)

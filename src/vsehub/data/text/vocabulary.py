@@ -60,7 +60,7 @@ class Vocabulary:
             and tuple(words[:4]) == SPECIALS
             and all(isinstance(word, str) and word for word in words)
             and len(set(words)) == len(words),
-            f"a vocabulary is a list of different words that begins with {' '.join(SPECIALS)}; {words!r:.200} came",
+            f"a vocabulary is a list of different words that begins with {' '.join(SPECIALS)}, unlike {words!r:.200}",
         )
         self.words = list(words)
         self._numbers = {word: number for number, word in enumerate(words)}
@@ -73,7 +73,7 @@ class Vocabulary:
         """
         counts = Counter(word for caption in captions for word in tokenize(caption))
         frequent = sorted((word for word, count in counts.items() if count >= min_count), key=lambda w: (-counts[w], w))
-        require(len(frequent) > 0, f"none of the {len(counts)} words is seen {min_count} times; give a lower min_count")
+        require(len(frequent) > 0, f"none of the {len(counts)} words occurs {min_count} times; give a lower min_count")
         return cls([*SPECIALS, *frequent])
 
     def __len__(self) -> int:
@@ -126,7 +126,8 @@ class Subwords:
         for first in range(0, len(captions), _CHUNK):
             chunk = [self._cleaned(caption) for caption in captions[first : first + _CHUNK]]
             for encoding in self._tokenizer.encode_batch_fast(chunk):
-                cut += limit == self.most and len(encoding.overflowing) > 0
+                if limit == self.most and encoding.overflowing:
+                    cut += 1
                 yield encoding.ids
         if cut:
             log.warning("%d of %d texts were cut to the %d tokens that the model takes", cut, len(captions), limit)
@@ -170,18 +171,18 @@ def cleaning(name: str) -> Callable[[str], str]:
 Words = Vocabulary | Subwords
 
 
-def stored(words: Words | None) -> list[str] | dict[str, Any] | None:
+def dump_words(words: Words | None) -> list[str] | dict[str, Any] | None:
     """The plain values for a checkpoint: a list of words, {"subwords": JSON, ...}, or None if texts are vectors."""
     if isinstance(words, Subwords):
         return {"subwords": words.json, "most": words.most, "clean": words.clean}
     return None if words is None else words.words
 
 
-def restored(value: Any) -> Words | None:
-    """The vocabulary or subwords from the values that `stored` made. Raises InputError for other values."""
+def load_words(value: Any) -> Words | None:
+    """The vocabulary or subwords from the values of `dump_words`. Raises InputError for other values."""
     if value is None:
         return None
     if not isinstance(value, dict):
         return Vocabulary(value)
-    require("subwords" in value, f"a vocabulary with the keys {', '.join(map(str, value))} came; expected subwords")
+    require("subwords" in value, f"a vocabulary with the keys {', '.join(map(str, value))} lacks the key subwords")
     return Subwords.from_json(value["subwords"], value.get("most"), value.get("clean"))

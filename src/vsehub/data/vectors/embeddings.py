@@ -42,7 +42,7 @@ class VectorFile:
 
     name: "queries" or "items", for messages. source: (n, D) numbers. dtype: the type of the numbers. ids: n strings, or
     None. labels: n captions, or None. normalize: True divides each row by its norm; False and None leave the rows
-    unchanged, but with None `look_through` refuses rows that are not unit vectors.
+    unchanged, but with None `check_vectors` refuses rows that are not unit vectors.
     """
 
     name: str
@@ -114,7 +114,7 @@ class VectorFile:
             rows = part.detach().to(torch.float32, copy=True).contiguous()
         else:
             rows = torch.from_numpy(np.array(part, part.dtype.newbyteorder("="), order="C")).float()
-        # `look_through` refuses rows whose norms are 0 or infinite.
+        # `check_vectors` refuses rows whose norms are 0 or infinite.
         return rows.div_(row_norms(rows).float()[:, None]) if self.normalize else rows
 
 
@@ -137,9 +137,12 @@ def open_vectors(
     path = str(path)
     where, key = split_path(path)
     require_vectors(name, where)
-    addresses, described, key = shards(name, where, key) if is_folder(where) else ([where], [], key)
-    local = [fetch(name, address) if is_uri(address) else Path(address) for address in (*addresses, *described)]
-    taken = stamps(path.absolute() for path in local)
+    addresses, metadata_addresses = [where], list[str]()
+    if is_folder(where):
+        addresses, metadata_addresses, key = shards(name, where, key)
+    uris = [*addresses, *metadata_addresses]
+    local = [fetch(name, address) if is_uri(address) else Path(address) for address in uris]
+    before_reading = stamps(path.absolute() for path in local)
     paths, metadata = local[: len(addresses)], local[len(addresses) :]
     source: Shards | np.ndarray | Tensor
     labels = None
@@ -149,7 +152,7 @@ def open_vectors(
     else:
         source, ids = read_file(paths[0], key)
     dtype = matrix_dtype(masked(path), source)
-    vectors = VectorFile(name, source, dtype, None, labels, normalize, Origin(masked(path), taken))
+    vectors = VectorFile(name, source, dtype, None, labels, normalize, Origin(masked(path), before_reading))
     return vectors if ids is None else vectors.with_ids(ids)
 
 
@@ -159,21 +162,12 @@ def row_norms(rows: Tensor) -> Tensor:
     return norms.masked_fill(norms < _SMALL, 0).masked_fill(norms > _LARGE, torch.inf)
 
 
-@dataclass(frozen=True)
-class Norms:
-    """Norms of the stored rows: the smallest, the largest, and the share within `tolerance` of 1."""
+def check_vectors(vectors: VectorFile) -> dict[str, float]:
+    """Read all rows once, block by block, and check their norms.
 
-    least: float
-    most: float
-    unit_share: float
-    tolerance: float
-
-
-def look_through(vectors: VectorFile) -> Norms:
-    """The norms of all rows, which are read once, block by block.
-
-    A norm counts as 1 within 1e-3, in half precision within 1e-2. Raises InputError if rows hold NaN, infinite values
-    or only zeros, or if `vectors.normalize` is None and rows are not unit vectors.
+    Returns the smallest norm "least", the largest "most", and the share "unit_share" of norms within "tolerance" of 1:
+    1e-3, in half precision 1e-2. Raises InputError if rows hold NaN, infinite values or only zeros, or if
+    `vectors.normalize` is None and rows are not unit vectors.
     """
     tolerance = 1e-2 if vectors.dtype in (torch.float16, torch.bfloat16) else 1e-3
     blocks = bar(f"checking {vectors}", replace(vectors, normalize=False).blocks())
@@ -184,16 +178,15 @@ def look_through(vectors: VectorFile) -> Norms:
         norms,
         "Embed what they stand for again, or leave these rows out on both sides",
     )
-    measured = Norms(norms.min().item(), norms.max().item(), 1 - len(off) / len(vectors), tolerance)
+    least, most = norms.min().item(), norms.max().item()
+    rows = f"all {len(off):,}" if len(off) == len(vectors) else f"rows {listed(off)}"
     require(
         vectors.normalize is not None or len(off) == 0,
-        f"{vectors}: the norms of the rows lie between {measured.least:.4g} and {measured.most:.4g}; "
-        f"{f'all {len(off):,}' if len(off) == len(vectors) else f'rows {listed(off)}'} differ from 1 by more than "
-        f"{tolerance:g} (rows are counted from 0). Set "
-        "normalize=true (in Python normalize=True) to divide each row by its norm (cosine), or false to take the inner "
-        "products",
+        f"{vectors}: the norms of the rows lie between {least:.4g} and {most:.4g}; {rows} differ from 1 by more than "
+        f"{tolerance:g} (rows are counted from 0). Set normalize=true (in Python normalize=True) to divide each row by "
+        "its norm (cosine), or false to take the inner products",
     )
-    return measured
+    return {"least": least, "most": most, "unit_share": 1 - len(off) / len(vectors), "tolerance": tolerance}
 
 
 def same_space(first: VectorFile, second: VectorFile) -> None:

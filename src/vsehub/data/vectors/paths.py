@@ -31,9 +31,9 @@ def split_path(path: str) -> tuple[str, str | None]:
     A URI of this machine, `file:///...`, becomes the path.
     """
     file, colons, array = path.rpartition("::")
-    # The colons of an IPv6 address stand in brackets: http://[::1]/vectors.npy.
-    named = file.count("[") == file.count("]") if is_uri(path) else not Path(path).exists()
-    where, inside = (file, array) if colons and named else (path, None)
+    in_brackets = file.count("[") > file.count("]")  # as in the IPv6 address http://[::1]/vectors.npy
+    in_name = in_brackets if is_uri(path) else Path(path).exists()
+    where, inside = (file, array) if colons and not in_name else (path, None)
     return where.removeprefix("file://"), inside
 
 
@@ -78,9 +78,8 @@ def fetch(name: str, uri: str) -> Path:
     with _connected(name, uri) as (files, path):
         info = files.info(path)
         version = {key: value for key, value in info.items() if key != "url"}  # a redirection may be signed anew
-        versions, digest = (hashlib.sha256(text.encode()).hexdigest() for text in (uri, str(version)))
-        folder = cache_folder() / "vectors" / versions
-        copy = folder / digest / file_name(uri)
+        folder = cache_folder() / "vectors" / hashlib.sha256(uri.encode()).hexdigest()
+        copy = folder / hashlib.sha256(str(version).encode()).hexdigest() / file_name(uri)
         if not copy.exists() or (uri.startswith("http") and not _VERSIONS & info.keys()):
             log.info("fetching %s", masked(uri))
             with atomic(copy) as out, files.open(path, "rb") as source:

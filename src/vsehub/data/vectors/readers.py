@@ -95,12 +95,15 @@ def _read_tensors(path: Path, key: str | None) -> Read:
 
 def _read_columns(path: Path, key: str | None) -> Read:
     """One column of lists of numbers, or columns of numbers, and the column id."""
-    table, kind = None, path.suffix.lower()
-    if kind == ".jsonl":
+    kind = path.suffix.lower()
+    if kind == ".parquet":  # only the needed columns are read, below
+        schema = parquet.read_schema(path)
+    elif kind == ".jsonl":
         table = json.read_json(path, read_options=json.ReadOptions(block_size=_BLOCK_BYTES))
-    elif kind != ".parquet":
+        schema = table.schema
+    else:
         table = _delimited(path)
-    schema = parquet.read_schema(path) if table is None else table.schema
+        schema = table.schema
     lists, ids = _lists(schema), ["id"] if "id" in schema.names else []
     by_list = bool(lists) or key is not None or kind == ".jsonl"
     if by_list:
@@ -112,7 +115,7 @@ def _read_columns(path: Path, key: str | None) -> Read:
         require(not whole, f"{path}: {listed(whole)} hold whole numbers; make dimensions floats, leave others out")
         other = [name for name in names if name.lower() in _OTHER]
         require(not other, f"{path}: {listed(other)} are not dimensions; call the ids id, leave others out")
-    if table is None:
+    if kind == ".parquet":
         table = parquet.read_table(path, columns=names + ids, page_checksum_verification=True)
     row_ids = table["id"].cast(pa.string()).to_pylist() if ids else None
     require(row_ids is None or all(row_ids), f"{path}: some rows have no id; expected one in each row")
@@ -143,16 +146,17 @@ def _delimited(path: Path) -> pa.Table:
     clean = "" not in names and "\0" not in "".join(names)
     require(clean, f"{path}: expected columns of numbers, each with a name, and of ids, id")
     columns = [str(number) for number in range(len(names))]
-    named = [name for name in names if name != "id"] == columns[: len(names) - ("id" in names)]  # by pandas
-    bare = not named and any(map(_is_number, names))
+    dimensions = [name for name in names if name != "id"]
+    named_by_pandas = dimensions == columns[: len(dimensions)]  # "0", "1", ...
+    has_no_header = not named_by_pandas and any(map(_is_number, names))
     require(
-        not bare or all(map(_is_number, names)),
+        not has_no_header or all(map(_is_number, names)),
         f"{path}: the first line holds names and numbers, {listed(names)}; begin with a line of names, id for ids",
     )
-    kinds = {name: pa.string() if name == "id" else pa.float32() for name in (columns if bare else names)}
+    kinds = {name: pa.string() if name == "id" else pa.float32() for name in (columns if has_no_header else names)}
     return csv.read_csv(
         path,
-        read_options=csv.ReadOptions(column_names=columns if bare else None, block_size=_BLOCK_BYTES),
+        read_options=csv.ReadOptions(column_names=columns if has_no_header else None, block_size=_BLOCK_BYTES),
         parse_options=csv.ParseOptions(delimiter=delimiter),
         # Without words for null: an empty cell is not a number.
         convert_options=csv.ConvertOptions(column_types=kinds, null_values=[]),
@@ -223,4 +227,5 @@ def read_metadata(paths: Sequence[Path], rows: Sequence[int]) -> tuple[list[str]
     ids = next((full[name] for name in IDS if name in full and len(full[name].unique()) == sum(rows)), None)
     if ids is None:
         log.warning("%s: no column of %s has a different entry in each row: no ids", paths[0].parent, listed(IDS))
-    return ids and ids.to_pylist(), full[LABELS].to_pylist() if LABELS in full else None
+    labels = full.get(LABELS)
+    return None if ids is None else ids.to_pylist(), None if labels is None else labels.to_pylist()
