@@ -235,8 +235,8 @@ MUTATIONS = [
     ("data/noise.py", 'if split != "train":', 'if split == "test":', "data/test_noise.py"),
     (
         "data/sources.py",
-        "digest.update(block.data)",
-        "digest.update(block[:1].data)",
+        "digest.update(part)",
+        "digest.update(part[:1])",
         "data/test_contents.py data/test_precomp.py",
     ),
     (
@@ -293,13 +293,13 @@ MUTATIONS = [
     ("training/module.py", "set_epoch(self.current_epoch)", "set_epoch(0)", f"{SETTINGS}[loss/sum_to_max]"),
     (
         "training/build.py",
-        'recorded == facts["fingerprint"],',
+        "current == expected,",
         "True,",
         "commands/test_commands.py commands/test_noise_command.py",
     ),
     (
         "training/teacher.py",
-        '("train", "val", "was trained on the validation split"),',
+        '("train", "val"): "was trained on the validation split",',
         "",
         "training/test_teacher.py commands/test_teacher_command.py",
     ),
@@ -312,8 +312,8 @@ MUTATIONS = [
     ("cli/sweep.py", "json.dumps(settings, ", "json.dumps(sorted(settings), ", "commands/test_sweeps.py"),
     (
         "training/train.py",
-        " + trainer.current_epoch + process()",
-        " + process()",
+        " + trainer.current_epoch + process_number()",
+        " + process_number()",
         "commands/test_settings.py::test_each_epoch_draws_its_own_dropout",
     ),
     ("encoders/texts.py", "nn.init.xavier_uniform_(self.words.weight)", "pass", "encoders/test_text_gru.py"),

@@ -11,7 +11,7 @@ import numpy as np
 from vsehub.checks import existing, require
 from vsehub.data.sources import SPLITS, CaptionedImages, SplitDraw, files_or_all
 from vsehub.data.truth import connected, read_pairs
-from vsehub.data.vectors.embeddings import look_through, open_vectors
+from vsehub.data.vectors.embeddings import check_vectors, open_vectors
 
 _TABLE = "Give a table with the columns query (the text) and item (the image), one pair per line"
 
@@ -63,8 +63,8 @@ class Pairs:
     @cached_property
     def _splits(self) -> dict[str, np.ndarray]:
         """The pairs (P, 2) of each split: rows of images and of texts, sorted by text, then image."""
-        look_through(self._images)
-        look_through(self._texts)
+        check_vectors(self._images)
+        check_vectors(self._texts)
         splits = {role: self._pairs_of(path) for role, path in self._paths.items()}
         if "pairs" in splits:
             return draw_pairs(splits["pairs"], self._draw, str(self._paths["pairs"]))

@@ -94,8 +94,8 @@ def blocks_of(rows: ArrayLike) -> Iterator[np.ndarray]:
         yield np.ascontiguousarray(rows[first : first + step])
 
 
-def content_digest(rows: list[str] | ArrayLike) -> str:
-    """The BLAKE2b hash of all texts or of all numbers.
+def content_digest(rows: Any) -> str:
+    """The BLAKE2b hash of a list of texts or of all numbers of an `ArrayLike`.
 
     Of picture files it is that of their bytes, which were hashed when the files were checked, and of the preparation.
     The hash of a mapped file is stored, and computed again if the file changes.
@@ -107,11 +107,10 @@ def content_digest(rows: list[str] | ArrayLike) -> str:
         return _digest([head, repr((rows.resize, rows.preparation)).encode(), rows.contents.tobytes()])
     if not _is_whole_file(rows):
         return _digest(chain([head], blocks_of(rows)))
-    mapped: Any = rows
-    stamp = stamp_of(mapped.filename)
+    stamp = stamp_of(rows.filename)
     # Map the file again: since `rows` was mapped, a file with another stamp may have replaced it.
-    numbers = np.memmap(mapped.filename, mapped.dtype, "r", mapped.offset, mapped.shape)
-    name = f"rows of {mapped.filename} {mapped.shape} {mapped.dtype}"
+    numbers = np.memmap(rows.filename, rows.dtype, "r", rows.offset, tuple(rows.shape))
+    name = f"rows of {rows.filename} {rows.shape} {rows.dtype}"
     return stored_digest(name, stamp, lambda: _digest(chain([head], blocks_of(numbers))))
 
 

@@ -11,7 +11,6 @@ from vsehub.report.pages.runs import origin, run_notes, setting_facts
 from vsehub.report.pages.templates import render_page
 from vsehub.report.recipes import Series, differing, name_test_sets, recipe, recipes_by_series, series_of
 from vsehub.report.results import (
-    COLUMNS,
     MARKS,
     UNWRITTEN,
     Setting,
@@ -27,7 +26,7 @@ from vsehub.report.results import (
 from vsehub.report.run_plots import curves, occurrences, overview, styles
 from vsehub.report.runs import Run, read_runs
 from vsehub.report.sweeps import sweep_sections
-from vsehub.report.tables import ReportTable, Section, count_text, frame_csv, markdown_text
+from vsehub.report.tables import Section, count_text, frame_csv, markdown_text
 
 MEANS = "Mean over the seeds, ± one standard deviation. hs_sum: sum of the skewness of N_1, N_5, N_10, both directions."
 SURE = ("results.csv", "table.csv", "table.md", "table.tex", "table.txt", "index.html")  # written for any runs
@@ -55,13 +54,22 @@ def build_report(
         InputError: runs cannot be read, none has a metric of `columns`, or `out` holds files that must not be replaced.
     """
     output = Output(out, "a report", SURE, overwrite)
-    runs = name_test_sets(read_runs(folders))
-    # a run without any value or epoch belongs to no recipe; the notes name it
+    files = report_files(name_test_sets(read_runs(folders)), title, columns)
+    with output.replaced():
+        for name, content in files.items():
+            with atomic(output / name) as handle:
+                handle.write(content)
+    return {name: output.folder / name for name in files}
+
+
+def report_files(runs: Sequence[Run], title: str | None, columns: Sequence[str]) -> dict[str, bytes]:
+    """The files of the report by their path within its folder; arguments as in `build_report`."""
+    # A run without any value or epoch belongs to no recipe; the notes name it.
     shown = [run for run in runs if run.evaluations or len(run.history)]
     series = series_of(shown)
     recipes = recipes_by_series(shown, series)
-    look = styles(series.values())
-    known = [*COLUMNS, *(key for run in shown for each in run.evaluations.values() for key in each["metrics"])]
+    title_styles = styles(series.values())
+    known = {key for run in shown for evaluation in run.evaluations.values() for key in evaluation["metrics"]}
     for key in columns:
         require(key in known, f"columns: no evaluation has the metric {key}{nearest(key, known)}")
     frame = results(shown, series)
@@ -69,7 +77,7 @@ def build_report(
     tests = paired(frame, recipes)
     rows = by_setting(means)
     notes = run_notes(runs, frame, series, recipes)
-    measured = setting_sections(frame, rows, tests, columns, look)
+    measured = setting_sections(frame, rows, tests, columns, title_styles)
     sections = [*sweep_sections(shown), *measured]
     written = [*sections, Section("Notes", notes)] if notes else sections
     settings = {run.path: recipe(run) for run in shown}
@@ -81,12 +89,15 @@ def build_report(
         "results.csv": frame_csv(pd.DataFrame({**frame.drop(columns=UNWRITTEN), **varied})),
         "table.csv": frame_csv(means),
         "table.md": "\n\n".join([f"# {markdown_text(title)}", *(part.markdown() for part in written)]),
-        "table.tex": "\n".join(under_title(section).latex() for section in measured),
+        "table.tex": "\n".join(
+            section.tables[0]._replace(caption=f"{section.heading}. {section.tables[0].caption}").latex()
+            for section in measured
+        ),
         "table.txt": "\n\n".join([one_line(title), *short, f"{', '.join(facts)}: table.md, and the page"]) + "\n",
     }
     if len(tests):
         texts["paired.csv"] = frame_csv(tests)
-    pages = [*sections, *training_sections(shown, series, look)]
+    pages = [*sections, *training_sections(shown, series, title_styles)]
     texts["index.html"] = render_page(
         "page.html.j2",
         title=title,
@@ -98,11 +109,7 @@ def build_report(
     for part in pages:
         for picture in (*part.lead, *part.pictures):
             files |= {f"figures/{picture.name}.png": picture.png, f"figures/{picture.name}.svg": picture.svg}
-    with output.replaced():
-        for name, content in files.items():
-            with atomic(output / name) as handle:
-                handle.write(content)
-    return {name: output.folder / name for name in files}
+    return files
 
 
 def setting_sections(
@@ -110,15 +117,15 @@ def setting_sections(
     rows: Mapping[Setting, pd.DataFrame],
     tests: pd.DataFrame,
     columns: Sequence[str],
-    look: dict[str, dict],
+    title_styles: dict[str, dict],
 ) -> list[Section]:
-    """The section of each setting. rows: the means of each. frame, tests, look: of all runs."""
+    """The section of each setting. rows: the means of each. frame, tests, title_styles: of all runs."""
     lines, families, sections = by_setting(frame), by_setting(tests), list[Section]()
     for number, (setting, table) in enumerate(rows.items(), 1):
         mark = f"-{number}" if len(rows) > 1 else ""
         pairs = families.get(setting, tests[:0])
         marked = results_table(table, columns, f"{MEANS} {MARKS}" if len(table) > 1 else MEANS, lines[setting])
-        counted = occurrences(lines[setting], look, f"occurrences{mark}")
+        counted = occurrences(lines[setting], title_styles, f"occurrences{mark}")
         sections.append(
             Section(
                 setting.title,
@@ -126,23 +133,18 @@ def setting_sections(
                 tables=[marked, paired_table(pairs)] if len(pairs) else [marked],
                 facts=setting_facts(lines[setting]),
                 pictures=[counted] if counted else [],
-                lead=[overview(intervals(lines[setting]), look, f"overview{mark}")],
+                lead=[overview(intervals(lines[setting]), title_styles, f"overview{mark}")],
             )
         )
     return sections
 
 
-def under_title(section: Section) -> ReportTable:
-    """The first table of a section, with the section's heading in its caption."""
-    table = section.tables[0]
-    return table._replace(caption=f"{section.heading}. {table.caption}")
-
-
-def training_sections(runs: Sequence[Run], series: dict[str, Series], look: dict[str, dict]) -> list[Section]:
+def training_sections(runs: Sequence[Run], series: dict[str, Series], title_styles: dict[str, dict]) -> list[Section]:
     """The curves of each data set and architecture whose runs have some."""
     sections = []
-    for number, place in enumerate(sorted({case[:2] for case in series.values()}), 1):
-        members = [run for run in runs if series[run.path][:2] == place]
-        if curve := curves(members, series, look, f"rsum-over-epochs-{number}"):
-            sections.append(Section(f"Training: {' · '.join(place)}", pictures=[curve]))
+    groups = sorted({(case.dataset, case.architecture) for case in series.values()})
+    for number, group in enumerate(groups, 1):
+        members = [run for run in runs if (series[run.path].dataset, series[run.path].architecture) == group]
+        if curve := curves(members, series, title_styles, f"rsum-over-epochs-{number}"):
+            sections.append(Section(f"Training: {' · '.join(group)}", pictures=[curve]))
     return sections

@@ -12,15 +12,18 @@ REFERENCES = {
 }
 
 
+BASELINES: dict[str, dict[str, Any]] = {"csls": {"k": 10}, "nns": {}}
+
+
 def table(record: dict[str, Any]) -> str:
     """The comparison for the terminal: sizes, metadata, the rankings and the seconds of each step."""
     queries, items = record["queries"]["rows"], record["items"]["rows"]
     head = f"{queries:,} queries, {items:,} items, a fair share is {fair_share(record):.3g} queries an item"
     spent = ", ".join(f"{name.replace('_', ' ')} {value:.1f}" for name, value in record["seconds"].items())
     full = rankings_table(record)
-    narrow = [place for place, name in enumerate(full.head) if name not in ("reference", "Robin Hood %")]
-    rows = [[row[place][0] for place in narrow] for row in full.rows]
-    rankings = ReportTable(["", *(full.head[place] for place in narrow[1:])], rows).terminal()
+    columns = [column for column, name in enumerate(full.head) if name not in ("reference", "Robin Hood %")]
+    rows = [[row[column][0] for column in columns] for row in full.rows]  # the values without their notes
+    rankings = ReportTable(["", *(full.head[column] for column in columns[1:])], rows).terminal()
     return "\n".join([head, *(f"{name}: {text}" for name, text in evidence(record)), rankings, f"seconds: {spent}"])
 
 
@@ -36,16 +39,12 @@ def fair_share(record: dict) -> float:
 
 def evidence(record: dict) -> list[tuple[str, str]]:
     """The reference of the corrections, always named, the truth, the choice, hubs, gains and losses: (name, text)."""
-    reference, bank, truth, choice = (record[name] for name in ("reference", "reference_items", "truth", "choice"))
-    kind = reference["kind"]
-    where = "" if kind == "none" else f", {reference['set']} ({reference['rows']:,} rows)"
-    if left_out := reference.get("left_out"):
-        where += f", without {left_out:,} that equal a query"
-    facts = [("warning", said) for said in record.get("warnings", ())]
+    bank, truth, choice = (record[name] for name in ("reference_items", "truth", "choice"))
+    facts = [("warning", warning) for warning in record.get("warnings", ())]
     if record["queries"].get("within"):
         facts.append(("queries", "the items themselves, each among the others"))
     if not record.get("ranking"):
-        facts.append(("reference", f"{kind}{where}: {REFERENCES[kind]}"))
+        facts.append(("reference", reference_text(record["reference"])))
     if bank is not None:
         facts.append(("reference items", f"{bank['set']} ({bank['rows']:,} rows)"))
     if truth is not None:
@@ -62,7 +61,33 @@ def evidence(record: dict) -> list[tuple[str, str]]:
         facts.append((f"verdict on hubs under {corrected['criterion']}", verdict_text(corrected["verdict"])))
         if truth is None:
             facts.append(("gain", "unknown without known answers; give them as truth=FILE"))
-    items, never, plain = record["items"]["rows"], record["antihubs"]["count"], record["rankings"][0]["criterion"]
+    facts += changes(record)
+    if calibration := record["calibration"]:
+        rates = [
+            f"above {rate['threshold']:.4g} for {rate['false_accept']:g} false accepts (of queries with answers "
+            f"{rate['accepted']:.1%})"
+            for rate in calibration["rates"]
+        ]
+        facts.append(
+            ("calibration", f"first score {', '.join(rates)}; by {calibration['queries']:,} calibration queries")
+        )
+    return facts
+
+
+def reference_text(reference: dict) -> str:
+    """The kind of the reference, its set and what it means."""
+    kind = reference["kind"]
+    rows = "" if kind == "none" else f", {reference['set']} ({reference['rows']:,} rows)"
+    if left_out := reference.get("left_out"):
+        rows += f", without {left_out:,} that equal a query"
+    return f"{kind}{rows}: {REFERENCES[kind]}"
+
+
+def changes(record: dict) -> list[tuple[str, str]]:
+    """The gain of the choice, and the gain, new hubs and unfindable items of each correction: (name, text)."""
+    facts = []
+    choice, never = record["choice"], record["antihubs"]["count"]
+    items, plain = record["items"]["rows"], record["rankings"][0]["criterion"]
     if choice is not None and choice.get("gain"):
         by = "other queries" if record["inputs"].get("tune_queries") else "the other four fifths"
         facts.append(gain_text("the choice", choice["gain"], f", each ranked by what {by} choose"))
@@ -75,15 +100,6 @@ def evidence(record: dict) -> list[tuple[str, str]]:
         if absent > never[0]:
             shares = f"{absent / items:.1%} of the items are in no list, {never[0] / items:.1%} under {plain}"
             facts.append((f"unfindable under {ranking['criterion']}", shares))
-    if calibration := record["calibration"]:
-        rates = [
-            f"above {rate['threshold']:.4g} for {rate['false_accept']:g} false accepts (of queries with answers "
-            f"{rate['accepted']:.1%})"
-            for rate in calibration["rates"]
-        ]
-        facts.append(
-            ("calibration", f"first score {', '.join(rates)}; by {calibration['queries']:,} calibration queries")
-        )
     return facts
 
 
@@ -110,12 +126,10 @@ def tried_text(choice: dict) -> str:
     for candidate in applied:
         best.setdefault(candidate["name"], candidate)
     shown = list(best.values())[:3]
-    baselines: tuple[tuple[str, dict], ...] = ("csls", {"k": 10}), ("nns", {})
-    shown += [
-        candidate
-        for candidate in applied
-        if (candidate["name"], candidate["parameters"]) in baselines and candidate not in shown
-    ]
+    for candidate in applied:
+        is_baseline = BASELINES.get(candidate["name"]) == candidate["parameters"]
+        if is_baseline and candidate not in shown:
+            shown.append(candidate)
     cells = [
         f"{candidate['name']}{in_brackets(candidate)} {candidate['r1']:.1f} ({candidate['rank']:.2f})"
         for candidate in shown
@@ -163,21 +177,22 @@ def parameters(ranking: dict) -> str:
 
 
 class Metric(NamedTuple):
-    """A metric of a ranking: part of the record and key, name, factor and decimals as it is shown, and meaning.
+    """A metric of a ranking: its part and key in the record, its name and its meaning.
 
-    better: 1 if more is better, -1 if less is, 0 if neither.
+    decimals: number of decimals. better: 1 if more is better, -1 if less is, 0 if neither. scale: factor of the value
+    in the record.
     """
 
     part: str
     key: str
     name: str
-    scale: float
-    decimals: int
-    better: int
     note: str
+    decimals: int = 1
+    better: int = 1
+    scale: float = 1
 
     def of(self, ranking: dict) -> float | None:
-        """The value of a ranking as text, None if it was not measured."""
+        """The scaled and rounded value of a ranking, None if it was not measured."""
         value = (ranking.get(self.part) or {}).get(self.key)
         return None if value is None else round(self.scale * value, self.decimals) + 0.0  # no negative zero
 
@@ -198,19 +213,46 @@ class Metric(NamedTuple):
 
 
 METRICS = (
-    Metric("truth", "r1", "R@1", 1, 1, 1, "%, queries whose nearest item answers them"),
-    Metric("truth", "r5", "R@5", 1, 1, 1, "%, queries with an answer among the 5 nearest items"),
-    Metric("truth", "r10", "R@10", 1, 1, 1, "%, queries with an answer among the 10 nearest items"),
-    Metric("truth", "map_r", "mAP@R", 1, 1, 1, "%, mean average precision of the first R items, R answer the query"),
-    Metric("truth", "r_precision", "R-Prec", 1, 1, 1, "%, share of a query's first R items that answer it"),
-    Metric("hubness", "largest_hub_{k}", "largest hub", 1, 0, -1, "how many lists the most found item is in"),
-    Metric("hubness", "skew_{k}", "skew N_{k}", 1, 2, -1, "skewness of how often items are found; high with hubs"),
-    Metric("hubness", "antihub_rate_{k}", "never %", 100, 1, -1, "items that are in no list"),
-    Metric("hubness", "robin_hood_{k}", "Robin Hood %", 100, 1, -1, "list places that would have to move to be fair"),
-    Metric("hubness", "gini_{k}", "Gini", 1, 3, -1, "inequality of how often items are found: 0 if all are equal"),
-    Metric("hubness", "bad_share_{k}", "wrong %", 100, 1, -1, "list places of items that do not answer the query"),
-    Metric("changed", "first", "1st moved %", 100, 1, 0, "queries whose first item is not the first ranking's"),
-    Metric("changed", "overlap", "kept %", 100, 1, 0, "mean share of the first ranking's list that stays"),
+    Metric("truth", "r1", "R@1", "%, queries whose nearest item answers them"),
+    Metric("truth", "r5", "R@5", "%, queries with an answer among the 5 nearest items"),
+    Metric("truth", "r10", "R@10", "%, queries with an answer among the 10 nearest items"),
+    Metric("truth", "map_r", "mAP@R", "%, mean average precision of the first R items, R answer the query"),
+    Metric("truth", "r_precision", "R-Prec", "%, share of a query's first R items that answer it"),
+    Metric(
+        "hubness", "largest_hub_{k}", "largest hub", "how many lists the most found item is in", decimals=0, better=-1
+    ),
+    Metric(
+        "hubness",
+        "skew_{k}",
+        "skew N_{k}",
+        "skewness of how often items are found; high with hubs",
+        decimals=2,
+        better=-1,
+    ),
+    Metric("hubness", "antihub_rate_{k}", "never %", "items that are in no list", better=-1, scale=100),
+    Metric(
+        "hubness",
+        "robin_hood_{k}",
+        "Robin Hood %",
+        "list places that would have to move to be fair",
+        better=-1,
+        scale=100,
+    ),
+    Metric(
+        "hubness",
+        "gini_{k}",
+        "Gini",
+        "inequality of how often items are found: 0 if all are equal",
+        decimals=3,
+        better=-1,
+    ),
+    Metric(
+        "hubness", "bad_share_{k}", "wrong %", "list places of items that do not answer the query", better=-1, scale=100
+    ),
+    Metric(
+        "changed", "first", "1st moved %", "queries whose first item is not the first ranking's", better=0, scale=100
+    ),
+    Metric("changed", "overlap", "kept %", "mean share of the first ranking's list that stays", better=0, scale=100),
 )
 
 

@@ -46,8 +46,8 @@ def series_rank(series: Series) -> tuple:
 def recipe(run: Run) -> dict[str, str]:
     """The recipe of a run: the settings that affect its result, except seeds, as text, and its data's fingerprints."""
     values = {key: value for key, value in flatten(run.record["config"]).items() if in_recipe(key)}
-    whole = {key: int(value) for key, value in values.items() if isinstance(value, float) and value.is_integer()}
-    settings = {key: str(value) for key, value in (values | whole).items()}  # 60.0 is 60
+    integers = {key: int(value) for key, value in values.items() if isinstance(value, float) and value.is_integer()}
+    settings = {key: str(value) for key, value in (values | integers).items()}  # 60.0 equals 60
     for split, facts in sorted((run.record.get("data") or {}).items()):
         settings[f"{FINGERPRINT}{split}"] = str((facts or {}).get("fingerprint", "unknown"))[:12]
     for group, every in run.record.get("code", {}).items():
@@ -80,12 +80,13 @@ def name_test_sets(runs: Sequence[Run]) -> list[Run]:
     """
     prints = {}
     known = defaultdict(set)
-    anywhere = {evaluation["split"] for run in runs for evaluation in run.evaluations.values()}
+    measured = {evaluation["split"] for run in runs for evaluation in run.evaluations.values()}
     for run in runs:
-        facts = recipe(run)
+        settings = recipe(run)
         loaded = run.record["data"].keys() - {"train"}
-        splits = ({evaluation["split"] for evaluation in run.evaluations.values()} | loaded) & anywhere or loaded
-        prints[run.path] = [(split, facts.get(f"{FINGERPRINT}{split}", "unknown")) for split in sorted(splits)]
+        evaluated = {evaluation["split"] for evaluation in run.evaluations.values()}
+        splits = (evaluated | (loaded & measured)) or loaded
+        prints[run.path] = [(split, settings.get(f"{FINGERPRINT}{split}", "unknown")) for split in sorted(splits)]
         for split, fingerprint in prints[run.path]:
             known[run.record["dataset"], split].add(fingerprint)
     names: dict[str, str] = {}

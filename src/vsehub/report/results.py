@@ -64,6 +64,8 @@ ROW = ["label", "variant", "criterion", "settings", "reference"]  # of the table
 KEYS = ["dataset", "architecture", "label", "variant", "split", "protocol", "criterion", "settings", "reference"]
 # columns of `results` that are not written: the series' title, the criterion's parameters where they distinguish rows,
 # the criterion in words, each image's contribution to rsum (None without) and the histograms of N_k
+AS_TEXT = ("split", "protocol", "criterion", "reference", "reference_set")  # entries of an evaluation, for `results`
+AS_VALUES = ("images", "texts", "folds", "seconds", "contributions", "histograms")
 UNWRITTEN = ["series", "settings", "case", "contributions", "histograms"]
 
 
@@ -72,7 +74,7 @@ def results(runs: Sequence[Run], series: dict[str, Series]) -> pd.DataFrame:
     lines = []
     for run in runs:
         record, best, data = run.record, run.record.get("best") or {}, run.record.get("data") or {}
-        facts = {
+        metadata = {
             **series[run.path]._asdict(),
             "run": run.path,
             **{key: record[key] for key in ("name", "seed", "status")},
@@ -84,22 +86,11 @@ def results(runs: Sequence[Run], series: dict[str, Series]) -> pd.DataFrame:
             "series": series[run.path].title,
         }
         for name, evaluation in run.evaluations.items():
-            lines.append(
-                facts
-                | {
-                    "evaluation": name,
-                    **{
-                        key: str(evaluation.get(key))
-                        for key in ("split", "protocol", "criterion", "reference", "reference_set")
-                    },
-                }
-                | {"parameters": json.dumps(evaluation.get("parameters") or {}, sort_keys=True)}
-                | {
-                    key: evaluation.get(key)
-                    for key in ("images", "texts", "folds", "seconds", "contributions", "histograms")
-                }
-                | evaluation["metrics"]
-            )
+            words = {key: str(evaluation.get(key)) for key in AS_TEXT}
+            values = {key: evaluation.get(key) for key in AS_VALUES}
+            parameters = json.dumps(evaluation.get("parameters") or {}, sort_keys=True)
+            metrics = evaluation["metrics"]
+            lines.append(metadata | {"evaluation": name, **words, "parameters": parameters, **values, **metrics})
     needed = [*Setting._fields, "label", "variant", "criterion", "parameters", "reference", "reference_set", "run"]
     counted = ["seed", "evaluation", "best_epoch", "epochs", "collapsed"]
     frame = pd.DataFrame(lines)
@@ -116,12 +107,12 @@ def _distinguishing(frame: pd.DataFrame) -> pd.Series:
 
     If one run was evaluated with several inductive reference sets, the set is named with the parameters.
     """
-    place = [*Setting._fields, "criterion", "reference"]
-    keys = [frame[name] for name in place]
+    columns = [*Setting._fields, "criterion", "reference"]
+    keys = [frame[name] for name in columns]
     texts = frame["parameters"].map(lambda text: ", ".join(f"{key} {value}" for key, value in json.loads(text).items()))
     several = frame["reference_set"].groupby(keys).transform("nunique") > 1
-    texts = texts + (", " + frame["reference_set"]).where(several, "")
-    repeated = frame.duplicated([*place, "run"]).groupby(keys).transform("any")
+    texts += (", " + frame["reference_set"]).where(several, "")
+    repeated = frame.duplicated([*columns, "run"]).groupby(keys).transform("any")
     return texts.str.removeprefix(", ").where(repeated, "")
 
 
@@ -209,8 +200,9 @@ def leading(table: pd.DataFrame, lines: pd.DataFrame, key: str) -> tuple[np.ndar
     by_seed = {row: group.groupby("seed")[key].mean() for row, group in lines.groupby(ROW)}
     rows = [by_seed[row] for row in table.rename(columns={"parameters": "settings"})[ROW].itertuples(False, None)]
     leads = [rows[best.argmax()] - row for row in rows]
-    p = holm([math.nan if first else seeds_p(lead.dropna(), step) for first, lead in zip(best, leads, strict=True)])
-    return best, ~best & ~(p < LEVEL) & worth.notna().to_numpy() & np.isfinite(p).any()
+    p = holm([math.nan if is_best else seeds_p(lead.dropna(), step) for is_best, lead in zip(best, leads, strict=True)])
+    not_worse = worth.notna().to_numpy() & ~best & ~(p < LEVEL)
+    return best, not_worse & np.isfinite(p).any()
 
 
 def intervals(frame: pd.DataFrame) -> pd.DataFrame:

@@ -36,9 +36,10 @@ def styles(series: Iterable[Series]) -> dict[str, dict]:
     first = {label: title for _, _, title, label in reversed(ordered)}  # of each loss
     numbers = {first[label]: number for number, label in enumerate(LABEL_ORDER) if label in first}
     titles = [title for _, _, title, _ in ordered]
-    others = [title for title in sorted(titles, key=lambda title: title not in first.values()) if title not in numbers]
+    others = [title for title in titles if title not in numbers]
+    others.sort(key=lambda title: title not in first.values())  # further variants of a loss come last
     free = sorted(set(range(len(titles) + len(LABEL_ORDER))) - set(numbers.values()))
-    numbers |= dict(zip(others, free, strict=False))
+    numbers |= dict(zip(others, free, strict=False))  # there are more free numbers than titles
     return {
         title: {
             "color": COLOURS[numbers[title] % len(COLOURS)],
@@ -50,7 +51,7 @@ def styles(series: Iterable[Series]) -> dict[str, dict]:
 
 
 @matplotlib.rc_context(RC)
-def curves(runs: Sequence[Run], series: dict[str, Series], look: dict[str, dict], name: str) -> Picture | None:
+def curves(runs: Sequence[Run], series: dict[str, Series], title_styles: dict[str, dict], name: str) -> Picture | None:
     """Plot of validation rsum over epochs, mean and spread over the seeds; None if no run has an epoch."""
     needed = ["epoch", "val/rsum"]
     figure = new_figure(9.4, 4.4)
@@ -60,7 +61,7 @@ def curves(runs: Sequence[Run], series: dict[str, Series], look: dict[str, dict]
         if curved:
             last = [rows.dropna(subset=needed).drop_duplicates("epoch", keep="last") for rows in curved]
             by_epoch = pd.concat(last).groupby("epoch")["val/rsum"]
-            mean, spread, style = by_epoch.mean(), by_epoch.std(), look[case.title]
+            mean, spread, style = by_epoch.mean(), by_epoch.std(), title_styles[case.title]
             axes.plot(mean.index + 1, mean, label=plain(case.title), markersize=4.5, linewidth=1.6, **style)
             axes.fill_between(
                 mean.index + 1, mean - spread, mean + spread, color=style["color"], alpha=0.2, linewidth=0
@@ -75,7 +76,7 @@ def curves(runs: Sequence[Run], series: dict[str, Series], look: dict[str, dict]
 
 
 @matplotlib.rc_context(RC)
-def occurrences(rows: pd.DataFrame, look: dict[str, dict], name: str) -> Picture | None:
+def occurrences(rows: pd.DataFrame, title_styles: dict[str, dict], name: str) -> Picture | None:
     """Plot of the share of items among the k nearest of N_k queries, both directions, log-log.
 
     rows: `results` of one setting; those of plain search are drawn. None if none of them counted occurrences.
@@ -93,11 +94,11 @@ def occurrences(rows: pd.DataFrame, look: dict[str, dict], name: str) -> Picture
     figure = new_figure(9.4, max(4.2, 0.2 * shown["series"].nunique()))
     grid = figure.subplots(1, 2, sharey=True)
     for axes, (side, heading) in zip(grid, DIRECTIONS.items(), strict=True):
-        for title in (title for title in look if title in set(shown["series"])):
+        for title in (title for title in title_styles if title in set(shown["series"])):
             shares = pooled[side, title] / pooled[side, title].sum()
             nonzero = shares[shares.index > 0]
             label = f"{plain(title)}: {100 * shares.get(0, 0.0):.1f} %"
-            style = {key: look[title][key] for key in ("color", "marker")}
+            style = {key: title_styles[title][key] for key in ("color", "marker")}
             axes.plot(nonzero.index, nonzero, linestyle="none", markersize=4.5, alpha=0.75, mew=0, label=label, **style)
         axes.set(xscale="log", yscale="log", title=heading, xlabel=f"$N_{{{K}}}$: queries that find the item")
         label_counts(axes)
@@ -112,9 +113,9 @@ def occurrences(rows: pd.DataFrame, look: dict[str, dict], name: str) -> Picture
 
 
 @matplotlib.rc_context(RC)
-def overview(rows: pd.DataFrame, look: dict[str, dict], name: str) -> Picture:
+def overview(rows: pd.DataFrame, title_styles: dict[str, dict], name: str) -> Picture:
     """Plot of rsum of each loss, plain and under each criterion. rows: `results.intervals` of one setting."""
-    losses = [title for title in look if title in set(rows["series"])]
+    losses = [title for title in title_styles if title in set(rows["series"])]
     criteria = sorted(set(rows["case"]), key=lambda criterion: (criterion != "nns", criterion))
     colours = ranking_colours(criteria)
     step = 0.8 / len(criteria)

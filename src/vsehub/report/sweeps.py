@@ -40,8 +40,9 @@ def sweep_sections(runs: Sequence[Run]) -> list[Section]:
         )
         words = variants(texts.drop(columns=numbers.columns).to_dict("records"))
         for fixed, rows in frame.groupby(pd.Series(words)):
-            # of settings that always vary together, the one with the shortest name
-            varied = [key for key in sorted(numbers, key=lambda key: (len(key), key)) if rows[key].nunique() > 1]
+            by_length = sorted(numbers, key=lambda key: (len(key), key))
+            varied = [key for key in by_length if rows[key].nunique() > 1]
+            # Of settings that always vary together, only the one with the shortest name is kept.
             keys = sorted(rows[varied].T.drop_duplicates().index)
             table = means(rows, keys) if keys else rows[:0]
             if len(keys) < len(table):

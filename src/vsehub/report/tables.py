@@ -185,12 +185,16 @@ def spread_text(mean: float, std: float, decimals: int) -> str:
 
 def collapsed_text(collapsed: int, n: int) -> str:
     """The mark behind a mean of `n` runs: " collapsed", " (1 of 3 collapsed)"; empty if none collapsed."""
-    return "" if not collapsed else " collapsed" if collapsed == n else f" ({collapsed} of {n} collapsed)"
+    if not collapsed:
+        return ""
+    return " collapsed" if collapsed == n else f" ({collapsed} of {n} collapsed)"
 
 
 def probability_text(p: float) -> str:
     """A p with three digits, "< 0.001" below, "–" without a test."""
-    return "–" if math.isnan(p) else "< 0.001" if p < 0.001 else f"{p:.3f}"
+    if math.isnan(p):
+        return "–"
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def duration(seconds: float | None) -> str:
@@ -211,8 +215,9 @@ def count_text(number: int, word: str) -> str:
 def code_text(record: Mapping[str, Any]) -> str:
     """The version of the code in a record: "vsehub 0.1.0, git 1a2b3c4d", and whether it had uncommitted changes."""
     git = record.get("git") or {}
-    commit = f", git {git['sha'][:8]}{', uncommitted changes' if git.get('dirty') else ''}" if git.get("sha") else ""
-    return f"vsehub {record.get('vsehub', 'of unknown version')}{commit}"
+    commit = f", git {git['sha'][:8]}" if git.get("sha") else ""
+    changes = ", uncommitted changes" if commit and git.get("dirty") else ""
+    return f"vsehub {record.get('vsehub', 'of unknown version')}{commit}{changes}"
 
 
 def hardware_text(facts: Mapping[str, Any] | None) -> str:

@@ -19,28 +19,7 @@ def run_notes(
     """The notes that are needed to read the report's values correctly; `frame` is `results` of the runs."""
     notes = []
     for run in runs:
-        record = run.record
-        title = series[run.path].title if run.path in series else record["label"]
-        about = f"{title}, seed {record['seed']} ({run.path}, status {record['status']})"
-        if fallen := record.get("collapsed"):
-            notes.append(
-                f"collapsed, so that a lead over it proves nothing: {about}: "
-                f"since step {fallen['step']} {' and '.join(fallen['seen'])}"
-            )
-        chance, best = record.get("chance_rsum", 0), (record.get("best") or {}).get("val/rsum")
-        if best is not None and best < NEAR_CHANCE * chance:
-            notes.append(
-                f"hardly above random rankings, so that a comparison tells nothing: {about}: val rsum {best:.1f}, "
-                f"{chance:.1f} by chance"
-            )
-        if not run.evaluations:
-            notes.append(f"{'not evaluated' if run.finished else 'unfinished'}, in no table: {about}")
-        elif not run.finished:
-            notes.append(f"unfinished, values of the part that ran: {about}")
-        if run.stale:
-            notes.append(
-                f"evaluations of other checkpoints than the best, in no table: {about}: {', '.join(run.stale)}"
-            )
+        notes += notes_of_run(run, series[run.path].title if run.path in series else run.record["label"])
     rising = frame.loc[frame["best_epoch"] + 1 == frame["epochs"], "run"].nunique()
     if rising:
         notes.append(
@@ -48,14 +27,39 @@ def run_notes(
             f"{frame['run'].nunique()} runs, marked in the table of runs"
         )
     twice = frame[frame.duplicated([*KEYS, "seed"], keep=False)]
-    for place, group in twice.groupby(["label", "criterion", "protocol", "dataset"], sort=False):
-        names, paths = ", ".join(place), ", ".join(sorted(set(group["run"])))
+    for case, group in twice.groupby(["label", "criterion", "protocol", "dataset"], sort=False):
+        names, paths = ", ".join(case), ", ".join(sorted(set(group["run"])))
         notes.append(f"a seed counted more than once, ± is not over seeds only, not tested: {names} ({paths})")
-    for pair in dict.fromkeys(series[:2] for series in recipes):
+    for pair in dict.fromkeys((series.dataset, series.architecture) for series in recipes):
         keys = differing(settings for series, settings in recipes.items() if series[:2] == pair)
         others = [key for key in keys if key.partition(".")[0] not in LOSS_KEYS]
         if others:
             notes.append(f"recipes differ in more than the loss ({' · '.join(pair)}): {', '.join(others)}")
+    return notes
+
+
+def notes_of_run(run: Run, title: str) -> list[str]:
+    """The notes that are needed to read the values of a run correctly."""
+    notes = []
+    record = run.record
+    about = f"{title}, seed {record['seed']} ({run.path}, status {record['status']})"
+    if collapse := record.get("collapsed"):
+        notes.append(
+            f"collapsed, so that a lead over it proves nothing: {about}: "
+            f"since step {collapse['step']} {' and '.join(collapse['seen'])}"
+        )
+    chance, best = record.get("chance_rsum", 0), (record.get("best") or {}).get("val/rsum")
+    if best is not None and best < NEAR_CHANCE * chance:
+        notes.append(
+            f"hardly above random rankings, so that a comparison tells nothing: {about}: val rsum {best:.1f}, "
+            f"{chance:.1f} by chance"
+        )
+    if not run.evaluations:
+        notes.append(f"{'not evaluated' if run.finished else 'unfinished'}, in no table: {about}")
+    elif not run.finished:
+        notes.append(f"unfinished, values of the part that ran: {about}")
+    if run.stale:
+        notes.append(f"evaluations of other checkpoints than the best, in no table: {about}: {', '.join(run.stale)}")
     return notes
 
 
@@ -78,13 +82,14 @@ def _best_epoch(record: dict) -> str:
     best = (record.get("best") or {}).get("epoch")
     if best is None:
         return "–"
-    return f"{best + 1}, the last" if best + 1 == record.get("epochs") else str(best + 1)
+    is_last = best + 1 == record.get("epochs")
+    return f"{best + 1}, the last" if is_last else str(best + 1)
 
 
 def origin(runs: Sequence[Run], series: dict[str, Series], recipes: dict[Series, dict[str, str]]) -> list[Section]:
     """The sections of the differences between recipes and of the runs."""
     keys = differing(recipes.values())
-    names = [" · ".join((*case[:2], case.title)) for case in recipes]
+    names = [" · ".join((case.dataset, case.architecture, case.title)) for case in recipes]
     rows = [[key, *(settings.get(key, "–") for settings in recipes.values())] for key in keys]
     recipe = Section("Recipes", tables=[ReportTable(["setting", *names], rows, "Settings that differ.", 99)])
     lines = [
