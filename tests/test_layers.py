@@ -21,7 +21,7 @@ L2 = {
     "evaluation": {"criteria", "data", "models"},
     "export": {"data", "models"},
     "extraction": {"data"},
-    "report": {"evaluation"},  # for types; test_early_refusals.py tests that it loads no torch
+    "report": {"data", "evaluation"},  # for types and pictures; test_early_refusals.py tests that it loads no torch
     "ranking": {"criteria", "data"},
     "serving": {"criteria", "data"},
 }

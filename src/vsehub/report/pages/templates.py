@@ -7,9 +7,10 @@ from pathlib import Path
 
 import jinja2
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image
 
-from vsehub.io.arrays import FORMATS
+from vsehub.checks import InputError
+from vsehub.data.photos.pictures import read_crop, whole_crop
 
 SIDE = 128
 
@@ -44,27 +45,18 @@ def thumbnail(picture: str | Path | np.ndarray, side: int = SIDE) -> bytes | Non
 
     It is never enlarged. None if the file is absent or damaged.
     """
-    try:
-        small = _of_pixels(picture) if isinstance(picture, np.ndarray) else _of_file(Path(picture), side)
-    except Exception:  # Pillow's readers can raise almost anything for damaged files
-        return None
-    small.thumbnail((side, side), Image.Resampling.LANCZOS)
+    if isinstance(picture, np.ndarray):
+        small = _of_pixels(picture)
+        small.thumbnail((side, side), Image.Resampling.LANCZOS)
+    else:
+        try:
+            pixels = read_crop(str(picture), lambda w, h: whole_crop(w, h, min(side, max(w, h)), "longest"), "lanczos")
+        except InputError:
+            return None
+        small = Image.fromarray(pixels)
     content = io.BytesIO()
     small.save(content, "JPEG", quality=82)
     return content.getvalue()
-
-
-def _of_file(path: Path, side: int) -> Image.Image:
-    """The picture, upright, with white in place of transparency."""
-    if not path.is_file():  # reading a pipe would block
-        raise FileNotFoundError("no such file")
-    with Image.open(path, formats=FORMATS) as picture:
-        picture.draft("RGB", (2 * side, 2 * side))  # a JPEG is read at a fraction of its size
-        upright = ImageOps.exif_transpose(picture)
-        if upright.has_transparency_data:
-            clear = upright.convert("RGBA")
-            upright = Image.alpha_composite(Image.new("RGBA", clear.size, "white"), clear)
-        return upright.convert("RGB")
 
 
 def _of_pixels(pixels: np.ndarray) -> Image.Image:
