@@ -2,35 +2,17 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from vsehub.checks import InputError, existing, regular_members, require
 from vsehub.data.photos.listings import PhotoColumns, flat
-from vsehub.data.photos.pictures import PictureFile, PictureSettings
+from vsehub.data.photos.pictures import PictureFile, PictureSettings, StoredPicture
 from vsehub.data.photos.source import Listed, ListedPhotos
 from vsehub.data.sources import SPLITS, SplitDraw, split_named
 from vsehub.extras import package
 from vsehub.io.arrays import shortened
 from vsehub.io.files import cache_folder, stamp_of
-
-
-@dataclass(frozen=True)
-class Cell:
-    """The picture in a row of a dataset. stamp: names and stamps of the dataset's files."""
-
-    rows: Any = field(repr=False)
-    column: str
-    row: int
-    stamp: str
-
-    def read(self) -> bytes:
-        """The bytes of the picture's file."""
-        return self.rows[self.row][self.column]["bytes"]
-
-    def __str__(self) -> str:
-        return f"row {self.row}"
 
 
 class HuggingFace(ListedPhotos):
@@ -97,7 +79,7 @@ class HuggingFace(ListedPhotos):
         root, pictures = self.place.resolve(), dataset.select_columns([image])
         stamp = str([(file["filename"], stamp_of(file["filename"])) for file in dataset.cache_files])
         for row, (path, captions) in enumerate(zip(paths, texts, strict=True)):
-            file: PictureFile = Cell(pictures, image, row, stamp)
+            file: PictureFile = StoredPicture(pictures, image, row, stamp)
             name = os.path.basename(path or f"row-{row:06d}")
             if empty[row]:
                 inside = path is not None and Path(path).resolve().is_relative_to(root)

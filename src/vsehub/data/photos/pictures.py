@@ -7,9 +7,9 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
@@ -76,11 +76,24 @@ def resized(size: int) -> int:
     return size * 8 // 7
 
 
-class StoredPicture(Protocol):
-    """A picture within a larger file, read on demand; `str()` names it in messages."""
+@dataclass(frozen=True)
+class StoredPicture:
+    """The picture in a row of a dataset, read on demand.
+
+    rows: the dataset. column: name of the column of pictures. stamp: names and stamps of the dataset's files.
+    """
+
+    rows: Any = field(repr=False)
+    column: str
+    row: int
+    stamp: str
 
     def read(self) -> bytes:
         """The bytes of the picture's file."""
+        return self.rows[self.row][self.column]["bytes"]
+
+    def __str__(self) -> str:
+        return f"row {self.row}"
 
 
 PictureFile = str | StoredPicture  # a path, or a part of a larger file
