@@ -9,7 +9,6 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
@@ -54,9 +53,7 @@ def plain(text: str) -> str:
 
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure of `width` x `height` inches with automatic layout. Call it inside `rc_context(RC)`."""
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 def render(figure: Figure, name: str, caption: str, raster: bool = True) -> Picture:
