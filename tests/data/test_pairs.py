@@ -60,7 +60,7 @@ def test_a_split_holds_the_rows_of_its_pairs(folder):
     for side, rows, vectors in (("images", [0, 1, 2, 7], split.images), ("texts", [0, 1, 3, 5], split.captions)):
         np.testing.assert_array_equal(vectors, arrays()[side][rows])
     assert split.names is None
-    assert not split.written
+    assert not isinstance(split.captions, list)
 
 
 def test_ids(folder):

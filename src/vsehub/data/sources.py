@@ -64,11 +64,6 @@ class CaptionedImages:
         """True if a caption belongs to several images."""
         return len(self.pairs) > len(self.captions)
 
-    @property
-    def written(self) -> bool:
-        """True if the captions are strings, not vectors."""
-        return isinstance(self.captions, list)
-
     def name_of(self, row: int) -> str:
         """The name of an image, or "image ROW" if images have no names."""
         return f"image {row}" if self.names is None else self.names[row]

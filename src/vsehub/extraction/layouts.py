@@ -132,7 +132,7 @@ def same_captions(splits: Mapping[str, CaptionedImages]) -> dict[str, CaptionedI
     Raises InputError for an image without captions, and for texts that are vectors.
     """
     require(
-        all(loaded.written for loaded in splits.values()),
+        all(isinstance(loaded.captions, list) for loaded in splits.values()),
         "the data's texts are vectors; choose data of captions, such as data=karpathy",
     )
     counts = [np.bincount(loaded.pairs[:, 0], minlength=len(loaded.images)).min().item() for loaded in splits.values()]

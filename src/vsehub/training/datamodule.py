@@ -73,7 +73,7 @@ class RetrievalDataModule(pl.LightningDataModule):
         for split in ("train", "val"):
             self.load(split)
         require(
-            self.tokenizer is None or self.splits["train"].written,
+            self.tokenizer is None or isinstance(self.splits["train"].captions, list),
             "loader.tokenizer is set but the data's texts are vectors; leave it out",
         )
 
