@@ -26,7 +26,7 @@ def test_pairs_in_any_order_are_those_of_the_mask(queries, items, seed, complete
     assert torch.equal(made.hits(lists[first:], first), mask.gather(1, lists)[first:])
     assert made.hits(lists[:0], first).shape == (0, 5)
     some = torch.from_numpy(rng.random(queries) < 0.5).nonzero().flatten()
-    few = made.of(some)
+    few = made.of_queries(some)
     assert torch.equal(torch.stack((few.query, few.item), dim=1), mask[some].nonzero())
     assert torch.equal(few.counts, mask[some].sum(dim=1))
 

@@ -87,8 +87,8 @@ MUTATIONS = [
     ),
     (
         "positives.py",
-        "self._keys[place] == keys",
-        "self._keys[place] >= keys",
+        "self._keys[position] == keys",
+        "self._keys[position] >= keys",
         "test_positives.py metrics/test_ranks.py",
     ),
     ("criteria/csls.py", "    scale = 2.0", "    scale = 1.0", "criteria/test_formulas.py"),

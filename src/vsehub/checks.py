@@ -90,7 +90,7 @@ def _kind(path: Path) -> str:
 
 
 def whole(name: str, value: Any) -> int:
-    """`value` as an int, one of numpy too. Raises InputError unless it is a whole number above zero."""
+    """`value` as an int. Raises InputError unless it is a whole number above zero; numpy integers are accepted."""
     is_whole = isinstance(value, Integral) and not isinstance(value, bool)
     require(is_whole and value > 0, f"{name} is {value!r}; expected a whole number above 0")
     return int(value)
@@ -118,8 +118,8 @@ def boolean(name: str, value: Any, or_none: bool = False) -> None:
     )
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
-    """ " (did you mean NAME?)" with the most similar of `names`, for a message; "" if none is similar."""
+def suggest(name: str, names: Iterable[str]) -> str:
+    """The end of a message, " (did you mean NAME?)", with the most similar name; "" if no name is similar."""
     folded = {candidate.lower(): candidate for candidate in names}
     near = get_close_matches(name.lower(), list(folded), n=1, cutoff=0.6)
     return f" (did you mean {folded[near[0]]}?)" if near else ""

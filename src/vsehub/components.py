@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from vsehub.checks import InputError, boolean, fail, nearest, regular, require
+from vsehub.checks import InputError, boolean, fail, regular, require, suggest
 
 TARGET, PARTIAL = "_target_", "_partial_"
 MISSING = "???"  # as OmegaConf writes a value that must be given
@@ -40,7 +40,7 @@ class Component:
         return {**settings, **cls.rebuilt}
 
 
-def declared(made: Callable[..., Any]) -> type[Component]:
+def component_class(made: Callable[..., Any]) -> type[Component]:
     """The class, if it is a `Component`, else `Component` itself, whose declarations are the defaults."""
     return made if isinstance(made, type) and issubclass(made, Component) else Component
 
@@ -87,7 +87,7 @@ class Components:
         made = self.find(group, node)
         settings = {key: value for key, value in node.items() if key not in (TARGET, PARTIAL)} | arguments
         if restored:
-            settings = declared(made).restored(settings)
+            settings = component_class(made).restored(settings)
         nested = nested_settings(made)
         for name, value in settings.items():
             if name in arguments or (name in nested and value is None):
@@ -127,7 +127,7 @@ class Components:
         Raises InputError with the most similar name for an unknown choice, and if the file does not name a class.
         """
         names = self.choices(group)  # "../other/name" is not among them
-        known = f"{nearest(str(choice), names)}; choose one of {', '.join(names)}"
+        known = f"{suggest(str(choice), names)}; choose one of {', '.join(names)}"
         require(choice in names, f"{group} is {choice!r}{known}")
         paths = [folder / group / f"{choice}.yaml" for folder in reversed(self.folders)]
         node = _content(next(path for path in paths if path.is_file()))
@@ -135,11 +135,14 @@ class Components:
         return types.MappingProxyType(node)
 
     def _inner(self, group: str, value: Any, restored: bool) -> Any:
+        """A setting with the components in it, at any depth, built."""
+        if isinstance(value, Mapping) and TARGET in value:
+            return self.build(group, value, restored)
         if isinstance(value, Mapping):
-            if TARGET in value:
-                return self.build(group, value, restored)
             return {key: self._inner(group, inner, restored) for key, inner in value.items()}
-        return [self._inner(group, inner, restored) for inner in value] if isinstance(value, list | tuple) else value
+        if isinstance(value, list | tuple):
+            return [self._inner(group, inner, restored) for inner in value]
+        return value
 
     def _targets(self, group: str) -> set[str]:
         """The classes that the yaml files of a group name."""
@@ -179,11 +182,8 @@ def nested_settings(made: Callable[..., Any]) -> dict[str, type[Component]]:
     """
     nested = {}
     for name, annotation in _annotations(made).items():
-        classes = (
-            typing.get_args(annotation)
-            if typing.get_origin(annotation) in (typing.Union, types.UnionType)
-            else (annotation,)
-        )
+        is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+        classes = typing.get_args(annotation) if is_union else (annotation,)
         components = [kind for kind in classes if isinstance(kind, type) and issubclass(kind, Component)]
         if components and name != "return":
             nested[name] = components[0]
@@ -194,14 +194,18 @@ def component_nodes(value: Any) -> list[Any]:
     """The nodes of a setting that takes one component, a list of them, or several by name; [] for null."""
     if isinstance(value, Mapping) and TARGET not in value:
         return list(value.values())
-    return list(value) if isinstance(value, list | tuple) else [value] if value else []
+    if isinstance(value, list | tuple):
+        return list(value)
+    return [value] if value else []
 
 
 def changed(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """The settings with changes; a change of one nested setting leaves the others beside it."""
-    inner = [name for name, value in changes.items() if isinstance(value, Mapping) and name in settings]
-    inner = [name for name in inner if isinstance(settings[name], Mapping)]
-    return {**settings, **changes, **{name: changed(settings[name], changes[name]) for name in inner}}
+    result = {**settings, **changes}
+    for name, change in changes.items():
+        if isinstance(change, Mapping) and isinstance(settings.get(name), Mapping):
+            result[name] = changed(settings[name], change)
+    return result
 
 
 def make(group: str, made: Callable[..., Any], settings: Mapping[str, Any], /, **arguments: Any) -> Any:
@@ -226,7 +230,8 @@ def _called(group: str, made: Callable[..., Any], /, *args: Any, **settings: Any
         return made(*args, **settings)
     except InputError as error:
         first, _, rest = str(error).partition(" ")
-        if first.rstrip(":").partition(".")[0] in settings:  # named in full, as on the command line
+        # A message that begins with an argument's name, "margin is -1": the group makes it "loss.margin is -1".
+        if first.rstrip(":").partition(".")[0] in settings:
             raise InputError(f"{group}.{first} {rest}") from error
         raise
     except _NOT_REFUSALS:

@@ -31,12 +31,16 @@ def usable_device(device: Any, choices: str = "None, 'cpu' or 'cuda'") -> torch.
 def hardware() -> dict[str, Any]:
     """ "cpu", "cores", "memory_gb" and "gpu", which is None without one."""
     information = Path("/proc/cpuinfo").read_text(encoding="utf-8") if sys.platform == "linux" else ""
-    cpu = re.search(r"^model name\s*: (.*)", information, re.MULTILINE)
+    names = [
+        *re.findall(r"^model name\s*: (.*\S)", information, re.MULTILINE),
+        platform.processor(),
+        platform.machine(),
+    ]
     gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
     return {
-        "cpu": cpu[1].strip() if cpu else platform.processor() or platform.machine(),
+        "cpu": next(filter(None, names)),
         "cores": cores,
         "memory_gb": round(memory / 2**30),
         "gpu": gpu,

@@ -31,7 +31,9 @@ class Positives:
         )
         require(mask.numel() > 0, f"positives has shape {tuple(mask.shape)}; expected at least one query and one item")
         query, item = mask.nonzero(as_tuple=True)
-        return cls(query, item, *mask.shape)._complete()
+        positives = cls(query, item, *mask.shape)
+        positives.require_all()
+        return positives
 
     @classmethod
     def from_pairs(cls, query: Tensor, item: Tensor, queries: int, items: int, complete: bool = True) -> "Positives":
@@ -48,7 +50,9 @@ class Positives:
         query, item = checked_positions("query", query, queries), checked_positions("item", item, items)
         keys = (query * items + item).unique()
         pairs = cls(keys // items, keys % items, queries, items)
-        return pairs._complete() if complete else pairs
+        if complete:
+            pairs.require_all()
+        return pairs
 
     @cached_property
     def counts(self) -> Tensor:
@@ -73,18 +77,18 @@ class Positives:
     def related(self, queries: Tensor, items: Tensor) -> Tensor:
         """Mask of the pairs that belong together, for positions of queries and items of broadcastable shapes."""
         keys = queries * self.items + items
-        place = torch.searchsorted(self._keys, keys.contiguous()).clamp(max=len(self._keys) - 1)
-        return self._keys[place] == keys
+        position = torch.searchsorted(self._keys, keys.contiguous()).clamp(max=len(self._keys) - 1)
+        return self._keys[position] == keys
 
     def to(self, device: torch.device) -> "Positives":
         """The same pairs on a device."""
         return Positives(self.query.to(device), self.item.to(device), self.queries, self.items)
 
-    def of(self, queries: Tensor) -> "Positives":
+    def of_queries(self, queries: Tensor) -> "Positives":
         """The pairs of some queries (n,) in ascending order, which count as 0 to n - 1; they may have none."""
-        place = torch.full((self.queries,), -1, device=queries.device)
-        place[queries] = torch.arange(len(queries), device=queries.device)
-        query = place.to(self.query.device)[self.query]
+        number = torch.full((self.queries,), -1, device=queries.device)
+        number[queries] = torch.arange(len(queries), device=queries.device)
+        query = number.to(self.query.device)[self.query]
         return Positives(query[query >= 0], self.item[query >= 0], len(queries), self.items)
 
     @cached_property
@@ -97,14 +101,14 @@ class Positives:
         )
         return keys
 
-    def _complete(self) -> "Positives":
+    def require_all(self) -> None:
+        """Raise InputError unless each query has a positive."""
         without = (self.counts == 0).nonzero().flatten()
         require(
             len(without) == 0,
             f"{len(without)} of {self.queries} queries have no positive item (first: query {without[:1].tolist()}); "
             "expected at least one for every query",
         )
-        return self
 
 
 def checked_positions(name: str, positions: Tensor, count: int) -> Tensor:

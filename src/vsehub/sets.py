@@ -29,7 +29,8 @@ class Sets:
             f"padded has shape {tuple(padded.shape)} and lengths {tuple(lengths.shape)}; expected (N, L, D) and (N,)",
         )
         inside = torch.arange(padded.shape[1], device=padded.device) < lengths[:, None]
-        return cls(padded[inside.nonzero(as_tuple=True)], lengths)  # a mask is searched for the gradient once more
+        # Indexed by positions: indexing by a mask would search it a second time in the backward pass.
+        return cls(padded[inside.nonzero(as_tuple=True)], lengths)
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -39,7 +40,7 @@ class Sets:
         ends = self.lengths.cumsum(0)
         index = torch.arange(len(self))[index].to(self.device)
         lengths = self.lengths[index]
-        size = int(lengths.sum())  # given to torch, which would compute it each time, and wait for a GPU
+        size = int(lengths.sum())  # torch would compute it in each call below and synchronise the GPU each time
         within = torch.arange(size, device=self.device)
         within = within - (lengths.cumsum(0) - lengths).repeat_interleave(lengths, output_size=size)
         starts = (ends - self.lengths)[index].repeat_interleave(lengths, output_size=size)
@@ -49,8 +50,8 @@ class Sets:
         """(N, L, D), each set padded with zeros, and the mask (N, L) of the vectors that are not padding."""
         longest = int(self.lengths.max()) if len(self) else 0
         inside = torch.arange(longest, device=self.device) < self.lengths[:, None]
-        places = inside.nonzero(as_tuple=True)  # a mask is searched for the gradient once more
-        return self.vectors.new_zeros(*inside.shape, self.vectors.shape[1]).index_put(places, self.vectors), inside
+        zeros = self.vectors.new_zeros(*inside.shape, self.vectors.shape[1])
+        return zeros.index_put(inside.nonzero(as_tuple=True), self.vectors), inside  # positions: see `from_padded`
 
     def means(self) -> Tensor:
         """The mean vector of each set: (N, D)."""

@@ -114,8 +114,8 @@ class Similarity(nn.Module):
         """
         scores = []
         for row, rows in enumerate(chosen):
-            query, those = queries[row : row + 1], entries[rows]
-            scores.append(self(query, those) if side == "texts" else self(those, query).T)
+            query, candidates = queries[row : row + 1], entries[rows]
+            scores.append(self(query, candidates) if side == "texts" else self(candidates, query).T)
         return torch.cat(scores)
 
 

@@ -24,7 +24,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from vsehub.checks import InputError, boolean, nearest, one_line, require
+from vsehub.checks import InputError, boolean, one_line, require, suggest
 from vsehub.cli.nodes import components, config_dirs, plain
 from vsehub.components import FURTHER_FOLDERS, conf_folder
 from vsehub.io.address import masked_output, remember, texts
@@ -167,14 +167,14 @@ def with_suggestion(line: str) -> str:
         name, group = wrong.groups()
         nested = {*settings_of(group), *flatten(plain(OmegaConf.load(file), resolve=False))}
         if group not in known:
-            return f"no setting {group!r}{nearest(group, known)}; --help lists all"
+            return f"no setting {group!r}{suggest(group, known)}; --help lists all"
         if name in nested:
             return f"{name}: the chosen {group} has no such setting, another choice has it"
-        if near := nearest(name, nested):
+        if near := suggest(name, nested):
             return f"no setting {name}{near}"
     if wrong := re.match(r"In .*: Could not find '(.*)/(.*?)' Available options in .*?: (.*) Config search", line):
         group, choice, names = wrong.groups()
-        return f"{group}={choice} is unknown{nearest(choice, names.split())}; choose one of {names.replace(' ', ', ')}"
+        return f"{group}={choice} is unknown{suggest(choice, names.split())}; choose one of {names.replace(' ', ', ')}"
     return line
 
 

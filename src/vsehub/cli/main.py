@@ -10,7 +10,7 @@ from io import TextIOWrapper
 from typing import TextIO
 
 from vsehub import __version__
-from vsehub.checks import nearest, require
+from vsehub.checks import require, suggest
 
 COMMANDS = {
     "train": "train encoders with a loss; -m: a sweep; resume=RUN_FOLDER: continue a run",
@@ -93,7 +93,7 @@ def main() -> None:
     with boundary():
         require(
             command in COMMANDS,
-            f"unknown command {command!r}{nearest(command, COMMANDS)}; choose one of {', '.join(COMMANDS)}",
+            f"unknown command {command!r}{suggest(command, COMMANDS)}; choose one of {', '.join(COMMANDS)}",
         )
         # Hydra reads the overrides from sys.argv and names its program after the first entry.
         sys.argv[1:] = for_hydra(command, arguments)

@@ -11,10 +11,10 @@ from typing import Any, cast
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from vsehub.checks import existing, nearest, require
+from vsehub.checks import existing, require, suggest
 from vsehub.cli.nodes import literal, plain
 from vsehub.components import TARGET, Components, component_nodes, named_classes
-from vsehub.io.address import require_given, texts
+from vsehub.io.address import require_no_address, texts
 from vsehub.io.files import LOCK, alone, require_no_way_out
 from vsehub.io.provenance import source_files
 from vsehub.io.records import RUN, read_record
@@ -130,11 +130,11 @@ def resumed(folder: Path) -> tuple[DictConfig, dict[str, Any]]:
         keeps_record_true = name == MAX_EPOCHS or MOVABLE.search(name) is not None or before.get(name) == value
         require(
             name == "trust" or (name in before and keeps_record_true),
-            f"resume: {name}={value} makes the run's record false{'' if name in before else nearest(name, before)}. "
+            f"resume: {name}={value} makes the run's record false{'' if name in before else suggest(name, before)}. "
             f"A resumed run can only change settings that it has: {MAX_EPOCHS}, the paths of its data and settings "
             "of the machine; else start a new run",
         )
-    require_given({name: value for name, value in before.items() if name not in after})
+    require_no_address({name: value for name, value in before.items() if name not in after})
     return cast(DictConfig, OmegaConf.merge(cfg, changes)), record
 
 

@@ -316,7 +316,7 @@ def _items(
     random: np.random.Generator, positives: Positives, queries: Tensor, items: int, most: int
 ) -> tuple[Tensor, Positives]:
     """A sample of the items with all answers of the queries (n,), and the answers by position in the sample."""
-    known = positives.of(queries)
+    known = positives.of_queries(queries)
     needed = known.item.unique()
     among = torch.arange(items)
     if items > most:
@@ -328,7 +328,7 @@ def _items(
 
 def _index(answers: Positives, queries: Tensor) -> tuple[Tensor, Positives]:
     """The items without those that only other queries want, ascending, and the answers of the queries among them."""
-    right = answers.of(queries)
+    right = answers.of_queries(queries)
     gone = answers.item[~torch.isin(answers.item, right.item)]
     index = torch.arange(answers.items)
     index = index[~torch.isin(index, gone)]

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from vsehub.checks import require
 
 MASK = "***"
-SHORTEST = 6  # letters of a secret that is masked outside of its address too
+SHORTEST = 6  # characters: a shorter secret is masked only within its address, since it may be a common word
 
 _SHOWN = (  # parameters of a URI whose values are not secret
     "application_name|channel_binding|connect_timeout|dbname|download|format|host|hostaddr|keepalives|nw|page|port|raw|"
@@ -57,7 +57,7 @@ def masked(text: str, secrets: set[str] | None = None) -> str:
 
     def hide_in(match: re.Match[str]) -> str:
         start, user, path, query = match.groups("")
-        user = re.sub("(?P<name>)(?P<secret>.+)(?=@$)", hide, user)
+        user = re.sub("(?P<name>)(?P<secret>.+)(?=@$)", hide, user)  # all before the @; `hide` needs both groups
         return f"{start}{user}{path}{_PARAMETER.sub(hide, query)}"
 
     text = _URI.sub(hide_in, text)
@@ -79,14 +79,14 @@ def masked_output(text: str) -> str:
     """The text without the secrets of remembered addresses, which a library's message may repeat by themselves."""
     for address in sorted(_addresses, key=len, reverse=True):
         text = text.replace(address, masked(address))
-    parts = {part for secret in _secrets for part in (secret, secret.partition(":")[2])}
-    for secret in sorted(parts | set(map(unquote, parts)), key=len, reverse=True):
+    secrets = _secrets | {secret.partition(":")[2] for secret in _secrets}  # of USER:PASSWORD also PASSWORD
+    for secret in sorted(secrets | set(map(unquote, secrets)), key=len, reverse=True):
         if len(secret) >= SHORTEST:
             text = text.replace(secret, MASK)
     return text
 
 
-def require_given(settings: Mapping[str, Any]) -> None:
+def require_no_address(settings: Mapping[str, Any]) -> None:
     """Raise InputError if settings that a file brings name an address: only addresses from the user are opened.
 
     settings: full names of settings and their values, without those that the user has given.

@@ -89,7 +89,7 @@ def row_hashes(rows: np.ndarray) -> np.ndarray:
 def write_matrix(path: Path, rows: int, blocks: Iterable[np.ndarray]) -> tuple[int, int]:
     """Write blocks (b, D) of `rows` rows in all as a float32 .npy; returns its shape.
 
-    The file is not a memory map, whose process a full disk would kill.
+    The file is written without a memory map: on a full disk, writing to a map kills the process.
     """
     shape = (rows, 0)
     with atomic(path) as file:

@@ -108,7 +108,7 @@ def require_no_way_out(folder: Path) -> None:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write UTF-8 text atomically; what a file's name has that is no text is escaped."""
+    """Write UTF-8 text atomically; bytes of file names that are not UTF-8 are escaped."""
     with atomic(path) as handle:
         handle.write(text.encode(errors="backslashreplace"))
 
@@ -127,7 +127,7 @@ def stamp_of(path: str | Path) -> tuple[int, int, int, int]:
 def stored_digest(name: str, stamp: object, digest: Callable[[], str]) -> str:
     """The digest of `name`, stored in the user's cache until its stamp changes.
 
-    stamp: those of the files that are read, taken before. digest: computes it.
+    stamp: stamps of the files that `digest` reads, taken before it runs. digest: function that computes the digest.
     """
     path = cache_folder() / "digests" / f"{hashlib.sha256(name.encode()).hexdigest()}.json"
     stored: dict[str, Any] = {}
@@ -202,13 +202,13 @@ class Output:
         )
         self.earlier = list(map(str, files))
         self.refuse_foreign(self.names)
-        names = os.listdir(self.folder) if self.folder.is_dir() and not mark and not self.overwrite else []
-        others = sorted(name for name in names if not name.startswith("."))
-        require(
-            not others,
-            f"out: {self.shown} holds {', '.join(others[:3])}, which vsehub did not write. Give a new folder, or "
-            "overwrite=true to write among them",
-        )
+        if self.folder.is_dir() and not mark and not self.overwrite:
+            others = sorted(name for name in os.listdir(self.folder) if not name.startswith("."))
+            require(
+                not others,
+                f"out: {self.shown} holds {', '.join(others[:3])}, which vsehub did not write. Give a new folder, or "
+                "overwrite=true to write among them",
+            )
         require(
             self.overwrite or not mark.get("finished"),
             f"out: {self.shown} already holds {self.kind}. Give another out=FOLDER, or overwrite=true to replace it",
@@ -241,14 +241,14 @@ class Output:
         new = [str(path.relative_to(self.new)) for path in self.new.rglob("*") if not path.is_dir()]
         self.refuse_foreign(new)
         paths = {name: within(self.folder, name) for name in {*self.earlier, *new}}
-        left = list(paths) if keep else new
+        remaining = list(paths) if keep else new
         self._mark(list(paths), finished=False)
         for name in new:
             paths[name].parent.mkdir(parents=True, exist_ok=True)
             (self.new / name).replace(paths[name])
-        for name in paths.keys() - {*left}:
+        for name in paths.keys() - {*remaining}:
             paths[name].unlink(missing_ok=True)
-        self._mark(left, finished=True)
+        self._mark(remaining, finished=True)
 
     def _mark(self, names: list[str], finished: bool) -> None:
         write_json(

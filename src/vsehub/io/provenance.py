@@ -68,7 +68,8 @@ def source_files(made: Callable[..., Any]) -> dict[str, str]:
     """
     digests: dict[str, str] = {}
     folder = _file(made.__module__).parent
-    waiting = [part.__module__ for part in inspect.getmro(made)] if inspect.isclass(made) else [made.__module__]
+    classes = inspect.getmro(made) if inspect.isclass(made) else (made,)
+    waiting = [part.__module__ for part in classes]
     while waiting:
         name = waiting.pop()
         file = _file(name)

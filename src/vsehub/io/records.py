@@ -77,7 +77,7 @@ def read_record(path: Path, kind: Kind, hint: str) -> dict[str, Any]:
     """The record in `path`. Raises InputError, ending in `hint`, if it is damaged or of another version."""
     record = read_object(path, hint)
     require_version(f"{path}, {kind.name},", record.get("schema"), kind.version, hint)
-    wrong = [key for key, of in kind.keys.items() if not isinstance(record.get(key), of)]
+    wrong = [key for key, types in kind.keys.items() if not isinstance(record.get(key), types)]
     require(not wrong, f"{path}: {', '.join(wrong)} is missing, or not what vsehub writes. {hint}")
     metrics: dict[str, Any] = record.get("metrics") or {}
     wrong = [key for key, value in metrics.items() if type(value) not in (int, float, type(None))]

@@ -10,8 +10,8 @@ from typing import Any
 from vsehub.checks import require
 from vsehub.io.arrays import readable
 
-# Spreadsheets recognise formulas by the first character, each program by other ones. These begin no formula:
-# letters, digits and some marks. Quotes before the character count as part of the escape.
+# Spreadsheets recognise a formula by its first character; which characters count differs between programs. Letters,
+# digits and these marks begin a formula in no program. Apostrophes before the character count as part of the escape.
 _FIRST = r"""\w./(\[{<"#"""
 _FORMULA = re.compile(rf"'*[^{_FIRST}']")
 _ESCAPED = re.compile(rf"'+[^{_FIRST}']")
@@ -72,6 +72,6 @@ def csv_text(columns: Iterable[str], rows: Iterable[Sequence[Any] | Mapping[str,
 
 def _line(cells: Sequence[Any]) -> str:
     text = io.StringIO(newline="")
-    # The module quotes a carriage return only as a part of the line's end.
+    # With this line end the csv module also quotes cells that hold a carriage return.
     csv.writer(text, lineterminator="\r\n").writerow(escaped(cell) if isinstance(cell, str) else cell for cell in cells)
     return text.getvalue().removesuffix("\r\n") + "\n"

@@ -12,8 +12,7 @@ from vsehub.types import Loss, NeighborStats
 
 log = logging.getLogger(__name__)
 
-SIDES = ("image_to_text", "text_to_image")
-FIRST_LOOK = 16  # a look at the pairs' signs makes a GPU wait: only at this training step and the later powers of two
+FIRST_LOOK = 16  # the first step at which pairs are looked at, which synchronises a GPU; then at later powers of two
 
 
 class HAL(Loss):
@@ -58,7 +57,7 @@ class HAL(Loss):
         self.neighbors_k, self.variant, self.statistics = neighbors_k, variant, statistics
         self.takes_neighbors = statistics == "bank"
         self.clamp, self.needs_above = clamp, 0.0 if clamp else None
-        self._steps = 0
+        self._steps: int | None = 0  # training steps so far; None once the warning was logged
 
     def forward(self, scores: Tensor, positives: Tensor, neighbors: NeighborStats | None = None) -> dict[str, Tensor]:
         """scores (N, N), positives (N, N) boolean, neighbors (N, k) each -> {"loss", "negatives", "positives", ...}.
@@ -95,7 +94,7 @@ class HAL(Loss):
 
     def _warn_below_0(self, paired: Tensor) -> None:
         """Log a warning, once, if no pair of a training step's batch (N,) gets a gradient from its clamped reward."""
-        if not paired.requires_grad or self._steps < 0:
+        if not paired.requires_grad or self._steps is None:
             return
         self._steps += 1
         look = self._steps >= FIRST_LOOK and self._steps.bit_count() == 1
@@ -105,7 +104,7 @@ class HAL(Loss):
                 "they may stay there. Warm the learning rate up, lower it, or set clamp=False",
                 len(paired), self._steps,
             )  # fmt: skip
-            self._steps = -1
+            self._steps = None
 
     @torch.no_grad()
     def weights(self, scores: Tensor, neighbors: NeighborStats) -> Tensor:
@@ -114,7 +113,8 @@ class HAL(Loss):
         scores: (N, N) of the batch. neighbors: (N, k) largest first, -inf where there are fewer. Raises InputError
         where the sizes differ.
         """
-        images, texts = (self._nearest(name, getattr(neighbors, name), scores) for name in SIDES)
+        images = self._nearest("image_to_text", neighbors.image_to_text, scores)
+        texts = self._nearest("text_to_image", neighbors.text_to_image, scores)
         paired = scores.diagonal()
         release = self.variant == "release"
 
@@ -124,7 +124,8 @@ class HAL(Loss):
         )
         pair_weights = torch.sigmoid(torch.logaddexp(image_term, text_term) - self.alpha * (paired - self.epsilon1))
 
-        neighbor_shift, pair_shift = (self.epsilon2, 0.0) if release else (self.beta * self.epsilon2, self.epsilon1)
+        neighbor_shift = self.epsilon2 if release else self.beta * self.epsilon2
+        pair_shift = 0.0 if release else self.epsilon1
         image_crowd, text_crowd = (_log_sum(stats, self.beta, neighbor_shift) for stats in (images, texts))
         pair = self.beta * (paired - pair_shift)
         crowd = torch.logaddexp(image_crowd[:, None], text_crowd[None, :])

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from vsehub.checks import finite_number, positive, probability, require, whole
+from vsehub.checks import fail, finite_number, positive, probability, whole
 from vsehub.losses.base import checked, fill_positives, without_other_positives
 from vsehub.types import Loss, NeighborStats
 
@@ -21,7 +21,7 @@ class NeighborRetr(Loss):
     is β Q + (1 - β) I, Q the doubly stochastic plan of entropic optimal transport by S/ε, which retrieves every item
     equally often; the prediction is p.
 
-    temperature: τ. centrality_scale: κ. k: neighbours; all that score as high as the k-th count, but for rounding.
+    temperature: τ. centrality_scale: κ. k: number of neighbours; ties with the k-th, up to rounding, count too.
     sharpness: T. transport_temperature, transport_share: ε and β; transport_rounds: rounds of Sinkhorn's algorithm.
     neighbor_weight, uniform_weight: of the second and the third term; 0 leaves one out. Scores are to be bounded, such
     as cosines. Raises InputError for settings out of range and for neighbours without centralities.
@@ -90,14 +90,13 @@ class NeighborRetr(Loss):
         if neighbors is None:
             negatives = scores.masked_fill(~counted, 0.0)
             return negatives.sum(dim=1) / counted.sum(dim=1), negatives.sum(dim=0) / counted.sum(dim=0)
-        centralities = neighbors.image_centrality, neighbors.text_centrality
-        images, texts = (scores.new_empty(0) if side is None else side.to(scores.dtype) for side in centralities)
-        require(
-            images.shape == texts.shape == scores.shape[:1],
-            f"neighbors holds no centralities of shape ({len(scores)},) for images and texts; query the bank with "
-            "centrality=True",
-        )
-        return images, texts
+        images, texts = neighbors.image_centrality, neighbors.text_centrality
+        if images is None or texts is None or not images.shape == texts.shape == scores.shape[:1]:
+            fail(
+                f"neighbors holds no centralities of shape ({len(scores)},) for images and texts; query the bank with "
+                "centrality=True"
+            )
+        return images.to(scores.dtype), texts.to(scores.dtype)
 
     @torch.no_grad()
     def neighborhood(self, scores: Tensor, counted: Tensor) -> Tensor:
@@ -109,7 +108,8 @@ class NeighborRetr(Loss):
         pair = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
         negatives = counted & ~pair
         least = scores.masked_fill(~negatives, -torch.inf).topk(min(self.k, len(scores)), dim=1).values[:, -1:]
-        return pair | negatives & (scores >= least - _rounding(scores.abs().amax(dim=1, keepdim=True)))
+        near = scores >= least - _rounding(scores.abs().amax(dim=1, keepdim=True))
+        return pair | (negatives & near)
 
     @torch.no_grad()
     def neighbor_targets(self, scores: Tensor, counted: Tensor, centrality: Tensor, within: Tensor) -> Tensor:
@@ -128,7 +128,7 @@ class NeighborRetr(Loss):
     def uniform_targets(self, scores: Tensor, counted: Tensor) -> Tensor:
         """β Q + (1 - β) I, (N, N), without gradient; one plan Q serves both directions."""
         logits = (scores / self.transport_temperature).masked_fill(~counted, -torch.inf)
-        # One round on logarithms leaves no row or column that underflows, whatever the scores; then products do.
+        # After one round on logarithms no row or column underflows, so that further rounds need only products.
         kernel = logits.log_softmax(dim=1).log_softmax(dim=0).exp()
         rows = columns = scores.new_ones(len(scores))
         for _ in range(self.transport_rounds - 1):

@@ -17,14 +17,14 @@ from safetensors.torch import save
 from torch import Tensor
 
 from vsehub import __version__, encoders
-from vsehub.checks import InputError, nearest, regular, require, whole
-from vsehub.components import Components, changed, conf_folder, declared
+from vsehub.checks import InputError, regular, require, suggest, whole
+from vsehub.components import Components, changed, component_class, conf_folder
 from vsehub.criteria import Criterion, NearestNeighbor
 from vsehub.data.photos.pictures import prepared, resized
 from vsehub.data.photos.source import folder_pictures
 from vsehub.data.sources import SPLITS, ArrayLike, CaptionedImages, Source, content_digest
 from vsehub.data.text.vocabulary import UNKNOWN, Vocabulary, Words, tokenize
-from vsehub.io.address import require_given
+from vsehub.io.address import require_no_address
 from vsehub.io.arrays import listed
 from vsehub.io.files import atomic, within
 from vsehub.models.checkpoint import Model, read_checkpoint, require_shape, require_sizes, restore
@@ -171,7 +171,7 @@ class DataModel:
             return []
         words, numbers = tokenize(text), self.vocabulary.numbers(text)[: self.max_words]
         unknown = [word[:_LETTERS] for word, number in zip(words, numbers, strict=False) if number == UNKNOWN]
-        named = [f"{word}{nearest(word, self.vocabulary.words[4:])}" for word in dict.fromkeys(unknown)]
+        named = [f"{word}{suggest(word, self.vocabulary.words[4:])}" for word in dict.fromkeys(unknown)]
         require(
             len(unknown) < len(numbers),
             f"the checkpoint knows no word of the text {text[:_LETTERS]!r}: {listed(named)}. Give words of its "
@@ -312,7 +312,7 @@ class TrainedModel(DataModel):
         """
         node = {key: value for key, value in self.config["data"].items() if key != "noise"}
         changes = flatten(self._changes, "data")
-        require_given({name: value for name, value in flatten(node, "data").items() if name not in changes})
+        require_no_address({name: value for name, value in flatten(node, "data").items() if name not in changes})
         # Settings that a checkpoint does not decide, such as the folders of caches.
-        node = declared(self._components.find("data", node)).restored(node)
+        node = component_class(self._components.find("data", node)).restored(node)
         return self._components.build("data", changed(node, self._changes))  # type: ignore[no-any-return]

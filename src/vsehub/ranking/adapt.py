@@ -132,8 +132,8 @@ def try_maps(
     for fold in range(count):
         here = np.flatnonzero(folds == fold)
         sample = np.sort(random.permutation(here)[: MOST_QUERIES // count])
-        right = positives.of(known[sample])
-        gone = np.setdiff1d(wanted, positives.of(known[here]).item)
+        right = positives.of_queries(known[sample])
+        gone = np.setdiff1d(wanted, positives.of_queries(known[here]).item)
         free = random.permutation(np.setdiff1d(np.arange(len(items)), gone))[:MOST_ITEMS]
         index = torch.from_numpy(np.union1d(right.item, free))
         answers = Positives.from_pairs(right.query, torch.searchsorted(index, right.item), len(sample), len(index))
@@ -163,7 +163,7 @@ def pairs_of(
 ) -> tuple[Tensor, Tensor]:
     """The pairs (P, D), (P, D) of the queries `known` (n,), ascending; of at most `MOST_FITTED` queries."""
     known = known[drawn(len(known), MOST_FITTED, seed)]
-    pairs = positives.of(known)
+    pairs = positives.of_queries(known)
     wanted, place = pairs.item.unique(return_inverse=True)
     return rows_at(queries, known)[pairs.query], rows_at(items, wanted)[place]
 

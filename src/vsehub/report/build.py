@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from vsehub.checks import nearest, one_line, require
+from vsehub.checks import one_line, require, suggest
 from vsehub.io.files import Output, atomic
 from vsehub.report.pages.runs import origin, run_notes, setting_facts
 from vsehub.report.pages.templates import render_page
@@ -71,7 +71,7 @@ def report_files(runs: Sequence[Run], title: str | None, columns: Sequence[str])
     title_styles = styles(series.values())
     known = {key for run in shown for evaluation in run.evaluations.values() for key in evaluation["metrics"]}
     for key in columns:
-        require(key in known, f"columns: no evaluation has the metric {key}{nearest(key, known)}")
+        require(key in known, f"columns: no evaluation has the metric {key}{suggest(key, known)}")
     frame = results(shown, series)
     means = aggregate(frame, columns)
     tests = paired(frame, recipes)

@@ -96,7 +96,7 @@ class Calibration:
         order = np.random.default_rng(seed).permutation(np.flatnonzero(usable))
         require(len(order) > 0, "queries: none has a known answer and is not in the reference; give others")
         drawn = torch.from_numpy(np.sort(order[np.unique(groups[order], return_index=True)[1]]))
-        known = positives.of(drawn)
+        known = positives.of_queries(drawn)
         most = int(known.counts.max())
         require(most < len(items), f"truth: all {len(items)} items answer a query; calibrate without it")
         vectors = as_vectors("queries", queries.rows(0, len(queries))[drawn])

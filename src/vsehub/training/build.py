@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vsehub.checks import require
-from vsehub.components import TARGET, Components, declared, make
+from vsehub.components import TARGET, Components, component_class, make
 from vsehub.data.contents import warn_of_shared
 from vsehub.data.noise import Noise, NoisySource
 from vsehub.data.sources import Source
@@ -81,7 +81,7 @@ def build_module(
     config = {key: settings[key] for key in DESCRIBED}
     encoders = {}
     for side, sizes in encoder_sizes(settings, components, data.vocabulary, image_shape, text_shape).items():
-        changes = declared(components.find(side, settings[side])).rebuilt if checkpoint is not None else {}
+        changes = component_class(components.find(side, settings[side])).rebuilt if checkpoint is not None else {}
         encoder = components.build(side, settings[side] | changes, **sizes)
         if processes > 1 and not settings["trainer"].get("sync_batchnorm", False):
             require_no_batch_norm(side.removesuffix("_encoder"), encoder, "several processes share a batch")

@@ -175,7 +175,7 @@ class Catalogue:
         self.items = KeptItems(as_vectors("items", self.vectors))
         queries, self.rows = sampled(sides.queries, sample, seed)
         self.queries: VectorSource = as_vectors("queries", queries.float().cpu())
-        self.positives = None if sides.positives is None else sides.positives.of(self.rows)
+        self.positives = None if sides.positives is None else sides.positives.of_queries(self.rows)
         log.info("fitting %s and ranking %s queries", ", ".join(criteria) or "no criterion", f"{len(self.queries):,}")
         fitted = {name: criterion for name, criterion in criteria.items() if name not in contents.stored}
         reference = self.queries if sides.reference is None else sides.reference

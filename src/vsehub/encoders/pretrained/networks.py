@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vsehub.checks import InputError, existing, nearest, one_of, regular, require, whole
+from vsehub.checks import InputError, existing, one_of, regular, require, suggest, whole
 from vsehub.extras import package
 from vsehub.types import Encoder
 
@@ -176,7 +176,7 @@ def _timm(model: str, pretrained: bool) -> Vision:
 def require_listed(model: str, names: Collection[str]) -> None:
     """Raise InputError unless a library lists a model: other names would be looked up on the hub or as a folder."""
     name = model.partition(".")[0]
-    require(name in names, f"model is {model!r}, which the library does not list{nearest(name, names)}")
+    require(name in names, f"model is {model!r}, which the library does not list{suggest(name, names)}")
 
 
 @contextmanager

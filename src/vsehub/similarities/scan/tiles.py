@@ -38,11 +38,11 @@ def tiled(normalisation: str, scale: float, raw: Tensor, grams: Tensor, lengths:
         member = torch.block_diag(*(raw.new_ones(length, 1) for length in part))
         height = max(1, elements // scores[0].numel())
         rows = zip(scores.split(height), grams.split(height), strict=True)
-        rows_done = [
+        blocks = [
             checkpoint(_attended, normalisation, scale, member, *tile, use_reentrant=False, preserve_rng_state=False)
             for tile in rows
         ]
-        columns.append(torch.cat(rows_done))
+        columns.append(torch.cat(blocks))
     return torch.cat(columns, dim=1)
 
 

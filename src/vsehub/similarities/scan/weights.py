@@ -34,9 +34,10 @@ def normalised(raw: Tensor, member: Tensor, how: str) -> Tensor:
 
 
 def pooled(cosines: Tensor, inside: Tensor, how: str, scale: float) -> Tensor:
-    """The cosines (..., L) of queries, of which `inside` (..., L) are no padding, pooled to (...).
+    """The cosines (..., L) of queries, pooled over L to (...).
 
-    how: "mean", "sum", "max", or "lse", which is 1/λ log Σ e^{λ c} with λ = scale.
+    inside: (..., L) boolean, the cosines that are not of padding. how: "mean", "sum", "max", or "lse", which is
+    1/λ log Σ e^{λ c} with λ = scale.
     """
     if how == "lse":
         return (scale * cosines).masked_fill(~inside, -torch.inf).logsumexp(dim=-1) / scale

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vsehub.checks import existing, fail, nearest, regular_members, require
+from vsehub.checks import existing, fail, regular_members, require, suggest
 from vsehub.encoders.pretrained.configurations import reduced_open_clip
 from vsehub.encoders.pretrained.joint.hf import tokenizer_of
 from vsehub.encoders.pretrained.networks import refused
@@ -101,7 +101,7 @@ def _located(model: str) -> tuple[dict[str, Any], Mapping[str, Any], str, tuple[
     name, _, tag = model.partition("/")
     architecture, tags = library.get_model_config(name), library.list_pretrained_tags_by_model(name)
     if architecture is None:
-        fail(f"model: open_clip has no model {name!r}{nearest(name, library.list_models())}, nor is there a folder")
+        fail(f"model: open_clip has no model {name!r}{suggest(name, library.list_models())}, nor is there a folder")
     require(not tag or tag in tags, f"model: open_clip has no weights {tag!r} of {name}; it has {', '.join(tags)}")
     published = library.get_pretrained_cfg(name, tag)
     if published.get("quick_gelu"):
