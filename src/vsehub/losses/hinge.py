@@ -24,7 +24,11 @@ class KNNMargin(Loss):
 
     def forward(self, scores: Tensor, positives: Tensor, neighbors: NeighborStats | None = None) -> dict[str, Tensor]:
         """scores (N, N), positives (N, N) boolean -> {"loss": scalar}; `neighbors` is not used."""
-        image_to_text, text_to_image = margin_costs(scores, positives, self.margin)
+        scores = checked(scores, positives)
+        paired = scores.diagonal()
+        negatives = fill_positives(scores, positives) + self.margin
+        image_to_text = torch.relu(negatives - paired[:, None])
+        text_to_image = torch.relu(negatives - paired[None, :])
         if self.k is not None:
             k = min(self.k, len(scores))
             image_to_text = image_to_text.topk(k, dim=1).values
@@ -44,11 +48,3 @@ class SumMargin(KNNMargin):
 
     def __init__(self, margin: float = 0.2):
         super().__init__(margin, k=None)
-
-
-def margin_costs(scores: Tensor, positives: Tensor, margin: float) -> tuple[Tensor, Tensor]:
-    """[margin - S_pos + S_neg]+ against the row's pair and against the column's pair, both (N, N), 0 at positives."""
-    scores = checked(scores, positives)
-    paired = scores.diagonal()
-    negatives = fill_positives(scores, positives) + margin
-    return torch.relu(negatives - paired[:, None]), torch.relu(negatives - paired[None, :])
