@@ -69,7 +69,7 @@ MUTATIONS = [
     ),
     (
         "neighbors/bank.py",
-        "depth = min(self.k + deeper, len(self))",
+        "depth = min(self.k + most_excluded, len(self))",
         "depth = min(self.k, len(self))",
         "neighbors/test_bank.py neighbors/test_scored_index.py training/test_bank_callback.py",
     ),

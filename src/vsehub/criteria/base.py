@@ -16,7 +16,8 @@ from torch import Tensor
 
 from vsehub.checks import matrix, require, whole
 from vsehub.neighbors.tiles import ScoreColumns, nearest, row_blocks
-from vsehub.neighbors.vectors import Affine, TileCorrection, VectorSource, as_vectors, given_back
+from vsehub.neighbors.topk import joined
+from vsehub.neighbors.vectors import Affine, TileCorrection, VectorSource, as_vectors, to_type_of
 
 # Yields the reference queries' scores (R, m) against some items at a time, all items in order, anew at each call.
 Columns = Callable[[], Iterator[Tensor]]
@@ -217,7 +218,7 @@ class Correction(Criterion):
         whole("k", k)
         bank = as_reference_items(self, reference_items, item_rows)
         terms = fit_all([self], item_rows, reference_rows, bank)[0]
-        return given_back(queries, *self.search_fitted(query_rows, item_rows, terms, k))
+        return to_type_of(queries, *self.search_fitted(query_rows, item_rows, terms, k))
 
     def search_fitted(
         self, queries: VectorSource, items: VectorSource, item_terms: Terms, k: int = 10
@@ -334,11 +335,6 @@ def _bank_columns(
     if criterion.reference_items_as is None or reference_items is None:
         return None
     return ScoreColumns(reference, reference_items)
-
-
-def joined(parts: Iterable[Terms]) -> Terms:
-    """Terms of parts of the items, or of the queries, as terms of all."""
-    return tuple(torch.cat(pieces) for pieces in zip(*parts, strict=True))
 
 
 def as_sides(queries: Any, items: Any, reference: Any = None) -> tuple[VectorSource, VectorSource, VectorSource]:

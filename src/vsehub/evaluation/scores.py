@@ -11,7 +11,7 @@ from vsehub.checks import require
 from vsehub.criteria.base import Criterion, Terms
 from vsehub.metrics.ranks import CACHED_ELEMENTS
 from vsehub.models.encode import EncodedSplit
-from vsehub.neighbors.vectors import NARROW, at_least, products
+from vsehub.neighbors.vectors import NARROW, padded_rows, products
 from vsehub.positives import Positives
 from vsehub.types import Similarity
 
@@ -129,7 +129,7 @@ def both_directions(split: EncodedSplit, similarity: Similarity, reference: Enco
         if not inner:
             return similarity(images, texts)
         # `products` ties equal texts; the images, the items of the other direction, need as many rows.
-        return products(texts)(at_least(NARROW, images), None)[: len(images)]
+        return products(texts)(padded_rows(NARROW, images), None)[: len(images)]
 
     def score_images(images: Any, texts: Any) -> Tensor:
         return products(texts)(images, None) if inner else similarity(images, texts)

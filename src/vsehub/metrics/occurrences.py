@@ -24,14 +24,13 @@ def hubness(scores: Tensor, ks: tuple[int, ...] = KS, positives: Tensor | None =
     scores is not a matrix, is empty or holds NaN, positives is not a mask of its shape or a k is not positive.
     """
     matrix("scores", scores)
+    masks: tuple[Tensor, Tensor] | tuple[None, None] = (None, None)
     if positives is not None:
         matrix("positives", positives, *scores.shape)
+        masks = (positives, positives.T)
     both: dict[str, float] = {}
-    for direction, queries, mask in (
-        ("i2t", scores, positives),
-        ("t2i", scores.T, None if positives is None else positives.T),
-    ):
-        occurrences = _counted(queries, ks, None if mask is None else Positives.from_mask(mask))
+    for direction, queries, mask in (("i2t", scores, masks[0]), ("t2i", scores.T, masks[1])):
+        occurrences = _counted(queries, ks, mask)
         measured = occurrence_metrics(occurrences.counts, None if mask is None else occurrences.bad)
         both |= {f"{direction}/{name}": value for name, value in measured.items()}
     return both | {"hs_sum": skew_sum(both)}
@@ -45,13 +44,14 @@ def k_occurrences(scores: Tensor, ks: tuple[int, ...] = KS) -> dict[int, Tensor]
     return {k: counts.dense() for k, counts in _counted(scores, ks).counts.items()}
 
 
-def _counted(scores: Tensor, ks: tuple[int, ...], positives: Positives | None = None) -> "Occurrences":
+def _counted(scores: Tensor, ks: tuple[int, ...], mask: Tensor | None = None) -> "Occurrences":
+    """The occurrences of the items by scores (Q, M). mask: (Q, M) boolean, the positives."""
     matrix("scores", scores)
     require(scores.numel() > 0, f"scores has shape {tuple(scores.shape)}; expected at least one query and one item")
-    deepest = max([1, *(whole("k", k) for k in ks)])
+    deepest = max((whole("k", k) for k in ks), default=1)
     largest, nearest = top_k(scores, min(deepest, scores.shape[1]))
     require(not largest[:, 0].isnan().any(), "scores hold NaN; look for NaN or infinite embeddings")
-    return count_occurrences(nearest, scores.shape[1], ks, positives)
+    return count_occurrences(nearest, scores.shape[1], ks, None if mask is None else Positives.from_mask(mask))
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +75,7 @@ class ItemCounts:
         return self.items
 
     def __getitem__(self, item: int) -> int:
-        if not 0 <= item < self.items:  # which ends a loop over all
+        if not 0 <= item < self.items:  # without this error, a loop over the counts would not end
             raise IndexError(item)
         return int(self.amounts[self.positions == item].sum())
 
@@ -140,9 +140,9 @@ def occurrence_metrics(
             metrics |= {f"share_{least}": (items[n >= least].sum() / size).item() for least in SHARES[1:]}
         if bad is not None:
             wrong, items = _distribution(bad[k])
-            shown = slots.item() if judged is None else judged * min(k, len(counts))
+            judged_slots = slots.item() if judged is None else judged * min(k, len(counts))
             metrics |= {
-                f"bad_share_{k}": (wrong * items).sum().item() / max(1, shown),
+                f"bad_share_{k}": (wrong * items).sum().item() / max(1, judged_slots),
                 f"bad_skew_{k}": skewness(bad[k]),
                 f"largest_bad_hub_{k}": wrong.max().item(),
             }
@@ -156,9 +156,9 @@ def gini(counts: Tensor | ItemCounts) -> float:
     """
     n, items = _distribution(counts)
     total = (n * items).sum()
-    # Of the sorted counts number i, from 1, the sum of 2i - M - 1 over those that are equal.
-    places = items * (2 * items.cumsum(0) - items - items.sum())
-    return ((places * n).sum() / (items.sum() * total)).item() if total > 0 else 0.0
+    # Gini is Σ_i (2i - M - 1) n_i / (M Σ n) over the sorted counts, i from 1; the factors of equal counts are added up.
+    factors = items * (2 * items.cumsum(0) - items - items.sum())
+    return ((factors * n).sum() / (items.sum() * total)).item() if total > 0 else 0.0
 
 
 def atkinson(counts: Tensor | ItemCounts) -> float:
@@ -239,7 +239,8 @@ def count_occurrences(
     to M - 1.
     """
     whole("items", items)
-    depth, judged = min(max([0, *(whole("k", k) for k in ks)]), items), 0
+    depth = min(max((whole("k", k) for k in ks), default=0), items)
+    judged = 0
     matrix("nearest", nearest, rows=None if positives is None else positives.queries)
     require(
         nearest.shape[1] >= depth,

@@ -54,8 +54,9 @@ def rank_blocks(blocks: Iterable[tuple[int, Tensor]], positives: Positives, ks: 
     ranks = torch.zeros(positives.queries, dtype=torch.int64, device=device)
     precision = torch.zeros(2, positives.queries, dtype=torch.float64, device=device)
     several = bool((positives.counts > 1).any())
-    deepest = min(max([1, *(whole("k", k) for k in ks)]), positives.items)
-    last, lists = 0, list[Tensor]()
+    deepest = min(max((whole("k", k) for k in ks), default=1), positives.items)
+    lists = list[Tensor]()
+    last = 0
     for first, block in blocks:
         matrix("scores", block)
         require(block.is_floating_point(), f"scores holds {block.dtype} numbers; expected floating-point scores")
@@ -65,16 +66,16 @@ def rank_blocks(blocks: Iterable[tuple[int, Tensor]], positives: Positives, ks: 
             f"{positives.queries} queries and {positives.items} items, query {last} first",
         )
         # On a CPU as many rows at a time as fit its cache, since each is read several times.
-        rows = max(1, CACHED_ELEMENTS // positives.items) if block.device.type == "cpu" else max(1, len(block))
+        rows = max(1, CACHED_ELEMENTS // positives.items if block.is_cpu else len(block))
         for scores in block.split(rows):
             first, last = last, last + len(scores)
             counts = positives.counts[first:last]
             depth = min(max(deepest, int(counts.max())), positives.items) if several else deepest
             largest, nearest = top_k(scores, depth)
             require(not largest[:, 0].isnan().any(), "scores hold NaN; look for NaN or infinite embeddings")
-            mine = slice(starts[first], starts[last])
-            row = positives.query[mine] - first
-            hits = scores[row, positives.item[mine]]
+            pairs = slice(starts[first], starts[last])
+            row = positives.query[pairs] - first
+            hits = scores[row, positives.item[pairs]]
             best = scores.new_full((len(scores),), -torch.inf).scatter_reduce(0, row, hits, "amax")
             equal_hits = row.new_zeros(len(scores)).index_add_(0, row, (hits >= best[row]).long())
             ranks[first:last] = (at_least(scores, best) - equal_hits + 1) * (counts > 0)
@@ -85,8 +86,9 @@ def rank_blocks(blocks: Iterable[tuple[int, Tensor]], positives: Positives, ks: 
     if not several:  # only the first place counts: both are R@1
         precision[:] = ranks == 1
     occurrences = count_occurrences(torch.cat(lists), positives.items, ks, positives)
-    both = ({k: count.dense() for k, count in counts.items()} for counts in (occurrences.counts, occurrences.bad))
-    return Ranking(ranks, precision[0], precision[1], *both)
+    counts_of = {k: count.dense() for k, count in occurrences.counts.items()}
+    bad = {k: count.dense() for k, count in occurrences.bad.items()}
+    return Ranking(ranks, precision[0], precision[1], counts_of, bad)
 
 
 def recall_metrics(scores: Tensor, positives: Tensor) -> dict[str, float]:
@@ -131,8 +133,9 @@ def chance_rsum(texts_of: Sequence[int], images_of: Sequence[int]) -> float:
     """
     total = 0.0
     for positives, items in ((texts_of, len(images_of)), (images_of, len(texts_of))):
-        for k in (min(k, items) for k in RECALLS):
-            hits = [1 - comb(items - count, k) / comb(items, k) for count in positives if count]
+        for k in RECALLS:
+            drawn = comb(items, min(k, items))
+            hits = [1 - comb(items - count, min(k, items)) / drawn for count in positives if count]
             total += 100 * sum(hits) / len(hits)
     return total
 
@@ -163,11 +166,13 @@ def at_r_of_scores(scores: Tensor, nearest: Tensor, row: Tensor, hits: Tensor, c
     counts = counts[:, None]
     cut = nearest.gather(1, (counts - 1).clamp(min=0))  # the score at place R
     reaching = (nearest >= cut).sum(dim=1, keepdim=True)
+    # Where the list ends at the score of the cut, more items with this score may lie behind its end.
     hidden = ((nearest[:, -1:] == cut) & (positive_scores == cut)).any(dim=1)
-    if nearest.shape[1] < scores.shape[1] and hidden.any():  # more items with the score of the cut may lie unlisted
+    if nearest.shape[1] < scores.shape[1] and hidden.any():
         reaching[hidden] = at_least(scores[hidden], cut[hidden, 0])[:, None]
     above = torch.where(positive_scores > cut, _at_or_above(nearest, positive_scores), reaching)
     order = torch.arange(1, positive_scores.shape[1] + 1, device=positive_scores.device)
+    # Its place: all items of at least its score, less the positives among them, plus its own number among these.
     place = above - _at_or_above(positive_scores, positive_scores).minimum(counts) + order
     inside = (positive_scores >= cut) & (order <= counts) & (place <= counts)
     total = counts[:, 0].clamp(min=1)
@@ -176,5 +181,5 @@ def at_r_of_scores(scores: Tensor, nearest: Tensor, row: Tensor, hits: Tensor, c
 
 
 def _at_or_above(falling: Tensor, values: Tensor) -> Tensor:
-    """The number of entries of each descending row (b, D) are >= each of the row's values (b, n)."""
+    """The number (b, n) of entries of each descending row (b, D) that are at least each of the row's values (b, n)."""
     return falling.shape[1] - torch.searchsorted(falling.flip(1), values.contiguous())

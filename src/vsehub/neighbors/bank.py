@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vsehub.checks import fail, matrix, one_of, require, whole
-from vsehub.neighbors.faiss import GPU_DEPTH, FaissIndex, searches_there
+from vsehub.neighbors.faiss import GPU_DEPTH, FaissIndex, faiss_searches
 from vsehub.neighbors.vectors import products
 from vsehub.positives import Positives
 from vsehub.sets import Encoding, Sets
@@ -211,33 +211,35 @@ class MemoryBank:
         """
         if self._images is None or self._texts is None:
             fail("the bank is empty; fill it before the first query")
-        deeper = self._most_lost
+        most_excluded = self._most_lost
         if self.exclude == "batch_captions":
             in_batch = torch.isin(self._caption_ids, caption_ids if batch_captions is None else batch_captions)
-            deeper = int(in_batch.sum())
+            most_excluded = int(in_batch.sum())
             require(
-                len(self) - deeper >= self.k,
-                f"{deeper} of the bank's {len(self)} pairs are in the batch, which leaves fewer than k = {self.k}; "
-                "give the bank a larger share of the pairs or a smaller k",
+                len(self) - most_excluded >= self.k,
+                f"{most_excluded} of the bank's {len(self)} pairs are in the batch, which leaves fewer than k = "
+                f"{self.k}; give the bank a larger share of the pairs or a smaller k",
             )
-        depth = min(self.k + deeper, len(self))
+        depth = min(self.k + most_excluded, len(self))
         text_scores, near_texts = self._texts.search(images.detach().float(), depth)
         image_scores, near_images = self._images.search(texts.detach().float(), depth)
         same_image = self._image_ids[near_images] == image_ids[:, None]
         if self.exclude == "batch_captions":
-            excluded = in_batch[near_texts], in_batch[near_images]
+            excluded_texts, excluded_images = in_batch[near_texts], in_batch[near_images]
         elif self.exclude == "partner":
-            excluded = self._caption_ids[near_texts] == caption_ids[:, None], same_image
+            excluded_texts, excluded_images = self._caption_ids[near_texts] == caption_ids[:, None], same_image
         elif self._positives is None:
-            excluded = self._image_ids[near_texts] == image_ids[:, None], same_image
+            excluded_texts, excluded_images = self._image_ids[near_texts] == image_ids[:, None], same_image
         else:
             related = self._positives.related
-            texts_of_image = related(image_ids[:, None], self._caption_ids[near_texts])
-            excluded = texts_of_image, related(self._image_ids[near_images], caption_ids[:, None])
-        nearest = self._largest(text_scores, excluded[0]), self._largest(image_scores, excluded[1])
+            excluded_texts = related(image_ids[:, None], self._caption_ids[near_texts])
+            excluded_images = related(self._image_ids[near_images], caption_ids[:, None])
+        stats = NeighborStats(self._largest(text_scores, excluded_texts), self._largest(image_scores, excluded_images))
         if not centrality:
-            return NeighborStats(*nearest)
-        return NeighborStats(*nearest, self._text_means(images.detach()), self._image_means(texts.detach()))
+            return stats
+        return stats._replace(
+            image_centrality=self._text_means(images.detach()), text_centrality=self._image_means(texts.detach())
+        )
 
     def _largest(self, similarities: Tensor, excluded: Tensor) -> Tensor:
         """The first k (N, k) of similarities (N, depth), largest first, without the excluded ones."""
@@ -256,7 +258,7 @@ class MemoryBank:
     def _vector_index(self, vectors: Tensor, factor: int = 1) -> ExactIndex | FaissIndex:
         deepest = (self.k + self._most_lost) * factor
         too_deep = vectors.is_cuda and deepest > GPU_DEPTH
-        by_faiss = self.backend == "faiss" or (self.backend == "auto" and searches_there(vectors))
+        by_faiss = self.backend == "faiss" or (self.backend == "auto" and faiss_searches(vectors))
         return FaissIndex(vectors) if by_faiss and not too_deep else ExactIndex(vectors)
 
 

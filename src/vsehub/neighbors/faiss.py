@@ -12,7 +12,7 @@ from vsehub.checks import fail, matrix, require
 # Below this many queries FAISS scans vector by vector instead of calling BLAS: 14 times slower on 128 queries.
 BLAS_FROM_QUERIES = 20
 GPU_DEPTH = 2048  # the most neighbours that FAISS finds on a GPU
-GPU_SCRATCH = 256 * 2**20  # bytes of its own memory there; it takes 1.5 GB where nothing is said
+GPU_SCRATCH = 256 * 2**20  # bytes of FAISS's temporary memory on a GPU, 1.5 GB by default
 
 
 def loaded_faiss() -> tuple[ModuleType | None, str]:
@@ -39,8 +39,8 @@ def required_faiss(what: str, instead: str) -> ModuleType:
     return faiss
 
 
-def searches_there(vectors: Tensor) -> bool:
-    """Return True if FAISS is installed and searches where the vectors are: on a CPU, or on a GPU that it sees."""
+def faiss_searches(vectors: Tensor) -> bool:
+    """Return True if FAISS is installed and can search on the vectors' device: a CPU, or a GPU that it sees."""
     faiss = loaded_faiss()[0]
     return faiss is not None and (vectors.device.type == "cpu" or (vectors.is_cuda and _on_gpu(faiss)))
 

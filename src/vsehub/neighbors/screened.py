@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from vsehub.machine import cpu_has
+from vsehub.neighbors.topk import joined
 from vsehub.neighbors.vectors import Affine, BlockedRows, UnitVectors, VectorSource, array_of
 
 # Elsewhere such products are slow, and their sums may saturate.
@@ -31,7 +32,7 @@ FEW_QUERIES, FEW_SCORES = 8, 2**17  # up to these sizes all scores are dot produ
 MOST_LISTED = 0.25  # of the items; for more, all scores are dot products too
 GROUP = 32  # most items of the first tile in a group; only the best of a group counts for the first threshold
 MOST_HITS = 0.02  # of the scores of a tile; for more, the float32 product is faster
-WAITING = 0.5  # entries for each of the k best that are collected before they are merged
+WAITING = 0.5  # new entries are merged once they are more than this share of all k best
 PAIR_NUMBERS = 2**16  # numbers of vectors that are copied at a time
 SINGLE = 2.0**-24  # the relative error of float32
 
@@ -70,7 +71,10 @@ def search(
     """
     alone = len(queries) <= FEW_QUERIES or k > MOST_LISTED * len(items)
     tiles = tiles_of(len(queries), len(items))
-    source, memory = (items.source, items.tiles) if isinstance(items, KeptItems) else (items, {})
+    source: VectorSource = items
+    memory = dict[int, _Rounded]()
+    if isinstance(items, KeptItems):
+        source, memory = items.source, items.tiles
     array = array_of(source)  # not copied
     int8 = INT8 and not alone and items.shape[1] in DIMENSIONS and (len(queries) >= MANY_QUERIES or bool(memory))
     with np.errstate(all="ignore"):
@@ -83,26 +87,24 @@ def search(
                 rounded = _round(rows, rows.mean(axis=0))
                 if isinstance(items, KeptItems):
                     memory[tile.start] = rounded
-            if rounded is not None or alone:
-                largest = rounded.largest if rounded else 0.0
-            else:
+            largest = 0.0  # not needed where all scores are dot products
+            if rounded is not None:
+                largest = rounded.largest
+            elif not alone:
                 largest = float(_norms(rows).max())
             for block in blocks:
                 block.take(tile.start, rows, rounded, largest, buffer[: len(rows) * len(block.queries)])
                 advance(len(rows) * len(block.queries))
         lists = [[best.lists() for best in block.best] for block in blocks]
-    return [
-        (torch.cat([values for values, _ in parts]), torch.cat([positions for _, positions in parts]))
-        for parts in zip(*lists, strict=True)
-    ]
+    return [joined(parts) for parts in zip(*lists, strict=True)]
 
 
 @dataclass(frozen=True)
 class _Rounded:
     """Vectors (n, D) less their centre (D,), rotated, as whole numbers of a step.
 
-    largest: the largest norm of a vector. whole: (n, P) int8. size, lost: at least the norms of the whole numbers, and
-    of what rounding took, in steps: (n,).
+    largest: the largest norm of a vector. whole: (n, P) int8. size, lost: upper bounds of the norms of the whole
+    numbers, and of the rounding errors, in steps: (n,).
     """
 
     largest: float
@@ -124,7 +126,12 @@ def _round(vectors: np.ndarray, centre: np.ndarray) -> _Rounded:
     size = spare * _norms(whole)
     lost = spare * _norms(turned) + 4 * SINGLE * size
     return _Rounded(
-        _norms(vectors).max(), centre, torch.from_numpy(whole.astype(np.int8)), 1 / np.float64(scale), size, lost
+        largest=_norms(vectors).max(),
+        centre=centre,
+        whole=torch.from_numpy(whole.astype(np.int8)),
+        step=1 / np.float64(scale),
+        size=size,
+        lost=lost,
     )
 
 
@@ -140,9 +147,10 @@ def _rotated(vectors: np.ndarray) -> np.ndarray:
 @cache
 def _rotations(dim: int) -> tuple[np.ndarray, ...]:
     """Two orthogonal matrices whose Kronecker product has at least `dim` rows; the second is the larger."""
-    drawn, size = np.random.default_rng(0), 2 ** math.ceil(math.log2(dim) / 2)
-    square = (drawn.standard_normal((side, side)) for side in (-(-dim // size), size))
-    return tuple(np.linalg.qr(side)[0].astype(np.float32) for side in square)
+    random = np.random.default_rng(0)
+    larger = 2 ** math.ceil(math.log2(dim) / 2)
+    matrices = [random.standard_normal((size, size)) for size in (math.ceil(dim / larger), larger)]
+    return tuple(np.linalg.qr(matrix)[0].astype(np.float32) for matrix in matrices)
 
 
 def _norms(vectors: np.ndarray) -> np.ndarray:
@@ -195,7 +203,9 @@ class _Block:
         queries = self._rounded
         if tile is None or queries is None or start < self._int8_from:
             return []
-        self._int8_from, reached_pairs = 2 * start, []  # if they rule out too little: the k-th best is then better
+        # Tried again at twice this position if the products rule out too little: the k-th best has risen by then.
+        self._int8_from = 2 * start
+        reached_pairs = []
         products = torch.from_numpy(memory).view(torch.int32).view(len(tile.whole), len(queries.whole))
         torch._int_mm(tile.whole, queries.whole.T, out=products)
         bound = queries.lost.max() * tile.size + (queries.size + queries.lost).max() * tile.lost
@@ -205,7 +215,7 @@ class _Block:
             most = np.ceil(bound[:, None] - best.term(start, len(bound)) / unit)
             if not np.abs(most).max() < 2**30:
                 return []
-            out = products if best is self.best[-1] else None
+            out = products if best is self.best[-1] else None  # the last correction may overwrite the products
             upper = torch.add(products, torch.from_numpy(most.astype(np.int32)), out=out).numpy()
             least = np.floor((best.least / best.scale - shift) / unit).clip(-(2**31), 2**31 - 1).astype(np.int32)
             reached = upper >= least
@@ -223,10 +233,11 @@ class _Block:
         np.dot(rows, self.queries.T, out=products.numpy())
         reached_pairs = []
         for best in self.best:
-            out = products if best is self.best[-1] else None
+            out = products if best is self.best[-1] else None  # as in `_by_int8`
             upper = torch.sub(products, torch.from_numpy(best.term(start, len(rows))), out=out).numpy()
             least = best.least / best.scale
-            if start == 0:  # the values of the k items that reach it lie below it by the error and the slack of `term`
+            if start == 0:
+                # Products and terms are rounded: k items have values of at least `first` less these errors.
                 first = best.first_least(upper).astype(np.float64)
                 least = first - error - 16 * SINGLE * np.abs(first)
             below = upper < np.nextafter((least - error).astype(np.float32), -np.inf)
@@ -259,7 +270,7 @@ class _Best:
         return scores if self._bias is None else self.scale * scores - self._bias[positions]
 
     def first_least(self, values: np.ndarray) -> np.ndarray:
-        """A value (b,) that at least k of the first items reach, of values (m, b): the k best of groups are k items."""
+        """A value (b,) that at least k of the first items reach, of values (m, b): the k-th largest of their groups."""
         size = min(GROUP, len(values) // self.k)
         groups = len(values) // size
         maxima = values[: groups * size].reshape(groups, size, -1).max(axis=1)
@@ -278,7 +289,7 @@ class _Best:
         """Values and positions (b, k), best first."""
         at, values, positions = (np.concatenate(parts) for parts in zip(*self._entries, strict=True))
         order = torch.from_numpy(values).sort(descending=True, stable=True).indices.numpy()  # NaN first
-        order = order[at[order].astype(np.uint16).argsort(kind="stable")]
+        order = order[at[order].astype(np.uint16).argsort(kind="stable")]  # numpy sorts 16 bits by radix, in one pass
         first = np.searchsorted(at[order], np.arange(len(self.least)))
         order = order[np.arange(len(order)) - first[at[order]] < self.k]
         self._entries, self._waiting = [(at[order], values[order], positions[order])], 0

@@ -9,7 +9,7 @@ from torch import Tensor
 from vsehub.checks import require
 from vsehub.io.progress import bar
 from vsehub.neighbors import screened
-from vsehub.neighbors.topk import Best, with_block
+from vsehub.neighbors.topk import Best, joined, with_block
 from vsehub.neighbors.vectors import NARROW, Affine, TileCorrection, UnitVectors, VectorSource, products, scoring
 
 TILE_QUERIES, TILE_ITEMS = 512, 4096  # of a CPU, whose cache holds their scores
@@ -35,10 +35,7 @@ def nearest(
     the number of items, or of other items.
     """
     parts = [lists for _, lists in nearest_blocks(queries, items, k, corrections, within)]
-    return [
-        (torch.cat([values for values, _ in blocks]), torch.cat([positions for _, positions in blocks]))
-        for blocks in zip(*parts, strict=True)
-    ]
+    return [joined(blocks) for blocks in zip(*parts, strict=True)]
 
 
 def nearest_blocks(
@@ -56,12 +53,18 @@ def nearest_blocks(
         for first in range(0, len(queries), height):
             block = queries.rows(first, min(first + height, len(queries)))
             applies = screened.applies(block, items, depth)
-            affine = [correction for correction in corrections if applies and _screens(correction)]
-            others = [correction for correction in corrections if correction not in affine]
-            advance = steps.update if not others else lambda _: None
-            known = iter(screened.search(block, items, depth, affine, advance) if affine else ())
-            others_known = iter(_search(block, first, items, depth, others, steps.update) if others else ())
-            lists = [next(known if correction in affine else others_known) for correction in corrections]
+            affine = {place: correct for place, correct in enumerate(corrections) if applies and _screens(correct)}
+            others = {place: correct for place, correct in enumerate(corrections) if place not in affine}
+            best_of: dict[int, Best] = {}
+            if others:
+                best_of |= zip(
+                    others, _search(block, first, items, depth, [*others.values()], steps.update), strict=True
+                )
+            if affine:
+                advance = steps.update if not others else lambda _: None  # `_search` has counted the scores
+                searched = screened.search(block, items, depth, [*affine.values()], advance)
+                best_of |= zip(affine, searched, strict=True)
+            lists = [best_of[place] for place in range(len(corrections))]
             yield first, [_without_itself(first, best) for best in lists] if within else lists
 
 
@@ -90,7 +93,7 @@ def _search(
                 values = scores if correct is None else correct(scores, numbers, columns)
                 best[rows.start] = with_block(best.get(rows.start), values, columns.start, k)
             advance(scores.numel())
-    return [(torch.cat([v for v, _ in best.values()]), torch.cat([p for _, p in best.values()])) for best in lists]
+    return [joined(best.values()) for best in lists]
 
 
 def _without_itself(first: int, best: Best) -> Best:
@@ -103,11 +106,12 @@ def _without_itself(first: int, best: Best) -> Best:
 
 
 def held_at_once(queries: VectorSource) -> int:
+    """The number of queries in memory during one pass over the items."""
     return min(QUERIES_HELD, max(1, HELD_ELEMENTS // queries.shape[1]))
 
 
 def ranges(count: int, width: int) -> list[slice]:
-    """All of so many rows, of so many at a time."""
+    """Slices of `width` rows that cover `count` rows; the last may be shorter."""
     return [slice(start, min(start + width, count)) for start in range(0, count, width)]
 
 

@@ -1,6 +1,7 @@
 """The k largest values of each row of a matrix or of blocks of its columns; ties go to the lower column."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor
 
 from vsehub.checks import fail
 
-GROUPS_FOR_EACH = 8  # groups of columns for each of the k + 1 sought, below which looking at maxima first saves nothing
+GROUPS_FOR_EACH = 8  # with fewer groups of columns for each of the k + 1 values, taking maxima first saves no time
 GROUP = 32  # a power of two
 Best = tuple[Tensor, Tensor]
 
@@ -52,19 +53,20 @@ def top_k_of_blocks(blocks: Iterable[Tensor], k: int) -> Best:
 
 
 def with_block(best: Best | None, block: Tensor, first: int, k: int) -> Best:
-    """The best so far, merged with a block (b, m) whose first column is `first`, after all earlier columns."""
-    values, columns = top_k(block, min(k, block.shape[1]))
-    return merged(best, (values, columns + first), k)
+    """The k largest values, and their columns, of the best so far and of a block (b, m) of later columns.
 
-
-def merged(best: Best | None, later: Best, k: int) -> Best:
-    """The k best of both (fewer where there are fewer); `later` has higher columns, and its equal values are in order.
-
-    Each is values and columns (b, n), largest first.
+    first: the column that the block begins with. Returns fewer than k where there are fewer columns.
     """
-    values, columns = later if best is None else (torch.cat(sides, dim=1) for sides in zip(best, later, strict=True))
-    values, order = top_k(values, min(k, values.shape[1]))
-    return values, columns.gather(1, order)
+    values, columns = top_k(block, min(k, block.shape[1]))
+    if best is None:
+        return values, columns + first
+    values, order = top_k(torch.cat((best[0], values), dim=1), min(k, best[0].shape[1] + values.shape[1]))
+    return values, torch.cat((best[1], columns + first), dim=1).gather(1, order)
+
+
+def joined(parts: Iterable[tuple[Tensor, ...]]) -> Any:
+    """One tuple of tensors from those of several parts, such as values and columns (b, k) of some queries each."""
+    return tuple(torch.cat(pieces) for pieces in zip(*parts, strict=True))
 
 
 def largest(scores: Tensor, count: int) -> Best:
@@ -102,7 +104,7 @@ def _in_numpy(scores: Tensor) -> bool:
 
 
 def at_least(scores: Tensor, least: Tensor) -> Tensor:
-    """The number of entries of each row (b, M) are >= the row's `least` (b,)."""
+    """The number (b,) of entries of each row (b, M) that are at least the row's `least` (b,)."""
     if _in_numpy(scores):
         values, limits = scores.numpy(), least.detach().numpy()[:, None]
         reached = np.greater_equal(values, limits)  # row by row numpy counts several booleans at once

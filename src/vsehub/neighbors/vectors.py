@@ -81,18 +81,23 @@ class _Held(BlockedRows):
     def rows(self, start: int, stop: int) -> Tensor:
         block = self.vectors[start:stop]
         if isinstance(block, np.ndarray):
-            same = block.flags.writeable and min(block.strides) >= 0  # numpy calls no rows contiguous whatever they are
-            block = torch.from_numpy(np.ascontiguousarray(block) if same else np.array(block, order="C"))
+            # torch takes neither read-only arrays nor negative strides, which numpy calls contiguous in empty ones.
+            usable = block.flags.writeable and min(block.strides) >= 0
+            block = torch.from_numpy(np.ascontiguousarray(block) if usable else np.array(block, order="C"))
         block = block.detach()
         return block.to(self.device, torch.float64 if block.dtype == torch.float64 else torch.float32)
 
 
 def array_of(source: VectorSource) -> np.ndarray | None:
     """The rows of a source as they lie in this machine's memory, not copied; None unless they are float32 there."""
-    rows = source.vectors if isinstance(source, _Held) and source.device in (None, torch.device("cpu")) else None
-    if isinstance(rows, Tensor):
-        rows = rows.detach().numpy() if rows.device.type == "cpu" and rows.dtype == torch.float32 else None
-    return rows if rows is not None and rows.dtype == np.float32 and rows.flags.c_contiguous else None
+    if not isinstance(source, _Held) or source.device not in (None, torch.device("cpu")):
+        return None
+    rows = source.vectors
+    if isinstance(rows, Tensor) and rows.is_cpu and rows.dtype == torch.float32:
+        rows = rows.detach().numpy()
+    if isinstance(rows, np.ndarray) and rows.dtype == np.float32 and rows.flags.c_contiguous:
+        return rows
+    return None
 
 
 class Moved(BlockedRows):
@@ -136,6 +141,9 @@ class UnitVectors(BlockedRows):
     The queries and the reference beside them are scores (N, M) that also have columns(start, stop): (N, stop - start).
     """
 
+    ids: list[str] | None = None  # as a file of vectors has them
+    labels: list[str] | None = None
+
     def __init__(self, items: int):
         self.shape = (items, items)
 
@@ -169,22 +177,22 @@ Products = Callable[[Tensor, Tensor | None], Tensor]
 def products(items: Tensor) -> Products:
     """(queries (b, D), memory or None) -> their inner products (b, m) with items (m, D).
 
-    The score of an item does not depend on the items beside it, so that copies are tied in every block: beside few
-    items and few queries stand zeros.
+    The score of an item does not depend on the items beside it, so that copies are tied in every block: few items or
+    few queries are padded with rows of zeros to the size from which a BLAS uses one routine.
     """
-    count, factor = len(items), at_least(NARROW, items).T
+    count, factor = len(items), padded_rows(NARROW, items).T
 
     def scored(queries: Tensor, out: Tensor | None) -> Tensor:
         if count >= NARROW and len(queries) >= LOW:
             return torch.mm(queries, factor, out=out)
-        scores = torch.mm(at_least(LOW, queries), factor)[: len(queries), :count]
+        scores = torch.mm(padded_rows(LOW, queries), factor)[: len(queries), :count]
         return scores if out is None else out.copy_(scores)
 
     return scored
 
 
-def at_least(count: int, rows: Tensor) -> Tensor:
-    """Rows (n, D), with rows of zeros below where n is less than count."""
+def padded_rows(count: int, rows: Tensor) -> Tensor:
+    """Rows (n, D), padded with rows of zeros to `count` rows if there are fewer."""
     missing = count - len(rows)
     return rows if missing <= 0 else torch.cat([rows, rows.new_zeros(missing, rows.shape[1])])
 
@@ -221,7 +229,7 @@ def rows_at(vectors: VectorSource, positions: Tensor, columns: Tensor | slice = 
 def drawn(size: int, count: int, seed: int) -> Tensor:
     """At most `count` of the numbers from 0 to size - 1, drawn by seed, ascending.
 
-    Of more than `PERMUTED` numbers fewer than `count` may come, since equal ones count once.
+    May return fewer than `count` where size exceeds `PERMUTED`: numbers are then drawn with replacement.
     """
     generator = torch.Generator().manual_seed(seed)
     if size <= PERMUTED:
@@ -229,8 +237,8 @@ def drawn(size: int, count: int, seed: int) -> Tensor:
     return torch.randint(size, (count,), generator=generator).unique()
 
 
-def given_back(queries: Any, *results: Tensor) -> tuple[Any, ...]:
-    """Values, positions and more as a search returns them: numpy arrays if the queries are one, else tensors."""
+def to_type_of(queries: Any, *results: Tensor) -> tuple[Any, ...]:
+    """The results of a search as numpy arrays if the queries are a numpy array, else as tensors."""
     return tuple(result.cpu().numpy() for result in results) if isinstance(queries, np.ndarray) else results
 
 

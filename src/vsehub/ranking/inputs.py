@@ -86,15 +86,15 @@ def read_images(path: str | Path, name: str = "images") -> Path | list[str]:
     return [str(path.parent / line) for line in lines]
 
 
-def read_names(side: str, vectors: VectorSource, settings: Mapping[str, Any]) -> Names:
+def read_names(side: str, vectors: VectorFile | UnitVectors, settings: Mapping[str, Any]) -> Names:
     """The names of the rows of a side: those of its file, unless the settings have "query_ids" or the like."""
     name = {"queries": "query", "items": "item"}[side]
     ids, labels, images = (settings.get(f"{name}_{kind}") for kind in ("ids", "labels", "images"))
     return Names(
         side,
         len(vectors),
-        getattr(vectors, "ids", None) if ids is None else read_ids(ids, f"{name}_ids"),
-        getattr(vectors, "labels", None) if labels is None else read_labels(labels, f"{name}_labels"),
+        vectors.ids if ids is None else read_ids(ids, f"{name}_ids"),
+        vectors.labels if labels is None else read_labels(labels, f"{name}_labels"),
         None if images is None else read_images(images, f"{name}_images"),
     )
 

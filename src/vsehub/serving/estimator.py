@@ -28,7 +28,7 @@ from vsehub.io.files import atomic
 from vsehub.machine import usable_device
 from vsehub.neighbors.screened import KeptItems
 from vsehub.neighbors.tiles import nearest, ranges
-from vsehub.neighbors.vectors import BLOCK, VectorSource, array_of, as_vectors, given_back
+from vsehub.neighbors.vectors import BLOCK, VectorSource, array_of, as_vectors, to_type_of
 from vsehub.positives import Positives
 from vsehub.serving.calibration import Calibration
 
@@ -213,7 +213,7 @@ class CorrectedSearch:
             cut = values[:, :1].double() <= calibration.threshold(accept)
             values, positions = values.masked_fill(cut, -torch.inf), positions.masked_fill(cut, -1)
         like = queries if isinstance(queries, str | Path | Tensor) else np.empty(0)
-        results = given_back(like, values, positions, *p)
+        results = to_type_of(like, values, positions, *p)
         if not return_ids:
             return results
         ids = self.ids_ or range(len(self.items_))

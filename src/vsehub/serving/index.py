@@ -22,7 +22,7 @@ from vsehub.io.files import atomic
 from vsehub.io.progress import bar
 from vsehub.neighbors.faiss import required_faiss
 from vsehub.neighbors.tiles import nearest
-from vsehub.neighbors.vectors import Affine, as_vectors, given_back, sampled
+from vsehub.neighbors.vectors import Affine, as_vectors, sampled, to_type_of
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class ServedIndex:
         require(0 < k <= len(self), f"k is {k}; expected 1 to {len(self)}, the number of items in the index")
         vectors = folded(source.rows(0, len(source)), torch.full((len(source),), float(corrected)))
         products, positions = map(torch.from_numpy, self.index.search(vectors, k))
-        return given_back(queries, scored(products, positions, self.scale, self.mean_bias, corrected), positions)
+        return to_type_of(queries, scored(products, positions, self.scale, self.mean_bias, corrected), positions)
 
     def look_further(self) -> bool:
         """Double the lists or candidates that a search looks at; False where it looks at all of them already."""

@@ -30,6 +30,7 @@ class Order(Similarity):
 
     def forward(self, images: Tensor, texts: Tensor) -> Tensor:
         """Scores (I, T) of (I, D) against (T, D). Raises InputError if the sizes D differ."""
+        matrix("images", images)
         matrix("texts", texts, columns=images.shape[1])
         images, texts = (F.normalize(side, dim=-1).abs() for side in (images, texts))
         return self.shift - _Violations.apply(images, texts)

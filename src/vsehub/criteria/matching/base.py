@@ -16,11 +16,10 @@ from vsehub.criteria.base import (
     as_sides,
     finite,
     fit_all,
-    joined,
 )
 from vsehub.criteria.nns import NearestNeighbor
-from vsehub.neighbors.topk import top_k
-from vsehub.neighbors.vectors import VectorSource, given_back, scoring
+from vsehub.neighbors.topk import joined, top_k
+from vsehub.neighbors.vectors import VectorSource, scoring, to_type_of
 
 ITEMS_AT_ONCE = 2**16
 BLOCK_ELEMENTS = 2**25  # 128 MB of float32 scores at a time
@@ -149,7 +148,7 @@ class Matching(Criterion):
         for scores, lifted in self.lifted(rows, len(query_rows), len(item_rows), k):
             columns = top_k(lifted, k)[1]
             lists.append((finite("scores", scores.gather(1, columns)), columns))
-        return given_back(queries, *joined(lists))
+        return to_type_of(queries, *joined(lists))
 
     def refuse_reference(self, reference: Any) -> None:
         """Raise InputError unless a reference is None."""

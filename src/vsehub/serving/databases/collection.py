@@ -30,7 +30,7 @@ from vsehub.criteria.choose import named_criterion
 from vsehub.data.truth import distinct_ids
 from vsehub.io.progress import bar
 from vsehub.io.records import require_version
-from vsehub.neighbors.vectors import VectorSource, as_vectors, given_back, sampled
+from vsehub.neighbors.vectors import VectorSource, as_vectors, sampled, to_type_of
 from vsehub.serving.databases.engines import Database, Hits, Place, note_code
 from vsehub.serving.index import folded, formula, last_components, scored, unit_rows
 
@@ -83,7 +83,7 @@ class Collection:
             for rank, (name, _, product) in enumerate(hits):
                 products[row, rank], positions[row, rank] = product, self._positions.get(name, -1)
         values = scored(products, positions, self.metadata["scale"], self.metadata["mean_bias"], corrected)
-        return given_back(queries, values, positions)
+        return to_type_of(queries, values, positions)
 
     def _hits(self, queries: Tensor, k: int, corrected: bool = True) -> list[Hits]:
         vectors = folded(queries, torch.full((len(queries),), float(corrected)))
