@@ -64,20 +64,20 @@ class Cca:
         self._text_mean, text_covariance = _moments(texts, joined.sum(axis=0) / count)
         between = np.zeros((images.shape[1], texts.shape[1]))
         for first, rows in _blocks(images, "pairs"):
-            texts_of = joined[first : first + len(rows)] @ texts  # the sum of each image's texts
-            between += (rows.T @ texts_of) if isinstance(texts_of, np.ndarray) else (texts_of.T @ rows).T
+            text_sums = joined[first : first + len(rows)] @ texts  # of each image
+            between += rows.T @ text_sums
         between = between / count - np.outer(self._image_mean, self._text_mean)
         self._image_values, self._image_vectors = linalg.eigh(image_covariance, driver="evd")
         self._text_values, self._text_vectors = linalg.eigh(text_covariance, driver="evd")
         self._between = self._image_vectors.T @ between @ self._text_vectors
 
-    def fit(self, image: float, text: float, most: int = 256) -> tuple[LinearMap, LinearMap, np.ndarray]:
+    def fit(self, image_ridge: float, text_ridge: float, most: int = 256) -> tuple[LinearMap, LinearMap, np.ndarray]:
         """The maps of both sides and the correlations (D,), largest first; D is at most `most`, and each side's rank.
 
-        image, text: what is added to each side's variances, in units of their mean.
+        image_ridge, text_ridge: numbers added to the variances of each side, in units of their mean.
         """
-        image_scale = _whitening(self._image_values, image)
-        text_scale = _whitening(self._text_values, text)
+        image_scale = _whitening(self._image_values, image_ridge)
+        text_scale = _whitening(self._text_values, text_ridge)
         whitened = image_scale[:, None] * self._between * text_scale
         squares, left = linalg.eigh(whitened @ whitened.T, driver="evd")
         order = np.argsort(-squares, kind="stable")[: min(most, *whitened.shape)]
@@ -96,7 +96,8 @@ def tf_idf(tokens: np.ndarray, offsets: np.ndarray, words: int, specials: int = 
     A row is (the word's count in the caption) x log(captions / captions with the word). tokens, offsets: of a
     `TokenTable`. specials: ids below it do not count. A caption without known words is a row of zeros.
     """
-    captions, known = len(offsets) - 1, tokens >= specials
+    captions = len(offsets) - 1
+    known = tokens >= specials
     rows = np.repeat(np.arange(captions), np.diff(offsets))[known]
     shape = (captions, words - specials)
     counts = sparse.csr_array((np.ones(len(rows)), (rows, tokens[known] - specials)), shape=shape)

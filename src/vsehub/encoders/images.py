@@ -1,5 +1,6 @@
 """Image encoders trained from the start: regions or raw pixels to the joint space."""
 
+import math
 from itertools import pairwise
 
 import torch
@@ -41,7 +42,8 @@ class ImageRegions(Encoder):
         """(N, R, features) of any float type -> N `Sets` of regions, or (N, D)."""
         is_region = images.ne(0).any(dim=2)
         lengths = is_region.sum(dim=1)
-        if torch.compiler.is_exporting():  # no size may depend on values: padding is sorted to the end, and mapped too
+        if torch.compiler.is_exporting():  # no size may depend on values: padding is mapped too
+            # Sorted by position, with the padding behind all regions.
             order = (torch.arange(images.shape[1]) + images.shape[1] * (~is_region).long()).argsort(dim=1)
             images = images.gather(1, order[:, :, None].expand(-1, -1, images.shape[2])).to(self.linear.weight.dtype)
             return self.pool(self.linear(F.normalize(images, dim=2)), lengths)
@@ -85,14 +87,14 @@ class ImageCNN(Encoder):
             f"a side, but the data's images have shape {tuple(image_shape)}; choose another image encoder",
         )
         require(
-            norm == "batch" or width % -(-width // 8) == 0,
+            norm == "batch" or width % math.ceil(width / 8) == 0,
             f"width is {width}, which norm=group cannot divide into groups of up to 8 channels; give a multiple of 8",
         )
         channels = [3] + [width * 2**stage for stage in range(stages)]
         blocks = [
             nn.Sequential(
                 nn.Conv2d(before, after, 3, stride=2, padding=1, bias=False),
-                nn.BatchNorm2d(after) if norm == "batch" else nn.GroupNorm(-(-after // 8), after),
+                nn.BatchNorm2d(after) if norm == "batch" else nn.GroupNorm(math.ceil(after / 8), after),
                 nn.ReLU(),
             )
             for before, after in pairwise(channels)

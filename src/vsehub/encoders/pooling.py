@@ -14,10 +14,10 @@ from vsehub.sets import Encoding, Sets
 
 
 def run(network: nn.Module, rows: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """The states (N, L, D) of a GRU or LSTM, and the last one of each row (N, D); of two directions their means.
+    """The states (N, L, D) of a GRU or LSTM, and the last one of each row (N, D); two directions are averaged.
 
-    rows: (N, L, ...), the first lengths[n] are row n's. lengths: (N,), at least 1. Another network than torch's, as an
-    exporter puts in its place, takes both and returns both.
+    rows: (N, L, ...), the first lengths[n] are row n's. lengths: (N,), at least 1. A network that an exporter has put
+    in place of torch's is called with both, and returns both.
     """
     if not isinstance(network, nn.RNNBase):
         return network(rows, lengths)
@@ -75,7 +75,7 @@ class GPO(nn.Module):
             else:
                 if states.is_cpu:
                     sizes, where = lengths.unique(return_inverse=True)
-                else:  # all sizes: a step would wait until a GPU knows those of the batch
+                else:  # every possible size, since listing those of the batch would synchronise the GPU
                     sizes, where = torch.arange(1, states.shape[1] + 1), lengths - 1
                 weights = self.weights(sizes, int(sizes.max()))[where]
                 states = states[:, : weights.shape[1]]
@@ -103,8 +103,8 @@ class GPO(nn.Module):
         return scores.masked_fill(~inside(scores, sizes.to(scores.device)), -math.inf).softmax(dim=1)[:, :, 0]
 
 
-# (N, D) vectors or, by "none", N `Sets` of the first lengths[n] >= 1 states of each row n: states (N, L, D).
-# States behind them, even infinite or NaN, have no effect.
+# Functions of states (N, L, D) and lengths (N,): they pool the first lengths[n] >= 1 states of row n to vectors (N, D),
+# or make them N `Sets` ("none"). States behind these have no effect, even if they are infinite or NaN.
 POOLINGS: dict[str, Any] = {"last": last, "mean": mean, "max": largest, "gpo": GPO, "none": Sets.from_padded}
 
 

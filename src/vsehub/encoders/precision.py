@@ -9,9 +9,9 @@ import torch
 
 @contextmanager
 def without_tf32() -> Iterator[None]:
-    """Keeps cuDNN from rounding float32 to TF32, ten bits, as torch lets it for GRUs and convolutions.
+    """Within the block, cuDNN does not round float32 to TF32 (10 bits), its default for GRUs and convolutions.
 
-    The settings are the process's: two threads may not be in it at once.
+    The setting is global: two threads must not use this at the same time.
     """
     cudnn: Any = torch.backends.cudnn
     before = [(kind, kind.fp32_precision) for kind in (cudnn.conv, cudnn.rnn)]

@@ -36,14 +36,16 @@ class Tree(NamedTuple):
     def build(cls, texts: Tensor, lengths: Tensor) -> "Tree":
         """The tree of captions (N, L) of lengths (N,), both at least 1, on the CPU."""
         ids, sizes = texts[:, : int(lengths.max())].numpy(), lengths.numpy()
-        base, above, first = int(ids.max()) + 1, 0, 0
+        base = int(ids.max()) + 1
         words, parents, levels = [], [], []
-        nodes, node = np.zeros(ids.shape, np.int64), np.zeros(len(ids), np.int64)  # of its level; all begin at the root
+        nodes = np.zeros(ids.shape, np.int64)
+        node = np.zeros(len(ids), np.int64)  # each caption's node, counted within the level; all begin at the root
+        above = first = 0  # the first node of the level above, and of this level
         for step in range(ids.shape[1]):
             alive = np.flatnonzero(sizes > step)
             keys, node[alive] = np.unique(node[alive] * base + ids[alive, step], return_inverse=True)
             words.append(keys % base)
-            parents.append(torch.from_numpy(above + keys // base if step else keys[:0]))
+            parents.append(torch.from_numpy(above + keys // base if step else keys[:0]))  # the first level has none
             nodes[alive, step] = first + node[alive]
             levels.append(slice(first, first + len(keys)))
             above, first = first, first + len(keys)
@@ -69,11 +71,11 @@ def last_states(gru: nn.GRU, embedding: Callable[[Tensor], Tensor], texts: Tenso
 
 def all_states(gru: nn.GRU, embedding: Callable[[Tensor], Tensor], texts: Tensor, lengths: Tensor) -> Sets:
     """As `last_states`, at every word: N sets of (hidden,)."""
-    (ahead, states), *back = node_states(gru, embedding, texts, lengths)
-    inside = torch.arange(ahead.shape[1]) < lengths[:, None]
-    sides = [states[ahead[inside]]]
-    for nodes, states in back:
-        sides.append(states[nodes.gather(1, reversal(lengths))[inside]])
+    inside = torch.arange(int(lengths.max())) < lengths[:, None]
+    sides: list[Tensor] = []
+    for nodes, states in node_states(gru, embedding, texts, lengths):
+        in_order = nodes.gather(1, reversal(lengths)) if sides else nodes  # the second direction reads backwards
+        sides.append(states[in_order[inside]])
     return Sets(torch.stack(sides).mean(dim=0), lengths)
 
 
@@ -165,7 +167,7 @@ class TreeGRU(torch.autograd.Function):
         to_inputs = factors.mul_(flow[:, None]).flatten(1)
         torch.mul(flow, into_new, out=to_inputs[:, -new.shape[1] :])
         right = to_recurrent.flatten(1)
-        # To one of few numbers of rows: oneDNN prepares a product anew for each new one.
+        # Padded to one of few numbers of rows, since oneDNN prepares a product anew for each number.
         more = (0, 0, 0, -len(right) % (64 if len(right) < 1024 else 256))
         to_weight = (F.pad(right, more).T @ F.pad(before.to(ctx.dtype), more)).to(gates.dtype)
         return to_inputs, None, to_weight, right[:, -new.shape[1] :].sum(dim=0, dtype=gates.dtype)

@@ -163,6 +163,6 @@ class TextBag(Encoder):
         """texts (N, L) ids, padded with 0, lengths (N,), not used -> (N, D). A text without known words gives bias."""
         weights = F.embedding(texts, self.weights[:, None])[..., 0]
         alike = (texts[:, :, None] == texts[:, None, :]).to(weights.dtype)
-        squares = torch.einsum("ni,nij,nj->n", weights, alike, weights)  # a word twice has twice its weight
+        squares = torch.einsum("ni,nij,nj->n", weights, alike, weights)  # Σ over words of (count · weight)²
         weights = weights / squares.sqrt().clamp_min(1e-12)[:, None]
         return torch.einsum("nl,nld->nd", weights, self.words(texts)) + self.bias

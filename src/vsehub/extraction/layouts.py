@@ -34,7 +34,7 @@ from vsehub.data.tables import KINDS, entry_texts, read_table
 from vsehub.data.truth import distinct_ids
 from vsehub.data.vectors.paths import split_path
 from vsehub.encoders.precision import without_tf32
-from vsehub.encoders.pretrained.networks import refused
+from vsehub.encoders.pretrained.networks import explained
 from vsehub.extras import package
 from vsehub.io.arrays import listed
 from vsehub.io.files import atomic, read_object, write_json, write_text
@@ -220,7 +220,9 @@ def sentence_model(name: str, device: str) -> Any:
     """A model of sentence-transformers from a folder or the cache. Raises InputError if it cannot be read."""
     library = package("text_model", "sentence-transformers", "sentence_transformers")
     regular_members(Path(name))
-    with refused(f"text_model: {name!r} cannot be read. Give a folder, or get the model once with: hf download {name}"):
+    with explained(
+        f"text_model: {name!r} cannot be read. Give a folder, or get the model once with: hf download {name}"
+    ):
         return library.SentenceTransformer(name, device=device, local_files_only=True, trust_remote_code=False)
 
 

@@ -15,9 +15,9 @@ class ImageBackbone(PretrainedEncoder):
 
     image_shape: (3, height, width) of one image, or (crops, 3, height, width), whose features are averaged; uint8
     pixels or floats in [0, 1]. model, library, pretrained, weights: as `Backbone`. dim: D of the joint space. tune:
-    train the backbone too; otherwise it stays as it is, in eval mode. learning_rate: its own when it is tuned; None is
-    that of the rest. regions: None, one vector an image, l2-normalised and mapped as by `ImageFeatures`; r: the last
-    feature map as r x r regions, mapped and pooled as by `ImageRegions`. Raises InputError for other shapes.
+    train the backbone too; otherwise it stays as it is, in eval mode. learning_rate: learning rate of a tuned backbone;
+    None: the optimizer's. regions: None, one vector an image, l2-normalised and mapped as by `ImageFeatures`; r: the
+    last feature map as r x r regions, mapped and pooled as by `ImageRegions`. Raises InputError for other shapes.
     """
 
     head: ImageFeatures | ImageRegions

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -83,19 +83,19 @@ class Backbone(nn.Module):
         )
         one_of("library", library, ("torchvision", "timm"))
         with torch.random.fork_rng(devices=[]):
-            made = _torchvision if library == "torchvision" else _timm
+            load = _torchvision if library == "torchvision" else _timm
             try:
-                network, head, *mean_std = made(model, pretrained and weights is None)
+                vision = load(model, pretrained and weights is None)
             except OSError as error:
                 raise ConnectionError(
                     f"the weights of {model} cannot be downloaded ({error}); give a file (image_encoder.weights=FILE), "
                     "or train from the start with image_encoder=image_cnn"
                 ) from error
         if weights is not None:
-            load_weights(network, weights, head)
-        self.library, self.model, self.mean_std = library, model, mean_std
-        self.network = network.eval().to(memory_format=torch.channels_last)
-        add_mean_std(self, *mean_std)
+            load_weights(vision.network, weights, vision.classifier)
+        self.library, self.model, self.mean_std = library, model, [vision.mean, vision.std]
+        self.network = vision.network.eval().to(memory_format=torch.channels_last)
+        add_mean_std(self, vision.mean, vision.std)
         with torch.no_grad():
             self.size = self(torch.zeros(1, *image_shape[-3:])).shape[1]
 
@@ -143,9 +143,16 @@ def normalised(module: Any, images: Tensor) -> Tensor:
     return (pixels - module.mean) / module.std
 
 
-# A network without its classifier, pixels (N, 3, H, W), normalised -> features (N, F); the names of the classifier's
-# parameters, which a file of weights may hold; mean and deviation of each channel.
-Vision = tuple[nn.Module, set[str], tuple[float, ...], tuple[float, ...]]
+class Vision(NamedTuple):
+    """A network without its classifier, from normalised pixels (N, 3, H, W) to features (N, F).
+
+    classifier: names of the classifier's parameters, which a file of weights may hold. mean, std: of each channel.
+    """
+
+    network: nn.Module
+    classifier: set[str]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
 
 
 def _torchvision(model: str, pretrained: bool) -> Vision:
@@ -160,7 +167,7 @@ def _torchvision(model: str, pretrained: bool) -> Vision:
     layers = [name for name, part in network.named_modules() if isinstance(part, nn.Linear | nn.Conv2d)]
     network.set_submodule(layers[-1], nn.Identity())
     pictures = weights.transforms()
-    return network, before - set(network.state_dict()), tuple(pictures.mean), tuple(pictures.std)
+    return Vision(network, before - set(network.state_dict()), tuple(pictures.mean), tuple(pictures.std))
 
 
 def _timm(model: str, pretrained: bool) -> Vision:
@@ -170,7 +177,7 @@ def _timm(model: str, pretrained: bool) -> Vision:
     before = set(network.state_dict())
     network.reset_classifier(0)
     pictures = timm.data.resolve_model_data_config(network)
-    return network, before - set(network.state_dict()), tuple(pictures["mean"]), tuple(pictures["std"])
+    return Vision(network, before - set(network.state_dict()), tuple(pictures["mean"]), tuple(pictures["std"]))
 
 
 def require_listed(model: str, names: Collection[str]) -> None:
@@ -180,7 +187,7 @@ def require_listed(model: str, names: Collection[str]) -> None:
 
 
 @contextmanager
-def refused(message: str) -> Iterator[None]:
+def explained(message: str) -> Iterator[None]:
     """Raise InputError with `message`, and what a library said, for every error: libraries have classes of their own.
 
     torch.load's advice that would run code from a file is left out.
@@ -199,7 +206,7 @@ def load_weights(network: nn.Module, path: str | Path, ignored: Collection[str] 
     file may hold beside the network's. Raises InputError where the file is damaged or of another network.
     """
     path = regular(existing("weights", path, "Give a file with the state dict of the model"))
-    with refused(f"weights: {path} cannot be loaded; expected a state dict"):
+    with explained(f"weights: {path} cannot be loaded; expected a state dict"):
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
 

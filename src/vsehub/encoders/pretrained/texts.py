@@ -67,12 +67,13 @@ class TextPretrained(DescribedEncoder):
 
     def forward(self, texts: Tensor, lengths: Tensor) -> Encoding:
         """texts (N, L) ids, lengths (N,) of at least 1 -> (N, D), or N `Sets` of subwords."""
-        longest, most = texts.shape[1], self.max_positions
-        require(
-            most is None or longest <= most,
-            f"a caption of {longest} subwords, special tokens counted, came; the model takes {most}: cut with "
-            f"loader.max_words={(most or 0) - 2}",
-        )
+        longest = texts.shape[1]
+        if self.max_positions is not None:
+            require(
+                longest <= self.max_positions,
+                f"a caption of {longest} subwords, special tokens counted, came; the model takes {self.max_positions}: "
+                f"cut with loader.max_words={self.max_positions - 2}",
+            )
         inside = torch.arange(longest, device=texts.device) < lengths[:, None]
         ids = texts.masked_fill(~inside, self.backbone.config.pad_token_id or 0)
         with self.gradient():
@@ -84,6 +85,6 @@ def _positions(backbone: "PreTrainedModel") -> int | None:
     """The longest caption that the model takes; None where its positions are relative."""
     for name, module in backbone.named_modules():
         if isinstance(module, nn.Embedding) and name.endswith(("position_embeddings", "position_embedding", "wpe")):
-            # RoBERTa counts positions from behind its padding's.
-            return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
+            unused = 0 if module.padding_idx is None else module.padding_idx + 1  # RoBERTa's positions begin behind it
+            return module.num_embeddings - unused
     return getattr(backbone.config, "max_position_embeddings", None)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from vsehub.checks import regular_members, require
 from vsehub.encoders.pretrained.configurations import JOINT, reduced
-from vsehub.encoders.pretrained.networks import load_weights, refused
+from vsehub.encoders.pretrained.networks import explained, load_weights
 from vsehub.extras import package
 
 _FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # as Pillow numbers them
@@ -85,7 +85,7 @@ def read_auto(model: str, kind: str, setting: str = "model", **settings: Any) ->
     """An object of one of the library's Auto classes, from a folder or the cache. setting: its name in messages."""
     read: Callable[..., Any] = getattr(package("the model", "transformers", "transformers"), kind).from_pretrained
     regular_members(Path(model))
-    with refused(
+    with explained(
         f"{setting}: {model!r} cannot be read. Give a folder with config.json, model.safetensors, "
         f"preprocessor_config.json and tokenizer.json, or get the model once with: hf download {model}"
     ):
@@ -110,12 +110,11 @@ def _pictures(model: str) -> dict[str, Any]:
     crop = (processor.get("crop_size") or {}) if processor.get("do_center_crop") else {}
     mode = "shortest" if "shortest_edge" in size else "squash"
     sides = {side for side in crop.values() if side is not None} or set(size.values())
+    to_square = len(set(size.values())) == len(sides) == 1 and (mode == "squash" or bool(crop))
+    resized = processor.get("do_resize", True) and processor.get("do_normalize", True)
+    by_255 = abs(processor.get("rescale_factor", 1 / 255) * 255 - 1) < 1e-6
     require(
-        len(set(size.values())) == len(sides) == 1
-        and (mode == "squash" or bool(crop))
-        and processor.get("do_resize", True)
-        and processor.get("do_normalize", True)
-        and abs(processor.get("rescale_factor", 1 / 255) * 255 - 1) < 1e-6,
+        to_square and resized and by_255,
         f"model: {model} takes pictures of {size}, cropped to {crop}, or scales them in another way; choose a model of "
         "one size",
     )

@@ -6,13 +6,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from vsehub.checks import existing, fail, regular_members, require, suggest
 from vsehub.encoders.pretrained.configurations import reduced_open_clip
 from vsehub.encoders.pretrained.joint.hf import tokenizer_of
-from vsehub.encoders.pretrained.networks import refused
+from vsehub.encoders.pretrained.networks import explained
 from vsehub.extras import package
 from vsehub.io.files import read_object
 from vsehub.io.progress import quiet
@@ -28,19 +29,24 @@ def describe(model: str, side: str) -> dict[str, Any]:
     or a folder with open_clip_config.json. NAME alone will do without published weights. Raises InputError for an
     unknown name, for a text encoder of transformers, and if open_clip or a file is missing.
     """
-    architecture, preprocessing, *_ = _located(model)
+    located = _located(model)
+    architecture = located["architecture"]
     name = architecture["text_cfg"].get("hf_model_name")
     require(
         not name,
         f"model: {model} reads texts by {name} of transformers; choose another model, or one of image_encoder=hf",
     )
-    takes = _pictures(architecture, preprocessing) if side == "image" else _texts(model, architecture["text_cfg"])
+    takes = (
+        _pictures(architecture, located["preprocessing"])
+        if side == "image"
+        else _texts(model, architecture["text_cfg"])
+    )
     return {"architecture": reduced_open_clip(model, architecture), "takes": takes}
 
 
 def subwords(model: str) -> dict[str, Any]:
     """The tokenizer in plain values: equal tokens to open_clip's own, but from a fast implementation."""
-    text = _located(model)[0]["text_cfg"]
+    text = _located(model)["architecture"]["text_cfg"]
     most = text.get("context_length", 77)
     if not text.get("hf_tokenizer_name"):
         return {"subwords": _clip_tokenizer(), "most": most, "clean": "clip"}
@@ -60,15 +66,16 @@ def network(model: str, side: str, description: Mapping[str, Any], pretrained: b
     if weights is not None:
         path = existing("weights", weights, "Give a file with the state dict of the whole model")
     elif pretrained:
-        _, _, repository, files = _located(model)
+        located = _located(model)
+        repository, names = located["repository"], located["weights"]
         require(bool(repository), "model names no weights; give NAME/WEIGHTS as open_clip lists them, or weights=FILE")
-        folder = _folder(repository, files[0])
-        path = next((folder / name for name in files if (folder / name).is_file()), folder / files[0])
+        folder = _folder(repository, names[0])
+        path = next((folder / name for name in names if (folder / name).is_file()), folder / names[0])
     with TemporaryDirectory() as built_in, quiet(), torch.random.fork_rng(devices=[]):
         (Path(built_in) / _CONFIG).write_text(json.dumps({"model_cfg": architecture}), encoding="utf-8")
         built: Any = library.create_model(f"local-dir:{built_in}", load_weights=False)
         if path is not None:
-            with refused(f"weights: {path} cannot be loaded into {model}; expected a state dict"):
+            with explained(f"weights: {path} cannot be loaded into {model}; expected a state dict"):
                 library.load_checkpoint(built, str(path), strict=True, weights_only=True)
     if side == "image":
         return built.visual
@@ -90,14 +97,19 @@ def encode_text(model: Any, ids: Tensor, inside: Tensor | None) -> Tensor:
     return output[0] if isinstance(output, tuple) else output
 
 
-def _located(model: str) -> tuple[dict[str, Any], Mapping[str, Any], str, tuple[str, ...]]:
-    """A model's configuration, its preprocessing, its folder or repository in the cache, and names of its weights."""
+def _located(model: str) -> dict[str, Any]:
+    """A model's "architecture" and "preprocessing", its folder or "repository", and names of its "weights" there."""
     library = package("the model", "open-clip", "open_clip")
     if model.startswith(_HUB) or Path(model).is_dir():
         path = existing("model", _folder(model.removeprefix(_HUB), _CONFIG) / _CONFIG, f"Give a folder with {_CONFIG}")
         stored = read_object(path)
         require("model_cfg" in stored, f"model: {path} is damaged or no configuration; expected model_cfg")
-        return stored["model_cfg"], stored.get("preprocess_cfg") or {}, model.removeprefix(_HUB), _WEIGHTS
+        return {
+            "architecture": stored["model_cfg"],
+            "preprocessing": stored.get("preprocess_cfg") or {},
+            "repository": model.removeprefix(_HUB),
+            "weights": _WEIGHTS,
+        }
     name, _, tag = model.partition("/")
     architecture, tags = library.get_model_config(name), library.list_pretrained_tags_by_model(name)
     if architecture is None:
@@ -108,7 +120,7 @@ def _located(model: str) -> tuple[dict[str, Any], Mapping[str, Any], str, tuple[
         architecture["quick_gelu"] = True  # the weights were trained with it, whatever the name says
     repository, _, file = str(published.get("hf_hub") or "").rpartition("/")
     files = (str(Path(file).with_suffix(".safetensors")), file) if file else _WEIGHTS
-    return architecture, published, repository, files
+    return {"architecture": architecture, "preprocessing": published, "repository": repository, "weights": files}
 
 
 def _folder(model: str, file: str) -> Path:
@@ -118,7 +130,7 @@ def _folder(model: str, file: str) -> Path:
         return Path(model)
     from huggingface_hub import snapshot_download
 
-    with refused(
+    with explained(
         f"model: {model} is not in the cache, and vsehub downloads no joint models. Get it once with: hf download "
         f"{model} {file}; or give weights=FILE"
     ):
@@ -132,18 +144,15 @@ def _pictures(architecture: Mapping[str, Any], preprocessing: Mapping[str, Any])
     size = size if isinstance(size, list | tuple) else [size, size]
     require(size[0] == size[1], f"the model takes pictures of {size} pixels, not squares; choose another")
     transform = merge_preprocess_dict(PreprocessCfg(), dict(preprocessing))
+    bilinear = transform["interpolation"] == "bilinear"
     return {
         "size": size[0],
         "resize": size[0],
         "mode": transform["resize_mode"],
-        "interpolation": "bilinear"
-        if transform["interpolation"] == "bilinear"
-        else "bicubic",  # "random" is bicubic too
+        "interpolation": "bilinear" if bilinear else "bicubic",  # open_clip's "random" is bicubic too
         "fill": transform["fill_color"],
-        **{
-            key: [transform[key]] * 3 if isinstance(transform[key], int | float) else list(transform[key])
-            for key in ("mean", "std")
-        },
+        "mean": np.broadcast_to(transform["mean"], 3).tolist(),  # one number or three
+        "std": np.broadcast_to(transform["std"], 3).tolist(),
     }
 
 

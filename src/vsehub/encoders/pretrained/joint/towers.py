@@ -46,7 +46,7 @@ class Tower(DescribedEncoder):
         super().__init__()
         one_of("tune", tune, ("none", "lora", "all"))
         self.library, self.model_name, self.tune, self.learning_rate = library, model, tune, learning_rate
-        self.description = _described(self.side, library, model, config)
+        self.description = _describe(self.side, library, model, config)
         self.network = _library(library).network(model, self.side, self.description, pretrained, weights).eval()
         self.network.requires_grad_(tune == "all")
         self.rebuilt = {"pretrained": False, "weights": None, "config": self.description}
@@ -54,12 +54,12 @@ class Tower(DescribedEncoder):
             adapt(self.network, lora_rank, lora_alpha)
         self.space = f"{library}:{model}" + (f" with {weights}" if weights is not None else "")
         with torch.no_grad():
-            self.dim = self._look()
+            self.dim = self._set_up()
         self.train()
 
     @abstractmethod
-    def _look(self) -> int:
-        """D of the model's own vectors, from one black picture or one token."""
+    def _set_up(self) -> int:
+        """Set what `forward` needs besides the network; returns D, as encoding one picture or one token shows it."""
 
 
 class ImageTower(Tower):
@@ -74,7 +74,7 @@ class ImageTower(Tower):
     def preparation_of(cls, settings: Mapping[str, Any]) -> Preparation | None:
         """The model's own preprocessing, up to the pixels."""
         return _preparation(
-            _described(cls.side, settings.get("library"), str(settings.get("model")), settings.get("config"))
+            _describe(cls.side, settings.get("library"), str(settings.get("model")), settings.get("config"))
         )
 
     def forward(self, images: Tensor) -> Tensor:
@@ -89,9 +89,10 @@ class ImageTower(Tower):
         with self.gradient():
             return _library(self.library).encode_image(self.network, normalised(self, images))
 
-    def _look(self) -> int:
+    def _set_up(self) -> int:
+        takes = self.description["takes"]
         self.preparation = _preparation(self.description)
-        add_mean_std(self, *(self.description["takes"][name] for name in ("mean", "std")))
+        add_mean_std(self, takes["mean"], takes["std"])
         return self(torch.zeros(1, 3, self.preparation.size, self.preparation.size)).shape[1]
 
 
@@ -123,7 +124,7 @@ class TextTower(Tower):
         with self.gradient():
             return _library(self.library).encode_text(self.network, ids, None if takes["fixed"] else inside)
 
-    def _look(self) -> int:
+    def _set_up(self) -> int:
         return self(torch.zeros(1, 1, dtype=torch.int64), torch.ones(1, dtype=torch.int64)).shape[1]
 
 
@@ -148,7 +149,7 @@ def _library(name: Any) -> Any:
     return import_module(f"vsehub.encoders.pretrained.joint.{name}")
 
 
-def _described(side: str, library: Any, model: str, config: Mapping[str, Any] | None) -> Mapping[str, Any]:
+def _describe(side: str, library: Any, model: str, config: Mapping[str, Any] | None) -> Mapping[str, Any]:
     return _library(library).describe(model, side) if config is None else config
 
 
