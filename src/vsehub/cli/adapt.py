@@ -105,14 +105,14 @@ def write_mapped(out: Output, inputs: "Inputs", maps: Mapping[str, "Map"]) -> di
     """
     from safetensors.torch import save_file
 
-    from vsehub.io.arrays import write_matrix
+    from vsehub.io.arrays import write_array
 
     tensors, written = dict[str, Any](), dict[str, str]()
     for side, names in (("query", inputs.query_names), ("item", inputs.item_names)):
         mapped, rows = maps[side], inputs.files[names.side]
         tensors |= {f"{side}_mean": mapped.mean, f"{side}_map": mapped.matrix.contiguous()}
         written[names.side] = f"{names.side}.npy"
-        write_matrix(out / written[names.side], len(rows), (mapped(block).numpy() for _, block in rows.blocks()))
+        write_array(out / written[names.side], len(rows), (mapped(block).numpy() for _, block in rows.blocks()))
         if names.ids is not None:
             written[f"{side}_ids"] = f"{side}_ids.txt"
             write_text(out / f"{side}_ids.txt", "".join(f"{name}\n" for name in names.ids))

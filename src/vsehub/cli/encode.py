@@ -17,7 +17,7 @@ def encode(cfg: DictConfig) -> None:
 
     from vsehub.cli.nodes import components
     from vsehub.data.vectors.embeddings import check_vectors, open_vectors
-    from vsehub.io.arrays import write_matrix
+    from vsehub.io.arrays import write_array
     from vsehub.models.trained import TrainedModel
 
     files = {side: open_vectors(path, side, normalize=False) for side, path in paths.items()}
@@ -40,5 +40,5 @@ def encode(cfg: DictConfig) -> None:
                 write_text(output / f"{side[:-1]}_ids.txt", "".join(f"{name}\n" for name in vectors.ids))
             encoder = model.encode_images if side == "images" else model.encode_texts
             blocks = (model.similarity.vectors(encoder(rows)).float().cpu().numpy() for _, rows in vectors.blocks())
-            size = write_matrix(output / f"{side}.npy", len(vectors), blocks)
+            size = write_array(output / f"{side}.npy", len(vectors), blocks)
             print(f"{side}: {size[0]:,} unit vectors of {size[1]} numbers in {output.folder / f'{side}.npy'}")

@@ -19,7 +19,7 @@ def width(encoder: Encoder, shape: tuple[int, ...]) -> int:
 
 def linear_map(size: int, dim: int) -> nn.Linear:
     """A linear layer whose weights start Xavier-uniform, the bias at 0."""
-    linear = nn.Linear(size, dim)
+    linear = nn.Linear(size, whole("dim", dim))
     nn.init.xavier_uniform_(linear.weight)
     nn.init.zeros_(linear.bias)
     return linear
@@ -35,7 +35,7 @@ class ImageFeatures(Encoder):
 
     def __init__(self, image_shape: tuple[int, ...], dim: int = 1024, dropout: float = 0.0):
         super().__init__()
-        self.dim = whole("dim", dim)
+        self.dim = dim
         self.dropout = nn.Dropout(dropout)
         self.linear = linear_map(width(self, image_shape), dim)
 

@@ -32,11 +32,9 @@ class ImageRegions(Encoder):
             "image_regions takes regions times features an image, but the data's images have shape "
             f"{tuple(image_shape)}; choose another image encoder or other features",
         )
-        self.linear = nn.Linear(image_shape[1], whole("dim", dim))
+        self.linear = linear_map(image_shape[1], dim)
         self.pool = pooling_of(pooling, ("none", "mean", "max", "gpo"))
         self.gives = gives(pooling)
-        nn.init.xavier_uniform_(self.linear.weight)
-        nn.init.zeros_(self.linear.bias)
 
     def forward(self, images: Tensor) -> Encoding:
         """(N, R, features) of any float type -> N `Sets` of regions, or (N, D)."""
@@ -79,7 +77,6 @@ class ImageCNN(Encoder):
     ):
         super().__init__()
         one_of("norm", norm, ("batch", "group"))
-        whole("dim", dim)
         whole("width", width)
         require(
             len(image_shape) == 3 and image_shape[0] == 3 and min(image_shape[1:]) >= 2 ** (stages + 1),

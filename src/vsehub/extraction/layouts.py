@@ -36,7 +36,7 @@ from vsehub.data.vectors.paths import split_path
 from vsehub.encoders.precision import without_tf32
 from vsehub.encoders.pretrained.networks import explained
 from vsehub.extras import package
-from vsehub.io.arrays import listed
+from vsehub.io.arrays import listed, write_array
 from vsehub.io.files import atomic, read_object, write_json, write_text
 from vsehub.io.progress import ahead, bar
 from vsehub.io.text import csv_text, read_lines
@@ -98,16 +98,6 @@ def compute(folder: Path, name: str, work: Work, size: int, dtype: str) -> list[
     return list(paths.values())
 
 
-def join(chunks: Sequence[Path], rows: int, path: Path) -> None:
-    """Write the arrays of files as one array (rows, ...), one chunk in memory at a time."""
-    first = np.load(chunks[0])
-    header = np.lib.format.header_data_from_array_1_0(first) | {"shape": (rows, *first.shape[1:])}
-    with atomic(path) as file:
-        np.lib.format.write_array_header_1_0(file, header)
-        for chunk in chunks:
-            file.write(np.load(chunk).data)
-
-
 def feature_files(splits: Sequence[str]) -> list[str]:
     """The names of all files of features."""
     return [f"{PREFIXES[split]}_{ending}" for split in splits for ending in ("ims.npy", "caps.txt", "ids.txt")]
@@ -150,7 +140,7 @@ def write_features(folder: Path, splits: Mapping[str, CaptionedImages], chunks: 
     """Write the features of each split's images, the captions, as many of each image, and the images' names."""
     for split, loaded in splits.items():
         features, captions, ids = (folder / name for name in feature_files([split]))
-        join(chunks[split], len(loaded.images), features)
+        write_array(features, len(loaded.images), map(np.load, chunks[split]))
         texts = map(loaded.text_of, range(len(loaded.captions)))
         write_text(captions, "".join(f"{' '.join(text.split())}\n" for text in texts))
         if loaded.names is not None:
@@ -168,8 +158,9 @@ def write_vectors(folder: Path, splits: Mapping[str, CaptionedImages], chunks: C
             vectors, metadata = _shard(side, number)
             for name in (vectors, metadata, f"{split}/{vectors}", f"{split}/{metadata}"):
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            join(chunks[f"{split}-{side}"], len(next(iter(table.values()))), folder / vectors)
-            parquet.write_table(pa.table(table), folder / metadata)
+            table = pa.table(table)
+            write_array(folder / vectors, len(table), map(np.load, chunks[f"{split}-{side}"]))
+            parquet.write_table(table, folder / metadata)
             for name in (vectors, metadata):
                 os.link(folder / name, folder / split / name)
         pairs = ((keys[text], ids[split][image]) for image, text in loaded.pairs.tolist())

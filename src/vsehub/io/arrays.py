@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from numpy.lib.format import write_array_header_1_0
+from numpy.lib.format import header_data_from_array_1_0, write_array_header_1_0
 
 from vsehub.checks import InputError, regular, require
 from vsehub.io.files import atomic
@@ -86,16 +86,16 @@ def row_hashes(rows: np.ndarray) -> np.ndarray:
     return np.fromiter(digests, np.uint64, len(rows))
 
 
-def write_matrix(path: Path, rows: int, blocks: Iterable[np.ndarray]) -> tuple[int, int]:
-    """Write blocks (b, D) of `rows` rows in all as a float32 .npy; returns its shape.
+def write_array(path: Path, rows: int, blocks: Iterable[np.ndarray]) -> tuple[int, ...]:
+    """Write blocks (b, ...) of `rows` rows in all, of one type, as an .npy; returns its shape.
 
     The file is written without a memory map: on a full disk, writing to a map kills the process.
     """
-    shape = (rows, 0)
+    shape: tuple[int, ...] = (rows, 0)
     with atomic(path) as file:
         for number, block in enumerate(blocks):
             if number == 0:
-                shape = (rows, block.shape[1])
-                write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
-            file.write(np.asarray(block, "<f4").tobytes())
+                shape = (rows, *block.shape[1:])
+                write_array_header_1_0(file, header_data_from_array_1_0(block) | {"shape": shape})
+            file.write(block.tobytes())
     return shape

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from vsehub.checks import require, whole
+from vsehub.checks import require
 from vsehub.encoders.features import linear_map
 from vsehub.encoders.pooling import gives, pooling_of
 from vsehub.encoders.pretrained.configurations import TEXTS, reduced
@@ -46,7 +46,6 @@ class TextPretrained(DescribedEncoder):
         config: dict[str, Any] | None = None,
     ):
         super().__init__()
-        whole("dim", dim)
         stored = read_auto(model, "AutoConfig").to_dict() if config is None else config
         settings = reduced(model, stored, TEXTS, strict=config is not None)
         self.backbone = build(model, settings, pretrained and config is None)
