@@ -94,8 +94,8 @@ MUTATIONS = [
     ("criteria/csls.py", "    scale = 2.0", "    scale = 1.0", "criteria/test_formulas.py"),
     (
         "criteria/csls.py",
-        "if k < len(reference_scores) else nearest).mean(dim=1)",
-        "if k < len(reference_scores) else nearest).sum(dim=1)",
+        "return nearest.mean(dim=1)",
+        "return nearest.sum(dim=1)",
         "criteria/test_formulas.py",
     ),
     (

@@ -54,7 +54,7 @@ def plain_index(items: np.ndarray):
 def both_rankings(queries, items, bias) -> list:
     """The engine: plain and corrected lists from one pass."""
     sides = as_vectors("queries", queries), as_vectors("items", items)
-    return nearest(*sides, K, [None, RULE.over(*sides, (bias,))])
+    return nearest(*sides, K, [None, RULE.tile_correction(*sides, (bias,))])
 
 
 def folded(setting: Setting) -> dict:

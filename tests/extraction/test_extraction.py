@@ -13,12 +13,12 @@ from vsehub.extraction.layouts import (
     begin,
     compute,
     feature_files,
-    join,
     same_captions,
     vector_files,
     write_features,
     write_vectors,
 )
+from vsehub.io.arrays import write_array
 
 SETTINGS = {"model": "x", "regions": None, "data": {"train": "abc"}}
 
@@ -61,7 +61,7 @@ def test_a_broken_off_computation_continues(tmp_path, dtype):
     with pytest.raises(KeyboardInterrupt):
         chunks_of(tmp_path, loaded, counted, dtype=dtype)
     begin(tmp_path, dict(reversed(SETTINGS.items())), overwrite=False)
-    join(chunks_of(tmp_path, loaded, counted, dtype=dtype), 11, tmp_path / "all.npy")
+    write_array(tmp_path / "all.npy", 11, map(np.load, chunks_of(tmp_path, loaded, counted, dtype=dtype)))
     assert sum(computed) == 11
     array, expected = np.load(tmp_path / "all.npy"), pixels(loaded.images).to(getattr(torch, dtype)).numpy()
     assert array.dtype == expected.dtype

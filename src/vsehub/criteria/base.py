@@ -114,7 +114,7 @@ class Correction(Criterion):
     reference_items_as: the scores of reference items that the item terms also depend on.
     "rows": those of the reference items with the items, (G, M); without reference items the items themselves are taken.
     "columns": those of the reference queries with the reference items, (R, G); without reference items there are none.
-    None: reference items are refused, and `criterion=auto` tries the class, with the settings of its yaml and of GRID.
+    None: reference items are refused. `criterion=auto` tries only classes with None, with the settings of their GRID.
     """
 
     columnwise: bool = True
@@ -142,8 +142,10 @@ class Correction(Criterion):
 
     @abstractmethod
     def corrected(self, scores: Tensor, query_terms: Terms, item_terms: Terms) -> Tensor:
-        """Corrected scores (b, m) of some queries and items with these terms; query_terms: () for those that rank
-        nothing."""
+        """Corrected scores (b, m) of some queries and items with these terms.
+
+        query_terms: empty where a query's terms would not change its ranking.
+        """
 
     def fit(self, columns: Columns, reference_items: Columns | None = None) -> Terms:
         """The terms, each (M,), of all items. Raises InputError where one is NaN or infinite.
@@ -170,14 +172,13 @@ class Correction(Criterion):
         reference = scores
         if reference_scores is not None:
             reference = checked("reference_scores", reference_scores, columns=scores.shape[1])
-        bank = None
+        bank: Columns | None = None
         if reference_item_scores is not None:
             self.require_reference_items()
-            if self.reference_items_as == "rows":
-                bank = checked("reference_item_scores", reference_item_scores, columns=reference.shape[1])
-            else:
-                bank = checked("reference_item_scores", reference_item_scores, rows=len(reference))
-        terms = self.fit(lambda: iter((reference,)), None if bank is None else lambda: iter((bank,)))
+            by_rows = self.reference_items_as == "rows"
+            size = {"columns": reference.shape[1]} if by_rows else {"rows": len(reference)}
+            bank = in_one_block(checked("reference_item_scores", reference_item_scores, **size))
+        terms = self.fit(in_one_block(reference), bank)
         return finite("corrected scores", self.apply(scores, terms))
 
     def require_reference_items(self) -> None:
@@ -212,7 +213,7 @@ class Correction(Criterion):
         that of `rescore` on the whole matrix. Values omit terms that shift or scale all scores of a query, since such
         terms do not change a ranking. Raises InputError where dimensions differ, a side is empty, k exceeds the items
         or reference items are given that are not looked at, and where an item's or a query's terms, or the values
-        returned, are NaN or infinite. NaN and infinity stand first among the values, so that finite values hide none.
+        returned, are NaN or infinite. NaN and infinity rank first, so that they are always among these values.
         """
         query_rows, item_rows, reference_rows = as_sides(queries, items, reference)
         whole("k", k)
@@ -228,11 +229,11 @@ class Correction(Criterion):
         Raises InputError where k exceeds the items and where a query's terms, or the values returned, are NaN or
         infinite.
         """
-        correct = self.over(queries, items, item_terms)
+        correct = self.tile_correction(queries, items, item_terms)
         values, positions = nearest(queries, items, k, [correct])[0]
         return finite("values", values), positions
 
-    def over(self, queries: VectorSource, items: VectorSource, item_terms: Terms) -> TileCorrection | None:
+    def tile_correction(self, queries: VectorSource, items: VectorSource, item_terms: Terms) -> TileCorrection | None:
         """The correction of a tile of scores, None for the scores as they are.
 
         Terms of queries that rank need a pass over the scores first.
@@ -267,12 +268,12 @@ class ItemBias(Correction):
         """a·s - b (b, m)."""
         return self.scale * scores - item_terms[0]
 
-    def over(self, queries: VectorSource, items: VectorSource, item_terms: Terms) -> TileCorrection | None:
+    def tile_correction(self, queries: VectorSource, items: VectorSource, item_terms: Terms) -> TileCorrection | None:
         """Subtract the bias only: a query's term, as in CSLS, shifts all its scores equally."""
         return Affine(self.scale, item_terms[0])
 
 
-def few(criterion: Criterion, rows: int) -> str | None:
+def warning_of_few(criterion: Criterion, rows: int) -> str | None:
     """A warning if `rows` reference queries are too few to estimate the criterion from."""
     least = FEWEST if criterion.correction.columnwise else FEWEST_NORMALISED
     if rows >= least or criterion.matching is not None or not criterion.needs_reference:
@@ -283,14 +284,19 @@ def few(criterion: Criterion, rows: int) -> str | None:
     )
 
 
+def in_one_block(scores: Tensor) -> Columns:
+    """Scores (R, M) in memory, as `Correction.fit` takes them."""
+    return lambda: iter((scores,))
+
+
 def require_within(name: str, criterion: Criterion, inductive: bool) -> None:
     """Raise InputError unless items can search among themselves under a criterion.
 
     Its correction must not depend on the scores of a query with all items, which hold that of an item with itself.
     """
-    apart = isinstance(criterion, Correction) and not (criterion.query_terms_rank or criterion.takes_reference_items)
+    by_item = isinstance(criterion, Correction) and not (criterion.query_terms_rank or criterion.takes_reference_items)
     require(
-        apart and (inductive or criterion.correction.columnwise),
+        by_item and (inductive or criterion.correction.columnwise),
         f"{name} does not leave an item out of its own search; with one set choose csls, is, nnn, dn or local_scaling",
     )
 

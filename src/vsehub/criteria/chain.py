@@ -20,13 +20,17 @@ class Chain(Matching):
     needs_reference = True
 
     def __init__(self, steps: Sequence[Criterion]):
-        correction, matching = steps if len(steps) == 2 else (None, None)
-        if not isinstance(correction, Correction) or not isinstance(matching, Matching) or isinstance(matching, Chain):
+        if (
+            len(steps) != 2
+            or not isinstance(steps[0], Correction)
+            or not isinstance(steps[1], Matching)
+            or isinstance(steps[1], Chain)
+        ):
             fail(
                 f"steps is {', '.join(type(step).__name__ for step in steps) or 'empty'}; expected a criterion that "
                 "corrects scores and, after it, one that matches, e.g. CSLS and RelaxedGreedyMatching"
             )
-        self.steps = (correction, matching)
+        self.steps = (steps[0], steps[1])
 
     @property
     def correction(self) -> Correction:
@@ -44,8 +48,11 @@ class Chain(Matching):
 
     def with_parameters(self, **changes: Any) -> Self:
         """A chain like this one with some arguments of its steps changed."""
-        changed = [{name: changes[name] for name in step.parameters() if name in changes} for step in self.steps]
-        return type(self)([step.with_parameters(**part) for step, part in zip(self.steps, changed, strict=True)])
+        steps: list[Criterion] = []
+        for step in self.steps:
+            names = changes.keys() & step.parameters()
+            steps.append(step.with_parameters(**{name: changes[name] for name in names}))
+        return type(self)(steps)
 
     def accepted(self, rows: RowsOf, queries: int, items: int, k: int) -> Tensor:
         """The pairs that the second step accepts."""

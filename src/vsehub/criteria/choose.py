@@ -43,13 +43,11 @@ def candidates() -> dict[str, Correction]:
 def _corrections(folders: tuple[Path, ...]) -> dict[str, Correction]:
     known = Components(folders)
     nodes = {name: known.node("criterion", name) for name in known.choices("criterion")}
-    kinds = {name: known.find("criterion", node) for name, node in nodes.items()}
-    names = sorted(
-        name
-        for name, kind in kinds.items()
-        if isinstance(kind, type) and issubclass(kind, Correction) and kind.reference_items_as is None and name != PLAIN
-    )
-    return {name: known.build("criterion", nodes[name]) for name in (PLAIN, *names)}
+    kinds: dict[str, Any] = {name: known.find("criterion", node) for name, node in nodes.items()}
+    corrections = {name for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, Correction)}
+    names = [name for name in corrections if kinds[name].reference_items_as is None]
+    names.sort(key=lambda name: (name != PLAIN, name))
+    return {name: known.build("criterion", nodes[name]) for name in names}
 
 
 def named_criterion(name: str | Criterion, parameters: Mapping[str, Any]) -> Criterion:
@@ -60,8 +58,7 @@ def named_criterion(name: str | Criterion, parameters: Mapping[str, Any]) -> Cri
     if isinstance(name, Criterion):
         return name.with_parameters(**parameters)
     known = Components(conf_folders())
-    criterion: Criterion = known.build("criterion", {**known.node("criterion", name), **parameters})
-    return criterion
+    return known.build("criterion", {**known.node("criterion", name), **parameters})
 
 
 class Auto(Criterion):
@@ -98,17 +95,17 @@ class Auto(Criterion):
 
     def candidates(self, rows: int) -> Candidates:
         """All criteria with all settings of their grids, plain search first; no k beyond `rows`, the references."""
-        grids = [(name, settings) for name in self.names for settings in candidates()[name].grid()]
-        return [
-            (name, candidates()[name].with_parameters(**settings))
-            for name, settings in grids
-            if settings.get("k", 1) <= rows
-        ]
+        return [(name, variant) for name in self.names for variant in variants(candidates()[name], rows)]
 
     @property
     def correction(self) -> Correction:
         """`untuned` for few reference queries."""
         return self.untuned(0)[1]
+
+
+def variants(criterion: Correction, rows: int) -> list[Correction]:
+    """The criterion with all settings of its grid, without a k above `rows`, the number of reference queries."""
+    return [criterion.with_parameters(**settings) for settings in criterion.grid() if settings.get("k", 1) <= rows]
 
 
 def try_all(candidates: Sequence[tuple[str, Any]], measure: Callable[[Any], T]) -> list[T | None]:
@@ -214,7 +211,8 @@ def choose(
     columns = item_sample if precomputed else slice(None)
     scores = rows_at(queries, query_sample, columns).cpu()
     reference_scores = rows_at(fitted_on, reference_sample, columns).cpu()
-    digests, reference_digests = (row_digests(as_vectors("rows", rows)) for rows in (scores, reference_scores))
+    digests = row_digests(as_vectors("queries", scores))
+    reference_digests = row_digests(as_vectors("reference", reference_scores))
     part = _parts(random, digests)
     folds = [] if reference is None else _folds(part, digests, reference_digests)
     splits = folds or [(torch.arange(len(scores)), torch.arange(len(reference_scores)))]
@@ -227,6 +225,14 @@ def choose(
             bank = _sample(random, len(item_rows), max(1, MOST_SCORES // len(item_rows)))
             item_scores = item_rows[bank] @ item_rows.T
     ranks = _ranks(candidates, splits, answers, scores, reference_scores, item_scores)
+    sizes = {"items": len(item_sample), "reference": len(reference_scores), "folds": len(folds)}
+    return _choice(candidates, ranks, part, query_sample, sizes)
+
+
+def _choice(
+    candidates: Candidates, ranks: np.ndarray, part: np.ndarray, queries: Tensor, sizes: Mapping[str, int]
+) -> Choice:
+    """The choice by ranks (C, n). part (n,): the fold of each query. queries: rows (n,). sizes: further fields."""
     applied = np.flatnonzero(~np.isnan(ranks).any(axis=1))
     require(
         any(candidates[number][0] != PLAIN for number in applied),
@@ -234,17 +240,16 @@ def choose(
     )
     tried = [_tried(name, criterion, row) for (name, criterion), row in zip(candidates, ranks, strict=True)]
     values = -np.log(ranks[applied])
-    place = applied[chosen(values)]
-    by_others = np.empty(len(scores), dtype=np.int64)
+    best = applied[chosen(values)]
+    by_others = np.empty(len(part), dtype=np.int64)
     for number in np.unique(part):
         by_others[part == number] = applied[chosen(values[:, part != number])]
-    held_out = 100 * (ranks[by_others, np.arange(len(scores))] == 1).mean().item()
+    held_out = 100 * (ranks[by_others, np.arange(len(part))] == 1).mean().item()
     others = [
-        (candidates[number][1], query_sample[by_others == number]) for number in np.unique(by_others) if number != place
+        (candidates[number][1], queries[by_others == number]) for number in np.unique(by_others) if number != best
     ]
-    name, criterion = candidates[place]
-    sizes = len(scores), len(folds), len(item_sample), len(reference_scores)
-    return Choice(name, criterion, *sizes, tried, held_out, others)
+    name, criterion = candidates[best]
+    return Choice(name, criterion, len(part), tried=tried, held_out=held_out, others=others, **sizes)
 
 
 def _ranks(
@@ -260,13 +265,13 @@ def _ranks(
     splits: the queries of each fold, and the reference queries that it is fitted on.
     """
     ranks = np.full((len(candidates), len(scores)), np.nan)
-    for asking, fitted in splits:
-        index, right = _index(answers, asking)
+    for rows, fitted in splits:
+        index, right = _index(answers, rows)
         further = None if item_scores is None else item_scores[:, index]
-        fold = scores[asking][:, index], reference_scores[fitted][:, index], further
-        for number, rank in enumerate(try_all(candidates, _ranks_on(candidates, *fold, right))):
+        measure = _ranks_on(candidates, scores[rows][:, index], reference_scores[fitted][:, index], further, right)
+        for number, rank in enumerate(try_all(candidates, measure)):
             if rank is not None:
-                ranks[number, asking.numpy()] = rank
+                ranks[number, rows.numpy()] = rank
     return ranks
 
 
@@ -302,13 +307,12 @@ def _candidates(among: Auto | Correction, rows: int) -> Candidates:
     if isinstance(among, Auto):
         return among.candidates(rows)
     require(bool(among.GRID), f"{type(among).__name__} has no settings to tune; leave tune out")
-    others = [among.with_parameters(**settings) for settings in among.grid() if settings.get("k", 1) <= rows]
-    others = [criterion for criterion in others if criterion.parameters() != among.parameters()]
+    others = [variant for variant in variants(among, rows) if variant.parameters() != among.parameters()]
     return [(type(among).__name__, criterion) for criterion in (among, *others)]
 
 
 def _sample(random: np.random.Generator, count: int, most: int) -> Tensor:
-    """At most so many of the first `count` numbers, rising."""
+    """At most `most` of the numbers from 0 to `count` - 1, ascending."""
     return torch.arange(count) if count <= most else torch.from_numpy(np.sort(random.permutation(count)[:most]))
 
 
@@ -342,10 +346,10 @@ def _parts(random: np.random.Generator, digests: np.ndarray) -> np.ndarray:
 
 
 def _folds(part: np.ndarray, digests: np.ndarray, reference: np.ndarray) -> list[tuple[Tensor, Tensor]]:
-    """Of each fold the places of its queries, and those of the reference rows that it is fitted on.
+    """For each fold, the positions of its queries and of the reference rows that its criteria are fitted on.
 
-    part (n,): the fold of each query. digests (n,), reference (r,): digests of the queries and of the reference. There
-    are no folds if these share no row.
+    part (n,): the fold of each query. digests (n,), reference (r,): digests of the queries and of the reference.
+    Returns an empty list if these share no row.
     """
     if not np.isin(digests, reference).any():
         return []

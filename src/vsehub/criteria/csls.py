@@ -39,11 +39,14 @@ class CSLS(ItemBias):
         return (top_k_of_blocks(blocks, self.k)[0].mean(dim=1, keepdim=True),)
 
     def corrected(self, scores: Tensor, query_terms: Terms, item_terms: Terms) -> Tensor:
-        """ACL eq. 6, without the query's own term where that is not given."""
-        return sum((-term for term in query_terms), super().corrected(scores, (), item_terms))
+        """ACL eq. 6; without query terms, the query's term is left out."""
+        values = super().corrected(scores, (), item_terms)
+        return values - query_terms[0] if query_terms else values
 
 
 def mean_of_nearest(reference_scores: Tensor, k: int) -> Tensor:
     """Mean of the k largest of each column (R, m), of all where there are fewer: (m,)."""
     nearest = reference_scores.T
-    return (top_k_of_blocks((nearest,), k)[0] if k < len(reference_scores) else nearest).mean(dim=1)
+    if k < len(reference_scores):
+        nearest = top_k_of_blocks((nearest,), k)[0]
+    return nearest.mean(dim=1)

@@ -13,10 +13,10 @@ class DualInvertedSoftmax(ItemBias):
     """Logarithm of e^{β1 s} / Σ_r e^{β1 s(r,m)} · e^{β2 s} / Σ_g e^{β2 s(g,m)}: (β1 + β2)s - b(m).
 
     r runs over the reference queries, g over the reference items, s(g, m) being a similarity of two items. Without
-    reference items g runs over the items themselves, the item m included: without m an only item would have no finite
-    term, and recalls are no better for it. beta1, beta2: the inverse temperatures of the two banks. A bank of items
-    costs a product of the size items x items more than `InvertedSoftmax`. Raises InputError for a beta that is not
-    positive and finite.
+    reference items g runs over the items themselves, the item m included: leaving m out would give a single item an
+    infinite term, and does not improve recalls. beta1, beta2: the inverse temperatures of the two banks. A bank of
+    items costs a product of the size items x items more than `InvertedSoftmax`. Raises InputError for a beta that is
+    not positive and finite.
     """
 
     reference_items_as = "rows"

@@ -17,8 +17,8 @@ class LocalScaling(Correction):
     """Logarithm of e^{-d² / (d_k(query) · d_k(item))}; 1 minus that similarity is the paper's distance.
 
     d² = 2 - 2s, the squared distance of unit vectors; d_k the distance to the k-th nearest on the other side, items for
-    a query, reference queries for an item. A score above 1 counts as 1, a distance d_k below 1e-6 as 1e-6. k: at most
-    what there are. Raises InputError for a k that is not positive.
+    a query, reference queries for an item. A score above 1 counts as 1, a distance d_k below 1e-6 as 1e-6. k: number
+    of neighbours, at most all. Raises InputError for a k that is not positive.
     """
 
     nearest_alone = True
@@ -43,6 +43,6 @@ class LocalScaling(Correction):
 
     def _distances(self, blocks: Iterable[Tensor]) -> Tensor:
         largest = top_k_of_blocks(blocks, self.k)[0]
-        # NaN and infinity stand first: the k-th would not show them.
+        # NaN and infinity rank first, so that the k-th value alone would not reveal them.
         require(bool((largest[:, 0] < torch.inf).all()), f"scores {NOT_FINITE}")
         return (2 - 2 * largest[:, -1:]).clamp(min=LEAST_DISTANCE**2).sqrt()

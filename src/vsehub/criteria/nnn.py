@@ -12,7 +12,7 @@ from vsehub.criteria.csls import mean_of_nearest
 class NNN(ItemBias):
     """s - weight · mean of the item's k nearest reference queries.
 
-    k: at most what reference queries there are. Raises InputError for a k or a weight that is not positive.
+    k: number of reference queries, at most all. Raises InputError for a k or a weight that is not positive.
     """
 
     nearest_alone = True

@@ -23,6 +23,6 @@ class NearestNeighbor(ItemBias):
         """The scores as they are."""
         return scores
 
-    def over(self, queries: VectorSource, items: VectorSource, item_terms: Terms) -> None:
+    def tile_correction(self, queries: VectorSource, items: VectorSource, item_terms: Terms) -> None:
         """Nothing to correct."""
         return None

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import positive, whole
-from vsehub.criteria.base import Columns, Correction, Terms, finite_terms
+from vsehub.criteria.base import Columns, Correction, Terms, finite_terms, in_one_block
 from vsehub.neighbors.topk import top_k_of_blocks
 
 
@@ -31,7 +31,7 @@ class QBNorm(Correction):
 
     def item_terms(self, reference_scores: Tensor) -> Terms:
         """The bias (M,) and which items are hubs of the bank (M,), from the whole matrix (R, M)."""
-        return self.fit(lambda: iter((reference_scores,)))
+        return self.fit(in_one_block(reference_scores))
 
     def fit(self, columns: Columns, reference_items: Columns | None = None) -> Terms:
         """The bias (M,) and which items are among the k nearest of some reference query (M,)."""
@@ -49,7 +49,7 @@ class QBNorm(Correction):
         return finite_terms((bias, hubs))
 
     def query_terms(self, blocks: Iterable[Tensor], item_terms: Terms) -> Terms:
-        """The score (b, 1) of each query's nearest item, of equal ones the first, and whether it is a hub (b, 1)."""
+        """The score (b, 1) of each query's nearest item, the first among ties, and whether it is a hub (b, 1)."""
         values, places = top_k_of_blocks(blocks, 1)
         return values, item_terms[1][places]
 

@@ -3,13 +3,13 @@
 import math
 from collections.abc import Iterable, Sequence
 from functools import reduce
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from vsehub.checks import positive, whole
-from vsehub.criteria.base import Columns, ItemBias, Terms, finite_terms
+from vsehub.criteria.base import Columns, ItemBias, Terms, finite_terms, in_one_block
 from vsehub.neighbors.tiles import ScoreColumns, ranges
 
 CACHED = 2**18  # scores worked on at a time
@@ -40,7 +40,7 @@ class Sinkhorn(ItemBias):
 
     def bias(self, reference_scores: Tensor) -> Tensor:
         """-wτ log v (M,), or -w log v, from the whole matrix of reference scores (R, M)."""
-        return self.fit(lambda: iter((reference_scores,)))[0]
+        return self.fit(in_one_block(reference_scores))[0]
 
     def fit(self, columns: Columns, reference_items: Columns | None = None) -> Terms:
         """The bias (M,); reference items count as items, and have their share."""
@@ -50,15 +50,16 @@ class Sinkhorn(ItemBias):
             temperature *= _spread([_moments_of(side) for side in sides])
             unit *= temperature
         scale = 1.0 / (temperature or 1.0)  # without a spread the bias is 0 at any temperature
-        sums, items = [_first(side, scale) for side in sides], 1
-        scalings: list[Tensor | None] = [None] * len(sides)
+        sums: Sequence[Tensor] = [_first(side, scale) for side in sides]
+        items = 1
+        scalings: Sequence[Any] = [None] * len(sides)  # of the items of each side
         for _ in range(self.rounds):
             total = reduce(torch.logaddexp, sums)
             log_queries = math.log(items) - math.log(len(total)) - total
             rounds = [_round(side, scaling, log_queries, scale) for side, scaling in zip(sides, scalings, strict=True)]
-            sums, scalings = [queries for queries, _ in rounds], [scaling for _, scaling in rounds]
-            items = sum(len(scaling) for _, scaling in rounds)
-        return finite_terms((unit * (math.log(items) - rounds[0][1]),))
+            sums, scalings = zip(*rounds, strict=True)
+            items = sum(map(len, scalings))
+        return finite_terms((unit * (math.log(items) - scalings[0]),))
 
 
 def moments(blocks: Iterable[Tensor]) -> Terms:
@@ -88,7 +89,8 @@ def _moments_of(columns: Columns) -> Terms:
         return moments(columns())
     queries, items = columns.reference, columns.items
     base = items.rows(0, 1).to(queries)
-    total, squares = torch.zeros_like(base, dtype=torch.float64, device="cpu"), torch.zeros(1, dtype=torch.float64)
+    total = torch.zeros_like(base, dtype=torch.float64, device="cpu")
+    squares = torch.zeros(1, dtype=torch.float64)
     for tile in ranges(len(items), columns.width):
         rows = items.rows(tile.start, tile.stop).to(queries) - base
         total += rows.sum(dim=0).cpu().double()
@@ -100,15 +102,17 @@ def _moments_of(columns: Columns) -> Terms:
 
 def _pooled(some: Terms, others: Terms) -> Terms:
     """The moments over two sets of items together."""
-    (count, mean, squares), (further, its_mean, its_squares) = some, others
-    total, apart = count + further, its_mean - mean
-    return total, mean + apart * further / total, squares + its_squares + apart.square() * count * further / total
+    count, mean, squares = some
+    other_count, other_mean, other_squares = others
+    total, apart = count + other_count, other_mean - mean
+    between = apart.square() * count * other_count / total
+    return total, mean + apart * other_count / total, squares + other_squares + between
 
 
 def _spread(parts: Sequence[Terms]) -> float:
     """The standard deviation of a query's scores over all items, in the mean over the queries.
 
-    0 where float32 has no normal number as small, of which the scale would be infinite.
+    0 where it is below the smallest normal number of float32, since the scale would then be infinite.
     """
     count, _, squares = reduce(_pooled, parts)
     spread = (squares / count).sqrt().mean().item()
@@ -122,7 +126,7 @@ def _first(columns: Columns, scale: float) -> Tensor:
 
 
 def _round(columns: Columns, before: Tensor | None, log_queries: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """The logarithm of each query's sum (R,) over some items once these are scaled, and that of their M·v (m,).
+    """A round over some items: log of each query's sum (R,) over the items as scaled in it, and their log M·v (m,).
 
     before: log M·v of the last round. log_queries: log u (R,), in float64 on the CPU, since some devices have none.
     """

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import require
-from vsehub.criteria.base import Correction, ItemBias, few
+from vsehub.criteria.base import Correction, ItemBias, warning_of_few
 from vsehub.criteria.choose import Auto, Choice, choose
 from vsehub.positives import Positives
 from vsehub.ranking.gains import gained
@@ -103,7 +103,7 @@ def compared(
         written_choice = choice_record(name, criterion, choice)
         seconds["choosing"] = time.perf_counter() - choosing
     for criterion in criteria.values():
-        inputs.warn(few(criterion, references))
+        inputs.warn(warning_of_few(criterion, references))
     log.info("ranking under %s", ", ".join([PLAIN, *criteria]))
     measured = measure(inputs.sides, dict(criteria) | {name: other for name, (other, _) in others.items()}, k, device)
     if written_choice is not None and inputs.sides.positives is not None:

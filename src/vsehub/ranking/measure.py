@@ -144,7 +144,9 @@ def list_blocks(
     queries, items = sides.queries, sides.items
     device = queries.rows(0, 1).device
     moved = [tuple(term.to(device) for term in parts) for parts in terms]
-    corrections = [criterion.over(queries, items, parts) for criterion, parts in zip(criteria, moved, strict=True)]
+    corrections = [
+        criterion.tile_correction(queries, items, parts) for criterion, parts in zip(criteria, moved, strict=True)
+    ]
     return nearest_blocks(queries, items, depth, [None, *corrections], sides.within)
 
 

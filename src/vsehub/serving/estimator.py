@@ -18,7 +18,7 @@ from torch import Tensor
 from vsehub.checks import InputError, existing, fail, one_of, require, whole
 from vsehub.components import TARGET, Components, conf_folder
 from vsehub.criteria import Auto, Chain, Correction, Criterion, ItemBias
-from vsehub.criteria.base import Terms, few, finite, finite_terms, fit_all, require_within
+from vsehub.criteria.base import Terms, finite, finite_terms, fit_all, require_within, warning_of_few
 from vsehub.criteria.choose import Tried, choose, named_criterion
 from vsehub.data.truth import distinct_ids, read_truth
 from vsehub.data.vectors.embeddings import check_vectors, open_vectors
@@ -128,7 +128,7 @@ class CorrectedSearch:
             criterion = criterion.untuned(0 if reference_rows is None else len(reference_rows))[1]
         searched = KeptItems(opened)
         if reference_rows is not None:
-            warn_once(few(criterion, len(reference_rows)))
+            warn_once(warning_of_few(criterion, len(reference_rows)))
         return self._hold(criterion, searched, reference_rows, item_terms(criterion, searched, reference_rows), names)
 
     @torch.no_grad()
@@ -200,7 +200,7 @@ class CorrectedSearch:
         k = whole("k", self.k if k is None else k)
         vectors = self._open("queries", queries, self.items_.shape[1], self.device)[0]
         if self.item_terms_ is None:
-            warn_once(few(self.criterion_, len(vectors)))
+            warn_once(warning_of_few(self.criterion_, len(vectors)))
             values, positions = self.criterion_.search(vectors, self.items_, None, k)
         else:
             terms = self._terms_for(vectors)
@@ -241,7 +241,7 @@ class CorrectedSearch:
         require_within(repr(criterion), criterion, terms is not None)
         if terms is None:  # those of each item from the others
             terms = fit_all([criterion.correction], items, items, within=True)[0]
-        correct = criterion.correction.over(items, items, terms)
+        correct = criterion.correction.tile_correction(items, items, terms)
         values, positions = nearest(items, items, k, [correct], within=True)[0]
         return finite("values", values), positions, terms
 

@@ -18,8 +18,8 @@ MOST_ELEMENTS = 2**30
 class Assignment(Matching):
     """Each query gets one item so that the sum of the scores is largest; an item serves ceil(Q/M) queries at most.
 
-    A query's list is its item, then the plain order. Time grows with up to the third power of the queries. Of
-    assignments with equal sums the solver decides, alike each time. Raises InputError for sizes beyond 8 GB.
+    A query's list is its item, then the plain order. Time grows with up to the third power of the queries. Among
+    assignments with equal sums the solver's choice is deterministic. Raises InputError for sizes beyond 8 GB.
     """
 
     def accepted(self, rows: RowsOf, queries: int, items: int, k: int) -> Tensor:

@@ -50,7 +50,7 @@ class Matching(Criterion):
 
     @property
     def correction(self) -> Correction:
-        """None: the scores are matched as they are."""
+        """Plain search: the scores are matched as they are."""
         return NearestNeighbor()
 
     def match_rows(self, rows: RowsOf, queries: int, items: int, k: int) -> Tensor:
@@ -125,8 +125,8 @@ class Matching(Criterion):
         steps = (torch.bincount(row, minlength=len(answer))[row] - from_above) * GAP
         # A step from zero, or from a subnormal number, is one of the least normal number.
         lifted = floor[row] + steps * floor[row].abs().clamp(min=limits.tiny / GAP)
-        which = moved[row]
-        answer[row[which], item[which]] = lifted[which]
+        is_moved = moved[row]
+        answer[row[is_moved], item[is_moved]] = lifted[is_moved]
         return answer
 
     def search(
@@ -144,7 +144,8 @@ class Matching(Criterion):
         require(k <= len(item_rows), f"k is {k}; expected at most {len(item_rows)}, the number of items")
         bank = as_reference_items(self.correction, reference_items, item_rows)
         terms = fit_all([self.correction], item_rows, query_rows, bank)[0]
-        lists, rows = [], product_rows(query_rows, item_rows, lambda scores: self.correction.apply(scores, terms))
+        rows = product_rows(query_rows, item_rows, lambda scores: self.correction.apply(scores, terms))
+        lists = []
         for scores, lifted in self.lifted(rows, len(query_rows), len(item_rows), k):
             columns = top_k(lifted, k)[1]
             lists.append((finite("scores", scores.gather(1, columns)), columns))

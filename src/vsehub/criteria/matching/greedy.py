@@ -35,7 +35,8 @@ class RelaxedGreedyMatching(Matching):
     GRID: ClassVar = {"relaxation": (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 10.0)}
 
     def __init__(self, relaxation: float | Mapping[int, float] = 2.0, capacity: str = "proportional"):
-        for k, value in relaxation.items() if isinstance(relaxation, Mapping) else ((1, relaxation),):
+        by_k = relaxation if isinstance(relaxation, Mapping) else {1: relaxation}
+        for k, value in by_k.items():
             whole("a k of relaxation", k)
             positive("relaxation", value)
         one_of("capacity", capacity, CAPACITIES)
