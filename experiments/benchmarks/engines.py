@@ -28,7 +28,7 @@ from vsehub.criteria.base import fit_all
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.serving import build_index, measured_recall, measured_time
 from vsehub.serving.databases.collection import Fitted, Items, fill
-from vsehub.serving.databases.engines import ENGINES, Place, placed
+from vsehub.serving.databases.engines import ENGINES, Place, place_of
 from vsehub.serving.index import KINDS
 
 K, REFERENCE, ITEMS = 10, 2000, 20_000
@@ -95,7 +95,7 @@ def size_of(place: Place) -> int | None:
 def server(engine: str, folder: Path) -> Iterator[Place | None]:
     """URI of a database; None for Postgres if it cannot be started."""
     if ENGINES[engine].folder is not None:
-        yield placed(engine, None, "items", folder)
+        yield place_of(engine, None, "items", folder)
     elif importlib.util.find_spec("pgserver") is None:
         yield None
     else:

@@ -21,7 +21,7 @@ from vsehub.serving import measured_recall
 from vsehub.serving.databases import collection
 from vsehub.serving.databases.biases import write_biases
 from vsehub.serving.databases.collection import Collection, Fitted, Items, fill, open_collection, read_items, usage_note
-from vsehub.serving.databases.engines import ENGINES, Place, key_of, placed
+from vsehub.serving.databases.engines import ENGINES, Place, key_of, place_of
 
 ITEMS, DIM, K = 40, 16, 5
 IDS = [f'it\'s "{row}" \\ % {{0}}; DROP TABLE items -- 猫\n{row}' for row in range(ITEMS)]
@@ -273,8 +273,8 @@ def test_what_cannot_be_a_place(tmp_path, monkeypatch):
         (("lancedb", None, "x" * 51), "collection"),
         (("lancedb", None, "7"), "collection"),
     ):
-        refused(message, lambda arguments=arguments: placed(*arguments, tmp_path))
-    folder = placed("milvus", str(tmp_path / "folder"), "items", None)
+        refused(message, lambda arguments=arguments: place_of(*arguments, tmp_path))
+    folder = place_of("milvus", str(tmp_path / "folder"), "items", None)
     refused("uri: .*folder", folder.connect().__enter__)
     assert not list(tmp_path.iterdir())
     monkeypatch.setattr(extras, "find_spec", lambda name: None)

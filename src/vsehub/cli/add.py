@@ -10,9 +10,9 @@ from vsehub.checks import require
 
 def add(cfg: DictConfig) -> None:
     """Remove the items of `cfg.remove_ids` from a collection, then add `cfg.items`."""
-    from vsehub.serving.databases.engines import placed
+    from vsehub.serving.databases.engines import place_of
 
-    place = placed(cfg.engine, cfg.uri, cfg.collection)
+    place = place_of(cfg.engine, cfg.uri, cfg.collection)
     require(cfg["items"] is not None or cfg.remove_ids is not None, "give items=FILE to add, or remove_ids=FILE")
 
     from vsehub.data.truth import read_ids, read_labels

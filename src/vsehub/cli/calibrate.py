@@ -41,7 +41,7 @@ def calibrate(cfg: DictConfig) -> None:
         fitted_by = sides.reference if cfg.queries is None else result.inputs.files["reference"]
         reference = as_vectors("reference", fitted_by, device=device)
     terms = (result.bias.float().to(device),) if criterion.needs_reference else ()
-    calibration = Calibration.of(criterion, queries, sides.items, terms, sides.positives, reference)
+    calibration = Calibration.from_queries(criterion, queries, sides.items, terms, sides.positives, reference)
     rates = [calibration.accepted(rate) for rate in sorted(set(plain(cfg.false_accept)))]
     with extend_result(result, (), False):
         path = cfg.truth or result.record["truth"].get("path")

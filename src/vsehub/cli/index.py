@@ -10,7 +10,7 @@ from vsehub.cli.embeddings import extend_result
 from vsehub.cli.nodes import require_unset
 from vsehub.io.files import write_text
 from vsehub.report.tables import markdown_text
-from vsehub.serving.databases.engines import ENGINES, Place, placed
+from vsehub.serving.databases.engines import ENGINES, Place, place_of
 
 if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped engine is reported before
     from vsehub.ranking.result import Result
@@ -30,7 +30,7 @@ def index(cfg: DictConfig) -> None:
     of_databases = ("uri", "collection", "approximate", "only")
     require_unset(cfg, of_databases, f"engine={cfg.engine}, a FAISS file", unless=database)
     require_unset(cfg, ("approximate", "false_accept"), f"only={cfg.only}", unless=cfg.only is None)
-    place = placed(cfg.engine, cfg.uri, cfg.collection, Path(str(cfg.result))) if database else None
+    place = place_of(cfg.engine, cfg.uri, cfg.collection, Path(str(cfg.result))) if database else None
 
     from vsehub.ranking.result import Result
 

@@ -128,7 +128,9 @@ def try_maps(
     wanted = positives.item.unique()
     count = 5 if len(items) > 2 * len(wanted) else 2
     folds = (random.permutation(len(labels)) % count)[groups]
-    ranks, measured, sizes = list[np.ndarray](), list[np.ndarray](), list[int]()
+    ranks = list[np.ndarray]()
+    measured = list[np.ndarray]()
+    sizes = list[int]()
     for fold in range(count):
         here = np.flatnonzero(folds == fold)
         sample = np.sort(random.permutation(here)[: MOST_QUERIES // count])
@@ -141,16 +143,11 @@ def try_maps(
         reference = fitted[drawn(len(fitted), MOST_QUERIES, seed)]
         rows, among = rows_at(queries, known[sample]), rows_at(items, index)
         maps = fit_maps(fitted, answered, grid)
-        sides = [
-            (rows, among, reference),
-            *((ours(rows), theirs(among), ours(reference)) for ours, theirs in maps.values()),
-        ]
-        scores = [
-            criterion.rescore(mapped @ targets.T, mapped_reference @ targets.T)
-            for mapped, targets, mapped_reference in sides
-            for criterion in CRITERIA.values()
-        ]
-        ranks.append(np.stack([rank_blocks([(0, corrected)], answers).ranks for corrected in scores]))
+        sides = [(rows, among, reference)]
+        sides += [(of_queries(rows), of_items(among), of_queries(reference)) for of_queries, of_items in maps.values()]
+        scores = [(mapped @ targets.T, fitted_on @ targets.T) for mapped, targets, fitted_on in sides]
+        corrected = [criterion.rescore(*pair) for pair in scores for criterion in CRITERIA.values()]
+        ranks.append(np.stack([rank_blocks([(0, values)], answers).ranks for values in corrected]))
         measured.append(sample)
         sizes.append(len(index))
     cells = [(name, criterion) for name in (NOTHING, *maps) for criterion in CRITERIA]

@@ -99,13 +99,15 @@ def compared(
         choice = choose_for(auto, inputs, seed)
         name, criterion = auto.untuned(references) if choice is None else (choice.name, choice.criterion)
         criteria = {} if name == PLAIN else {name: criterion}
-        others = {} if choice is None else {f"others {place}": other for place, other in enumerate(choice.others)}
+        # Rankings that only `held_out_gain` uses, under names that no criterion has.
+        others = {} if choice is None else {f"others {row}": other for row, other in enumerate(choice.others)}
         written_choice = choice_record(name, criterion, choice)
         seconds["choosing"] = time.perf_counter() - choosing
     for criterion in criteria.values():
         inputs.warn(warning_of_few(criterion, references))
     log.info("ranking under %s", ", ".join([PLAIN, *criteria]))
-    measured = measure(inputs.sides, dict(criteria) | {name: other for name, (other, _) in others.items()}, k, device)
+    searched = {**criteria, **{name: criterion for name, (criterion, _) in others.items()}}
+    measured = measure(inputs.sides, searched, k, device)
     if written_choice is not None and inputs.sides.positives is not None:
         gain = held_out_gain(measured, written_choice["criterion"], others, inputs.sides.positives)
         written_choice["gain"] = gain

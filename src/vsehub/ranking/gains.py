@@ -18,7 +18,8 @@ def gained(before: Tensor, after: Tensor, positives: Positives) -> dict[str, flo
     positives is in the group of the first.
     """
     known = positives.counts > 0
-    was, now = (positives.hits(first[:, :1])[known, 0].cpu().numpy().astype(int) for first in (before, after))
+    was = positives.hits(before[:, :1])[known, 0].cpu().numpy()
+    now = positives.hits(after[:, :1])[known, 0].cpu().numpy()
     starts = (positives.counts.cumsum(0) - positives.counts)[known]
     return paired_gain(was, now, positives.item[starts].cpu().numpy())
 

@@ -18,18 +18,20 @@ from vsehub.data.vectors.embeddings import VectorFile, check_vectors, open_vecto
 from vsehub.data.vectors.paths import stamps
 from vsehub.io.arrays import listed, refuse_unusable
 from vsehub.io.text import read_lines, stays_inside
+from vsehub.neighbors.topk import joined
 from vsehub.neighbors.vectors import Moved, Subset, UnitVectors, VectorSource, as_vectors, drawn, row_digests, sampled
 from vsehub.positives import Positives
 
 log = logging.getLogger(__name__)
 
-VECTORS, SCORES = ("queries", "items", "reference", "reference_items"), ("scores", "reference_scores")
-# Of `other_domain`. Of 28 pairs of one domain none is above 0.64 and 0.62; other topics of a set reach 0.75 in
-# the first, noise 1.00 in the second.
+VECTORS = ("queries", "items", "reference", "reference_items")
+SCORES = ("scores", "reference_scores")
+# Thresholds of `other_domain`. 28 pairs of sets of one domain reach at most 0.64 and 0.62; other topics of one set
+# reach 0.75 in the first comparison, noise 1.00 in the second.
 FARTHER_THAN_REFERENCE, FARTHER_THAN_QUERIES, FEWEST = 0.7, 0.9, 100
 SAMPLE, MOST_COMPARED = 500, 20_000  # queries and reference queries that are compared
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp")
-ROWS = 4096  # whose scores are cut together
+ENDINGS = ("", ".jpg", ".JPG", ".jpeg", ".JPEG", ".png", ".PNG", ".webp", ".WEBP", ".gif", ".GIF", ".bmp", ".BMP")
+ROWS = 4096  # rows of scores from which columns are read at a time
 
 
 @dataclass(frozen=True)
@@ -63,9 +65,8 @@ class Names:
         if self.images is None or not isinstance(self.images, Path):
             return None if self.images is None else self.images[row]
         name = str(row if self.ids is None else self.ids[row])
-        endings = ("", *(ending for suffix in SUFFIXES for ending in (suffix, suffix.upper())))
-        files = (self.images / f"{name}{ending}" for ending in endings if stays_inside(name))
-        return next((str(file) for file in files if file.is_file()), None)
+        files = [self.images / f"{name}{ending}" for ending in ENDINGS]
+        return next((str(file) for file in files if stays_inside(name) and file.is_file()), None)
 
 
 def read_images(path: str | Path, name: str = "images") -> Path | list[str]:
@@ -119,8 +120,7 @@ def look_through_scores(scores: VectorFile) -> dict[str, float]:
 
     Raises InputError naming rows that hold NaN or infinite scores.
     """
-    # Both are NaN where one score is.
-    low, high = (torch.cat(side) for side in zip(*(rows.aminmax(dim=1) for _, rows in scores.blocks()), strict=True))
+    low, high = joined(rows.aminmax(dim=1) for _, rows in scores.blocks())  # both are NaN where one score is
     refuse_unusable(
         f"{scores}: of {len(scores)} rows, counted from 0:",
         1 + torch.maximum(low.abs(), high.abs()).numpy(),  # a row of zeros is as good as any other
@@ -169,7 +169,8 @@ class Sides:
             positives is None or (positives.queries, positives.items) == sizes,
             f"positives is of another number of queries or items; expected {sizes[0]} queries and {sizes[1]} items",
         )
-        return cls(query_rows, item_rows, None if reference is None else reference_rows, bank, positives).apart()
+        sides = cls(query_rows, item_rows, reference_rows, bank, positives)
+        return replace(sides, reference=None) if reference is None else sides.apart()
 
     def apart(self) -> Self:
         """The same sides without the reference queries that equal a ranked query, bit for bit."""
@@ -260,12 +261,10 @@ def open_inputs(settings: Mapping[str, Any], normalize: bool | None = None) -> I
     """
     recorded = {name: value for name, value in settings.items() if isinstance(value, str)} | {"normalize": normalize}
     scored = "scores" in settings
+    paths = {name: settings[name] for name in (*(SCORES if scored else VECTORS), "tune_queries") if name in settings}
     files = {
-        name: settings[name]
-        if isinstance(settings[name], VectorFile)
-        else open_vectors(settings[name], name, False if scored else normalize)
-        for name in (*(SCORES if scored else VECTORS), "tune_queries")
-        if name in settings
+        name: path if isinstance(path, VectorFile) else open_vectors(path, name, False if scored else normalize)
+        for name, path in paths.items()
     }
     first, *others = files.values()
     for other in others:
@@ -287,7 +286,8 @@ def open_inputs(settings: Mapping[str, Any], normalize: bool | None = None) -> I
         not within or positives is None or not (positives.query == positives.item).any(),
         "truth: it has pairs of an item with itself, which is left out of its own list; leave them out",
     )
-    inputs = Inputs(replace(Sides(*sides), positives=positives, within=within).apart(), queries, items, files, recorded)
+    checked = replace(Sides(*sides), positives=positives, within=within).apart()
+    inputs = Inputs(checked, queries, items, files, recorded)
     if tune is None:
         return inputs
     known = read_positives(settings["tune_truth"], Names("tune_queries", len(tune), tune.ids), items)
@@ -303,24 +303,25 @@ def open_inputs(settings: Mapping[str, Any], normalize: bool | None = None) -> I
 def other_domain(queries: VectorSource, reference: VectorSource, seed: int = 0) -> str | None:
     """A warning if the queries are farther from the reference than its own rows, or than they are from each other.
 
-    The second is true of noise, which is as far from its own rows. A row's similarity to a set is that to the nearest
-    fifth of it, beyond the captions of the same image. Each is compared by the probability that one row is less similar
-    than another: 0.5 where both come from one distribution. Not judged: a reference of fewer than `FEWEST` rows, and in
-    the second comparison fewer queries.
+    The second comparison finds noise, which is as far from its own rows as from others. A row's similarity to a set is
+    its 80th percentile over the set, beyond the captions of the same image. Two samples of similarities are compared by
+    the probability that a value of one is below a value of the other: 0.5 where both come from one distribution. None
+    for a reference of fewer than `FEWEST` rows; the second comparison needs as many queries.
     """
     query_rows, reference_rows = (sampled(side, MOST_COMPARED, seed)[0].float() for side in (queries, reference))
     if len(reference_rows) < FEWEST:
         return None
     few = len(query_rows) < FEWEST
     judged = query_rows if few else query_rows[1::2]
-    pairs = (judged, reference_rows[::2]), (reference_rows[1::2], reference_rows[::2]), (judged, query_rows[::2])
-    to_reference, among_reference, among_queries = (
-        (some[drawn(len(some), SAMPLE, seed)] @ among.T).quantile(0.8, dim=1).numpy() for some, among in pairs
-    )
-    above_reference, above_queries = (
-        np.mean(other[:, None] > to_reference) + np.mean(other[:, None] == to_reference) / 2
-        for other in (among_reference, among_queries)
-    )
+
+    def similarities(rows: Tensor, others: Tensor) -> np.ndarray:
+        return (rows[drawn(len(rows), SAMPLE, seed)] @ others.T).quantile(0.8, dim=1).numpy()
+
+    to_reference = similarities(judged, reference_rows[::2])
+    among_reference = similarities(reference_rows[1::2], reference_rows[::2])
+    among_queries = similarities(judged, query_rows[::2])
+    above_reference = (1 + np.sign(among_reference[:, None] - to_reference).mean()) / 2
+    above_queries = (1 + np.sign(among_queries[:, None] - to_reference).mean()) / 2
     if above_reference <= FARTHER_THAN_REFERENCE and (few or above_queries <= FARTHER_THAN_QUERIES):
         return None
     return (

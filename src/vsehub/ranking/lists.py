@@ -56,11 +56,15 @@ def compare_lists(settings: Mapping[str, Any], k: int, seed: int = 0) -> Compari
     ids = read_ids(expected, "items") if isinstance(expected, str) else []
     answers = queries if truth == ALIGNED else []
     if not (ids or truth in (None, ALIGNED)):
-        answers = entry_texts(Path(truth), list(pair_table(Path(truth)).values())[1])
+        _, named_items = pair_table(Path(truth)).values()
+        answers = entry_texts(Path(truth), named_items)
     names = list(dict.fromkeys(chain(ids, *(file.items for file in files), answers)))
     numbers = not ids and all(map(str.isdecimal, names))
-    wanted = "queries and items are row numbers; with ids, give a table of pairs, truth=FILE"
-    require(numbers or truth != ALIGNED, f"truth=aligned: expected lists whose {wanted}")
+    require(
+        numbers or truth != ALIGNED,
+        "truth=aligned: expected lists whose queries and items are row numbers; with ids, give a table of pairs, "
+        "truth=FILE",
+    )
     items = whole("items", expected) if isinstance(expected, int) else len(ids or names)
     require(len(names) <= items, f"items: {items:,} are expected, {len(names):,} are named: {listed(names[items:])}")
     numbered = expected is not None and numbers and max(map(int, names)) < items
@@ -75,14 +79,28 @@ def compare_lists(settings: Mapping[str, Any], k: int, seed: int = 0) -> Compari
             pairs = read_truth(truth, len(queries), items, queries, item_names.ids)
         sides = replace(sides, positives=Positives.from_pairs(*pairs, len(queries), items, complete=False))
     inputs = Inputs(sides, Names("queries", len(queries), queries), item_names, settings=settings)
-    lists = [list_rows(file, queries, rows, max(k, *KS)) for file in files]
-    width = max(int((positions >= 0).any(dim=0).sum()) for positions in lists)
-    ks, k = reached(min(width, items)), min(k, width)
     if expected is None:
         inputs.warn(f"items: without their number only the {items:,} that a list or truth names are counted")
+    return _measured(inputs, files, queries, rows, k, seed, began)
+
+
+def _measured(
+    inputs: Inputs,
+    files: Sequence[Entries],
+    queries: Sequence[str],
+    rows: Mapping[str, int],
+    k: int,
+    seed: int,
+    began: float,
+) -> Comparison:
+    """The comparison of opened lists. queries: names of those in all files. rows: name of an item -> its row."""
+    sides = inputs.sides
+    lists = [list_rows(file, queries, rows, max(k, *KS)) for file in files]
+    width = max(int((positions >= 0).any(dim=0).sum()) for positions in lists)
+    ks, k = reached(min(width, len(sides.items))), min(k, width)
     rankings = []
     for file, positions in zip(files, lists, strict=True):
-        if others := len({*file.queries} - common):
+        if others := len({*file.queries} - {*queries}):
             inputs.warn(f"{file.path}: {others:,} queries are left out, since the other file has no list for them")
         if short := int((positions[:, ks[-1] - 1] < 0).sum()):
             inputs.warn(f"{file.path}: {short:,} of {len(queries):,} lists have fewer than {ks[-1]} items")
@@ -90,8 +108,8 @@ def compare_lists(settings: Mapping[str, Any], k: int, seed: int = 0) -> Compari
     seconds = {"reading and measuring": time.perf_counter() - began}
     comparison = recorded("diagnose", inputs, Measured(rankings, ks, seconds), {}, k, seed, began=began)
     for name, file in zip(FILES, files, strict=False):
-        shape = {"rows": len(queries), "columns": width, "dtype": "ranks"}
-        comparison.record[name] = {"path": str(file.path), **shape}
+        path = str(file.path)
+        comparison.record[name] = {"path": path, "rows": len(queries), "columns": width, "dtype": "ranks"}
     return comparison
 
 
@@ -147,14 +165,14 @@ def measure_lists(name: str, lists: Tensor, plain: Tensor, sides: Sides, ks: Seq
         # Slots of queries without a known answer are not judged.
         hubness |= {f"bad_share_{k}": (wrong[k].amounts.sum() / judged[:, :k].sum()).item() for k in ks}
     return Ranked(
-        name,
-        torch.zeros(0),
-        lists[:, : plain.shape[1]],
-        hubness,
-        {str(k): histogram(count) for k, count in counts.items()},
-        truth,
-        changes(plain, lists[:, : plain.shape[1]]),
-        counts[ks[-1]],
-        None if wrong is None else wrong[ks[-1]],
-        (),
+        name=name,
+        values=torch.zeros(0),
+        positions=lists[:, : plain.shape[1]],
+        hubness=hubness,
+        histograms={str(k): histogram(count) for k, count in counts.items()},
+        truth=truth,
+        changed=changes(plain, lists[:, : plain.shape[1]]),
+        occurrences=counts[ks[-1]],
+        wrong=None if wrong is None else wrong[ks[-1]],
+        item_terms=(),
     )

@@ -86,7 +86,8 @@ def measure(
         name: criterion for name, criterion in (criteria or {}).items() if not isinstance(criterion, NearestNeighbor)
     }
     check_criteria(criteria, sides, k)
-    sides, items, positives = sides.on(device), len(sides.items), sides.positives
+    sides = sides.on(device)
+    items, positives = len(sides.items), sides.positives
     depths = sorted({min(depth, items - sides.within) for depth in (k, *KS, *RECALLS)})
     began = time.perf_counter()
     # Each k is a separate matching: the list for k = 5 is not the beginning of the list for k = 10.
@@ -110,18 +111,17 @@ def measure(
         name: _Lists(k, depths, None if name in matchings and most > k else relevance, positives)
         for name in (PLAIN, *criteria)
     }
-    deepest, plain = max(*depths, relevance or 0), []
-    for first, lists in list_blocks(sides, deepest, corrections, fitted_terms):
+    plain = []
+    for first, lists in list_blocks(sides, max(*depths, relevance or 0), corrections, fitted_terms):
         blocks = {name: {k: best} for name, best in zip((PLAIN, *streamed), lists, strict=True)}
         rows = slice(first, first + len(lists[0][0]))
-        blocks |= {
-            name: {depth: (values[rows], positions[rows]) for depth, (values, positions) in lists.items()}
-            for name, lists in matchings.items()
-        }
+        for name, matching in matchings.items():
+            blocks[name] = {depth: (values[rows], positions[rows]) for depth, (values, positions) in matching.items()}
         plain.append(lists[0][1][:, :k].to("cpu", copy=True))  # so that the deeper list is freed
         for name, ranking in rankings.items():
             ranking.add(first, blocks[name])
-    seconds = {"reference": fitted - after_matching, "search": time.perf_counter() - fitted + after_matching - began}
+    searching = (after_matching - began) + (time.perf_counter() - fitted)
+    seconds = {"reference": fitted - after_matching, "search": searching}
     measured = [
         ranking.ranked(name, items, terms.get(name, ()), torch.cat(plain)) for name, ranking in rankings.items()
     ]
@@ -212,22 +212,23 @@ class _Lists:
     def ranked(self, name: str, items: int, terms: Terms, plain: Tensor) -> Ranked:
         """The measured ranking. plain: the lists of the plain one (Q, k)."""
         values, *parts = (torch.cat(blocks) for blocks in zip(*self._blocks, strict=True))
-        lists, positives = dict(zip(self._depths, parts, strict=True)), self._positives
+        lists = dict(zip(self._depths, parts, strict=True))
+        positives = self._positives
         counted = {k: count_occurrences(lists[k], items, (k,), positives) for k in reached(self._depths[-1])}
         counts = {k: occurrences.counts[k] for k, occurrences in counted.items()}
         wrong = None if positives is None else {k: occurrences.bad[k] for k, occurrences in counted.items()}
         deepest = max(counts)
         return Ranked(
-            name,
-            values,
-            lists[self._k],
-            occurrence_metrics(counts, wrong, counted[1].judged),
-            {str(k): histogram(count) for k, count in counts.items()},
-            None if positives is None else self._truth(lists, positives),
-            changes(plain, lists[self._k]),
-            counts[deepest],
-            None if wrong is None else wrong[deepest],
-            terms,
+            name=name,
+            values=values,
+            positions=lists[self._k],
+            hubness=occurrence_metrics(counts, wrong, counted[1].judged),
+            histograms={str(k): histogram(count) for k, count in counts.items()},
+            truth=None if positives is None else self._truth(lists, positives),
+            changed=changes(plain, lists[self._k]),
+            occurrences=counts[deepest],
+            wrong=None if wrong is None else wrong[deepest],
+            item_terms=terms,
         )
 
     def _truth(self, lists: Mapping[int, Tensor], positives: Positives) -> dict[str, float | None]:

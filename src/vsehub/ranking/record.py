@@ -57,18 +57,7 @@ def recorded(
 ) -> Comparison:
     """Measured rankings with their record. norms: see `Inputs.check`. choice: see `compare.choice_record`."""
     started = datetime.now(UTC) - timedelta(seconds=time.perf_counter() - began)
-    columns, spread = ("columns", "range") if inputs.sides.precomputed else ("dim", "norms")
-    files: dict[str, Any] = {
-        name: {
-            "path": file.origin.path,
-            "rows": len(file),
-            columns: file.shape[1],
-            "dtype": str(file.dtype).removeprefix("torch."),
-            "fingerprint": file.fingerprint(),
-            spread: (norms or {})[name],
-        }
-        for name, file in inputs.files.items()
-    }
+    files = _files(inputs, norms or {})
     queries, truth, path = len(inputs.sides.queries), inputs.sides.positives, inputs.settings.get("truth")
     answered = 0 if truth is None else int((truth.counts > 0).sum())
     rankings = values(measured, criteria, inputs, seed)
@@ -100,12 +89,30 @@ def recorded(
         "verdict": rankings["rankings"][0]["verdict"],
         "choice": choice,
     }
-    return Comparison([NearestNeighbor(), *criteria.values()][-1], inputs, measured, record, began)
+    criterion = list(criteria.values())[-1] if criteria else NearestNeighbor()
+    return Comparison(criterion, inputs, measured, record, began)
+
+
+def _files(inputs: Inputs, norms: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, Any]]:
+    """The entry of each file of the inputs. norms: see `Inputs.check`."""
+    precomputed = inputs.sides.precomputed
+    return {
+        name: {
+            "path": file.origin.path,
+            "rows": len(file),
+            "columns" if precomputed else "dim": file.shape[1],
+            "dtype": str(file.dtype).removeprefix("torch."),
+            "fingerprint": file.fingerprint(),
+            "range" if precomputed else "norms": norms[name],
+        }
+        for name, file in inputs.files.items()
+    }
 
 
 def _references(inputs: Inputs, files: Mapping[str, Any], criteria: Collection[Criterion]) -> dict[str, Any]:
     """The "reference" queries of the criteria and their "reference_items". files: the entries of the files."""
-    sides, reference = inputs.sides, dict[str, Any](kind="none", set="none")
+    sides = inputs.sides
+    reference: dict[str, Any] = {"kind": "none", "set": "none"}
     if {reference_kind(criterion, sides.inductive) for criterion in criteria} - {"none"}:
         reference = {"kind": "transductive", "set": "the queries themselves", "rows": len(sides.queries)}
         if sides.inductive:
@@ -160,15 +167,15 @@ def _ranking(ranking: Ranked, criterion: Criterion | None, measured: Measured, i
     """
     plain, positives = measured.rankings[0], inputs.sides.positives
     within = inputs.sides.within
-    sizes = measured.ks[-1], len(inputs.sides.queries) - within, len(inputs.sides.items) - within
-    level = hub_level(*sizes)
+    k, queries, items = measured.ks[-1], len(inputs.sides.queries) - within, len(inputs.sides.items) - within
+    level = hub_level(k, queries, items)
     counts = {item: ranking.occurrences[item] for item in ranking.occurrences.largest(EXAMPLES).tolist()}
     return {
         "criterion": ranking.name,
         "parameters": {} if criterion is None else criterion.parameters(),
         "reference": reference_kind(criterion, inputs.sides.inductive),
         "hubness": ranking.hubness,
-        "verdict": verdict(ranking.hubness, *sizes),
+        "verdict": verdict(ranking.hubness, k, queries, items),
         "histograms": ranking.histograms,
         "truth": ranking.truth,
         "changed": ranking.changed,
@@ -191,7 +198,7 @@ def reference_kind(criterion: Criterion | None, inductive: bool) -> str:
 def _entries(measured: Measured, chosen: Tensor, inputs: Inputs) -> list[dict[str, Any]]:
     """Items with their names, N_k and bad N_k under each ranking, and the first queries whose plain list has them."""
     rankings = measured.rankings
-    asking = {
+    queries_of = {
         item: (rankings[0].positions == item).any(dim=1).nonzero().flatten()[:QUERIES].tolist()
         for item in chosen.tolist()
     }
@@ -204,5 +211,5 @@ def _entries(measured: Measured, chosen: Tensor, inputs: Inputs) -> list[dict[st
             "wrong": [ranking.wrong[item] for ranking in rankings if ranking.wrong is not None] or None,
             "queries": [{"query": query, **inputs.query_names.of(query)} for query in queries],
         }
-        for item, queries in asking.items()
+        for item, queries in queries_of.items()
     ]

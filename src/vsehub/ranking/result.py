@@ -44,7 +44,7 @@ class Result:
         )
         self.criterion: Any = named_criterion(self.name, ranking["parameters"])
         changed = {name: str(file) for name, file in changes.items() if file is not None}
-        unused = {*TUNING, *changed, *(QUERIES if new_queries else ())}
+        unused = {*TUNING, *QUERIES, *changed} if new_queries else {*TUNING, *changed}
         files = {
             name: file for name, file in self.record["inputs"].items() if name not in unused and isinstance(file, str)
         }
@@ -61,11 +61,12 @@ class Result:
             and file.fingerprint() != (self.record[side] or {}).get("fingerprint")
         ]
         require(not others, f"result: not the vectors that were ranked: {', '.join(others)}. Give vsehub rerank again")
-        names, self.items_path = self.inputs.item_names, str(self.record["items"]["path"])
+        names = self.inputs.item_names
+        self.items_path = str(self.record["items"]["path"])
         self.reference = str(self.record["reference"]["set"])
         with readable(biases, pa.ArrowException, KeyError):
             table = pq.read_table(biases)
-            rows = pc.index_in(pa.array(range(names.rows) if names.ids is None else names.ids), table["id"])
+            rows = pc.index_in(pa.array(names.ids or range(names.rows)), table["id"])
             require(
                 len(table) == names.rows and not rows.null_count,
                 f"result: {biases} has not one bias for each of {names.rows} items. Give vsehub rerank again",

@@ -32,7 +32,7 @@ def verdict(hubness: dict[str, float], k: int, queries: int, items: int) -> dict
     checks = []
     for name, (meaning, warn, fail) in CHECKS.items():
         beyond = values[name] - chances[name]
-        level = LEVELS[2] if beyond > fail else LEVELS[1] if beyond > warn else LEVELS[0]
+        level = LEVELS[bisect_left((warn, fail), beyond)]  # by the number of thresholds below the excess
         check = {"name": name, "meaning": meaning.format(k=k), "value": values[name], "chance": chances[name]}
         checks.append(check | {"warn": warn, "fail": fail, "level": level})
     return {"level": max((str(check["level"]) for check in checks), key=LEVELS.index), "checks": checks}

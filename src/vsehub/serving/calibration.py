@@ -61,7 +61,7 @@ class Calibration:
         return len(self.null_scores)
 
     @classmethod
-    def of(
+    def from_queries(
         cls,
         criterion: Correction,
         queries: VectorSource,
@@ -91,11 +91,13 @@ class Calibration:
             if in_reference.any():
                 log.warning(
                     "calibration: %d of %d queries are in the reference and left out with those that share answers",
-                    *(in_reference.sum(), len(in_reference)),
+                    in_reference.sum(),
+                    len(in_reference),
                 )
         order = np.random.default_rng(seed).permutation(np.flatnonzero(usable))
         require(len(order) > 0, "queries: none has a known answer and is not in the reference; give others")
-        drawn = torch.from_numpy(np.sort(order[np.unique(groups[order], return_index=True)[1]]))
+        _, first_of_group = np.unique(groups[order], return_index=True)
+        drawn = torch.from_numpy(np.sort(order[first_of_group]))
         known = positives.of_queries(drawn)
         most = int(known.counts.max())
         require(most < len(items), f"truth: all {len(items)} items answer a query; calibrate without it")

@@ -170,7 +170,7 @@ class CorrectedSearch:
             fail(f"criterion: without reference queries a score under {self.criterion_!r} depends on other queries")
         vectors, positives = self._answered(queries, truth)
         terms = self._terms_for(vectors)
-        self.calibration_ = Calibration.of(
+        self.calibration_ = Calibration.from_queries(
             self.criterion_, vectors, self.items_, terms, positives, self.reference_, seed
         )
         return self
@@ -212,7 +212,7 @@ class CorrectedSearch:
         if accept is not None:
             cut = values[:, :1].double() <= calibration.threshold(accept)
             values, positions = values.masked_fill(cut, -torch.inf), positions.masked_fill(cut, -1)
-        like = queries if isinstance(queries, str | Path | Tensor) else np.empty(0)
+        like = queries if isinstance(queries, str | Path | Tensor) else np.empty(0)  # lists and data frames give arrays
         results = to_type_of(like, values, positions, *p)
         if not return_ids:
             return results
@@ -232,12 +232,8 @@ class CorrectedSearch:
 
     def _neighbors_of_items(self, k: int | None) -> tuple[Tensor, Tensor, Terms]:
         """Values and positions (M, k) of the k best other items of each item, and the terms of the items."""
-        criterion, items, terms, k = (
-            self.criterion_,
-            self.items_,
-            self.item_terms_,
-            whole("k", self.k if k is None else k),
-        )
+        criterion, items, terms = self.criterion_, self.items_, self.item_terms_
+        k = whole("k", self.k if k is None else k)
         require_within(repr(criterion), criterion, terms is not None)
         if terms is None:  # those of each item from the others
             terms = fit_all([criterion.correction], items, items, within=True)[0]
@@ -262,6 +258,7 @@ class CorrectedSearch:
         if mode == "distance":
             if not isinstance(criterion, ItemBias):
                 fail(f"mode: the values of {criterion!r} of different items do not compare; give mode='connectivity'")
+            # The values have the neighbour's term already: a zero score, corrected, adds the item's own term.
             zero = torch.zeros_like(values)
             values = values + criterion.corrected(zero, tuple(term[:, None] for term in terms), (zero,))
             norms = [items.rows(part.start, part.stop).square().sum(dim=1) for part in ranges(len(items), BLOCK)]
@@ -324,9 +321,8 @@ class CorrectedSearch:
             ids = json.loads(small["ids"].tobytes()) if "ids" in small else None
             made._hold(criterion, KeptItems(items), reference, terms, ids)
             if "null_scores" in small:
-                made.calibration_ = Calibration(
-                    *(torch.from_numpy(small[f"{side}_scores"]) for side in ("null", "best"))
-                )
+                null_scores, best_scores = small["null_scores"], small["best_scores"]
+                made.calibration_ = Calibration(torch.from_numpy(null_scores), torch.from_numpy(best_scores))
         except (SafetensorError, KeyError, TypeError, AttributeError, *DAMAGE) as error:  # type: ignore[misc]
             raise InputError(f"search: {path} is not a fitted search: {error}") from error
         return made
@@ -340,8 +336,8 @@ class CorrectedSearch:
         ids: list[str] | None,
     ) -> Self:
         """Take a fitted state. Raises InputError for ids that repeat or are not as many as the items."""
-        sizes = {len(items), len(items if ids is None else ids), *map(len, terms or ())}
-        require(len(sizes) == 1, f"ids, terms: expected one for each of {len(items)} items")
+        sizes = [len(items) if ids is None else len(ids), *map(len, terms or ())]
+        require(set(sizes) == {len(items)}, f"ids, terms: expected one for each of {len(items)} items")
         distinct_ids("ids", ids or ())
         self.criterion_, self.items_, self.reference_ = criterion, items, reference
         self.item_terms_, self.ids_ = terms, ids
@@ -370,7 +366,8 @@ class CorrectedSearch:
         source = as_vectors(name, vectors if stays else file, columns, place)
         check_vectors(file)
         require(
-            ids is None or not any(value is None or value != value for value in ids), "ids: some are null; give all"
+            ids is None or not any(value is None or value != value for value in ids),  # NaN differs from itself
+            "ids: some are null; give all",
         )
         return source, file.ids if ids is None else [str(value) for value in ids]
 

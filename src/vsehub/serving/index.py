@@ -65,13 +65,13 @@ class ServedIndex:
         """Double the lists or candidates that a search looks at; False where it looks at all of them already."""
         if self.kind == "flat":
             return False
-        place, name, most = (
-            (self.index, "nprobe", self.index.nlist) if self.kind == "ivf" else (self.index.hnsw, "efSearch", len(self))
-        )
-        effort = getattr(place, name)
-        setattr(place, name, min(2 * effort, most))
-        log.info("%s of the index is raised to %d of %d, for its recall", name, getattr(place, name), most)
-        return bool(effort < most)
+        parameters, name, most = self.index, "nprobe", self.index.nlist
+        if self.kind == "hnsw":
+            parameters, name, most = self.index.hnsw, "efSearch", len(self)
+        before = getattr(parameters, name)
+        setattr(parameters, name, min(2 * before, most))
+        log.info("%s of the index is raised to %d of %d, for its recall", name, getattr(parameters, name), most)
+        return bool(before < most)
 
     def save(self, path: str | Path) -> None:
         """Write the index atomically to one file, which `faiss.read_index` opens."""

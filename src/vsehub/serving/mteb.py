@@ -57,7 +57,8 @@ class CorrectedIndex:
         """
         queries, items = _rows(embeddings), np.concatenate(self._vectors)
         search = self._search.fit(items, reference=queries if self.reference is None else _rows(self.reference))
-        plain = CorrectedSearch("nns", normalize=self._search.normalize).fit(items[:1]).search(queries[:1], 1)[0]
+        plain_search = CorrectedSearch("nns", normalize=self._search.normalize)
+        plain = plain_search.fit(items[:1]).search(queries[:1], 1)[0]
         score = _rows(similarity_fn(torch.from_numpy(queries[:1]), torch.from_numpy(items[:1])))
         require(
             np.allclose(score, plain, rtol=1e-2, atol=1e-3),
@@ -67,7 +68,8 @@ class CorrectedIndex:
         if top_ranked is None or query_idx_to_id is None:
             values, positions = search.search(queries, min(top_k, len(items)))
             return values.tolist(), positions.tolist()
-        row_of, lists = {name: row for row, name in enumerate(self._ids)}, []
+        row_of = {name: row for row, name in enumerate(self._ids)}
+        lists = []
         for number, query in enumerate(queries):
             values, positions = search.search(query, len(items))
             rows = [row_of[name] for name in top_ranked.get(query_idx_to_id[number], ())]

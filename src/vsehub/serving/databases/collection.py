@@ -145,7 +145,7 @@ class Collection:
                 self._require_current()
                 part = slice(start, min(start + block, len(vectors)))
                 stored = folded(vectors.rows(part.start, part.stop), last[part])
-                self.database.upsert(ids[part], stored, labels and labels[part])
+                self.database.upsert(ids[part], stored, None if labels is None else labels[part])
                 steps.update(len(stored))
         self.database.index(self.metadata["approximate"])
 

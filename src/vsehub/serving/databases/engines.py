@@ -116,16 +116,17 @@ class Place:
     name: str
 
     def __post_init__(self) -> None:
-        title, _, packages, schemes, folder = ENGINES[self.engine]
-        require_packages(f"engine={self.engine}", self.engine, *packages)
+        engine = ENGINES[self.engine]
+        require_packages(f"engine={self.engine}", self.engine, *engine.packages)
         remember(self.uri)
         require(
             _NAME.fullmatch(self.name) is not None,
             f"collection is {self.name!r}; expected at most 50 letters, digits and underscores, no digit first",
         )
         require(
-            self.uri.partition("://")[0].lower() in schemes if self.served else folder is not None,
-            f"uri is {masked(self.uri)}; {title} takes {'://, '.join(schemes)}://{' or a folder' if folder else ''}",
+            self.uri.partition("://")[0].lower() in engine.schemes if self.served else engine.folder is not None,
+            f"uri is {masked(self.uri)}; {engine.title} takes {'://, '.join(engine.schemes)}://"
+            + (" or a folder" if engine.folder else ""),
         )
 
     @property
@@ -188,9 +189,8 @@ def ranked(scale: float, k: int) -> str:
 
 def note_code(imports: str, queries: str, dim: int | str, search: str) -> str:
     """The Python of a note, with the imports that it needs. queries: the file. search: the lines after its reading."""
-    standard = (
-        "import os\n\n" if "os.environ" in search else "from pathlib import Path\n\n" if "Path(" in search else ""
-    )
+    imported = {"os.environ": "import os\n\n", "Path(": "from pathlib import Path\n\n"}
+    standard = next((line for use, line in imported.items() if use in search), "")
     secret = "# The address holds a secret, which is not written here: set INDEX_URI to what uri= was.\n"
     return (
         f"{standard}import numpy as np\n{imports}\n{secret if 'INDEX_URI' in search else ''}"
@@ -198,7 +198,7 @@ def note_code(imports: str, queries: str, dim: int | str, search: str) -> str:
     )
 
 
-def placed(engine: str, uri: Any, name: str | None, folder: Path | None = None) -> Place:
+def place_of(engine: str, uri: Any, name: str | None, folder: Path | None = None) -> Place:
     """The place of a collection. uri: None for a folder in `folder`. name: None for "vsehub".
 
     Raises InputError as `Place`, or without a URI and a folder.

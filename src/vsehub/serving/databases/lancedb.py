@@ -99,10 +99,10 @@ def note(address: str, name: str, k: int) -> tuple[str, str]:
         f"base = lancedb.connect({address}, read_consistency_interval=fresh)\n"
         f'table = base.open_table("{name}")\n'
         f"only = None  # all items, or a condition: \"label <> ''\", for example\n"
-        f'searches = [table.search(one).distance_type("dot").nprobes({_PROBES}).limit({k}) for one in vectors]\n'
-        f"found = [(one.where(only, prefilter=True) if only else one).to_list() for one in searches]\n"
-        f'ids = [[hit["id"] for hit in hits] for hits in found]\n'
-        f'products = np.array([[1 - hit["_distance"] for hit in hits] for hits in found])\n',
+        f'searches = [table.search(row).distance_type("dot").nprobes({_PROBES}).limit({k}) for row in vectors]\n'
+        f"lists = [(search.where(only, prefilter=True) if only else search).to_list() for search in searches]\n"
+        f'ids = [[hit["id"] for hit in hits] for hits in lists]\n'
+        f'products = np.array([[1 - hit["_distance"] for hit in hits] for hits in lists])\n',
     )
 
 
@@ -128,10 +128,11 @@ def bias_note(address: str, name: str, k: int, scale: float, field: str, vector:
     return (
         "import lancedb\n",
         f'table = lancedb.connect({address}).open_table("{name}")\n'
-        f'searches = [table.search(one, vector_column_name="{vector or "vector"}") for one in queries]\n'
-        f'searches = [one.distance_type("dot").where("`{field}` IS NOT NULL", prefilter=True) for one in searches]\n'
-        f"found = [one.limit({max(MANY, 4 * k)}).to_list() for one in searches]\n"
-        f'rows = [[(hit["id"], 1 - hit["_distance"], hit["{field}"]) for hit in hits] for hits in found]\n'
+        f'searches = [table.search(row, vector_column_name="{vector or "vector"}") for row in queries]\n'
+        f"only = '`{field}` IS NOT NULL'\n"
+        f'searches = [search.distance_type("dot").where(only, prefilter=True) for search in searches]\n'
+        f"lists = [search.limit({max(MANY, 4 * k)}).to_list() for search in searches]\n"
+        f'rows = [[(hit["id"], 1 - hit["_distance"], hit["{field}"]) for hit in hits] for hits in lists]\n'
         f"{ranked(scale, k)}",
     )
 

@@ -69,8 +69,9 @@ class Milvus(Database):
     def upsert(self, ids: Sequence[str], vectors: np.ndarray, labels: Sequence[str] | None = None) -> None:
         """Store items; an item whose id is stored already is updated."""
         rows = [{"key": key_of(name), "id": name, "vector": row} for name, row in zip(ids, vectors, strict=True)]
-        for row, label in zip(rows, labels or (), strict=False):
-            row["label"] = label
+        if labels is not None:
+            for row, label in zip(rows, labels, strict=True):
+                row["label"] = label
         for start in range(0, len(rows), _BATCH):
             self.client.upsert(self.name, rows[start : start + _BATCH], partial_update=True)
 
@@ -129,14 +130,17 @@ def note(address: str, name: str, k: int) -> tuple[str, str]:
         f'settings = {{"params": {{"ef": {max(_CANDIDATES, k)}}}}}  # of an approximate index: more misses less\n'
         f'only = ""  # all items, or a condition: \'label != ""\', for example\n'
         f'options = {{"search_params": settings, "output_fields": ["id", "label"]}}\n'
-        f'found = client.search("{name}", vectors, only, limit={k}, **options)\n'
-        f'ids = [[hit["entity"]["id"] for hit in hits] for hits in found]\n'
-        f'products = np.array([[hit["distance"] for hit in hits] for hits in found])\n',
+        f'lists = client.search("{name}", vectors, only, limit={k}, **options)\n'
+        f'ids = [[hit["entity"]["id"] for hit in hits] for hits in lists]\n'
+        f'products = np.array([[hit["distance"] for hit in hits] for hits in lists])\n',
     )
 
 
 def read_biases(database: Milvus, ids: list[str], field: str) -> list[tuple[str, Any, Any]]:
-    """See `engines`. Raises InputError where an upsert would change keys, or no field can be added."""
+    """Return (id, key, number in the field or None) of each item with one of the ids.
+
+    Raises InputError where an upsert would change keys, or no field can be added.
+    """
     about = database.client.describe_collection(database.name)
     require(
         not about.get("auto_id")
@@ -173,7 +177,7 @@ def bias_note(address: str, name: str, k: int, scale: float, field: str, vector:
         f"client = MilvusClient({address}{token})\n"
         f'client.load_collection("{name}")\n'
         f'options = {{"output_fields": [{field!r}], "anns_field": "{vector or "vector"}"}}\n'
-        f'found = client.search("{name}", queries, limit={max(MANY, 4 * k)}, **options)\n'
-        f'rows = [[(hit["id"], hit["distance"], hit["entity"].get("{field}")) for hit in hits] for hits in found]\n'
+        f'lists = client.search("{name}", queries, limit={max(MANY, 4 * k)}, **options)\n'
+        f'rows = [[(hit["id"], hit["distance"], hit["entity"].get("{field}")) for hit in hits] for hits in lists]\n'
         f"{ranked(scale, k)}",
     )

@@ -107,9 +107,9 @@ def note(address: str, name: str, k: int) -> tuple[str, str]:
         f"only = 'TRUE'  # all items, or a condition: \"label <> ''\", for example. Where few are left of an index's\n"
         f"# candidates, pgvector 0.8 and newer look for more: base.execute('SET hnsw.iterative_scan = strict_order')\n"
         f"ask = f'SELECT id, -(vector <#> %(q)s) FROM \"{name}\" WHERE {{only}} ORDER BY vector <#> %(q)s LIMIT {k}'\n"
-        f'found = [base.execute(ask, {{"q": vector}}).fetchall() for vector in vectors]\n'
-        f"ids = [[name for name, _ in hits] for hits in found]\n"
-        f"products = np.array([[product for _, product in hits] for hits in found])\n",
+        f'lists = [base.execute(ask, {{"q": vector}}).fetchall() for vector in vectors]\n'
+        f"ids = [[name for name, _ in hits] for hits in lists]\n"
+        f"products = np.array([[product for _, product in hits] for hits in lists])\n",
     )
 
 

@@ -52,8 +52,9 @@ class Qdrant(Database):
         keys = list(map(key_of, ids))
         earlier = {str(point.id): point.payload or {} for point in self.client.retrieve(self.name, keys)}
         payloads = [earlier.get(key, {}) | {"id": name} for key, name in zip(keys, ids, strict=True)]
-        for payload, label in zip(payloads, labels or (), strict=False):
-            payload["label"] = label
+        if labels is not None:
+            for payload, label in zip(payloads, labels, strict=True):
+                payload["label"] = label
         self.client.upload_collection(self.name, vectors, payloads, keys, batch_size=_BATCH, wait=True)
 
     def index(self, approximate: bool) -> None:
@@ -117,9 +118,9 @@ def bias_note(address: str, name: str, k: int, scale: float, field: str, vector:
         f"score = models.FormulaQuery(formula=models.SumExpression(sum=[score, models.NegExpression(neg={field!r})]))\n"
         f"empty = models.IsEmptyCondition(is_empty=models.PayloadField(key={field!r}))\n"
         f"options = dict(limit={max(MANY, 4 * k)}, filter=models.Filter(must_not=[empty]){using})\n"
-        f"near = [models.Prefetch(query=one.tolist(), **options) for one in queries]\n"
-        f'found = [client.query_points("{name}", prefetch=one, query=score, limit={k}) for one in near]\n'
-        f"ranked = [[(hit.score, hit.id) for hit in one.points] for one in found]\n",
+        f"near = [models.Prefetch(query=row.tolist(), **options) for row in queries]\n"
+        f'lists = [client.query_points("{name}", prefetch=fetch, query=score, limit={k}) for fetch in near]\n'
+        f"ranked = [[(hit.score, hit.id) for hit in hits.points] for hits in lists]\n",
     )
 
 
@@ -132,7 +133,7 @@ def note(address: str, name: str, k: int) -> tuple[str, str]:
         f"#     key='label', match=models.MatchValue(value=''))]), for example\n"
         f"options = dict(limit={k}, with_payload=True, filter=only)\n"
         f"requests = [models.QueryRequest(query=vector.tolist(), **options) for vector in vectors]\n"
-        f'found = client.query_batch_points("{name}", requests)\n'
-        f'ids = [[hit.payload["id"] for hit in answer.points] for answer in found]\n'
-        f"products = np.array([[hit.score for hit in answer.points] for answer in found])\n",
+        f'lists = client.query_batch_points("{name}", requests)\n'
+        f'ids = [[hit.payload["id"] for hit in answer.points] for answer in lists]\n'
+        f"products = np.array([[hit.score for hit in answer.points] for answer in lists])\n",
     )
