@@ -15,7 +15,7 @@ from vsehub.evaluation.evaluate import evaluate
 from vsehub.models import EncodedSplit
 from vsehub.ranking.verdict import hub_level
 from vsehub.similarities import Cosine
-from vsehub.web.catalogue import PLAIN, Catalogue, of_split
+from vsehub.web.catalogue import PLAIN, Catalogue, split_contents
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_answers_of_a_split_are_those_of_its_evaluation(tmp_path):
         encode=lambda _: encoded,
     )
     (tmp_path / "list.txt").write_text("a.jpg\nb.jpg\n")
-    served = of_split(model, "test", "test", str(tmp_path / "list.txt"))
+    served = split_contents(model, "test", "test", str(tmp_path / "list.txt"))
     assert served.picture(1) == str(tmp_path / "b.jpg")
     assert served.inputs.item_names.labels == ["a", "b"]
     rsums = evaluate(encoded, Cosine(), NearestNeighbor(), Protocol("single")).metrics

@@ -52,13 +52,13 @@ def open_contents(cfg: DictConfig, settings: dict[str, Any]) -> "Contents":
 
     Raises InputError if the contents cannot be opened.
     """
-    from vsehub.web.catalogue import Asker, of_result, of_split
+    from vsehub.web.catalogue import Asker, result_contents, split_contents
 
     if cfg.result is None:
-        return of_split(searching_model(cfg, settings), cfg.split or "test", cfg.reference or "train", cfg.images)
+        return split_contents(searching_model(cfg, settings), cfg.split or "test", cfg.reference or "train", cfg.images)
     from vsehub.ranking.result import Result
 
     result = Result(str(cfg.result), {"item_images": cfg.images})
     asker = Asker(searching_model(cfg, settings), result.inputs.settings["normalize"]) if settings else None
     scores = {rate: values["threshold"] for rate, values in result.rates.items()}
-    return of_result(result.inputs, asker, {result.name: (result.criterion.scale, result.bias.float())}, scores)
+    return result_contents(result.inputs, asker, {result.name: (result.criterion.scale, result.bias.float())}, scores)

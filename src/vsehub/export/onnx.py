@@ -21,7 +21,7 @@ from vsehub.models.hub import checkpoint_file
 from vsehub.models.trained import TrainedModel
 from vsehub.similarities.cosine import Cosine
 from vsehub.similarities.order import Order
-from vsehub.types import Encoder, Similarity
+from vsehub.types import Encoder, Preparation, Similarity
 
 FORMAT, VERSION = "vsehub export", 1
 DESCRIPTION, PREPROCESSING = "export.json", "preprocessing.json"
@@ -180,8 +180,9 @@ class OnnxCells(nn.Module):
 
 
 def _images(model: TrainedModel) -> list[dict[str, Tensor]]:
-    """Random pictures, or random vectors, of regions one that is padding."""
-    shape, drawn, batches = model.model.image_shape, torch.Generator().manual_seed(0), []
+    """Random pictures, or random vectors; if they are regions, the first is padding."""
+    shape, batches = model.model.image_shape, []
+    drawn = torch.Generator().manual_seed(0)
     for rows in _ROWS:
         images = torch.randint(0, 256, (rows, *shape), generator=drawn, dtype=torch.uint8)
         if len(shape) < 3:
@@ -196,7 +197,8 @@ def _texts(model: TrainedModel) -> list[dict[str, Tensor]]:
     """Captions of several lengths, or random vectors."""
     vocabulary = model.vocabulary
     if vocabulary is None:
-        drawn, shape = torch.Generator().manual_seed(1), model.model.text_shape or ()
+        drawn = torch.Generator().manual_seed(1)
+        shape = model.model.text_shape or ()
         return [{"texts": torch.randn(rows, *shape, generator=drawn)} for rows in _ROWS]
     words = ["a", "red", "box", "on", "the", "small", "green", "circle"]
     known = vocabulary.words[-8:] if isinstance(vocabulary, Vocabulary) else words
@@ -213,17 +215,14 @@ def preprocessing(model: TrainedModel) -> dict[str, Any]:
     shape = model.model.image_shape
     if len(shape) < 3:
         return {"kind": "vectors", "shape": list(shape)}
-    how, resize = model.model.image_encoder.preparation, model.resize
     size = shape[-1]
+    ours = Preparation(size, model.resize or size, interpolation="bilinear")
+    preparation = model.model.image_encoder.preparation or ours
     return {
         "kind": "pictures",
         "shape": list(shape),
         "colours": "RGB, whole numbers from 0 to 255; a transparent background is white",
-        "size": size if how is None else how.size,
-        "resize": (resize or size) if how is None else how.resize,
-        "mode": "shortest" if how is None else how.mode,
-        "interpolation": "bilinear" if how is None else how.interpolation,
-        "fill": 0 if how is None else how.fill,
+        **preparation._asdict(),
         "crops": shape[0] if len(shape) == 4 else 1,
     }
 
@@ -239,10 +238,8 @@ def tokens(model: TrainedModel) -> tuple[dict[str, Any], dict[str, str]]:
         text = json.dumps(content, ensure_ascii=False)
         return {"kind": "words", "file": VOCABULARY, **limits}, {VOCABULARY: text + "\n"}
     limits |= {"max_tokens": words.most, "special_tokens": words.special, "clean": words.clean}
-    return (
-        {"kind": "subwords", "file": TOKENIZER, **limits, "split": clip_pattern() if words.clean == "clip" else None},
-        {TOKENIZER: words.json + "\n"},
-    )
+    split = clip_pattern() if words.clean == "clip" else None
+    return {"kind": "subwords", "file": TOKENIZER, **limits, "split": split}, {TOKENIZER: words.json + "\n"}
 
 
 def scoring(similarity: Similarity) -> dict[str, Any]:

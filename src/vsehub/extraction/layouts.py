@@ -105,9 +105,11 @@ def feature_files(splits: Sequence[str]) -> list[str]:
 
 def vector_files(splits: Sequence[str]) -> list[str]:
     """The names of all files of joint vectors."""
-    shards = [(split, name) for number, split in enumerate(splits) for side in SIDES for name in _shard(side, number)]
-    names = [name for shard in shards for name in (shard[1], "/".join(shard))]
-    return [*names, *(f"{split}.csv" for split in splits)]
+    names = [f"{split}.csv" for split in splits]
+    for number, split in enumerate(splits):
+        for name in (*_shard("images", number), *_shard("texts", number)):
+            names += [name, f"{split}/{name}"]
+    return names
 
 
 def _shard(side: str, number: int) -> tuple[str, str]:
@@ -126,10 +128,12 @@ def same_captions(splits: Mapping[str, CaptionedImages]) -> dict[str, CaptionedI
         "the data's texts are vectors; choose data of captions, such as data=karpathy",
     )
     counts = [np.bincount(loaded.pairs[:, 0], minlength=len(loaded.images)).min().item() for loaded in splits.values()]
-    each, reduced = min(MOST_CAPTIONS, *counts), {}
+    each = min(MOST_CAPTIONS, *counts)
     require(each > 0, "an image has no captions; expected one at least for every image")
+    reduced = {}
     for split, loaded in splits.items():
-        images, rows = loaded.pairs[np.lexsort((loaded.pairs[:, 1], loaded.pairs[:, 0]))].T
+        order = np.lexsort((loaded.pairs[:, 1], loaded.pairs[:, 0]))  # by image, then by caption
+        images, rows = loaded.pairs[order].T
         first = np.arange(len(images)) - np.searchsorted(images, images) < each
         captions = [loaded.text_of(row) for row in rows[first].tolist()]
         reduced[split] = replace(loaded, captions=captions, pairs=pairs_by_caption(images[first]))
@@ -201,7 +205,7 @@ def read_texts(path: str) -> Side:
         texts = entry_texts(file, *columns.values())
     else:
         texts, ids = read_lines(file, "text"), None
-    names = [*map(str, range(len(texts)))] if ids is None else entry_texts(file, ids)
+    names = [str(row) for row in range(len(texts))] if ids is None else entry_texts(file, ids)
     distinct_ids(str(file), names)
     require(all(map(str.strip, texts)), f"texts: {file} has rows without a text")
     return Side(texts, names)

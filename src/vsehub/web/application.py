@@ -15,7 +15,7 @@ from vsehub.io.text import csv_text
 from vsehub.metrics.occurrences import histogram
 from vsehub.report.pages.templates import page_environment, thumbnail
 from vsehub.report.plots import occurrence_curves
-from vsehub.web.catalogue import MOST, PLAIN, Catalogue, matching
+from vsehub.web.catalogue import MOST, PLAIN, Catalogue, positions_with
 
 STEP = 20  # the same by default
 LETTERS = 4000  # of a text
@@ -35,7 +35,9 @@ class Question(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     text: str | None = Field(default=None, description="a sentence", max_length=LETTERS)
-    item: str | None = Field(default=None, description="the id of an item, whose vector is asked", max_length=LETTERS)
+    item: str | None = Field(
+        default=None, description="the id of an item, whose vector is the query", max_length=LETTERS
+    )
     query: int | None = Field(default=None, description="the number of a known query, from 0", ge=0)
     k: int = Field(default=10, description="items in each list", ge=1, le=MOST)
     criterion: str | None = Field(default=None, description="a criterion of /api/collection; the first if not given")
@@ -51,7 +53,7 @@ class Question(BaseModel):
         return [name for name in ("text", "item", "query") if getattr(self, name) is not None]
 
 
-Asked = Annotated[Question, Query()]
+QuestionQuery = Annotated[Question, Query()]
 Offset = Annotated[int, Query(description="entries to leave out", ge=0, le=10**9)]
 Limit = Annotated[int, Query(description="entries at most", ge=1, le=MOST)]
 Chosen = Annotated[str | None, Query(description="the correction to compare with; the first if not given")]
@@ -90,7 +92,7 @@ class Service:
             "verdict": catalogue.verdict,
         }
 
-    def search(self, question: Asked) -> dict[str, Any]:
+    def search(self, question: QuestionQuery) -> dict[str, Any]:
         """The plain and the corrected lists of a sentence, an item or a known query."""
         catalogue, count = self.catalogue, len(question.asks())
         require(count == 1, f"give one of text, item and query; {count} were given")
@@ -99,19 +101,18 @@ class Service:
         if question.text is not None:
             if self.asker is None or not self.reads or not question.text.strip():
                 fail("text is empty, or no model reads it; give checkpoint= or model=")
-            (vector, notes), title = self.asker.ask(question.text), f"“{question.text}”"
+            title = f"“{question.text}”"
+            vector, notes = self.asker.ask(question.text)
         elif question.item is not None:
-            row, title = self._row(question.item), f"Near {question.item}"
+            title = f"Near {question.item}"
+            row = self._row(question.item)
             vector = catalogue.vectors[row : row + 1]
         else:
             query = question.query or 0
             if query >= len(catalogue.queries):
                 raise HTTPException(404, f"query is {query}; expected 0 to {len(catalogue.queries) - 1}")
-            vector, answers, title = (
-                catalogue.queries.rows(query, query + 1),
-                catalogue.answers(query),
-                catalogue.query_name(query),
-            )
+            title = catalogue.query_name(query)
+            vector, answers = catalogue.queries.rows(query, query + 1), catalogue.answers(query)
         result = catalogue.search(vector, question.k, self._criterion(question.criterion), answers)
         return {"title": title, "notes": notes, **result}
 
@@ -129,11 +130,12 @@ class Service:
         self, kind: Kind = "hubs", offset: Offset = 0, limit: Limit = STEP, criterion: Chosen = None, find: Find = ""
     ) -> dict[str, Any]:
         """Hubs, or other items, with the queries that find each, and the known queries with the text `find`."""
-        catalogue, rows, name = self.catalogue, self._rows(kind, criterion, find), self._criterion(criterion)
+        catalogue, name = self.catalogue, self._criterion(criterion)
+        rows = self._rows(kind, criterion, find)
         items = [
             catalogue.item(row) | {"finders": catalogue.finders(row, name)[:5]} for row in rows[offset : offset + limit]
         ]
-        matches = matching(catalogue.contents.inputs.query_names, catalogue.rows.tolist(), find) if find else []
+        matches = positions_with(catalogue.contents.inputs.query_names, catalogue.rows.tolist(), find) if find else []
         queries = [{"text": catalogue.query_name(query), "page": f"/?query={query}"} for query in matches[:STEP]]
         return {
             "kind": kind,
@@ -162,7 +164,7 @@ class Service:
             raise HTTPException(404, "there is no such picture")
         return Response(content, media_type="image/jpeg", headers={"cache-control": "max-age=600"})
 
-    def search_page(self, request: Request, question: Asked) -> Response:
+    def search_page(self, request: Request, question: QuestionQuery) -> Response:
         """The form of a search and, if something is asked, its lists."""
         result = self.search(question) if question.asks() else None
         chosen = self._criterion(question.criterion)
@@ -215,12 +217,11 @@ class Service:
         """The rows of a kind of items whose id or caption contains a text, the most found first."""
         catalogue = self.catalogue
         made = catalogue.made[self._criterion(criterion)]
-        rows = {"hubs": catalogue.hubs, "made": made, "antihubs": catalogue.antihubs, "items": catalogue.ordered}[kind]
-        return (
-            [rows[position] for position in matching(catalogue.contents.inputs.item_names, rows, find)]
-            if find
-            else rows
-        )
+        kinds = {"hubs": catalogue.hubs, "made": made, "antihubs": catalogue.antihubs, "items": catalogue.ordered}
+        rows = kinds[kind]
+        if not find:
+            return rows
+        return [rows[position] for position in positions_with(catalogue.contents.inputs.item_names, rows, find)]
 
 
 def application(catalogue: Catalogue, host: str) -> FastAPI:

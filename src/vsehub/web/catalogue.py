@@ -79,7 +79,7 @@ class Contents:
     thresholds: Mapping[float, float] = field(default_factory=dict)
 
 
-def of_split(model: DataModel, split: str, reference: str, images: str | None) -> Contents:
+def split_contents(model: DataModel, split: str, reference: str, images: str | None) -> Contents:
     """A split of a model's data: captions find images. reference: the split whose captions fit the criteria."""
     asker, loaded = Asker(model), model.split(split)
     vectors = model.similarity.vectors
@@ -90,7 +90,7 @@ def of_split(model: DataModel, split: str, reference: str, images: str | None) -
     reference_texts = None if reference == split else vectors(fitted.texts).detach().cpu()
     sides = Sides.of(captions, pictures, reference_texts, positives=positives)
     texts = [loaded.text_of(row) for row in range(len(captions))]
-    first = {image: texts[row] for image, row in loaded.pairs[::-1].tolist()}
+    first = {image: texts[row] for image, row in loaded.pairs[::-1].tolist()}  # of each image: an earlier pair wins
     labels = [first.get(row, "") for row in range(len(pictures))]
     files = None if images is None else read_images(images)
     item_names = Names("items", len(pictures), ids=loaded.names, labels=labels, images=files)
@@ -100,11 +100,11 @@ def of_split(model: DataModel, split: str, reference: str, images: str | None) -
         else f"{len(reference_texts):,} captions of the {reference} split"
     )
     return Contents(
-        f"The {split} split of {model.source.name}: {len(pictures):,} images, {len(captions):,} captions",
-        Inputs(sides, Names("queries", len(captions), labels=texts), item_names),
-        _pixels(loaded) if files is None else item_names.image,
-        f"{fitted_on} ({'transductive' if reference_texts is None else 'inductive'})",
-        asker,
+        title=f"The {split} split of {model.source.name}: {len(pictures):,} images, {len(captions):,} captions",
+        inputs=Inputs(sides, Names("queries", len(captions), labels=texts), item_names),
+        picture=_pixels(loaded) if files is None else item_names.image,
+        fitted_on=f"{fitted_on} ({'transductive' if reference_texts is None else 'inductive'})",
+        asker=asker,
     )
 
 
@@ -115,7 +115,7 @@ def _pixels(loaded: CaptionedImages) -> Pictured:
     return lambda row: None
 
 
-def of_result(
+def result_contents(
     inputs: Inputs, asker: Asker | None, stored: Mapping[str, tuple[float, Tensor]], thresholds: Mapping[float, float]
 ) -> Contents:
     """The files of a reranking, opened; the other arguments are those of `Contents`."""
@@ -123,13 +123,13 @@ def of_result(
     items, queries, reference = inputs.sides.items, inputs.sides.queries, inputs.sides.reference
     others = "" if reference is None else f"{len(reference):,} other queries (inductive)"
     return Contents(
-        f"{len(items):,} items of {items.shape[1]:,} dimensions, {len(queries):,} queries",
-        inputs,
-        inputs.item_names.image,
-        others or "the queries themselves (transductive)",
-        asker,
-        stored,
-        thresholds,
+        title=f"{len(items):,} items of {items.shape[1]:,} dimensions, {len(queries):,} queries",
+        inputs=inputs,
+        picture=inputs.item_names.image,
+        fitted_on=others or "the queries themselves (transductive)",
+        asker=asker,
+        stored=stored,
+        thresholds=thresholds,
     )
 
 
@@ -177,16 +177,7 @@ class Catalogue:
         self.queries: VectorSource = as_vectors("queries", queries.float().cpu())
         self.positives = None if sides.positives is None else sides.positives.of_queries(self.rows)
         log.info("fitting %s and ranking %s queries", ", ".join(criteria) or "no criterion", f"{len(self.queries):,}")
-        fitted = {name: criterion for name, criterion in criteria.items() if name not in contents.stored}
-        reference = self.queries if sides.reference is None else sides.reference
-        terms = fit_all(list(fitted.values()), self.items, reference, sides.reference_items) if fitted else []
-        corrections: dict[str, Affine | None] = {name: None for name in (PLAIN, *criteria)}
-        for name, (scale, bias) in contents.stored.items():
-            corrections[name] = Affine(scale, bias.float().cpu())
-        for (name, criterion), item_terms in zip(fitted.items(), terms, strict=True):
-            corrections[name] = Affine(
-                criterion.scale, (item_terms[0] if item_terms else torch.zeros(len(self.items))).float().cpu()
-            )
+        corrections = self._corrections(criteria)
         lists = nearest(self.queries, self.items, min(DEPTH, len(self.items)), list(corrections.values()))
         self.rankings = {
             name: self._ranking(correction, positions)
@@ -204,6 +195,20 @@ class Catalogue:
             name: [row for row in self._hubs(ranking) if plain.counts[row] < self.hub_level]
             for name, ranking in self.rankings.items()
         }
+
+    def _corrections(self, criteria: Mapping[str, ItemBias]) -> dict[str, Affine | None]:
+        """The correction of each ranking: None for the plain one, a stored one, or one that is fitted here."""
+        sides, stored = self.contents.inputs.sides, self.contents.stored
+        corrections: dict[str, Affine | None] = {name: None for name in (PLAIN, *criteria)}
+        for name, (scale, bias) in stored.items():
+            corrections[name] = Affine(scale, bias.float().cpu())
+        reference = self.queries if sides.reference is None else sides.reference
+        fitted = {name: criterion for name, criterion in criteria.items() if name not in stored}
+        terms = fit_all(list(fitted.values()), self.items, reference, sides.reference_items) if fitted else []
+        for (name, criterion), item_terms in zip(fitted.items(), terms, strict=True):
+            bias = item_terms[0] if item_terms else torch.zeros(len(self.items))  # plain search has no terms
+            corrections[name] = Affine(criterion.scale, bias.float().cpu())
+        return corrections
 
     def _ranking(self, correction: Affine | None, positions: Tensor) -> KnownRanking:
         shallow = positions[:, : self.k]
@@ -240,8 +245,8 @@ class Catalogue:
         """The items that answer a known query."""
         if self.positives is None:
             return []
-        here = slice(*torch.searchsorted(self.positives.query, torch.tensor([query, query + 1])).tolist())
-        return self.positives.item[here].tolist()
+        first, end = torch.searchsorted(self.positives.query, torch.tensor([query, query + 1])).tolist()
+        return self.positives.item[first:end].tolist()
 
     def query_name(self, query: int) -> str:
         """The text of a known query, else its id, else its row."""
@@ -314,11 +319,12 @@ class Catalogue:
             entry = {"query": query, "text": self.query_name(query), "page": f"/?query={query}", "rank": rank}
             entry |= {"right": row in answers if answers else None, "answer": None, "displaced": False}
             if answers and plain.answered is not None and after.answered is not None:
-                first, second = int(plain.answered[query]), int(after.answered[query])
-                entry["displaced"] = not 0 < first <= rank
+                plain_rank, corrected_rank = int(plain.answered[query]), int(after.answered[query])
+                entry["displaced"] = not 0 < plain_rank <= rank
                 if row not in answers:
-                    best = int(plain.positions[query, first - 1]) if first else answers[0]
-                    entry["answer"] = self.item(best) | {"plain_rank": first or None, "corrected_rank": second or None}
+                    best = int(plain.positions[query, plain_rank - 1]) if plain_rank else answers[0]
+                    ranks = {"plain_rank": plain_rank or None, "corrected_rank": corrected_rank or None}
+                    entry["answer"] = self.item(best) | ranks
             entries.append(entry)
         return sorted(entries, key=lambda entry: (not entry["displaced"], entry["rank"]))
 
@@ -332,8 +338,9 @@ class Catalogue:
         ]
 
 
-def matching(names: Names, rows: Sequence[int], text: str) -> list[int]:
+def positions_with(names: Names, rows: Sequence[int], text: str) -> list[int]:
     """The positions in `rows` of the rows whose id (their number without ids) or label has a text, in any case."""
-    named = ((row, names.of(row)) for row in rows)
-    texts = [f"{row if name['id'] is None else name['id']}\n{name['label'] or ''}".casefold() for row, name in named]
+    ids = rows if names.ids is None else [names.ids[row] for row in rows]
+    labels = [names.of(row)["label"] or "" for row in rows]
+    texts = [f"{name}\n{label}".casefold() for name, label in zip(ids, labels, strict=True)]
     return [position for position, known in enumerate(texts) if text.strip().casefold() in known]
