@@ -99,10 +99,6 @@ class ItemCounts:
         return numbers + torch.searchsorted(before, numbers, right=True)
 
 
-# Distinct counts and how many items have each, both float64, rising.
-Distribution = tuple[Tensor, Tensor]
-
-
 def occurrence_metrics(
     occurrences: Mapping[int, Tensor | ItemCounts],
     bad: Mapping[int, Tensor | ItemCounts] | None = None,
@@ -192,8 +188,11 @@ def skew_sum(metrics: dict[str, float]) -> float:
     return sum(value for name, value in metrics.items() if "/skew_" in name)
 
 
-def _distribution(counts: Tensor | ItemCounts) -> Distribution:
-    """Distinct counts and how many items have each. Raises InputError for empty or invalid counts."""
+def _distribution(counts: Tensor | ItemCounts) -> tuple[Tensor, Tensor]:
+    """Distinct counts, ascending, and how many items have each, both float64.
+
+    Raises InputError for empty or invalid counts.
+    """
     if isinstance(counts, ItemCounts):
         n, items = counts.amounts.double().unique(return_counts=True)
         if counts.absent:

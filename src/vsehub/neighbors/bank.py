@@ -104,9 +104,6 @@ def _mean_directions(sets: Sets) -> Tensor:
     return F.normalize(Sets(F.normalize(sets.vectors.detach(), dim=1), sets.lengths).means(), dim=1)
 
 
-Index = ExactIndex | FaissIndex | ScoredIndex | ShortlistIndex
-
-
 class MemoryBank:
     """M encoded pairs and an index over each side.
 
@@ -131,7 +128,7 @@ class MemoryBank:
             if value is not None:
                 whole(f"bank {name}", value)
         self.fixed_k, self.backend, self.exclude, self.shortlist = k, backend, exclude, shortlist
-        self._images: Any = None  # an `Index` of one side, of the encodings that `fill` takes
+        self._images: Any = None  # an index of one side, of the encodings that `fill` takes
         self._texts: Any = None
         self._positives: Positives | None = None
         self.running_backend = ""  # the search in use, for logs; empty before the first fill
@@ -246,8 +243,8 @@ class MemoryBank:
         # A stable sort by the mask moves excluded entries to the end and keeps the order of the others.
         return similarities.gather(1, excluded.byte().argsort(dim=1, stable=True)[:, : self.k])
 
-    def _index(self, entries: Any, similarity: Similarity | None, side: str) -> Index:
-        """The index of the entries of one side."""
+    def _index(self, entries: Any, similarity: Similarity | None, side: str) -> Any:
+        """The index of the entries of one side: one of the module's four classes."""
         if similarity is None:
             return self._vector_index(entries)
         if similarity.takes == "sets" and self.shortlist is not None:

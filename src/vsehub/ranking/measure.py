@@ -82,9 +82,7 @@ def measure(
     all criteria that work column by column. A matching computes its own product for each measured k. Raises InputError
     as `check_criteria`.
     """
-    criteria = {
-        name: criterion for name, criterion in (criteria or {}).items() if not isinstance(criterion, NearestNeighbor)
-    }
+    criteria = {name: rule for name, rule in (criteria or {}).items() if not isinstance(rule, NearestNeighbor)}
     check_criteria(criteria, sides, k)
     sides = sides.on(device)
     items, positives = len(sides.items), sides.positives
@@ -120,8 +118,8 @@ def measure(
         plain.append(lists[0][1][:, :k].to("cpu", copy=True))  # so that the deeper list is freed
         for name, ranking in rankings.items():
             ranking.add(first, blocks[name])
-    searching = (after_matching - began) + (time.perf_counter() - fitted)
-    seconds = {"reference": fitted - after_matching, "search": searching}
+    search_seconds = (after_matching - began) + (time.perf_counter() - fitted)  # matching searches too
+    seconds = {"reference": fitted - after_matching, "search": search_seconds}
     measured = [
         ranking.ranked(name, items, terms.get(name, ()), torch.cat(plain)) for name, ranking in rankings.items()
     ]

@@ -64,9 +64,6 @@ class Backbone(nn.Module):
     shapes and a damaged file, ConnectionError where the library cannot download its weights.
     """
 
-    mean: Tensor
-    std: Tensor
-
     def __init__(
         self,
         image_shape: tuple[int, ...],
