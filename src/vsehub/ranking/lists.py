@@ -56,7 +56,7 @@ def compare_lists(settings: Mapping[str, Any], k: int, seed: int = 0) -> Compari
     ids = read_ids(expected, "items") if isinstance(expected, str) else []
     answers = queries if truth == ALIGNED else []
     if not (ids or truth in (None, ALIGNED)):
-        _, named_items = pair_table(Path(truth)).values()
+        _, named_items, *_ = pair_table(Path(truth)).values()  # in BEIR's layout with scores
         answers = entry_texts(Path(truth), named_items)
     names = list(dict.fromkeys(chain(ids, *(file.items for file in files), answers)))
     numbers = not ids and all(map(str.isdecimal, names))
