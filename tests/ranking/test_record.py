@@ -11,7 +11,7 @@ from vsehub.criteria import CSLS
 from vsehub.positives import Positives
 from vsehub.ranking.compare import near_chance
 from vsehub.ranking.inputs import Inputs, Names, Sides
-from vsehub.ranking.record import EXAMPLES, values
+from vsehub.ranking.record import EXAMPLES, measurements
 
 
 def inputs(queries, items, **named):
@@ -23,7 +23,7 @@ def recorded(queries=80, items=200, seed=0, **settings):
     query_rows, among = generator.normal(size=(queries, 5)), generator.normal(size=(items, 5)) + 0.8
     criteria = {"csls": CSLS(k=3)}
     measured = measure(query_rows, among, criteria, **settings)
-    return measured, values(measured, criteria, inputs(query_rows, among), seed)
+    return measured, measurements(measured, criteria, inputs(query_rows, among), seed)
 
 
 def test_the_worst_hubs_and_some_antihubs():

@@ -50,7 +50,7 @@ def adapt(cfg: DictConfig) -> None:
     from vsehub.io.provenance import origin
     from vsehub.ranking.adapt import NOTHING, best, fit_maps, pairs_of, try_maps
     from vsehub.ranking.inputs import open_inputs
-    from vsehub.ranking.record import lasting
+    from vsehub.ranking.record import with_absolute_path
     from vsehub.report.tables import ReportTable
 
     inputs = open_inputs(files, cfg.normalize)
@@ -74,7 +74,7 @@ def adapt(cfg: DictConfig) -> None:
         "schema": 1,
         "kind": "adapt",
         **origin(),
-        "inputs": {key: lasting(value) for key, value in inputs.settings.items()},
+        "inputs": {key: with_absolute_path(value) for key, value in inputs.settings.items()},
         "fingerprints": {side: file.fingerprint() for side, file in inputs.files.items()},
         "candidates": candidates,
         "gain": gain,

@@ -92,7 +92,10 @@ class Trial:
         """
         hits = list[np.ndarray]()
         for rows in (self.ranks[: len(CRITERIA)], self.ranks[first:]):
-            picked = [rows[best(rows[:, self.folds != fold]), self.folds == fold] for fold in np.unique(self.folds)]
+            picked = []
+            for fold in np.unique(self.folds):
+                row = best(rows[:, self.folds != fold])
+                picked.append(rows[row, self.folds == fold])
             hits.append(np.concatenate(picked) == 1)
         return paired_gain(hits[0], hits[1], self.groups)
 

@@ -273,6 +273,7 @@ def open_inputs(settings: Mapping[str, Any], normalize: bool | None = None) -> I
     within = not scored and "queries" not in files
     sides: list[Any] = [files.get(name) for name in VECTORS]
     if scored:
+        # Files of vectors as files of scores: the same fields, and columns can be read too.
         scores, reference = (ScoreFile(**vars(files[name])) if name in files else None for name in SCORES)
         sides = [scores, UnitVectors(first.shape[1]), reference, None]
     elif within:

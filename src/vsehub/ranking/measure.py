@@ -105,8 +105,9 @@ def measure(
     # The depth of lists that mAP@R and R-Precision need; None if it is too large.
     most = 0 if positives is None else int(positives.counts.max())
     relevance = most if 0 < most <= DEEPEST else None
+    of_matching = relevance if most <= k else None  # the lists of a matching end at k
     rankings = {
-        name: _Lists(k, depths, None if name in matchings and most > k else relevance, positives)
+        name: _Lists(k, depths, of_matching if name in matchings else relevance, positives)
         for name in (PLAIN, *criteria)
     }
     plain = []

@@ -59,8 +59,16 @@ def recorded(
     started = datetime.now(UTC) - timedelta(seconds=time.perf_counter() - began)
     files = _files(inputs, norms or {})
     queries, truth, path = len(inputs.sides.queries), inputs.sides.positives, inputs.settings.get("truth")
-    answered = 0 if truth is None else int((truth.counts > 0).sum())
-    rankings = values(measured, criteria, inputs, seed)
+    pairs = None
+    if truth is not None:
+        answered = int((truth.counts > 0).sum())
+        pairs = {
+            "path": masked(path) if path else None,
+            "pairs": len(truth.query),
+            "measured_queries": answered,
+            "queries_without": queries - answered,
+        }
+    rankings = measurements(measured, criteria, inputs, seed)
     record = {
         "schema": EMBEDDINGS.version,
         "kind": command,
@@ -73,16 +81,9 @@ def recorded(
         "items": files.get("items", {"rows": len(inputs.sides.items)}),
         **_references(inputs, files, criteria.values()),
         "warnings": inputs.warnings,
-        "inputs": {name: lasting(value) for name, value in inputs.settings.items()},
+        "inputs": {name: with_absolute_path(value) for name, value in inputs.settings.items()},
         "k": k,
-        "truth": None
-        if truth is None
-        else {
-            "path": masked(path) if path else None,
-            "pairs": len(truth.query),
-            "measured_queries": answered,
-            "queries_without": queries - answered,
-        },
+        "truth": pairs,
         **rankings,
         "index": None,
         "calibration": None,
@@ -124,7 +125,7 @@ def _references(inputs: Inputs, files: Mapping[str, Any], criteria: Collection[C
     return {"reference": reference, "reference_items": bank if takes_bank else None}
 
 
-def lasting(value: Any) -> Any:
+def with_absolute_path(value: Any) -> Any:
     """A relative path of a file as an absolute one, `FILE::ARRAY` too; other settings unchanged."""
     file = isinstance(value, str) and value != ALIGNED and not is_uri(value.removeprefix("file://"))
     if file:
@@ -138,7 +139,9 @@ def absent(files: Mapping[str, str]) -> list[str]:
     return [f"{name}={file}" for name, file in others.items() if is_uri(file) or not Path(split_path(file)[0]).exists()]
 
 
-def values(measured: Measured, criteria: Mapping[str, Criterion], inputs: Inputs, seed: int = 0) -> dict[str, Any]:
+def measurements(
+    measured: Measured, criteria: Mapping[str, Criterion], inputs: Inputs, seed: int = 0
+) -> dict[str, Any]:
     """The measured part of the record: "ks", "rankings", "hubs" and "antihubs".
 
     "hubs" are the EXAMPLES items with the largest N_k in the plain ranking, for the largest k of ks; among equal ones

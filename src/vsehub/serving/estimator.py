@@ -208,16 +208,19 @@ class CorrectedSearch:
         calibration: Any = self.calibration_
         if calibration is None and (p_values or accept is not None):
             fail("p_values, accept: not calibrated, or changed since; call calibrate(queries, truth)")
-        p = [calibration.p_values(values[:, 0])] if p_values else []
+        best = values[:, 0]
         if accept is not None:
             cut = values[:, :1].double() <= calibration.threshold(accept)
             values, positions = values.masked_fill(cut, -torch.inf), positions.masked_fill(cut, -1)
         like = queries if isinstance(queries, str | Path | Tensor) else np.empty(0)  # lists and data frames give arrays
-        results = to_type_of(like, values, positions, *p)
+        results = to_type_of(like, values, positions)
+        if p_values:
+            results += to_type_of(like, calibration.p_values(best))
         if not return_ids:
             return results
         ids = self.ids_ or range(len(self.items_))
-        return results[0], [[ids[row] for row in rows if row >= 0] for rows in positions.tolist()], *results[2:]
+        lists = [[ids[row] for row in rows if row >= 0] for rows in positions.tolist()]
+        return results[0], lists, *results[2:]
 
     @torch.no_grad()
     def neighbors_of_items(self, k: int | None = None) -> tuple[np.ndarray, np.ndarray]:
