@@ -65,8 +65,9 @@ class ServedIndex:
         """Double the lists or candidates that a search looks at; False where it looks at all of them already."""
         if self.kind == "flat":
             return False
-        parameters, name, most = self.index, "nprobe", self.index.nlist
-        if self.kind == "hnsw":
+        if self.kind == "ivf":
+            parameters, name, most = self.index, "nprobe", self.index.nlist
+        else:
             parameters, name, most = self.index.hnsw, "efSearch", len(self)
         before = getattr(parameters, name)
         setattr(parameters, name, min(2 * before, most))
