@@ -14,7 +14,8 @@ import matplotlib
 import numpy as np
 from PIL import Image
 
-from vsehub.report.plots import COLOURS, PLAIN_COLOUR, RC, new_figure
+from vsehub.report.pictures import COLOURS, PLAIN_COLOUR
+from vsehub.report.plots import RC, new_figure
 
 IMAGES = Path(__file__).parent / "images"
 PAGE = "/?query=700&criterion=is&k=5"  # a caption whose picture the plain ranking puts behind hubs

@@ -171,7 +171,7 @@ def imported(path, files):
 
 
 LIBRARY = """
-import sys, types
+import sys
 def absent(*names):
     assert not set(names) & set(sys.modules), set(names) & set(sys.modules)
 from vsehub.losses import HAL
@@ -181,11 +181,10 @@ import vsehub.encoders.pretrained.texts, vsehub.data.text.vocabulary
 import vsehub.serving.databases.collection, vsehub.ranking.compare
 absent("hydra", "omegaconf", "pandas", "tokenizers", "pymilvus", "lancedb", "qdrant_client", "psycopg", "grpc")
 sys.argv = "vsehub rerank queries=m.npy items=m.npy k=2".split()
-sys.modules["vsehub.report.pages.embeddings"] = types.SimpleNamespace(embeddings_page=lambda *_: "")
 import vsehub.cli.main
 vsehub.cli.main.main()
 absent("pytorch_lightning", "torchmetrics", "torchvision", "transformers", "timm", "wandb", "torch._dynamo")
-absent("faiss", "matplotlib")
+absent("faiss", "matplotlib", "pandas", "scipy")
 """
 
 

@@ -6,7 +6,9 @@ import matplotlib
 import pandas as pd
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from vsehub.report.plots import COLOURS, LINES, MARKERS, RC, Picture, at_least, new_figure, plain, render
+from vsehub.report.pages.curves import at_least
+from vsehub.report.pictures import COLOURS, LINES, MARKERS, Picture
+from vsehub.report.plots import RC, new_figure, plain, render
 from vsehub.report.recipes import Series
 from vsehub.report.run_plots import styles
 

@@ -1,7 +1,6 @@
 """The gain in R@1 of one ranking over another of the same queries: exact for few changes and for grouped queries."""
 
 import numpy as np
-from scipy import special
 from torch import Tensor
 
 from vsehub.positives import Positives
@@ -64,6 +63,8 @@ def _design_effect(change: np.ndarray, group: np.ndarray, sizes: np.ndarray) -> 
         return 1.0
     if groups == 1:
         return np.inf
+    from scipy import special  # 0.2 s, which a comparison without known answers does not need
+
     apart = change - change.mean()
     over_queries = (apart**2).sum()
     largest = float((sizes**2).sum()) / queries  # that of groups whose queries all change alike
@@ -75,11 +76,15 @@ def _design_effect(change: np.ndarray, group: np.ndarray, sizes: np.ndarray) -> 
 
 def _tail(many: float, few: float) -> float:
     """The probability of at least `many` out of many + few trials at even odds; exact for whole numbers."""
+    from scipy import special
+
     return float(special.betainc(many, few + 1, 0.5)) if many > 0 else 1.0
 
 
 def _interval(hits: float, misses: float) -> tuple[float, float]:
     """The interval of Clopper and Pearson for the share of hits; counts need not be whole numbers."""
+    from scipy import special
+
     tail = (1 - LEVEL) / 2
     low = float(special.betaincinv(hits, misses + 1, tail)) if hits > 0 else 0.0
     return low, float(special.betaincinv(hits + 1, misses, 1 - tail)) if misses > 0 else 1.0

@@ -4,7 +4,7 @@ import math
 from bisect import bisect_left
 from typing import Any
 
-from scipy import special  # scipy.stats takes a second to import
+import torch
 
 LEVELS = ("ok", "warn", "fail")
 # Check -> its description, and the excess over chance at which it warns and fails.
@@ -55,8 +55,14 @@ def chance_levels(k: int, queries: int, items: int) -> dict[str, float]:
     with probability 1 % at most. An item is found by no query with probability (1 - p)^queries.
     """
     p = k / items
+    # The probabilities of at least each count from the mean on; those beyond the last are below 1e-40.
+    mean = int(p * queries)
+    counts = torch.arange(mean, min(queries, mean + 20 * math.isqrt(mean) + 50) + 1).double()
+    others = queries - counts
+    log_ways = math.lgamma(queries + 1) - torch.lgamma(counts + 1) - torch.lgamma(others + 1)
+    reached = (log_ways + torch.xlogy(counts, p) + torch.special.xlog1py(others, -p)).exp().flip(0).cumsum(0)
     # The least count that an item exceeds with a probability of at most RARE / items.
-    rare = bisect_left(range(queries + 1), True, key=lambda count: special.bdtrc(count, queries, p) <= RARE / items)
+    rare = mean - 1 + int((reached > RARE / items).sum())
     spread = math.sqrt(queries * p * (1 - p))
     return {
         "skewness": (1 - 2 * p) / spread if spread else 0.0,

@@ -7,18 +7,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.ticker import MaxNLocator
 
-from vsehub.report.plots import (
-    COLOURS,
-    LINES,
-    MARKERS,
-    RC,
-    Picture,
-    label_counts,
-    new_figure,
-    plain,
-    ranking_colours,
-    render,
-)
+from vsehub.report.pictures import COLOURS, LINES, MARKERS, Picture, ranking_colours
+from vsehub.report.plots import RC, label_counts, new_figure, plain, render
 from vsehub.report.recipes import LABEL_ORDER, Series, label_rank, series_rank
 from vsehub.report.results import DIRECTIONS
 from vsehub.report.runs import Run

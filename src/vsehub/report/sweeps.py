@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 
 from vsehub.recipes import flatten
-from vsehub.report.plots import RC, Picture, new_figure, plain, render
+from vsehub.report.pictures import Picture
+from vsehub.report.plots import RC, new_figure, plain, render
 from vsehub.report.recipes import NOISE, by_loss, recipe, variants
 from vsehub.report.runs import Run
 from vsehub.report.tables import ReportTable, Section, collapsed_text, distinct_seeds, seeds_text, spread_text

@@ -15,7 +15,7 @@ from vsehub.io.text import csv_text
 if TYPE_CHECKING:
     import pandas as pd
 
-    from vsehub.report.plots import Picture
+    from vsehub.report.pictures import Picture
 
 ESCAPES = {
     "\\": r"\textbackslash{}",

@@ -13,8 +13,8 @@ from vsehub import __version__
 from vsehub.checks import InputError, fail, require
 from vsehub.io.text import csv_text
 from vsehub.metrics.occurrences import histogram
+from vsehub.report.pages.curves import occurrence_curves
 from vsehub.report.pages.templates import page_environment, thumbnail
-from vsehub.report.plots import occurrence_curves
 from vsehub.web.catalogue import MOST, PLAIN, Catalogue, positions_with
 
 STEP = 20  # the same by default

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from vsehub.report.comparison import evidence, fair_share, metrics, neighbourhood, rankings_table, shown_correction
+from vsehub.report.pages.curves import occurrence_curves, share_text
 from vsehub.report.pages.templates import data_url, render_page, thumbnail
-from vsehub.report.plots import occurrence_curves, ranking_colours, share_text
+from vsehub.report.pictures import ranking_colours
 from vsehub.report.tables import code_text, hardware_text, versions_text
 
 SOURCES = ("ranking", "against", "scores", "queries", "items")
