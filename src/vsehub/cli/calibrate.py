@@ -6,7 +6,7 @@ from omegaconf import DictConfig
 
 from vsehub.checks import fail, require
 from vsehub.cli.embeddings import extend_result
-from vsehub.cli.nodes import device_named, plain
+from vsehub.cli.nodes import as_list, device_named
 
 HEAD = ("false accepts, at most", "accepted above", "queries with answers accepted", "95 % interval")
 CELLS = ("{false_accept:g}", "{threshold:.6g}", "{accepted:.1%}", "{interval[0]:.1%} to {interval[1]:.1%}")
@@ -42,7 +42,7 @@ def calibrate(cfg: DictConfig) -> None:
         reference = as_vectors("reference", fitted_by, device=device)
     terms = (result.bias.float().to(device),) if criterion.needs_reference else ()
     calibration = Calibration.from_queries(criterion, queries, sides.items, terms, sides.positives, reference)
-    rates = [calibration.accepted(rate) for rate in sorted(set(plain(cfg.false_accept)))]
+    rates = [calibration.accepted(rate) for rate in sorted(set(as_list(cfg.false_accept)))]
     with extend_result(result, (), False):
         path = cfg.truth or result.record["truth"].get("path")
         result.record["calibration"] = {"path": path, "queries": len(calibration), "rates": rates}
