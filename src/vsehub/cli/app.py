@@ -201,7 +201,7 @@ def command_help(config: str) -> str:
 
 def settings_of(group: str) -> set[str]:
     """The settings of all choices of a group and of the groups within it, such as "loss.gamma"."""
-    names = set()
+    names = set[str]()
     for folder in components().folders:
         for path in (folder / group).rglob("*.yaml"):
             package = ".".join(path.parent.relative_to(folder).parts)

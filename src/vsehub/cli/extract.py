@@ -135,7 +135,7 @@ def plan_vectors(cfg: DictConfig, source: Source) -> Plan:
     return Plan(splits, work, model.description["zero_shot"], write_vectors, hint)
 
 
-def plan_sides(cfg: DictConfig, source: None) -> Plan:
+def plan_sides(cfg: DictConfig, source: Any) -> Plan:
     """Vectors of the pictures of a folder, of texts, or of both in one space, instead of splits."""
     from vsehub.encoders.pretrained.networks import weights_hash
     from vsehub.extraction.layouts import Side, Work, read_texts, sentence_encoder, sentence_model, write_tables

@@ -315,4 +315,4 @@ class TrainedModel(DataModel):
         require_no_address({name: value for name, value in flatten(node, "data").items() if name not in changes})
         # Settings that a checkpoint does not decide, such as the folders of caches.
         node = component_class(self._components.find("data", node)).restored(node)
-        return self._components.build("data", changed(node, self._changes))  # type: ignore[no-any-return]
+        return self._components.build("data", changed(node, self._changes))
