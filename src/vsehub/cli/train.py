@@ -123,7 +123,7 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, parts: Com
     measurement = Measurement(final, criterion, cfg.criterion_name, protocol)
     torch.manual_seed(cfg.seed)
     data = build_data(settings, parts, source)
-    described = load_splits(data, final, before)
+    split_metadata = load_splits(data, final, before)
     protocol.slices(len(data.splits[final].images))
     fitted = None
     if settings["solver"]:
@@ -133,10 +133,15 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, parts: Com
     module = build_module(settings, data, parts, checkpoint, trainer.world_size)
     require_item_scores(criterion, module.similarity)
     module.teacher, teacher_files = open_teacher(
-        list(map(str, as_list(cfg.teacher))), components(cfg.trust), data, described, before, settings["distillation"]
+        list(map(str, as_list(cfg.teacher))),
+        components(cfg.trust),
+        data,
+        split_metadata,
+        before,
+        settings["distillation"],
     )
     recorder.record |= {
-        **describe_run(plain(cfg), data, described, code_of(plain(cfg), parts)),
+        **describe_run(plain(cfg), data, split_metadata, code_of(plain(cfg), parts)),
         "digest": digest(plain(cfg)),
         "command": typed_command(job_arguments() if is_multirun() else None) if before is None else before["command"],
         "teacher": teacher_files,

@@ -279,8 +279,8 @@ def _families(
         ranked = {criterion: parts for (series, criterion), parts in cases.items() if series == loss}
         plain = ranked.get("nns", {})
         # of equal rankings one is tested: transductive QB-Norm, for example, is the inverted softmax of the same β
-        values = {name: str({seed: parts[seed].tolist() for seed in sorted(parts)}) for name, parts in ranked.items()}
-        distinct = {values[name]: name for name in sorted(ranked, reverse=True)}.values()
+        as_text = {name: str({seed: parts[seed].tolist() for seed in sorted(parts)}) for name, parts in ranked.items()}
+        distinct = {as_text[name]: name for name in sorted(ranked, reverse=True)}.values()
         names = [name for name in ranked if name != "nns" and name in distinct]
         pairs = [(name, "nns") for name in names if set(ranked[name]) & set(plain)]
         yield f"criteria after {loss.title}", ranked, pairs

@@ -126,16 +126,16 @@ def load_splits(
     for name, split in data.splits.items():
         log.info("%s: %d images, %d captions", name, len(split.images), len(split.captions))
     warn_of_shared(data.splits)
-    described = {
+    split_metadata = {
         name: {"images": len(split.images), "captions": len(split.captions), "fingerprint": split.fingerprint()}
         for name, split in data.splits.items()
     }
     recorded = before["data"] if before is not None else {}
-    for name in sorted(described.keys() & recorded.keys()):
-        current, expected = described[name]["fingerprint"], recorded[name]["fingerprint"]
+    for name in sorted(split_metadata.keys() & recorded.keys()):
+        current, expected = split_metadata[name]["fingerprint"], recorded[name]["fingerprint"]
         require(
             current == expected,
             f"resume: the {name} data differ from those with which the run was started ({current}, not {expected}); "
             "give the same data (data.KEY=PATH if they were moved), or start a new run",
         )
-    return described
+    return split_metadata

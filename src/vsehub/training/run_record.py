@@ -39,12 +39,12 @@ TIMED_STEPS = 20
 def describe_run(
     config: Mapping[str, Any],
     data: RetrievalDataModule,
-    described: Mapping[str, dict],
+    split_metadata: Mapping[str, dict],
     code: Mapping[str, Mapping[str, str]],
 ) -> dict[str, Any]:
     """The record of a run before it trains.
 
-    config: its plain configuration. described: the metadata of its splits. code: group -> module -> SHA-256 of its
+    config: its plain configuration. split_metadata: the metadata of its splits. code: group -> module -> SHA-256 of its
     file.
     """
     source = data.source
@@ -61,7 +61,7 @@ def describe_run(
         "git": code_version(),
         "hardware": hardware(),
         "config": masked_settings(config),  # loggers get it too
-        "data": described,
+        "data": split_metadata,
         "chance_rsum": chance(data.splits["val"]),
         **({"noise": source.metadata} if isinstance(source, NoisySource) else {}),
     }

@@ -62,22 +62,22 @@ def open_teacher(
     paths: Sequence[str],
     components: Components,
     data: RetrievalDataModule,
-    described: Mapping[str, Mapping[str, Any]],
+    split_metadata: Mapping[str, Mapping[str, Any]],
     before: Mapping[str, Any] | None,
     settings: Mapping[str, Any],
 ) -> tuple[Teacher | None, list[dict[str, str]] | None]:
     """The teacher of a training, of the checkpoints `paths`, and {"checkpoint", "sha256"} of each; None without any.
 
-    described: the metadata of the training's splits. before: the record of the run that continues. settings: arguments
-    of `Teacher`. Raises InputError if a checkpoint cannot encode the data, if its run used data that this training is
-    measured on, or if the run that continues had other teachers.
+    split_metadata: the metadata of the training's splits. before: the record of the run that continues. settings:
+    arguments of `Teacher`. Raises InputError if a checkpoint cannot encode the data, if its run used data that this
+    training is measured on, or if the run that continues had other teachers.
     """
     members = []
     for path in paths:
         member = TrainedModel(path, components, batch_size=data.eval_batch_size, keep=True)
         member.source, member.splits = data.source, {"train": data.splits["train"]}
         member.split("train")  # raises if the model cannot encode it
-        _require_no_leak(member.path, described)
+        _require_no_leak(member.path, split_metadata)
         members.append(member)
     files = [{"checkpoint": str(member.path.resolve()), "sha256": member.sha256} for member in members]
     if before is not None:
@@ -94,7 +94,7 @@ def open_teacher(
     return Teacher(split, teachers.similarity, **settings), files
 
 
-def _require_no_leak(checkpoint: Path, described: Mapping[str, Mapping[str, Any]]) -> None:
+def _require_no_leak(checkpoint: Path, split_metadata: Mapping[str, Mapping[str, Any]]) -> None:
     """Raise InputError if the run of a checkpoint used the validation or test data of this training."""
     record = checkpoint.parent.parent / "run.json"
     if not record.is_file():
@@ -107,8 +107,8 @@ def _require_no_leak(checkpoint: Path, described: Mapping[str, Mapping[str, Any]
         ("val", "test"): "chose its epoch on the test split",
     }
     for (theirs, ours), use in uses.items():
-        if theirs in run["data"] and ours in described:
+        if theirs in run["data"] and ours in split_metadata:
             require(
-                run["data"][theirs]["fingerprint"] != described[ours]["fingerprint"],
+                run["data"][theirs]["fingerprint"] != split_metadata[ours]["fingerprint"],
                 f"teacher: {checkpoint} {use} of this training, whose results would be too good; give another",
             )
