@@ -317,6 +317,7 @@ MUTATIONS = [
         "commands/test_settings.py::test_each_epoch_draws_its_own_dropout",
     ),
     ("encoders/texts.py", "nn.init.xavier_uniform_(self.words.weight)", "pass", "encoders/test_text_gru.py"),
+    ("encoders/pooling.py", "earlier_ranks[: len(later)] += ~behind", "pass", "encoders/test_pooling.py"),
     (
         "training/module.py",
         "self.loss.takes_centrality, batch.caption_ids",

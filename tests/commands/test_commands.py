@@ -55,19 +55,24 @@ def test_a_killed_run_ends_as_the_unbroken_one(vsehub, features, tmp_path):
         "trainer.max_epochs=5",
         "scheduler.gamma=0.5",
     )
-    run, unbroken = tmp_path / "killed", tmp_path / "unbroken"
+    run, unbroken, copied = (tmp_path / name for name in ("killed", "unbroken", "copied"))
     process = vsehub("train", *settings, f"hydra.run.dir={run}", cwd=tmp_path, start=True)
     killed_after(run, process, epochs=2)
     assert len(rows(run)) < 5
     assert record(run)["status"] == "running"
     vsehub("train", f"resume={run}", cwd=tmp_path)
     vsehub("train", *settings, f"hydra.run.dir={unbroken}", cwd=tmp_path)
-    assert rows(run) == rows(unbroken)
+    vsehub("train", *settings, "loader.resident=false", f"hydra.run.dir={copied}", cwd=tmp_path)
+    assert rows(run) == rows(unbroken) == rows(copied)
     assert record(run)["best"] == record(unbroken)["best"]  # the model's bytes included
     assert record(run)["metrics"] == record(unbroken)["metrics"]
     assert figures(run)["histograms"] == figures(unbroken)["histograms"]
-    ours, theirs = (torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True) for folder in (run, unbroken))
-    assert all(torch.equal(ours["state_dict"][name], weight) for name, weight in theirs["state_dict"].items())
+    ours, *others = (
+        torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+        for folder in (run, unbroken, copied)
+    )
+    for theirs in others:
+        assert all(torch.equal(ours[name], weight) for name, weight in theirs.items())
 
 
 def test_a_finished_run_that_is_extended_ends_as_the_unbroken_one(run_here, features, tmp_path):

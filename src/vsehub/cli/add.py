@@ -31,8 +31,8 @@ def add(cfg: DictConfig) -> None:
             labels = vectors.labels if cfg.item_labels is None else read_labels(str(cfg.item_labels), "item_labels")
             items = {"vectors": vectors, "ids": ids or (), "labels": labels}
         removed, replaced = collection.change(removed_ids, **items)
-        added = len(items.get("vectors", ()))
         print(
-            f"removed {removed} of {len(removed_ids)} ids; added {added} items, {replaced} replaced; "
-            f"{place.address} holds {len(collection):,} items; {time.perf_counter() - began:.1f} seconds"
+            f"removed {removed} of {len(removed_ids)} ids; added {len(items.get('vectors', ()))} items, "
+            f"{replaced} replaced; {place.address} holds {len(collection):,} items; "
+            f"{time.perf_counter() - began:.1f} seconds"
         )

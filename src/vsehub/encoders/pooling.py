@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from vsehub.checks import one_of
@@ -50,6 +51,57 @@ def largest(states: Tensor, lengths: Tensor) -> Tensor:
     return states.masked_fill(~inside(states, lengths), -math.inf).max(dim=1).values
 
 
+COUNTED = 40  # mean size of a state's set up to which comparing all pairs is faster than sorting
+
+
+class RankedSum(torch.autograd.Function):
+    """Sums of states (N, L, D) on the CPU, each times the weight of its rank in its row and dimension: (N, D).
+
+    weights: (N, L), by rank; rank 0 is the largest state. lengths: (N,), at least 1; states behind them are not read.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, states: Tensor, weights: Tensor, lengths: Tensor) -> Tensor:
+        # Place by place, at each the rows that reach it, longest first, so that those of a later place are the first.
+        order = lengths.argsort(descending=True)
+        place, row = inside(states, lengths)[order, :, 0].T.nonzero().unbind(1)
+        row = order[row]
+        cells = row * states.shape[1] + place
+        values = states.flatten(0, 1).index_select(0, cells)
+        ranks = torch.from_numpy(descending_ranks(values.numpy(), place.bincount().cumsum(0).tolist()))
+        ranked = (row * states.shape[1])[:, None] + ranks
+        factors = weights.take(ranked)
+        ctx.save_for_backward(values, factors, ranked, row, cells)
+        ctx.shape = states.shape
+        return values.new_zeros(len(lengths), states.shape[2]).index_add_(0, row, values * factors)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        values, factors, ranked, row, cells = ctx.saved_tensors
+        size = ctx.shape[0] * ctx.shape[1]
+        spread = gradient[row]
+        to_weights = np.bincount(ranked.numpy().ravel(), (values * spread).numpy().ravel(), size)
+        to_states = gradient.new_zeros(size, ctx.shape[2]).index_copy_(0, cells, spread.mul_(factors))
+        return to_states.view(ctx.shape), torch.from_numpy(to_weights).to(gradient).view(ctx.shape[:2]), None
+
+
+def descending_ranks(values: np.ndarray, ends: list[int]) -> np.ndarray:
+    """The rank (V, D) of each value among those of its row and dimension, 0 for the largest; of equals the earlier.
+
+    values: (V, D), place by place; those of the last place end at ends[-1], and each place has the first rows of the
+    place before.
+    """
+    ranks = np.zeros(values.shape, np.int16)
+    places = list(zip(np.split(values, ends[:-1]), np.split(ranks, ends[:-1]), strict=True))
+    for place, (later, later_ranks) in enumerate(places):
+        for earlier, earlier_ranks in places[:place]:
+            behind = earlier[: len(later)] >= later
+            later_ranks += behind
+            earlier_ranks[: len(later)] += ~behind
+    return ranks
+
+
 class GPO(nn.Module):
     """Generalised pooling: each dimension's values from largest to smallest, weighted by place (VSE∞, Chen 2021).
 
@@ -79,9 +131,13 @@ class GPO(nn.Module):
                     sizes, where = torch.arange(1, states.shape[1] + 1), lengths - 1
                 weights = self.weights(sizes, int(sizes.max()))[where]
                 states = states[:, : weights.shape[1]]
+            values = states.to(weights.dtype)
+            on_cpu = states.is_cpu and not exporting
+            if on_cpu and int(lengths.square().sum()) <= COUNTED * int(lengths.sum()):
+                return RankedSum.apply(values, weights, lengths)
             beyond = ~inside(states, lengths).mT
-            values = states.to(weights.dtype).mT.masked_fill(beyond, -math.inf)
-            if states.is_cpu and not exporting:  # numpy sorts several times as fast as torch
+            values = values.mT.masked_fill(beyond, -math.inf)
+            if on_cpu:  # numpy sorts several times as fast as torch
                 order = np.argsort(values.detach().neg().contiguous().numpy(), axis=2)
                 values = values.gather(2, torch.from_numpy(order))
             else:

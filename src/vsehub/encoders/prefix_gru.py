@@ -16,8 +16,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from vsehub.sets import Sets
-
 
 class Tree(NamedTuple):
     """Distinct prefixes as n nodes, level by level.
@@ -69,14 +67,13 @@ def last_states(gru: nn.GRU, embedding: Callable[[Tensor], Tensor], texts: Tenso
     return torch.stack(sides).mean(dim=0)
 
 
-def all_states(gru: nn.GRU, embedding: Callable[[Tensor], Tensor], texts: Tensor, lengths: Tensor) -> Sets:
-    """As `last_states`, at every word: N sets of (hidden,)."""
-    inside = torch.arange(int(lengths.max())) < lengths[:, None]
-    sides: list[Tensor] = []
-    for nodes, states in node_states(gru, embedding, texts, lengths):
-        in_order = nodes.gather(1, reversal(lengths)) if sides else nodes  # the second direction reads backwards
-        sides.append(states[in_order[inside]])
-    return Sets(torch.stack(sides).mean(dim=0), lengths)
+def all_states(gru: nn.GRU, embedding: Callable[[Tensor], Tensor], texts: Tensor, lengths: Tensor) -> Tensor:
+    """As `last_states`, at every word: (N, longest, hidden), with arbitrary states behind a caption."""
+    (ahead, states), *back = node_states(gru, embedding, texts, lengths)
+    every = F.embedding(ahead, states)
+    for nodes, states in back:
+        every = (every + F.embedding(nodes.gather(1, reversal(lengths)), states)) / 2
+    return every
 
 
 def reversal(lengths: Tensor) -> Tensor:

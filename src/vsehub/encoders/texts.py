@@ -81,8 +81,7 @@ class TextGRU(Encoder):
         if fits(self.gru, texts):
             if self.pool is last:
                 return last_states(self.gru, self.words, texts, lengths)
-            states = all_states(self.gru, self.words, texts, lengths)
-            return states if self.gives == "sets" else self.pool(states.padded()[0], lengths)
+            return self.pool(all_states(self.gru, self.words, texts, lengths), lengths)
         padded, ends = run(self.gru, self.words(texts), lengths)
         return ends if self.pool is last else self.pool(padded, lengths)
 

@@ -113,7 +113,7 @@ def _capture(side: str, encoder: Encoder, batch: Mapping[str, Tensor], axes: Map
     torch.backends.mha.set_fastpath_enabled(False)  # attention by operators that ONNX has
     try:
         with torch.no_grad(), quiet():
-            program = torch.onnx.export(
+            program: Any = torch.onnx.export(  # never None with dynamo=True
                 network,
                 tuple(batch.values()),
                 dynamo=True,
@@ -122,7 +122,6 @@ def _capture(side: str, encoder: Encoder, batch: Mapping[str, Tensor], axes: Map
                 output_names=["vectors"],
                 dynamic_shapes=tuple(axes.values()),
             )
-            assert program is not None  # by dynamo=True
             program.save(str(path))
     except Exception as error:  # torch's own classes are not public
         if isinstance(error, OSError | MemoryError):  # a full disk, say

@@ -33,7 +33,7 @@ from vsehub.training.gather import process_number
 
 log = logging.getLogger(__name__)
 
-TIMED_STEPS = 20
+FORECASTS = (4, 20)  # steps after the first, which is slow, before the training's length is estimated
 
 
 def describe_run(
@@ -79,6 +79,7 @@ class RunRecorder(pl.Callback):
         self.folder, self.recipe = Path(folder), recipe
         self.record: dict[str, Any] = {"schema": RUN.version, "status": "running"}
         self.rows: list[dict[str, float]] = []
+        self._first_step: tuple[int, float] | None = None  # its index and the time of its end
 
     def state_dict(self) -> dict:
         """The rows so far."""
@@ -111,11 +112,14 @@ class RunRecorder(pl.Callback):
             self.add_row({"epoch": -1, "step": 0, "seconds": 0.0, **metrics})
 
     def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, index: int) -> None:
-        """Log once how long the training takes at the speed of its first steps."""
-        if trainer.current_epoch == 0 and index + 1 == TIMED_STEPS and process_number() == 0:
-            seconds = (time.perf_counter() - self._epoch_start) / TIMED_STEPS
-            steps = trainer.num_training_batches * trainer.max_epochs
-            log.info("about %.1f minutes at the speed of the first %d steps", steps * seconds / 60, TIMED_STEPS)
+        """Log how long the training takes at the speed of its first steps, and soon again at that of more of them."""
+        if self._first_step is None:
+            self._first_step = index, time.perf_counter()
+        steps = index - self._first_step[0]
+        if steps in FORECASTS and trainer.current_epoch == 0 and process_number() == 0:
+            all_steps = trainer.num_training_batches * trainer.max_epochs
+            minutes = all_steps * (time.perf_counter() - self._first_step[1]) / steps / 60
+            log.info("about %.1f minutes at the speed of the first %d steps", minutes, steps)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Note the epoch's learning rate; at its end the schedule has moved on already."""

@@ -46,7 +46,6 @@ class BankCallback(pl.Callback):
         shortlist: int | None = 4,
     ):
         require(0 < fraction <= 1, f"fraction is {fraction}; expected a share above 0 and at most 1")
-        require(first_epoch >= 0, f"first_epoch is {first_epoch}; expected a whole number from 0 up")
         self.fraction, self.first_epoch = fraction, first_epoch
         self.bank = self.make_bank(k, backend, exclude, shortlist)
 

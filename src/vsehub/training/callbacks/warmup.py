@@ -3,8 +3,6 @@
 import pytorch_lightning as pl
 from torch.optim import Optimizer
 
-from vsehub.checks import require
-
 
 class Warmup(pl.Callback):
     """Scales the schedule's learning rate by (step + 1) / steps during the first steps of a run.
@@ -15,14 +13,12 @@ class Warmup(pl.Callback):
     """
 
     def __init__(self, steps: int = 50):
-        require(steps >= 0, f"steps is {steps}; expected 0 or more")
         self.steps = steps
         self._rates: list[float] = []
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Lower the rate only inside the optimizer's step: Lightning moves the schedule on before its own hook."""
-        steps = int(min(self.steps, trainer.estimated_stepping_batches / 10))
-        self.steps = steps
+        self.steps = steps = int(min(self.steps, trainer.estimated_stepping_batches / 10))
 
         def lower(optimizer: Optimizer, *_) -> None:
             step = trainer.global_step
