@@ -86,7 +86,7 @@ test: $(INSTALLED) ## run all tests but those of test-long, or TESTS="tests/loss
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "$(MARKED)" $(ARGS) $(TESTS)
 
 test-long: MARKED = long
-test-long: test ## the long tests, which `make test` leaves out: Ray, killed trainings, exports, whole trainings, traced system calls
+test-long: test ## the long tests, which `make test` leaves out: killed trainings, exports, whole trainings, traced system calls
 
 # What tests with the lowest versions need.
 LOWEST := VENV=.venv-lowest VERSIONS='--resolution lowest-direct' EXTRAS=cpu,train,dev COMPILE=0
