@@ -1,7 +1,8 @@
-"""Draw docs/images/hubness.png from a result of `vsehub diagnose`, or photograph the page of `vsehub serve`.
+"""Draw docs/images/hubness.png from a result of `vsehub diagnose`, or photograph a page as docs/images/NAME.png.
 
 make demo-embeddings && python docs/pictures.py runs/embeddings/diagnose/result.json
-make demo-page       && python docs/pictures.py http://127.0.0.1:8000        while it runs; needs Chromium
+make demo-page       && python docs/pictures.py http://127.0.0.1:8000        while it runs
+vsehub diagnose ...  && python docs/pictures.py diagnose/index.html lists         photographs need Chromium
 """
 
 import json
@@ -46,17 +47,19 @@ def draw_hubness(result: dict, criterion: str = "csls", most: int = 8) -> None:
         figure.savefig(IMAGES / "hubness.png", dpi=140)
 
 
-def photograph(url: str) -> None:
-    """Save the page of a search as a picture of 256 colours."""
-    target = IMAGES / "serve.png"
-    settings = ("--headless", "--no-sandbox", "--hide-scrollbars", "--window-size=1100,1060", f"--screenshot={target}")
-    subprocess.run(["chromium", *settings, url + PAGE], check=True)
+def photograph(url: str, name: str, size: str) -> None:
+    """Save the top of a page as a picture of 256 colours. size: width and height in pixels."""
+    target = IMAGES / f"{name}.png"
+    settings = ("--headless", "--no-sandbox", "--hide-scrollbars", f"--window-size={size}", f"--screenshot={target}")
+    subprocess.run(["chromium", *settings, url], check=True)
     Image.open(target).convert("RGB").quantize(256).save(target, optimize=True)
 
 
 if __name__ == "__main__":
     source = sys.argv[1]
     if source.startswith("http"):
-        photograph(source)
+        photograph(source + PAGE, "serve", "1100,1060")
+    elif source.endswith(".html"):
+        photograph(Path(source).resolve().as_uri(), sys.argv[2], "900,790")
     else:
         draw_hubness(json.loads(Path(source).read_text()))
