@@ -54,9 +54,9 @@ class NeighborStats(NamedTuple):
 class Preparation(NamedTuple):
     """The resizing of a picture for an encoder.
 
-    size: the side of the square in pixels. resize: whether "shortest" or "longest" side gets this length, or, with
-    "squash", both sides, whatever their ratio; the middle size x size pixels are then taken, and what is missing has
-    the grey level `fill`. mode: one of the three. interpolation: "bilinear", "bicubic" or another of Pillow's,
+    size: side of the square in pixels. resize: length in pixels of the side or sides that `mode` names. mode:
+    "shortest" or "longest" side, the ratio being kept, or "squash" for both sides. The middle size x size pixels are
+    then taken; missing ones get the grey level `fill`. interpolation: "bilinear", "bicubic" or another of Pillow's,
     antialiased.
     """
 

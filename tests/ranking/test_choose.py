@@ -111,7 +111,7 @@ def test_what_cannot_be_chosen_is_refused_and_what_cannot_be_applied_left_out():
     few = Positives.from_pairs(torch.arange(49), wanted[:49], 80, 30, complete=False)
     same = as_vectors("queries", queries[:1].expand(60, -1).contiguous())
     copies = pairs(wanted[:1].expand(60), 30)
-    for arguments, message in (((query_rows, few, among), "49 queries"), ((same, copies, among, same), "chosen by")):
+    for arguments, message in (((query_rows, few, among), "49 queries"), ((same, copies, among, same), "to choose by")):
         with pytest.raises(InputError, match=message):
             choose(Auto(), *arguments)
     far = as_vectors("queries", 100 * queries)  # mutual proximity and local scaling take distances of unit vectors

@@ -48,7 +48,7 @@ def adapt(cfg: DictConfig) -> None:
     out = Output(str(cfg.out), "adapted vectors", NAMES, cfg.overwrite)
 
     from vsehub.io.provenance import origin
-    from vsehub.ranking.adapt import NOTHING, best, fit_maps, pairs_of, try_maps
+    from vsehub.ranking.adapt import CRITERIA, NOTHING, best, fit_maps, pairs_of, try_maps
     from vsehub.ranking.inputs import open_inputs
     from vsehub.ranking.record import with_absolute_path
     from vsehub.report.tables import ReportTable
@@ -95,7 +95,10 @@ def adapt(cfg: DictConfig) -> None:
     if helps:
         print(f"{name} and the mapped vectors are written to {out.shown}\nnext: {record['next']}")
     else:
-        print(f"adapting would not help: {gain_in_words(trial.gain_of_choosing(2))}. {out.shown} has only {RESULT}")
+        print(
+            f"adapting would not help: {gain_in_words(trial.gain_of_choosing(len(CRITERIA)))}. "
+            f"{out.shown} has only {RESULT}"
+        )
 
 
 def write_mapped(out: Output, inputs: "Inputs", maps: Mapping[str, "Map"]) -> dict[str, str]:

@@ -37,7 +37,8 @@ def calibrate(cfg: DictConfig) -> None:
     queries = as_vectors("queries", sides.queries, device=device)
     reference = None
     if criterion.needs_reference:
-        # Queries that equal a ranked query were left out of the reference; for other queries all of it counts.
+        # The fit left ranked queries out of the reference. New queries must be looked for in the whole file: opening
+        # them has left them out of `sides.reference`.
         fitted_by = sides.reference if cfg.queries is None else result.inputs.files["reference"]
         reference = as_vectors("reference", fitted_by, device=device)
     terms = (result.bias.float().to(device),) if criterion.needs_reference else ()

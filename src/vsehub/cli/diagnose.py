@@ -22,7 +22,7 @@ def diagnose(cfg: DictConfig) -> None:
     """Measure the plain ranking of `cfg.items` for `cfg.queries` and those under `cfg.criteria`, or `cfg.ranking`."""
     one_of("fail_on", cfg.fail_on, (None, "warn", "fail"))
     lists = cfg.ranking is not None
-    require_unset(cfg, ("against",), "vectors; give ranking=FILE too", unless=lists)
+    require_unset(cfg, ("against",), "vectors; give ranking=FILE too", effective=lists)
     files = named_lists(cfg) if lists else named_files(cfg)
     out = Output(str(cfg.out), "a diagnosis", (RESULT, PAGE), cfg.overwrite)
     names = cfg.criteria if isinstance(cfg.criteria, ListConfig) else [cfg.criteria]

@@ -21,9 +21,9 @@ KIND, MANIFEST, CHUNKS = "an extraction", "manifest.json", ".chunks"
 class Plan(NamedTuple):
     """The work of an extraction.
 
-    splits: the loaded splits, or sides without splits. work: the rows to compute, by name. model: what the results
-    depend on besides the data. write: function (folder, splits, chunks) that writes the files. hint: a sentence on what
-    to do with them.
+    splits: the loaded splits by name; without splits, the `Side`s. work: the rows to compute, by name. model: what the
+    results depend on besides the data. write: function (folder, splits, chunks) that writes the files. hint: a sentence
+    on what to do with them.
     """
 
     splits: Mapping[str, Any]
@@ -44,7 +44,7 @@ def extract(cfg: DictConfig) -> None:
     )
     known, encoder = components(cfg.trust), plain(cfg.image_encoder)
     sides = {side: str(cfg[side]) for side in ("images", "texts") if cfg[side] is not None}
-    require_unset(cfg, ("text_model",), "images, or without texts", unless=list(sides) == ["texts"])
+    require_unset(cfg, ("text_model",), "images, or without texts", effective=list(sides) == ["texts"])
     source: Any = None if sides else known.build("data", plain(cfg.data))
 
     from vsehub.encoders import ImageTower

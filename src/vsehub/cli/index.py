@@ -28,8 +28,8 @@ def index(cfg: DictConfig) -> None:
     boolean("approximate", cfg.approximate, or_none=True)
     database = cfg.engine in ENGINES
     of_databases = ("uri", "collection", "approximate", "only")
-    require_unset(cfg, of_databases, f"engine={cfg.engine}, a FAISS file", unless=database)
-    require_unset(cfg, ("approximate", "false_accept"), f"only={cfg.only}", unless=cfg.only is None)
+    require_unset(cfg, of_databases, f"engine={cfg.engine}, a FAISS file", effective=database)
+    require_unset(cfg, ("approximate", "false_accept"), f"only={cfg.only}", effective=cfg.only is None)
     place = place_of(cfg.engine, cfg.uri, cfg.collection, Path(str(cfg.result))) if database else None
 
     from vsehub.ranking.result import Result

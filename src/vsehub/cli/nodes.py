@@ -69,13 +69,14 @@ def build(group: str, node: Any, trust: str | Sequence[str] | None = None, **arg
     return components(trust, any_class=True).build(group, plain(node), **arguments)
 
 
-def require_unset(cfg: DictConfig, names: Iterable[str], condition: str, unless: bool = False) -> None:
+def require_unset(cfg: DictConfig, names: Iterable[str], condition: str, effective: bool = False) -> None:
     """Raise InputError if one of the settings `names` is set although it has no effect.
 
-    condition: what makes them ineffective, for the message. unless: whether they have an effect after all.
+    condition: what makes them ineffective, for the message. effective: True if they have an effect; nothing is raised
+    then.
     """
     ignored = [name for name in names if cfg[name] not in (None, {})]
-    require(unless or not ignored, f"{', '.join(ignored)}: has no effect with {condition}; omit it")
+    require(effective or not ignored, f"{', '.join(ignored)}: has no effect with {condition}; omit it")
 
 
 def model_settings(cfg: DictConfig) -> dict[str, Any]:

@@ -104,8 +104,8 @@ def clear(folder: Path) -> None:
 def resumed(folder: Path) -> tuple[DictConfig, dict[str, Any]]:
     """The configuration of the run in `folder`, changed by the command's overrides, and its record.
 
-    Overrides may only change the number of epochs, the paths of the data and settings of the machine, with which the
-    run's record stays true. The record of a finished run that gets more epochs has the status "stopped". Raises
+    Overrides may only change the number of epochs, the paths of the data and settings of the machine, none of which
+    makes the run's record false. The record of a finished run that gets more epochs has the status "stopped". Raises
     InputError for other changes; a finished run can only get more epochs.
     """
     record = read_run(folder)

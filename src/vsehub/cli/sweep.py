@@ -38,8 +38,8 @@ def sweep_name(study: str | None, sweep: str | None, overrides: Sequence[str]) -
 def load_accepted(load: Callable[[list[str]], DictConfig], overrides: Sequence[str]) -> tuple[DictConfig, list[str]]:
     """The configuration of the overrides that it accepts, and the overrides that were left out.
 
-    Left out are settings that the chosen component lacks and another choice of its group has. load: returns the
-    configuration of some overrides.
+    Overrides of settings that the chosen component lacks, but another choice of its group has, are left out. load:
+    function overrides -> configuration.
     """
     left_out: list[str] = []
     while True:
@@ -61,7 +61,7 @@ def load_sweep(self: Any, config_name: str | None, overrides: list[str], run_mod
     if run_mode != RunMode.MULTIRUN:
         return load(overrides)
     cfg, left_out = load_accepted(load, overrides)
-    cfg.hydra.overrides.task += left_out
+    cfg.hydra.overrides.task += left_out  # each job tries them again with its own components
     return cfg
 
 

@@ -62,11 +62,12 @@ def train(cfg: DictConfig) -> float:
         read_run(folder)  # raises before the lock is written into a folder without a run
     with nullcontext() if process_number() else lock_run(folder, resumes or is_multirun(), wait=is_multirun()):
         before = None
-        # The default folder's name contains the time of the start, so that only the first process knows it.
-        named = is_multirun() or any(text.startswith("run_folder=") for text in hydra_config.overrides.task)
+        # In a single run without run_folder= the folder's name contains the time of the start, which only the first
+        # process knows.
+        folder_is_known = is_multirun() or any(text.startswith("run_folder=") for text in hydra_config.overrides.task)
         if resumes:
             cfg, before = resumed(folder)
-        elif (named or process_number() == 0) and (folder / "run.json").is_file():
+        elif (folder_is_known or process_number() == 0) and (folder / "run.json").is_file():
             before = read_run(folder)
             require(
                 before.get("digest") == digest(plain(cfg)),
@@ -116,6 +117,7 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, parts: Com
     checkpoint = last_checkpoint(folder, before)
     settings, final = plain(cfg), str(cfg.final_split)
     # Everything that may raise an InputError comes before the training.
+    # any_class: not resumed; the settings of a resumed run are its record's, not those of the command's recipe.
     recorder = RunRecorder(folder, recipe_choice() if parts.any_class else None)
     trainer = build_trainer(settings, parts, recorder)
     criterion, protocol = (parts.build(group, settings[group]) for group in ("criterion", "protocol"))

@@ -236,7 +236,7 @@ class Correction(Criterion):
     def tile_correction(self, queries: VectorSource, items: VectorSource, item_terms: Terms) -> TileCorrection | None:
         """The correction of a tile of scores, None for the scores as they are.
 
-        Terms of queries that rank need a pass over the scores first.
+        If query terms can change the order of items, they are computed first, in a pass of their own over the scores.
         """
         query_terms: Terms = ()
         if self.query_terms_rank:

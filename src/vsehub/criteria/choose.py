@@ -126,9 +126,9 @@ def try_all(candidates: Sequence[tuple[str, Any]], measure: Callable[[Any], T]) 
 def chosen(values: np.ndarray) -> int:
     """The row of (C, n) that is chosen: one value for each of C criteria and n queries, larger being better.
 
-    The row with the largest mean wins if it is above that of row 0, plain search or what stands without a choice, by
-    more than one standard error of their paired difference; otherwise row 0 does. The rule is that of the study
-    experiments/pretrained, with minus the logarithm of the answer's rank as value.
+    The row with the largest mean wins if it is above that of row 0, the baseline (plain search, or the current
+    settings), by more than one standard error of their paired difference; otherwise row 0 does. The rule is that of the
+    study experiments/pretrained, with minus the logarithm of the answer's rank as value.
 
     >>> plain, better, luckier = [3, 3, 3, 3], [1, 2, 1, 2], [1, 9, 1, 9]
     >>> chosen(-np.log([plain, luckier, better])), chosen(-np.log([plain, luckier]))
@@ -157,11 +157,12 @@ class Tried:
 class Choice:
     """The chosen criterion, and the data of the choice.
 
-    name, criterion: the chosen one. queries: the number of queries to choose by. folds: the number of parts of a
-    reference that contains these queries; 0 otherwise, and if all queries are the reference. items, reference: the
-    numbers used. tried: all candidates, plain search or what stands without a choice first. held_out: R@1 in % where
-    each fifth of the queries is ranked by the criterion that the others choose. others: each other criterion
-    that the other fifths choose for some queries, with the rows of these queries.
+    name, criterion: the chosen one. queries: the number of queries to choose by. folds: number of folds if the
+    reference contains queries to choose by; 0 if it contains none, or if the queries are their own reference. items,
+    reference: the numbers used. tried: all candidates, the baseline first: plain search, or the current settings.
+    held_out: R@1 in % if each fifth of the queries is ranked by the criterion that the other four fifths choose.
+    others: criteria besides the chosen one that were chosen in this way for some fifth, each with the rows of its
+    queries.
     """
 
     name: str
@@ -186,8 +187,8 @@ def choose(
 ) -> Choice:
     """The candidate that ranks the right items highest, by the logarithm of their rank and `chosen`.
 
-    among: the criteria of an `Auto`, of which plain search has to be beaten, or one criterion with all settings of its
-    GRID, of which its own have to be; no k beyond the number of reference queries. queries: (Q, D); those with a
+    among: an `Auto`, whose criteria must beat plain search, or one criterion, whose GRID must beat its current
+    settings. Settings with a k above the number of reference queries are omitted. queries: (Q, D); those with a
     positive are used for choosing. positives: the items that answer the queries. items: (M, D). reference: (R, D)
     queries; None: all of `queries` themselves (transductive). If the reference contains queries that are also used for
     choosing, these are divided into five folds. The queries of a fold are corrected by a reference without them and
@@ -359,6 +360,7 @@ def _folds(part: np.ndarray, digests: np.ndarray, reference: np.ndarray) -> list
     ]
     require(
         all(len(rest) > 0 for _, rest in folds),
-        "the reference holds no query but those that are chosen by and left out of it; give other queries besides",
+        "the reference holds only queries to choose by, each of which is left out for its own fold; give other queries "
+        "too",
     )
     return [(torch.from_numpy(rows), torch.from_numpy(rest)) for rows, rest in folds]

@@ -37,12 +37,13 @@ class QBNorm(Correction):
         """The bias (M,) and which items are among the k nearest of some reference query (M,)."""
         biases: list[Tensor] = []
 
-        def collect_biases() -> Iterator[Tensor]:
+        # Passes the blocks on, so that one pass over the scores gives both terms.
+        def blocks_after_bias() -> Iterator[Tensor]:
             for block in columns():
                 biases.append((self.beta * block).logsumexp(dim=0) / self.beta)
                 yield block
 
-        nearest = top_k_of_blocks(collect_biases(), self.k)[1]
+        nearest = top_k_of_blocks(blocks_after_bias(), self.k)[1]
         bias = torch.cat(biases)
         hubs = torch.zeros(len(bias), dtype=torch.bool, device=bias.device)
         hubs[nearest.flatten()] = True

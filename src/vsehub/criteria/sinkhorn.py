@@ -23,9 +23,9 @@ class Sinkhorn(ItemBias):
     items, in the mean over the queries. A ranking is then the same for scores a·s + c, a > 0; without a spread it is
     that of s. Otherwise τ is the temperature itself, and the values are s/τ + w log v. rounds: number of normalisations
     of rows (reference queries), then columns (items). weight: w. Only the items' scaling is kept: the queries' own
-    changes no ranking. Streaming goes over the scores once a round and once before; if relative, once more for
-    precomputed scores and for queries no more than their dimensions. Raises InputError for a temperature, a number of
-    rounds or a weight that is not positive.
+    changes no ranking. Streaming computes the scores rounds + 1 times; if relative, once more for precomputed
+    scores, or if there are no more queries than dimensions. Raises InputError for a temperature, a number of rounds or
+    a weight that is not positive.
     """
 
     columnwise = False
@@ -51,15 +51,15 @@ class Sinkhorn(ItemBias):
             unit *= temperature
         scale = 1.0 / (temperature or 1.0)  # without a spread the bias is 0 at any temperature
         sums: Sequence[Tensor] = [_first(side, scale) for side in sides]
-        items = 1
+        total_items = 1  # `sums` are over e^{s/τ}·M·v; in the first round they are over e^{s/τ}, so M counts as 1
         scalings: Sequence[Any] = [None] * len(sides)  # of the items of each side
         for _ in range(self.rounds):
             total = reduce(torch.logaddexp, sums)
-            log_queries = math.log(items) - math.log(len(total)) - total
+            log_queries = math.log(total_items) - math.log(len(total)) - total
             rounds = [_round(side, scaling, log_queries, scale) for side, scaling in zip(sides, scalings, strict=True)]
             sums, scalings = zip(*rounds, strict=True)
-            items = sum(map(len, scalings))
-        return finite_terms((unit * (math.log(items) - scalings[0]),))
+            total_items = sum(map(len, scalings))
+        return finite_terms((unit * (math.log(total_items) - scalings[0]),))
 
 
 def moments(blocks: Iterable[Tensor]) -> Terms:
@@ -126,7 +126,7 @@ def _first(columns: Columns, scale: float) -> Tensor:
 
 
 def _round(columns: Columns, before: Tensor | None, log_queries: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """A round over some items: log of each query's sum (R,) over the items as scaled in it, and their log M·v (m,).
+    """One round over some items: log Σ e^{s/τ}·M·v of each query (R,) with the new v, and the new log M·v (m,).
 
     before: log M·v of the last round. log_queries: log u (R,), in float64 on the CPU, since some devices have none.
     """

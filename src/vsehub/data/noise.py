@@ -82,17 +82,17 @@ def read_index(
 ) -> tuple[str, float, np.ndarray]:
     """The protocol, the rate and the numbers, as those of `draw_noise`, of a .npy file for the clean training split.
 
-    The file is a run's, or a published one of T image numbers (NCR), of T caption positions, where position t is the
-    caption for caption t's image (RDE), or of I image numbers (DECL). protocol, rate: the user's settings; None accepts
-    the file's. Raises InputError if the file is damaged, of another protocol or rate, or does not give every image as
-    many captions as before.
+    The file is a run's, or a published one of T image numbers (NCR), of T caption numbers, entry t being the
+    caption that gets the image of caption t (RDE), or of I image numbers (DECL). protocol, rate: the user's settings;
+    None accepts the file's. Raises InputError if the file is damaged, of another protocol or rate, or does not give
+    every image as many captions as before.
     """
     path = existing("data.noise.index", path, f"Give a run's {INDEX_FILE}, or a published .npy")
     clean_numbers = {"captions": image_of_each(clean), "images": np.arange(len(clean.images))}
     with readable(path, Exception):  # numpy parses the header as Python: damage raises almost anything
         numbers: np.ndarray = np.load(path, allow_pickle=False).astype(np.int64, casting="same_kind")
         if len(clean.captions) > len(clean.images) and _is_permutation(numbers, np.arange(len(clean.captions))):
-            positions, numbers = numbers, np.empty_like(numbers)
+            positions, numbers = numbers, np.empty_like(numbers)  # RDE's
             numbers[positions] = clean_numbers["captions"]
         possible = [name for name in clean_numbers if protocol in (None, name)]
         protocols = [name for name in possible if _is_permutation(numbers, clean_numbers[name])]

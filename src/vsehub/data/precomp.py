@@ -38,7 +38,7 @@ def check_features(path: Path, features: np.ndarray, rows_are_captions: bool) ->
     """
     images = len(features) // REPEAT
     may_repeat = rows_are_captions and len(features) == images * REPEAT
-    largest, broken = np.empty(len(features), features.dtype), np.zeros(images, bool)
+    largest, differ = np.empty(len(features), features.dtype), np.zeros(images, bool)
     unsigned = np.dtype(f"u{features.dtype.itemsize}")
     step = max(1, _BLOCK_BYTES // (features[0].nbytes * REPEAT)) * REPEAT
     with bar(f"checking {path.name}", total=features.nbytes, unit="B", unit_scale=True) as progress:
@@ -51,18 +51,18 @@ def check_features(path: Path, features: np.ndarray, rows_are_captions: bool) ->
             if may_repeat:
                 groups = bits.reshape(-1, REPEAT, bits.shape[1])
                 image = first // REPEAT
-                broken[image : image + len(groups)] = (groups[:, 1:] != groups[:, :1]).any(axis=(1, 2))
+                differ[image : image + len(groups)] = (groups[:, 1:] != groups[:, :1]).any(axis=(1, 2))
             progress.update(block.nbytes)
     refuse_unusable(
         f"{path}: of {len(features)} feature rows, counted from 0:",
         largest,
         "Extract the features of these images again, or leave the images and their captions out",
     )
-    repeated = may_repeat and 2 * broken.sum() < images
+    repeated = may_repeat and 2 * differ.sum() < images
     require(
-        not repeated or not broken.any(),
+        not repeated or not differ.any(),
         f"{path}: rows 5i to 5i+4 are one image's for most of the {images} images, but differ for images i = "
-        f"{listed(np.flatnonzero(broken))}. "
+        f"{listed(np.flatnonzero(differ))}. "
         "The file is damaged: copy or extract it again",
     )
     return repeated

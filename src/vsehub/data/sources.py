@@ -149,11 +149,12 @@ def files_or_all(setting: str, all_files: Any, splits: Mapping[str, Any] | None)
     files came in exactly one of these ways.
     """
     present = {split: files for split, files in (splits or {}).items() if files is not None}
-    example = " ".join(f"data.splits.{split}=FILE" for split in SPLITS)
+    unknown = ", ".join(sorted(set(present) - set(SPLITS)))
     fault = f"neither {setting} nor splits is given" if all_files is None else f"both {setting} and splits are given"
     require(
-        (all_files is None) == bool(present) and set(present) <= set(SPLITS),
-        f"{fault}; give the files of each split, {example}, or those of all splits, data.{setting}=FILE",
+        not unknown and (all_files is None) == bool(present),
+        f"{f'splits has {unknown}' if unknown else fault}; give the files of each split, data.splits.train=FILE "
+        f"data.splits.val=FILE data.splits.test=FILE, or those of all splits, data.{setting}=FILE",
     )
     return {split: present[split] for split in SPLITS if split in present} or {setting: all_files}
 

@@ -127,7 +127,7 @@ def measure(model: DataModel | Ensemble, measurement: Measurement) -> dict[str, 
     queries = model.encode(measurement.split)
     ranked = time.perf_counter()
     result = evaluate(queries, model.similarity, criterion, protocol, reference)
-    kind, words = replace(measurement, criterion=criterion, tuned=False).reference_words
+    kind, words = replace(measurement, criterion=criterion).reference_words  # the reference of the chosen criterion
     images = protocol.images(len(loaded.images))
     return {
         "schema": EVALUATION.version,

@@ -118,8 +118,9 @@ def _shard(side: str, number: int) -> tuple[str, str]:
 
 
 def same_captions(splits: Mapping[str, CaptionedImages]) -> dict[str, CaptionedImages]:
-    """The splits, image by image, with as many captions of each image: the fewest that any image has, at most 5.
+    """The splits with equally many captions of each image, ordered by image.
 
+    The number is the smallest that any image has, at most 5.
     A caption of several images is repeated for each of them.
     Raises InputError for an image without captions, and for texts that are vectors.
     """
@@ -141,7 +142,7 @@ def same_captions(splits: Mapping[str, CaptionedImages]) -> dict[str, CaptionedI
 
 
 def write_features(folder: Path, splits: Mapping[str, CaptionedImages], chunks: Chunks) -> None:
-    """Write the features of each split's images, the captions, as many of each image, and the images' names."""
+    """Write the features of each split's images, the captions, equally many of each image, and the images' names."""
     for split, loaded in splits.items():
         features, captions, ids = (folder / name for name in feature_files([split]))
         write_array(features, len(loaded.images), map(np.load, chunks[split]))

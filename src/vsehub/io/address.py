@@ -21,7 +21,8 @@ _START = r"(?<![A-Za-z])(?!file:/)[A-Za-z][A-Za-z0-9+.-]{1,40}:/+"  # bounded, s
 _END = rf"(?!::{_START})"  # where the next of the nested addresses of fsspec begins
 _SIGN = r"(?:\\.|[^\s\"])"  # a sign within a text of JSON, whose quotes are escaped
 _URI = re.compile(
-    rf"(?P<start>(?:abfss?|postgres(?:ql)?):/+[^\s\"/?#:@\\]*:?@|{_START})"  # names; elsewhere it may be a token
+    # A user without a password is shown in these schemes only; in others it may be a token.
+    rf"(?P<start>(?:abfss?|postgres(?:ql)?):/+[^\s\"/?#:@\\]*:?@|{_START})"
     # A password may contain / or ? or # or a space; digits after a colon are a port.
     rf"(?P<user>[^\s\"/?#@\\]*@|[^\s\"/?#:@\[\\]*:(?!\d*(?:[\s/?#]|$))(?:{_SIGN}*@|[^\n\"]{{0,200}}?@))?"
     rf"(?P<path>(?:{_END}[^\s'\"<>?#])*)(?P<query>[?#](?:{_END}(?:\\.|[^\s'\"<>]))*)?"

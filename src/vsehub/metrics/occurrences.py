@@ -68,7 +68,7 @@ class ItemCounts:
 
     @classmethod
     def listed(cls, items: int, positions: Tensor) -> Self:
-        """Those of M items whose positions occur in lists of any shape, once for each time."""
+        """The counts of M items in lists of positions, of any shape."""
         return cls(items, *positions.unique(return_counts=True))
 
     def __len__(self) -> int:
@@ -93,7 +93,7 @@ class ItemCounts:
         return self.positions[self.amounts.argsort(descending=True, stable=True)[:count]]
 
     def absent_items(self, numbers: Tensor) -> Tensor:
-        """Some of the items that were never counted, by their numbers (n,) among these, from 0."""
+        """The items at these ranks (n,), from 0, among the items that were never counted, ascending."""
         # Before the counted item number i, counted from 0, lie position - i items that were not counted.
         before = self.positions - torch.arange(len(self.positions))
         return numbers + torch.searchsorted(before, numbers, right=True)

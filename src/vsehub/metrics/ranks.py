@@ -159,9 +159,9 @@ def at_r_of_scores(scores: Tensor, nearest: Tensor, row: Tensor, hits: Tensor, c
     nearest: (b, D) the largest scores of each row, descending, D at least the largest R. row, hits: (P,) the positives'
     rows, ascending, and their scores. counts: (b,) how many positives each row has.
     """
-    place = torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[row]
+    position = torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[row]
     positive_scores = hits.new_full((len(scores), int(counts.max())), -torch.inf)
-    positive_scores[row, place] = hits
+    positive_scores[row, position] = hits
     positive_scores = positive_scores.sort(dim=1, descending=True).values
     counts = counts[:, None]
     cut = nearest.gather(1, (counts - 1).clamp(min=0))  # the score at place R
@@ -172,11 +172,11 @@ def at_r_of_scores(scores: Tensor, nearest: Tensor, row: Tensor, hits: Tensor, c
         reaching[hidden] = at_least(scores[hidden], cut[hidden, 0])[:, None]
     above = torch.where(positive_scores > cut, _at_or_above(nearest, positive_scores), reaching)
     order = torch.arange(1, positive_scores.shape[1] + 1, device=positive_scores.device)
-    # Its place: all items of at least its score, less the positives among them, plus its own number among these.
-    place = above - _at_or_above(positive_scores, positive_scores).minimum(counts) + order
-    inside = (positive_scores >= cut) & (order <= counts) & (place <= counts)
+    # Its rank: all items of at least its score, less the positives among them, plus its own number among these.
+    rank = above - _at_or_above(positive_scores, positive_scores).minimum(counts) + order
+    inside = (positive_scores >= cut) & (order <= counts) & (rank <= counts)
     total = counts[:, 0].clamp(min=1)
-    share = torch.where(inside, order.double() / place, 0.0)
+    share = torch.where(inside, order.double() / rank, 0.0)
     return share.sum(dim=1) / total, inside.sum(dim=1).double() / total
 
 

@@ -171,8 +171,8 @@ def encoder_sizes(
 ) -> dict[str, dict[str, Any]]:
     """The arguments of each encoder that come from the data or from `embedding_dim`: those that its class takes.
 
-    settings: those of both encoders and embedding_dim; what an encoder's own settings say is left to them. Raises
-    InputError if the text encoder takes captions and the data are vectors, or the reverse.
+    settings: those of both encoders and embedding_dim; an argument that an encoder's own settings give is omitted.
+    Raises InputError if the text encoder takes captions and the data are vectors, or the reverse.
     """
     takes = {side: signature(components.find(side, settings[side])).parameters for side in PARTS[:2]}
     vectors = vocabulary is None

@@ -109,10 +109,11 @@ class MemoryBank:
 
     k: neighbours per query; None takes 0.88 % of the bank, at least 10. backend: "faiss", "exact", or "auto": FAISS if
     it is installed and searches on the vectors' device, else exact. exclude: "image" excludes entries of the query's
-    own image or, with `positives`, all entries that belong to the query; "partner" (eq. 6 as printed) excludes only
-    entries of the query's caption, or, if the query is a caption, of its image; "batch_captions" (the authors' code)
-    excludes, for every query, entries whose caption is anywhere in the batch. shortlist: number of entries scored
-    exactly per neighbour for similarities of sets, those with the nearest mean vectors; None scores the whole bank.
+    own image or, with `positives`, all entries that belong to the query; "partner" (eq. 6 as printed) excludes, for an
+    image, the entries of the caption that it is paired with and, for a caption, those of its image; "batch_captions"
+    (the authors' code) excludes, for every query, entries whose caption is anywhere in the batch. shortlist: number of
+    entries scored exactly per neighbour for similarities of sets, those with the nearest mean vectors; None scores the
+    whole bank.
     """
 
     def __init__(

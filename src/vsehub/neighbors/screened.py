@@ -83,6 +83,7 @@ def search(
         for tile in tiles:
             rows = source.rows(tile.start, tile.stop).to(queries).numpy() if array is None else array[tile]
             rounded = memory.get(tile.start)
+            # The first tile sets the thresholds: before that int8 rules nothing out.
             if rounded is None and int8 and tile.start:
                 rounded = _round(rows, rows.mean(axis=0))
                 if isinstance(items, KeptItems):
@@ -95,7 +96,7 @@ def search(
             for block in blocks:
                 block.take(tile.start, rows, rounded, largest, buffer[: len(rows) * len(block.queries)])
                 advance(len(rows) * len(block.queries))
-        lists = [[best.lists() for best in block.best] for block in blocks]
+        lists = [[best.merge() for best in block.best] for block in blocks]
     return [joined(parts) for parts in zip(*lists, strict=True)]
 
 
@@ -176,7 +177,8 @@ class _Block:
         if self._alone:
             self._by_dot_products(start, rows, memory)
             return
-        # Sums of D products, those of scores and of the screen, and two rotations (Higham 2002, section 3.1).
+        # Rounding errors (Higham 2002, section 3.1). 2.1 D: two sums of D products, a score's and the screen's;
+        # 20 s^1.5: two rotations by matrices of at most s rows; 16: all other operations.
         units = 2.1 * rows.shape[1] + 20 * len(_rotations(rows.shape[1])[1]) ** 1.5 + 16
         error = self._norms * largest * units * SINGLE
         reached = self._by_int8(start, rounded, error, memory) or self._by_float32(start, rows, error, memory)
@@ -256,7 +258,7 @@ class _Best:
         self.least = np.full(height, -np.inf)
         self._bias = None if correct is None else correct.bias.detach().numpy()
         self._entries: list[tuple[np.ndarray, ...]] = []  # queries, values and positions
-        self._waiting = math.inf
+        self._waiting = math.inf  # the first entries are merged at once, which sets `least`
 
     def term(self, start: int, count: int) -> np.ndarray:
         """b/a of some items (count, 1), which is subtracted from scores, less what rounding may add to these."""
@@ -283,10 +285,10 @@ class _Best:
         self._entries.append((at[entering], values[entering], positions[entering]))
         self._waiting += np.count_nonzero(entering)
         if self._waiting > WAITING * self.k * len(self.least):
-            self.lists()
+            self.merge()
 
-    def lists(self) -> tuple[Tensor, Tensor]:
-        """Values and positions (b, k), best first."""
+    def merge(self) -> tuple[Tensor, Tensor]:
+        """Merge the entries, raise `least`, and return values and positions (b, k), best first."""
         at, values, positions = (np.concatenate(parts) for parts in zip(*self._entries, strict=True))
         order = torch.from_numpy(values).sort(descending=True, stable=True).indices.numpy()  # NaN first
         order = order[at[order].astype(np.uint16).argsort(kind="stable")]  # numpy sorts 16 bits by radix, in one pass
@@ -294,7 +296,7 @@ class _Best:
         order = order[np.arange(len(order)) - first[at[order]] < self.k]
         self._entries, self._waiting = [(at[order], values[order], positions[order])], 0
         rows = values[order].reshape(-1, self.k)
-        self.least = np.nextafter(rows[:, -1], np.inf)
+        self.least = np.nextafter(rows[:, -1], np.inf)  # a later item of an equal value would rank behind
         return torch.from_numpy(rows), torch.from_numpy(positions[order].reshape(-1, self.k))
 
 

@@ -50,6 +50,7 @@ def fit_maps(queries: Tensor, items: Tensor, grid: Sequence[float] = GRID) -> di
     means = queries.double().mean(0), items.double().mean(0)
     a, b = queries.double() - means[0], items.double() - means[1]
     identity = torch.eye(a.shape[1], dtype=a.dtype)
+    # K times the number of pairs: `Map` normalises, so that a factor drops out.
     spread, axes = torch.linalg.eigh((a - b).T @ (a - b))
     power, directions = torch.linalg.eigh(b.T @ b)
     matrices = {"centre": (identity, identity)}
@@ -83,6 +84,7 @@ class Trial:
 
     def gain(self, row: int) -> dict[str, float]:
         """The gain in R@1 of a row over no map under the same criterion; see `paired_gain`."""
+        # The first rows are those without a map, one for each criterion.
         return paired_gain(self.ranks[row % len(CRITERIA)] == 1, self.ranks[row] == 1, self.groups)
 
     def gain_of_choosing(self, first: int = 0) -> dict[str, float]:
@@ -115,10 +117,10 @@ def try_maps(
     """The maps of `fit_maps`, cross-validated over the queries with known answers.
 
     Queries that share answers are in one fold. Maps are fitted to the pairs of the other folds, whose queries are the
-    reference of CSLS. The queries of a fold search the items without those that only other queries are known to want:
-    the reference's answers are outside of the index. There are five folds if most items answer no known query, else
-    two, since an index of a fifth of the items would be too easy. seed: seed of folds and samples. Raises InputError
-    for fewer than `LEAST` groups of queries.
+    reference of CSLS. Items that only queries of other folds want are left out of the index of a fold, so that no
+    answer of the reference is in it. There are five folds, or two if at least half of the items are answers, since with
+    five an index would have only a fifth of the answers, which is too easy. seed: seed of folds and samples. Raises
+    InputError for fewer than `LEAST` groups of queries.
     """
     random = np.random.default_rng(seed)
     known = positives.counts.nonzero().flatten()

@@ -35,9 +35,10 @@ def choose_for(auto: Auto, inputs: Inputs, seed: int = 0) -> Choice | None:
 
 
 def near_chance(positives: Positives, lists: Tensor) -> str | None:
-    """A warning if the plain lists (Q, k) answer fewer than twice the queries that lists drawn at random would.
+    """A warning if the plain lists (Q, k) are hardly better than random lists; otherwise None.
 
-    If that is most queries, fewer than halfway from there to all.
+    They must answer at least twice the share of queries that random lists answer or, where that share is above a third,
+    the mean of it and 100 %.
     """
     counts, k = positives.counts[positives.counts > 0].double(), lists.shape[1]
     answered = 100 * int(positives.hits(lists).any(dim=1).sum()) / len(counts)
@@ -74,7 +75,8 @@ def held_out_gain(
     first = {ranking.name: ranking.positions[:, :1] for ranking in measured.rankings}
     best = first[name].clone()
     for other, (_, rows) in others.items():
-        best[rows] = first.get(other, first[PLAIN])[rows]  # plain search may be the choice of some
+        # `measure` omits plain search, which may be the choice for some queries.
+        best[rows] = first.get(other, first[PLAIN])[rows]
     return gained(first[PLAIN], best, positives)
 
 
@@ -100,7 +102,7 @@ def compared(
         name, criterion = auto.untuned(references) if choice is None else (choice.name, choice.criterion)
         criteria = {} if name == PLAIN else {name: criterion}
         # Rankings that only `held_out_gain` uses, under names that no criterion has.
-        others = {} if choice is None else {f"others {row}": other for row, other in enumerate(choice.others)}
+        others = {} if choice is None else {f"others {number}": pair for number, pair in enumerate(choice.others)}
         written_choice = choice_record(name, criterion, choice)
         seconds["choosing"] = time.perf_counter() - choosing
     for criterion in criteria.values():

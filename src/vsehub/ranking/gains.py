@@ -24,14 +24,18 @@ def gained(before: Tensor, after: Tensor, positives: Positives) -> dict[str, flo
 
 
 def paired_gain(before: np.ndarray, after: np.ndarray, groups: np.ndarray) -> dict[str, float]:
-    """The gain (n,) of 0 or 1 `after` over 0 or 1 `before`, in percent of the n queries, in groups (n,) of any labels.
+    """The gain in R@1 of one ranking over another, in points, with its interval and test.
+
+    before, after: (n,) boolean, whether each query is a hit in each ranking. groups: (n,) labels; queries with one
+    label gain and lose together.
 
     "queries": n. "groups": how many there are. "r1": the gain. "p": two-sided, of the exact sign test (McNemar) over
     the queries that changed. "low", "high": the 95 % interval, which leaves 0 out where p is below 0.05. The gain is
     the share of queries that changed times (2 · the share of these that gained - 1). Each share has the interval of
-    Clopper and Pearson (1934), and the limits are the least and the largest product over the ellipse that these span.
-    Where a group has several queries, all counts are divided by the design effect, the variance of the gain over groups
-    against that over queries (Korn and Graubard 1998), for the test too.
+    Clopper and Pearson (1934), and the limits are the least and the largest product of the two factors on the ellipse
+    around them whose half axes reach to their limits. Where a group has several queries, all counts are divided by the
+    design effect, the variance of the gain over groups against that over queries (Korn and Graubard 1998), for the test
+    too.
     """
     change = after.astype(int) - before.astype(int)
     queries, up, down = len(change), int((change > 0).sum()), int((change < 0).sum())
@@ -65,13 +69,14 @@ def _design_effect(change: np.ndarray, group: np.ndarray, sizes: np.ndarray) -> 
         return np.inf
     from scipy import special  # 0.2 s, which a comparison without known answers does not need
 
-    apart = change - change.mean()
-    over_queries = (apart**2).sum()
+    deviation = change - change.mean()
+    over_queries = (deviation**2).sum()
     largest = float((sizes**2).sum()) / queries  # that of groups whose queries all change alike
-    over_groups = (np.bincount(group, weights=apart) ** 2).sum() * groups / (groups - 1)
+    over_groups = (np.bincount(group, weights=deviation) ** 2).sum() * groups / (groups - 1)
     effect = max(1.0, over_groups / over_queries) if over_queries > 0 else largest
-    few = special.stdtrit(groups - 1, (1 + LEVEL) / 2) / special.ndtri((1 + LEVEL) / 2)
-    return float(effect * few**2)
+    # Few groups estimate a variance badly.
+    t_over_normal = special.stdtrit(groups - 1, (1 + LEVEL) / 2) / special.ndtri((1 + LEVEL) / 2)
+    return float(effect * t_over_normal**2)
 
 
 def _tail(many: float, few: float) -> float:

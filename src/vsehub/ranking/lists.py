@@ -42,9 +42,10 @@ def compare_lists(settings: Mapping[str, Any], k: int, seed: int = 0) -> Compari
 
     settings: "ranking", a table with the columns query, item and rank, or a TREC run; perhaps "against", another;
     "items", the number of items or a text file of their ids; "truth", "item_labels" and "item_images". Lists are cut
-    after the larger of k and 10. Without a file of ids, items that only `truth` names count too; "aligned" names for
-    each query the item of the same row number. Raises InputError if a file cannot be read, a query has two items of one
-    rank or an item twice, there are more items than `items` says, or aligned names are not row numbers.
+    after the larger of k and 10. Without a file of ids, items that only `truth` names count too; truth="aligned": a
+    query is answered by the item whose name is the same number. Raises InputError if a file cannot be read, a query has
+    two items of one rank or an item twice, there are more items than `items` says, or aligned names are not row
+    numbers.
     """
     began = time.perf_counter()
     whole("k", k)
@@ -56,26 +57,27 @@ def compare_lists(settings: Mapping[str, Any], k: int, seed: int = 0) -> Compari
     ids = read_ids(expected, "items") if isinstance(expected, str) else []
     answers = queries if truth == ALIGNED else []
     if not (ids or truth in (None, ALIGNED)):
-        _, named_items, *_ = pair_table(Path(truth)).values()  # in BEIR's layout with scores
-        answers = entry_texts(Path(truth), named_items)
+        _, answer_names, *_ = pair_table(Path(truth)).values()  # in BEIR's layout with scores
+        answers = entry_texts(Path(truth), answer_names)
     names = list(dict.fromkeys(chain(ids, *(file.items for file in files), answers)))
-    numbers = not ids and all(map(str.isdecimal, names))
+    names_are_numbers = not ids and all(map(str.isdecimal, names))
     require(
-        numbers or truth != ALIGNED,
+        names_are_numbers or truth != ALIGNED,
         "truth=aligned: expected lists whose queries and items are row numbers; with ids, give a table of pairs, "
         "truth=FILE",
     )
     items = whole("items", expected) if isinstance(expected, int) else len(ids or names)
     require(len(names) <= items, f"items: {items:,} are expected, {len(names):,} are named: {listed(names[items:])}")
-    numbered = expected is not None and numbers and max(map(int, names)) < items
-    rows = {name: int(name) if numbered else row for row, name in enumerate(names)}
+    names_are_rows = expected is not None and names_are_numbers and max(map(int, names)) < items
+    rows = {name: int(name) if names_are_rows else row for row, name in enumerate(names)}
 
-    named = UnitVectors(items if numbered else len(names))  # of the others only the number is known
-    item_names = replace(read_names("items", named, settings), ids=None if numbered else names)
+    named_vectors = UnitVectors(items if names_are_rows else len(names))  # of the others only the number is known
+    item_names = replace(read_names("items", named_vectors, settings), ids=None if names_are_rows else names)
     sides = Sides(UnitVectors(len(queries)), UnitVectors(items))
     if truth is not None:
-        pairs = torch.arange(len(queries)), torch.tensor([rows.get(name, -1) for name in queries])
-        if truth != ALIGNED:
+        if truth == ALIGNED:
+            pairs = torch.arange(len(queries)), torch.tensor([rows[name] for name in queries])
+        else:
             pairs = read_truth(truth, len(queries), items, queries, item_names.ids)
         sides = replace(sides, positives=Positives.from_pairs(*pairs, len(queries), items, complete=False))
     inputs = Inputs(sides, Names("queries", len(queries), queries), item_names, settings=settings)
@@ -141,10 +143,10 @@ def list_rows(entries: Entries, queries: Sequence[str], items: Mapping[str, int]
         require(not names, f"{entries.path}: the lists of these queries have {fault}: {listed([*names])}")
     order = np.lexsort((entries.ranks, query))
     query, item = query[order], item[order]
-    place = np.arange(len(query)) - np.searchsorted(query, query)
-    inside = (place < depth) & (query >= 0)
+    rank = np.arange(len(query)) - np.searchsorted(query, query)
+    inside = (rank < depth) & (query >= 0)
     lists = torch.full((len(queries), depth), -1)
-    lists[query[inside], place[inside]] = torch.from_numpy(item[inside])
+    lists[query[inside], rank[inside]] = torch.from_numpy(item[inside])
     return lists
 
 

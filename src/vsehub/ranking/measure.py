@@ -199,7 +199,11 @@ class _Lists:
         self._precision = torch.zeros(2, dtype=torch.float64)
 
     def add(self, first: int, lists: Mapping[int, Best]) -> None:
-        """Add the lists of the queries `first`, `first` + 1, ...: those for each k, or those for k."""
+        """Add the lists of the queries from `first` on.
+
+        lists: for a matching, the list of each depth; otherwise one list under the key k, at least as deep as all
+        depths, which is cut to each.
+        """
         # A copy, so that the deeper list is freed.
         positions = [lists.get(depth, lists[self._k])[1][:, :depth].to("cpu", copy=True) for depth in self._depths]
         self._blocks.append([lists[self._k][0][:, : self._k].to("cpu", copy=True), *positions])

@@ -27,7 +27,7 @@ from vsehub.ranking.verdict import hub_level, verdict
 log = logging.getLogger(__name__)
 
 EXAMPLES = 20
-QUERIES = 3  # of a hub's queries
+SHOWN_QUERIES = 3  # queries that the entry of a hub names
 
 
 @dataclass(frozen=True)
@@ -150,8 +150,9 @@ def measurements(
     """
     plain = measured.rankings[0].occurrences
     hubs = _entries(measured, plain.largest(EXAMPLES), inputs)
-    absent = plain.absent_items(drawn(plain.absent, EXAMPLES, seed))
-    antihubs = _entries(measured, absent[absent < inputs.item_names.rows], inputs)
+    antihub_rows = plain.absent_items(drawn(plain.absent, EXAMPLES, seed))
+    # Of result lists only the first rows have names, the others are only counted.
+    antihubs = _entries(measured, antihub_rows[antihub_rows < inputs.item_names.rows], inputs)
     if inputs.item_names.images is not None and not any(entry["image"] for entry in [*hubs, *antihubs]):
         log.warning("item_images has no picture of the %d items of the page", len(hubs) + len(antihubs))
     return {
@@ -169,8 +170,9 @@ def _ranking(ranking: Ranked, criterion: Criterion | None, measured: Measured, i
     ranking does not have.
     """
     plain, positives = measured.rankings[0], inputs.sides.positives
-    within = inputs.sides.within
-    k, queries, items = measured.ks[-1], len(inputs.sides.queries) - within, len(inputs.sides.items) - within
+    # An item that searches among the others is neither a query nor an item of its own chance level.
+    k, itself = measured.ks[-1], int(inputs.sides.within)
+    queries, items = len(inputs.sides.queries) - itself, len(inputs.sides.items) - itself
     level = hub_level(k, queries, items)
     counts = {item: ranking.occurrences[item] for item in ranking.occurrences.largest(EXAMPLES).tolist()}
     return {
@@ -202,7 +204,7 @@ def _entries(measured: Measured, chosen: Tensor, inputs: Inputs) -> list[dict[st
     """Items with their names, N_k and bad N_k under each ranking, and the first queries whose plain list has them."""
     rankings = measured.rankings
     queries_of = {
-        item: (rankings[0].positions == item).any(dim=1).nonzero().flatten()[:QUERIES].tolist()
+        item: (rankings[0].positions == item).any(dim=1).nonzero().flatten()[:SHOWN_QUERIES].tolist()
         for item in chosen.tolist()
     }
     return [

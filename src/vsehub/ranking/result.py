@@ -26,9 +26,10 @@ class Result:
     """A result of `vsehub rerank`, of a criterion that ranks by a·s - b(item). folder: where it lies.
 
     record: its result.json. criterion: the last ranking's. inputs: the files that it was made from, opened again. bias:
-    b (M,), float64. changes: setting -> file or None, of files that lie elsewhere now or whose address was not
-    recorded, since it holds a secret. new_queries: whether the changes are other queries, with all that belongs to
-    them. Raises InputError for another criterion, and if a file is absent or not the one that was ranked.
+    b (M,), float64. changes: setting -> file, for files that have moved or whose address was not recorded, since it
+    holds a secret; None: as recorded. new_queries: True if `changes` names other queries; the recorded ids, labels and
+    truth are then not used. Raises InputError for another criterion, and if a file is absent or not the one that was
+    ranked.
     """
 
     def __init__(self, folder: str, changes: Mapping[str, Any], new_queries: bool = False):

@@ -62,10 +62,10 @@ TERMINAL = ("i2t/r1", "t2i/r1", "rsum", "hubness/hs_sum")  # the columns that fi
 MEASURED = [*COLUMNS, "wall_seconds"]
 ROW = ["label", "variant", "criterion", "settings", "reference"]  # of the table of one setting
 KEYS = ["dataset", "architecture", "label", "variant", "split", "protocol", "criterion", "settings", "reference"]
-# columns of `results` that are not written: the series' title, the criterion's parameters where they distinguish rows,
-# the criterion in words, each image's contribution to rsum (None without) and the histograms of N_k
 AS_TEXT = ("split", "protocol", "criterion", "reference", "reference_set")  # entries of an evaluation, for `results`
 AS_VALUES = ("images", "texts", "folds", "seconds", "contributions", "histograms")
+# columns of `results` that are not written: the series' title, the criterion's parameters where they distinguish rows,
+# the criterion in words, each image's contribution to rsum (None without) and the histograms of N_k
 UNWRITTEN = ["series", "settings", "case", "contributions", "histograms"]
 
 

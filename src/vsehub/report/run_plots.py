@@ -23,7 +23,8 @@ def styles(series: Iterable[Series]) -> dict[str, dict]:
     colours that are left, if there are too few again with other markers and lines.
     """
     ordered = sorted({(label_rank(case.label), case.variant, case.title, case.label) for case in series})
-    first = {label: title for _, _, title, label in reversed(ordered)}  # of each loss
+    # The first variant of each loss: later entries overwrite.
+    first = {label: title for _, _, title, label in reversed(ordered)}
     numbers = {first[label]: number for number, label in enumerate(LABEL_ORDER) if label in first}
     titles = [title for _, _, title, _ in ordered]
     others = [title for title in titles if title not in numbers]

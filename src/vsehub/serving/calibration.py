@@ -5,8 +5,8 @@ query without an answer. For a new query with the best score s, p = (1 + #{S_i >
 Accepting results with p <= rate accepts a query without an answer with at most that probability, whatever the
 distribution of the scores, if such a query is like a calibration query without its answers (exchangeable with it). That
 is not guaranteed for queries of another kind. Answers that the truth misses make the null scores larger, and the
-threshold only stricter. A new query is also asked against the answers of the calibration queries: where its best item
-is one that a calibration query was not asked against, p may be too small by 1 / (n + 1).
+threshold only stricter. A new query is searched among all items, a calibration query without its answers. Where the
+best item of a new query answers a calibration query, p may be too small by 1 / (n + 1).
 
 The calibrated score is the value that a search returns, a·s - b(item) under an `ItemBias`. CSLS has a term of the query
 too, the mean of its k nearest scores; this is left out, since it costs a second search in an index and separates no
@@ -114,7 +114,8 @@ class Calibration:
     def threshold(self, rate: float) -> float:
         """The score above which p <= rate. Raises InputError for a rate that so few queries do not allow."""
         size = len(self) + 1
-        count = int((torch.arange(1, size).double() / size <= rate).sum())  # of the p values below 1
+        # p is one of 1/(n + 1), 2/(n + 1), ..., 1: the number of these below 1 that are at most the rate.
+        count = int((torch.arange(1, size).double() / size <= rate).sum())
         require(
             count > 0 and rate < 1,
             f"a false-accept rate of {rate!r} is not possible: expected a share below 1, and with {len(self):,} "

@@ -248,9 +248,10 @@ class CorrectedSearch:
     def kneighbors_graph(self, k: int | None = None, mode: str = "distance") -> "csr_matrix":
         """The graph of `neighbors_of_items`, sparse (M, M), as estimators of metric="precomputed" take it.
 
-        mode: "connectivity", 1 for each of the k others; or "distance", where each item also has itself, at 0: the
-        largest value of an item with itself minus the value of the pair, 1 minus the cosine in plain search of unit
-        vectors. There CSLS counts the terms of both items. Raises InputError as `neighbors_of_items`.
+        mode: "connectivity", 1 for each of the k others; or "distance", the largest value of any item with itself or a
+        neighbour minus the value of the pair, which is 1 minus the cosine in plain search of unit vectors. Each item is
+        then also its own neighbour, at distance 0, and distances under CSLS include the terms of both items. Raises
+        InputError as `neighbors_of_items`.
         """
         from scipy.sparse import csr_matrix
 
@@ -261,7 +262,8 @@ class CorrectedSearch:
         if mode == "distance":
             if not isinstance(criterion, ItemBias):
                 fail(f"mode: the values of {criterion!r} of different items do not compare; give mode='connectivity'")
-            # The values have the neighbour's term already: a zero score, corrected, adds the item's own term.
+            # The values include the neighbour's term. CSLS also has a term of the query, here the item: its own item
+            # term. Other biases add 0.
             zero = torch.zeros_like(values)
             values = values + criterion.corrected(zero, tuple(term[:, None] for term in terms), (zero,))
             norms = [items.rows(part.start, part.stop).square().sum(dim=1) for part in ranges(len(items), BLOCK)]
@@ -316,8 +318,8 @@ class CorrectedSearch:
             items, reference = as_vectors("items", read_safetensors(path, "items")[0]), None
             terms = item_terms(criterion, items, None)
             if inductive:
-                place = None if device is None else usable_device(device)
-                reference = as_vectors("reference", read_safetensors(path, "reference")[0], items.shape[1], place)
+                target = None if device is None else usable_device(device)
+                reference = as_vectors("reference", read_safetensors(path, "reference")[0], items.shape[1], target)
                 ordered = sorted(name for name in small if name.startswith("terms."))
                 terms = finite_terms(tuple(torch.from_numpy(small[name]) for name in ordered))
             made = cls(criterion, settings["k"], settings["normalize"], None, device)
@@ -361,12 +363,13 @@ class CorrectedSearch:
         """
         if not isinstance(vectors, str | Path | Tensor):
             array = np.asanyarray(vectors)
-            known = array is vectors and (array.dtype.kind == "f" or array.dtype in (np.int8, np.uint8))
-            vectors = array if known else array.astype(np.float32)
+            # Arrays of these types are opened as they are, all others become float32.
+            is_readable = array is vectors and (array.dtype.kind == "f" or array.dtype in (np.int8, np.uint8))
+            vectors = array if is_readable else array.astype(np.float32)
         file = open_vectors(vectors, name, normalize=self.normalize)
-        stays = not self.normalize and not isinstance(vectors, str | Path) and file.dtype.is_floating_point
-        place = None if device is None else usable_device(device)
-        source = as_vectors(name, vectors if stays else file, columns, place)
+        uncopied = not self.normalize and not isinstance(vectors, str | Path) and file.dtype.is_floating_point
+        target = None if device is None else usable_device(device)
+        source = as_vectors(name, vectors if uncopied else file, columns, target)
         check_vectors(file)
         require(
             ids is None or not any(value is None or value != value for value in ids),  # NaN differs from itself

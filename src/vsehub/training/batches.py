@@ -201,4 +201,5 @@ def grouped(order: np.ndarray, images: np.ndarray, together: int, random: np.ran
     first = np.r_[True, np.diff(images[by_image]) != 0]  # True for the first pair of each image
     rank = np.arange(len(order)) - np.flatnonzero(first)[first.cumsum() - 1]  # 0, 1, ... within the image
     group = (rank % together == 0).cumsum() - 1
+    # Groups get random places; a stable sort by these keeps the elements of a group together.
     return order[by_image][random.permutation(group[-1] + 1)[group].argsort(kind="stable")]

@@ -60,7 +60,8 @@ def requirement(components: Components, side: str, settings: Settings, method: s
     if not (isinstance(encoder_class, type) and issubclass(encoder_class, Encoder)):
         return None
     arguments = {key: value for key, value in settings[side].items() if key != TARGET}
-    return make(side, lambda **arguments: getattr(encoder_class, method)(arguments), arguments)
+    # Called by `make`, whose errors name the setting.
+    return make(side, lambda **values: getattr(encoder_class, method)(values), arguments)
 
 
 def build_module(
@@ -122,7 +123,7 @@ def load_splits(
     """
     data.setup()
     data.load(final_split)
-    data.train_dataloader()
+    data.train_dataloader()  # raises InputError if the batches cannot be made
     for name, split in data.splits.items():
         log.info("%s: %d images, %d captions", name, len(split.images), len(split.captions))
     warn_of_shared(data.splits)

@@ -95,7 +95,7 @@ class CcaSolver:
         finite_number("solver.texts", min(texts, default=None), 1e-12)
         finite_number("solver.powers", min(powers, default=None), 0)
         whole("solver.dimensions", min(dimensions, default=None))
-        self.images, self.texts = tuple(map(float, images)), tuple(map(float, texts))
+        self.image_ridges, self.text_ridges = tuple(map(float, images)), tuple(map(float, texts))
         self.dimensions, self.powers = tuple(sorted(dimensions)), tuple(map(float, powers))
 
     def fit(self, data: RetrievalDataModule, protocol: Protocol) -> FittedCca:
@@ -122,18 +122,23 @@ class CcaSolver:
         cca = Cca(train.images, texts, train.pairs)
         best: FittedCca | None = None
         split = data.load("val")[0]
-        for image, text in bar("choosing", list(itertools.product(self.images, self.texts)), unit=" fits"):
-            of_images, of_texts, correlations = cca.fit(image, text, self.dimensions[-1])
+        for image_ridge, text_ridge in bar(
+            "choosing", list(itertools.product(self.image_ridges, self.text_ridges)), unit=" fits"
+        ):
+            of_images, of_texts, correlations = cca.fit(image_ridge, text_ridge, self.dimensions[-1])
             encoded = _encoded(data, FittedCca(of_images, of_texts, weights))
             for dimension, power in itertools.product(self.dimensions, self.powers):
                 shares = correlations[:dimension] ** power
                 scale = torch.from_numpy(shares).float()
-                images, texts = (side[:, : len(shares)] * scale for side in encoded)
+                scaled_images, scaled_texts = (side[:, : len(shares)] * scale for side in encoded)
                 evaluation = evaluate(
-                    EncodedSplit.from_encodings(split, images, texts), Cosine(), NearestNeighbor(), protocol
+                    EncodedSplit.from_encodings(split, scaled_images, scaled_texts),
+                    Cosine(),
+                    NearestNeighbor(),
+                    protocol,
                 )
                 if best is None or evaluation.metrics["rsum"] > best.rsum:
-                    chosen = {"images": image, "texts": text, "dimensions": len(shares), "power": power}
+                    chosen = {"images": image_ridge, "texts": text_ridge, "dimensions": len(shares), "power": power}
                     best = FittedCca(
                         of_images.scaled(shares), of_texts.scaled(shares), weights, chosen, evaluation.metrics["rsum"]
                     )

@@ -72,7 +72,7 @@ class RunRecorder(pl.Callback):
 
     folder: the run's. recipe: name of the run's recipe, None without. record: its content before training (name, seed,
     config, data, ...). The rows travel in the checkpoint, so that a resumed run's history is whole. Files count epochs
-    from 0, messages from 1; the model before training is -1 or 0.
+    from 0, messages from 1; the model before training is epoch -1 in files and 0 in messages.
     """
 
     def __init__(self, folder: str | Path, recipe: str | None = None):

@@ -65,7 +65,10 @@ Find = Annotated[str, Query(description="text in the id or the caption, in any c
 
 
 class Service:
-    """The answers of the interface and the pages, of one catalogue: each public method without `_` is an address."""
+    """The answers of the interface and the pages, of one catalogue.
+
+    The methods in the tables of `application` are addresses.
+    """
 
     def __init__(self, catalogue: Catalogue):
         self.catalogue, self.asker = catalogue, catalogue.contents.asker

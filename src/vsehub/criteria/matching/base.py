@@ -104,9 +104,10 @@ class Matching(Criterion):
     def lift(self, scores: Tensor, pairs: Tensor) -> Tensor:
         """Scores (b, M) that place each row's accepted items above all others, in the order accepted.
 
-        pairs: (n, 2) row and item, those of one row in the order accepted. The others keep their scores. The accepted
-        keep theirs in rows where they stand so already; else they are put just above the highest of the others. Where
-        that leaves too little room below the largest number of the type, the whole row is divided by four.
+        pairs: (n, 2) row and item, those of one row in the order accepted. The others keep their scores. Rows
+        that already rank so stay as they are; in other rows the accepted items are moved just above the highest of the
+        others. Where that leaves too little room below the largest number of the type, the whole row is divided by
+        four.
         """
         answer = widened(scores).clone()
         row, item = pairs[pairs[:, 0].argsort(stable=True)].to(answer.device).T.contiguous()
@@ -123,7 +124,7 @@ class Matching(Criterion):
         floor[high] /= 4
         from_above = torch.arange(len(row), device=row.device) - torch.searchsorted(row, row)
         steps = (torch.bincount(row, minlength=len(answer))[row] - from_above) * GAP
-        # A step from zero, or from a subnormal number, is one of the least normal number.
+        # From zero or a subnormal number, a step is the smallest normal number.
         lifted = floor[row] + steps * floor[row].abs().clamp(min=limits.tiny / GAP)
         is_moved = moved[row]
         answer[row[is_moved], item[is_moved]] = lifted[is_moved]

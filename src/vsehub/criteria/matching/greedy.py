@@ -78,8 +78,9 @@ def accepted_pairs(rows: RowsOf, queries: int, items: int, wanted: int, places: 
     """(query, item) pairs, best first, of queries that want more items and items that may be accepted.
 
     Ties: the lower query, then the lower item. rows: whole rows of scores (b, M) on demand. wanted: items of a query;
-    places: queries of an item. Once a pair behind the end of a list may be the best, longer lists are made of the items
-    that may still be accepted. Raises InputError for NaN or inf.
+    places: queries of an item. Works on a list of each query's best items. As soon as the next pair could lie behind
+    the end of a list, new, longer lists are made from the items that have free places. Raises InputError for NaN or
+    inf.
     """
     wishes, free = [wanted] * queries, [places] * items
     accepted: list[list[int]] = [[] for _ in range(queries)]

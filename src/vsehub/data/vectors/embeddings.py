@@ -95,7 +95,7 @@ class VectorFile:
     def fingerprint(self) -> str:
         """A short hash of shape, type, ids and all rows as they are stored, before normalisation.
 
-        That of the rows of a file is stored, and computed again if the file changes.
+        The hash of a file's rows is stored until the file changes.
         """
         path, stamps = self.origin.path, self.origin.stamps
         name = f"vectors of {path} in {[*map(str, stamps)]}"

@@ -91,8 +91,9 @@ def fetch(name: str, uri: str) -> Path:
 
 
 def shards(name: str, folder: str, inside: str | None) -> tuple[list[str], list[str], str | None]:
-    """The addresses of a folder's files in natural order, of the metadata of each, and the array's name.
+    """The addresses of a folder's files in natural order, those of their metadata, and the name of the array.
 
+    Returns one address of metadata for each file, none without metadata, and the array to read in each file.
     folder: a path or URI. inside: a side of clip-retrieval's layout, such as "img_emb", or a column. Files whose names
     begin with a dot or an underscore do not count. Raises InputError for anything but `.npy` or `.parquet` files.
     """

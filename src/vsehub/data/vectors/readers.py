@@ -86,7 +86,7 @@ def _read_tensors(path: Path, key: str | None) -> Read:
     content = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     if isinstance(content, dict):
         matrices = [name for name, tensor in content.items() if isinstance(tensor, Tensor) and tensor.ndim == 2]
-        content, key = content[_chosen(path, key, content, matrices)], None
+        content, key = content[_chosen(path, key, content, matrices)], None  # the key has been used
     tensor = content.detach()
     plain = key is None and tensor.is_contiguous() and not tensor.is_nested and tensor.device.type == "cpu"
     require(plain, f"{path}: expected a plain tensor of numbers, or several by name")

@@ -27,8 +27,7 @@ from vsehub.checks import InputError, fail, one_of, require
 from vsehub.extras import require_packages
 from vsehub.io.address import is_uri, masked, remember
 
-# At least so many candidates of the plain ranking among which a note looks for the best of the corrected one.
-MANY = 200
+RERANKED = 200  # fewest items of the plain ranking that a note reranks
 TIMEOUT = 5  # seconds within which a server must answer
 _KEYS = uuid.UUID("5d2f9f0e-6a0b-4d0c-9a55-6a7a8f1a3c11")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,49}")

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from lancedb.index import IvfFlat
 
-from vsehub.serving.databases.engines import MANY, Database, Hits, Rows, ranked
+from vsehub.serving.databases.engines import RERANKED, Database, Hits, Rows, ranked
 
 _BATCH = 10_000
 _KEY = "vsehub"  # of the text, in the metadata of the column of vectors: it changes with the table, at once
@@ -131,7 +131,7 @@ def bias_note(address: str, name: str, k: int, scale: float, field: str, vector:
         f'searches = [table.search(row, vector_column_name="{vector or "vector"}") for row in queries]\n'
         f"only = '`{field}` IS NOT NULL'\n"
         f'searches = [search.distance_type("dot").where(only, prefilter=True) for search in searches]\n'
-        f"lists = [search.limit({max(MANY, 4 * k)}).to_list() for search in searches]\n"
+        f"lists = [search.limit({max(RERANKED, 4 * k)}).to_list() for search in searches]\n"
         f'rows = [[(hit["id"], 1 - hit["_distance"], hit["{field}"]) for hit in hits] for hits in lists]\n'
         f"{ranked(scale, k)}",
     )

@@ -12,7 +12,7 @@ from milvus_lite.server_manager import server_manager_instance
 from pymilvus import DataType, MilvusClient
 
 from vsehub.checks import require
-from vsehub.serving.databases.engines import MANY, TIMEOUT, Database, Hits, Rows, key_of, ranked
+from vsehub.serving.databases.engines import RERANKED, TIMEOUT, Database, Hits, Rows, key_of, ranked
 
 _BATCH = 1000  # items in one message, which Milvus limits to 64 MB
 _TEXT = 65535  # bytes of an id or a label, the most that Milvus takes
@@ -177,7 +177,7 @@ def bias_note(address: str, name: str, k: int, scale: float, field: str, vector:
         f"client = MilvusClient({address}{token})\n"
         f'client.load_collection("{name}")\n'
         f'options = {{"output_fields": [{field!r}], "anns_field": "{vector or "vector"}"}}\n'
-        f'lists = client.search("{name}", queries, limit={max(MANY, 4 * k)}, **options)\n'
+        f'lists = client.search("{name}", queries, limit={max(RERANKED, 4 * k)}, **options)\n'
         f'rows = [[(hit["id"], hit["distance"], hit["entity"].get("{field}")) for hit in hits] for hits in lists]\n'
         f"{ranked(scale, k)}",
     )

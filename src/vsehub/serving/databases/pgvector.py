@@ -10,7 +10,7 @@ from pgvector import Vector
 from pgvector.psycopg import register_vector
 from psycopg.sql import SQL, Composable, Identifier, Literal
 
-from vsehub.serving.databases.engines import MANY, TIMEOUT, Database, Hits, Rows
+from vsehub.serving.databases.engines import RERANKED, TIMEOUT, Database, Hits, Rows
 
 _BATCH = 5000
 _CANDIDATES = 128  # of a query in the approximate index, k if that is larger
@@ -140,7 +140,7 @@ def bias_note(address: str, name: str, k: int, scale: float, field: str, vector:
         f"base = psycopg.connect({address}, autocommit=True)\n"
         f"register_vector(base)\n"
         f"# Every row is compared. By an index, only the nearest are, if instead of the table's name stands:\n"
-        f'# (SELECT * FROM "{name}" ORDER BY "{vector}" <#> %(q)s LIMIT {max(MANY, 4 * k)})\n'
+        f'# (SELECT * FROM "{name}" ORDER BY "{vector}" <#> %(q)s LIMIT {max(RERANKED, 4 * k)})\n'
         f'ask = \'SELECT {score} AS score, id FROM "{name}" WHERE "{field}" IS NOT NULL \'\n'
         f"ask += 'ORDER BY score DESC LIMIT {k}'\n"
         f'ranked = [base.execute(ask, {{"q": vector}}).fetchall() for vector in queries]\n',

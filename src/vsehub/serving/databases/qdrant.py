@@ -9,7 +9,7 @@ import numpy as np
 import qdrant_client
 from qdrant_client import models
 
-from vsehub.serving.databases.engines import MANY, TIMEOUT, Database, Hits, Rows, key_of
+from vsehub.serving.databases.engines import RERANKED, TIMEOUT, Database, Hits, Rows, key_of
 
 _BATCH = 500
 _PATIENCE = 300  # seconds for one request, once a server has answered
@@ -117,7 +117,7 @@ def bias_note(address: str, name: str, k: int, scale: float, field: str, vector:
         f"score = models.MultExpression(mult=[{scale!r}, '$score'])\n"
         f"score = models.FormulaQuery(formula=models.SumExpression(sum=[score, models.NegExpression(neg={field!r})]))\n"
         f"empty = models.IsEmptyCondition(is_empty=models.PayloadField(key={field!r}))\n"
-        f"options = dict(limit={max(MANY, 4 * k)}, filter=models.Filter(must_not=[empty]){using})\n"
+        f"options = dict(limit={max(RERANKED, 4 * k)}, filter=models.Filter(must_not=[empty]){using})\n"
         f"near = [models.Prefetch(query=row.tolist(), **options) for row in queries]\n"
         f'lists = [client.query_points("{name}", prefetch=fetch, query=score, limit={k}) for fetch in near]\n'
         f"ranked = [[(hit.score, hit.id) for hit in hits.points] for hits in lists]\n",

@@ -57,7 +57,7 @@ class CollapseDetector(pl.Callback):
                 recorder.write()
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Judge a short training too: from a tenth of its steps on, after half of them at most."""
+        """Shorten `after` and `patience` for a short training: to a tenth and to half of its steps."""
         steps = min(trainer.estimated_stepping_batches, 10**9)  # infinite without a number of epochs
         self.after, self.patience = min(self.after, int(steps // 10)), min(self.patience, int(steps // 2))
 
@@ -99,9 +99,9 @@ def embedding_variance(encoding: Encoding) -> float:
 def signs(step: LastStep, variances: dict[str, float], loss: Loss) -> list[str]:
     """The signs of collapse, in words; none while the pairs stand out among the scores.
 
-    An embedding variance of about 0; with a margin, scores that hardly differ at the loss of equal scores (2·margin·N
-    for MAX); no pair above the score from which on the loss rewards pairs (`needs_above`: HAL's max(0, W_ii S_ii) has
-    no gradient below). Each is seen in trainings that go on well too, when pairs stand out.
+    Signs: an embedding variance of about 0; for a loss with a margin, scores that hardly differ and a loss near that of
+    equal scores (2·margin·N for MAX); no pair above `needs_above` (HAL's max(0, W_ii S_ii) has no gradient below). Each
+    is seen in trainings that go on well too, when pairs stand out.
     """
     paired, negatives = step.scores.diagonal().double(), step.scores[~step.positives].double()
     if len(negatives) < 2:

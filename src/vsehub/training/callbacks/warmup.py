@@ -17,7 +17,10 @@ class Warmup(pl.Callback):
         self._rates: list[float] = []
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Lower the rate only inside the optimizer's step: Lightning moves the schedule on before its own hook."""
+        """Register hooks that lower the rate during the optimizer's step only.
+
+        The schedule must not see the lower rate, and Lightning steps it before `on_train_batch_end`.
+        """
         self.steps = steps = int(min(self.steps, trainer.estimated_stepping_batches / 10))
 
         def lower(optimizer: Optimizer, *_) -> None:

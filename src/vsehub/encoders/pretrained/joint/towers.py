@@ -97,7 +97,11 @@ class ImageTower(Tower):
 
 
 class TextTower(Tower):
-    """Token ids (N, L), lengths (N,) of at least 1, to (N, D); the tokens are those of the model's own tokenizer."""
+    """Token ids (N, L), lengths (N,) of at least 1, to (N, D); the tokens are those of the model's own tokenizer.
+
+    description["takes"]: "most": the largest number of tokens. "pad": id of the padding. "fixed": whether texts are
+    padded to "most", without a mask. "blank": id of a token that is replaced by 0, or None.
+    """
 
     side = "text"
 
