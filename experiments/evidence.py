@@ -4,7 +4,9 @@ Claims are expected.csv, a row each; the results are tables with a row a run and
 """
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pandas as pd
 from scipy import optimize, stats
@@ -15,7 +17,7 @@ from vsehub.report.statistics import FEWEST_SEEDS, LEVEL, holm, seeds_p
 from vsehub.report.tables import ReportTable, probability_text, spread_text
 
 START, END = "<!-- generated{} -->", "<!-- end of the generated part -->"
-HOLDS, AGAINST, OPEN = "holds over seeds", "contradicted over seeds", "not told apart"
+HOLDS, AGAINST, OPEN = "holds over seeds", "contradicted over seeds", "undecided"
 EQUAL, UNNAMED = "equal within ±2 rsum", "–"
 OUTCOMES = {  # in a sentence, of a claim and of several
     HOLDS: ("holds over seeds", "hold over seeds"),
@@ -28,10 +30,10 @@ OUTCOMES = {  # in a sentence, of a claim and of several
 MARGIN = 2.0  # of rsum: smaller differences count as none
 RULE = (
     "mean difference ± standard deviation over seeds [95 % interval], and p of the paired t-test, not corrected. A "
-    "claim holds, or is contradicted, if p is below 0.05 after Holm's correction over the claims with a verdict. Both "
-    "sides are equal if two one-sided tests, corrected in the same way, reject differences of 2 rsum or more. "
-    "Otherwise they are not told apart. A dash marks a claim without a verdict. A deviation below one step of the "
-    "metric (rsum: 100 / images) is raised to it. Results apply to other trainings, measured on these test images"
+    "claim holds, or is contradicted, if p is below 0.05 after Holm's correction over the judged claims. Both sides "
+    "are equal if two one-sided tests, corrected in the same way, reject differences of 2 rsum or more. Otherwise the "
+    "claim is undecided. A dash: the claim is not judged. In the tests a standard deviation is at least one step of "
+    "the metric (rsum: 100 / images). Results apply to other trainings, measured on these test images"
 )
 STEPS = {"hs_sum": 0.01, "plateau": 1.0, "plateau_before_decay": 1.0}  # of recalls and rsum: 100 / images
 
@@ -48,7 +50,7 @@ def renew(page: Path, text: str, name: str = "") -> None:
 
 
 def read_expected(folder: Path) -> pd.DataFrame:
-    """A study's claims, a row each. `named`: whether a verdict is given; all are, where the file lacks that column."""
+    """A study's claims, a row each. `named`: whether the claim is judged; all are, where the file lacks that column."""
     frame = pd.read_csv(folder / "expected.csv", dtype={"higher": str, "lower": str})
     return frame if "named" in frame else frame.assign(named=True)
 
@@ -177,19 +179,22 @@ def verdict(frame: pd.DataFrame, names: bool = True) -> str:
         sentences += [f"{len(claims)} {words}{named}"] if claims else []
     ahead = int((frame["difference"] > 0).sum())
     known = int(frame["difference"].notna().sum())
-    start = f"Of {len(frame)} claims with a verdict, {', '.join(sentences)}."
+    start = f"Of {len(frame)} judged claims, {', '.join(sentences)}."
     return f"{start} The mean difference has the claimed sign in {ahead} of {known}."
 
 
-def tell(folder: Path, frame: pd.DataFrame, case: str) -> None:
+def tell(folder: Path, frame: pd.DataFrame, case: str, wording: Mapping[str, str] = MappingProxyType({})) -> None:
     """Write the README's parts "verdict", "claims" and "cases".
 
     frame: a row a run, in the order of the table: `case`, seed, images, best_epoch, val_rsum, rsum and hs_sum.
+    wording: replacements in the text, where the values are not of seeds.
     """
     claims = judged(frame, read_expected(folder), case)
-    renew(folder / "README.md", judged_table(claims).markdown(), "claims")
-    renew(folder / "README.md", verdict(claims), "verdict")
-    renew(folder / "README.md", cases_table(frame, case).markdown(), "cases")
+    cases = cases_table(frame, case).markdown()
+    for name, text in {"claims": judged_table(claims).markdown(), "verdict": verdict(claims), "cases": cases}.items():
+        for old, new in wording.items():
+            text = text.replace(old, new)
+        renew(folder / "README.md", text, name)
 
 
 def cases_table(frame: pd.DataFrame, case: str) -> ReportTable:

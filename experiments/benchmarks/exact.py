@@ -66,7 +66,7 @@ def main(argv: list[str] | None = None) -> None:
         ]
         for entry in entries
     ]
-    head = ("items", "queries", "first pass", "vsehub, s", "FAISS flat, s", "ratio", "equal")
+    head = ("items", "queries", "screened in", "vsehub, s", "FAISS flat, s", "ratio", "equal")
     record = {"items": ITEMS, "dim": DIM, "k": K, "entries": entries}
     common.report("exact", "Exact corrected search", record, common.table(head, rows), CPU, options.out)
 

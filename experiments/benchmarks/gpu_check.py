@@ -205,7 +205,7 @@ def main(argv: list[str] | None = None) -> None:
         rows += cost_rows(device, data, [2048])
         rows += precision_rows(device, options.epochs, [int(seed) for seed in options.seeds.split(",")], settings)
     verdict = {None: "", True: "yes", False: "NO"}
-    table = common.table(("check", "found", "holds"), [(name, result, verdict[holds]) for name, result, holds in rows])
+    table = common.table(("check", "measured", "met"), [(name, result, verdict[holds]) for name, result, holds in rows])
     record = {"rows": [{"check": name, "found": result, "holds": holds} for name, result, holds in rows]}
     common.report("gpu_check", "GPU check", record, table, device, options.out)
     raise SystemExit(any(holds is False for _, _, holds in rows))

@@ -186,7 +186,7 @@ That of experiments/claims/README.md, which says what is compared and how.
 
 The commands there, with `collect --to FOLDER` and `render FOLDER`.
 
-## Verdict
+## Outcome
 
 <!-- generated: verdict -->
 <!-- end of the generated part -->

@@ -94,7 +94,7 @@ def row(folder: Path) -> dict[str, Any] | None:
 
 
 TEST_IMAGES = 500  # of Flickr8k's test split here
-WHAT = {"captions": "single captions are permuted", "images": "images are permuted, their captions with them"}
+WHAT = {"captions": "single captions are permuted", "images": "images are permuted with all their captions"}
 
 
 def with_drop(frame: pd.DataFrame) -> pd.DataFrame:
@@ -164,7 +164,7 @@ def render(folder: Path) -> None:
     save(folder, curves(frame))
     parts = [judged_table(claims).markdown()]
     for protocol in [protocol for protocol in PROTOCOLS if protocol in set(frame["protocol"])]:
-        parts += [f"**Protocol {protocol}**: {WHAT[protocol]}.", table(frame, protocol), facts(frame, protocol)]
+        parts += [f"**{protocol.capitalize()}**: {WHAT[protocol]}.", table(frame, protocol), facts(frame, protocol)]
     parts.append(f"Data: {', '.join(sorted(frame['dataset'].unique()))}.")
     renew(folder / "README.md", verdict(claims), "verdict")
     renew(folder / "README.md", "\n\n".join(parts), "figures")

@@ -27,11 +27,11 @@ CLAIM = pd.DataFrame([["a leads b", "paper, table 1", "rsum", "a", "b", 10.0, No
     [
         ([30, 32, 31, 9], [1, 3, 2.5], "holds over seeds", [29, 29, 28.5]),  # only common seeds are paired
         ([1, 3, 2.5], [30, 32, 31], "contradicted over seeds", [-29, -29, -28.5]),
-        ([10, 12, 14], [9, 14, 11], "not told apart", [1, -2, 3]),
+        ([10, 12, 14], [9, 14, 11], "undecided", [1, -2, 3]),
         ([3, 3, 3], [3, 3, 3], "equal within ±2 rsum", None),  # a tie, no deviation at all
-        ([3, 5, 4], [4, 4, 4], "not told apart", [-1, 1, 0]),
+        ([3, 5, 4], [4, 4, 4], "undecided", [-1, 1, 0]),
         ([4, 4.6, 4.1], [4, 4.2, 4.2], "equal within ±2 rsum", [0, 0.4, -0.1]),
-        ([4, 5, 6], [3, 4, 5], "not told apart", [0.8, 1, 1.2]),  # never below a step of rsum of 500 images, 0.2
+        ([4, 5, 6], [3, 4, 5], "undecided", [0.8, 1, 1.2]),  # never below a step of rsum of 500 images, 0.2
         ([10, 12], [1, 2], "too few seeds", None),
         ([10, 11, 12], [], "not measured", None),
     ],
