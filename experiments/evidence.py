@@ -6,7 +6,6 @@ Claims are expected.csv, a row each; the results are tables with a row a run and
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 import pandas as pd
 from scipy import optimize, stats
@@ -183,16 +182,19 @@ def verdict(frame: pd.DataFrame, names: bool = True) -> str:
     return f"{start} The mean difference has the claimed sign in {ahead} of {known}."
 
 
-def tell(folder: Path, frame: pd.DataFrame, case: str, wording: Mapping[str, str] = MappingProxyType({})) -> None:
+def tell(folder: Path, frame: pd.DataFrame, case: str, wording: Mapping[str, str] | None = None) -> None:
     """Write the README's parts "verdict", "claims" and "cases".
 
     frame: a row a run, in the order of the table: `case`, seed, images, best_epoch, val_rsum, rsum and hs_sum.
     wording: replacements in the text, where the values are not of seeds.
     """
     claims = judged(frame, read_expected(folder), case)
-    cases = cases_table(frame, case).markdown()
-    for name, text in {"claims": judged_table(claims).markdown(), "verdict": verdict(claims), "cases": cases}.items():
-        for old, new in wording.items():
+    for name, text in (
+        ("claims", judged_table(claims).markdown()),
+        ("verdict", verdict(claims)),
+        ("cases", cases_table(frame, case).markdown()),
+    ):
+        for old, new in (wording or {}).items():
             text = text.replace(old, new)
         renew(folder / "README.md", text, name)
 

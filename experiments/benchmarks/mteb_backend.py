@@ -43,12 +43,11 @@ def measured(vectors: np.ndarray, backend: CorrectedIndex | None) -> str:
     task.dataset = {
         "default": {"test": {"queries": queries, "corpus": corpus, "relevant_docs": relevant, "top_ranked": None}}
     }
-    task.data_loaded = True
-    task._eval_splits = ["test"]
-    metadata = mteb.models.ModelMeta.create_empty({"name": "vsehub/vectors", "revision": "1"})
-    model = mteb.models.SearchEncoderWrapper(Vectors(vectors, metadata), index_backend=backend)
-    result = mteb.evaluate(model, task, cache=None, co2_tracker=False, show_progress_bar=False)
-    scores = result.task_results[0].scores["test"][0]
+    task.data_loaded, task._eval_splits = True, ["test"]
+    encoder = Vectors(vectors, mteb.models.ModelMeta.create_empty({"name": "vsehub/vectors", "revision": "1"}))
+    model = mteb.models.SearchEncoderWrapper(encoder, index_backend=backend)
+    result = mteb.evaluate(model, task, cache=None, co2_tracker=False, show_progress_bar=False).task_results[0]
+    scores = result.scores["test"][0]
     return f"{100 * scores['ndcg_at_10']:.1f} / {100 * scores['recall_at_1']:.1f}"
 
 
