@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-
 import vsehub
 from vsehub.components import Components, conf_folder
 
@@ -17,7 +15,7 @@ def restored(run: Path, root: str | None) -> vsehub.TrainedModel:
 def chosen(group: str, name: str, **changes: Any) -> Any:
     """The component of a choice, e.g. of criterion=csls, with some settings changed."""
     known = Components([conf_folder()])
-    return known.build(group, OmegaConf.to_container(OmegaConf.load(known.path(group, name))) | changes)
+    return known.build(group, {**known.node(group, name), **changes})
 
 
 def of_record(group: str, node: dict[str, Any]) -> Any:
