@@ -122,7 +122,7 @@ MUTATIONS = [
     ("criteria/choose.py", "difference[best].mean() > error", "difference[best].mean() > 0", "ranking/test_choose.py"),
     (
         "criteria/choose.py",
-        "applied[chosen(values[:, part != number])]",
+        "applied[chosen(values[:, fold_of_query != number])]",
         "applied[chosen(values)]",
         "commands/test_chosen_on_other_queries.py",
     ),
@@ -345,7 +345,7 @@ MUTATIONS = [
     # Configuration
     (
         "recipes.py",
-        "COUNTS.search(key) or in_recipe(key)",
+        "AFFECTS_RESULTS.search(key) or in_recipe(key)",
         "in_recipe(key)",
         "commands/test_sweeps.py report/test_recipes.py",
     ),
@@ -357,7 +357,7 @@ MUTATIONS = [
     ),
     (
         "cli/train.py",
-        'before.get("digest") == digest(plain(cfg))',
+        'earlier_record.get("digest") == digest(plain(cfg))',
         "True",
         "commands/test_sweeps.py commands/test_commands.py",
     ),

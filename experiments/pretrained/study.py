@@ -26,7 +26,7 @@ from tqdm import tqdm
 from experiments.evidence import renew
 from experiments.study import MORE_SETS, TO, Given, Study, option, verb
 from vsehub.criteria import Auto
-from vsehub.criteria.choose import candidates, choose
+from vsehub.criteria.choose import choose, known_corrections
 from vsehub.io.files import write_text
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.positives import Positives
@@ -205,7 +205,7 @@ def shared(name: str, scores: Tensor, index: np.ndarray) -> Iterator[Case]:
 
 def criteria() -> list[tuple[str, str, Rescore]]:
     """The criteria with their settings in words."""
-    known = candidates()
+    known = known_corrections()
     return [
         ("dn", "weight 1", known["dn"].with_parameters(weight=1.0).rescore),
         ("csls", "k 10", known["csls"].with_parameters(k=10).rescore),

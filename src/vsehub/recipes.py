@@ -18,7 +18,7 @@ NOT_RECIPE = re.compile(
 )
 # Settings that are not part of a recipe but affect a run's results: its seeds, what is measured at its end, and the
 # path of its data, which identifies them before they are read.
-COUNTS = re.compile(r"(^|\.)seed$|^final_split$|^(criterion|protocol)(\.|$)|^data\.(?!name$)")
+AFFECTS_RESULTS = re.compile(r"(^|\.)seed$|^final_split$|^(criterion|protocol)(\.|$)|^data\.(?!name$)")
 _ADDED = "architecture"  # follows from other settings; written to run.json only
 
 
@@ -29,7 +29,7 @@ def in_recipe(key: str) -> bool:
 
 def decides(key: str) -> bool:
     """Return True if a setting, or one nested in it, affects a run's results, unlike output folders."""
-    return key != _ADDED and bool(COUNTS.search(key) or in_recipe(key))
+    return key != _ADDED and bool(AFFECTS_RESULTS.search(key) or in_recipe(key))
 
 
 def flatten(config: object, prefix: str = "") -> dict[str, object]:

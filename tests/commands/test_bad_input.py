@@ -13,8 +13,8 @@ from safetensors.torch import save_file
 import vsehub
 from vsehub.checks import InputError
 from vsehub.cli.run_folder import lock_run, require_run_only
-from vsehub.io.files import LOCK, alone
-from vsehub.training.checkpoint import load_state, require_of_run
+from vsehub.io.files import LOCK, lock_folder
+from vsehub.training.checkpoint import load_state, require_same_folder
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_a_folder_of_somebody_else_or_in_use(refused, tmp_path):
     (tmp_path / "mine" / "notes.txt").write_text("mine")
     assert "notes.txt" in refused("train", "hydra.run.dir=mine")
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]
-    with alone(tmp_path / "run", "training"):
+    with lock_folder(tmp_path / "run", "training"):
         assert "another process" in refused("train", *TINY, "hydra.run.dir=run")
 
 
@@ -167,6 +167,6 @@ def test_tampered_checkpoints(trained, tmp_path, change, facts, named):
 def test_a_state_of_another_run_is_refused(trained, tmp_path):
     path = trained / "checkpoints" / "last.ckpt"
     state = load_state(path)
-    require_of_run(state, path)
+    require_same_folder(state, path)
     with pytest.raises(InputError, match="another run"):
-        require_of_run(state, tmp_path / "last.ckpt")
+        require_same_folder(state, tmp_path / "last.ckpt")

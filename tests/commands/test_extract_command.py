@@ -9,7 +9,7 @@ import torch
 import torchvision
 from run_files import rows
 
-from vsehub.io.files import alone
+from vsehub.io.files import lock_folder
 
 MODEL = ("data=scenes", "data.size=tiny", "image_encoder=torchvision", "image_encoder.model=resnet18")
 
@@ -103,7 +103,7 @@ def test_what_is_refused(command, run_here, weights, tmp_path):
     torch.save(broken, tmp_path / "nan.pth")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "dev_ims.npy").write_text("precious")
-    with alone(tmp_path / "busy", "extracting"):
+    with lock_folder(tmp_path / "busy", "extracting"):
         for settings, named in (
             (("image_encoder.weights=nan.pth", "out=a"), "scene-train-000000"),
             (("splits=[dev]", "out=b"), "split"),

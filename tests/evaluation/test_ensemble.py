@@ -9,7 +9,7 @@ from vsehub.checks import InputError
 from vsehub.criteria import CSLS, NearestNeighbor
 from vsehub.evaluation import Protocol
 from vsehub.evaluation import scores as scores_module
-from vsehub.evaluation.ensemble import MeanSimilarity, together
+from vsehub.evaluation.ensemble import MeanSimilarity, joined_split
 from vsehub.evaluation.evaluate import evaluate
 from vsehub.models import EncodedSplit
 from vsehub.sets import Sets
@@ -61,7 +61,7 @@ def test_ranks_by_the_mean_of_the_matrices(block, criterion, protocol, monkeypat
     members = [(vectors(0), Cosine()), (vectors(1, dim=9), Order()), (sets(2), CrossAttention())]
     by_hand = torch.stack([similarity(split.images, split.texts) for split, similarity in members]).double().mean(dim=0)
     expected = evaluate(numbers(), Given(by_hand), criterion, protocol)
-    joint = together([split for split, _ in members])
+    joint = joined_split([split for split, _ in members])
     evaluation = evaluate(joint, MeanSimilarity([similarity for _, similarity in members]), criterion, protocol)
     assert evaluation.metrics == pytest.approx(expected.metrics, abs=1e-9)
     assert evaluation.histograms == expected.histograms
@@ -70,7 +70,9 @@ def test_ranks_by_the_mean_of_the_matrices(block, criterion, protocol, monkeypat
 
 def test_an_inductive_reference_is_encoded_by_all_members():
     parts, bank = [vectors(4), vectors(5)], [vectors(6), vectors(7)]
-    evaluation = evaluate(together(parts), MeanSimilarity([Cosine()] * 2), CSLS(), Protocol("single"), together(bank))
+    evaluation = evaluate(
+        joined_split(parts), MeanSimilarity([Cosine()] * 2), CSLS(), Protocol("single"), joined_split(bank)
+    )
     # The mean of two cosines is the inner product of both units side by side, over 2.
     units = [torch.cat([F.normalize(split.images, dim=1) for split in two], dim=1) for two in (parts, bank)]
     words = [torch.cat([F.normalize(split.texts, dim=1) for split in two], dim=1) for two in (parts, bank)]
@@ -80,7 +82,7 @@ def test_an_inductive_reference_is_encoded_by_all_members():
 
 def test_weights_are_shares_and_a_model_without_weight_is_not_scored():
     first, other = torch.rand(IMAGES, TEXTS), torch.rand(IMAGES, TEXTS)
-    expected, joint = 0.75 * first + 0.25 * other, together([numbers()] * 3)
+    expected, joint = 0.75 * first + 0.25 * other, joined_split([numbers()] * 3)
     mean = MeanSimilarity([lambda images, texts: first, None, Given(other)], [3, 0, 1])
     for _ in range(2):  # the models' own scores are not changed
         torch.testing.assert_close(mean(joint.images, joint.texts), expected)

@@ -42,7 +42,7 @@ def test_of_equal_settings_the_first_is_chosen():
 
 def test_the_criterion_is_chosen_against_plain_search():
     encoded, auto = split(40, seed=2), Auto(["csls", "sinkhorn"])
-    candidates, choice = auto.candidates(40), choose(auto, encoded, COSINE, SINGLE)
+    candidates, choice = auto.with_grids(40), choose(auto, encoded, COSINE, SINGLE)
     parts = np.array([evaluate(encoded, COSINE, criterion, SINGLE).contributions for _, criterion in candidates])
     name, criterion = candidates[chosen(parts)]
     assert choice.parameters == {"criterion": name, **criterion.parameters()}

@@ -12,8 +12,8 @@ from vsehub.extraction.layouts import (
     Work,
     begin,
     compute,
+    equal_caption_counts,
     feature_files,
-    same_captions,
     vector_files,
     write_features,
     write_vectors,
@@ -107,7 +107,7 @@ def test_unusable_features_name_their_images(tmp_path, value):
 def test_precomp_reads_features(tmp_path):
     splits = {name: split([3, 5, 4, 7], seed, names=seed < 2) for seed, name in enumerate(("train", "val", "test"))}
     chunks = {name: chunks_of(tmp_path / "chunks", loaded, name=name, size=3) for name, loaded in splits.items()}
-    write_features(tmp_path, same_captions(splits), chunks)
+    write_features(tmp_path, equal_caption_counts(splits), chunks)
     for name, loaded in splits.items():
         features = Precomp(tmp_path).load(name)
         np.testing.assert_array_equal(features.images, pixels(loaded.images))
@@ -121,14 +121,14 @@ def test_precomp_reads_features(tmp_path):
 def test_as_many_captions_of_every_image(counts, each):
     if each is None:
         with pytest.raises(InputError, match="captions"):
-            same_captions({"train": split(counts)})
+            equal_caption_counts({"train": split(counts)})
     else:
-        assert len(same_captions({"train": split(counts)})["train"].captions) == each * len(counts)
+        assert len(equal_caption_counts({"train": split(counts)})["train"].captions) == each * len(counts)
 
 
 def test_a_caption_of_several_images_is_repeated():
     shared = CaptionedImages(np.zeros((2, 3)), ["a", "b"], np.array([[1, 0], [0, 1], [1, 1]]))
-    reduced = same_captions({"train": shared})["train"]
+    reduced = equal_caption_counts({"train": shared})["train"]
     assert (reduced.captions, reduced.pairs.tolist()) == (["b", "a"], [[0, 0], [1, 1]])
 
 

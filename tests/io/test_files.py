@@ -74,10 +74,10 @@ def test_equal_models_are_equal_files(tmp_path):
 
 
 def test_a_folder_for_one_process(tmp_path):
-    with files.alone(tmp_path, "writing"):
+    with files.lock_folder(tmp_path, "writing"):
         ask = (
-            "import sys; from pathlib import Path; from vsehub.io.files import alone\n"
-            "with alone(Path(sys.argv[1]), 'writing'): pass"
+            "import sys; from pathlib import Path; from vsehub.io.files import lock_folder\n"
+            "with lock_folder(Path(sys.argv[1]), 'writing'): pass"
         )
         done = subprocess.run([sys.executable, "-c", ask, str(tmp_path)], capture_output=True, text=True)
         assert "InputError" in done.stderr

@@ -116,7 +116,7 @@ def test_what_cannot_be_chosen_is_refused_and_what_cannot_be_applied_left_out():
             choose(Auto(), *arguments)
     far = as_vectors("queries", 100 * queries)  # mutual proximity and local scaling take distances of unit vectors
     tried = choose(Auto(), far, pairs(wanted, 30), among).tried
-    assert len(tried) == len(Auto().candidates(80))
+    assert len(tried) == len(Auto().with_grids(80))
     for settings, message in (({"among": ["clsl"]}, "clsl"), ({"among": ["nns"]}, "nns")):
         with pytest.raises(InputError, match=message):
             Auto(**settings)
@@ -124,12 +124,12 @@ def test_what_cannot_be_chosen_is_refused_and_what_cannot_be_applied_left_out():
 
 def test_candidates_fit_the_reference_and_the_default_is_among_them():
     for rows in (3, 50, 1000):
-        candidates = Auto().candidates(rows)
+        candidates = Auto().with_grids(rows)
         assert candidates[0][0] == "nns"
         assert all(criterion.parameters().get("k", 1) <= rows for _, criterion in candidates)
         assert any(
             name == "sinkhorn" and criterion.parameters() == Sinkhorn().parameters() for name, criterion in candidates
         )
-    assert {name for name, _ in Auto(indexable=True).candidates(9)} == {"nns", "sinkhorn", "csls", "is", "nnn", "dn"}
+    assert {name for name, _ in Auto(indexable=True).with_grids(9)} == {"nns", "sinkhorn", "csls", "is", "nnn", "dn"}
     assert Auto(["is"]).untuned(1)[0] == Auto(["is"]).untuned(1000)[0] == "is"
     assert [Auto().untuned(rows)[0] for rows in (1, 199, 200, 1000)] == ["csls", "csls", "sinkhorn", "sinkhorn"]

@@ -7,7 +7,7 @@ from looped import looped
 from scipy.stats import binomtest
 
 from vsehub.positives import Positives
-from vsehub.ranking.gains import gained, paired_gain
+from vsehub.ranking.gains import paired_gain, r1_gain
 
 
 def changed(up, down, queries):
@@ -76,5 +76,5 @@ def test_queries_are_grouped_by_the_item_that_answers_them():
     item = torch.tensor([1, 3, 1, 2, 0, 2])
     positives = Positives.from_pairs(query, item, 5, 4, complete=False)
     before, after = torch.tensor([[0, 1], [1, 0], [0, 1], [1, 0], [0, 1]]), torch.tensor([[1], [1], [2], [2], [0]])
-    gain = gained(before, after, positives)
+    gain = r1_gain(before, after, positives)
     assert (gain["queries"], gain["groups"], gain["r1"]) == (4, 3, 75)

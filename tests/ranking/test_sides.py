@@ -6,7 +6,7 @@ import pytest
 from vsehub.checks import InputError
 from vsehub.data import open_vectors
 from vsehub.io.arrays import row_hashes
-from vsehub.ranking.inputs import Names, Sides, read_images, rows_apart
+from vsehub.ranking.inputs import Names, Sides, read_images, rows_not_in
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
@@ -24,7 +24,7 @@ def test_rows_that_equal_no_query(dtype, block, monkeypatch):
     expected = [row for row, vector in enumerate(reference) if vector.tobytes() not in known]
     assert 7 in expected
     assert len(expected) == 18
-    assert rows_apart(open_vectors(reference), open_vectors(queries)).tolist() == expected
+    assert rows_not_in(open_vectors(reference), open_vectors(queries)).tolist() == expected
 
 
 def test_rows_of_signs_are_told_apart():

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from vsehub.data import pairs_by_caption
-from vsehub.evaluation.ensemble import MeanSimilarity, Several
+from vsehub.evaluation.ensemble import MeanSimilarity, MemberEncodings
 from vsehub.models.encode import EncodedSplit
 from vsehub.similarities import Cosine
 from vsehub.training.teacher import Teacher
@@ -69,7 +69,9 @@ def test_the_term_is_that_of_loops(split, random, temperature):
 
 def test_several_teachers_teach_the_mean_of_their_scores(split, random):
     other = EncodedSplit(torch.randn(IMAGES, 3, generator=random), torch.randn(TEXTS, 3, generator=random), split.pairs)
-    both = EncodedSplit(Several((split.images, other.images)), Several((split.texts, other.texts)), split.pairs)
+    both = EncodedSplit(
+        MemberEncodings((split.images, other.images)), MemberEncodings((split.texts, other.texts)), split.pairs
+    )
     teacher = Teacher(both, MeanSimilarity([Cosine(), Cosine()]), 0.1)
     rows, columns = [0, 5, 2], [7, 5, 9]
     scores = torch.stack(

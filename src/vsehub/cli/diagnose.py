@@ -54,16 +54,16 @@ def next_steps(files: Mapping[str, str], cfg: DictConfig, record: Mapping[str, A
     helps = any(ranking["gain"] is not None and ranking["gain"]["low"] > 0 for ranking in record["rankings"])
     if record["warnings"] or (record["verdict"]["level"] == "ok" and not helps):
         return []
-    from vsehub.criteria.choose import LEAST
+    from vsehub.criteria.choose import FEWEST_QUERIES
 
     out = f"{cfg.out}-reranked"
     vectors, within = "scores" not in files, record["queries"].get("within")
-    known = not within and (record["truth"] or {}).get("measured_queries", 0) >= LEAST
+    can_choose = not within and (record["truth"] or {}).get("measured_queries", 0) >= FEWEST_QUERIES
     settings = {name: value for name, value in files.items() if name != "reference_items"}  # the criteria take none
     settings |= {} if cfg.normalize is None else {"normalize": str(cfg.normalize).lower()}
-    settings |= {"criterion": "auto" if known else "csls", "out": out}
+    settings |= {"criterion": "auto" if can_choose else "csls", "out": out}
     words = [override(*setting) for setting in settings.items()]
-    if known and vectors:  # choose among criteria whose biases `vsehub add` keeps current
+    if can_choose and vectors:  # choose among criteria whose biases `vsehub add` keeps current
         words.append("criterion.among=[csls,is,nnn,dn]")
     steps = [("write the corrected ranking", ["rerank", *words])]
     result = override("result", out)

@@ -62,7 +62,7 @@ def comparison(
     criteria: Mapping[str, Any],
 ) -> Iterator["Comparison"]:
     """The measured rankings of files; at the end of the block their record and page are written."""
-    from vsehub.ranking.compare import compared
+    from vsehub.ranking.compare import compare_vectors
     from vsehub.ranking.inputs import open_inputs
     from vsehub.ranking.lists import compare_lists
     from vsehub.report.comparison import table
@@ -73,7 +73,7 @@ def comparison(
         if "ranking" in files:
             outcome = compare_lists(files, cfg.k, cfg.seed)
         else:
-            outcome = compared(command, open_inputs(files, cfg.normalize), criteria, cfg.k, device, cfg.seed)
+            outcome = compare_vectors(command, open_inputs(files, cfg.normalize), criteria, cfg.k, device, cfg.seed)
         yield outcome
         outcome.record["seconds"]["total"] = time.perf_counter() - outcome.began
         write_text(out / PAGE, embeddings_page(outcome.record))

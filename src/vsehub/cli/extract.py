@@ -94,9 +94,9 @@ def plan_features(cfg: DictConfig, source: Source) -> Plan:
 
     from vsehub.encoders import ImageBackbone
     from vsehub.encoders.pretrained.networks import weights_hash
-    from vsehub.extraction.layouts import Work, same_captions, write_features
+    from vsehub.extraction.layouts import Work, equal_caption_counts, write_features
 
-    splits = same_captions({split: source.load(split) for split in cfg.splits})
+    splits = equal_caption_counts({split: source.load(split) for split in cfg.splits})
     device, shape = device_named(cfg.device), list(splits[cfg.splits[0]].images.shape[1:])
     torch.manual_seed(0)  # a killed command that starts again draws the same random weights
     encoder = build("image_encoder", cfg.image_encoder, cfg.trust, image_shape=shape, dim=1).eval().to(device)
@@ -107,7 +107,7 @@ def plan_features(cfg: DictConfig, source: Source) -> Plan:
     )
     backbone = encoder.backbone
     model = {"library": backbone.library, "model": backbone.model, "weights": weights_hash(backbone.network)}
-    model |= {"regions": encoder.side, "normalisation": backbone.mean_std}
+    model |= {"regions": encoder.grid, "normalisation": backbone.mean_std}
     work = {
         split: Work(part.images, lambda rows: encoder.features(torch.tensor(rows, device=device)), part.name_of)
         for split, part in splits.items()

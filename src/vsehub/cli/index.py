@@ -92,7 +92,7 @@ def collection(result: "Result", place: Place, cfg: DictConfig) -> tuple[dict[st
 
     record, sides, names = result.record, result.inputs.sides, result.inputs.item_names
     items = Items(sides.items, item_ids(result), names.labels, record["inputs"]["normalize"])
-    fitted = Fitted(result.name, result.criterion, result.bias, sides.reference_queries, result.reference)
+    fitted = Fitted(result.name, result.criterion, result.bias, sides.reference_queries, result.reference_text)
     title = ENGINES[place.engine].title
     approximate = len(items.ids) >= APPROXIMATE_FROM if cfg.approximate is None else cfg.approximate
     with fill(place, items, fitted, approximate, cfg.overwrite) as filled:
@@ -151,6 +151,6 @@ def usage(result: "Result", name: str, needs: str, code: str, rows: str) -> str:
 
     needs: a sentence on the packages to install. code: the Python code. rows: a sentence on what the results are.
     """
-    items, reference = (markdown_text(text) for text in (result.items_path, result.reference))
+    items, reference = (markdown_text(text) for text in (result.items_path, result.reference_text))
     about = f"The {len(result.bias):,} vectors of {items}, ranked by {result.name} (reference: {reference}). {needs}"
     return f"# Searching {name}\n\n{about}. Run in this file's folder:\n\n```python\n{code}```\n\n{rows}.\n"

@@ -15,7 +15,7 @@ from vsehub.checks import existing, require, suggest
 from vsehub.cli.nodes import literal, plain
 from vsehub.components import TARGET, Components, component_nodes, named_classes
 from vsehub.io.address import require_no_address, texts
-from vsehub.io.files import LOCK, alone, require_no_way_out
+from vsehub.io.files import LOCK, lock_folder, require_no_way_out
 from vsehub.io.provenance import source_files
 from vsehub.io.records import RUN, read_record
 from vsehub.io.text import stays_inside
@@ -34,7 +34,7 @@ def lock_run(folder: Path, continues: bool, wait: bool) -> Iterator[None]:
     InputError if the folder is in use or holds anything else.
     """
     require_run_only(folder, continues)
-    with alone(folder, "training", wait):
+    with lock_folder(folder, "training", wait):
         require_run_only(folder, continues)  # another process may have started a run
         try:
             yield
@@ -101,7 +101,7 @@ def clear(folder: Path) -> None:
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
-def resumed(folder: Path) -> tuple[DictConfig, dict[str, Any]]:
+def resumed_config(folder: Path) -> tuple[DictConfig, dict[str, Any]]:
     """The configuration of the run in `folder`, changed by the command's overrides, and its record.
 
     Overrides may only change the number of epochs, the paths of the data and settings of the machine, none of which

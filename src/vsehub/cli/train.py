@@ -16,7 +16,7 @@ from vsehub.checks import fail, one_of, regular, require, whole_seed
 from vsehub.cli.app import is_multirun, process_number
 from vsehub.cli.nodes import as_list, components, config_dirs, plain
 from vsehub.cli.overrides import override
-from vsehub.cli.run_folder import changed_code, clear, code_of, lock_run, read_run, resumed
+from vsehub.cli.run_folder import changed_code, clear, code_of, lock_run, read_run, resumed_config
 from vsehub.cli.sweep import digest
 from vsehub.components import Components
 from vsehub.data.photos.source import ListedPhotos
@@ -61,46 +61,47 @@ def train(cfg: DictConfig) -> float:
     if resumes:
         read_run(folder)  # raises before the lock is written into a folder without a run
     with nullcontext() if process_number() else lock_run(folder, resumes or is_multirun(), wait=is_multirun()):
-        before = None
+        earlier_record = None
         # In a single run without run_folder= the folder's name contains the time of the start, which only the first
         # process knows.
         folder_is_known = is_multirun() or any(text.startswith("run_folder=") for text in hydra_config.overrides.task)
         if resumes:
-            cfg, before = resumed(folder)
+            cfg, earlier_record = resumed_config(folder)
         elif (folder_is_known or process_number() == 0) and (folder / "run.json").is_file():
-            before = read_run(folder)
+            earlier_record = read_run(folder)
             require(
-                before.get("digest") == digest(plain(cfg)),
+                earlier_record.get("digest") == digest(plain(cfg)),
                 f"{folder} holds a run of other settings; leave hydra.sweep.subdir as it is",
             )
         parts = components(cfg.trust, any_class=not resumes)
-        changed = changed_code(before, code_of(plain(cfg), parts)) if before is not None else []
+        changed = changed_code(earlier_record, code_of(plain(cfg), parts)) if earlier_record is not None else []
         if changed and not resumes and cfg.retrain:
             log.warning("%s is trained again, since the code of %s has changed", folder, ", ".join(changed))
             if process_number() == 0:
                 clear(folder)
-            before, changed = None, []
+            earlier_record, changed = None, []
         require(
             not changed,
             f"{folder}: the code of {', '.join(changed[:4])} has changed since the run was trained. "
             + ("Start a new run" if resumes else "retrain=true trains it again, hydra.sweep.dir=FOLDER keeps it"),
         )
-        if before is not None and before["status"] == "finished":
-            print(f"{folder} is finished after {before['epochs']} epochs; nothing to do")
-            return float(before["best"]["val/rsum"])
+        if earlier_record is not None and earlier_record["status"] == "finished":
+            print(f"{folder} is finished after {earlier_record['epochs']} epochs; nothing to do")
+            return float(earlier_record["best"]["val/rsum"])
         if not resumes:
             choices = hydra_config.runtime.choices
             cfg = OmegaConf.create(plain(cfg) | {"label": run_label(choices), "architecture": architecture(choices)})
-        return fit(cfg, folder, before, parts)
+        return fit(cfg, folder, earlier_record, parts)
 
 
-def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, parts: Components) -> float:
+def fit(cfg: DictConfig, folder: Path, earlier_record: dict[str, Any] | None, parts: Components) -> float:
     """Train, measure the best model, and write everything to the run's folder; returns the best validation rsum.
 
-    before: the record of an earlier start if the run continues. parts: the classes that its configuration may name.
+    earlier_record: the record of an earlier start if the run continues. parts: the classes that its configuration may
+    name.
     """
     require_settings(cfg)
-    source = open_source(cfg, parts, resumed=before is not None)
+    source = open_source(cfg, parts, resumed=earlier_record is not None)
     if process_number() == 0:
         log.info("loading the data")
 
@@ -114,7 +115,7 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, parts: Com
     from vsehub.training.teacher import open_teacher
     from vsehub.training.train import build_trainer
 
-    checkpoint = last_checkpoint(folder, before)
+    checkpoint = last_checkpoint(folder, earlier_record)
     settings, final = plain(cfg), str(cfg.final_split)
     # Everything that may raise an InputError comes before the training.
     # any_class: not resumed; the settings of a resumed run are its record's, not those of the command's recipe.
@@ -125,7 +126,7 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, parts: Com
     measurement = Measurement(final, criterion, cfg.criterion_name, protocol)
     torch.manual_seed(cfg.seed)
     data = build_data(settings, parts, source)
-    split_metadata = load_splits(data, final, before)
+    split_metadata = load_splits(data, final, earlier_record)
     protocol.slices(len(data.splits[final].images))
     fitted = None
     if settings["solver"]:
@@ -139,13 +140,15 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, parts: Com
         components(cfg.trust),
         data,
         split_metadata,
-        before,
+        earlier_record,
         settings["distillation"],
     )
     recorder.record |= {
         **describe_run(plain(cfg), data, split_metadata, code_of(plain(cfg), parts)),
         "digest": digest(plain(cfg)),
-        "command": typed_command(job_arguments() if is_multirun() else None) if before is None else before["command"],
+        "command": typed_command(job_arguments() if is_multirun() else None)
+        if earlier_record is None
+        else earlier_record["command"],
         "teacher": teacher_files,
     }
     if isinstance(data.source, NoisySource) and process_number() == 0:
@@ -160,9 +163,9 @@ def fit(cfg: DictConfig, folder: Path, before: dict[str, Any] | None, parts: Com
     return recorder.best["val/rsum"]
 
 
-def last_checkpoint(folder: Path, before: dict[str, Any] | None) -> Path | None:
+def last_checkpoint(folder: Path, earlier_record: dict[str, Any] | None) -> Path | None:
     """The checkpoint from which a run continues; None for a new run, and if it has none yet."""
-    if before is None:
+    if earlier_record is None:
         return None
     last = folder / "checkpoints" / "last.ckpt"
     checkpoint = regular(last) if last.exists() else None
@@ -242,7 +245,7 @@ def open_source(cfg: DictConfig, parts: Components, resumed: bool) -> Source:
     data = {name: value for name, value in plain(cfg.data).items() if name != "noise"}
     source: Source = parts.build("data", data, restored=resumed)
     if isinstance(source, ListedPhotos):
-        source.require_files(["train", "val", cfg.final_split])
+        source.require_pictures(["train", "val", cfg.final_split])
     return source
 
 

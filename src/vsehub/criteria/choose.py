@@ -27,14 +27,14 @@ Candidates = list[tuple[str, Correction]]  # names and criteria, the one that ot
 
 PLAIN = "nns"
 # Reference queries: in experiments/pretrained Sinkhorn gains less than CSLS with 100 of them and more with 300.
-MANY = 200
-LEAST = 50  # queries to choose by, and to measure on
+SINKHORN_FROM = 200
+FEWEST_QUERIES = 50  # queries to choose by, and to measure on
 FOLDS = 5
 # The most queries to choose by, reference queries, and scores in memory; beyond these a seeded sample is used.
 MOST_QUERIES, MOST_REFERENCE, MOST_SCORES = 1000, 2000, 25_000_000
 
 
-def candidates() -> dict[str, Correction]:
+def known_corrections() -> dict[str, Correction]:
     """The corrections of the yaml files that do not compare items with each other, by name, plain search first."""
     return _corrections(conf_folders())
 
@@ -75,7 +75,7 @@ class Auto(Criterion):
 
     def __init__(self, among: Sequence[str] | None = None, indexable: bool = False):
         known = tuple(
-            name for name, criterion in candidates().items() if isinstance(criterion, ItemBias) or not indexable
+            name for name, criterion in known_corrections().items() if isinstance(criterion, ItemBias) or not indexable
         )
         names = known if among is None else tuple(among)
         for name in names:
@@ -89,13 +89,13 @@ class Auto(Criterion):
 
         If that is not allowed, the first that is.
         """
-        default = "sinkhorn" if rows >= MANY and "sinkhorn" in self.names else "csls"
+        default = "sinkhorn" if rows >= SINKHORN_FROM and "sinkhorn" in self.names else "csls"
         name = default if default in self.names else self.names[1]
-        return name, candidates()[name]
+        return name, known_corrections()[name]
 
-    def candidates(self, rows: int) -> Candidates:
+    def with_grids(self, rows: int) -> Candidates:
         """All criteria with all settings of their grids, plain search first; no k beyond `rows`, the references."""
-        return [(name, variant) for name in self.names for variant in variants(candidates()[name], rows)]
+        return [(name, variant) for name in self.names for variant in variants(known_corrections()[name], rows)]
 
     @property
     def correction(self) -> Correction:
@@ -193,15 +193,15 @@ def choose(
     queries; None: all of `queries` themselves (transductive). If the reference contains queries that are also used for
     choosing, these are divided into five folds. The queries of a fold are corrected by a reference without them and
     without their copies, like new queries, and search the items without those that only queries of other folds are
-    known to want. seed: seed of the folds and the samples. Raises InputError for fewer than `LEAST` queries with a
-    positive, a criterion without a GRID, or where no candidate can be applied.
+    known to want. seed: seed of the folds and the samples. Raises InputError for fewer than `FEWEST_QUERIES` queries
+    with a positive, a criterion without a GRID, or where no candidate can be applied.
     """
     random = np.random.default_rng(seed)
     known = positives.counts.nonzero().flatten().numpy()
     require(
-        len(known) >= LEAST,
-        f"{len(known)} queries with a known answer are too few to choose by; expected at least {LEAST}. Give more, or "
-        "choose nothing: name a criterion with its settings, or take the default",
+        len(known) >= FEWEST_QUERIES,
+        f"{len(known)} queries with a known answer are too few to choose by; expected at least {FEWEST_QUERIES}. Give "
+        "more, or choose nothing: name a criterion with its settings, or take the default",
     )
     fitted_on = queries if reference is None else reference
     query_sample = torch.from_numpy(np.sort(random.permutation(known)[:MOST_QUERIES]))
@@ -214,10 +214,10 @@ def choose(
     reference_scores = rows_at(fitted_on, reference_sample, columns).cpu()
     digests = row_digests(as_vectors("queries", scores))
     reference_digests = row_digests(as_vectors("reference", reference_scores))
-    part = _parts(random, digests)
-    folds = [] if reference is None else _folds(part, digests, reference_digests)
+    fold_of_query = _parts(random, digests)
+    folds = [] if reference is None else _folds(fold_of_query, digests, reference_digests)
     splits = folds or [(torch.arange(len(scores)), torch.arange(len(reference_scores)))]
-    candidates = _candidates(among, min(len(fitted) for _, fitted in splits))
+    candidates = _to_try(among, min(len(fitted) for _, fitted in splits))
     item_scores = None
     if not precomputed:
         item_rows = rows_at(items, item_sample).cpu()
@@ -227,13 +227,16 @@ def choose(
             item_scores = item_rows[bank] @ item_rows.T
     ranks = _ranks(candidates, splits, answers, scores, reference_scores, item_scores)
     sizes = {"items": len(item_sample), "reference": len(reference_scores), "folds": len(folds)}
-    return _choice(candidates, ranks, part, query_sample, sizes)
+    return _choice(candidates, ranks, fold_of_query, query_sample, sizes)
 
 
 def _choice(
-    candidates: Candidates, ranks: np.ndarray, part: np.ndarray, queries: Tensor, sizes: Mapping[str, int]
+    candidates: Candidates, ranks: np.ndarray, fold_of_query: np.ndarray, queries: Tensor, sizes: Mapping[str, int]
 ) -> Choice:
-    """The choice by ranks (C, n). part (n,): the fold of each query. queries: rows (n,). sizes: further fields."""
+    """The choice by ranks (C, n).
+
+    fold_of_query (n,): the fold of each query. queries: rows (n,). sizes: further fields.
+    """
     applied = np.flatnonzero(~np.isnan(ranks).any(axis=1))
     require(
         any(candidates[number][0] != PLAIN for number in applied),
@@ -242,15 +245,15 @@ def _choice(
     tried = [_tried(name, criterion, row) for (name, criterion), row in zip(candidates, ranks, strict=True)]
     values = -np.log(ranks[applied])
     best = applied[chosen(values)]
-    by_others = np.empty(len(part), dtype=np.int64)
-    for number in np.unique(part):
-        by_others[part == number] = applied[chosen(values[:, part != number])]
-    held_out = 100 * (ranks[by_others, np.arange(len(part))] == 1).mean().item()
+    by_others = np.empty(len(fold_of_query), dtype=np.int64)
+    for number in np.unique(fold_of_query):
+        by_others[fold_of_query == number] = applied[chosen(values[:, fold_of_query != number])]
+    held_out = 100 * (ranks[by_others, np.arange(len(fold_of_query))] == 1).mean().item()
     others = [
         (candidates[number][1], queries[by_others == number]) for number in np.unique(by_others) if number != best
     ]
     name, criterion = candidates[best]
-    return Choice(name, criterion, len(part), tried=tried, held_out=held_out, others=others, **sizes)
+    return Choice(name, criterion, len(fold_of_query), tried=tried, held_out=held_out, others=others, **sizes)
 
 
 def _ranks(
@@ -303,10 +306,10 @@ def _tried(name: str, criterion: Correction, ranks: np.ndarray) -> Tried:
     return Tried(name, criterion.parameters(), mean, 100 * (ranks == 1).mean().item())
 
 
-def _candidates(among: Auto | Correction, rows: int) -> Candidates:
+def _to_try(among: Auto | Correction, rows: int) -> Candidates:
     """All candidates, with no k beyond `rows`; the first is the one that others have to beat."""
     if isinstance(among, Auto):
-        return among.candidates(rows)
+        return among.with_grids(rows)
     require(bool(among.GRID), f"{type(among).__name__} has no settings to tune; leave tune out")
     others = [variant for variant in variants(among, rows) if variant.parameters() != among.parameters()]
     return [(type(among).__name__, criterion) for criterion in (among, *others)]
@@ -346,17 +349,17 @@ def _parts(random: np.random.Generator, digests: np.ndarray) -> np.ndarray:
     return (random.permutation(len(distinct)) % FOLDS)[group]
 
 
-def _folds(part: np.ndarray, digests: np.ndarray, reference: np.ndarray) -> list[tuple[Tensor, Tensor]]:
+def _folds(fold_of_query: np.ndarray, digests: np.ndarray, reference: np.ndarray) -> list[tuple[Tensor, Tensor]]:
     """For each fold, the positions of its queries and of the reference rows that its criteria are fitted on.
 
-    part (n,): the fold of each query. digests (n,), reference (r,): digests of the queries and of the reference.
-    Returns an empty list if these share no row.
+    fold_of_query (n,): the fold of each query. digests (n,), reference (r,): digests of the queries and of the
+    reference. Returns an empty list if these share no row.
     """
     if not np.isin(digests, reference).any():
         return []
     folds = [
-        (np.flatnonzero(part == number), np.flatnonzero(~np.isin(reference, digests[part == number])))
-        for number in np.unique(part)
+        (np.flatnonzero(fold_of_query == number), np.flatnonzero(~np.isin(reference, digests[fold_of_query == number])))
+        for number in np.unique(fold_of_query)
     ]
     require(
         all(len(rest) > 0 for _, rest in folds),

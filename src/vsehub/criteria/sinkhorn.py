@@ -72,9 +72,9 @@ def moments(blocks: Iterable[Tensor]) -> Terms:
 
 def _block_moments(block: Tensor) -> Terms:
     base = block[:, :1]  # so that equal scores deviate by exactly 0
-    apart = block - base
-    mean = apart.mean(dim=1, keepdim=True)
-    squares = apart.sub_(mean).square_().sum(dim=1, keepdim=True).cpu().double()
+    deviation = block - base
+    mean = deviation.mean(dim=1, keepdim=True)
+    squares = deviation.sub_(mean).square_().sum(dim=1, keepdim=True).cpu().double()
     return torch.full_like(squares, block.shape[1]), (base + mean).cpu().double(), squares
 
 
@@ -104,9 +104,9 @@ def _pooled(some: Terms, others: Terms) -> Terms:
     """The moments over two sets of items together."""
     count, mean, squares = some
     other_count, other_mean, other_squares = others
-    total, apart = count + other_count, other_mean - mean
-    between = apart.square() * count * other_count / total
-    return total, mean + apart * other_count / total, squares + other_squares + between
+    total, difference = count + other_count, other_mean - mean
+    between = difference.square() * count * other_count / total
+    return total, mean + difference * other_count / total, squares + other_squares + between
 
 
 def _spread(parts: Sequence[Terms]) -> float:
@@ -142,23 +142,23 @@ def _round(columns: Columns, before: Tensor | None, log_queries: Tensor, scale: 
     return total, torch.cat(scaled)
 
 
-def _normalized(scores: Tensor, queries: Tensor, before: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
+def _normalized(scores: Tensor, log_u: Tensor, before: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
     """log M·v (m,) of items by scores (m, R), and each query's sum (R,) of u·e^{s/τ}·M·v over them.
 
-    queries: log u (R,). before: the items' scaling in the last round; it keeps all u·e^{s/τ}·v at most 1, few of
-    them 0, so that one exponential serves both sums. A few items at a time, which a cache holds.
+    log_u: (R,). before: the items' scaling in the last round; it keeps all u·e^{s/τ}·v at most 1, few of them 0, so
+    that one exponential serves both sums. A few items at a time, which a cache holds.
     """
-    queries = queries.to(scores)
+    log_u = log_u.to(scores)
     least = math.log(torch.finfo(scores.dtype).tiny) + 12  # processors are slow with numbers that are smaller still
-    scaled, sums = scores.new_empty(len(scores)), torch.zeros_like(queries)
-    height = len(scores) if scores.is_cuda else max(1, CACHED // len(queries))
+    scaled, sums = scores.new_empty(len(scores)), torch.zeros_like(log_u)
+    height = len(scores) if scores.is_cuda else max(1, CACHED // len(log_u))
     for first in range(0, len(scores), height):
         rows = slice(first, first + height)
-        shift = queries.new_zeros(len(scores[rows])) if before is None else before[rows]
-        shares = (scale * scores[rows]).add_(queries).add_(shift[:, None]).clamp_(min=least).exp_()
+        shift = log_u.new_zeros(len(scores[rows])) if before is None else before[rows]
+        shares = (scale * scores[rows]).add_(log_u).add_(shift[:, None]).clamp_(min=least).exp_()
         mass = shares.sum(dim=1)
         if mass.min() < LEAST_MASS:
-            logits = (scale * scores[rows]).add_(queries)
+            logits = (scale * scores[rows]).add_(log_u)
             shift, mass = -logits.logsumexp(dim=1), torch.ones_like(mass)
             shares = logits.add_(shift[:, None]).clamp_(min=least).exp_()
         scaled[rows] = shift - mass.log()

@@ -15,7 +15,7 @@ from vsehub.types import Similarity
 
 
 @dataclass(frozen=True, eq=False)
-class Several:
+class MemberEncodings:
     """The same N images or texts encoded by each of several models, vectors or sets, on one device."""
 
     parts: tuple[Encoding, ...]
@@ -23,13 +23,13 @@ class Several:
     def __len__(self) -> int:
         return len(self.parts[0])
 
-    def __getitem__(self, index: slice | Tensor) -> "Several":
+    def __getitem__(self, index: slice | Tensor) -> "MemberEncodings":
         """The encodings of a slice or of row numbers (n,)."""
-        return Several(tuple(part[index] for part in self.parts))
+        return MemberEncodings(tuple(part[index] for part in self.parts))
 
-    def to(self, device: torch.device | str) -> "Several":
+    def to(self, device: torch.device | str) -> "MemberEncodings":
         """The encodings on a device."""
-        return Several(tuple(part.to(device) for part in self.parts))
+        return MemberEncodings(tuple(part.to(device) for part in self.parts))
 
     @property
     def device(self) -> torch.device:
@@ -58,7 +58,7 @@ class MeanSimilarity(Similarity):
         )
         self.shares = tuple(weight / sum(values) for weight in values)
 
-    def forward(self, images: Several, texts: Several) -> Tensor:
+    def forward(self, images: MemberEncodings, texts: MemberEncodings) -> Tensor:
         """Scores (I, T) of images against texts, both encoded by as many models as there are similarities."""
         mean = torch.zeros(())
         for similarity, share, *sides in zip(self.similarities, self.shares, images.parts, texts.parts, strict=True):
@@ -67,10 +67,10 @@ class MeanSimilarity(Similarity):
         return mean
 
 
-def together(splits: Sequence[EncodedSplit]) -> EncodedSplit:
+def joined_split(splits: Sequence[EncodedSplit]) -> EncodedSplit:
     """One encoded split from the encodings of the same split by several models."""
-    images = Several(tuple(split.images for split in splits))
-    texts = Several(tuple(split.texts for split in splits))
+    images = MemberEncodings(tuple(split.images for split in splits))
+    texts = MemberEncodings(tuple(split.texts for split in splits))
     return replace(splits[0], images=images, texts=texts)
 
 
@@ -97,4 +97,4 @@ class Ensemble:
 
     def encode(self, split: str) -> EncodedSplit:
         """A split, encoded by each of the models."""
-        return together([member.encode(split) for member in self.members])
+        return joined_split([member.encode(split) for member in self.members])

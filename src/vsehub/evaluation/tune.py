@@ -108,7 +108,7 @@ def choose(
     """
     folds = folds_of(split, similarity, protocol, reference)
     rows = min(len(split.images), len(split.texts)) if reference is None else len(reference.images)
-    candidates = auto.candidates(rows)
+    candidates = auto.with_grids(rows)
     results = try_all(
         candidates,
         lambda criterion: measure_folds(folds, criterion, reference is not None and criterion.needs_reference),

@@ -77,11 +77,11 @@ def write_encoder(side: str, encoder: Encoder, batches: Sequence[Mapping[str, Te
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    apart = []
+    differences = []
     for batch, wanted in zip(batches, expected, strict=True):
         got = session.run(None, {name: tensor.numpy() for name, tensor in batch.items()})[0]
-        apart.append(np.abs(got - wanted).max() / max(1.0, np.abs(wanted).max()))
-    difference = float(np.max(apart))  # NaN stays
+        differences.append(np.abs(got - wanted).max() / max(1.0, np.abs(wanted).max()))
+    difference = float(np.max(differences))  # NaN stays
     require(
         difference <= TOLERANCE,
         f"the exported {side} encoder differs from the checkpoint's by {difference:.1e}, more than {TOLERANCE:.0e}; "

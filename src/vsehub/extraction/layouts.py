@@ -117,7 +117,7 @@ def _shard(side: str, number: int) -> tuple[str, str]:
     return f"{side}/{SIDES[side]}/{SIDES[side]}_{number}.npy", f"{side}/metadata/metadata_{number}.parquet"
 
 
-def same_captions(splits: Mapping[str, CaptionedImages]) -> dict[str, CaptionedImages]:
+def equal_caption_counts(splits: Mapping[str, CaptionedImages]) -> dict[str, CaptionedImages]:
     """The splits with equally many captions of each image, ordered by image.
 
     The number is the smallest that any image has, at most 5.

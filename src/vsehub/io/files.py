@@ -67,7 +67,7 @@ def _end(lock: FileLock) -> None:
 
 
 @contextmanager
-def alone(folder: Path, doing: str, wait: bool = False) -> Iterator[None]:
+def lock_folder(folder: Path, doing: str, wait: bool = False) -> Iterator[None]:
     """Hold the lock of a folder within the block, then remove it. Creates the folder if necessary.
 
     doing: what another process that holds the lock does, for the message. wait: wait for it instead of raising
@@ -223,7 +223,7 @@ class Output:
         InputError if a file of that name is not vsehub's, or if a link leads out of the folder.
         """
         try:
-            with alone(self.folder, "writing"):
+            with lock_folder(self.folder, "writing"):
                 self.recheck()  # another process may have finished in the meantime
                 shutil.rmtree(self.new, ignore_errors=True)  # left by a process that was killed
                 try:

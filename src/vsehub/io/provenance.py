@@ -47,10 +47,10 @@ def origin() -> dict[str, Any]:
 def code_version() -> dict[str, Any] | None:
     """ "sha" and "dirty" of the git checkout that this package runs from, None outside a checkout."""
     top = Path(vsehub.__file__).parents[2]
-    return commit(top, "src", "conf") if (top / ".git").exists() else None
+    return commit_of(top, "src", "conf") if (top / ".git").exists() else None
 
 
-def commit(folder: Path, *paths: str) -> dict[str, Any] | None:
+def commit_of(folder: Path, *paths: str) -> dict[str, Any] | None:
     """ "sha" of the git checkout that holds a folder, and "dirty" if `paths` in it have uncommitted changes."""
     git = partial(subprocess.check_output, cwd=folder, text=True, stderr=subprocess.DEVNULL)
     try:
@@ -93,6 +93,6 @@ def versions(others: Iterable[str] = ()) -> dict[str, str]:
         with suppress(metadata.PackageNotFoundError):
             known[package] = metadata.version(package)
     for package in set(others) - known.keys():
-        state = commit(_file(package).parent, ".") or {"sha": "unknown", "dirty": False}
+        state = commit_of(_file(package).parent, ".") or {"sha": "unknown", "dirty": False}
         known[package] = f"{state['sha'][:8]}{' with changes' if state['dirty'] else ''}"
     return known

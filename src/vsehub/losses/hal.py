@@ -84,10 +84,10 @@ class HAL(Loss):
             self._warn_below_0(paired)
             paired = paired.clamp(min=0)
         reward = torch.log1p(paired).mean()
-        apart = ~positives
-        pairs = apart.sum().clamp(min=1)
+        is_negative = ~positives
+        pairs = is_negative.sum().clamp(min=1)
         terms = {"loss": negatives - reward, "negatives": negatives.detach(), "positives": reward.detach()}
-        terms["above_epsilon"] = ((scores.detach() > self.epsilon) & apart).sum() / pairs
+        terms["above_epsilon"] = ((scores.detach() > self.epsilon) & is_negative).sum() / pairs
         if weights is not None:
             terms["mean_weight"] = weights.masked_fill(positives, 0).sum() / pairs
         return terms

@@ -67,7 +67,7 @@ class ItemCounts:
     amounts: Tensor
 
     @classmethod
-    def listed(cls, items: int, positions: Tensor) -> Self:
+    def from_lists(cls, items: int, positions: Tensor) -> Self:
         """The counts of M items in lists of positions, of any shape."""
         return cls(items, *positions.unique(return_counts=True))
 
@@ -252,6 +252,6 @@ def count_occurrences(
         wrong = ~positives.hits(nearest.to(known.device)) & known[:, None]
         judged = int(known.sum())
     nearest, wrong = nearest.cpu(), wrong.cpu()
-    counts = {k: ItemCounts.listed(items, nearest[:, :k]) for k in ks}
-    bad = {k: ItemCounts.listed(items, nearest[:, :k][wrong[:, :k]]) for k in ks}
+    counts = {k: ItemCounts.from_lists(items, nearest[:, :k]) for k in ks}
+    bad = {k: ItemCounts.from_lists(items, nearest[:, :k][wrong[:, :k]]) for k in ks}
     return Occurrences(counts, bad, judged)

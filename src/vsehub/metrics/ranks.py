@@ -75,12 +75,12 @@ def rank_blocks(blocks: Iterable[tuple[int, Tensor]], positives: Positives, ks: 
             require(not largest[:, 0].isnan().any(), "scores hold NaN; look for NaN or infinite embeddings")
             pairs = slice(starts[first], starts[last])
             row = positives.query[pairs] - first
-            hits = scores[row, positives.item[pairs]]
-            best = scores.new_full((len(scores),), -torch.inf).scatter_reduce(0, row, hits, "amax")
-            equal_hits = row.new_zeros(len(scores)).index_add_(0, row, (hits >= best[row]).long())
+            pair_scores = scores[row, positives.item[pairs]]
+            best = scores.new_full((len(scores),), -torch.inf).scatter_reduce(0, row, pair_scores, "amax")
+            equal_hits = row.new_zeros(len(scores)).index_add_(0, row, (pair_scores >= best[row]).long())
             ranks[first:last] = (at_least(scores, best) - equal_hits + 1) * (counts > 0)
             if several:
-                precision[:, first:last] = torch.stack(at_r_of_scores(scores, largest, row, hits, counts))
+                precision[:, first:last] = torch.stack(at_r_of_scores(scores, largest, row, pair_scores, counts))
             lists.append(nearest[:, :deepest])
     require(last == positives.queries, f"scores end at query {last}; expected {positives.queries} queries")
     if not several:  # only the first place counts: both are R@1
@@ -153,15 +153,17 @@ def at_r(hits: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     return share.sum(dim=1) / total, inside.sum(dim=1).double() / total
 
 
-def at_r_of_scores(scores: Tensor, nearest: Tensor, row: Tensor, hits: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+def at_r_of_scores(
+    scores: Tensor, nearest: Tensor, row: Tensor, pair_scores: Tensor, counts: Tensor
+) -> tuple[Tensor, Tensor]:
     """AP@R and R-Precision, as `at_r`, of rankings by scores (b, M), negatives before positives of the same score.
 
-    nearest: (b, D) the largest scores of each row, descending, D at least the largest R. row, hits: (P,) the positives'
-    rows, ascending, and their scores. counts: (b,) how many positives each row has.
+    nearest: (b, D) the largest scores of each row, descending, D at least the largest R. row, pair_scores: (P,) the
+    positives' rows, ascending, and their scores. counts: (b,) how many positives each row has.
     """
     position = torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[row]
-    positive_scores = hits.new_full((len(scores), int(counts.max())), -torch.inf)
-    positive_scores[row, position] = hits
+    positive_scores = pair_scores.new_full((len(scores), int(counts.max())), -torch.inf)
+    positive_scores[row, position] = pair_scores
     positive_scores = positive_scores.sort(dim=1, descending=True).values
     counts = counts[:, None]
     cut = nearest.gather(1, (counts - 1).clamp(min=0))  # the score at place R

@@ -69,16 +69,16 @@ def search(
     queries, items, k: see `applies`. corrections: corrections with scales above 0; None for the plain scores. advance:
     receives the number of further scores that were decided.
     """
-    alone = len(queries) <= FEW_QUERIES or k > MOST_LISTED * len(items)
+    score_all = len(queries) <= FEW_QUERIES or k > MOST_LISTED * len(items)
     tiles = tiles_of(len(queries), len(items))
     source: VectorSource = items
     memory = dict[int, _Rounded]()
     if isinstance(items, KeptItems):
         source, memory = items.source, items.tiles
     array = array_of(source)  # not copied
-    int8 = INT8 and not alone and items.shape[1] in DIMENSIONS and (len(queries) >= MANY_QUERIES or bool(memory))
+    int8 = INT8 and not score_all and items.shape[1] in DIMENSIONS and (len(queries) >= MANY_QUERIES or bool(memory))
     with np.errstate(all="ignore"):
-        blocks = [_Block(rows.numpy(), k, corrections, int8, alone) for rows in queries.split(TILE_QUERIES)]
+        blocks = [_Block(rows.numpy(), k, corrections, int8, score_all) for rows in queries.split(TILE_QUERIES)]
         buffer = np.empty(tiles[0].stop * len(blocks[0].queries), np.float32)
         for tile in tiles:
             rows = source.rows(tile.start, tile.stop).to(queries).numpy() if array is None else array[tile]
@@ -91,7 +91,7 @@ def search(
             largest = 0.0  # not needed where all scores are dot products
             if rounded is not None:
                 largest = rounded.largest
-            elif not alone:
+            elif not score_all:
                 largest = float(_norms(rows).max())
             for block in blocks:
                 block.take(tile.start, rows, rounded, largest, buffer[: len(rows) * len(block.queries)])
@@ -162,8 +162,8 @@ def _norms(vectors: np.ndarray) -> np.ndarray:
 class _Block:
     """Some queries (b, D), with the k best so far for each correction."""
 
-    def __init__(self, queries: np.ndarray, k: int, corrections: Sequence[Affine | None], int8: bool, alone: bool):
-        self.queries, self._alone = queries, alone
+    def __init__(self, queries: np.ndarray, k: int, corrections: Sequence[Affine | None], int8: bool, score_all: bool):
+        self.queries, self._score_all = queries, score_all
         self.best = [_Best(k, len(queries), correction) for correction in corrections]
         self._norms = _norms(queries.astype(np.float64))
         self._rounded = _round(queries, np.zeros_like(queries[0])) if int8 else None
@@ -174,7 +174,7 @@ class _Block:
 
         largest: their largest norm, which only the screen needs. memory: (b·m,) float32.
         """
-        if self._alone:
+        if self._score_all:
             self._by_dot_products(start, rows, memory)
             return
         # Rounding errors (Higham 2002, section 3.1). 2.1 D: two sums of D products, a score's and the screen's;

@@ -47,7 +47,7 @@ def as_vectors(name: str, vectors: Any, columns: int | None = None, device: torc
     if isinstance(vectors, Tensor | np.ndarray):
         floating = vectors.is_floating_point() if isinstance(vectors, Tensor) else vectors.dtype.kind == "f"
         require(floating, f"{name} holds {vectors.dtype} numbers; expected floating-point vectors")
-        source: VectorSource = _Held(vectors, device)
+        source: VectorSource = _ArrayRows(vectors, device)
     else:
         if not isinstance(vectors, VectorSource):
             fail(f"{name} is {type(vectors).__name__}; expected a tensor or a numpy array (N, D)")
@@ -71,7 +71,7 @@ class BlockedRows:
         return self.shape[0]
 
 
-class _Held(BlockedRows):
+class _ArrayRows(BlockedRows):
     """The rows of a tensor or an array, on `device`; half precision is widened block by block."""
 
     def __init__(self, vectors: Tensor | np.ndarray, device: torch.device | None):
@@ -90,7 +90,7 @@ class _Held(BlockedRows):
 
 def array_of(source: VectorSource) -> np.ndarray | None:
     """The rows of a source as they lie in this machine's memory, not copied; None unless they are float32 there."""
-    if not isinstance(source, _Held) or source.device not in (None, torch.device("cpu")):
+    if not isinstance(source, _ArrayRows) or source.device not in (None, torch.device("cpu")):
         return None
     rows = source.vectors
     if isinstance(rows, Tensor) and rows.is_cpu and rows.dtype == torch.float32:

@@ -137,13 +137,13 @@ def try_maps(
     measured = list[np.ndarray]()
     sizes = list[int]()
     for fold in range(count):
-        here = np.flatnonzero(folds == fold)
-        sample = np.sort(random.permutation(here)[: MOST_QUERIES // count])
-        right = positives.of_queries(known[sample])
-        gone = np.setdiff1d(wanted, positives.of_queries(known[here]).item)
-        free = random.permutation(np.setdiff1d(np.arange(len(items)), gone))[:MOST_ITEMS]
-        index = torch.from_numpy(np.union1d(right.item, free))
-        answers = Positives.from_pairs(right.query, torch.searchsorted(index, right.item), len(sample), len(index))
+        in_fold = np.flatnonzero(folds == fold)
+        sample = np.sort(random.permutation(in_fold)[: MOST_QUERIES // count])
+        pairs = positives.of_queries(known[sample])
+        other_answers = np.setdiff1d(wanted, positives.of_queries(known[in_fold]).item)
+        allowed = random.permutation(np.setdiff1d(np.arange(len(items)), other_answers))[:MOST_ITEMS]
+        index = torch.from_numpy(np.union1d(pairs.item, allowed))
+        answers = Positives.from_pairs(pairs.query, torch.searchsorted(index, pairs.item), len(sample), len(index))
         fitted, answered = pairs_of(queries, items, positives, known[folds != fold], seed)
         reference = fitted[drawn(len(fitted), MOST_QUERIES, seed)]
         rows, among = rows_at(queries, known[sample]), rows_at(items, index)

@@ -13,10 +13,10 @@ from vsehub.checks import require
 from vsehub.criteria.base import Correction, ItemBias, warning_of_few
 from vsehub.criteria.choose import Auto, Choice, choose
 from vsehub.positives import Positives
-from vsehub.ranking.gains import gained
+from vsehub.ranking.gains import r1_gain
 from vsehub.ranking.inputs import Inputs
 from vsehub.ranking.measure import PLAIN, Measured, check_criteria, measure
-from vsehub.ranking.record import Comparison, recorded
+from vsehub.ranking.record import Comparison, make_comparison
 
 log = logging.getLogger(__name__)
 
@@ -77,10 +77,10 @@ def held_out_gain(
     for other, (_, rows) in others.items():
         # `measure` omits plain search, which may be the choice for some queries.
         best[rows] = first.get(other, first[PLAIN])[rows]
-    return gained(first[PLAIN], best, positives)
+    return r1_gain(first[PLAIN], best, positives)
 
 
-def compared(
+def compare_vectors(
     command: str, inputs: Inputs, criteria: Mapping[str, Any], k: int, device: torch.device | None, seed: int = 0
 ) -> Comparison:
     """The measured plain ranking and those under `criteria`, or under what an `Auto` chooses. All checks come first.
@@ -119,4 +119,4 @@ def compared(
     changed = inputs.changed()
     require(not changed, f"{', '.join(map(str, changed))} changed while being read; run the command again")
     measured = replace(measured, seconds=seconds | measured.seconds)
-    return recorded(command, inputs, measured, criteria, k, seed, began, norms, written_choice)
+    return make_comparison(command, inputs, measured, criteria, k, seed, began, norms, written_choice)

@@ -9,7 +9,7 @@ LEVEL = 0.95
 _STEPS = 721  # points of half an ellipse
 
 
-def gained(before: Tensor, after: Tensor, positives: Positives) -> dict[str, float]:
+def r1_gain(before: Tensor, after: Tensor, positives: Positives) -> dict[str, float]:
     """The gain in R@1 of a ranking over another, in points, with its 95 % interval and p value.
 
     before, after: the first items (Q, 1) of both. Queries without a positive are left out. Queries that the same item

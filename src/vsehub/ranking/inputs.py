@@ -170,13 +170,13 @@ class Sides:
             f"positives is of another number of queries or items; expected {sizes[0]} queries and {sizes[1]} items",
         )
         sides = cls(query_rows, item_rows, reference_rows, bank, positives)
-        return replace(sides, reference=None) if reference is None else sides.apart()
+        return replace(sides, reference=None) if reference is None else sides.without_ranked_queries()
 
-    def apart(self) -> Self:
+    def without_ranked_queries(self) -> Self:
         """The same sides without the reference queries that equal a ranked query, bit for bit."""
         if self.reference is None:
             return self
-        rows = rows_apart(self.reference, self.queries)
+        rows = rows_not_in(self.reference, self.queries)
         require(
             len(rows) > 0,
             f"reference: each of its {len(self.reference)} rows equals a query; give other queries, or leave reference "
@@ -287,17 +287,17 @@ def open_inputs(settings: Mapping[str, Any], normalize: bool | None = None) -> I
         not within or positives is None or not (positives.query == positives.item).any(),
         "truth: it has pairs of an item with itself, which is left out of its own list; leave them out",
     )
-    checked = replace(Sides(*sides), positives=positives, within=within).apart()
+    checked = replace(Sides(*sides), positives=positives, within=within).without_ranked_queries()
     inputs = Inputs(checked, queries, items, files, recorded)
     if tune is None:
         return inputs
     known = read_positives(settings["tune_truth"], Names("tune_queries", len(tune), tune.ids), items)
-    rows = rows_apart(tune, sides[0])
+    rows = rows_not_in(tune, sides[0])
     if len(rows) < len(tune):
         inputs.warn(f"tune_queries: {len(tune) - len(rows)} of {len(tune)} are ranked queries, and left out")
-        apart = torch.isin(known.query, rows)
-        require(bool(apart.any()), "tune_queries: all with a known answer are ranked queries; give others")
-        known = Positives.from_pairs(known.query[apart], known.item[apart], len(tune), items.rows, complete=False)
+        usable = torch.isin(known.query, rows)
+        require(bool(usable.any()), "tune_queries: all with a known answer are ranked queries; give others")
+        known = Positives.from_pairs(known.query[usable], known.item[usable], len(tune), items.rows, complete=False)
     return replace(inputs, tuning=(tune, known))
 
 
@@ -333,7 +333,7 @@ def other_domain(queries: VectorSource, reference: VectorSource, seed: int = 0) 
     ).format(*map(np.median, (to_reference, among_reference, among_queries)))
 
 
-def rows_apart(rows: VectorSource, queries: VectorSource) -> Tensor:
+def rows_not_in(rows: VectorSource, queries: VectorSource) -> Tensor:
     """The positions (n,), ascending, of the rows (R, D) that equal none of the queries (Q, D) bit for bit, as read.
 
     Only 64-bit hashes of the rows are held.

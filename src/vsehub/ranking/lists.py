@@ -22,7 +22,7 @@ from vsehub.neighbors.vectors import UnitVectors
 from vsehub.positives import Positives
 from vsehub.ranking.inputs import Inputs, Names, Sides, read_names
 from vsehub.ranking.measure import Measured, Ranked, changes, reached
-from vsehub.ranking.record import Comparison, recorded
+from vsehub.ranking.record import Comparison, make_comparison
 
 COLUMNS = ("query", "item", "rank")
 FILES = ("ranking", "against")
@@ -108,7 +108,7 @@ def _measured(
             inputs.warn(f"{file.path}: {short:,} of {len(queries):,} lists have fewer than {ks[-1]} items")
         rankings.append(measure_lists(str(file.path), positions[:, :width], lists[0][:, :k], sides, ks))
     seconds = {"reading and measuring": time.perf_counter() - began}
-    comparison = recorded("diagnose", inputs, Measured(rankings, ks, seconds), {}, k, seed, began=began)
+    comparison = make_comparison("diagnose", inputs, Measured(rankings, ks, seconds), {}, k, seed, began=began)
     for name, file in zip(FILES, files, strict=False):
         path = str(file.path)
         comparison.record[name] = {"path": path, "rows": len(queries), "columns": width, "dtype": "ranks"}
@@ -155,11 +155,11 @@ def measure_lists(name: str, lists: Tensor, plain: Tensor, sides: Sides, ks: Seq
     items, positives = len(sides.items), sides.positives
     wrong: dict[int, ItemCounts] | None = None
     truth: dict[str, float | None] | None = None
-    counts = {k: ItemCounts.listed(items, lists[:, :k][lists[:, :k] >= 0]) for k in ks}
+    counts = {k: ItemCounts.from_lists(items, lists[:, :k][lists[:, :k] >= 0]) for k in ks}
     if positives is not None:
         hits = positives.hits(lists.clamp(min=0)) & (lists >= 0)
         judged = (lists >= 0) & (positives.counts > 0)[:, None]
-        wrong = {k: ItemCounts.listed(items, lists[:, :k][(judged & ~hits)[:, :k]]) for k in ks}
+        wrong = {k: ItemCounts.from_lists(items, lists[:, :k][(judged & ~hits)[:, :k]]) for k in ks}
         recalls = 100.0 * hits[positives.counts > 0].cumsum(dim=1).clamp(max=1).double().mean(dim=0)
         truth = {f"r{k}": recalls[k - 1].item() if k <= len(recalls) else None for k in RECALLS}
     hubness = occurrence_metrics(counts, wrong)

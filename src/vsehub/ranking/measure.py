@@ -106,7 +106,7 @@ def measure(
     most = 0 if positives is None else int(positives.counts.max())
     relevance = most if 0 < most <= DEEPEST else None
     of_matching = relevance if most <= k else None  # the lists of a matching end at k
-    rankings = {
+    collected = {
         name: _Lists(k, depths, of_matching if name in matchings else relevance, positives)
         for name in (PLAIN, *criteria)
     }
@@ -117,12 +117,12 @@ def measure(
         for name, matching in matchings.items():
             blocks[name] = {depth: (values[rows], positions[rows]) for depth, (values, positions) in matching.items()}
         plain.append(lists[0][1][:, :k].to("cpu", copy=True))  # so that the deeper list is freed
-        for name, ranking in rankings.items():
+        for name, ranking in collected.items():
             ranking.add(first, blocks[name])
     search_seconds = (after_matching - began) + (time.perf_counter() - fitted)  # matching searches too
     seconds = {"reference": fitted - after_matching, "search": search_seconds}
     measured = [
-        ranking.ranked(name, items, terms.get(name, ()), torch.cat(plain)) for name, ranking in rankings.items()
+        ranking.ranked(name, items, terms.get(name, ()), torch.cat(plain)) for name, ranking in collected.items()
     ]
     return Measured(measured, reached(depths[-1]), seconds)
 
@@ -238,5 +238,5 @@ class _Lists:
         queries = int((positives.counts > 0).sum())
         answered = {k: int(positives.hits(lists[min(k, self._depths[-1])]).any(dim=1).sum()) for k in RECALLS}
         recalls = {f"r{k}": 100.0 * count / queries for k, count in answered.items()}
-        purity = (None, None) if self._relevance is None else (100.0 * self._precision / queries).tolist()
-        return recalls | dict(zip(("map_r", "r_precision"), purity, strict=True))
+        precisions = (None, None) if self._relevance is None else (100.0 * self._precision / queries).tolist()
+        return recalls | dict(zip(("map_r", "r_precision"), precisions, strict=True))

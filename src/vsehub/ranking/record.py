@@ -19,7 +19,7 @@ from vsehub.io.provenance import origin
 from vsehub.io.records import EMBEDDINGS
 from vsehub.machine import hardware
 from vsehub.neighbors.vectors import drawn
-from vsehub.ranking.gains import gained
+from vsehub.ranking.gains import r1_gain
 from vsehub.ranking.inputs import Inputs
 from vsehub.ranking.measure import Measured, Ranked
 from vsehub.ranking.verdict import hub_level, verdict
@@ -44,7 +44,7 @@ class Comparison:
     began: float
 
 
-def recorded(
+def make_comparison(
     command: str,
     inputs: Inputs,
     measured: Measured,
@@ -184,7 +184,7 @@ def _ranking(ranking: Ranked, criterion: Criterion | None, measured: Measured, i
         "histograms": ranking.histograms,
         "truth": ranking.truth,
         "changed": ranking.changed,
-        "gain": None if positives is None else gained(plain.positions, ranking.positions, positives),
+        "gain": None if positives is None else r1_gain(plain.positions, ranking.positions, positives),
         "hubs_made": [
             {"item": item, **inputs.item_names.of(item), "before": plain.occurrences[item], "after": count}
             for item, count in counts.items()

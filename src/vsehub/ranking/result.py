@@ -64,7 +64,7 @@ class Result:
         require(not others, f"result: not the vectors that were ranked: {', '.join(others)}. Give vsehub rerank again")
         names = self.inputs.item_names
         self.items_path = str(self.record["items"]["path"])
-        self.reference = str(self.record["reference"]["set"])
+        self.reference_text = str(self.record["reference"]["set"])
         with readable(biases, pa.ArrowException, KeyError):
             table = pq.read_table(biases)
             rows = pc.index_in(pa.array(names.ids or range(names.rows)), table["id"])

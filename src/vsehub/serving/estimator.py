@@ -129,7 +129,9 @@ class CorrectedSearch:
         searched = KeptItems(opened)
         if reference_rows is not None:
             warn_once(warning_of_few(criterion, len(reference_rows)))
-        return self._hold(criterion, searched, reference_rows, item_terms(criterion, searched, reference_rows), names)
+        return self._set_fitted(
+            criterion, searched, reference_rows, item_terms(criterion, searched, reference_rows), names
+        )
 
     @torch.no_grad()
     def tune(self, queries: Any, truth: Any) -> Self:
@@ -152,7 +154,7 @@ class CorrectedSearch:
         among = named if isinstance(named, Auto) else self.criterion_
         choice = choose(among, vectors, positives, self.items_, self.reference_)
         terms = item_terms(choice.criterion, self.items_, self.reference_)
-        self._hold(choice.criterion, self.items_, self.reference_, terms, self.ids_)
+        self._set_fitted(choice.criterion, self.items_, self.reference_, terms, self.ids_)
         self.tried_ = choice.tried
         return self
 
@@ -324,7 +326,7 @@ class CorrectedSearch:
                 terms = finite_terms(tuple(torch.from_numpy(small[name]) for name in ordered))
             made = cls(criterion, settings["k"], settings["normalize"], None, device)
             ids = json.loads(small["ids"].tobytes()) if "ids" in small else None
-            made._hold(criterion, KeptItems(items), reference, terms, ids)
+            made._set_fitted(criterion, KeptItems(items), reference, terms, ids)
             if "null_scores" in small:
                 null_scores, best_scores = small["null_scores"], small["best_scores"]
                 made.calibration_ = Calibration(torch.from_numpy(null_scores), torch.from_numpy(best_scores))
@@ -332,7 +334,7 @@ class CorrectedSearch:
             raise InputError(f"search: {path} is not a fitted search: {error}") from error
         return made
 
-    def _hold(
+    def _set_fitted(
         self,
         criterion: Criterion,
         items: VectorSource,

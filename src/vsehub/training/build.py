@@ -13,7 +13,7 @@ from vsehub.data.sources import Source
 from vsehub.data.text.vocabulary import dump_words, load_words
 from vsehub.io.address import masked_settings
 from vsehub.models.checkpoint import encoder_sizes, require_sizes
-from vsehub.training.checkpoint import load_state, require_of_run
+from vsehub.training.checkpoint import load_state, require_same_folder
 from vsehub.training.datamodule import RetrievalDataModule
 from vsehub.training.module import RetrievalModule, require_no_batch_norm
 from vsehub.types import Encoder
@@ -110,16 +110,16 @@ def build_module(
     for name, split in data.splits.items():
         require_sizes(name, split, image_shape, text_shape)
     if checkpoint is not None:
-        require_of_run(load_state(checkpoint), checkpoint)
+        require_same_folder(load_state(checkpoint), checkpoint)
     return module
 
 
 def load_splits(
-    data: RetrievalDataModule, final_split: str, before: Mapping[str, Any] | None
+    data: RetrievalDataModule, final_split: str, earlier_record: Mapping[str, Any] | None
 ) -> dict[str, dict[str, Any]]:
     """Load all splits that a run needs; returns the metadata of each for its record.
 
-    before: the record of the run that continues. Raises InputError if its data were others.
+    earlier_record: the record of the run that continues. Raises InputError if its data were others.
     """
     data.setup()
     data.load(final_split)
@@ -131,7 +131,7 @@ def load_splits(
         name: {"images": len(split.images), "captions": len(split.captions), "fingerprint": split.fingerprint()}
         for name, split in data.splits.items()
     }
-    recorded = before["data"] if before is not None else {}
+    recorded = earlier_record["data"] if earlier_record is not None else {}
     for name in sorted(split_metadata.keys() & recorded.keys()):
         current, expected = split_metadata[name]["fingerprint"], recorded[name]["fingerprint"]
         require(

@@ -74,8 +74,8 @@ def load_state(path: str | Path) -> dict[str, Any]:
     return state
 
 
-def require_of_run(state: dict[str, Any], path: Path) -> None:
-    """Raise InputError unless a state was written where it lies: the run that continues has its settings and data."""
+def require_same_folder(state: dict[str, Any], path: Path) -> None:
+    """Raise InputError unless the state was written in the folder that holds it: only then is it of this run."""
     folders = {callback["dirpath"] for callback in state["callbacks"].values() if "dirpath" in callback}
     require(
         str(path.resolve().parent) in folders,

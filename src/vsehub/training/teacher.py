@@ -63,14 +63,14 @@ def open_teacher(
     components: Components,
     data: RetrievalDataModule,
     split_metadata: Mapping[str, Mapping[str, Any]],
-    before: Mapping[str, Any] | None,
+    earlier_record: Mapping[str, Any] | None,
     settings: Mapping[str, Any],
 ) -> tuple[Teacher | None, list[dict[str, str]] | None]:
     """The teacher of a training, of the checkpoints `paths`, and {"checkpoint", "sha256"} of each; None without any.
 
-    split_metadata: the metadata of the training's splits. before: the record of the run that continues. settings:
-    arguments of `Teacher`. Raises InputError if a checkpoint cannot encode the data, if its run used data that this
-    training is measured on, or if the run that continues had other teachers.
+    split_metadata: the metadata of the training's splits. earlier_record: the record of the run that continues.
+    settings: arguments of `Teacher`. Raises InputError if a checkpoint cannot encode the data, if its run used data
+    that this training is measured on, or if the run that continues had other teachers.
     """
     members = []
     for path in paths:
@@ -80,8 +80,8 @@ def open_teacher(
         _require_no_leak(member.path, split_metadata)
         members.append(member)
     files = [{"checkpoint": str(member.path.resolve()), "sha256": member.sha256} for member in members]
-    if before is not None:
-        recorded = [file["sha256"] for file in before.get("teacher") or []]
+    if earlier_record is not None:
+        recorded = [file["sha256"] for file in earlier_record.get("teacher") or []]
         require(
             recorded == [member.sha256 for member in members],
             "resume: the files of teacher are others than when the run began; put the same checkpoints back",

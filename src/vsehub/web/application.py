@@ -219,7 +219,7 @@ class Service:
     def _rows(self, kind: str, criterion: str | None, find: str) -> list[int]:
         """The rows of a kind of items whose id or caption contains a text, the most found first."""
         catalogue = self.catalogue
-        made = catalogue.made[self._criterion(criterion)]
+        made = catalogue.new_hubs[self._criterion(criterion)]
         kinds = {"hubs": catalogue.hubs, "made": made, "antihubs": catalogue.antihubs, "items": catalogue.ordered}
         rows = kinds[kind]
         if not find:

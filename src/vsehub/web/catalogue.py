@@ -191,7 +191,7 @@ class Catalogue:
         self.antihubs = never[drawn(len(never), 1000, seed)].tolist() if len(never) else []
         self.ordered = plain.counts.argsort(descending=True, stable=True).tolist()
         self.hubs = self._hubs(plain)
-        self.made = {
+        self.new_hubs = {
             name: [row for row in self._hubs(ranking) if plain.counts[row] < self.hub_level]
             for name, ranking in self.rankings.items()
         }

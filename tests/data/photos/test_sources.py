@@ -161,14 +161,14 @@ def test_missing_and_damaged_pictures_of_all_splits_are_named(tmp_path, write, c
         made[number] = made[number]._replace(content=file.getvalue())
     made[4] = made[4]._replace(content=jpeg)
     made[5] = made[5]._replace(content=jpeg + bytes(100))
-    write(tmp_path, made, **SMALL).require_files(SPLITS)
+    write(tmp_path, made, **SMALL).require_pictures(SPLITS)
     for number, content in enumerate((b"", jpeg[:-30], b"<html>404</html>", picture(9)[:60]), 6):
         made[number] = made[number]._replace(content=content)
     made[10] = made[10]._replace(captions=[""])
     data = write(tmp_path, made, **SMALL)
     for named in ([6, 7, 8, 9], [11]):
         with pytest.raises(InputError) as caught:
-            data.require_files(SPLITS)
+            data.require_pictures(SPLITS)
         assert [n for n in range(12) if f"{n:03d}.png" in str(caught.value)] == named
         (tmp_path / "photos" / "011.png").unlink(missing_ok=True)
     assert "010.png (row " in caplog.text

@@ -33,6 +33,6 @@ class Assignment(Matching):
         )
         scores = rows(torch.arange(queries)).double().cpu().numpy()
         require(bool(np.isfinite(scores).all()), "scores hold NaN or infinite values; look for such embeddings")
-        query, place = linear_sum_assignment(np.tile(scores, places), maximize=True)
-        pairs = np.stack((query, place % items), axis=1)
+        query, slot = linear_sum_assignment(np.tile(scores, places), maximize=True)
+        pairs = np.stack((query, slot % items), axis=1)
         return torch.from_numpy(pairs[np.argsort(-scores[pairs[:, 0], pairs[:, 1]], kind="stable")])

@@ -63,7 +63,7 @@ class ListedPhotos(Component):
     def read_listing(self) -> Iterable[Listed]:
         """All pictures in order; rows of one file are one picture. Raises InputError if the listing is damaged."""
 
-    def require_files(self, splits: Sequence[str]) -> None:
+    def require_pictures(self, splits: Sequence[str]) -> None:
         """Raise InputError naming the pictures of these splits whose files are missing.
 
         With `unreadable` "stop" every file is decoded too, as in `load`, which remembers it.
@@ -76,7 +76,7 @@ class ListedPhotos(Component):
             f"{listed(absent, most=10)}. Give the folder of the pictures, data.images=FOLDER, or take their rows out",
         )
         if self._pictures.unreadable == "stop":
-            checked(rows, self.images, leave_out=False)
+            intact_pictures(rows, self.images, leave_out=False)
 
     def load(self, split: str) -> CaptionedImages:
         """The split "train", "val" or "test", in the listing's order; every picture is decoded once as a check.
@@ -84,14 +84,14 @@ class ListedPhotos(Component):
         Raises InputError if the listing is damaged or lacks the split, if a picture is missing and, with `unreadable`
         "stop", if some cannot be decoded.
         """
-        self.require_files([split])
+        self.require_pictures([split])
         rows = [row for row in self._rows if row.split == split]
         require(
             bool(rows),
             f"{self.place} has no pictures with captions of the split {split!r}; it has "
             f"{dict(Counter(row.split for row in self._rows))}. How splits are drawn by seed: docs/data.md",
         )
-        rows, contents = checked(rows, self.images, self._pictures.unreadable == "leave_out")
+        rows, contents = intact_pictures(rows, self.images, self._pictures.unreadable == "leave_out")
         texts, pairs = pairs_of([row.captions for row in rows], self.shared)
         log.info("%s: %s pictures, %s captions", split, f"{len(rows):,}", f"{len(texts):,}")
         settings, files = self._pictures, [row.file for row in rows]
@@ -152,7 +152,7 @@ def draw_splits(count: int, draw: SplitDraw) -> np.ndarray:
     return splits
 
 
-def checked(rows: Sequence[Listed], place: Path, leave_out: bool) -> tuple[list[Listed], np.ndarray]:
+def intact_pictures(rows: Sequence[Listed], place: Path, leave_out: bool) -> tuple[list[Listed], np.ndarray]:
     """The pictures that can be decoded, and (I,) hashes of the bytes of their files.
 
     Raises InputError naming pictures that cannot be decoded; `leave_out`: log a warning instead, if there are others.
@@ -214,6 +214,6 @@ def folder_pictures(folder: str | Path, size: int, resize: int, crops: int = 1) 
     below = [path.relative_to(place) for path in place.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file()]
     names = sorted(str(path) for path in below if not any(part.startswith(".") for part in path.parts))
     require(bool(names), f"folder: {folder} holds no pictures ({', '.join(SUFFIXES)}), nor do the folders below it")
-    rows, contents = checked([Listed(str(place / name), name, []) for name in names], place, leave_out=True)
+    rows, contents = intact_pictures([Listed(str(place / name), name, []) for name in names], place, leave_out=True)
     pictures = Pictures([row.file for row in rows], size, resize, crops, contents=contents)
     return CaptionedImages(pictures, [], np.empty((0, 2), np.int64), [row.name for row in rows])

@@ -38,7 +38,7 @@ class ImageBackbone(PretrainedEncoder):
         super().__init__()
         require(regions is not None or pooling == "none", f"pooling={pooling} is of regions; give regions=R with it")
         self.backbone = Backbone(image_shape, library, model, pretrained, weights)
-        self.tune, self.learning_rate, self.side = tune, learning_rate, regions
+        self.tune, self.learning_rate, self.grid = tune, learning_rate, regions
         self.backbone.requires_grad_(tune)
         if regions is None:
             self.head = ImageFeatures((self.backbone.size,), dim)
@@ -55,4 +55,4 @@ class ImageBackbone(PretrainedEncoder):
     def features(self, images: Tensor) -> Tensor:
         """The input of the head: (N, F), or (N, r * r, C) of regions; without gradient where the backbone is frozen."""
         with self.gradient():
-            return self.backbone(images) if self.side is None else self.backbone.regions(images, self.side)
+            return self.backbone(images) if self.grid is None else self.backbone.regions(images, self.grid)

@@ -169,12 +169,12 @@ class Items(NamedTuple):
 class Fitted(NamedTuple):
     """A correction that was fitted for the items.
 
-    criterion: the name of a criterion's yaml file. rule: the criterion. bias: b (M,). reference: the reference queries
+    name: the name of a criterion's yaml file. criterion: the criterion. bias: b (M,). reference: the reference queries
     (R, D). origin: where they came from, in words.
     """
 
-    criterion: str
-    rule: ItemBias
+    name: str
+    criterion: ItemBias
     bias: Tensor
     reference: VectorSource
     origin: str
@@ -191,11 +191,11 @@ def fill(
     """
     require_names(len(items.vectors), items.ids, items.labels)
     queries, shift = _stored_reference(items.vectors, fitted, seed)
-    dim, scale = items.vectors.shape[1], float(fitted.rule.scale)
+    dim, scale = items.vectors.shape[1], float(fitted.criterion.scale)
     metadata = {
         "schema": SCHEMA,
-        "criterion": fitted.criterion,
-        "parameters": fitted.rule.parameters(),
+        "criterion": fitted.name,
+        "parameters": fitted.criterion.parameters(),
         "reference": fitted.origin,
         "reference_rows": len(queries),
         "shift": shift,
@@ -300,13 +300,13 @@ def _stored_reference(items: VectorSource, fitted: Fitted, seed: int) -> tuple[T
     A sample of queries gives smaller sums and farther nearest queries: the shift is the mean difference over some of
     the items.
     """
-    if not fitted.rule.needs_reference:
+    if not fitted.criterion.needs_reference:
         return torch.empty(0, items.shape[1]), 0.0
     rows = sampled(fitted.reference, REFERENCE_ROWS, seed)[0].cpu()
-    if len(rows) == len(fitted.reference) or not fitted.rule.independent:
+    if len(rows) == len(fitted.reference) or not fitted.criterion.independent:
         return rows, 0.0
     some, positions = sampled(items, _SHIFT_ITEMS, seed)
-    again = _bias(fitted.rule, as_vectors("items", some), rows)
+    again = _bias(fitted.criterion, as_vectors("items", some), rows)
     return rows, float((fitted.bias.cpu()[positions].double() - again.double()).mean())
 
 
