@@ -118,7 +118,7 @@ def power(frame: pd.DataFrame) -> str:
     seeds, deviation = int(rows["seeds"].median()), rows["deviation"].median()
     critical = stats.t.ppf(1 - LEVEL / 2 / frame["named"].sum(), seeds - 1)
     missed = lambda lead: stats.nct.cdf(critical, seeds - 1, lead * seeds**0.5 / deviation) - 0.2  # noqa: E731
-    lead = optimize.brentq(missed, deviation, 100 * deviation)
+    lead = optimize.brentq(missed, deviation, 20 * deviation)
     return (
         f"Power: with {seeds} seeds and the median deviation of {deviation:.1f}, a difference of {lead:.0f} rsum "
         "passes the first step of Holm's correction with a probability of 80 %. Equality can be shown only if the "
