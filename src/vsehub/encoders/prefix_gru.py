@@ -16,13 +16,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+# oneDNN prepares a product anew for each number of rows, which takes longer than the product; these keep them few.
+LEVEL_ROWS, ALL_ROWS = 16, 128
+
 
 class Tree(NamedTuple):
     """Distinct prefixes as n nodes, level by level.
 
     words: (n,) the last word of each prefix. parents: the parent (c,) of each node of each level; empty for the first
-    level. levels: the nodes of each level. nodes: (N, L), the node that each caption has reached at each word, 0 behind
-    its last.
+    level. levels: the nodes of each level; its last node is repeated until their number is a multiple of LEVEL_ROWS.
+    nodes: (N, L), the node that each caption has reached at each word, 0 behind its last.
     """
 
     words: Tensor
@@ -42,6 +45,7 @@ class Tree(NamedTuple):
         for step in range(ids.shape[1]):
             alive = np.flatnonzero(sizes > step)
             keys, node[alive] = np.unique(node[alive] * base + ids[alive, step], return_inverse=True)
+            keys = np.pad(keys, (0, -len(keys) % LEVEL_ROWS), mode="edge")
             words.append(keys % base)
             parents.append(torch.from_numpy(above + keys // base if step else keys[:0]))  # the first level has none
             nodes[alive, step] = first + node[alive]
@@ -90,6 +94,7 @@ def node_states(
         trees["_reverse"] = Tree.build(texts.gather(1, reversal(lengths)), lengths)
     words = trees[""].words.unique()
     vectors, size, sides = embedding(words), gru.hidden_size, []
+    vectors = F.pad(vectors, (0, 0, 0, -len(vectors) % LEVEL_ROWS))
     for direction, tree in trees.items():
         states = vectors
         for layer in range(gru.num_layers):
@@ -103,6 +108,13 @@ def node_states(
             states = TreeGRU.apply(inputs, tree, weight, bias[2 * size :])
         sides.append((tree.nodes, states))
     return sides
+
+
+def padded(rows: int, columns: int, dtype: torch.dtype) -> Tensor:
+    """Uninitialised rows (rows, columns), followed by zeros up to a multiple of ALL_ROWS."""
+    tensor = torch.empty(rows + -rows % ALL_ROWS, columns, dtype=dtype)
+    tensor[rows:].zero_()
+    return tensor
 
 
 class TreeGRU(torch.autograd.Function):
@@ -119,7 +131,9 @@ class TreeGRU(torch.autograd.Function):
         # Under autocast the products run in its type.
         dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else inputs.dtype
         factor = weight.T.to(dtype)
-        before, recurrent, states = inputs.new_empty(3, len(inputs), size).unbind()
+        recurrent, states = inputs.new_empty(2, len(inputs), size).unbind()
+        padded_before = padded(len(inputs), size, inputs.dtype)
+        before = padded_before[: len(inputs)]
         before[tree.levels[0]].zero_()
         gates = torch.empty_like(inputs)
         for parents, rows in zip(tree.parents, tree.levels, strict=True):
@@ -132,14 +146,15 @@ class TreeGRU(torch.autograd.Function):
             gates[rows, : 2 * size].sigmoid_()
             torch.addcmul(inputs[rows, 2 * size :], reset, recurrent[rows], out=new).tanh_()
             torch.lerp(new, before[rows], update, out=states[rows])
-        ctx.save_for_backward(before, gates, recurrent, weight)
+        ctx.save_for_backward(padded_before, gates, recurrent, factor)
         ctx.tree, ctx.dtype = tree, dtype
         return states
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        before, gates, recurrent, weight = ctx.saved_tensors
+        padded_before, gates, recurrent, factor = ctx.saved_tensors
+        before = padded_before[: len(gates)]
         reset, update, new = gates.chunk(3, dim=1)
         # Times a state's gradient, these factors are the gradients of the gates' inputs: `into_new` of the new state,
         # `into_reset` and `into_update` of the gates, `from_before` of the new state's recurrent part.
@@ -153,8 +168,9 @@ class TreeGRU(torch.autograd.Function):
         torch.sub(before, new, out=into_update).mul_(update)
         into_update.addcmul_(into_update, update, value=-1)
 
-        turned = weight.to(ctx.dtype)
-        to_recurrent = torch.empty(factors.shape, dtype=ctx.dtype)
+        turned = factor.T
+        padded_recurrent = padded(len(gates), 3 * new.shape[1], ctx.dtype)
+        to_recurrent = padded_recurrent[: len(gates)].view(factors.shape)
         flow = gradient.clone()
         for parents, rows in zip(reversed(ctx.tree.parents), reversed(ctx.tree.levels), strict=True):
             torch.mul(flow[rows, None], factors[rows], out=to_recurrent[rows])
@@ -163,8 +179,5 @@ class TreeGRU(torch.autograd.Function):
                 flow.index_add_(0, parents, flow[rows].mul(update[rows]).add_(back))
         to_inputs = factors.mul_(flow[:, None]).flatten(1)
         torch.mul(flow, into_new, out=to_inputs[:, -new.shape[1] :])
-        right = to_recurrent.flatten(1)
-        # Padded to one of few numbers of rows, since oneDNN prepares a product anew for each number.
-        more = (0, 0, 0, -len(right) % (64 if len(right) < 1024 else 256))
-        to_weight = (F.pad(right, more).T @ F.pad(before.to(ctx.dtype), more)).to(gates.dtype)
-        return to_inputs, None, to_weight, right[:, -new.shape[1] :].sum(dim=0, dtype=gates.dtype)
+        to_weight = (padded_recurrent.T @ padded_before.to(ctx.dtype)).to(gates.dtype)
+        return to_inputs, None, to_weight, to_recurrent[:, 2].sum(dim=0, dtype=gates.dtype)
