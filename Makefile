@@ -15,7 +15,7 @@ INSTALLED := $(VENV)/installed-$(FAISS)
 LIGHT := $(VENV)/installed-light-$(FAISS)
 DEMO := $(or $(wildcard $(INSTALLED)),$(LIGHT))
 comma := ,
-EXTRAS := $(FAISS),train,wandb,tensorboard,transformers,timm,open-clip,peft,datasets,milvus,lancedb,qdrant,pgvector,export,hub,serve,sweep,notebooks,dev
+EXTRAS := $(FAISS),train,wandb,tensorboard,transformers,timm,open-clip,peft,datasets,milvus,lancedb,qdrant,pgvector,hub,serve,sweep,notebooks,dev
 # 1: modules are compiled at once, which takes most of the set-up and saves each command more than it; 0: when first used.
 COMPILE ?= 1
 # Which versions are installed: the pinned ones, or what is given instead.

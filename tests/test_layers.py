@@ -19,7 +19,6 @@ L2 = {
     "data": set(),
     "models": {"criteria", "data"},
     "evaluation": {"criteria", "data", "models"},
-    "export": {"data", "models"},
     "extraction": {"data"},
     "report": {"data", "evaluation"},  # for types and pictures; test_early_refusals.py tests that it loads no torch
     "ranking": {"criteria", "data"},
@@ -79,9 +78,6 @@ OUTSIDE = {
     "peft": {"encoders/pretrained/joint/towers.py"},
     "torchvision": {"encoders/pretrained/networks.py"},
     "timm": {"encoders/pretrained/networks.py"},
-    "onnxruntime": {"export/onnx.py"},
-    "onnx": set(),  # torch's exporter imports these two
-    "onnxscript": set(),
     "lazy_loader": {"__init__.py"},
     "safetensors": {
         "cli/adapt.py",

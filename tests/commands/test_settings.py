@@ -324,19 +324,6 @@ def served(cfg, folder):
         return ran("serve", cfg, folder) | answers
 
 
-def exported(cfg, folder):
-    """The weights that would be exported, and where to."""
-
-    def write_onnx(model, output):
-        raise Loaded(model.model.state_dict(), str(output.folder.relative_to(folder)))
-
-    try:
-        with mock.patch("vsehub.export.onnx.write_onnx", write_onnx):
-            return ran("export", cfg, folder)
-    except Loaded as error:
-        return dict(enumerate(error.args))
-
-
 def number_of(text):
     try:
         return float(text)
@@ -353,5 +340,4 @@ OUTCOMES = {command: functools.partial(ran, command) for command in COMMANDS} | 
     "evaluate": evaluated,
     "add": added,
     "serve": served,
-    "export": exported,
 }

@@ -27,7 +27,6 @@ COMMANDS = {
     "add": "add items to a collection that index filled, or remove items",
     "serve": "show a collection in a browser: search, corrections side by side, hubs",
     "diagnose": "measure the hubness of your embeddings under several criteria",
-    "export": "write a checkpoint's encoders as ONNX",
     "wandb-dashboard": "build a view of a wandb project, comparing losses",
 }
 
@@ -53,7 +52,6 @@ examples:
   vsehub rerank queries=captions.npy items=images.npy criterion=csls out=reranked
   vsehub adapt queries=captions.npy items=images.npy truth=pairs.csv out=adapted
   vsehub index reranked engine=hnsw
-  vsehub export checkpoint=RUN/checkpoints/best.safetensors out=encoders
 """
 
 

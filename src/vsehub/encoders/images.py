@@ -40,11 +40,6 @@ class ImageRegions(Encoder):
         """(N, R, features) of any float type -> N `Sets` of regions, or (N, D)."""
         is_region = images.ne(0).any(dim=2)
         lengths = is_region.sum(dim=1)
-        if torch.compiler.is_exporting():  # no size may depend on values: padding is mapped too
-            # Sorted by position, with the padding behind all regions.
-            order = (torch.arange(images.shape[1]) + images.shape[1] * (~is_region).long()).argsort(dim=1)
-            images = images.gather(1, order[:, :, None].expand(-1, -1, images.shape[2])).to(self.linear.weight.dtype)
-            return self.pool(self.linear(F.normalize(images, dim=2)), lengths)
         require(
             bool((lengths > 0).all()),
             f"{int((lengths == 0).sum())} of {len(images)} images have no region: all their features are 0; take them "

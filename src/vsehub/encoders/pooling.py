@@ -120,24 +120,19 @@ class GPO(nn.Module):
 
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
         """(N, L, D), (N,) -> (N, D), in the weights' type."""
-        exporting = torch.compiler.is_exporting()
         with torch.autocast(states.device.type, enabled=False):
-            if exporting:
-                weights = self.weights(lengths, states.shape[1])
-            else:
-                if states.is_cpu:
-                    sizes, where = lengths.unique(return_inverse=True)
-                else:  # every possible size, since listing those of the batch would synchronise the GPU
-                    sizes, where = torch.arange(1, states.shape[1] + 1), lengths - 1
-                weights = self.weights(sizes, int(sizes.max()))[where]
-                states = states[:, : weights.shape[1]]
+            if states.is_cpu:
+                sizes, where = lengths.unique(return_inverse=True)
+            else:  # every possible size, since listing those of the batch would synchronise the GPU
+                sizes, where = torch.arange(1, states.shape[1] + 1), lengths - 1
+            weights = self.weights(sizes, int(sizes.max()))[where]
+            states = states[:, : weights.shape[1]]
             values = states.to(weights.dtype)
-            on_cpu = states.is_cpu and not exporting
-            if on_cpu and int(lengths.square().sum()) <= COUNTED * int(lengths.sum()):
+            if states.is_cpu and int(lengths.square().sum()) <= COUNTED * int(lengths.sum()):
                 return RankedSum.apply(values, weights, lengths)
             beyond = ~inside(states, lengths).mT
             values = values.mT.masked_fill(beyond, -math.inf)
-            if on_cpu:  # numpy sorts several times as fast as torch
+            if states.is_cpu:  # numpy sorts several times as fast as torch
                 order = np.argsort(values.detach().neg().contiguous().numpy(), axis=2)
                 values = values.gather(2, torch.from_numpy(order))
             else:

@@ -1,1 +1,0 @@
-"""Models as files that other programs read."""
