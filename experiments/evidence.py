@@ -149,7 +149,7 @@ def judged_table(frame: pd.DataFrame) -> ReportTable:
         for side in sides:
             text = spread(*row[[f"{side}{name}" for name in ("difference", "deviation", "low", "high")]])
             rows[-1] += [text, probability_text(row[f"{side}p"])]
-    return ReportTable(head, rows, f"Claims: {RULE}. {power(frame)}", words=2)
+    return ReportTable(head, rows, f"Claims: {RULE}. {power(frame)}", text_left=2)
 
 
 def spread(difference: float, deviation: float, low: float = math.nan, high: float = math.nan) -> str:
@@ -212,5 +212,5 @@ def cases_table(frame: pd.DataFrame, case: str) -> ReportTable:
     ]
     head = [case, "seeds", "val rsum", "test rsum", "hs_sum", "best epoch"]
     return ReportTable(
-        head, rows, "Means over the seeds ± one sample standard deviation. Epochs are counted from 0.", words=1
+        head, rows, "Means over the seeds ± one sample standard deviation. Epochs are counted from 0.", text_left=1
     )

@@ -162,7 +162,7 @@ def published_beside_table(frame: pd.DataFrame, caption: str = "") -> ReportTabl
     shown.loc[frame["value"] == "difference", [name for name in PLACE if name not in ("line", "value", "loss")]] = ""
     shown = shown[frame["value"] != "std"]
     shown = shown if shown["note"].any() else shown.drop(columns="note")
-    return ReportTable.of(shown, caption, words=len(PLACE), notes=int("note" in shown))
+    return ReportTable.from_frame(shown, caption, text_left=len(PLACE), text_right=int("note" in shown))
 
 
 def short_published_table(frame: pd.DataFrame, caption: str = "") -> ReportTable:
@@ -178,4 +178,4 @@ def short_published_table(frame: pd.DataFrame, caption: str = "") -> ReportTable
                 lines.append(dict.fromkeys(lines[-1], ""))
             lines[-1]["measured"] = spread_text(row["rsum"], std, 1)
     columns = ["line", "architecture", "loss", "criterion", "published", "measured"]
-    return ReportTable.of(pd.DataFrame(lines, columns=columns), caption, words=4)
+    return ReportTable.from_frame(pd.DataFrame(lines, columns=columns), caption, text_left=4)

@@ -85,7 +85,7 @@ def write(table: str, work: list[Job], left_out: dict[str, LeftOut], overrides: 
         measured.setdefault(job.row.line, []).extend([evaluation] if evaluation else [])
     if table == OCCURRENCES:
         frame, notes = occurrence_table(measured), occurrence_remarks(measured)
-        shown = printed = ReportTable.of(frame, words=len(OCCURRENCE_PLACE))
+        shown = printed = ReportTable.from_frame(frame, text_left=len(OCCURRENCE_PLACE))
     else:
         frame = reproduced(paper, number, measured)
         shown, printed, notes = published_beside_table(frame), short_published_table(frame, "rsum"), remarks(frame)

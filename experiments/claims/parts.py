@@ -33,7 +33,7 @@ Part = tuple[str, Picture | None]
 
 def table(head: list[str], rows: list[list[str]], words: int = 1) -> str:
     """Markdown; the first `words` columns are text."""
-    return ReportTable(head, rows, words=words).markdown()
+    return ReportTable(head, rows, text_left=words).markdown()
 
 
 def seeds(rows: pd.DataFrame) -> str:

@@ -6,9 +6,9 @@ import matplotlib
 import pandas as pd
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from vsehub.report.pages.curves import at_least
-from vsehub.report.pictures import COLOURS, LINES, MARKERS, Picture
-from vsehub.report.plots import RC, new_figure, plain, render
+from vsehub.report.pages.curves import cumulated_shares
+from vsehub.report.pictures import COLOURS, LINE_STYLES, MARKERS, Picture
+from vsehub.report.plots import RC, literal_text, new_figure, render
 from vsehub.report.recipes import Series
 from vsehub.report.run_plots import styles
 
@@ -27,7 +27,7 @@ def looks(losses: Iterable[str]) -> dict[str, dict]:
 
 def _look(number: int) -> dict:
     """Colour, marker and line of lines that are not losses."""
-    line = LINES[number // len(COLOURS) % len(LINES)]
+    line = LINE_STYLES[number // len(COLOURS) % len(LINE_STYLES)]
     return {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)], "linestyle": line}
 
 
@@ -40,7 +40,7 @@ def over_epochs(frame: pd.DataFrame) -> Picture:
         for loss, rows in frame.groupby("loss", sort=False):
             seeds = rows.pivot(index="epoch", columns="seed", values="val_rsum")
             mean, spread = seeds.mean(axis=1), seeds.std(axis=1).fillna(0)
-            axes.plot(seeds.index, mean, label=plain(loss), markersize=4.5, linewidth=1.8, **look[loss])
+            axes.plot(seeds.index, mean, label=literal_text(loss), markersize=4.5, linewidth=1.8, **look[loss])
             axes.fill_between(seeds.index, mean - spread, mean + spread, color=look[loss]["color"], alpha=0.16, lw=0)
         for epoch in sorted(set(frame["decay"].dropna())):
             axes.axvline(epoch + 0.5, color="#555555", linewidth=1, linestyle=(0, (2, 2)))
@@ -64,7 +64,11 @@ def over_setting(frame: pd.DataFrame, name: str) -> Picture:
             spread_of = rows.groupby(name)["rsum"].agg(["mean", "std"])
             axes.plot(rows[name], rows["rsum"], look[loss]["marker"], color=look[loss]["color"], ms=3.5, alpha=0.35)
             axes.errorbar(
-                spread_of.index, spread_of["mean"], yerr=spread_of["std"].fillna(0), label=plain(loss), **look[loss]
+                spread_of.index,
+                spread_of["mean"],
+                yerr=spread_of["std"].fillna(0),
+                label=literal_text(loss),
+                **look[loss],
             )
         values = sorted(set(frame[name]))
         axes.set(xscale="log", xlabel=AXES[name], ylabel="rsum, test")
@@ -87,8 +91,8 @@ def found_how_often(frame: pd.DataFrame, case: str, name: str) -> Picture:
                 rows = frame[(frame[case] == case_name) & (frame["direction"] == side)].sort_values("occurrences")
                 if rows.empty:
                     continue
-                occurrences, shares, never = at_least({key: rows[key] for key in ("occurrences", "items")})
-                label = f"{plain(case_name)}: {100 * never:.1f} % never"
+                occurrences, shares, never = cumulated_shares({key: rows[key] for key in ("occurrences", "items")})
+                label = f"{literal_text(case_name)}: {100 * never:.1f} % never"
                 axes.plot(occurrences, shares, drawstyle="steps-pre", linewidth=1.7, label=label, **lines[case_name])
                 axes.plot(occurrences[-1:], shares[-1:], "o", color=lines[case_name]["color"], markersize=5)
             axes.set(xscale="log", yscale="log", title=heading, xlabel="$N$: queries that find the item")
@@ -106,7 +110,7 @@ def over_lambda(frame: pd.DataFrame, plain_search: pd.DataFrame) -> Picture:
         for axes, (side, heading) in zip(figure.subplots(1, 2), DIRECTIONS.items(), strict=True):
             for loss, rows in frame.groupby("loss", sort=False):
                 spread_of = rows.groupby("relaxation")[f"{side}_r10"].agg(["mean", "std"])
-                axes.plot(spread_of.index, spread_of["mean"], label=plain(loss), markersize=4.5, **look[loss])
+                axes.plot(spread_of.index, spread_of["mean"], label=literal_text(loss), markersize=4.5, **look[loss])
                 low, high = (spread_of["mean"] + sign * spread_of["std"].fillna(0) for sign in (-1, 1))
                 axes.fill_between(spread_of.index, low, high, color=look[loss]["color"], alpha=0.13, lw=0)
                 nearest = plain_search.loc[plain_search["loss"] == loss, f"{side}_r10"].mean()
@@ -129,7 +133,9 @@ def hubness_and_rsum(points: pd.DataFrame, by_criterion: pd.DataFrame) -> Pictur
         first, second = figure.subplots(1, 2)
         for loss, rows in points.groupby("loss", sort=False):
             style = {key: look[loss][key] for key in ("color", "marker")}
-            first.plot(rows["hs_sum"], rows["rsum"], linestyle="none", ms=5, label=plain(loss), alpha=0.8, **style)
+            first.plot(
+                rows["hs_sum"], rows["rsum"], linestyle="none", ms=5, label=literal_text(loss), alpha=0.8, **style
+            )
         first.set(title="nns, all runs, by loss", ylabel="rsum, test")
         if points["hs_sum"].min() > 0 and points["hs_sum"].max() > 8 * points["hs_sum"].min():
             first.set_xscale("log")
@@ -137,7 +143,7 @@ def hubness_and_rsum(points: pd.DataFrame, by_criterion: pd.DataFrame) -> Pictur
             rows = by_criterion[by_criterion["criterion"] == criterion]
             style = {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)]}
             second.plot(
-                rows["hs_sum"], rows["rsum"], linestyle="none", ms=5, label=plain(criterion), alpha=0.8, **style
+                rows["hs_sum"], rows["rsum"], linestyle="none", ms=5, label=literal_text(criterion), alpha=0.8, **style
             )
         second.set(title="the losses' runs, by criterion")
         for axes in (first, second):

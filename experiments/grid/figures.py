@@ -4,7 +4,7 @@ import matplotlib
 import pandas as pd
 
 from experiments.grid.tables import criteria, view
-from vsehub.report.plots import RC, Picture, new_figure, plain, render
+from vsehub.report.plots import RC, Picture, literal_text, new_figure, render
 from vsehub.report.recipes import Series
 from vsehub.report.run_plots import styles
 from vsehub.report.statistics import APART, IMAGES
@@ -30,7 +30,9 @@ def forest(tests: pd.DataFrame) -> Picture:
             axes.plot([row["low"], row["high"]], [place, place], color=edge, linewidth=1.4)
             axes.plot(row["difference"], place, "o", color=edge, markerfacecolor=fill, markersize=6)
         axes.axvline(0, color="#555555", linewidth=0.9)
-        axes.set_yticks(range(len(rows)), [plain(f"{row['one']} − {row['other']}") for _, row in rows.iterrows()])
+        axes.set_yticks(
+            range(len(rows)), [literal_text(f"{row['one']} − {row['other']}") for _, row in rows.iterrows()]
+        )
         axes.set(ylim=(len(rows) - 0.4, -0.6), xlabel="difference in rsum under nns")
         axes.grid(axis="y", visible=False)
         caption = (
@@ -50,7 +52,7 @@ def gains(frame: pd.DataFrame, tests: pd.DataFrame) -> Picture:
         figure = new_figure(11.0, 1.6 + len(names) * (0.16 + 0.11 * len(losses)))
         for axes, (reference, settings) in zip(figure.subplots(1, 2, sharey=True, sharex=True), KINDS, strict=True):
             for number, loss in enumerate(losses):
-                label = plain(loss)
+                label = literal_text(loss)
                 for place, name in enumerate(names):
                     cells = [(f"criteria after {loss}", f"{name} {reference} {kind}") for kind in (settings, "default")]
                     row = next((by_pair[cell] for cell in cells if cell in by_pair), None)
@@ -62,7 +64,7 @@ def gains(frame: pd.DataFrame, tests: pd.DataFrame) -> Picture:
                     label = None
             axes.axvline(0, color="#555555", linewidth=0.9)
             axes.set(title=reference, xlabel="rsum beyond nns", ylim=(len(names) - 0.5, -0.5))
-            axes.set_yticks(range(len(names)), map(plain, names))
+            axes.set_yticks(range(len(names)), map(literal_text, names))
             axes.grid(axis="y", visible=False)
             for edge in range(1, len(names)):
                 axes.axhline(edge - 0.5, color="#c8c8c8", linewidth=0.8)
@@ -89,7 +91,12 @@ def hubness(frame: pd.DataFrame) -> Picture:
                 of_loss = means[means["loss"] == loss]
                 start, rest = of_loss[of_loss["criterion"] == "nns"], of_loss[of_loss["criterion"] != "nns"]
                 axes.plot(
-                    rest["hs_sum"], rest["rsum"], linestyle="none", markersize=5.5, label=plain(loss), **look[loss]
+                    rest["hs_sum"],
+                    rest["rsum"],
+                    linestyle="none",
+                    markersize=5.5,
+                    label=literal_text(loss),
+                    **look[loss],
                 )
                 axes.plot(
                     start["hs_sum"],

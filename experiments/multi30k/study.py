@@ -81,7 +81,7 @@ def render(folder: Path) -> None:
         for case, runs in frame.groupby("case", sort=False)
     ]
     head = ["loss", "R@1 to Czech", "R@1 to English", "CSLS adds", "Sinkhorn adds"]
-    renew(folder / "README.md", ReportTable(head, rows, words=1).markdown(), "gains")
+    renew(folder / "README.md", ReportTable(head, rows, text_left=1).markdown(), "gains")
 
 
 STUDY = Study(

@@ -31,17 +31,17 @@ def search(cfg: DictConfig) -> None:
     from vsehub.report.tables import ReportTable
 
     texts = list(map(str, texts))
-    model = searching_model(cfg, settings)
+    model = open_model(cfg, settings)
     notes = list(map(model.notes, texts))
     summary, lists = search_split(cfg, model, texts)
     for text, remarks, rows in zip(texts, notes, lists, strict=True):
         cells = [[str(rank), f"{score:.4f}", name, caption] for rank, (name, caption, score) in enumerate(rows, 1)]
-        table = ReportTable(["rank", "score", "image", "caption"], cells, words=0, notes=2).terminal()
+        table = ReportTable(["rank", "score", "image", "caption"], cells, text_left=0, text_right=2).terminal()
         print("\n".join([f"“{text}”", *remarks, table]), end="\n\n")
     print(summary)
 
 
-def searching_model(cfg: DictConfig, settings: dict[str, Any]) -> "DataModel":
+def open_model(cfg: DictConfig, settings: dict[str, Any]) -> "DataModel":
     """The model of the checkpoint, or a published one with its settings."""
     if cfg.model is None:
         from vsehub.models.trained import TrainedModel
@@ -74,13 +74,13 @@ def search_split(cfg: DictConfig, model: "DataModel", texts: Sequence[str]) -> t
     if reference.endswith(".txt"):
         lines = read_lines(existing("reference", reference, "Give one text on each line, or a split"), "text")
         model.use_reference(reference, lines)
-    images = model.split(split)
-    hits = model.search(texts, min(cfg.k, len(images.images)), criterion, split, reference)
-    names = range(len(images.images)) if images.names is None else images.names
+    searched = model.split(split)
+    hits = model.search(texts, min(cfg.k, len(searched.images)), criterion, split, reference)
+    names = range(len(searched.images)) if searched.names is None else searched.names
     lists = []
     for rows, scores in zip(hits.rows.tolist(), hits.scores.tolist(), strict=True):
-        captions = [[images.text_of(caption) for caption in images.captions_of(row)] for row in rows]
+        captions = [[searched.text_of(caption) for caption in searched.captions_of(row)] for row in rows]
         first = [texts_of_image[0] if texts_of_image else "" for texts_of_image in captions]
         lists.append(list(zip([str(names[row]) for row in rows], first, scores, strict=True)))
     fitted = f", inductive: its reference is {reference}" if criterion.needs_reference else ""
-    return f"{len(images.images):,} images of {cfg.folder or split}; criterion {name}{fitted}", lists
+    return f"{len(searched.images):,} images of {cfg.folder or split}; criterion {name}{fitted}", lists

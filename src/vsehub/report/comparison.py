@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 from vsehub.report.tables import Cell, ReportTable
 
 REFERENCES = {
-    "transductive": "the corrections saw the very queries that they rank; give reference queries for queries that come "
-    "one at a time",
+    "transductive": "the corrections saw the very queries that they rank; give reference queries if queries come one "
+    "at a time",
     "inductive": "the corrections saw none of the queries that they rank",
     "none": "no ranking here looks at other queries",
 }
 
-
+# Criteria and settings that the list of tried candidates always has.
 BASELINES: dict[str, dict[str, Any]] = {"csls": {"k": 10}, "nns": {}}
 
 
@@ -27,26 +27,26 @@ def table(record: dict[str, Any]) -> str:
     return "\n".join([head, *(f"{name}: {text}" for name, text in evidence(record)), rankings, f"seconds: {spent}"])
 
 
-def neighbourhood(record: dict) -> int:
+def largest_k(record: dict) -> int:
     """The largest counted k: usually 10, less with fewer items."""
     return max(int(k) for k in record["rankings"][0]["histograms"])
 
 
 def fair_share(record: dict) -> float:
     """The number of queries that would find each item if all were found equally often."""
-    return neighbourhood(record) * record["queries"]["rows"] / record["items"]["rows"]
+    return largest_k(record) * record["queries"]["rows"] / record["items"]["rows"]
 
 
 def evidence(record: dict) -> list[tuple[str, str]]:
-    """The reference of the corrections, always named, the truth, the choice, hubs, gains and losses: (name, text)."""
-    bank, truth, choice = (record[name] for name in ("reference_items", "truth", "choice"))
+    """Lines (name, text) on the rankings: reference, truth, choice, verdict, gains and losses, calibration."""
+    reference_items, truth, choice = (record[name] for name in ("reference_items", "truth", "choice"))
     facts = [("warning", warning) for warning in record.get("warnings", ())]
     if record["queries"].get("within"):
         facts.append(("queries", "the items themselves, each among the others"))
     if not record.get("ranking"):
         facts.append(("reference", reference_text(record["reference"])))
-    if bank is not None:
-        facts.append(("reference items", f"{bank['set']} ({bank['rows']:,} rows)"))
+    if reference_items is not None:
+        facts.append(("reference items", f"{reference_items['set']} ({reference_items['rows']:,} rows)"))
     if truth is not None:
         measured = f"{truth['pairs']:,} pairs in {truth['path']} for {truth['measured_queries']:,} queries"
         if without := truth["queries_without"]:
@@ -61,7 +61,7 @@ def evidence(record: dict) -> list[tuple[str, str]]:
         facts.append((f"verdict on hubs under {corrected['criterion']}", verdict_text(corrected["verdict"])))
         if truth is None:
             facts.append(("gain", "unknown without known answers; give them as truth=FILE"))
-    facts += changes(record)
+    facts += effects(record)
     if calibration := record["calibration"]:
         rates = [
             f"above {rate['threshold']:.4g} for {rate['false_accept']:g} false accepts (of queries with answers "
@@ -83,7 +83,7 @@ def reference_text(reference: dict) -> str:
     return f"{kind}{rows}: {REFERENCES[kind]}"
 
 
-def changes(record: dict) -> list[tuple[str, str]]:
+def effects(record: dict) -> list[tuple[str, str]]:
     """The gain of the choice, and the gain, new hubs and unfindable items of each correction: (name, text)."""
     facts = []
     choice, never = record["choice"], record["antihubs"]["count"]
@@ -109,10 +109,10 @@ def shown_correction(record: dict) -> dict | None:
     return next((ranking for ranking in corrections if ranking["criterion"] == "csls"), next(iter(corrections), None))
 
 
-def gain_text(name: str, gain: dict, how: str) -> tuple[str, str]:
-    """A gain or loss in R@1 with its interval: (name, text)."""
+def gain_text(name: str, gain: dict, detail: str) -> tuple[str, str]:
+    """A gain or loss in R@1 with its interval, (name, text); `detail` follows the numbers of queries and answers."""
     points = f"{gain['r1']:+.1f} points [{gain['low']:+.1f}, {gain['high']:+.1f}]"
-    queries = f"{gain['queries']:,} queries, {gain['groups']:,} answers{how}"
+    queries = f"{gain['queries']:,} queries, {gain['groups']:,} answers{detail}"
     return f"{'loss' if gain['high'] < 0 else 'gain'} of {name} in R@1", f"{points} over {queries}, p {gain['p']:.2g}"
 
 
@@ -126,12 +126,10 @@ def tried_text(choice: dict) -> str:
     for candidate in applied:
         best.setdefault(candidate["name"], candidate)
     shown = list(best.values())[:3]
-    for candidate in applied:
-        is_baseline = BASELINES.get(candidate["name"]) == candidate["parameters"]
-        if is_baseline and candidate not in shown:
-            shown.append(candidate)
+    baselines = [candidate for candidate in applied if BASELINES.get(candidate["name"]) == candidate["parameters"]]
+    shown += [candidate for candidate in baselines if candidate not in shown]
     cells = [
-        f"{candidate['name']}{in_brackets(candidate)} {candidate['r1']:.1f} ({candidate['rank']:.2f})"
+        f"{candidate['name']}{parameters_in_brackets(candidate)} {candidate['r1']:.1f} ({candidate['rank']:.2f})"
         for candidate in shown
     ]
     return f"R@1 (geometric mean rank): {', '.join(cells)}; chosen without a query's own fifth {choice['held_out']:.1f}"
@@ -139,7 +137,7 @@ def tried_text(choice: dict) -> str:
 
 def choice_text(choice: dict) -> str:
     """The choice of `criterion=auto`, and the queries used for it."""
-    name = choice["criterion"] + in_brackets(choice)
+    name = choice["criterion"] + parameters_in_brackets(choice)
     if choice["queries"] == 0:
         return f"{name}: the default, since no answers are known to choose by"
     folds = f" in {choice['folds']} folds, since the reference holds them" if choice["folds"] else ""
@@ -150,7 +148,7 @@ def choice_text(choice: dict) -> str:
     )
 
 
-def in_brackets(ranking: dict) -> str:
+def parameters_in_brackets(ranking: dict) -> str:
     """A criterion's parameters, if there are any, in brackets after a space."""
     settings = parameters(ranking)
     return f" ({settings})" if settings else ""
@@ -191,19 +189,19 @@ class Metric(NamedTuple):
     better: int = 1
     scale: float = 1
 
-    def of(self, ranking: dict) -> float | None:
+    def value(self, ranking: dict) -> float | None:
         """The scaled and rounded value of a ranking, None if it was not measured."""
         value = (ranking.get(self.part) or {}).get(self.key)
         return None if value is None else round(self.scale * value, self.decimals) + 0.0  # no negative zero
 
     def text(self, ranking: dict) -> str:
         """The value of a ranking as text."""
-        value = self.of(ranking)
+        value = self.value(ranking)
         return "–" if value is None else f"{value:,.{self.decimals}f}".replace("-", "−")
 
     def cell(self, plain: dict, ranking: dict) -> Cell:
         """The value as text, and its difference from the plain ranking's; "worse" if it is."""
-        before, after = self.of(plain), self.of(ranking)
+        before, after = self.value(plain), self.value(ranking)
         if self.part == "changed":
             return ("–" if ranking is plain else self.text(ranking), "")
         if before is None or after is None or before == after:
@@ -258,11 +256,13 @@ METRICS = (
 
 def metrics(record: dict) -> list[Metric]:
     """The metrics that some ranking has a value for."""
-    k, rankings = neighbourhood(record), record["rankings"]
-    known = [metric._replace(key=metric.key.format(k=k), name=metric.name.format(k=k)) for metric in METRICS]
+    k, rankings = largest_k(record), record["rankings"]
+    named = [metric._replace(key=metric.key.format(k=k), name=metric.name.format(k=k)) for metric in METRICS]
     parts = ("truth", "hubness", "changed") if len(rankings) > 1 else ("truth", "hubness")
     return [
-        metric for metric in known if metric.part in parts and any(metric.of(each) is not None for each in rankings)
+        metric
+        for metric in named
+        if metric.part in parts and any(metric.value(ranking) is not None for ranking in rankings)
     ]
 
 
@@ -277,4 +277,4 @@ def rankings_table(record: dict) -> ReportTable:
         ]
         for ranking in record["rankings"]
     ]
-    return ReportTable(["ranking", "reference", *(metric.name for metric in shown)], rows, words=2)
+    return ReportTable(["ranking", "reference", *(metric.name for metric in shown)], rows, text_left=2)

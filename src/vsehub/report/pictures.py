@@ -6,7 +6,7 @@ from dataclasses import dataclass
 # Okabe and Ito's colours, distinct for colour-blind readers; without yellow, which is too faint on white.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000")
 MARKERS = "osD^vPX"
-LINES = ("-", "--", ":", "-.")
+LINE_STYLES = ("-", "--", ":", "-.")
 PLAIN_COLOUR = "#6f7780"  # visible on white and on black
 CORRECTED = tuple(colour for colour in COLOURS if colour != "#000000")
 

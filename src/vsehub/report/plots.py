@@ -28,7 +28,7 @@ RC: dict[Any, Any] = {  # newer versions of matplotlib annotate each key
 }
 
 
-def plain(text: str) -> str:
+def literal_text(text: str) -> str:
     """Text that matplotlib draws literally: without mathematics, and not hidden for a leading underscore."""
     text = text.replace("$", r"\$")
     return f"\u200b{text}" if text.startswith("_") else text

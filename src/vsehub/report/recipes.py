@@ -48,11 +48,11 @@ def recipe(run: Run) -> dict[str, str]:
     values = {key: value for key, value in flatten(run.record["config"]).items() if in_recipe(key)}
     integers = {key: int(value) for key, value in values.items() if isinstance(value, float) and value.is_integer()}
     settings = {key: str(value) for key, value in (values | integers).items()}  # 60.0 equals 60
-    for split, facts in sorted((run.record.get("data") or {}).items()):
-        settings[f"{FINGERPRINT}{split}"] = str((facts or {}).get("fingerprint", "unknown"))[:12]
-    for group, every in run.record.get("code", {}).items():
+    for split, metadata in sorted((run.record.get("data") or {}).items()):
+        settings[f"{FINGERPRINT}{split}"] = str((metadata or {}).get("fingerprint", "unknown"))[:12]
+    for group, modules in run.record.get("code", {}).items():
         # The name of a criterion or protocol stands for the code of vsehub's own.
-        files = {name: file for name, file in every.items() if in_recipe(group) or not name.startswith("vsehub.")}
+        files = {name: file for name, file in modules.items() if in_recipe(group) or not name.startswith("vsehub.")}
         if files:
             settings[f"{CODE}{group}"] = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:8]
     noise = run.record.get("noise")
@@ -75,25 +75,25 @@ def differing(recipes: Iterable[dict[str, str]]) -> list[str]:
 def name_test_sets(runs: Sequence[Run]) -> list[Run]:
     """The runs with longer data-set names where one name stands for several test sets.
 
-    The name then ends in the fingerprints of the splits that any run is measured on, or of all but the training split:
-    "scenes (test 1a2b3c4d5e6f)", "unknown" if the record lacks it.
+    The name then ends in the fingerprints of the splits that runs are measured on or, if there are none, of all splits
+    but the training split: "scenes (test 1a2b3c4d5e6f)", "unknown" if the record lacks it.
     """
-    prints = {}
-    known = defaultdict(set)
+    fingerprints = {}
+    distinct = defaultdict(set)
     measured = {evaluation["split"] for run in runs for evaluation in run.evaluations.values()}
     for run in runs:
         settings = recipe(run)
         loaded = run.record["data"].keys() - {"train"}
         evaluated = {evaluation["split"] for evaluation in run.evaluations.values()}
         splits = (evaluated | (loaded & measured)) or loaded
-        prints[run.path] = [(split, settings.get(f"{FINGERPRINT}{split}", "unknown")) for split in sorted(splits)]
-        for split, fingerprint in prints[run.path]:
-            known[run.record["dataset"], split].add(fingerprint)
+        fingerprints[run.path] = [(split, settings.get(f"{FINGERPRINT}{split}", "unknown")) for split in sorted(splits)]
+        for split, fingerprint in fingerprints[run.path]:
+            distinct[run.record["dataset"], split].add(fingerprint)
     names: dict[str, str] = {}
     for run in runs:
         dataset = run.record["dataset"]
-        apart = [f"{split} {name}" for split, name in prints[run.path] if len(known[dataset, split]) > 1]
-        names[run.path] = f"{dataset} ({', '.join(apart)})" if apart else dataset
+        several = [f"{split} {text}" for split, text in fingerprints[run.path] if len(distinct[dataset, split]) > 1]
+        names[run.path] = f"{dataset} ({', '.join(several)})" if several else dataset
     return [replace(run, record=run.record | {"dataset": names[run.path]}) for run in runs]
 
 
@@ -102,14 +102,14 @@ def by_loss(runs: Sequence[Run]) -> dict[tuple[str, str, str], list[Run]]:
     groups = defaultdict(list)
     for run in runs:
         groups[run.record["dataset"], run.record["architecture"], run.record["label"]].append(run)
-    return {place: groups[place] for place in sorted(groups, key=lambda place: (*place[:2], label_rank(place[2])))}
+    return {key: groups[key] for key in sorted(groups, key=lambda key: (*key[:2], label_rank(key[2])))}
 
 
 def series_of(runs: Sequence[Run]) -> dict[str, Series]:
     """The series of each run, by the run's path."""
     return {
-        run.path: Series(*place, variant)
-        for place, members in by_loss(runs).items()
+        run.path: Series(*key, variant)
+        for key, members in by_loss(runs).items()
         for run, variant in zip(members, variants(list(map(recipe, members))), strict=True)
     }
 
@@ -133,6 +133,9 @@ def _short(text: str) -> str:
     return f"{float(text):.4g}" if re.fullmatch(r"-?\d+\.\d{5,}", text) else text
 
 
-def recipes_by_series(runs: Sequence[Run], series: dict[str, Series]) -> dict[Series, dict[str, str]]:
+def recipes_by_series(runs: Sequence[Run], series_by_run: dict[str, Series]) -> dict[Series, dict[str, str]]:
     """The recipe of each series, in the order of the report."""
-    return {series[run.path]: recipe(run) for run in sorted(runs, key=lambda run: series_rank(series[run.path]))}
+    return {
+        series_by_run[run.path]: recipe(run)
+        for run in sorted(runs, key=lambda run: series_rank(series_by_run[run.path]))
+    }

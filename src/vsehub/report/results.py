@@ -18,7 +18,7 @@ from vsehub.report.statistics import (
     FEWEST_SEEDS,
     LEVEL,
     TOO_FEW,
-    Parts,
+    Contributions,
     bootstrap_interval,
     compare,
     holm,
@@ -64,18 +64,18 @@ ROW = ["label", "variant", "criterion", "settings", "reference"]  # of the table
 KEYS = ["dataset", "architecture", "label", "variant", "split", "protocol", "criterion", "settings", "reference"]
 AS_TEXT = ("split", "protocol", "criterion", "reference", "reference_set")  # entries of an evaluation, for `results`
 AS_VALUES = ("images", "texts", "folds", "seconds", "contributions", "histograms")
-# columns of `results` that are not written: the series' title, the criterion's parameters where they distinguish rows,
+# Columns of `results` that are not written: the series' title, the criterion's parameters where they distinguish rows,
 # the criterion in words, each image's contribution to rsum (None without) and the histograms of N_k
-UNWRITTEN = ["series", "settings", "case", "contributions", "histograms"]
+UNWRITTEN = ["series", "settings", "criterion_text", "contributions", "histograms"]
 
 
-def results(runs: Sequence[Run], series: dict[str, Series]) -> pd.DataFrame:
+def results(runs: Sequence[Run], series_by_run: dict[str, Series]) -> pd.DataFrame:
     """One line per run and evaluation, with every metric in full precision; no lines if nothing was evaluated."""
     lines = []
     for run in runs:
         record, best, data = run.record, run.record.get("best") or {}, run.record.get("data") or {}
         metadata = {
-            **series[run.path]._asdict(),
+            **series_by_run[run.path]._asdict(),
             "run": run.path,
             **{key: record[key] for key in ("name", "seed", "status")},
             "best_epoch": best.get("epoch"),
@@ -83,7 +83,7 @@ def results(runs: Sequence[Run], series: dict[str, Series]) -> pd.DataFrame:
             "collapsed": bool(record.get("collapsed")),
             "wall_seconds": record.get("wall_seconds"),
             "train_fingerprint": (data.get("train") or {}).get("fingerprint"),
-            "series": series[run.path].title,
+            "series": series_by_run[run.path].title,
         }
         for name, evaluation in run.evaluations.items():
             words = {key: str(evaluation.get(key)) for key in AS_TEXT}
@@ -97,12 +97,12 @@ def results(runs: Sequence[Run], series: dict[str, Series]) -> pd.DataFrame:
     frame = frame.reindex(columns=[*dict.fromkeys([*frame, *needed, *counted, *MEASURED, *UNWRITTEN])]).astype(
         dict.fromkeys(needed, str) | dict.fromkeys(MEASURED, float)
     )
-    frame["settings"] = _distinguishing(frame)
-    frame["case"] = list(map(criterion_text, frame["criterion"], frame["settings"], frame["reference"]))
+    frame["settings"] = _distinguishing_settings(frame)
+    frame["criterion_text"] = list(map(criterion_text, frame["criterion"], frame["settings"], frame["reference"]))
     return frame
 
 
-def _distinguishing(frame: pd.DataFrame) -> pd.Series:
+def _distinguishing_settings(frame: pd.DataFrame) -> pd.Series:
     """The parameters as text, "beta 10", where one run was evaluated with several, else empty.
 
     If one run was evaluated with several inductive reference sets, the set is named with the parameters.
@@ -161,8 +161,8 @@ def results_table(
 ) -> ReportTable:
     """The aggregated rows of one setting as text: "mean ± std", only the mean with one seed, a dash without a value.
 
-    columns: the metrics; without any, all of COLUMNS. lines: `results` of the setting, of which the best values are
-    marked; without them the table is for a terminal, short and without marks.
+    columns: the metrics; without any, all of COLUMNS. lines: `results` of the setting, from which the best values are
+    marked; without them the table is for a terminal: no marks and, without `columns`, only the columns TERMINAL.
     """
     shown = pd.DataFrame({"loss": [Series("", "", *names).title for names in table[["label", "variant"]].to_numpy()]})
     shown["criterion"] = list(map(criterion_text, table["criterion"], table["parameters"], table["reference"]))
@@ -181,13 +181,13 @@ def results_table(
     seeds = list(map(seeds_text, table["n"], table["seeds"]))
     if lines is None:
         shown["seeds"] = [re.sub(r" \(.*\)", "", text) for text in seeds]
-        return ReportTable.of(shown, caption, words=2)
+        return ReportTable.from_frame(shown, caption, text_left=2)
     shown["seeds"], shown["wall time"] = seeds, list(map(duration, table["wall_seconds"]))
-    return ReportTable.of(shown, caption, words=2, notes=2)._replace(bold=bold)
+    return ReportTable.from_frame(shown, caption, text_left=2, text_right=2)._replace(bold=bold)
 
 
 def leading(table: pd.DataFrame, lines: pd.DataFrame, key: str) -> tuple[np.ndarray, np.ndarray]:
-    """Masks of the rows of one setting: the best mean of a metric, and the others that no test tells from it.
+    """Masks of the rows of one setting: the best mean of a metric, and other rows that no test shows to be worse.
 
     Ranks and hubness are better if smaller. lines: `results` of the setting; a seed with several runs counts as their
     mean. The test is that of `seeds_p`, with Holm's correction over the other rows; if none of these has three seeds
@@ -208,16 +208,16 @@ def leading(table: pd.DataFrame, lines: pd.DataFrame, key: str) -> tuple[np.ndar
 def intervals(frame: pd.DataFrame) -> pd.DataFrame:
     """rsum of each loss under each criterion, with its interval over images and its range over seeds.
 
-    One row per series and case of `results`: "seeds", "rsum" (mean over the seeds), "least" and "most" of the seeds,
-    "low" and "high" (95 % bootstrap interval over images of that mean; NaN without values of single images), and
+    One row per series and criterion of `results`: "seeds", "rsum" (mean over the seeds), "least" and "most" of the
+    seeds, "low" and "high" (95 % bootstrap interval over images of that mean; NaN without values of single images), and
     "mark", which says how many of the runs collapsed.
     """
     rows = []
-    for key, group in frame.groupby(["series", "case"], sort=False):
+    for (series, criterion), group in frame.groupby(["series", "criterion_text"], sort=False):
         sums = group["rsum"]
         row = {
-            "series": key[0],
-            "case": key[1],
+            "series": series,
+            "criterion": criterion,
             "seeds": group["seed"].nunique(),
             "rsum": sums.mean(),
             "low": math.nan,
@@ -240,22 +240,23 @@ PAIRED_CAPTION = (
 )
 
 
-def paired(frame: pd.DataFrame, recipes: dict[Series, dict[str, str]]) -> pd.DataFrame:
+def paired_tests(frame: pd.DataFrame, recipes: dict[Series, dict[str, str]]) -> pd.DataFrame:
     """The paired tests that the evaluations allow: one row per pair, with the setting and the family it belongs to.
 
-    There are two kinds of families: all losses measured under one criterion, and all criteria of one loss against
-    plain search. Omitted are evaluations without values of single images, cases with a repeated seed, losses with
-    different data, and criteria that rank exactly like another one of the family. frame: `results` of the runs.
+    There are two kinds of families: all losses measured under one criterion, and all criteria of one loss against plain
+    search. Omitted are evaluations without values of single images, cases (a loss under a criterion) with a repeated
+    seed, losses with different data, and criteria that rank exactly like another one of the family. frame: `results` of
+    the runs.
     """
     columns = [*Setting._fields, "family", *COMPARED]
     tests = [pd.DataFrame(columns=columns)]
     for setting, rows in by_setting(frame[frame["contributions"].notna()]).items():
-        cases: dict[tuple[Series, str], Parts] = {}
-        for key, group in rows.groupby([*Series._fields, "case"], sort=False):
+        cases: dict[tuple[Series, str], Contributions] = {}
+        for key, group in rows.groupby([*Series._fields, "criterion_text"], sort=False):
             if group["seed"].is_unique:
                 by_seed = dict(zip(group["seed"], map(np.array, group["contributions"]), strict=True))
                 cases[Series(*key[:-1]), key[-1]] = by_seed
-        means = {case: np.mean([part.mean() for part in parts.values()]) for case, parts in cases.items()}
+        means = {case: np.mean([values.mean() for values in by_seed.values()]) for case, by_seed in cases.items()}
         cases = {case: cases[case] for case in sorted(cases, key=lambda case: -means[case])}
         for name, members, pairs in _families(cases, recipes):
             if pairs:
@@ -264,22 +265,24 @@ def paired(frame: pd.DataFrame, recipes: dict[Series, dict[str, str]]) -> pd.Dat
 
 
 def _families(
-    cases: dict[tuple[Series, str], Parts], recipes: dict[Series, dict[str, str]]
-) -> Iterator[tuple[str, dict[str, Parts], list[tuple[str, str]]]]:
-    """Yields each family's name, its cases by name and its pairs."""
+    cases: dict[tuple[Series, str], Contributions], recipes: dict[Series, dict[str, str]]
+) -> Iterator[tuple[str, dict[str, Contributions], list[tuple[str, str]]]]:
+    """Yields each family's name, the contributions of its members by name, and the pairs of names to test."""
     for criterion in sorted({criterion for _, criterion in cases}, key=lambda name: (name != "nns", name)):
-        members = {series: parts for (series, name), parts in cases.items() if name == criterion}
+        members = {series: by_seed for (series, name), by_seed in cases.items() if name == criterion}
         pairs = [
             (first.title, other.title)
             for first, other in itertools.combinations(members, 2)
             if set(members[first]) & set(members[other]) and _same_data(recipes[first], recipes[other])
         ]
-        yield f"losses under {criterion}", {case.title: parts for case, parts in members.items()}, pairs
+        yield f"losses under {criterion}", {series.title: by_seed for series, by_seed in members.items()}, pairs
     for loss in sorted({series for series, _ in cases}, key=series_rank):
-        ranked = {criterion: parts for (series, criterion), parts in cases.items() if series == loss}
+        ranked = {criterion: by_seed for (series, criterion), by_seed in cases.items() if series == loss}
         plain = ranked.get("nns", {})
         # of equal rankings one is tested: transductive QB-Norm, for example, is the inverted softmax of the same β
-        as_text = {name: str({seed: parts[seed].tolist() for seed in sorted(parts)}) for name, parts in ranked.items()}
+        as_text = {
+            name: str([(seed, by_seed[seed].tolist()) for seed in sorted(by_seed)]) for name, by_seed in ranked.items()
+        }
         distinct = {as_text[name]: name for name in sorted(ranked, reverse=True)}.values()
         names = [name for name in ranked if name != "nns" and name in distinct]
         pairs = [(name, "nns") for name in names if set(ranked[name]) & set(plain)]
@@ -291,7 +294,7 @@ def _same_data(first: dict[str, str], other: dict[str, str]) -> bool:
 
 
 def conclusion(tests: pd.DataFrame) -> str:
-    """The losses and criteria that are apart, in one sentence. tests: rows of `paired` of one setting."""
+    """The losses and criteria that are apart, in one sentence. tests: rows of `paired_tests` of one setting."""
     if set(tests["outcome"]) <= {TOO_FEW}:
         return f"With fewer than {FEWEST_SEEDS} seeds of each loss no difference can be claimed."
     apart = tests[tests["outcome"] == APART]
@@ -310,4 +313,4 @@ def paired_table(tests: pd.DataFrame) -> ReportTable:
         shown[f"p {name}"] = tests[f"p_{name}"].map(probability_text)
         shown[f"Holm {name}"] = tests[f"holm_{name}"].map(probability_text)
     shown["seeds"] = tests["seeds"]
-    return ReportTable.of(shown, PAIRED_CAPTION, words=4)
+    return ReportTable.from_frame(shown, PAIRED_CAPTION, text_left=4)

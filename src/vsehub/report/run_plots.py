@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.ticker import MaxNLocator
 
-from vsehub.report.pictures import COLOURS, LINES, MARKERS, Picture, ranking_colours
-from vsehub.report.plots import RC, label_counts, new_figure, plain, render
+from vsehub.report.pictures import COLOURS, LINE_STYLES, MARKERS, Picture, ranking_colours
+from vsehub.report.plots import RC, label_counts, literal_text, new_figure, render
 from vsehub.report.recipes import LABEL_ORDER, Series, label_rank, series_rank
 from vsehub.report.results import DIRECTIONS
 from vsehub.report.runs import Run
@@ -22,7 +22,7 @@ def styles(series: Iterable[Series]) -> dict[str, dict]:
     The papers' losses look the same in every report. Other losses, and then further variants of a loss, take the
     colours that are left, if there are too few again with other markers and lines.
     """
-    ordered = sorted({(label_rank(case.label), case.variant, case.title, case.label) for case in series})
+    ordered = sorted({(label_rank(each.label), each.variant, each.title, each.label) for each in series})
     # The first variant of each loss: later entries overwrite.
     first = {label: title for _, _, title, label in reversed(ordered)}
     numbers = {first[label]: number for number, label in enumerate(LABEL_ORDER) if label in first}
@@ -35,25 +35,27 @@ def styles(series: Iterable[Series]) -> dict[str, dict]:
         title: {
             "color": COLOURS[numbers[title] % len(COLOURS)],
             "marker": MARKERS[(numbers[title] + numbers[title] // len(COLOURS)) % len(MARKERS)],
-            "linestyle": LINES[numbers[title] // len(COLOURS) % len(LINES)],
+            "linestyle": LINE_STYLES[numbers[title] // len(COLOURS) % len(LINE_STYLES)],
         }
         for title in titles
     }
 
 
 @matplotlib.rc_context(RC)
-def curves(runs: Sequence[Run], series: dict[str, Series], title_styles: dict[str, dict], name: str) -> Picture | None:
+def curves(
+    runs: Sequence[Run], series_by_run: dict[str, Series], title_styles: dict[str, dict], name: str
+) -> Picture | None:
     """Plot of validation rsum over epochs, mean and spread over the seeds; None if no run has an epoch."""
     needed = ["epoch", "val/rsum"]
     figure = new_figure(9.4, 4.4)
     axes = figure.add_subplot()
-    for case in sorted({series[run.path] for run in runs}, key=series_rank):
-        curved = [run.history for run in runs if series[run.path] == case and {*needed} <= set(run.history)]
-        if curved:
-            last = [rows.dropna(subset=needed).drop_duplicates("epoch", keep="last") for rows in curved]
-            by_epoch = pd.concat(last).groupby("epoch")["val/rsum"]
-            mean, spread, style = by_epoch.mean(), by_epoch.std(), title_styles[case.title]
-            axes.plot(mean.index + 1, mean, label=plain(case.title), markersize=4.5, linewidth=1.6, **style)
+    for series in sorted({series_by_run[run.path] for run in runs}, key=series_rank):
+        histories = [run.history for run in runs if series_by_run[run.path] == series and {*needed} <= set(run.history)]
+        if histories:
+            rows = [history.dropna(subset=needed).drop_duplicates("epoch", keep="last") for history in histories]
+            by_epoch = pd.concat(rows).groupby("epoch")["val/rsum"]
+            mean, spread, style = by_epoch.mean(), by_epoch.std(), title_styles[series.title]
+            axes.plot(mean.index + 1, mean, label=literal_text(series.title), markersize=4.5, linewidth=1.6, **style)
             axes.fill_between(
                 mean.index + 1, mean - spread, mean + spread, color=style["color"], alpha=0.2, linewidth=0
             )
@@ -70,7 +72,7 @@ def curves(runs: Sequence[Run], series: dict[str, Series], title_styles: dict[st
 def occurrences(rows: pd.DataFrame, title_styles: dict[str, dict], name: str) -> Picture | None:
     """Plot of the share of items among the k nearest of N_k queries, both directions, log-log.
 
-    rows: `results` of one setting; those of plain search are drawn. None if none of them counted occurrences.
+    rows: `results` of one setting; those of plain search are drawn. None if they have no counts.
     """
     shown = rows[(rows["criterion"] == "nns") & rows["histograms"].notna()]
     counts = [
@@ -88,7 +90,7 @@ def occurrences(rows: pd.DataFrame, title_styles: dict[str, dict], name: str) ->
         for title in (title for title in title_styles if title in set(shown["series"])):
             shares = pooled[side, title] / pooled[side, title].sum()
             nonzero = shares[shares.index > 0]
-            label = f"{plain(title)}: {100 * shares.get(0, 0.0):.1f} %"
+            label = f"{literal_text(title)}: {100 * shares.get(0, 0.0):.1f} %"
             style = {key: title_styles[title][key] for key in ("color", "marker")}
             axes.plot(nonzero.index, nonzero, linestyle="none", markersize=4.5, alpha=0.75, mew=0, label=label, **style)
         axes.set(xscale="log", yscale="log", title=heading, xlabel=f"$N_{{{K}}}$: queries that find the item")
@@ -107,21 +109,21 @@ def occurrences(rows: pd.DataFrame, title_styles: dict[str, dict], name: str) ->
 def overview(rows: pd.DataFrame, title_styles: dict[str, dict], name: str) -> Picture:
     """Plot of rsum of each loss, plain and under each criterion. rows: `results.intervals` of one setting."""
     losses = [title for title in title_styles if title in set(rows["series"])]
-    criteria = sorted(set(rows["case"]), key=lambda criterion: (criterion != "nns", criterion))
+    criteria = sorted(set(rows["criterion"]), key=lambda criterion: (criterion != "nns", criterion))
     colours = ranking_colours(criteria)
     step = 0.8 / len(criteria)
     figure = new_figure(9.4, 1.1 + len(losses) * max(0.42, 0.17 * len(criteria)))
     axes = figure.add_subplot()
     for number, criterion in enumerate(criteria):
-        shown = rows[rows["case"] == criterion]
+        shown = rows[rows["criterion"] == criterion]
         colour = colours[criterion]
-        places = [losses.index(title) + (number - (len(criteria) - 1) / 2) * step for title in shown["series"]]
-        axes.hlines(places, shown["low"], shown["high"], color=colour, linewidth=4, alpha=0.35)
-        axes.hlines(places, shown["least"], shown["most"], color=colour, linewidth=1.2)
+        heights = [losses.index(title) + (number - (len(criteria) - 1) / 2) * step for title in shown["series"]]
+        axes.hlines(heights, shown["low"], shown["high"], color=colour, linewidth=4, alpha=0.35)
+        axes.hlines(heights, shown["least"], shown["most"], color=colour, linewidth=1.2)
         marker = MARKERS[number % len(MARKERS)]
-        axes.plot(shown["rsum"], places, marker, color=colour, markersize=6, label=plain(criterion))
+        axes.plot(shown["rsum"], heights, marker, color=colour, markersize=6, label=literal_text(criterion))
     marks = dict(zip(rows["series"], rows["mark"], strict=True))
-    axes.set_yticks(range(len(losses)), [f"{plain(title)}{marks[title]}" for title in losses])
+    axes.set_yticks(range(len(losses)), [f"{literal_text(title)}{marks[title]}" for title in losses])
     axes.set_ylim(len(losses) - 0.5, -0.5)
     axes.grid(axis="y", visible=False)
     for edge in np.arange(0.5, len(losses) - 1):

@@ -59,13 +59,13 @@ def find_runs(folders: Sequence[str | Path]) -> list[Path]:
     """The resolved folders with a run.json, in or below `folders`; links to folders are not followed."""
     hint = "Give a folder that `vsehub train` wrote, or a parent of such folders"
     paths = {
-        Path(place).resolve()
+        Path(path).resolve()
         for folder in folders
-        for place, _, names in os.walk(existing("run folder", folder, hint))
+        for path, _, names in os.walk(existing("run folder", folder, hint))
         if "run.json" in names
     }
-    where = ", ".join(map(str, folders))
-    require(bool(paths), f"no runs: there is no run.json in or below {where} (links are not followed). {hint}")
+    searched = ", ".join(map(str, folders))
+    require(bool(paths), f"no runs: there is no run.json in or below {searched} (links are not followed). {hint}")
     return sorted(paths)
 
 
@@ -86,9 +86,9 @@ def read_run(folder: Path, path: str) -> Run:
 def _evaluation(file: Path) -> dict:
     """The evaluation; an ensemble's criterion names its members' losses, so that its values stay separate."""
     evaluation = read_record(file, EVALUATION, "Delete that file and evaluate the run again")
-    parts, members = evaluation.get("contributions"), evaluation.get("ensemble")
+    contributions, members = evaluation.get("contributions"), evaluation.get("ensemble")
     require(
-        parts is None or (len(parts) == evaluation["images"] and all(map(is_finite, parts))),
+        contributions is None or (len(contributions) == evaluation["images"] and all(map(is_finite, contributions))),
         f"{file} has contributions that are not one number for each image: it was changed by hand",
     )
     if members:

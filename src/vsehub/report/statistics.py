@@ -25,7 +25,7 @@ COMPARED = (
     "one", "other", "seeds", "images", "rsum_one", "rsum_other", "difference", "low", "high",
     "p_images", "p_seeds", "holm_images", "holm_seeds", "outcome",
 )  # fmt: skip
-Parts = Mapping[int, np.ndarray]  # seed -> (I,), the contribution of each image to rsum
+Contributions = Mapping[int, np.ndarray]  # seed -> (I,), the contribution of each image to rsum
 
 
 def sign_flip_p(differences: np.ndarray, flips: int = FLIPS) -> np.ndarray:
@@ -103,7 +103,7 @@ def holm(p: Sequence[float]) -> np.ndarray:
     return (tested * np.arange(len(tested), 0, -1)).cummax().clip(upper=1).reindex(values.index).to_numpy()
 
 
-def compare(cases: Mapping[str, Parts], pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:
+def compare(cases: Mapping[str, Contributions], pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:
     """Paired tests of a family of comparisons, over which Holm corrects: one row per pair, in the order given.
 
     Args:

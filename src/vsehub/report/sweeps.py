@@ -12,7 +12,7 @@ import pandas as pd
 
 from vsehub.recipes import flatten
 from vsehub.report.pictures import Picture
-from vsehub.report.plots import RC, new_figure, plain, render
+from vsehub.report.plots import RC, literal_text, new_figure, render
 from vsehub.report.recipes import NOISE, by_loss, recipe, variants
 from vsehub.report.runs import Run
 from vsehub.report.tables import ReportTable, Section, collapsed_text, distinct_seeds, seeds_text, spread_text
@@ -29,7 +29,7 @@ def sweep_sections(runs: Sequence[Run]) -> list[Section]:
     """The sections of all sweeps among the runs, in the order of the losses; unfinished runs are omitted."""
     sections: list[Section] = []
     done = [run for run in runs if run.finished and (run.record.get("best") or {}).get("val/rsum") is not None]
-    for place, members in by_loss(done).items():
+    for group, members in by_loss(done).items():
         texts = pd.DataFrame(map(settings_of, members)).fillna("absent")
         numbers = texts.apply(pd.to_numeric, errors="coerce")
         numbers = numbers.loc[:, np.isfinite(numbers).all()]
@@ -39,15 +39,16 @@ def sweep_sections(runs: Sequence[Run]) -> list[Section]:
             test=[(run.record.get("metrics") or {}).get("test/rsum", np.nan) for run in members],
             collapsed=[bool(run.record.get("collapsed")) for run in members],
         )
-        words = variants(texts.drop(columns=numbers.columns).to_dict("records"))
-        for fixed, rows in frame.groupby(pd.Series(words)):
+        # Runs belong to one sweep if their other settings, which are no numbers, are equal.
+        other_settings = variants(texts.drop(columns=numbers.columns).to_dict("records"))
+        for fixed, rows in frame.groupby(pd.Series(other_settings)):
             by_length = sorted(numbers, key=lambda key: (len(key), key))
             varied = [key for key in by_length if rows[key].nunique() > 1]
             # Of settings that always vary together, only the one with the shortest name is kept.
             keys = sorted(rows[varied].T.drop_duplicates().index)
             table = means(rows, keys) if keys else rows[:0]
             if len(keys) < len(table):
-                heading = f"Sweep of {', '.join(keys)}: {' · '.join(filter(None, (*place, fixed)))}"
+                heading = f"Sweep of {', '.join(keys)}: {' · '.join(filter(None, (*group, fixed)))}"
                 picture = points(table, keys, f"sweep-{len(sections) + 1}")
                 sections.append(Section(heading, tables=[settings_table(table, keys)], lead=[picture]))
     return sections
@@ -87,8 +88,11 @@ def settings_table(table: pd.DataFrame, keys: list[str]) -> ReportTable:
     shown["seeds"] = list(map(seeds_text, table["n"], table["seeds"]))
     shown[""] = np.where(table["test"] == table["test"].max(), "best on test, not chosen", "")
     shown.loc[0, ""] = "chosen"
-    return ReportTable.of(
-        shown, "All settings, best on validation first: mean ± sample standard deviation over the seeds.", 0, notes=2
+    return ReportTable.from_frame(
+        shown,
+        "All settings, best on validation first: mean ± sample standard deviation over the seeds.",
+        0,
+        text_right=2,
     )
 
 
@@ -108,7 +112,7 @@ def points(table: pd.DataFrame, keys: list[str], name: str) -> Picture:
         axes.axvline(table[key][0], color="#888888", linestyle=":", linewidth=1.2)
         if table[key].min() > 0 and table[key].max() / table[key].min() >= WIDE_RANGE:
             axes.set_xscale("log")
-        axes.set(xlabel=plain(key), ylabel="rsum")
+        axes.set(xlabel=literal_text(key), ylabel="rsum")
     figure.axes[0].legend()
     return render(
         figure,

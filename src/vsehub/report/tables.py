@@ -59,27 +59,27 @@ class ReportTable(NamedTuple):
         head: the columns' names.
         rows: the cells; "1.0 ± 0.2" is a value with its deviation beside it.
         caption: one line that says what the cells are.
-        words: the number of columns on the left that hold words; other columns hold numbers and are right-aligned.
-        notes: the number of columns on the right that hold words.
+        text_left: the number of columns of text on the left; columns of numbers, in the middle, are right-aligned.
+        text_right: the number of columns of text on the right.
         bold: (row, column) of the cells in bold type; a terminal has none.
     """
 
     head: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     caption: str = ""
-    words: int = 1
-    notes: int = 0
+    text_left: int = 1
+    text_right: int = 0
     bold: Collection[tuple[int, int]] = ()
 
     @classmethod
-    def of(cls, frame: "pd.DataFrame", caption: str = "", words: int = 1, notes: int = 0) -> Self:
+    def from_frame(cls, frame: "pd.DataFrame", caption: str = "", text_left: int = 1, text_right: int = 0) -> Self:
         """The table of a frame of text."""
-        return cls([str(name) for name in frame.columns], frame.to_numpy(dtype=str).tolist(), caption, words, notes)
+        return cls(list(map(str, frame.columns)), frame.to_numpy(dtype=str).tolist(), caption, text_left, text_right)
 
     @property
     def numeric(self) -> list[bool]:
         """True for each column of numbers."""
-        return [self.words <= place < len(self.head) - self.notes for place in range(len(self.head))]
+        return [self.text_left <= column < len(self.head) - self.text_right for column in range(len(self.head))]
 
     def texts(self) -> list[list[str]]:
         """The rows, each cell one text."""

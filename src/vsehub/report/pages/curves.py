@@ -18,24 +18,23 @@ def occurrence_curves(histograms: Mapping[str, dict], k: int, fair: float) -> Pi
     """
     caption = (
         f"Share of the items that are among the {k} nearest of at least N queries; the dot is the largest hub, the "
-        f"fair share {share_text(fair)}, the legend gives the share that no query finds."
+        f"fair share {fair_share_text(fair)}, the legend gives the share that no query finds."
     )
-    counted = [at_least(histogram) for histogram in histograms.values()]
-    counts, shares = (np.concatenate([curve[side] for curve in counted]) for side in (0, 1))
-    most, least = 1.15 * counts.max(), shares.min() / 1.3
+    steps = {name: cumulated_shares(histogram) for name, histogram in histograms.items()}
+    most = 1.15 * max(counts[-1] for counts, _, _ in steps.values())
+    least = min(shares[-1] for _, shares, _ in steps.values()) / 1.3
     x, y = logarithmic(0.9, most, 62, 398), logarithmic(least, 1.3, 262, 10)
+    colours = ranking_colours(list(histograms))
     curves = [
         {
             "label": f"{name}: {100 * never:.1f} % never",
-            "colour": colour,
+            "colour": colours[name],
             "dashes": DASHES[max(0, number - 1) // len(CORRECTED) % len(DASHES)],
-            "path": "".join(f"V{y(share):.1f}H{x(count):.1f}" for count, share in zip(*steps, strict=True)),
-            "start": y(steps[1][0]),
-            "end": (x(steps[0][-1]), y(steps[1][-1])),
+            "path": "".join(f"V{y(share):.1f}H{x(count):.1f}" for count, share in zip(counts, shares, strict=True)),
+            "start": y(shares[0]),
+            "end": (x(counts[-1]), y(shares[-1])),
         }
-        for number, ((name, colour), (*steps, never)) in enumerate(
-            zip(ranking_colours(list(histograms)).items(), counted, strict=True)
-        )
+        for number, (name, (counts, shares, never)) in enumerate(steps.items())
     ]
     svg = render_page(
         "curves.svg.j2",
@@ -61,7 +60,7 @@ def ticks(low: float, high: float) -> list[float]:
     return [tick for power in powers for step in steps if low <= (tick := step * 10.0**power) <= high]
 
 
-def at_least(histogram: dict) -> tuple[np.ndarray, np.ndarray, float]:
+def cumulated_shares(histogram: dict) -> tuple[np.ndarray, np.ndarray, float]:
     """Distinct counts above 0, ascending; the share of items with at least each count; the share of items with 0."""
     occurrences, items = (np.asarray(histogram[key], dtype=float) for key in ("occurrences", "items"))
     above = items[::-1].cumsum()[::-1] / items.sum()
@@ -69,6 +68,6 @@ def at_least(histogram: dict) -> tuple[np.ndarray, np.ndarray, float]:
     return occurrences[positive], above[positive], float(items[~positive].sum() / items.sum())
 
 
-def share_text(fair: float) -> str:
-    """A mean count as text: "25", "2.5", "0.031"."""
+def fair_share_text(fair: float) -> str:
+    """The fair share, a mean count, as text: "25", "2.5", "0.031"."""
     return f"{fair:,.0f}" if fair >= 10 or fair == round(fair) else f"{fair:.2g}"

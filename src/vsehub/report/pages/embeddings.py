@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from vsehub.report.comparison import evidence, fair_share, metrics, neighbourhood, rankings_table, shown_correction
-from vsehub.report.pages.curves import occurrence_curves, share_text
+from vsehub.report.comparison import evidence, fair_share, largest_k, metrics, rankings_table, shown_correction
+from vsehub.report.pages.curves import fair_share_text, occurrence_curves
 from vsehub.report.pages.templates import data_url, render_page, thumbnail
 from vsehub.report.pictures import ranking_colours
 from vsehub.report.tables import code_text, hardware_text, versions_text
@@ -41,7 +41,7 @@ def tiles(record: dict) -> list[tuple[str, str, str | None]]:
 
 def embeddings_page(record: dict) -> str:
     """One HTML file that contains its plot and thumbnails and needs no network. record: the contents of result.json."""
-    k = neighbourhood(record)
+    k = largest_k(record)
     rankings = record["rankings"]
     fair = fair_share(record)
     files = [record[side] for side in SOURCES if record.get(side)]
@@ -54,7 +54,7 @@ def embeddings_page(record: dict) -> str:
         title=f"Hubness: {' and '.join(Path(file['path']).name for file in files if 'path' in file)}",
         summary=f"{record['queries']['rows']:,} queries, {record['items']['rows']:,} items",
         k=k,
-        fair=share_text(fair),
+        fair=fair_share_text(fair),
         corrected=shown_correction(record),
         tiles=tiles(record),
         evidence=evidence(record),

@@ -14,12 +14,12 @@ LOSS_KEYS = ("loss", "bank", f"{CODE}loss", f"{CODE}bank")  # settings that are 
 
 
 def run_notes(
-    runs: Sequence[Run], frame: pd.DataFrame, series: dict[str, Series], recipes: dict[Series, dict[str, str]]
+    runs: Sequence[Run], frame: pd.DataFrame, series_by_run: dict[str, Series], recipes: dict[Series, dict[str, str]]
 ) -> list[str]:
     """The notes that are needed to read the report's values correctly; `frame` is `results` of the runs."""
     notes = []
     for run in runs:
-        notes += notes_of_run(run, series[run.path].title if run.path in series else run.record["label"])
+        notes += notes_of_run(run, series_by_run[run.path].title if run.path in series_by_run else run.record["label"])
     rising = frame.loc[frame["best_epoch"] + 1 == frame["epochs"], "run"].nunique()
     if rising:
         notes.append(
@@ -27,8 +27,8 @@ def run_notes(
             f"{frame['run'].nunique()} runs, marked in the table of runs"
         )
     twice = frame[frame.duplicated([*KEYS, "seed"], keep=False)]
-    for case, group in twice.groupby(["label", "criterion", "protocol", "dataset"], sort=False):
-        names, paths = ", ".join(case), ", ".join(sorted(set(group["run"])))
+    for key, group in twice.groupby(["label", "criterion", "protocol", "dataset"], sort=False):
+        names, paths = ", ".join(key), ", ".join(sorted(set(group["run"])))
         notes.append(f"a seed counted more than once, ± is not over seeds only, not tested: {names} ({paths})")
     for pair in dict.fromkeys((series.dataset, series.architecture) for series in recipes):
         keys = differing(settings for series, settings in recipes.items() if series[:2] == pair)
@@ -86,15 +86,17 @@ def _best_epoch(record: dict) -> str:
     return f"{best + 1}, the last" if is_last else str(best + 1)
 
 
-def origin(runs: Sequence[Run], series: dict[str, Series], recipes: dict[Series, dict[str, str]]) -> list[Section]:
+def origin_sections(
+    runs: Sequence[Run], series_by_run: dict[str, Series], recipes: dict[Series, dict[str, str]]
+) -> list[Section]:
     """The sections of the differences between recipes and of the runs."""
     keys = differing(recipes.values())
-    names = [" · ".join((case.dataset, case.architecture, case.title)) for case in recipes]
+    names = [" · ".join((series.dataset, series.architecture, series.title)) for series in recipes]
     rows = [[key, *(settings.get(key, "–") for settings in recipes.values())] for key in keys]
     recipe = Section("Recipes", tables=[ReportTable(["setting", *names], rows, "Settings that differ.", 99)])
     lines = [
         {
-            "loss": series[run.path].title if run.path in series else run.record["label"],
+            "loss": series_by_run[run.path].title if run.path in series_by_run else run.record["label"],
             "seed": run.record["seed"],
             "command": run.record.get("command") or "–",
             "status": run.record["status"] + (", collapsed" if run.record.get("collapsed") else ""),
@@ -111,5 +113,7 @@ def origin(runs: Sequence[Run], series: dict[str, Series], recipes: dict[Series,
     texts += [("versions", versions_text(run.record.get("versions"))) for run in runs]
     return [
         *([recipe] if rows else []),
-        Section("Runs", tables=[ReportTable.of(pd.DataFrame(lines), words=99)], facts=list(dict.fromkeys(texts))),
+        Section(
+            "Runs", tables=[ReportTable.from_frame(pd.DataFrame(lines), text_left=99)], facts=list(dict.fromkeys(texts))
+        ),
     ]
