@@ -28,7 +28,7 @@ from vsehub.criteria.base import fit_all
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.serving import build_index, measured_recall, measured_time
 from vsehub.serving.databases.collection import Fitted, Items, fill
-from vsehub.serving.databases.engines import ENGINES, Place, place_of
+from vsehub.serving.databases.engines import ENGINES, Location, location_of
 from vsehub.serving.index import KINDS
 
 K, REFERENCE, ITEMS = 10, 2000, 20_000
@@ -70,32 +70,32 @@ def database_rows(engine: str, items: Tensor, bias: Tensor, folder: Path) -> Ite
     if any(importlib.util.find_spec(package) is None for package in ENGINES[engine].packages):
         print(f"{engine} is left out: vsehub[{engine}] is not installed")
         return
-    with server(engine, folder) as place:
-        if place is None:
+    with server(engine, folder) as location:
+        if location is None:
             print(f"{engine} is left out: pgserver is not installed")
             return
         stored = Items(as_vectors("items", items), [str(row) for row in range(len(items))])
         fitted = Fitted("csls", CSLS(), bias, stored.vectors, "generated")
         for approximate in (False, True):
             began = time.perf_counter()
-            with fill(place, stored, fitted, approximate, overwrite=True) as collection:
+            with fill(location, stored, fitted, approximate, overwrite=True) as collection:
                 seconds = time.perf_counter() - began
                 name = f"{ENGINES[engine].title}, {'approximate' if approximate else 'exact'}"
-                yield {"name": name, "seconds": seconds, "bytes": size_of(place), "index": collection}
+                yield {"name": name, "seconds": seconds, "bytes": size_of(location), "index": collection}
 
 
-def size_of(place: Place) -> int | None:
+def size_of(location: Location) -> int | None:
     """The size of a database's folder; None for a server, which may not say."""
-    if place.served:
+    if location.served:
         return None
-    return sum(file.stat().st_size for file in Path(place.uri).rglob("*") if file.is_file())
+    return sum(file.stat().st_size for file in Path(location.uri).rglob("*") if file.is_file())
 
 
 @contextmanager
-def server(engine: str, folder: Path) -> Iterator[Place | None]:
+def server(engine: str, folder: Path) -> Iterator[Location | None]:
     """URI of a database; None for Postgres if it cannot be started."""
     if ENGINES[engine].folder is not None:
-        yield place_of(engine, None, "items", folder)
+        yield location_of(engine, None, "items", folder)
     elif importlib.util.find_spec("pgserver") is None:
         yield None
     else:
@@ -105,7 +105,7 @@ def server(engine: str, folder: Path) -> Iterator[Place | None]:
 
             started = pgserver.get_server(tempfile.mkdtemp(), cleanup_mode="delete")
         try:
-            yield Place(engine, started.get_uri(), "items")
+            yield Location(engine, started.get_uri(), "items")
         finally:
             started.cleanup()
 

@@ -38,7 +38,7 @@ from vsehub.cli.train import train
 from vsehub.evaluation.evaluate import evaluate as measured
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.serving.databases.collection import open_collection
-from vsehub.serving.databases.engines import place_of
+from vsehub.serving.databases.engines import location_of
 
 TABLE = yaml.safe_load((CONF.parent / "tests/commands/settings.yaml").read_text())
 BASES, COMMANDS, MADE = TABLE.pop("bases"), TABLE.pop("commands"), TABLE.pop("made")
@@ -301,7 +301,7 @@ def added(cfg, folder):
     """What `vsehub add` prints, and the items that the collection then holds."""
     outcome = ran("add", cfg, folder)
     if "refused" not in outcome:
-        with open_collection(place_of(cfg.engine, cfg.uri, cfg.collection)) as collection:
+        with open_collection(location_of(cfg.engine, cfg.uri, cfg.collection)) as collection:
             outcome["items"] = collection.find(as_vectors("queries", torch.eye(collection.metadata["dim"])), 200)
     return outcome
 

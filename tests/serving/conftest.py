@@ -14,7 +14,7 @@ import warnings
 
 import pytest
 
-from vsehub.serving.databases.engines import ENGINES, Place
+from vsehub.serving.databases.engines import ENGINES, Location
 
 
 @pytest.fixture(scope="session")
@@ -44,8 +44,8 @@ def qdrant_server(monkeypatch):
 
 
 @pytest.fixture(params=ENGINES)
-def place(request, tmp_path):
-    """A place without a collection, in each engine."""
+def location(request, tmp_path):
+    """A location without a collection, in each engine."""
     engine = request.param
     if any(importlib.util.find_spec(package) is None for package in ENGINES[engine].packages):
         pytest.skip(f"vsehub[{engine}] is not installed")
@@ -56,6 +56,6 @@ def place(request, tmp_path):
         "pgvector": lambda: request.getfixturevalue("postgres"),
     }
     server = os.environ.get(f"VSEHUB_TEST_{engine.replace('pgvector', 'postgres').upper()}")
-    yield Place(engine, server or uris[engine](), f"t{uuid.uuid4().hex[:12]}")
+    yield Location(engine, server or uris[engine](), f"t{uuid.uuid4().hex[:12]}")
     if engine == "milvus":
         gc.collect()  # gRPC's servers, whose threads end only then

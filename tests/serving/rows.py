@@ -6,7 +6,7 @@ import numpy as np
 def rows_of(database, engine):
     """All fields of all rows by `id`, which is the point's own in Qdrant where the payload has none."""
     if engine == "pgvector":
-        cursor = database._do("SELECT * FROM {table}")
+        cursor = database._execute("SELECT * FROM {table}")
         names = [column.name for column in cursor.description]
         rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
         rows = [

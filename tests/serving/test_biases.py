@@ -17,11 +17,11 @@ IDS, NAMES = [str(row) for row in range(ROWS)], [f'it\'s "{row}" \\ ☃ % {{0}}'
 
 
 @pytest.fixture
-def theirs(place):
+def theirs(location):
     """A collection that vsehub did not make, with numbers as ids, another name for the vectors, and a field."""
     table = pa.table({"id": range(ROWS), "name": NAMES})
-    with place.connect() as database:
-        if place.engine == "milvus":
+    with location.connect() as database:
+        if location.engine == "milvus":
             from pymilvus import DataType
 
             schema = database.client.create_schema(auto_id=False, enable_dynamic_field=True)
@@ -30,30 +30,30 @@ def theirs(place):
             schema.add_field("name", DataType.VARCHAR, max_length=50)
             index = database.client.prepare_index_params()
             index.add_index("embedding", index_type="FLAT", metric_type="IP")
-            database.client.create_collection(place.name, schema=schema, index_params=index)
+            database.client.create_collection(location.name, schema=schema, index_params=index)
             rows = [row | {"embedding": vector} for row, vector in zip(table.to_pylist(), VECTORS, strict=True)]
-            database.client.insert(place.name, rows)
-        elif place.engine == "lancedb":
+            database.client.insert(location.name, rows)
+        elif location.engine == "lancedb":
             vectors = pa.FixedSizeListArray.from_arrays(VECTORS.ravel(), DIM)
-            database.client.create_table(place.name, table.append_column("embedding", vectors))
-        elif place.engine == "qdrant":
+            database.client.create_table(location.name, table.append_column("embedding", vectors))
+        elif location.engine == "qdrant":
             from qdrant_client import models
 
             database.client.create_collection(
-                place.name, {"embedding": models.VectorParams(size=DIM, distance=models.Distance.DOT)}
+                location.name, {"embedding": models.VectorParams(size=DIM, distance=models.Distance.DOT)}
             )
             payloads = table.select(["name"]).to_pylist()
-            database.client.upload_collection(place.name, {"embedding": VECTORS}, payloads, range(ROWS), wait=True)
+            database.client.upload_collection(location.name, {"embedding": VECTORS}, payloads, range(ROWS), wait=True)
         else:
-            database._do(f"CREATE TABLE {{table}} (id bigint PRIMARY KEY, name text, embedding vector({DIM}))")
+            database._execute(f"CREATE TABLE {{table}} (id bigint PRIMARY KEY, name text, embedding vector({DIM}))")
             for row, vector in zip(table.to_pylist(), VECTORS, strict=True):
-                database._do("INSERT INTO {table} VALUES (%(id)s, %(name)s, %(vector)s)", **row, vector=vector)
-    return place
+                database._execute("INSERT INTO {table} VALUES (%(id)s, %(name)s, %(vector)s)", **row, vector=vector)
+    return location
 
 
-def stored(place):
-    with place.connect() as database:
-        rows = rows_of(database, place.engine)
+def stored(location):
+    with location.connect() as database:
+        rows = rows_of(database, location.engine)
     return {str(key): row | {"embedding": list(row["embedding"])} for key, row in rows.items()}
 
 
@@ -97,14 +97,14 @@ def test_one_number_is_written_and_nothing_else(theirs, tmp_path, monkeypatch):
     assert without(again, "bias", "other") == before
 
 
-@pytest.mark.parametrize("place", ["milvus"], indirect=True)
+@pytest.mark.parametrize("location", ["milvus"], indirect=True)
 @pytest.mark.parametrize("settings", [{"auto_id": True}, {"enable_dynamic_field": False}])
-def test_collections_of_milvus_whose_items_cannot_be_changed(settings, place):
+def test_collections_of_milvus_whose_items_cannot_be_changed(settings, location):
     from pymilvus import DataType
 
-    with place.connect() as database:
+    with location.connect() as database:
         schema = database.client.create_schema(**{"auto_id": False, "enable_dynamic_field": True} | settings)
         schema.add_field("id", DataType.INT64, is_primary=True)
         schema.add_field("vector", DataType.FLOAT_VECTOR, dim=DIM)
-        database.client.create_collection(place.name, schema=schema)
-    refused("uri", lambda: write_biases(place, IDS, BIASES))
+        database.client.create_collection(location.name, schema=schema)
+    refused("uri", lambda: write_biases(location, IDS, BIASES))

@@ -37,7 +37,7 @@ def test_p_values_thresholds_and_rates_are_those_of_loops():
                     continue
                 threshold = calibration.threshold(rate)
                 assert [s > threshold for s in best] == [p <= rate for p in wanted]
-                share = calibration.accepted(rate)
+                share = calibration.at_rate(rate)
                 count = sum(s > threshold for s in scores + 1)
                 assert share["accepted"] == pytest.approx(count / size)
                 low, high = share["interval"]

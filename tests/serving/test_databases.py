@@ -21,7 +21,7 @@ from vsehub.serving import measured_recall
 from vsehub.serving.databases import collection
 from vsehub.serving.databases.biases import write_biases
 from vsehub.serving.databases.collection import Collection, Fitted, Items, fill, open_collection, read_items, usage_note
-from vsehub.serving.databases.engines import ENGINES, Place, key_of, place_of
+from vsehub.serving.databases.engines import ENGINES, Location, key_of, location_of
 
 ITEMS, DIM, K = 40, 16, 5
 IDS = [f'it\'s "{row}" \\ % {{0}}; DROP TABLE items -- 猫\n{row}' for row in range(ITEMS)]
@@ -39,7 +39,7 @@ BIAS = CSLS(3).bias(REFERENCE @ VECTORS.T)
 
 
 def filled(
-    place,
+    location,
     rows=ITEMS,
     rule=None,
     name="csls",
@@ -52,11 +52,11 @@ def filled(
     """`fill` with some items under CSLS."""
     items = Items(as_vectors("items", vectors[:rows]), IDS[:rows], labels[:rows], normalize)
     fitted = Fitted(name, rule or CSLS(3), bias[:rows], as_vectors("reference", REFERENCE), "train.npy")
-    return fill(place, items, fitted, **options)
+    return fill(location, items, fitted, **options)
 
 
-def complete(place, *arguments, **changed):
-    with filled(place, *arguments, **changed):
+def complete(location, *arguments, **changed):
+    with filled(location, *arguments, **changed):
         pass
 
 
@@ -73,19 +73,19 @@ def ranking(now):
 
 def at(now):
     """An open collection whose search returns positions among `IDS`."""
-    return Collection(now.database, now.place, now.metadata, IDS)
+    return Collection(now.database, now.location, now.metadata, IDS)
 
 
-def test_what_is_filled_is_searched(place):
+def test_what_is_filled_is_searched(location):
     """Exactly as a flat index does, and near it through the approximate one."""
-    with filled(place) as made:
+    with filled(location) as made:
         for corrected, rule in ((True, CSLS(3)), (False, NearestNeighbor())):
             values, positions = made.search(QUERIES, K, corrected)
             exact, expected = rule.search(QUERIES, VECTORS, REFERENCE, K)
             assert torch.equal(positions, expected)
             torch.testing.assert_close(values, exact, rtol=1e-4, atol=1e-4)
         assert measured_recall(made, QUERIES, VECTORS, BIAS, CSLS.scale, K) == {"plain": 1.0, "corrected": 1.0}
-    with open_collection(place) as now:
+    with open_collection(location) as now:
         assert ranking(now) == best(range(ITEMS))
         row = IDS.index(best(range(ITEMS))[0][0])
         score = pytest.approx(float(2 * QUERIES[0] @ VECTORS[row] - BIAS[row]), rel=1e-4)
@@ -94,19 +94,19 @@ def test_what_is_filled_is_searched(place):
         assert sorted(ids) == sorted(IDS)
         torch.testing.assert_close(vectors[:, :DIM], VECTORS[[*map(IDS.index, ids)]], atol=1e-6, rtol=0)
         torch.testing.assert_close(now.reference, REFERENCE)
-    complete(place, approximate=True, overwrite=True)
-    with open_collection(place) as now:
+    complete(location, approximate=True, overwrite=True)
+    with open_collection(location) as now:
         now.change([], as_vectors("items", VECTORS[:1]), ["new"])
         assert len(now) == ITEMS + 1
         assert measured_recall(at(now), QUERIES, VECTORS, BIAS, CSLS.scale, K)["corrected"] > 0.8
-    absent = replace(place, name="absent")
+    absent = replace(location, name="absent")
     refused("absent", open_collection(absent).__enter__, lambda: write_biases(absent, IDS, BIAS))
 
 
-def test_only_a_finished_collection_is_opened_and_only_overwrite_replaces_it(place, monkeypatch):
+def test_only_a_finished_collection_is_opened_and_only_overwrite_replaces_it(location, monkeypatch):
     """A fill that is stopped at any point leaves what no command opens, and the next fill starts anew."""
     monkeypatch.setattr(collection, "_BYTES", 15 * 4 * (DIM + 1))  # blocks of 15 items
-    with place.connect() as database:
+    with location.connect() as database:
         engine = type(database)
     for name, call in (("upsert", 1), ("upsert", 3), ("index", 1), ("count", 1)):
         calls, whole = [], getattr(engine, name)
@@ -120,40 +120,41 @@ def test_only_a_finished_collection_is_opened_and_only_overwrite_replaces_it(pla
         with monkeypatch.context() as patch:
             patch.setattr(engine, name, stopped)
             with pytest.raises(KeyboardInterrupt):
-                complete(place)
-        refused("is unfinished", open_collection(place).__enter__)
-    complete(place, 20)
-    refused("holds a finished", filled(place).__enter__)
-    with open_collection(place) as now:
+                complete(location)
+        refused("is unfinished", open_collection(location).__enter__)
+    complete(location, 20)
+    refused("holds a finished", filled(location).__enter__)
+    with open_collection(location) as now:
         assert len(now) == 20
-    with filled(place, name="nns", rule=NearestNeighbor(), bias=torch.zeros(ITEMS), overwrite=True) as made:
-        assert (len(made), collection._beside(made.database).count()) == (ITEMS, 0)  # the earlier reference is gone
-    with open_collection(place) as now:
+    with filled(location, name="nns", rule=NearestNeighbor(), bias=torch.zeros(ITEMS), overwrite=True) as made:
+        earlier_reference = collection.reference_collection(made.database)
+        assert (len(made), earlier_reference.count()) == (ITEMS, 0)
+    with open_collection(location) as now:
         assert ranking(now) == best(range(ITEMS), bias=0 * BIAS)
 
 
-def test_two_commands_do_not_mix_their_items(place):
-    with pytest.raises(InputError, match="changed by another command"), filled(place) as made:
+def test_two_commands_do_not_mix_their_items(location):
+    with pytest.raises(InputError, match="changed by another command"), filled(location) as made:
         made.database.create(DIM + 1, json.dumps({"criterion": "csls", "complete": False}))  # another replaces it
-    complete(place)
-    with open_collection(place) as now:
+    complete(location)
+    with open_collection(location) as now:
         other = at(now)
         assert now.change([IDS[0]]) == (1, 0)
         refused("changed by another command", lambda: other.change([IDS[1]]))
         assert len(now) == ITEMS - 1
 
 
-def test_items_come_and_go(place):
+def test_items_come_and_go(location):
     """What is added ranks as if it had been there when the collection was filled; removed items are found no more."""
     most = ITEMS - 10
-    complete(place, most)
-    with open_collection(place) as now:
+    complete(location, most)
+    with open_collection(location) as now:
         queries = as_vectors("queries", QUERIES)
         again = [*range(most, ITEMS), 0, 5]  # new ones, one that is removed, one that is there
         ids = [IDS[row] for row in again]
         assert now.change([IDS[0], IDS[1], "absent"], as_vectors("items", VECTORS[again]), ids) == (2, 1)
         assert len(now) == ITEMS - 1
-    with open_collection(place) as now:
+    with open_collection(location) as now:
         assert ranking(now) == best([0, *range(2, ITEMS)])
         label_of = {name: label for hits in now.find(queries, ITEMS - 1) for name, label, _ in hits}
         assert (label_of[IDS[5]], label_of[IDS[6]], label_of[IDS[0]]) == (LABELS[5], LABELS[6], "")
@@ -161,28 +162,28 @@ def test_items_come_and_go(place):
         refused("items", lambda: now.change([], as_vectors("items", VECTORS[:2, :3]), IDS[:2]))
         refused("item_ids", lambda: now.change([], two, ["a", "a"]), lambda: now.change([], two, ["a"]))
         refused("item_labels", lambda: now.change([], two, ["a", "b"], ["x"]))
-        collection._beside(now.database).delete(["7"])
+        collection.reference_collection(now.database).delete(["7"])
         refused("reference", lambda: now.change([], two, IDS[:2]))
         assert len(now) == ITEMS - 1
 
 
-def test_labels_and_fields_of_others_stay(place):
+def test_labels_and_fields_of_others_stay(location):
     """When items are replaced without a label."""
-    complete(place, 3)
-    with place.connect() as database:
-        keys = [name if place.engine in ("lancedb", "pgvector") else key_of(name) for name in IDS[:3]]
-        place.module.put_biases(database, dict.fromkeys(keys, 7.0), "theirs")
-    with open_collection(place) as now:
+    complete(location, 3)
+    with location.connect() as database:
+        keys = [name if location.engine in ("lancedb", "pgvector") else key_of(name) for name in IDS[:3]]
+        location.module.put_biases(database, dict.fromkeys(keys, 7.0), "theirs")
+    with open_collection(location) as now:
         for rows, labels in (([0, 3], None), ([1], ["changed"])):
             vectors = as_vectors("items", VECTORS[rows])
             assert now.change([], vectors, [IDS[row] for row in rows], labels) == (0, 1)
-        rows = rows_of(now.database, place.engine)
+        rows = rows_of(now.database, location.engine)
     assert [rows[name].get("label") or None for name in IDS[:4]] == [LABELS[0], "changed", LABELS[2], None]
     assert [rows[name].get("theirs") for name in IDS[:4]] == [7.0] * 3 + [None]
 
 
 @pytest.mark.parametrize("normalize", [True, False])  # None: test_biases.py
-def test_the_usage_note_run_as_it_is(normalize, place, tmp_path, monkeypatch):
+def test_the_usage_note_run_as_it_is(normalize, location, tmp_path, monkeypatch):
     """On raw queries; and with the filter that it names, which leaves out what it says."""
     scale = np.random.default_rng(0).uniform(0.1, 9, (ITEMS, 1)).astype("float32")
     raw = QUERIES.numpy() * scale[: len(QUERIES)]
@@ -190,7 +191,7 @@ def test_the_usage_note_run_as_it_is(normalize, place, tmp_path, monkeypatch):
     bias = CSLS(3).bias(REFERENCE @ vectors.T)
     queries = QUERIES if normalize else torch.from_numpy(raw)
     labels = [LABELS[row] if row % 2 else "" for row in range(ITEMS)]
-    with filled(place, labels=labels, vectors=vectors, bias=bias, normalize=normalize) as made:
+    with filled(location, labels=labels, vectors=vectors, bias=bias, normalize=normalize) as made:
         note = usage_note(made, tmp_path, K)
     monkeypatch.chdir(tmp_path)
     np.save("queries.npy", raw)
@@ -213,22 +214,22 @@ def run(code):
     return [list(row) for row in ran["ids"]]
 
 
-def test_a_collection_of_somebody_else(place):
+def test_a_collection_of_somebody_else(location):
     """Refused even with overwrite=true, and so is its reference; an older one of vsehub's is replaced only with it."""
     for text in ("theirs", "", "[1]", "[" * 10**4, '{"schema": 9, "beside": "shop"}'):
-        with place.connect() as database:
+        with location.connect() as database:
             database.create(DIM + 1, text)
-        refused("not made by vsehub", open_collection(place).__enter__, filled(place, overwrite=True).__enter__)
-    with place.connect() as database:
+        refused("not made by vsehub", open_collection(location).__enter__, filled(location, overwrite=True).__enter__)
+    with location.connect() as database:
         database.create(DIM + 1, json.dumps({"schema": 8, "criterion": "csls", "complete": True}))
-    refused("version 8", open_collection(place).__enter__)
-    refused("overwrite", filled(place).__enter__)
-    complete(place, overwrite=True)
-    with place.connect() as database:
-        collection._beside(database).create(DIM, "theirs")
-    refused(f"{place.name}_ref at .* not made by", filled(place, overwrite=True).__enter__)
-    with place.connect() as database:
-        assert (database.count(), collection._beside(database).metadata()) == (ITEMS, "theirs")
+    refused("version 8", open_collection(location).__enter__)
+    refused("overwrite", filled(location).__enter__)
+    complete(location, overwrite=True)
+    with location.connect() as database:
+        collection.reference_collection(database).create(DIM, "theirs")
+    refused(f"{location.name}_ref at .* not made by", filled(location, overwrite=True).__enter__)
+    with location.connect() as database:
+        assert (database.count(), collection.reference_collection(database).metadata()) == (ITEMS, "theirs")
 
 
 @looped("rule", [CSLS(5), InvertedSoftmax(), NNN(4)])
@@ -246,17 +247,17 @@ def test_a_sample_of_a_large_reference(rule):
     assert (unshifted - wanted).mean().abs() > wanted.std()
 
 
-@pytest.mark.parametrize("place", ["lancedb"], indirect=True)
-def test_items_that_no_command_may_change(place):
+@pytest.mark.parametrize("location", ["lancedb"], indirect=True)
+def test_items_that_no_command_may_change(location):
     """Where biases depend on all items, and where metadata name code."""
-    complete(place, name="sinkhorn", rule=Sinkhorn())
+    complete(location, name="sinkhorn", rule=Sinkhorn())
     items = as_vectors("items", VECTORS)
-    with open_collection(place) as now:
+    with open_collection(location) as now:
         refused("sinkhorn", lambda: now.change([], items, IDS), lambda: now.change(IDS[:2]))
         assert len(now) == ITEMS
-    with filled(place, overwrite=True) as made:
+    with filled(location, overwrite=True) as made:
         for key in ("criterion", "parameters"):
-            harm = Collection(made.database, place, made.metadata | {key: {"_target_": "os.system"}})
+            harm = Collection(made.database, location, made.metadata | {key: {"_target_": "os.system"}})
             refused("os.system", lambda harm=harm: harm.change([], items, IDS))
 
 
@@ -273,13 +274,13 @@ def test_what_cannot_be_a_place(tmp_path, monkeypatch):
         (("lancedb", None, "x" * 51), "collection"),
         (("lancedb", None, "7"), "collection"),
     ):
-        refused(message, lambda arguments=arguments: place_of(*arguments, tmp_path))
-    folder = place_of("milvus", str(tmp_path / "folder"), "items", None)
+        refused(message, lambda arguments=arguments: location_of(*arguments, tmp_path))
+    folder = location_of("milvus", str(tmp_path / "folder"), "items", None)
     refused("uri: .*folder", folder.connect().__enter__)
     assert not list(tmp_path.iterdir())
     monkeypatch.setattr(extras, "find_spec", lambda name: None)
     for engine in ENGINES:
-        refused(rf"engine={engine} .*\[{engine}", lambda engine=engine: Place(engine, "http://host", "items"))
+        refused(rf"engine={engine} .*\[{engine}", lambda engine=engine: Location(engine, "http://host", "items"))
 
 
 def test_a_server_that_does_not_answer(monkeypatch):
@@ -295,7 +296,7 @@ def test_a_server_that_does_not_answer(monkeypatch):
         def connect(engine, port):
             uri = f"{schemes[engine]}://me:secret@127.0.0.1:{port}/base"
             with pytest.raises(InputError, match=rf"uri: items at {schemes[engine]}://\*\*\*@.*:{port}") as said:
-                open_collection(Place(engine, uri, "items")).__enter__()
+                open_collection(Location(engine, uri, "items")).__enter__()
             assert "secret" not in str(said.value)
 
         began = time.monotonic()

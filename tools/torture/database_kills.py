@@ -26,9 +26,9 @@ FOLDERS = {"milvus": f"{OUT}/index.milvus.db", "lancedb": f"{OUT}/index.lancedb"
 DUMP = """
 import hashlib, sys
 from vsehub.serving.databases.collection import open_collection, read_items
-from vsehub.serving.databases.engines import Place
+from vsehub.serving.databases.engines import Location
 
-with open_collection(Place(sys.argv[1], sys.argv[2], "vsehub")) as collection:
+with open_collection(Location(sys.argv[1], sys.argv[2], "vsehub")) as collection:
     ids, vectors = read_items(collection.database, collection.metadata["dim"] + 1)
     rows = sorted(zip(ids, vectors.tolist()))
     digest = hashlib.sha256(repr(rows).encode()).hexdigest()

@@ -27,7 +27,7 @@ from vsehub.criteria import CSLS
 from vsehub.neighbors.vectors import as_vectors
 from vsehub.serving.databases import collection
 from vsehub.serving.databases.collection import Collection, Fitted, Items, fill, open_collection, read_items
-from vsehub.serving.databases.engines import Place
+from vsehub.serving.databases.engines import Location
 
 DIM, K, IDS = 8, 5, 60
 ENGINES = ("lancedb", "milvus")
@@ -42,7 +42,7 @@ class Model:
     """One collection, and what must be in it: id -> (vector, label)."""
 
     def __init__(self, engine: str, folder: Path, draw: random.Random):
-        self.place, self.draw = Place(engine, str(folder / "items.db"), "vsehub"), draw
+        self.location, self.draw = Location(engine, str(folder / "items.db"), "vsehub"), draw
         self.numbers = torch.Generator().manual_seed(draw.randrange(2**31))
         self.reference = self.vectors(20)
         self.items: dict[str, tuple[np.ndarray, str]] = {}
@@ -65,7 +65,7 @@ class Model:
         items = Items(as_vectors("items", vectors), list(new), [label for _, label in new.values()])
         bias, reference = RULE.bias(self.reference @ vectors.T), as_vectors("reference", self.reference)
         fitted = Fitted("csls", RULE, bias, reference, "train.npy")
-        with fill(self.place, items, fitted, overwrite=True):
+        with fill(self.location, items, fitted, overwrite=True):
             pass
         self.items = new
 
@@ -73,14 +73,14 @@ class Model:
         """New items, and other vectors for ids that are there."""
         new = self.drawn(15)
         vectors = as_vectors("items", torch.tensor(np.stack([vector for vector, _ in new.values()])))
-        with open_collection(self.place) as now:
+        with open_collection(self.location) as now:
             now.change([], vectors, list(new), [label for _, label in new.values()])
         self.items |= new
 
     def remove(self) -> None:
         """Ids that are there, and ids that are not."""
         gone = list(self.drawn(10))
-        with open_collection(self.place) as now:
+        with open_collection(self.location) as now:
             now.change(gone)
         self.items = {name: item for name, item in self.items.items() if name not in gone}
 
@@ -111,7 +111,7 @@ class Model:
     def unfinished(self) -> bool:
         """Whether nothing opens as a complete collection."""
         try:
-            with open_collection(self.place):
+            with open_collection(self.location):
                 return False
         except InputError:
             return True
@@ -119,7 +119,7 @@ class Model:
     def check(self) -> None:
         """Raise AssertionError where the collection and the dictionary differ."""
         names, vectors = list(self.items), torch.tensor(np.array([vector for vector, _ in self.items.values()]))
-        with open_collection(self.place) as now:
+        with open_collection(self.location) as now:
             assert len(now) == len(names), f"{len(now)} items, not {len(names)}"
             ids, stored = read_items(now.database, DIM + 1)
             assert sorted(ids) == sorted(names), "other ids"

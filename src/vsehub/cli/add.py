@@ -10,9 +10,9 @@ from vsehub.checks import require
 
 def add(cfg: DictConfig) -> None:
     """Remove the items of `cfg.remove_ids` from a collection, then add `cfg.items`."""
-    from vsehub.serving.databases.engines import place_of
+    from vsehub.serving.databases.engines import location_of
 
-    place = place_of(cfg.engine, cfg.uri, cfg.collection)
+    location = location_of(cfg.engine, cfg.uri, cfg.collection)
     require(cfg["items"] is not None or cfg.remove_ids is not None, "give items=FILE to add, or remove_ids=FILE")
 
     from vsehub.data.truth import read_ids, read_labels
@@ -21,7 +21,7 @@ def add(cfg: DictConfig) -> None:
 
     began = time.perf_counter()
     removed_ids = [] if cfg.remove_ids is None else read_ids(str(cfg.remove_ids), "remove_ids")
-    with open_collection(place) as collection:
+    with open_collection(location) as collection:
         items: dict[str, Any] = {}
         if cfg["items"] is not None:
             normalize = collection.metadata["normalize"] if cfg.normalize is None else cfg.normalize
@@ -33,6 +33,6 @@ def add(cfg: DictConfig) -> None:
         removed, replaced = collection.change(removed_ids, **items)
         print(
             f"removed {removed} of {len(removed_ids)} ids; added {len(items.get('vectors', ()))} items, "
-            f"{replaced} replaced; {place.address} holds {len(collection):,} items; "
+            f"{replaced} replaced; {location.title} holds {len(collection):,} items; "
             f"{time.perf_counter() - began:.1f} seconds"
         )

@@ -39,11 +39,11 @@ def calibrate(cfg: DictConfig) -> None:
     if criterion.needs_reference:
         # The fit left ranked queries out of the reference. New queries must be looked for in the whole file: opening
         # them has left them out of `sides.reference`.
-        fitted_by = sides.reference if cfg.queries is None else result.inputs.files["reference"]
-        reference = as_vectors("reference", fitted_by, device=device)
+        fitted_on = sides.reference if cfg.queries is None else result.inputs.files["reference"]
+        reference = as_vectors("reference", fitted_on, device=device)
     terms = (result.bias.float().to(device),) if criterion.needs_reference else ()
     calibration = Calibration.from_queries(criterion, queries, sides.items, terms, sides.positives, reference)
-    rates = [calibration.accepted(rate) for rate in sorted(set(as_list(cfg.false_accept)))]
+    rates = [calibration.at_rate(rate) for rate in sorted(set(as_list(cfg.false_accept)))]
     with extend_result(result, (), False):
         path = cfg.truth or result.record["truth"].get("path")
         result.record["calibration"] = {"path": path, "queries": len(calibration), "rates": rates}

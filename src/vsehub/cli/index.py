@@ -10,7 +10,7 @@ from vsehub.cli.embeddings import extend_result
 from vsehub.cli.nodes import require_unset
 from vsehub.io.files import write_text
 from vsehub.report.tables import markdown_text
-from vsehub.serving.databases.engines import ENGINES, Place, place_of
+from vsehub.serving.databases.engines import ENGINES, Location, location_of
 
 if TYPE_CHECKING:  # torch takes two seconds to import: a mistyped engine is reported before
     from vsehub.ranking.result import Result
@@ -30,7 +30,7 @@ def index(cfg: DictConfig) -> None:
     of_databases = ("uri", "collection", "approximate", "only")
     require_unset(cfg, of_databases, f"engine={cfg.engine}, a FAISS file", effective=database)
     require_unset(cfg, ("approximate", "false_accept"), f"only={cfg.only}", effective=cfg.only is None)
-    place = place_of(cfg.engine, cfg.uri, cfg.collection, Path(str(cfg.result))) if database else None
+    location = location_of(cfg.engine, cfg.uri, cfg.collection, Path(str(cfg.result))) if database else None
 
     from vsehub.ranking.result import Result
 
@@ -41,12 +41,12 @@ def index(cfg: DictConfig) -> None:
         "Give vsehub calibrate with that rate first",
     )
     note_name = "USAGE-bias.md" if cfg.only else USAGE
-    files = [note_name] if place else [INDEX, note_name]
+    files = [note_name] if location else [INDEX, note_name]
     with extend_result(result, files, cfg.overwrite or cfg.only is not None) as out:
-        if place is None:
-            entry, note = faiss_index(result, cfg, out / INDEX)
+        if location is None:
+            entry, note = build_faiss_index(result, cfg, out / INDEX)
         else:
-            entry, note = (biases_only if cfg.only else collection)(result, place, cfg)
+            entry, note = (store_biases if cfg.only else fill_collection)(result, location, cfg)
         write_text(out / note_name, note)
         result.record["index"] = entry
     print(f"index ({entry['kind']}): {quality_in_words(entry)}; {entry['items']:,} items")
@@ -67,8 +67,8 @@ def quality_in_words(entry: dict[str, Any]) -> str:
     )
 
 
-def faiss_index(result: "Result", cfg: DictConfig, path: Path) -> tuple[dict[str, Any], str]:
-    """A FAISS index, saved as `path`: its part of the record, and the note on searching it."""
+def build_faiss_index(result: "Result", cfg: DictConfig, path: Path) -> tuple[dict[str, Any], str]:
+    """Save a FAISS index as `path`; returns its part of the record, and the note on searching it."""
     from vsehub.serving import build_index, usage_note
 
     record = result.record
@@ -79,43 +79,52 @@ def faiss_index(result: "Result", cfg: DictConfig, path: Path) -> tuple[dict[str
         entry |= search_quality(searched, result)
     searched.save(path)
     entry["bytes"] = path.stat().st_size
-    code = usage_note(searched, INDEX, record["k"], record["inputs"]["normalize"])
-    code += threshold_code(result, cfg.false_accept)
+    search = usage_note(searched, INDEX, record["k"], record["inputs"]["normalize"])
     order = ", in the order of the ids" if result.inputs.item_names.ids is not None else ""
-    rows = f"`positions` are rows of {markdown_text(str(record['items'].get('path')))}, counted from 0{order}"
-    return entry, usage(result, INDEX, "Searching needs only FAISS and numpy (pip install faiss-cpu numpy)", code, rows)
+    ending = f"`positions` are rows of {markdown_text(str(record['items'].get('path')))}, counted from 0{order}"
+    return entry, usage(
+        result,
+        INDEX,
+        "Searching needs only FAISS and numpy (pip install faiss-cpu numpy)",
+        search + threshold_code(result, cfg.false_accept),
+        ending,
+    )
 
 
-def collection(result: "Result", place: Place, cfg: DictConfig) -> tuple[dict[str, Any], str]:
-    """A filled collection: its part of the record, and the note on searching it."""
+def fill_collection(result: "Result", location: Location, cfg: DictConfig) -> tuple[dict[str, Any], str]:
+    """Fill a collection; returns its part of the record, and the note on searching it."""
     from vsehub.serving.databases.collection import Fitted, Items, fill, usage_note
 
     record, sides, names = result.record, result.inputs.sides, result.inputs.item_names
     items = Items(sides.items, item_ids(result), names.labels, record["inputs"]["normalize"])
     fitted = Fitted(result.name, result.criterion, result.bias, sides.reference_queries, result.reference_text)
-    title = ENGINES[place.engine].title
+    title = ENGINES[location.engine].title
     approximate = len(items.ids) >= APPROXIMATE_FROM if cfg.approximate is None else cfg.approximate
-    with fill(place, items, fitted, approximate, cfg.overwrite) as filled:
-        entry: dict[str, Any] = {"kind": f"{title}, {'approximate' if approximate else 'exact'}", "uri": place.address}
-        entry |= {"items": len(items.ids), **search_quality(filled, result)}
+    with fill(location, items, fitted, approximate, cfg.overwrite) as filled:
+        kind = f"{title}, {'approximate' if approximate else 'exact'}"
+        entry = {"kind": kind, "uri": location.title, "items": len(items.ids), **search_quality(filled, result)}
         code = usage_note(filled, result.folder, record["k"]) + threshold_code(result, cfg.false_accept)
-    rows = (
+    ending = (
         f"`ids` are {'the ids of the items' if names.ids else 'rows of the items, counted from 0'}. Items that "
         "`vsehub add` adds are found by the same lines, those that it removes no longer"
     )
-    needs = f"Searching needs only {title}'s client and numpy (pip install {ENGINES[place.engine].client} numpy)"
-    return entry, usage(result, place.name, needs, code, rows)
+    remark = f"Searching needs only {title}'s client and numpy (pip install {ENGINES[location.engine].client} numpy)"
+    return entry, usage(result, location.name, remark, code, ending)
 
 
-def biases_only(result: "Result", place: Place, cfg: DictConfig) -> tuple[dict[str, Any], str]:
+def store_biases(result: "Result", location: Location, cfg: DictConfig) -> tuple[dict[str, Any], str]:
     """Write the biases into the user's collection; returns the part of the record, and the note."""
     from vsehub.serving.databases.biases import bias_note, write_biases
 
-    count = write_biases(place, item_ids(result), result.bias, cfg.only == "missing")
-    entry = {"kind": f"biases in {place.engine}", "uri": place.address, "items": count}
+    count = write_biases(location, item_ids(result), result.bias, cfg.only == "missing")
+    entry = {"kind": f"biases in {location.engine}", "uri": location.title, "items": count}
     record = result.record
-    code = bias_note(place, result.folder, result.criterion.scale, record["k"], normalize=record["inputs"]["normalize"])
-    return entry, usage(result, place.name, f"It now has the bias of {count:,} items", code, "Nothing else was changed")
+    code = bias_note(
+        location, result.folder, result.criterion.scale, record["k"], normalize=record["inputs"]["normalize"]
+    )
+    return entry, usage(
+        result, location.name, f"It now has the bias of {count:,} items", code, "Nothing else was changed"
+    )
 
 
 def search_quality(index: Any, result: "Result") -> dict[str, Any]:
@@ -146,11 +155,12 @@ def threshold_code(result: "Result", rate: float | None) -> str:
     )
 
 
-def usage(result: "Result", name: str, needs: str, code: str, rows: str) -> str:
+def usage(result: "Result", name: str, remark: str, code: str, ending: str) -> str:
     """A note on searching the index `name` without vsehub.
 
-    needs: a sentence on the packages to install. code: the Python code. rows: a sentence on what the results are.
+    remark: the sentence before the code, such as which packages it needs. code: the Python code. ending: the sentence
+    after it, such as what its results are.
     """
     items, reference = (markdown_text(text) for text in (result.items_path, result.reference_text))
-    about = f"The {len(result.bias):,} vectors of {items}, ranked by {result.name} (reference: {reference}). {needs}"
-    return f"# Searching {name}\n\n{about}. Run in this file's folder:\n\n```python\n{code}```\n\n{rows}.\n"
+    about = f"The {len(result.bias):,} vectors of {items}, ranked by {result.name} (reference: {reference}). {remark}"
+    return f"# Searching {name}\n\n{about}. Run in this file's folder:\n\n```python\n{code}```\n\n{ending}.\n"

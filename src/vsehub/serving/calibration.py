@@ -95,15 +95,17 @@ class Calibration:
                     len(in_reference),
                 )
         order = np.random.default_rng(seed).permutation(np.flatnonzero(usable))
-        require(len(order) > 0, "queries: none has a known answer and is not in the reference; give others")
+        require(len(order) > 0, "queries: each lacks a known answer or shares answers with the reference; give others")
         _, first_of_group = np.unique(groups[order], return_index=True)
         drawn = torch.from_numpy(np.sort(order[first_of_group]))
         known = positives.of_queries(drawn)
-        most = int(known.counts.max())
-        require(most < len(items), f"truth: all {len(items)} items answer a query; calibrate without it")
+        most_answers = int(known.counts.max())
+        require(most_answers < len(items), f"truth: all {len(items)} items answer a query; calibrate without it")
         vectors = as_vectors("queries", queries.rows(0, len(queries))[drawn])
-        # A query's best item that does not answer it is among the first `most` + 1.
-        values, positions = (side.cpu() for side in criterion.search_fitted(vectors, items, item_terms, most + 1))
+        # A query's best item that does not answer it is among the first `most_answers` + 1.
+        values, positions = (
+            side.cpu() for side in criterion.search_fitted(vectors, items, item_terms, most_answers + 1)
+        )
         return cls(values.masked_fill(known.hits(positions), -torch.inf).amax(dim=1), values[:, 0])
 
     def p_values(self, scores: Tensor) -> Tensor:
@@ -123,10 +125,11 @@ class Calibration:
         )
         return float(self.null_scores[-count])
 
-    def accepted(self, rate: float) -> dict[str, Any]:
-        """The threshold of a rate, and the share of the calibration queries that it accepts with their answers there.
+    def at_rate(self, rate: float) -> dict[str, Any]:
+        """The threshold of a false-accept rate, and how often it accepts queries whose answers are among the items.
 
-        With the share's 95 % interval among all such queries (Clopper and Pearson, 1934).
+        That is a share of the calibration queries, with the 95 % interval of the share among all such queries (Clopper
+        and Pearson, 1934).
         """
         from scipy import stats
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GROUP, FORMAT = "criterion", "vsehub search 4"
-HELD_BYTES = 2**30  # of items that come as a file, in half precision or not yet normalised
+IN_MEMORY_BYTES = 2**30  # items that are not a float32 array are copied into memory, beyond this size read in blocks
 
 
 class CorrectedSearch:
@@ -118,11 +118,11 @@ class CorrectedSearch:
             reference is None or criterion.inductive,
             f"reference: {criterion!r} takes no reference, since it matches the queries of a search with the items",
         )
-        opened, names = self._open("items", items, ids=ids)
+        opened, item_ids = self._open("items", items, ids=ids)
         reference_rows = (
             None if reference is None else self._open("reference", reference, opened.shape[1], self.device)[0]
         )
-        if array_of(opened) is None and 4 * len(opened) * opened.shape[1] <= HELD_BYTES:
+        if array_of(opened) is None and 4 * len(opened) * opened.shape[1] <= IN_MEMORY_BYTES:
             opened = as_vectors("items", opened.rows(0, len(opened)))
         if isinstance(criterion, Auto):  # until `tune` chooses
             criterion = criterion.untuned(0 if reference_rows is None else len(reference_rows))[1]
@@ -130,7 +130,7 @@ class CorrectedSearch:
         if reference_rows is not None:
             warn_once(warning_of_few(criterion, len(reference_rows)))
         return self._set_fitted(
-            criterion, searched, reference_rows, item_terms(criterion, searched, reference_rows), names
+            criterion, searched, reference_rows, item_terms(criterion, searched, reference_rows), item_ids
         )
 
     @torch.no_grad()
@@ -140,8 +140,8 @@ class CorrectedSearch:
         All settings of its GRID are tried. Those that it has are kept unless others rank the answers higher by more
         than one standard error (`criteria.choose.chosen`). With criterion="auto" the criterion is chosen too, where it
         beats plain search by the same rule; before `tune` it is CSLS, or Sinkhorn from 200 reference queries. With a
-        reference, queries that are in it, bit for bit, are left out of it, fold by fold, while they are searched. Of
-        very many queries, references or items a sample is looked at. Measure on other queries than these.
+        reference, queries that are in it, bit for bit, are left out of it, fold by fold, while they are searched. Very
+        many queries, references or items are sampled. Measure on other queries than these.
 
         truth: the position of each query's item (Q,), pairs of positions of queries and items (P, 2), or the path of a
         table with the columns query and item. Raises InputError if truth does not fit, has answers of too few queries,
@@ -320,19 +320,19 @@ class CorrectedSearch:
             items, reference = as_vectors("items", read_safetensors(path, "items")[0]), None
             terms = item_terms(criterion, items, None)
             if inductive:
-                target = None if device is None else usable_device(device)
-                reference = as_vectors("reference", read_safetensors(path, "reference")[0], items.shape[1], target)
+                checked = None if device is None else usable_device(device)
+                reference = as_vectors("reference", read_safetensors(path, "reference")[0], items.shape[1], checked)
                 ordered = sorted(name for name in small if name.startswith("terms."))
                 terms = finite_terms(tuple(torch.from_numpy(small[name]) for name in ordered))
-            made = cls(criterion, settings["k"], settings["normalize"], None, device)
+            search = cls(criterion, settings["k"], settings["normalize"], None, device)
             ids = json.loads(small["ids"].tobytes()) if "ids" in small else None
-            made._set_fitted(criterion, KeptItems(items), reference, terms, ids)
+            search._set_fitted(criterion, KeptItems(items), reference, terms, ids)
             if "null_scores" in small:
                 null_scores, best_scores = small["null_scores"], small["best_scores"]
-                made.calibration_ = Calibration(torch.from_numpy(null_scores), torch.from_numpy(best_scores))
+                search.calibration_ = Calibration(torch.from_numpy(null_scores), torch.from_numpy(best_scores))
         except (SafetensorError, KeyError, TypeError, AttributeError, *DAMAGE) as error:  # type: ignore[misc]
             raise InputError(f"search: {path} is not a fitted search: {error}") from error
-        return made
+        return search
 
     def _set_fitted(
         self,
@@ -370,8 +370,8 @@ class CorrectedSearch:
             vectors = array if is_readable else array.astype(np.float32)
         file = open_vectors(vectors, name, normalize=self.normalize)
         uncopied = not self.normalize and not isinstance(vectors, str | Path) and file.dtype.is_floating_point
-        target = None if device is None else usable_device(device)
-        source = as_vectors(name, vectors if uncopied else file, columns, target)
+        checked = None if device is None else usable_device(device)
+        source = as_vectors(name, vectors if uncopied else file, columns, checked)
         check_vectors(file)
         require(
             ids is None or not any(value is None or value != value for value in ids),  # NaN differs from itself
@@ -381,10 +381,10 @@ class CorrectedSearch:
 
     def _answered(self, queries: Any, truth: Any) -> tuple[VectorSource, Positives]:
         """Checked queries, and the items that answer each."""
-        vectors, names = self._open("queries", queries, self.items_.shape[1], self.device)
+        vectors, query_ids = self._open("queries", queries, self.items_.shape[1], self.device)
         items = len(self.items_)
         if isinstance(truth, str | Path):
-            pairs = read_truth(truth, len(vectors), items, names, self.ids_)
+            pairs = read_truth(truth, len(vectors), items, query_ids, self.ids_)
             return vectors, Positives.from_pairs(*pairs, len(vectors), items, complete=False)
         answers = truth.detach().cpu() if isinstance(truth, Tensor) else torch.from_numpy(np.array(truth))
         require(
@@ -401,11 +401,11 @@ class CorrectedSearch:
 
 
 class NotFittedError(ValueError, AttributeError):
-    """A search that is not fitted; where scikit-learn is installed, its exception of this name is raised instead."""
+    """Raised for a search that is not fitted; if scikit-learn is installed, its exception of this name is raised."""
 
 
 def not_fitted() -> type[Exception]:
-    """The exception to raise."""
+    """The class of the exception for a search that is not fitted."""
     try:
         from sklearn import exceptions
     except ImportError:
@@ -414,10 +414,10 @@ def not_fitted() -> type[Exception]:
 
 
 @cache
-def warn_once(said: str | None) -> None:
+def warn_once(warning: str | None) -> None:
     """Log a warning, if there is one, the first time."""
-    if said:
-        log.warning("%s. Give `fit` a larger reference, or search many queries in one call", said)
+    if warning:
+        log.warning("%s. Give `fit` a larger reference, or search many queries in one call", warning)
 
 
 def item_terms(criterion: Criterion, items: VectorSource, reference: VectorSource | None) -> Terms | None:

@@ -38,7 +38,8 @@ _SETTINGS = {
 
 @dataclass(frozen=True)
 class ServedIndex:
-    """A FAISS index (M, D + 1) of this kind over folded vectors, with the scale a and the mean of b."""
+    """A FAISS index of this kind over the items with their bias as last component (M, D + 1), with a and the mean of
+    b."""
 
     index: Any
     kind: str
@@ -70,8 +71,9 @@ class ServedIndex:
         else:
             parameters, name, most = self.index.hnsw, "efSearch", len(self)
         before = getattr(parameters, name)
-        setattr(parameters, name, min(2 * before, most))
-        log.info("%s of the index is raised to %d of %d, for its recall", name, getattr(parameters, name), most)
+        if before < most:
+            setattr(parameters, name, min(2 * before, most))
+            log.info("%s of the index is raised to %d of %d, for its recall", name, getattr(parameters, name), most)
         return bool(before < most)
 
     def save(self, path: str | Path) -> None:
@@ -99,7 +101,7 @@ def build_index(items: Any, bias: Tensor, scale: float, kind: str = "flat", seed
     )
     faiss = required_faiss(*FAISS_FOR)
     last, mean = last_components(bias, scale)
-    # Lists: 4 a square root of the items; k-means wants at least 39 vectors per list, and more than 64 change little.
+    # 4·√M lists, fewer for few items: k-means wants at least 39 vectors per list; more than 64 change little.
     lists = max(1, min(round(4 * math.sqrt(len(items))), len(items) // 39))
     factory = {"flat": "Flat", "hnsw": "HNSW32", "ivf": f"IVF{lists},Flat"}
     index = faiss.index_factory(items.shape[1] + 1, factory[kind], faiss.METRIC_INNER_PRODUCT)
@@ -189,7 +191,7 @@ def formula(scale: float, mean_bias: float) -> str:
     return f"{scale!r} * products {'+' if mean_bias < 0 else '-'} {abs(mean_bias)!r}"
 
 
-def unit_rows(normalize: bool | None) -> str:
+def normalize_code(normalize: bool | None) -> str:
     """The line of a note that normalises `queries` if the items were normalised, else ""."""
     return "queries /= np.linalg.norm(queries, axis=1, keepdims=True)  # as the items were\n" if normalize else ""
 
@@ -204,7 +206,7 @@ def usage_note(index: ServedIndex, file: str = "index.faiss", k: int = 10, norma
         f"index = faiss.read_index({file!r})  # {len(index):,} items\n"
         f"{_SETTINGS[index.kind].format(index.index)}"
         f'queries = np.load("queries.npy").astype("float32")  # (Q, {index.index.d - 1})\n'
-        f"{unit_rows(normalize)}"
+        f"{normalize_code(normalize)}"
         'last = np.ones((len(queries), 1), "float32")  # zeros instead of ones: the plain ranking and scores\n'
         f"products, positions = index.search(np.hstack([queries, last]), {min(k, len(index))})"
         "  # best first; -1: none found\n"

@@ -57,8 +57,7 @@ class CorrectedIndex:
         """
         queries, items = _rows(embeddings), np.concatenate(self._vectors)
         search = self._search.fit(items, reference=queries if self.reference is None else _rows(self.reference))
-        plain_search = CorrectedSearch("nns", normalize=self._search.normalize)
-        plain = plain_search.fit(items[:1]).search(queries[:1], 1)[0]
+        plain = CorrectedSearch("nns", normalize=self._search.normalize).fit(items[:1]).search(queries[:1], 1)[0]
         score = _rows(similarity_fn(torch.from_numpy(queries[:1]), torch.from_numpy(items[:1])))
         require(
             np.allclose(score, plain, rtol=1e-2, atol=1e-3),
@@ -73,9 +72,9 @@ class CorrectedIndex:
         for number, query in enumerate(queries):
             values, positions = search.search(query, len(items))
             rows = [row_of[name] for name in top_ranked.get(query_idx_to_id[number], ())]
-            ranked = values[positions.argsort()][rows]
-            order = (-ranked).argsort(kind="stable")[:top_k]
-            lists.append((ranked[order].tolist(), order.tolist()))
+            scores = values[positions.argsort()][rows]  # sorted by document, then of those to rank
+            order = (-scores).argsort(kind="stable")[:top_k]
+            lists.append((scores[order].tolist(), order.tolist()))
         return [values for values, _ in lists], [order for _, order in lists]
 
 

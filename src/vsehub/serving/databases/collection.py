@@ -31,12 +31,12 @@ from vsehub.data.truth import distinct_ids
 from vsehub.io.progress import bar
 from vsehub.io.records import require_version
 from vsehub.neighbors.vectors import VectorSource, as_vectors, sampled, to_type_of
-from vsehub.serving.databases.engines import Database, Hits, Place, note_code
-from vsehub.serving.index import folded, formula, last_components, scored, unit_rows
+from vsehub.serving.databases.engines import Database, Hits, Location, note_code
+from vsehub.serving.index import folded, formula, last_components, normalize_code, scored
 
 SCHEMA = 9
 REFERENCE_ROWS = 20_000  # reference queries stored at most; of more a sample
-_SHIFT_ITEMS = 1000  # items whose bias from the sample is compared with their own
+_SHIFT_ITEMS = 1000  # items for which the biases from all reference queries and from the sample are compared
 _BYTES = 1 << 24  # of vectors stored at a time
 _QUERIES = 1000  # searched at a time
 
@@ -47,8 +47,8 @@ class Collection:
     metadata: see the module. ids: ids of all items, needed for `search`, which returns positions in this order.
     """
 
-    def __init__(self, database: Database, place: Place, metadata: dict[str, Any], ids: Sequence[str] = ()):
-        self.database, self.place, self.metadata = database, place, metadata
+    def __init__(self, database: Database, location: Location, metadata: dict[str, Any], ids: Sequence[str] = ()):
+        self.database, self.location, self.metadata = database, location, metadata
         self._positions = {name: row for row, name in enumerate(ids)}
 
     def __len__(self) -> int:
@@ -57,10 +57,10 @@ class Collection:
     @property
     def reference(self) -> Tensor:
         """The reference queries (R, D) stored beside the collection. Raises InputError if some are lost."""
-        ids, vectors = read_items(_beside(self.database), self.metadata["dim"])
+        ids, vectors = read_items(reference_collection(self.database), self.metadata["dim"])
         require(
             sorted(ids) == sorted(map(str, range(self.metadata["reference_rows"]))),
-            f"uri: some reference queries beside {self.place.address} are lost; fill it anew with overwrite=true",
+            f"uri: some reference queries beside {self.location.title} are lost; fill it anew with overwrite=true",
         )
         return vectors[torch.tensor(list(map(int, ids))).argsort()]
 
@@ -87,53 +87,57 @@ class Collection:
 
     def _hits(self, queries: Tensor, k: int, corrected: bool = True) -> list[Hits]:
         vectors = folded(queries, torch.full((len(queries),), float(corrected)))
-        parts = range(0, len(vectors), _QUERIES)
-        return [hits for start in parts for hits in self.database.search(vectors[start : start + _QUERIES], k)]
+        return [
+            hits
+            for start in range(0, len(vectors), _QUERIES)
+            for hits in self.database.search(vectors[start : start + _QUERIES], k)
+        ]
 
     def change(
         self,
-        gone: Sequence[str] = (),
+        removed_ids: Sequence[str] = (),
         vectors: VectorSource | None = None,
         ids: Sequence[str] = (),
         labels: Sequence[str] | None = None,
     ) -> tuple[int, int]:
-        """Remove the items of some ids, then add items (n, D); returns how many were removed, and how many replaced.
+        """Remove items, then add items (n, D); returns how many were removed, and how many were replaced.
 
         ids, labels: those of the added items. Raises InputError, before anything is changed, for another dimension, for
         ids or labels that do not fit, and for a criterion under which the bias of an item depends on the other items.
         """
-        metadata, place = self.metadata, self.place.address
-        rule: Any = named_criterion(metadata["criterion"], metadata["parameters"])
+        metadata = self.metadata
+        criterion: Any = named_criterion(metadata["criterion"], metadata["parameters"])
         require(
-            rule.independent,
-            f"{place} is corrected by {metadata['criterion']}, under which the bias of an item depends on the other "
-            "items; fill anew with all items and overwrite=true",
+            criterion.independent,
+            f"{self.location.title} is corrected by {metadata['criterion']}, under which the bias of an item depends "
+            "on the other items; fill anew with all items and overwrite=true",
         )
         bias = torch.zeros(len(ids))
         if vectors is not None:
             vectors = as_vectors("items", vectors, metadata["dim"])
             require_names(len(vectors), ids, labels)
-            if rule.needs_reference:
-                bias = _bias(rule, vectors, self.reference) + metadata["shift"]
-        before = len(self)
+            if criterion.needs_reference:
+                bias = _bias(criterion, vectors, self.reference) + metadata["shift"]
+        count_before = len(self)
         self._write(metadata | {"version": metadata["version"] + 1})
-        for start in range(0, len(gone), _QUERIES):
-            self.database.delete(gone[start : start + _QUERIES])
-        left = len(self)
+        for start in range(0, len(removed_ids), _QUERIES):
+            self.database.delete(removed_ids[start : start + _QUERIES])
+        count_left = len(self)
         if vectors is not None:
             self._store(vectors, bias, ids, labels)
-        return before - left, left + len(ids) - len(self)
+        # Items with an id that was there already do not raise the count.
+        return count_before - count_left, count_left + len(ids) - len(self)
 
     def _write(self, metadata: dict[str, Any]) -> None:
         self._require_current()
-        self.database.metadata(json.dumps(metadata))
+        self.database.store_metadata(json.dumps(metadata))
         self.metadata = metadata
 
     def _require_current(self) -> None:
         """Raise InputError if another command has changed the collection since it was opened."""
         require(
             self.database.metadata() == json.dumps(self.metadata),
-            f"{self.place.address} has been changed by another command; give the command again",
+            f"{self.location.title} has been changed by another command; give the command again",
         )
 
     def _store(self, vectors: VectorSource, bias: Tensor, ids: Sequence[str], labels: Sequence[str] | None) -> None:
@@ -182,7 +186,7 @@ class Fitted(NamedTuple):
 
 @contextmanager
 def fill(
-    place: Place, items: Items, fitted: Fitted, approximate: bool = False, overwrite: bool = False, seed: int = 0
+    location: Location, items: Items, fitted: Fitted, approximate: bool = False, overwrite: bool = False, seed: int = 0
 ) -> Iterator[Collection]:
     """A new collection of items, which replaces any earlier one; complete once the block has ended.
 
@@ -207,35 +211,37 @@ def fill(
         "complete": False,
         "version": 0,
     }
-    with place.connect() as database:
-        _require_free(database, place, overwrite)
+    with location.connect() as database:
+        _require_free(database, location, overwrite)
         database.create(dim + 1, json.dumps(metadata))
-        beside = _beside(database)
-        if len(queries) or beside.metadata() is not None:
-            beside.create(dim, json.dumps({"schema": SCHEMA, "beside": place.name}))
+        reference = reference_collection(database)
+        if len(queries) or reference.metadata() is not None:
+            reference.create(dim, json.dumps({"schema": SCHEMA, "beside": location.name}))
         for start in range(0, len(queries), _QUERIES):
             rows = queries[start : start + _QUERIES].float().numpy()
-            beside.upsert([str(row) for row in range(start, start + len(rows))], rows)
-        collection = Collection(database, place, metadata, items.ids)
+            reference.upsert([str(row) for row in range(start, start + len(rows))], rows)
+        collection = Collection(database, location, metadata, items.ids)
         collection._store(items.vectors, fitted.bias, items.ids, items.labels)
         count, wanted = len(collection), len(items.ids)
-        require(count == wanted, f"uri: {place.address} holds {count} items after filling, not {wanted}")
+        require(count == wanted, f"uri: {location.title} holds {count} items after filling, not {wanted}")
         yield collection
         collection._write(metadata | {"complete": True})
 
 
 @contextmanager
-def open_collection(place: Place) -> Iterator[Collection]:
+def open_collection(location: Location) -> Iterator[Collection]:
     """The collection within the block. Raises InputError if it is absent, unfinished or not vsehub's."""
-    require(place.served or Path(place.uri).exists(), f"uri: {place.uri} does not exist; fill it with vsehub index")
-    with place.connect() as database:
+    require(
+        location.served or Path(location.uri).exists(), f"uri: {location.uri} does not exist; fill it with vsehub index"
+    )
+    with location.connect() as database:
         text = database.metadata()
         if text is None:
-            fail(f"uri: there is no collection {place.address}; fill it with vsehub index")
-        metadata = read_metadata(text, place.address)
-        require_version(f"uri: {place.address}", metadata["schema"], SCHEMA, "Or fill it again with overwrite=true")
-        require(metadata["complete"], f"uri: {place.address} is unfinished; fill it again with vsehub index")
-        yield Collection(database, place, metadata)
+            fail(f"uri: there is no collection {location.title}; fill it with vsehub index")
+        metadata = parse_metadata(text, location.title)
+        require_version(f"uri: {location.title}", metadata["schema"], SCHEMA, "Or fill it again with overwrite=true")
+        require(metadata["complete"], f"uri: {location.title} is unfinished; fill it again with vsehub index")
+        yield Collection(database, location, metadata)
 
 
 def usage_note(collection: Collection, folder: Path, k: int = 10, queries: str = "queries.npy") -> str:
@@ -243,10 +249,10 @@ def usage_note(collection: Collection, folder: Path, k: int = 10, queries: str =
 
     folder: the working folder of that Python.
     """
-    place, metadata = collection.place, collection.metadata
-    imports, search = place.module.note(place.code(folder), place.name, k)
+    location, metadata = collection.location, collection.metadata
+    imports, search = location.module.note(location.uri_code(folder), location.name, k)
     search = (
-        f"{unit_rows(metadata['normalize'])}"
+        f"{normalize_code(metadata['normalize'])}"
         f'last = np.ones((len(queries), 1), "float32")  # zeros instead of ones: the plain ranking\n'
         f"vectors = np.hstack([queries, last])\n"
         f"{search}"
@@ -255,35 +261,35 @@ def usage_note(collection: Collection, folder: Path, k: int = 10, queries: str =
     return note_code(imports, queries, metadata["dim"], search)
 
 
-def read_metadata(text: str, address: str, key: str = "criterion") -> dict[str, Any]:
-    """The object in a stored text. Raises InputError if it has no such key: vsehub did not make the collection."""
+def parse_metadata(text: str, title: str, key: str = "criterion") -> dict[str, Any]:
+    """The JSON object in a stored text. Raises InputError without `key`: vsehub did not make the collection."""
     try:
         metadata = dict(json.loads(text))
     except (TypeError, ValueError, RecursionError):
         metadata = {}
     require(
         key in metadata,
-        f"uri: {address} was not made by vsehub, or is the reference of another collection; give another",
+        f"uri: {title} was not made by vsehub, or is the reference of another collection; give another",
     )
     return metadata
 
 
-def _require_free(database: Database, place: Place, overwrite: bool) -> None:
+def _require_free(database: Database, location: Location, overwrite: bool) -> None:
     """Raise InputError for a collection, or a reference beside it, that must not be replaced."""
-    text, beside = database.metadata(), _beside(database).metadata()
+    text, of_reference = database.metadata(), reference_collection(database).metadata()
     require(
-        text is None or read_metadata(text, place.address).get("complete") is False or overwrite,
-        f"uri: {place.address} holds a finished collection; give another, or overwrite=true to replace it",
+        text is None or parse_metadata(text, location.title).get("complete") is False or overwrite,
+        f"uri: {location.title} holds a finished collection; give another, or overwrite=true to replace it",
     )
-    if beside is not None:
-        read_metadata(beside, f"{place.name}_ref at {place.uri}", "beside")
+    if of_reference is not None:
+        parse_metadata(of_reference, f"{location.name}_ref at {location.uri}", "beside")
 
 
-def _beside(database: Database) -> Database:
-    """The collection of the reference queries of another."""
-    beside = copy.copy(database)
-    beside.name = f"{database.name}_ref"
-    return beside
+def reference_collection(database: Database) -> Database:
+    """The collection beside `database` that holds its reference queries."""
+    reference = copy.copy(database)
+    reference.name = f"{database.name}_ref"
+    return reference
 
 
 def read_items(database: Database, dimensions: int) -> tuple[list[str], Tensor]:
@@ -305,10 +311,10 @@ def _stored_reference(items: VectorSource, fitted: Fitted, seed: int) -> tuple[T
     rows = sampled(fitted.reference, REFERENCE_ROWS, seed)[0].cpu()
     if len(rows) == len(fitted.reference) or not fitted.criterion.independent:
         return rows, 0.0
-    some, positions = sampled(items, _SHIFT_ITEMS, seed)
-    again = _bias(fitted.criterion, as_vectors("items", some), rows)
-    return rows, float((fitted.bias.cpu()[positions].double() - again.double()).mean())
+    chosen, positions = sampled(items, _SHIFT_ITEMS, seed)
+    sample_bias = _bias(fitted.criterion, as_vectors("items", chosen), rows)
+    return rows, float((fitted.bias.cpu()[positions].double() - sample_bias.double()).mean())
 
 
-def _bias(rule: ItemBias, items: VectorSource, reference: Tensor) -> Tensor:
-    return fit_all([rule], items, as_vectors("reference", reference))[0][0].cpu()
+def _bias(criterion: ItemBias, items: VectorSource, reference: Tensor) -> Tensor:
+    return fit_all([criterion], items, as_vectors("reference", reference))[0][0].cpu()

@@ -1,13 +1,13 @@
-"""The engines by name, their interface, and the place of a collection in one.
+"""The engines by name, their interface, and the location of a collection.
 
 An engine is a module of this package, named in `ENGINES`, with these functions:
 
 connect(uri, name): a context manager that opens a `Database`.
-note(address, name, k): the import and the search of a usage note in the engine's own client. address: a Python
-expression. The search turns `vectors` into `ids` and `products`.
+note(uri_code, name, k): the import and the search of a usage note in the engine's own client. uri_code: the URI as a
+Python expression. The search turns `vectors` into `ids` and `products`.
 read_biases(database, ids, field): (id, key, number in the field or None) of each item with one of the ids.
 put_biases(database, biases, field): writes {key: number}, and nothing else.
-bias_note(address, name, k, scale, field, vector): imports and search, as `note`, that give `ranked`, lists of
+bias_note(uri_code, name, k, scale, field, vector): imports and search, as `note`, that give `ranked`, lists of
 (score, id), by the number in the field.
 """
 
@@ -49,8 +49,11 @@ class Database(Protocol):
     def __init__(self, client: Any, name: str):
         self.client, self.name = client, name
 
-    def metadata(self, new: str | None = None) -> str | None:
-        """The text stored with the collection, "" for none; None without a collection. new: stored first."""
+    def metadata(self) -> str | None:
+        """The text stored with the collection, "" for none; None without a collection."""
+
+    def store_metadata(self, text: str) -> None:
+        """Replace the text stored with the collection."""
 
     def create(self, dimensions: int, metadata: str) -> None:
         """Create the collection with its text, empty, and remove any earlier one of that name."""
@@ -79,8 +82,10 @@ class Database(Protocol):
 
 
 class DatabaseEngine(NamedTuple):
-    """title: its name in texts. client: the packages of its client, as pip takes them. packages: their modules.
-    schemes: schemes of its URIs. folder: the name of its folder in a result; None if it needs a server.
+    """The properties of an engine.
+
+    title: its name in texts. client: the packages of its client, as pip takes them. packages: their modules. schemes:
+    schemes of its URIs. folder: the name of its folder in a result; None if it needs a server.
     """
 
     title: str
@@ -90,7 +95,7 @@ class DatabaseEngine(NamedTuple):
     folder: str | None = None
 
 
-# The client of Qdrant also opens folders, by unpickling what they hold: a server only.
+# Qdrant needs a server: its client could open a folder, but would unpickle the files in it.
 ENGINES = {
     "milvus": DatabaseEngine(
         "Milvus", "pymilvus milvus-lite", ("pymilvus", "milvus_lite"), ("http", "https", "tcp"), "index.milvus.db"
@@ -104,7 +109,7 @@ ENGINES = {
 
 
 @dataclass(frozen=True)
-class Place:
+class Location:
     """The engine, URI or folder, and name of a collection.
 
     Raises InputError for an unknown engine, a missing package, and an invalid URI or name.
@@ -134,11 +139,11 @@ class Place:
         return is_uri(self.uri)
 
     @property
-    def address(self) -> str:
-        """The place in words, its URI masked."""
+    def title(self) -> str:
+        """The name and the masked URI, for messages and records."""
         return f"{self.name} at {masked(self.uri)}"
 
-    def code(self, folder: Path) -> str:
+    def uri_code(self, folder: Path) -> str:
         """The URI as a Python expression: a folder that must exist, or a variable instead of a secret.
 
         The path of a collection in `folder` is relative to it.
@@ -170,7 +175,7 @@ class Place:
             if isinstance(error, InputError) or raisers.isdisjoint(ENGINES[self.engine].packages):
                 raise
             message = masked(" ".join(str(error).split()))[:500]
-            raise InputError(f"uri: {self.address}: {type(error).__name__}: {message}") from error
+            raise InputError(f"uri: {self.title}: {type(error).__name__}: {message}") from error
 
 
 def key_of(name: str) -> str:
@@ -178,8 +183,8 @@ def key_of(name: str) -> str:
     return str(uuid.uuid5(_KEYS, name))
 
 
-def ranked(scale: float, k: int) -> str:
-    """The line of a `bias_note` that ranks `rows`, lists of (id, inner product, number)."""
+def ranking_code(scale: float, k: int) -> str:
+    """The lines of a `bias_note` that rank `rows`, lists of (id, inner product, number)."""
     return (
         f"scored = [[({scale!r} * s - bias, name) for name, s, bias in hits if bias is not None] for hits in rows]\n"
         f"ranked = [sorted(hits, reverse=True)[:{k}] for hits in scored]\n"
@@ -197,15 +202,15 @@ def note_code(imports: str, queries: str, dim: int | str, search: str) -> str:
     )
 
 
-def place_of(engine: str, uri: Any, name: str | None, folder: Path | None = None) -> Place:
-    """The place of a collection. uri: None for a folder in `folder`. name: None for "vsehub".
+def location_of(engine: str, uri: Any, name: str | None, folder: Path | None = None) -> Location:
+    """The location of a collection. uri: None for a folder in `folder`. name: None for "vsehub".
 
-    Raises InputError as `Place`, or without a URI and a folder.
+    Raises InputError as `Location`, or without a URI and a folder.
     """
     one_of("engine", engine, tuple(ENGINES))
-    inside = ENGINES[engine].folder
-    if uri is None and folder is not None and inside is not None:
-        uri = folder / inside
+    folder_name = ENGINES[engine].folder
+    if uri is None and folder is not None and folder_name is not None:
+        uri = folder / folder_name
     if uri is None:
-        fail(f"uri is not set; give the server{' or folder' if inside else ''} of {ENGINES[engine].title}")
-    return Place(engine, str(uri), str(name or "vsehub"))
+        fail(f"uri is not set; give the server{' or folder' if folder_name else ''} of {ENGINES[engine].title}")
+    return Location(engine, str(uri), str(name or "vsehub"))

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 from lancedb.index import IvfFlat
 
-from vsehub.serving.databases.engines import RERANKED, Database, Hits, Rows, ranked
+from vsehub.serving.databases.engines import RERANKED, Database, Hits, Rows, ranking_code
 
 _BATCH = 10_000
-_KEY = "vsehub"  # of the text, in the metadata of the column of vectors: it changes with the table, at once
+_KEY = "vsehub"  # of the text in the metadata of the column of vectors, which is stored atomically with the table
 _PROBES = 20  # lists that a query searches in the approximate index
 
 
@@ -30,18 +30,20 @@ class LanceDB(Database):
         """The table as it is now."""
         return self.client.open_table(self.name)
 
-    def metadata(self, new: str | None = None) -> str | None:
-        """Return the stored text, after storing `new` if it is given."""
+    def metadata(self) -> str | None:
+        """Return the stored text."""
         try:
             table = self.table
         except (ValueError, RuntimeError) as error:
             if "not found" not in str(error):
                 raise
             return None
-        if new is not None:
-            table.update_field_metadata({"path": "vector", "metadata": {_KEY: new}})
         stored = table.schema.field("vector").metadata if "vector" in table.schema.names else None
         return str((stored or {}).get(_KEY.encode(), b""), "utf-8", "replace")
+
+    def store_metadata(self, text: str) -> None:
+        """Replace the stored text."""
+        self.table.update_field_metadata({"path": "vector", "metadata": {_KEY: text}})
 
     def create(self, dimensions: int, metadata: str) -> None:
         """Create the collection, empty, and remove any earlier one of that name."""
@@ -91,12 +93,12 @@ class LanceDB(Database):
             yield batch["id"].to_pylist(), vectors
 
 
-def note(address: str, name: str, k: int) -> tuple[str, str]:
+def note(uri_code: str, name: str, k: int) -> tuple[str, str]:
     """Return the import and the search of a usage note."""
     return (
         "import lancedb\nfrom datetime import timedelta\n",
         f"fresh = timedelta(0)  # every search looks for additions; without it, those made later are not seen\n"
-        f"base = lancedb.connect({address}, read_consistency_interval=fresh)\n"
+        f"base = lancedb.connect({uri_code}, read_consistency_interval=fresh)\n"
         f'table = base.open_table("{name}")\n'
         f"only = None  # all items, or a condition: \"label <> ''\", for example\n"
         f'searches = [table.search(row).distance_type("dot").nprobes({_PROBES}).limit({k}) for row in vectors]\n'
@@ -123,17 +125,17 @@ def put_biases(database: LanceDB, biases: dict[Any, float], field: str) -> None:
     table.merge_insert("id").when_matched_update_all().execute(rows)
 
 
-def bias_note(address: str, name: str, k: int, scale: float, field: str, vector: str | None) -> tuple[str, str]:
+def bias_note(uri_code: str, name: str, k: int, scale: float, field: str, vector: str | None) -> tuple[str, str]:
     """Return the imports and the search of a note that ranks by the stored biases."""
     return (
         "import lancedb\n",
-        f'table = lancedb.connect({address}).open_table("{name}")\n'
+        f'table = lancedb.connect({uri_code}).open_table("{name}")\n'
         f'searches = [table.search(row, vector_column_name="{vector or "vector"}") for row in queries]\n'
         f"only = '`{field}` IS NOT NULL'\n"
         f'searches = [search.distance_type("dot").where(only, prefilter=True) for search in searches]\n'
         f"lists = [search.limit({max(RERANKED, 4 * k)}).to_list() for search in searches]\n"
         f'rows = [[(hit["id"], 1 - hit["_distance"], hit["{field}"]) for hit in hits] for hits in lists]\n'
-        f"{ranked(scale, k)}",
+        f"{ranking_code(scale, k)}",
     )
 
 

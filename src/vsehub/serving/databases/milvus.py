@@ -12,16 +12,16 @@ from milvus_lite.server_manager import server_manager_instance
 from pymilvus import DataType, MilvusClient
 
 from vsehub.checks import require
-from vsehub.serving.databases.engines import RERANKED, TIMEOUT, Database, Hits, Rows, key_of, ranked
+from vsehub.serving.databases.engines import RERANKED, TIMEOUT, Database, Hits, Rows, key_of, ranking_code
 
 _BATCH = 1000  # items in one message, which Milvus limits to 64 MB
 _TEXT = 65535  # bytes of an id or a label, the most that Milvus takes
 _KEY = "vsehub"
-_WHOLE = (DataType.INT8, DataType.INT16, DataType.INT32, DataType.INT64)
+_INTEGERS = (DataType.INT8, DataType.INT16, DataType.INT32, DataType.INT64)
 _CANDIDATES = 128  # of a query in the approximate index
 _LINKS = {"M": 32, "efConstruction": 200}
 # Milvus Lite runs in this process: the client's pings, every 10 seconds, would end the connection in a long call.
-_UNHURRIED = {"grpc.keepalive_time_ms": 2**31 - 1}
+_WITHOUT_PINGS = {"grpc.keepalive_time_ms": 2**31 - 1}
 
 
 @contextmanager
@@ -31,7 +31,7 @@ def connect(uri: str, name: str) -> Iterator["Milvus"]:
     for library in ("pymilvus", "milvus_lite", "faiss", "grpc"):
         logging.getLogger(library).setLevel(logging.CRITICAL)
     folder = "://" not in uri
-    settings: dict[str, Any] = {"grpc_options": _UNHURRIED} if folder else {}
+    settings: dict[str, Any] = {"grpc_options": _WITHOUT_PINGS} if folder else {}
     client = MilvusClient(uri, token=os.environ.get("MILVUS_TOKEN", ""), timeout=TIMEOUT, **settings)
     try:
         yield Milvus(client, name)
@@ -44,16 +44,18 @@ def connect(uri: str, name: str) -> Iterator["Milvus"]:
 class Milvus(Database):
     """A Milvus collection."""
 
-    def metadata(self, new: str | None = None) -> str | None:
-        """Return the stored text, after storing `new` if it is given."""
+    def metadata(self) -> str | None:
+        """Return the stored text."""
         if not self.client.has_collection(self.name):
             return None
-        if new is not None:
-            self.client.alter_collection_properties(self.name, {_KEY: new})
         text = self.client.describe_collection(self.name).get("properties", {}).get(_KEY, "")
         if text:  # a collection of vsehub's has an index, and must be in memory to be read
             self.client.load_collection(self.name)
         return str(text)
+
+    def store_metadata(self, text: str) -> None:
+        """Replace the stored text."""
+        self.client.alter_collection_properties(self.name, {_KEY: text})
 
     def create(self, dimensions: int, metadata: str) -> None:
         """Create the collection, empty, and remove any earlier one of that name."""
@@ -120,12 +122,12 @@ class Milvus(Database):
         return index
 
 
-def note(address: str, name: str, k: int) -> tuple[str, str]:
+def note(uri_code: str, name: str, k: int) -> tuple[str, str]:
     """Return the import and the search of a usage note."""
-    token = ', token=os.environ.get("MILVUS_TOKEN", "")' if "://" in address or "environ" in address else ""
+    token = ', token=os.environ.get("MILVUS_TOKEN", "")' if "://" in uri_code or "environ" in uri_code else ""
     return (
         "from pymilvus import MilvusClient\n",
-        f"client = MilvusClient({address}{token})\n"
+        f"client = MilvusClient({uri_code}{token})\n"
         f'client.load_collection("{name}")\n'
         f'settings = {{"params": {{"ef": {max(_CANDIDATES, k)}}}}}  # of an approximate index: more misses less\n'
         f'only = ""  # all items, or a condition: \'label != ""\', for example\n'
@@ -141,15 +143,15 @@ def read_biases(database: Milvus, ids: list[str], field: str) -> list[tuple[str,
 
     Raises InputError where an upsert would change keys, or no field can be added.
     """
-    about = database.client.describe_collection(database.name)
+    description = database.client.describe_collection(database.name)
     require(
-        not about.get("auto_id")
-        and (about["enable_dynamic_field"] or field in [known["name"] for known in about["fields"]]),
+        not description.get("auto_id")
+        and (description["enable_dynamic_field"] or field in [known["name"] for known in description["fields"]]),
         f"uri: {database.name}: Milvus changes a field of an item only if its key is not automatic (auto_id) and "
         f"the collection has dynamic fields or the field {field}, which add_collection_field adds on a server",
     )
-    key = _primary(about)
-    wanted = [int(name) for name in ids if name.isdecimal()] if key["type"] in _WHOLE else ids
+    key = _primary(description)
+    wanted = [int(name) for name in ids if name.isdecimal()] if key["type"] in _INTEGERS else ids
     database.client.load_collection(database.name)
     only = f"{key['name']} in {json.dumps(wanted, ensure_ascii=False)}"
     options = {"output_fields": [key["name"], field], "consistency_level": "Strong"}
@@ -165,19 +167,19 @@ def put_biases(database: Milvus, biases: dict[Any, float], field: str) -> None:
     )
 
 
-def _primary(about: dict[str, Any]) -> dict[str, Any]:
-    return next(field for field in about["fields"] if field.get("is_primary"))
+def _primary(description: dict[str, Any]) -> dict[str, Any]:
+    return next(field for field in description["fields"] if field.get("is_primary"))
 
 
-def bias_note(address: str, name: str, k: int, scale: float, field: str, vector: str | None) -> tuple[str, str]:
+def bias_note(uri_code: str, name: str, k: int, scale: float, field: str, vector: str | None) -> tuple[str, str]:
     """Return the imports and the search of a note that ranks by the stored biases."""
-    token = ', token=os.environ.get("MILVUS_TOKEN", "")' if "://" in address or "environ" in address else ""
+    token = ', token=os.environ.get("MILVUS_TOKEN", "")' if "://" in uri_code or "environ" in uri_code else ""
     return (
         "from pymilvus import MilvusClient\n",
-        f"client = MilvusClient({address}{token})\n"
+        f"client = MilvusClient({uri_code}{token})\n"
         f'client.load_collection("{name}")\n'
         f'options = {{"output_fields": [{field!r}], "anns_field": "{vector or "vector"}"}}\n'
         f'lists = client.search("{name}", queries, limit={max(RERANKED, 4 * k)}, **options)\n'
         f'rows = [[(hit["id"], hit["distance"], hit["entity"].get("{field}")) for hit in hits] for hits in lists]\n'
-        f"{ranked(scale, k)}",
+        f"{ranking_code(scale, k)}",
     )

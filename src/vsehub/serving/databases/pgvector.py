@@ -28,24 +28,28 @@ def connect(uri: str, name: str) -> Iterator["PGVector"]:
 class PGVector(Database):
     """A Postgres table."""
 
-    def metadata(self, new: str | None = None) -> str | None:
-        """Return the text stored as the table's comment, after storing `new` if it is given."""
-        if new is not None:
-            self._do("COMMENT ON TABLE {table} IS {new}", new=Literal(new))
+    def metadata(self) -> str | None:
+        """Return the text stored as the table's comment."""
         table = Identifier(self.name).as_string(self.client)
-        there, text = self._do("SELECT to_regclass(%(it)s), obj_description(to_regclass(%(it)s))", it=table).fetchone()
+        there, text = self._execute(
+            "SELECT to_regclass(%(it)s), obj_description(to_regclass(%(it)s))", it=table
+        ).fetchone()
         return None if there is None else text or ""
+
+    def store_metadata(self, text: str) -> None:
+        """Replace the stored text."""
+        self._execute("COMMENT ON TABLE {table} IS {text}", text=Literal(text))
 
     def create(self, dimensions: int, metadata: str) -> None:
         """Create the collection, empty, and remove any earlier one of that name."""
         with self.client.transaction():
-            self._do("DROP TABLE IF EXISTS {table}")
-            self._do(
+            self._execute("DROP TABLE IF EXISTS {table}")
+            self._execute(
                 "CREATE TABLE {table} (id text PRIMARY KEY, label text NOT NULL DEFAULT '', "
                 "vector vector({dimensions}) NOT NULL)",
                 dimensions=Literal(dimensions),
             )
-            self.metadata(metadata)
+            self.store_metadata(metadata)
 
     def upsert(self, ids: Sequence[str], vectors: np.ndarray, labels: Sequence[str] | None = None) -> None:
         """Store items; an item whose id is stored already is updated."""
@@ -62,26 +66,26 @@ class PGVector(Database):
     def index(self, approximate: bool) -> None:
         """Make all stored items searchable."""
         if approximate:
-            self._do(
+            self._execute(
                 "CREATE INDEX IF NOT EXISTS {name} ON {table} USING hnsw (vector vector_ip_ops) "
                 "WITH (m = 32, ef_construction = 128)",
                 name=Identifier(f"{self.name}_by_vsehub"),
             )
-        self._do("ANALYZE {table}")
+        self._execute("ANALYZE {table}")
 
     def count(self) -> int:
         """Return the number of items."""
-        return int(self._do("SELECT count(*) FROM {table}").fetchone()[0])
+        return int(self._execute("SELECT count(*) FROM {table}").fetchone()[0])
 
     def search(self, vectors: np.ndarray, k: int) -> list[Hits]:
         """Return the k best items of each row of vectors."""
-        self._do("SET hnsw.ef_search = {ef}", ef=Literal(min(max(_CANDIDATES, k), 1000)))
+        self._execute("SET hnsw.ef_search = {ef}", ef=Literal(min(max(_CANDIDATES, k), 1000)))
         ask = "SELECT id, label, -(vector <#> %(query)s) FROM {table} ORDER BY vector <#> %(query)s LIMIT %(k)s"
-        return [self._do(ask, query=Vector(vector), k=k).fetchall() for vector in vectors]
+        return [self._execute(ask, query=Vector(vector), k=k).fetchall() for vector in vectors]
 
     def delete(self, ids: Sequence[str]) -> None:
         """Remove items; unknown ids are ignored."""
-        self._do("DELETE FROM {table} WHERE id = ANY(%(ids)s)", ids=list(ids))
+        self._execute("DELETE FROM {table} WHERE id = ANY(%(ids)s)", ids=list(ids))
 
     def scan(self) -> Iterator[Rows]:
         """Yield all items in batches."""
@@ -90,18 +94,18 @@ class PGVector(Database):
             while rows := cursor.fetchmany(_BATCH):
                 yield [name for name, _ in rows], [vector.to_numpy() for _, vector in rows]
 
-    def _do(self, text: str, **values: Any) -> Any:
+    def _execute(self, sql: str, **values: Any) -> Any:
         """Execute SQL; {table} is the table's quoted name, other braces and %(...)s are `values`."""
         parts = {name: value for name, value in values.items() if isinstance(value, Composable)}
         others = {name: value for name, value in values.items() if name not in parts}
-        return self.client.execute(SQL(text).format(table=Identifier(self.name), **parts), others or None)
+        return self.client.execute(SQL(sql).format(table=Identifier(self.name), **parts), others or None)
 
 
-def note(address: str, name: str, k: int) -> tuple[str, str]:
+def note(uri_code: str, name: str, k: int) -> tuple[str, str]:
     """Return the import and the search of a usage note."""
     return (
         "import psycopg\nfrom pgvector.psycopg import register_vector\n",
-        f"base = psycopg.connect({address}, autocommit=True)\n"
+        f"base = psycopg.connect({uri_code}, autocommit=True)\n"
         f"register_vector(base)\n"
         f'base.execute("SET hnsw.ef_search = {min(max(_CANDIDATES, k), 1000)}")\n'
         f"only = 'TRUE'  # all items, or a condition: \"label <> ''\", for example. Where few are left of an index's\n"
@@ -117,27 +121,27 @@ def read_biases(database: PGVector, ids: list[str], field: str) -> list[tuple[st
     """Return (id, key, number in the field or None) of each item with one of the ids."""
     number = "(to_jsonb(item) ->> %(field)s)::float8"  # null, too, where there is no such column
     text = f"SELECT id::text, id::text, {number} FROM {{table}} item WHERE id::text = ANY(%(ids)s)"
-    return database._do(text, ids=ids, field=field).fetchall()
+    return database._execute(text, ids=ids, field=field).fetchall()
 
 
 def put_biases(database: PGVector, biases: dict[str, float], field: str) -> None:
     """Write {key: number} and change nothing else."""
     name = Identifier(field)
-    database._do("ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {name} double precision", name=name)
+    database._execute("ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {name} double precision", name=name)
     text = (
         "UPDATE {table} SET {name} = new.bias FROM unnest(%(keys)s::text[], %(biases)s::float8[]) AS new(key, bias) "
         "WHERE {table}.id::text = new.key"
     )
-    database._do(text, keys=list(biases), biases=list(biases.values()), name=name)
+    database._execute(text, keys=list(biases), biases=list(biases.values()), name=name)
 
 
-def bias_note(address: str, name: str, k: int, scale: float, field: str, vector: str | None) -> tuple[str, str]:
+def bias_note(uri_code: str, name: str, k: int, scale: float, field: str, vector: str | None) -> tuple[str, str]:
     """Return the imports and the search of a note that ranks by the stored biases."""
     vector = vector or "vector"
     score = f'{scale!r} * -("{vector}" <#> %(q)s) - "{field}"'
     return (
         "import psycopg\nfrom pgvector.psycopg import register_vector\n",
-        f"base = psycopg.connect({address}, autocommit=True)\n"
+        f"base = psycopg.connect({uri_code}, autocommit=True)\n"
         f"register_vector(base)\n"
         f"# Every row is compared. By an index, only the nearest are, if instead of the table's name stands:\n"
         f'# (SELECT * FROM "{name}" ORDER BY "{vector}" <#> %(q)s LIMIT {max(RERANKED, 4 * k)})\n'

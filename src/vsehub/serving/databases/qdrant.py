@@ -12,7 +12,7 @@ from qdrant_client import models
 from vsehub.serving.databases.engines import RERANKED, TIMEOUT, Database, Hits, Rows, key_of
 
 _BATCH = 500
-_PATIENCE = 300  # seconds for one request, once a server has answered
+_REQUEST_TIMEOUT = 300  # seconds, once a server has answered within TIMEOUT
 _KEY = "vsehub"
 _CANDIDATES = 128  # of a query in the graph
 _LINKS = 32  # of an item in the graph of a server; 0: no graph, every vector is compared
@@ -24,20 +24,22 @@ def connect(uri: str, name: str) -> Iterator["Qdrant"]:
     settings: dict[str, Any] = {"url": uri, "api_key": os.environ.get("QDRANT_API_KEY"), "check_compatibility": False}
     with closing(qdrant_client.QdrantClient(timeout=TIMEOUT, **settings)) as client:
         client.get_collections()
-    with closing(qdrant_client.QdrantClient(timeout=_PATIENCE, **settings)) as client:
+    with closing(qdrant_client.QdrantClient(timeout=_REQUEST_TIMEOUT, **settings)) as client:
         yield Qdrant(client, name)
 
 
 class Qdrant(Database):
     """A Qdrant collection."""
 
-    def metadata(self, new: str | None = None) -> str | None:
-        """Return the stored text, after storing `new` if it is given."""
+    def metadata(self) -> str | None:
+        """Return the stored text."""
         if not self.client.collection_exists(self.name):
             return None
-        if new is not None:
-            self.client.update_collection(self.name, metadata={_KEY: new})
         return str((self.client.get_collection(self.name).config.metadata or {}).get(_KEY, ""))
+
+    def store_metadata(self, text: str) -> None:
+        """Replace the stored text."""
+        self.client.update_collection(self.name, metadata={_KEY: text})
 
     def create(self, dimensions: int, metadata: str) -> None:
         """Create the collection, empty, and remove any earlier one of that name."""
@@ -108,12 +110,12 @@ def put_biases(database: Qdrant, biases: dict[Any, float], field: str) -> None:
     database.client.batch_update_points(database.name, changes, wait=True)
 
 
-def bias_note(address: str, name: str, k: int, scale: float, field: str, vector: str | None) -> tuple[str, str]:
+def bias_note(uri_code: str, name: str, k: int, scale: float, field: str, vector: str | None) -> tuple[str, str]:
     """Return the imports and the search of a note that ranks by the stored biases."""
     using = f", using={vector!r}" if vector else ""
     return (
         "from qdrant_client import QdrantClient, models\n",
-        f'client = QdrantClient(url={address}, api_key=os.environ.get("QDRANT_API_KEY"))\n'
+        f'client = QdrantClient(url={uri_code}, api_key=os.environ.get("QDRANT_API_KEY"))\n'
         f"score = models.MultExpression(mult=[{scale!r}, '$score'])\n"
         f"score = models.FormulaQuery(formula=models.SumExpression(sum=[score, models.NegExpression(neg={field!r})]))\n"
         f"empty = models.IsEmptyCondition(is_empty=models.PayloadField(key={field!r}))\n"
@@ -124,11 +126,11 @@ def bias_note(address: str, name: str, k: int, scale: float, field: str, vector:
     )
 
 
-def note(address: str, name: str, k: int) -> tuple[str, str]:
+def note(uri_code: str, name: str, k: int) -> tuple[str, str]:
     """Return the import and the search of a usage note."""
     return (
         "from qdrant_client import QdrantClient, models\n",
-        f'client = QdrantClient(url={address}, api_key=os.environ.get("QDRANT_API_KEY"))\n'
+        f'client = QdrantClient(url={uri_code}, api_key=os.environ.get("QDRANT_API_KEY"))\n'
         f"only = None  # all items, or a condition: models.Filter(must_not=[models.FieldCondition(\n"
         f"#     key='label', match=models.MatchValue(value=''))]), for example\n"
         f"options = dict(limit={k}, with_payload=True, filter=only)\n"
