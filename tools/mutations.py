@@ -286,8 +286,8 @@ MUTATIONS = [
     ),
     (
         "training/datamodule.py",
-        "self.seed, self.captions_per_image, least",
-        "self.seed, 1, least",
+        "self.seed, self.captions_per_image, min_pairs",
+        "self.seed, 1, min_pairs",
         f"{SETTINGS}[train]",
     ),
     ("training/module.py", "set_epoch(self.current_epoch)", "set_epoch(0)", f"{SETTINGS}[loss/sum_to_max]"),

@@ -44,7 +44,7 @@ class CountingBank(MemoryBank):
 class CountingCallback(BankCallback):
     """`BankCallback` with a `CountingBank`."""
 
-    make_bank = CountingBank
+    bank_class = CountingBank
 
 
 class BlindHAL(HAL):

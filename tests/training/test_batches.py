@@ -39,7 +39,7 @@ def test_without_grouping_the_order_is_the_permutation_of_seed_and_epoch():
 def test_captions_of_an_image_follow_each_other_in_groups():
     """As few groups of an image as there can be; two of them may happen to stand next to each other."""
     for together in (2, 3, 5, 100):
-        sampler = EpochSampler(IMAGES, len(IMAGES), seed=0, together=together)
+        sampler = EpochSampler(IMAGES, len(IMAGES), seed=0, per_image=together)
         (rows,) = epoch(sampler)
         assert sorted(rows) == list(range(len(IMAGES)))
         groups = Counter()
@@ -49,7 +49,7 @@ def test_captions_of_an_image_follow_each_other_in_groups():
             assert groups[image] <= -(-count // together)
     assert not np.array_equal(epoch(sampler, 0)[0], epoch(sampler, 1)[0])
     assert np.array_equal(epoch(sampler, 1)[0], epoch(EpochSampler(IMAGES, len(IMAGES), 0, 100), 1)[0])
-    same = EpochSampler(IMAGES, 4, seed=0, same=True)
+    same = EpochSampler(IMAGES, 4, seed=0, same_batches=True)
     assert np.array_equal(np.concatenate(epoch(same, 0)), np.concatenate(epoch(same, 3)))
 
 
@@ -131,7 +131,7 @@ def test_batches_of_a_device_are_those_of_the_loader(process, processes, texts, 
     data = CaptionedImages(images, captions, pairs)
     table = text_table(captions, Vocabulary.build(captions, 1) if texts == "words" else None, None)
     dataset = PairDataset(data, table, 5, process=process, processes=processes)
-    sampler = EpochSampler(data.pairs[:, 0], 7, 5, together, least=max(2, processes))
+    sampler = EpochSampler(data.pairs[:, 0], 7, 5, together, min_pairs=max(2, processes))
     batches = ResidentBatches(dataset, sampler, torch.device("cpu"))
     for number in (0, 1):
         sampler.set_epoch(number)

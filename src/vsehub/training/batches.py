@@ -24,16 +24,21 @@ from vsehub.training.gather import share_of
 from vsehub.types import Batch
 
 
-def without_words(texts: Tensor, lengths: Tensor, share: float, random: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """Captions (N, L) of `lengths` (N,), each word but the first and the last dropped with probability `share`."""
+def without_words(
+    texts: Tensor, lengths: Tensor, probability: float, random: np.random.Generator
+) -> tuple[Tensor, Tensor]:
+    """Captions (N, L) of `lengths` (N,) with words dropped by `probability`, and their new lengths.
+
+    The first and the last word of a caption stay.
+    """
     column = torch.arange(texts.shape[1])
     inside = column < lengths[:, None]
     ends = (column == 0) | (column == lengths[:, None] - 1)
-    stays = inside & (ends | torch.from_numpy(random.random(tuple(texts.shape)) >= share))
-    left = stays.sum(dim=1)
+    stays = inside & (ends | torch.from_numpy(random.random(tuple(texts.shape)) >= probability))
+    remaining = stays.sum(dim=1)
     order = (~stays).to(torch.uint8).argsort(dim=1, stable=True)  # the words that stay come first, in their order
-    shorter = texts.gather(1, order).masked_fill(column >= left[:, None], 0)
-    return shorter[:, : int(left.max())], left
+    shorter = texts.gather(1, order).masked_fill(column >= remaining[:, None], 0)
+    return shorter[:, : int(remaining.max())], remaining
 
 
 class Draw(NamedTuple):
@@ -49,7 +54,7 @@ class PairDataset(Dataset):
     seed: seed of all random draws. drop_words: probability of leaving out a word of a caption (VSE∞, Chen et al. 2021:
     0.2); `<start>` and `<end>` stay. process, processes: this process's number, and how many processes share each
     batch. A process loads the images and texts of its own share, equal to those of a single process. Raises InputError
-    where words are to be left out and the split has none.
+    if words are to be dropped but the texts are vectors.
     """
 
     def __init__(
@@ -73,14 +78,13 @@ class PairDataset(Dataset):
         return len(self.split.pairs)
 
     def __getitem__(self, draw: Draw) -> Batch:
-        rows, captions = self.split.pairs[draw.rows].T
-        part = share_of(self.process, len(rows), self.processes)
+        images, captions = self.split.pairs[draw.rows].T
+        part = share_of(self.process, len(draw.rows), self.processes)
         source = self.split.images
         if isinstance(source, Pictures) and source.augments:
-            loaded = source.augmented(rows[part], captions[part], (self.seed, draw.epoch))
+            loaded = source.augmented(images[part], captions[part], (self.seed, draw.epoch))
         else:
-            loaded = source[rows[part]]
-        images = torch.from_numpy(np.ascontiguousarray(loaded))
+            loaded = source[images[part]]
         if self.drop_words:
             # Every process draws for the whole batch and takes its share, as a single process would draw.
             random = np.random.default_rng([self.seed, draw.epoch, int(draw.rows[0])])
@@ -89,9 +93,9 @@ class PairDataset(Dataset):
             texts = texts[part, : int(lengths.max())]
         else:
             texts, lengths = self.table.batch(captions[part])
-        image_ids, caption_ids = torch.from_numpy(rows.copy()), torch.from_numpy(captions.copy())
+        image_ids, caption_ids = torch.from_numpy(images.copy()), torch.from_numpy(captions.copy())
         positives = None if self.positives is None else self.positives.related(image_ids[:, None], caption_ids)
-        return Batch(images, texts, lengths, image_ids, caption_ids, positives)
+        return Batch(torch.from_numpy(np.ascontiguousarray(loaded)), texts, lengths, image_ids, caption_ids, positives)
 
 
 def positives_of(split: CaptionedImages) -> Positives | None:
@@ -105,31 +109,37 @@ def positives_of(split: CaptionedImages) -> Positives | None:
 class EpochSampler(Sampler):
     """Draws of pairs, shuffled anew each epoch by seed and epoch only, so that a resumed run draws the same.
 
-    images: (P,) the image of each pair. together: the number of pairs of one image that follow each other, so that they
-    are usually in one batch; the last group of an image may be smaller. least: the fewest pairs of a batch; a smaller
-    last batch is left out, since one pair has no negatives and each process needs a pair. same: whether all epochs have
-    the batches of the first epoch.
+    images: (P,) the image of each pair. per_image: the number of pairs of one image that follow each other, so that
+    they are usually in one batch; the last group of an image may be smaller. min_pairs: the fewest pairs of a batch; a
+    smaller last batch is left out, since one pair has no negatives and each process needs a pair. same_batches: whether
+    all epochs have the batches of the first epoch.
     """
 
     def __init__(
-        self, images: np.ndarray, batch_size: int, seed: int, together: int = 1, least: int = 2, same: bool = False
+        self,
+        images: np.ndarray,
+        batch_size: int,
+        seed: int,
+        per_image: int = 1,
+        min_pairs: int = 2,
+        same_batches: bool = False,
     ):
-        self.least, self.same = least, same
-        self.images, self.batch_size, self.seed, self.together, self.epoch = images, batch_size, seed, together, 0
+        self.images, self.batch_size, self.seed, self.epoch = images, batch_size, seed, 0
+        self.per_image, self.min_pairs, self.same_batches = per_image, min_pairs, same_batches
 
     def set_epoch(self, epoch: int) -> None:
         """Called by Lightning before each epoch."""
-        self.epoch = 0 if self.same else epoch
+        self.epoch = 0 if self.same_batches else epoch
 
     def __len__(self) -> int:
         size = len(self.images)
-        return size // self.batch_size + (size % self.batch_size >= self.least)
+        return size // self.batch_size + (size % self.batch_size >= self.min_pairs)
 
     def __iter__(self) -> Iterator[Draw]:
         random = np.random.default_rng([self.seed, self.epoch])
         order = random.permutation(len(self.images))
-        if self.together > 1:
-            order = grouped(order, self.images[order], self.together, random)
+        if self.per_image > 1:
+            order = group_by_image(order, self.images[order], self.per_image, random)
         for batch in range(len(self)):
             yield Draw(self.epoch, order[batch * self.batch_size : (batch + 1) * self.batch_size])
 
@@ -149,15 +159,15 @@ class ResidentBatches:
 
     def __iter__(self) -> Iterator[Batch]:
         data, positives = self.dataset, self._positives
-        images, texts, lengths = self._rows
+        images, texts, lengths = self._resident
         draws = [draw.rows for draw in self.sampler]
         sizes = [len(rows) for rows in draws]
-        pairs = torch.from_numpy(np.ascontiguousarray(data.split.pairs[np.concatenate(draws)].T))
+        image_and_caption = torch.from_numpy(np.ascontiguousarray(data.split.pairs[np.concatenate(draws)].T))
         # The lengths stay on the host: reading them from a GPU would make each step wait for it.
-        words = torch.from_numpy(data.table.lengths)[pairs[1]]
-        for ids, counts in zip(pairs.to(self.device).split(sizes, dim=1), words.split(sizes), strict=True):
+        host_lengths = torch.from_numpy(data.table.lengths)[image_and_caption[1]].split(sizes)
+        batches = image_and_caption.to(self.device).split(sizes, dim=1)
+        for (image_ids, caption_ids), counts in zip(batches, host_lengths, strict=True):
             part = share_of(data.process, len(counts), data.processes)
-            image_ids, caption_ids = ids
             trimmed = texts[:, : int(counts[part].max())] if isinstance(data.table, TokenTable) else texts
             yield Batch(
                 images[image_ids[part]],
@@ -169,7 +179,7 @@ class ResidentBatches:
             )
 
     @cached_property
-    def _rows(self) -> list[Tensor]:
+    def _resident(self) -> list[Tensor]:
         """All images, all texts, padded to the longest, and their lengths, on the device."""
         table = self.dataset.table
         with warnings.catch_warnings():
@@ -184,7 +194,7 @@ class ResidentBatches:
 
 
 def fits(dataset: PairDataset, device: torch.device) -> bool:
-    """Return True if `ResidentBatches` can serve the data, which may take half of a GPU's free memory."""
+    """Return True if `ResidentBatches` can serve the data; on a GPU they may take half of the free memory."""
     images, table = dataset.split.images, dataset.table
     if not isinstance(images, np.ndarray) or dataset.drop_words:
         return False
@@ -195,11 +205,14 @@ def fits(dataset: PairDataset, device: torch.device) -> bool:
     return 2 * (images.nbytes + len(table) * longest.nbytes) <= free
 
 
-def grouped(order: np.ndarray, images: np.ndarray, together: int, random: np.random.Generator) -> np.ndarray:
-    """`order` with up to `together` elements of the same image next to each other, their groups shuffled."""
+def group_by_image(order: np.ndarray, images: np.ndarray, size: int, random: np.random.Generator) -> np.ndarray:
+    """`order` with up to `size` elements of the same image next to each other, their groups shuffled.
+
+    images: the image of each element of `order`.
+    """
     by_image = images.argsort(kind="stable")
     first = np.r_[True, np.diff(images[by_image]) != 0]  # True for the first pair of each image
     rank = np.arange(len(order)) - np.flatnonzero(first)[first.cumsum() - 1]  # 0, 1, ... within the image
-    group = (rank % together == 0).cumsum() - 1
+    group = (rank % size == 0).cumsum() - 1
     # Groups get random places; a stable sort by these keeps the elements of a group together.
     return order[by_image][random.permutation(group[-1] + 1)[group].argsort(kind="stable")]

@@ -1,4 +1,4 @@
-"""Data module and module from plain settings, each a group's choice, as the configuration has them."""
+"""Builds the data module and the module of a training from the plain settings of its configuration."""
 
 import logging
 from collections.abc import Mapping
@@ -21,8 +21,17 @@ from vsehub.types import Encoder
 log = logging.getLogger(__name__)
 
 Settings = Mapping[str, Any]
-# The description of the model in a checkpoint.
-DESCRIBED = ("image_encoder", "text_encoder", "similarity", "data", "loader", "seed", "embedding_dim", "positives")
+# Settings that a checkpoint stores, since they describe its model.
+DESCRIPTION_KEYS = (
+    "image_encoder",
+    "text_encoder",
+    "similarity",
+    "data",
+    "loader",
+    "seed",
+    "embedding_dim",
+    "positives",
+)
 
 
 def build_data(settings: Settings, components: Components, source: Source) -> RetrievalDataModule:
@@ -34,7 +43,7 @@ def build_data(settings: Settings, components: Components, source: Source) -> Re
     noise = make("data.noise", Noise, {"seed": settings["seed"]} | (settings["data"].get("noise") or {}))
     if noise.wanted:
         source = NoisySource(source, noise)
-    loader = {key: value for key, value in settings["loader"].items() if key != "chunk"}  # the module's
+    loader = {key: value for key, value in settings["loader"].items() if key != "chunk"}  # an argument of the module
     preparation = requirement(components, "image_encoder", settings, "preparation_of")
     subwords = requirement(components, "text_encoder", settings, "subwords_of")
     if preparation is not None:
@@ -73,26 +82,14 @@ def build_module(
 ) -> RetrievalModule:
     """The module, its encoders sized by the data; its checkpoints carry the settings and the words.
 
-    settings: those of `DESCRIBED`, of trainer, loss, optimizer and scheduler, and embedding_dropout. data: data module
-    with its splits loaded. checkpoint: the state from which a run continues, so that no pretrained weights are loaded.
-    processes: number of processes that share a batch. Raises InputError where the parts do not fit the data, the
-    checkpoint or each other.
+    settings: those of `DESCRIPTION_KEYS`, of trainer, loss, optimizer and scheduler, and embedding_dropout. data: data
+    module with its splits loaded. checkpoint: the state from which a run continues, so that no pretrained weights are
+    loaded. processes: number of processes that share a batch. Raises InputError where the parts do not fit the data,
+    the checkpoint or each other.
     """
     image_shape, text_shape = data.splits["train"].images.shape[1:], data.text_shape
-    config = {key: settings[key] for key in DESCRIBED}
-    encoders = {}
-    for side, sizes in encoder_sizes(settings, components, data.vocabulary, image_shape, text_shape).items():
-        changes = component_class(components.find(side, settings[side])).rebuilt if checkpoint is not None else {}
-        encoder = components.build(side, settings[side] | changes, **sizes)
-        if processes > 1 and not settings["trainer"].get("sync_batchnorm", False):
-            require_no_batch_norm(side.removesuffix("_encoder"), encoder, "several processes share a batch")
-        config[side] = {**config[side], **encoder.rebuilt}  # without files of weights and folders of other models
-        encoders[side] = encoder
-    require(
-        any(parameter.requires_grad for encoder in encoders.values() for parameter in encoder.parameters()),
-        "both encoders are frozen, so that there is nothing to train; give tune=lora or tune=all, or measure the model "
-        "with vsehub evaluate model=LIBRARY:NAME",
-    )
+    sizes = encoder_sizes(settings, components, data.vocabulary, image_shape, text_shape)
+    encoders = build_encoders(settings, sizes, components, checkpoint is not None, processes)
     parts = {part: components.build(part, settings[part]) for part in ("similarity", "loss", "optimizer", "scheduler")}
     module = RetrievalModule(
         **encoders,
@@ -101,8 +98,10 @@ def build_module(
         embedding_dropout=settings["embedding_dropout"],
         chunk=settings["loader"].get("chunk"),
     )
+    # Without files of weights and folders of other models.
+    rebuilt = {side: {**settings[side], **encoder.rebuilt} for side, encoder in encoders.items()}
     module.description = {
-        "config": masked_settings(config),
+        "config": masked_settings({key: settings[key] for key in DESCRIPTION_KEYS} | rebuilt),
         "vocabulary": dump_words(data.vocabulary),
         "image_shape": list(image_shape),
         "text_shape": None if text_shape is None else list(text_shape),
@@ -114,12 +113,34 @@ def build_module(
     return module
 
 
+def build_encoders(
+    settings: Settings, sizes: Mapping[str, Mapping[str, Any]], components: Components, resumed: bool, processes: int
+) -> dict[str, Encoder]:
+    """The image and the text encoder by the name of their setting.
+
+    sizes: `encoder_sizes` of each. resumed: whether a checkpoint brings their weights, so that no pretrained ones are
+    loaded. processes: number of processes that share a batch. Raises InputError if neither can be trained.
+    """
+    encoders = {}
+    for side, arguments in sizes.items():
+        changes = component_class(components.find(side, settings[side])).rebuilt if resumed else {}
+        encoders[side] = components.build(side, settings[side] | changes, **arguments)
+        if processes > 1 and not settings["trainer"].get("sync_batchnorm", False):
+            require_no_batch_norm(side.removesuffix("_encoder"), encoders[side], "several processes share a batch")
+    require(
+        any(parameter.requires_grad for encoder in encoders.values() for parameter in encoder.parameters()),
+        "both encoders are frozen, so that there is nothing to train; give tune=lora or tune=all, or measure the model "
+        "with vsehub evaluate model=LIBRARY:NAME",
+    )
+    return encoders
+
+
 def load_splits(
     data: RetrievalDataModule, final_split: str, earlier_record: Mapping[str, Any] | None
 ) -> dict[str, dict[str, Any]]:
     """Load all splits that a run needs; returns the metadata of each for its record.
 
-    earlier_record: the record of the run that continues. Raises InputError if its data were others.
+    earlier_record: the record of the run that continues. Raises InputError if it used other data.
     """
     data.setup()
     data.load(final_split)

@@ -14,7 +14,7 @@ from vsehub.models.checkpoint import write_checkpoint
 from vsehub.models.hub import SUFFIX
 
 VERSION = 3  # of last.ckpt, in its entry "vsehub"
-AGAIN = "Start a new run in another folder; best.safetensors, if it is there, is whole and can be evaluated"
+NEW_RUN = "Start a new run in another folder; best.safetensors, if it is there, is whole and can be evaluated"
 
 
 class BestModel(ModelCheckpoint):
@@ -69,7 +69,7 @@ def load_state(path: str | Path) -> dict[str, Any]:
         state = torch.load(path, map_location="cpu", weights_only=True)
         version = state["vsehub"]["version"]
     except Exception as error:  # a damaged file raises any of a dozen classes
-        raise InputError(f"resume: {path} cannot be read ({type(error).__name__}). {AGAIN}") from error
+        raise InputError(f"resume: {path} cannot be read ({type(error).__name__}). {NEW_RUN}") from error
     require_version(f"resume: {path}", version, VERSION, "The run's run.json names it; or start a new run")
     return state
 
@@ -80,5 +80,5 @@ def require_same_folder(state: dict[str, Any], path: Path) -> None:
     require(
         str(path.resolve().parent) in folders,
         f"resume: {path} was written in {', '.join(sorted(folders))}, by another run or before this one was moved; put "
-        f"this run's own there. {AGAIN}",
+        f"this run's own file there. {NEW_RUN}",
     )

@@ -60,7 +60,7 @@ class FittedCca:
         if isinstance(text_encoder, TextBag) and self.weights is not None:
             text_encoder.weights.copy_(self.weights)
 
-    def train(self, module: RetrievalModule, recorder: RunRecorder) -> Path:
+    def store(self, module: RetrievalModule, recorder: RunRecorder) -> Path:
         """Make the module's encoders compute the maps, and write the run's files as a training does.
 
         Returns the checkpoint.
@@ -76,7 +76,7 @@ class FittedCca:
 
 
 class CcaSolver:
-    """Trains by regularised CCA instead of gradient steps: `solver=cca`, with every combination of the settings.
+    """Trains by regularised CCA instead of gradient steps: `solver=cca` tries every combination of the settings.
 
     images, texts: regularisations of each side, added to the variances in units of their mean. dimensions: numbers of
     directions, at most those available. powers: powers of the correlations that scale the directions. Raises
@@ -101,8 +101,8 @@ class CcaSolver:
     def fit(self, data: RetrievalDataModule, protocol: Protocol) -> FittedCca:
         """CCA of the training split under the settings that give the largest rsum on the validation split.
 
-        Among equal values the first wins, in the order of images, texts, dimensions and powers. Plain search, by
-        `protocol`. Raises InputError for images that are not vectors, or captions in subwords.
+        rsum is that of plain search by `protocol`. Among equal values the first wins, in the order of images, texts,
+        dimensions and powers. Raises InputError for images that are not vectors, or captions in subwords.
         """
         start = time.perf_counter()
         train, table = data.load("train")
@@ -125,12 +125,13 @@ class CcaSolver:
         for image_ridge, text_ridge in bar(
             "choosing", list(itertools.product(self.image_ridges, self.text_ridges)), unit=" fits"
         ):
-            of_images, of_texts, correlations = cca.fit(image_ridge, text_ridge, self.dimensions[-1])
-            encoded = _encoded(data, FittedCca(of_images, of_texts, weights))
+            image_map, text_map, correlations = cca.fit(image_ridge, text_ridge, self.dimensions[-1])
+            encoded = _encode_validation(data, FittedCca(image_map, text_map, weights))
             for dimension, power in itertools.product(self.dimensions, self.powers):
-                shares = correlations[:dimension] ** power
-                scale = torch.from_numpy(shares).float()
-                scaled_images, scaled_texts = (side[:, : len(shares)] * scale for side in encoded)
+                factors = correlations[:dimension] ** power
+                scaled_images, scaled_texts = (
+                    side[:, : len(factors)] * torch.from_numpy(factors).float() for side in encoded
+                )
                 evaluation = evaluate(
                     EncodedSplit.from_encodings(split, scaled_images, scaled_texts),
                     Cosine(),
@@ -138,16 +139,16 @@ class CcaSolver:
                     protocol,
                 )
                 if best is None or evaluation.metrics["rsum"] > best.rsum:
-                    chosen = {"images": image_ridge, "texts": text_ridge, "dimensions": len(shares), "power": power}
+                    chosen = {"images": image_ridge, "texts": text_ridge, "dimensions": len(factors), "power": power}
                     best = FittedCca(
-                        of_images.scaled(shares), of_texts.scaled(shares), weights, chosen, evaluation.metrics["rsum"]
+                        image_map.scaled(factors), text_map.scaled(factors), weights, chosen, evaluation.metrics["rsum"]
                     )
         assert best is not None  # no list is empty
         return replace(best, seconds=time.perf_counter() - start)
 
 
-def _encoded(data: RetrievalDataModule, fitted: FittedCca) -> tuple[Any, Any]:
-    """The validation split's images (I, D) and texts (T, D), on the CPU."""
+def _encode_validation(data: RetrievalDataModule, fitted: FittedCca) -> tuple[Any, Any]:
+    """The images (I, D) and texts (T, D) of the validation split under `fitted`, on the CPU."""
     split, table = data.load("val")
     images = ImageFeatures(split.images.shape[1:], fitted.dim)
     texts = (

@@ -79,7 +79,7 @@ class RetrievalDataModule(pl.LightningDataModule):
 
     def load(self, split: str) -> tuple[CaptionedImages, TextTable]:
         """A split and its tokenised captions, or its texts' vectors, read once."""
-        self._load(split)
+        self._load_split(split)
         if split not in self.tables:
             self.tables[split] = text_table(self.splits[split].captions, self.vocabulary, self.max_words)
         return self.splits[split], self.tables[split]
@@ -87,7 +87,7 @@ class RetrievalDataModule(pl.LightningDataModule):
     @property
     def vocabulary(self) -> Words | None:
         """The tokenizer's subwords, or the words of the training captions; None where the texts are vectors."""
-        captions = self._load("train").captions
+        captions = self._load_split("train").captions
         if self._vocabulary is None and isinstance(captions, list):
             if self._words is not None:
                 self._vocabulary = self._words
@@ -98,7 +98,7 @@ class RetrievalDataModule(pl.LightningDataModule):
                 self._vocabulary = Vocabulary.build(captions, self.min_count)
         return self._vocabulary
 
-    def _load(self, split: str) -> CaptionedImages:
+    def _load_split(self, split: str) -> CaptionedImages:
         if split not in self.splits:
             self.splits[split] = prepared(self.source.load(split), self.preparation)
         return self.splits[split]
@@ -106,7 +106,7 @@ class RetrievalDataModule(pl.LightningDataModule):
     @property
     def text_shape(self) -> tuple[int, ...] | None:
         """The shape of a text that is a vector; None where texts are captions."""
-        captions = self._load("train").captions
+        captions = self._load_split("train").captions
         return None if isinstance(captions, list) else tuple(captions.shape[1:])
 
     def train_dataloader(self) -> DataLoader | ResidentBatches:
@@ -114,23 +114,23 @@ class RetrievalDataModule(pl.LightningDataModule):
 
         Raises InputError where there are too few pairs, or a batch cannot be shared equally.
         """
-        parts = processes()
+        count = processes()
         dataset = PairDataset(
-            *self.load("train"), self.seed, self.drop_words, process=process_number(), processes=parts
+            *self.load("train"), self.seed, self.drop_words, process=process_number(), processes=count
         )
-        least = max(2, parts)
+        min_pairs = max(2, count)
         require(
-            len(dataset) >= least,
-            f"the training split has {len(dataset)} pairs; expected at least {least}, "
-            + ("one to contrast with" if parts == 1 else "one for each process"),
+            len(dataset) >= min_pairs,
+            f"the training split has {len(dataset)} pairs; expected at least {min_pairs}, "
+            + ("one to contrast with the other" if count == 1 else "one for each process"),
         )
         require(
-            self.batch_size % parts == 0,
-            f"loader.batch_size is {self.batch_size}, the pairs of a batch over all processes, which {parts} processes "
-            f"cannot share equally; give a multiple of {parts}",
+            self.batch_size % count == 0,
+            f"loader.batch_size is {self.batch_size}, the pairs of a batch over all processes, which {count} processes "
+            f"cannot share equally; give a multiple of {count}",
         )
         sampler = EpochSampler(
-            dataset.split.pairs[:, 0], self.batch_size, self.seed, self.captions_per_image, least, self.same_batches
+            dataset.split.pairs[:, 0], self.batch_size, self.seed, self.captions_per_image, min_pairs, self.same_batches
         )
         device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
         if self.resident and fits(dataset, device):

@@ -44,8 +44,8 @@ def describe_run(
 ) -> dict[str, Any]:
     """The record of a run before it trains.
 
-    config: its plain configuration. split_metadata: the metadata of its splits. code: group -> module -> SHA-256 of its
-    file.
+    config: the run's plain configuration. split_metadata: the metadata of each split. code: group -> module -> SHA-256
+    of its file.
     """
     source = data.source
     packages = {name.partition(".")[0] for files in code.values() for name in files}
@@ -70,9 +70,10 @@ def describe_run(
 class RunRecorder(pl.Callback):
     """Writes `run.json` when training starts, fails and ends, and `metrics.csv`, one row an epoch.
 
-    folder: the run's. recipe: name of the run's recipe, None without. record: its content before training (name, seed,
-    config, data, ...). The rows travel in the checkpoint, so that a resumed run's history is whole. Files count epochs
-    from 0, messages from 1; the model before training is epoch -1 in files and 0 in messages.
+    folder: the run's folder. recipe: name of the run's recipe, None without. record: the content of run.json, to which
+    the command adds `describe_run` before training. The rows travel in the checkpoint, so that a resumed run's history
+    is whole. Files count epochs from 0, messages from 1; the model before training is epoch -1 in files and 0 in
+    messages.
     """
 
     def __init__(self, folder: str | Path, recipe: str | None = None):
@@ -112,7 +113,7 @@ class RunRecorder(pl.Callback):
             self.add_row({"epoch": -1, "step": 0, "seconds": 0.0, **metrics})
 
     def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, index: int) -> None:
-        """Log how long the training takes at the speed of its first steps, and soon again at that of more of them."""
+        """Log how long the training will take, estimated from its first 4 steps and again from its first 20."""
         if self._first_step is None:
             self._first_step = index, time.perf_counter()
         steps = index - self._first_step[0]
@@ -183,14 +184,14 @@ class RunRecorder(pl.Callback):
         """The row of the best epoch."""
         return max(self.rows, key=lambda row: row["val/rsum"])
 
-    def best_words(self) -> str:
-        """The best epoch, and whether it is the last of several, in words."""
+    def best_epoch_text(self) -> str:
+        """The best epoch in words, and whether it is the last of several."""
         best, epochs = self.best["epoch"] + 1, self.rows[-1]["epoch"] + 1
-        words = f"best epoch {best} of {epochs}"
+        text = f"best epoch {best} of {epochs}"
         if self.record.get("collapsed"):
-            return f"{words}, COLLAPSED"
+            return f"{text}, COLLAPSED"
         rising = epochs > 1 and best == epochs
-        return f"{words}, still rising at the last epoch: more epochs may help" if rising else words
+        return f"{text}, still rising at the last epoch: more epochs may help" if rising else text
 
     def finish(self, trainer: pl.Trainer, metrics: dict[str, float], sha256: str) -> None:
         """Record that the run finished, with the final metrics, prefixed with their split, and the model's SHA-256.
@@ -205,7 +206,7 @@ class RunRecorder(pl.Callback):
             logger.save()
 
     def write(self) -> None:
-        """Write run.json; wall_seconds is the training's own, over all resumptions. Of several processes, the first."""
+        """Write run.json, in the first process only; wall_seconds is the training's own, over all resumptions."""
         self.record.setdefault("started", datetime.now(UTC).isoformat(timespec="seconds"))
         if process_number() == 0:
             self.record["wall_seconds"] = sum(row["seconds"] for row in self.rows)

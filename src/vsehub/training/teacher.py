@@ -66,7 +66,7 @@ def open_teacher(
     earlier_record: Mapping[str, Any] | None,
     settings: Mapping[str, Any],
 ) -> tuple[Teacher | None, list[dict[str, str]] | None]:
-    """The teacher of a training, of the checkpoints `paths`, and {"checkpoint", "sha256"} of each; None without any.
+    """The teacher made of the checkpoints `paths`, and {"checkpoint", "sha256"} of each; None, None without paths.
 
     split_metadata: the metadata of the training's splits. earlier_record: the record of the run that continues.
     settings: arguments of `Teacher`. Raises InputError if a checkpoint cannot encode the data, if its run used data
@@ -84,7 +84,7 @@ def open_teacher(
         recorded = [file["sha256"] for file in earlier_record.get("teacher") or []]
         require(
             recorded == [member.sha256 for member in members],
-            "resume: the files of teacher are others than when the run began; put the same checkpoints back",
+            "resume: the files of teacher differ from those that the run began with; put the same checkpoints back",
         )
     if not members:
         return None, None

@@ -6,15 +6,15 @@ from vsehub.checks import InputError
 from vsehub.extras import package
 
 VIEWS = "wandb_workspaces.workspaces"
-SETTING = ("dataset", "architecture", "label")  # metrics of other data or other encoders are never averaged
+GROUPED_BY = ("dataset", "architecture", "label")  # metrics of other data or other encoders are never averaged
 DIRECTIONS = {"i2t": "image → text", "t2i": "text → image"}
 SWEPT = {"loss.gamma": "γ", "loss.epsilon": "ε", "bank.k": "k"}
 
 
-def comparison(entity: str | None, project: str, study: str | None):
+def comparison_view(entity: str | None, project: str, study: str | None):
     """The view, not saved yet: curves, test metrics, hubness and settings, runs grouped by data set, encoders and loss.
 
-    study: only runs of this group. Raises InputError where wandb-workspaces, which builds views, is not installed.
+    study: only runs of this group. Raises InputError if wandb-workspaces, which builds views, is not installed.
     """
     ws, wr = (package("a view of wandb", "wandb", module) for module in (VIEWS, "wandb_workspaces.reports.v2"))
 
@@ -51,7 +51,7 @@ def comparison(entity: str | None, project: str, study: str | None):
         settings=ws.WorkspaceSettings(x_axis="epoch", max_runs=50),
         runset_settings=ws.RunsetSettings(
             filters=[ws.Metric("Group") == study] if study else "",
-            groupby=[ws.Config(name) for name in SETTING],
+            groupby=[ws.Config(name) for name in GROUPED_BY],
             pinned_columns=["run:displayName", "summary:test/rsum", "summary:test/hubness/hs_sum"],
         ),
     )
@@ -70,9 +70,9 @@ def content_of(view) -> dict:
 
 
 def save(view) -> tuple[str, dict]:
-    """Save the view in its project, without an entity in the account's own; returns its address and what was sent.
+    """Save the view in its project; returns its address and what was sent.
 
-    Raises InputError with wandb's words where it refuses.
+    A view without an entity goes to the account's own. Raises InputError with wandb's message if wandb refuses it.
     """
     wandb = package("a view of wandb", "wandb", "wandb")
     try:

@@ -31,10 +31,10 @@ class BankCallback(pl.Callback):
     fraction: share of the training pairs in the bank. first_epoch: the first epoch, counted from 0, that has one (the
     authors' code trains the first epoch without). k, backend, exclude, shortlist: `MemoryBank`'s.
     The samples depend on the data module's seed and the epoch. Raises InputError where the loss cannot use a bank.
-    A subclass may set `make_bank`, the class of its bank.
+    A subclass may set `bank_class`, the class of its bank.
     """
 
-    make_bank: type[MemoryBank] = MemoryBank
+    bank_class: type[MemoryBank] = MemoryBank
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class BankCallback(pl.Callback):
     ):
         require(0 < fraction <= 1, f"fraction is {fraction}; expected a share above 0 and at most 1")
         self.fraction, self.first_epoch = fraction, first_epoch
-        self.bank = self.make_bank(k, backend, exclude, shortlist)
+        self.bank = self.bank_class(k, backend, exclude, shortlist)
 
     def setup(self, trainer: Any, module: Any, stage: str) -> None:
         """Give the bank to the module, after checking everything that could make its first refill fail."""
@@ -86,8 +86,8 @@ class BankCallback(pl.Callback):
         data = trainer.datamodule
         split, table = data.load("train")
         ids = self._ids(split, trainer.current_epoch)
-        images = encoded_once(encode_images, module.image_encoder, split.images, ids[0], data.eval_batch_size)
-        texts = encoded_once(encode_texts, module.text_encoder, table, ids[1], data.eval_batch_size)
+        images = encode_once(encode_images, module.image_encoder, split.images, ids[0], data.eval_batch_size)
+        texts = encode_once(encode_texts, module.text_encoder, table, ids[1], data.eval_batch_size)
         similarity = module.similarity
         inner = similarity.inner_product
         images, texts = comparable(similarity, images), comparable(similarity, texts)
@@ -104,7 +104,7 @@ class BankCallback(pl.Callback):
         return images, captions
 
 
-def encoded_once(encode: Callable, encoder: nn.Module, source: Any, ids: torch.Tensor, batch_size: int) -> Encoding:
+def encode_once(encode: Callable, encoder: nn.Module, source: Any, ids: torch.Tensor, batch_size: int) -> Encoding:
     """The encodings of the rows `ids` (M,) of a source; one of the processes encodes each distinct row, once."""
     rows, where = ids.unique(return_inverse=True)
     encoded = encoded_together(encode, encoder, source, rows.numpy(), batch_size)

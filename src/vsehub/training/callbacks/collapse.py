@@ -100,8 +100,8 @@ def signs(step: LastStep, variances: dict[str, float], loss: Loss) -> list[str]:
     """The signs of collapse, in words; none while the pairs stand out among the scores.
 
     Signs: an embedding variance of about 0; for a loss with a margin, scores that hardly differ and a loss near that of
-    equal scores (2·margin·N for MAX); no pair above `needs_above` (HAL's max(0, W_ii S_ii) has no gradient below). Each
-    is seen in trainings that go on well too, when pairs stand out.
+    equal scores (2·margin·N for MAX); no pair above `needs_above` (HAL's max(0, W_ii S_ii) has no gradient below).
+    Trainings that go well can show each of these too, but their pairs stand out.
     """
     paired, negatives = step.scores.diagonal().double(), step.scores[~step.positives].double()
     if len(negatives) < 2:

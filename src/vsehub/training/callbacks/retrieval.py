@@ -32,14 +32,15 @@ class RetrievalCallback(pl.Callback):
 
     def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
         """Measure by plain nearest neighbours, the whole split at once; the processes share its encoding."""
-        loss = type(module.loss).__name__
+        loss_name = type(module.loss).__name__
         require(
-            not module.nan_loss, f"the loss {loss} returned NaN or infinity for finite scores; look for log(0), 0/0"
+            not module.nan_loss,
+            f"the loss {loss_name} returned NaN or infinity for finite scores; look for log(0), 0/0",
         )
         require(
             all(bool(parameter.isfinite().all()) for parameter in module.parameters() if parameter.requires_grad),
-            f"the weights became NaN or infinite, though the loss {loss} was finite for finite scores: its gradient "
-            "was not; look for sqrt(0), 0/0 or norms of zeros, or lower optimizer.lr",
+            f"the weights became NaN or infinite, though the loss {loss_name} was finite for finite scores: its "
+            "gradient was not; look for sqrt(0), 0/0 or norms of zeros, or lower optimizer.lr",
         )
         module.log_dict(self.measure(trainer, module))
 
@@ -58,6 +59,4 @@ class RetrievalCallback(pl.Callback):
         if process_number() == 0:
             evaluation = evaluate(split, module.similarity, NearestNeighbor(), Protocol("single"))
             values = {f"val/{name}": value for name, value in evaluation.metrics.items()}
-        values = dict(trainer.strategy.broadcast(values))
-        values["val/seconds"] = time.perf_counter() - start
-        return values
+        return dict(trainer.strategy.broadcast(values)) | {"val/seconds": time.perf_counter() - start}

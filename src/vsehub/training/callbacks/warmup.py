@@ -7,9 +7,9 @@ from torch.optim import Optimizer
 class Warmup(pl.Callback):
     """Scales the schedule's learning rate by (step + 1) / steps during the first steps of a run.
 
-    At the start all similarities are about equal, and Adam's first full-sized steps move all at once: HAL's then
-    fall below 0 within four steps, where max(0, W_ii S_ii) has no gradient to bring them back. steps: 0 for none; more
-    than a tenth of the training's own steps are cut to that tenth.
+    At the start all similarities are about equal, and Adam's first full-sized steps move all at once: under HAL
+    they then fall below 0 within four steps, where max(0, W_ii S_ii) has no gradient to bring them back. steps: number
+    of these steps, 0 for none; at most a tenth of the training's steps.
     """
 
     def __init__(self, steps: int = 50):
