@@ -43,7 +43,7 @@ def throw(raised):
 )
 def test_errors(capsys, raised, status, message):
     """Through both boundaries that a command runs in."""
-    with pytest.raises(SystemExit) as caught, app.boundary(), app.boundary():
+    with pytest.raises(SystemExit) as caught, app.report_errors(), app.report_errors():
         throw(raised)
     said = capsys.readouterr().err
     assert len(said.splitlines()) == 1

@@ -44,30 +44,30 @@ Hydra.get_mode = lambda self, config_name, overrides: None  # type: ignore[metho
 ConfigStore.__deepcopy__ = lambda self, memo: self  # type: ignore[attr-defined]
 
 
-def run(task: Callable[[DictConfig], float | None], config: str) -> None:
-    """Run `task` with the composed configuration named `config`."""
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra lets errors through, to `boundary`
+def run(task: Callable[[DictConfig], float | None], config_name: str) -> None:
+    """Run `task` with the configuration that Hydra composes from conf/`config_name`.yaml."""
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra lets errors through, to `report_errors`
 
     @wraps(task)
     def guarded(cfg: DictConfig) -> float | None:
         # Errors are handled here, before Hydra prints its own message. In a sweep Hydra continues with the next job.
-        with job_boundary() if is_multirun() else boundary():
+        with report_job_error() if is_multirun() else report_errors():
             if process_number() == 0:
                 show()
             for text in texts(plain(cfg)):
                 remember(text)
             mask_hydra_files()
-            require_booleans(cfg, config)
+            require_booleans(cfg, config_name)
             require_new_choices()
             FURTHER_FOLDERS[:] = config_dirs()
             return task(cfg)
 
-    hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=config)(guarded)()
+    hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name=config_name)(guarded)()
 
 
-def require_booleans(cfg: DictConfig, config: str) -> None:
+def require_booleans(cfg: DictConfig, config_name: str) -> None:
     """Raise InputError if a setting whose default is true or false has another value, such as the word "no"."""
-    for key, default in plain(OmegaConf.load(conf_folder() / f"{config}.yaml"), resolve=False).items():
+    for key, default in plain(OmegaConf.load(conf_folder() / f"{config_name}.yaml"), resolve=False).items():
         if isinstance(default, bool):
             boolean(key, cfg[key])
 
@@ -88,7 +88,7 @@ def mask_hydra_files() -> None:
 
 
 def process_number() -> int:
-    """The number of this process among those that train together, from 0."""
+    """The number of this process among those that train together, from 0, before torch.distributed is set up."""
     return next((int(os.environ[name]) for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID") if name in os.environ), 0)
 
 
@@ -103,7 +103,7 @@ def _stop(number: int, frame: FrameType | None) -> NoReturn:
 
 
 @contextmanager
-def job_boundary() -> Iterator[None]:
+def report_job_error() -> Iterator[None]:
     """Print a line when a job of a sweep fails. Hydra raises the first job's error again after all jobs."""
     try:
         yield
@@ -115,13 +115,13 @@ def job_boundary() -> Iterator[None]:
 
 
 @contextmanager
-def boundary() -> Iterator[None]:
+def report_errors() -> Iterator[None]:
     """Turn every error inside the block into one line on stderr and an exit status.
 
     2: bad input. 1: the machine refused something, or the command itself failed; the line then names the file with the
     traceback. 130: interrupted. 143: SIGTERM. An ignored signal stays ignored.
     """
-    logging.raiseExceptions = False  # a log that cannot be written fails again as output
+    logging.raiseExceptions = False  # if the log cannot be written, the output fails too and is reported
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         for number, handler in before.items():
@@ -191,9 +191,9 @@ def exit_with(message: str, status: int) -> NoReturn:
     raise SystemExit(status)
 
 
-def command_help(config: str) -> str:
+def command_help(config_name: str) -> str:
     """The settings of a command with their comments, and the choices of its groups, for Hydra's template of help."""
-    text = (conf_folder() / f"{config}.yaml").read_text(encoding="utf-8").partition("\nhydra:\n")[0]
+    text = (conf_folder() / f"{config_name}.yaml").read_text(encoding="utf-8").partition("\nhydra:\n")[0]
     groups = re.findall(r"^  - (?:optional )?(\w+): ", text, re.MULTILINE)
     choices = "\n".join(f"  {group}={choices_of(group)}" for group in groups)
     return f"settings (key=value), and the choices of each group:\n\n{text}\n\n{choices}".replace("$", "$$")

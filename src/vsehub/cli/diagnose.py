@@ -21,12 +21,12 @@ UNHEALTHY = 3  # the exit status where fail_on is reached
 def diagnose(cfg: DictConfig) -> None:
     """Measure the plain ranking of `cfg.items` for `cfg.queries` and those under `cfg.criteria`, or `cfg.ranking`."""
     one_of("fail_on", cfg.fail_on, (None, "warn", "fail"))
-    lists = cfg.ranking is not None
-    require_unset(cfg, ("against",), "vectors; give ranking=FILE too", effective=lists)
-    files = named_lists(cfg) if lists else named_files(cfg)
+    has_lists = cfg.ranking is not None
+    require_unset(cfg, ("against",), "vectors; give ranking=FILE too", effective=has_lists)
+    files = named_lists(cfg) if has_lists else named_files(cfg)
     out = Output(str(cfg.out), "a diagnosis", (RESULT, PAGE), cfg.overwrite)
     names = cfg.criteria if isinstance(cfg.criteria, ListConfig) else [cfg.criteria]
-    nodes = {} if lists else {str(name): components().node("criterion", str(name)) for name in names}
+    nodes = {} if has_lists else {str(name): components().node("criterion", str(name)) for name in names}
     require("auto" not in nodes, "criteria: auto chooses one criterion; name several, or run rerank criterion=auto")
 
     from vsehub.ranking.adapt import quick_gain
@@ -34,7 +34,7 @@ def diagnose(cfg: DictConfig) -> None:
 
     criteria = {name: build("criterion", dict(node)) for name, node in nodes.items()}
     with comparison("diagnose", cfg, files, out, criteria) as outcome:
-        steps = [] if lists else next_steps(files, cfg, outcome.record)
+        steps = [] if has_lists else next_steps(files, cfg, outcome.record)
         outcome.record.update(next=steps, map_gain=quick_gain(outcome.inputs.sides, cfg.seed))
     if gain := outcome.record["map_gain"]:
         advice = "; vsehub adapt fits one" if gain["low"] > 0 else ""
@@ -57,19 +57,19 @@ def next_steps(files: Mapping[str, str], cfg: DictConfig, record: Mapping[str, A
     from vsehub.criteria.choose import FEWEST_QUERIES
 
     out = f"{cfg.out}-reranked"
-    vectors, within = "scores" not in files, record["queries"].get("within")
+    has_vectors, within = "scores" not in files, record["queries"].get("within")
     can_choose = not within and (record["truth"] or {}).get("measured_queries", 0) >= FEWEST_QUERIES
     settings = {name: value for name, value in files.items() if name != "reference_items"}  # the criteria take none
     settings |= {} if cfg.normalize is None else {"normalize": str(cfg.normalize).lower()}
     settings |= {"criterion": "auto" if can_choose else "csls", "out": out}
     words = [override(*setting) for setting in settings.items()]
-    if can_choose and vectors:  # choose among criteria whose biases `vsehub add` keeps current
+    if can_choose and has_vectors:  # choose among criteria whose biases `vsehub add` keeps current
         words.append("criterion.among=[csls,is,nnn,dn]")
     steps = [("write the corrected ranking", ["rerank", *words])]
     result = override("result", out)
-    if vectors:
+    if has_vectors:
         why = "write an index that returns it; with a database as engine, vsehub add can add items later"
         steps.append((why, ["index", result, "engine=flat"]))
-    if vectors and not within:
+    if has_vectors and not within:
         steps.append(("show the hubs and what they displace in a browser", ["serve", result]))
     return [{"command": shlex.join(["vsehub", *command]), "why": why} for why, command in steps]

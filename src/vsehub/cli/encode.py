@@ -31,7 +31,7 @@ def encode(cfg: DictConfig) -> None:
         require(
             vectors.shape[1:] == shape,
             f"{vectors} has vectors of {vectors.shape[1]} numbers, but {model.path} was trained on {side} of shape "
-            f"{shape}, or on captions (None); encode pictures and captions from Python: vsehub.load",
+            f"{shape} (None: captions); encode pictures and captions from Python: vsehub.load",
         )
         check_vectors(vectors)
     with output.replaced():
@@ -40,5 +40,5 @@ def encode(cfg: DictConfig) -> None:
                 write_text(output / f"{side[:-1]}_ids.txt", "".join(f"{name}\n" for name in vectors.ids))
             encoder = model.encode_images if side == "images" else model.encode_texts
             blocks = (model.similarity.vectors(encoder(rows)).float().cpu().numpy() for _, rows in vectors.blocks())
-            size = write_array(output / f"{side}.npy", len(vectors), blocks)
-            print(f"{side}: {size[0]:,} unit vectors of {size[1]} numbers in {output.folder / f'{side}.npy'}")
+            rows, dim = write_array(output / f"{side}.npy", len(vectors), blocks)
+            print(f"{side}: {rows:,} unit vectors of {dim} numbers in {output.folder / f'{side}.npy'}")

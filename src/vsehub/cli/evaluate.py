@@ -32,19 +32,19 @@ def evaluate(cfg: DictConfig) -> float | None:
     from vsehub.models.trained import TrainedModel
     from vsehub.models.zero_shot import ZeroShot, file_name, slug
 
-    known = components(cfg.trust)
-    criterion, protocol = (known.build(group, plain(cfg[group])) for group in ("criterion", "protocol"))
+    parts = components(cfg.trust)
+    criterion, protocol = (parts.build(group, plain(cfg[group])) for group in ("criterion", "protocol"))
     measurement = Measurement(cfg.split, criterion, choice_in("criterion"), protocol, cfg.reference, cfg.tune)
     members = member_records(checkpoints) if len(checkpoints) > 1 else []
     data = plain(cfg.data)
     model: DataModel | Ensemble
     if cfg.model is not None:
         name = slug(cfg.model)
-        source = known.build("data", data)
+        source = parts.build("data", data)
         out = Path(cfg.out or f"runs/zero_shot/{name}-{file_name(source.name)}")
         model = ZeroShot(cfg.model, source, batch_size=batch_size, keep=out, **settings)
     else:
-        models = [TrainedModel(path, known, data, batch_size=batch_size, keep=True) for path in checkpoints]
+        models = [TrainedModel(path, parts, data, batch_size=batch_size, keep=True) for path in checkpoints]
         model = models[0] if len(models) == 1 else Ensemble(models, plain(cfg.member_weights))
     require_writable(out)
     path = measurement.file(model, out)

@@ -78,7 +78,7 @@ def main() -> None:
     if command in information:
         print(information[command])
         return
-    from vsehub.cli.app import boundary, process_number, run
+    from vsehub.cli.app import process_number, report_errors, run
     from vsehub.cli.overrides import for_hydra
     from vsehub.io.address import remember
 
@@ -91,7 +91,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         mask(stream)
     sys.argv = [f"vsehub {command}", *arguments]
-    with boundary():
+    with report_errors():
         require(
             command in COMMANDS,
             f"unknown command {command!r}{suggest(command, COMMANDS)}; choose one of {', '.join(COMMANDS)}",

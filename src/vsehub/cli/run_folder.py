@@ -95,7 +95,7 @@ def changed_code(record: dict[str, Any], code: Mapping[str, dict[str, str]]) -> 
 
 
 def clear(folder: Path) -> None:
-    """Remove a run from its folder, which this process holds; its log stays, its record goes last."""
+    """Remove a run from its folder, which this process has locked; its log stays, its record goes last."""
     names = sorted(path.name for path in folder.iterdir() if path.name not in (LOCK, "train.log", "run.json"))
     for path in [folder / name for name in (*names, "run.json")]:
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()

@@ -7,7 +7,7 @@ from omegaconf import DictConfig
 
 from vsehub.checks import require
 from vsehub.cli.nodes import as_list, build, components, model_settings, require_unset
-from vsehub.cli.search import searching_model
+from vsehub.cli.search import open_model
 from vsehub.extras import require_packages
 from vsehub.models.hub import checkpoint_file
 
@@ -36,11 +36,11 @@ def serve(cfg: DictConfig) -> None:
     from vsehub.web.application import application
     from vsehub.web.catalogue import PLAIN, Catalogue
 
-    known = components()
-    criteria = {name: build("criterion", known.node("criterion", name)) for name in names if name != PLAIN}
+    parts = components()
+    criteria = {name: build("criterion", parts.node("criterion", name)) for name in names if name != PLAIN}
     contents = open_contents(cfg, settings)
     for name in contents.stored:  # that of the result comes first
-        criteria = {name: build("criterion", known.node("criterion", name)), **criteria}
+        criteria = {name: build("criterion", parts.node("criterion", name)), **criteria}
     served = application(Catalogue(contents, criteria), str(cfg.host))
     print(f"{contents.title}\n{address(port)}  (Ctrl-C ends it)", flush=True)
     with suppress(KeyboardInterrupt):
@@ -55,10 +55,12 @@ def open_contents(cfg: DictConfig, settings: dict[str, Any]) -> "Contents":
     from vsehub.web.catalogue import Asker, result_contents, split_contents
 
     if cfg.result is None:
-        return split_contents(searching_model(cfg, settings), cfg.split or "test", cfg.reference or "train", cfg.images)
+        return split_contents(open_model(cfg, settings), cfg.split or "test", cfg.reference or "train", cfg.images)
     from vsehub.ranking.result import Result
 
     result = Result(str(cfg.result), {"item_images": cfg.images})
-    asker = Asker(searching_model(cfg, settings), result.inputs.settings["normalize"]) if settings else None
-    scores = {rate: values["threshold"] for rate, values in result.rates.items()}
-    return result_contents(result.inputs, asker, {result.name: (result.criterion.scale, result.bias.float())}, scores)
+    asker = Asker(open_model(cfg, settings), result.inputs.settings["normalize"]) if settings else None
+    thresholds = {rate: values["threshold"] for rate, values in result.rates.items()}
+    return result_contents(
+        result.inputs, asker, {result.name: (result.criterion.scale, result.bias.float())}, thresholds
+    )

@@ -21,9 +21,9 @@ log = logging.getLogger(__name__)
 
 
 def digest(config: Mapping[str, Any]) -> str:
-    """Eight letters for a run's settings, as a record has them; null equals an absent setting."""
-    decided = {name: value for name, value in flatten(config).items() if decides(name) and value is not None}
-    settings = {name: value for name, value in decided.items() if not name.startswith("hydra.")}
+    """Eight hexadecimal digits that identify a run's settings, as a record has them; null equals an absent setting."""
+    deciding = {name: value for name, value in flatten(config).items() if decides(name) and value is not None}
+    settings = {name: value for name, value in deciding.items() if not name.startswith("hydra.")}
     return hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()[:8]
 
 
@@ -53,10 +53,10 @@ def load_accepted(load: Callable[[list[str]], DictConfig], overrides: Sequence[s
 
 
 def load_sweep(self: Any, config_name: str | None, overrides: list[str], run_mode: RunMode, **more: Any) -> DictConfig:
-    """Replaces Hydra's `load_configuration`: a sweep's configuration may lack settings that only some jobs have."""
+    """Replaces Hydra's `load_configuration`: a sweep's configuration leaves out overrides that only some jobs take."""
 
     def load(accepted: list[str]) -> DictConfig:
-        return _configuration(self, config_name, accepted, run_mode, **more)
+        return _load_configuration(self, config_name, accepted, run_mode, **more)
 
     if run_mode != RunMode.MULTIRUN:
         return load(overrides)
@@ -67,13 +67,13 @@ def load_sweep(self: Any, config_name: str | None, overrides: list[str], run_mod
 
 def load_job(self: Any, master_config: DictConfig, sweep_overrides: list[str]) -> DictConfig:
     """Replaces Hydra's `load_sweep_config`: logs a warning of settings that the job's components lack."""
-    cfg, left_out = load_accepted(lambda accepted: _job(self, master_config, accepted), sweep_overrides)
+    cfg, left_out = load_accepted(lambda accepted: _load_job(self, master_config, accepted), sweep_overrides)
     if left_out:
         log.warning("%s left out: the chosen component has no such setting", ", ".join(left_out))
     return cfg
 
 
-_configuration, _job = ConfigLoaderImpl.load_configuration, ConfigLoaderImpl.load_sweep_config
+_load_configuration, _load_job = ConfigLoaderImpl.load_configuration, ConfigLoaderImpl.load_sweep_config
 ConfigLoaderImpl.load_configuration = load_sweep  # type: ignore[assignment,method-assign]
 ConfigLoaderImpl.load_sweep_config = load_job  # type: ignore[method-assign]
 # Interpolations are not resolved, since some of them refer to the folder whose name contains this digest.

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Settings of Lightning's Trainer that a run decides itself.
-OVERRULED = (
+# Settings of Lightning's Trainer that are refused, since a run decides them itself.
+NOT_FOR_RUNS = (
     "check_val_every_n_epoch",
     "val_check_interval",
     "callbacks",
@@ -111,7 +111,7 @@ def fit(cfg: DictConfig, folder: Path, earlier_record: dict[str, Any] | None, pa
     from vsehub.evaluation.measurement import Measurement
     from vsehub.evaluation.scores import require_item_scores
     from vsehub.training.build import build_data, build_module, load_splits
-    from vsehub.training.run_record import RunRecorder, describe_run
+    from vsehub.training.run_record import RunRecorder
     from vsehub.training.teacher import open_teacher
     from vsehub.training.train import build_trainer
 
@@ -135,25 +135,14 @@ def fit(cfg: DictConfig, folder: Path, earlier_record: dict[str, Any] | None, pa
         settings["embedding_dim"] = fitted.dim
     module = build_module(settings, data, parts, checkpoint, trainer.world_size)
     require_item_scores(criterion, module.similarity)
+    teachers = list(map(str, as_list(cfg.teacher)))
     module.teacher, teacher_files = open_teacher(
-        list(map(str, as_list(cfg.teacher))),
-        components(cfg.trust),
-        data,
-        split_metadata,
-        earlier_record,
-        settings["distillation"],
+        teachers, components(cfg.trust), data, split_metadata, earlier_record, settings["distillation"]
     )
-    recorder.record |= {
-        **describe_run(plain(cfg), data, split_metadata, code_of(plain(cfg), parts)),
-        "digest": digest(plain(cfg)),
-        "command": typed_command(job_arguments() if is_multirun() else None)
-        if earlier_record is None
-        else earlier_record["command"],
-        "teacher": teacher_files,
-    }
+    recorder.record |= first_record(cfg, data, split_metadata, earlier_record, parts) | {"teacher": teacher_files}
     if isinstance(data.source, NoisySource) and process_number() == 0:
         data.source.write_index(folder / INDEX_FILE)
-    best = fitted.train(module, recorder) if fitted else train_by_gradient(trainer, module, data, checkpoint, folder)
+    best = fitted.store(module, recorder) if fitted else train_by_gradient(trainer, module, data, checkpoint, folder)
     if process_number() == 0:
         try:
             finish(best, measurement, data, trainer, recorder, parts)
@@ -171,6 +160,24 @@ def last_checkpoint(folder: Path, earlier_record: dict[str, Any] | None) -> Path
     checkpoint = regular(last) if last.exists() else None
     log.info("resuming %s from %s", folder, checkpoint or "its start: it has no checkpoint yet")
     return checkpoint
+
+
+def first_record(
+    cfg: DictConfig,
+    data: "RetrievalDataModule",
+    split_metadata: Mapping[str, dict[str, Any]],
+    earlier_record: dict[str, Any] | None,
+    parts: Components,
+) -> dict[str, Any]:
+    """The record of a run before it trains; a run that continues has the command of its first start."""
+    from vsehub.training.run_record import describe_run
+
+    command = typed_command(job_arguments() if is_multirun() else None)
+    return {
+        **describe_run(plain(cfg), data, split_metadata, code_of(plain(cfg), parts)),
+        "digest": digest(plain(cfg)),
+        "command": command if earlier_record is None else earlier_record["command"],
+    }
 
 
 def train_by_gradient(
@@ -213,7 +220,7 @@ def finish(
     write_json(measurement.file(model, folder / "evaluations"), evaluation)
     metrics = {f"{measurement.split}/{name}": value for name, value in evaluation["metrics"].items()}
     recorder.finish(trainer, metrics, model.sha256)
-    print(f"\n{record['label']}, seed {record['seed']}, {recorder.best_words()}\n{table(evaluation)}")
+    print(f"\n{record['label']}, seed {record['seed']}, {recorder.best_epoch_text()}\n{table(evaluation)}")
     print(f"run folder: {folder}")
 
 
@@ -226,7 +233,7 @@ def require_settings(cfg: DictConfig) -> None:
     for path in teachers:
         checkpoint_file(path)
     one_of("final_split", cfg.final_split, ("val", "test"))
-    for name in OVERRULED:
+    for name in NOT_FOR_RUNS:
         require(
             name not in cfg.trainer,
             f"trainer.{name} is not for runs: they train and measure whole epochs until they are stopped, with the "
@@ -275,7 +282,7 @@ def run_label(choices: Mapping[str, str]) -> str:
 
 
 def recipe_choice() -> str | None:
-    """The name of the command's recipe; None if there is none of the loss's name."""
+    """The name of the command's recipe; None if no recipe has the loss's name."""
     name = HydraConfig.get().runtime.choices.get("recipe")
     return name if any((folder / "recipe" / f"{name}.yaml").is_file() for folder in components().folders) else None
 
