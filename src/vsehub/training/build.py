@@ -92,7 +92,8 @@ def build_module(
     encoders = build_encoders(settings, sizes, components, checkpoint is not None, processes)
     parts = {part: components.build(part, settings[part]) for part in ("similarity", "loss", "optimizer", "scheduler")}
     module = RetrievalModule(
-        **encoders,
+        encoders["image_encoder"],
+        encoders["text_encoder"],
         **parts,
         positives=settings["positives"],
         embedding_dropout=settings["embedding_dropout"],
