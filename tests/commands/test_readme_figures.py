@@ -28,7 +28,7 @@ def measured(seed):
     queries, items, reference = sides
     rows = torch.arange(len(queries))
     positives = Positives.from_pairs(rows, rows, len(queries), len(items))
-    rankings = measure(Sides.of(queries, items, reference, None, positives), dict(ROWS.values())).rankings
+    rankings = measure(Sides.from_arrays(queries, items, reference, None, positives), dict(ROWS.values())).rankings
     of = {ranking.name: ranking for ranking in rankings}
     return [
         [of[name].truth["r1"], of[name].truth["r10"], of[name].hubness["largest_hub_10"]] for name, _ in ROWS.values()

@@ -318,7 +318,7 @@ def served(cfg, folder):
             answers[path] = client.get(f"/api/{path}").json()
 
     with (
-        mock.patch("vsehub.web.server.listening", lambda *address: mock.Mock(getsockname=lambda: address)),
+        mock.patch("vsehub.web.server.bind", lambda *address: mock.Mock(getsockname=lambda: address)),
         mock.patch("vsehub.web.server.run", ask),
     ):
         return ran("serve", cfg, folder) | answers

@@ -6,7 +6,7 @@ import numpy as np
 from looped import looped
 
 from vsehub.data import CaptionedImages, pairs_by_caption, sources
-from vsehub.data.contents import in_common, row_keys, warn_of_shared
+from vsehub.data.contents import row_keys, shared_mask, warn_of_shared
 from vsehub.data.photos.pictures import Pictures
 from vsehub.data.sources import content_digest
 
@@ -18,7 +18,7 @@ def split(images, captions):
 def shared(a, b):
     """The numbers of images and captions of `b` that are also in `a`."""
     return tuple(
-        int(in_common(*map(row_keys, rows)).sum()) for rows in ((a.images, b.images), (a.captions, b.captions))
+        int(shared_mask(*map(row_keys, rows)).sum()) for rows in ((a.images, b.images), (a.captions, b.captions))
     )
 
 

@@ -13,7 +13,7 @@ import vsehub.models.trained as trained_module
 from vsehub.checks import InputError
 from vsehub.data.photos.pictures import Pictures
 from vsehub.data.sources import content_digest
-from vsehub.models.trained import cached
+from vsehub.models.trained import load_or_encode
 from vsehub.types import Preparation
 
 IMAGES = np.random.default_rng(0).random((200, 7), dtype=np.float32)
@@ -32,7 +32,7 @@ def read_again(tmp_path):
             encoded.append(torch.arange(len(rows), dtype=torch.float32)[:, None] + added)
             return encoded[0]
 
-        vectors = cached(folder / f"test-{side}.safetensors", [weights, content_digest(rows), how], encode)
+        vectors = load_or_encode(folder / f"test-{side}.safetensors", [weights, content_digest(rows), how], encode)
         assert vectors.tolist() == [[float(row + added)] for row in range(len(rows))]
         return not encoded
 

@@ -71,7 +71,7 @@ def test_folds_do_not_leak(monkeypatch):
         targets = answers[[rows[row.numpy().tobytes()] for row in a]]
         assert not set(targets) & set(trial.groups[trial.folds == fold]), "groups are numbered as their answers"
         np.testing.assert_array_equal(b, items[targets])
-    assert max(trial.gain(row)["low"] for row in range(len(trial.cells))) < 0
+    assert max(trial.gain(row)["low"] for row in range(len(trial.candidates))) < 0
 
 
 def test_too_few_answers():

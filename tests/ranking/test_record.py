@@ -15,7 +15,9 @@ from vsehub.ranking.record import EXAMPLES, measurements
 
 
 def inputs(queries, items, **named):
-    return Inputs(Sides.of(queries, items), Names("queries", len(queries)), Names("items", len(items), **named))
+    return Inputs(
+        Sides.from_arrays(queries, items), Names("queries", len(queries)), Names("items", len(items), **named)
+    )
 
 
 def recorded(queries=80, items=200, seed=0, **settings):

@@ -38,12 +38,12 @@ def test_no_query_is_in_its_reference():
     """Half of the reference are queries; blocks of rows and of columns are those of the other half."""
     queries, reference = np.random.default_rng(0).normal(size=(2, 30, 4)).astype(np.float32)
     reference[::2] = queries[:15]
-    sides = Sides.of(queries, queries, reference)
+    sides = Sides.from_arrays(queries, queries, reference)
     assert (len(sides.reference), sides.left_out) == (15, 15)
     for start, stop in ((0, 15), (3, 7), (15, 15)):
         assert np.array_equal(sides.reference.rows(start, stop), reference[1::2][start:stop])
     with pytest.raises(InputError, match="reference"):
-        Sides.of(queries, queries, queries[:9])
+        Sides.from_arrays(queries, queries, queries[:9])
 
 
 def test_names_and_images(tmp_path):

@@ -29,7 +29,7 @@ def contents(**changes):
     values = {
         "title": "made up",
         "inputs": Inputs(
-            Sides.of(normalize(queries, dim=1), items, positives=positives),
+            Sides.from_arrays(normalize(queries, dim=1), items, positives=positives),
             Names("queries", QUERIES, labels=[f"question {row} & <i>" for row in range(QUERIES)]),
             Names("items", ITEMS, ids, labels),
         ),

@@ -31,7 +31,7 @@ class Asked:
     def __init__(self, items):
         self._items = items
 
-    def ask(self, text):
+    def encode(self, text):
         if not re.search(r"\d", text):
             raise InputError(f"the checkpoint knows no word of the text {text!r}")
         row = int(text.split()[0])
@@ -54,7 +54,7 @@ def asking(served):
 
 @pytest.fixture(scope="module")
 def client(known):
-    return asking(catalogue(asker=Asked(known.vectors)))
+    return asking(catalogue(encoder=Asked(known.vectors)))
 
 
 def test_a_known_query(client, known):
@@ -95,7 +95,7 @@ def test_hubs_and_items(client, known):
     antihubs = client.get("/api/hubs", params={"kind": "antihubs"}).json()
     assert all(item["found_by"]["nns"] == 0 for item in antihubs["items"])
     assert antihubs["total"] == int((known.rankings["nns"].counts == 0).sum())
-    made = client.get("/api/hubs", params={"kind": "made", "criterion": "csls", "limit": 200}).json()
+    made = client.get("/api/hubs", params={"kind": "hubs_made", "criterion": "csls", "limit": 200}).json()
     counts = [known.rankings[name].counts >= known.hub_level for name in ("nns", "csls")]
     wanted = (counts[1] & ~counts[0]).nonzero().flatten().tolist()
     assert sorted(item["id"] for item in made["items"]) == sorted(map(known.id_of, wanted))
@@ -221,10 +221,10 @@ def test_every_link_of_the_pages_leads_somewhere(client):
 
 def test_what_fails_is_told_without_a_trace(known):
     class Broken(Asked):
-        def ask(self, text):
+        def encode(self, text):
             raise RuntimeError("/home/somebody/secret.py")
 
-    broken = asking(catalogue(asker=Broken(known.vectors)))
+    broken = asking(catalogue(encoder=Broken(known.vectors)))
     for path in ("/", "/api/search"):
         answer = broken.get(path, params={"text": "7"})
         assert (answer.status_code, "secret" in answer.text) == (500, False)
@@ -263,7 +263,7 @@ def test_many_at_once_get_what_one_gets(known):
 @pytest.mark.parametrize(("items", "queries"), [(1, 1), (1, 3), (2, 1), (12, 2)])
 def test_few_items_and_few_queries(items, queries):
     random = torch.Generator().manual_seed(items)
-    sides = Sides.of(torch.randn(queries, 4, generator=random), torch.randn(items, 4, generator=random))
+    sides = Sides.from_arrays(torch.randn(queries, 4, generator=random), torch.randn(items, 4, generator=random))
     inputs = Inputs(sides, Names("queries", queries), Names("items", items))
     client = asking(Catalogue(contents(inputs=inputs), {"is": InvertedSoftmax()}))
     for path in ("/", "/hubs", "/items/0", "/?item=0", "/api/collection", "/api/hubs"):

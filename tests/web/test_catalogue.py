@@ -65,7 +65,7 @@ def test_counts_answers_and_searches_are_those_of_sorting_everything(known, name
     judged, right = pairs.any(dim=1), pairs.gather(1, everything)
     wrong = everything[:, :10][~right[:, :10] & judged[:, None]]
     assert torch.equal(ranking.wrong, torch.bincount(wrong, minlength=ITEMS))
-    assert torch.equal(ranking.answered, (right.int().argmax(dim=1) + 1) * judged)
+    assert torch.equal(ranking.answer_ranks, (right.int().argmax(dim=1) + 1) * judged)
     assert ranking.recalls["R@1"] == pytest.approx(100 * right[judged, 0].double().mean().item())
     whole = {listed: lists(known, listed) for listed in known.rankings}
     for query in range(0, QUERIES, 7):

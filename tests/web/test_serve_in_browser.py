@@ -23,15 +23,15 @@ def address():
     import uvicorn
 
     from vsehub.web.application import application
-    from vsehub.web.server import listening
+    from vsehub.web.server import bind
 
     known = catalogue()
-    app = application(catalogue(asker=Asked(known.vectors)), "127.0.0.1")
-    taken = listening("127.0.0.1", 0)
+    app = application(catalogue(encoder=Asked(known.vectors)), "127.0.0.1")
+    bound = bind("127.0.0.1", 0)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [taken]}, daemon=True)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
     thread.start()
-    yield f"http://127.0.0.1:{taken.getsockname()[1]}"
+    yield f"http://127.0.0.1:{bound.getsockname()[1]}"
     server.should_exit = True
     thread.join(30)
 

@@ -1,7 +1,6 @@
 """`vsehub adapt`: linear maps of queries and items, fitted to known pairs, where these show that a map helps."""
 
 import shlex
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
@@ -13,7 +12,7 @@ from vsehub.io.files import Output, write_json, write_text
 from vsehub.io.records import RESULT
 
 if TYPE_CHECKING:
-    from vsehub.ranking.adapt import Map
+    from vsehub.ranking.adapt import Trial
     from vsehub.ranking.inputs import Inputs
 
 MAPS, USAGE = "maps.safetensors", "USAGE.md"
@@ -48,28 +47,18 @@ def adapt(cfg: DictConfig) -> None:
     out = Output(str(cfg.out), "adapted vectors", NAMES, cfg.overwrite)
 
     from vsehub.io.provenance import origin
-    from vsehub.ranking.adapt import CRITERIA, NOTHING, best, fit_maps, pairs_of, try_maps
+    from vsehub.ranking.adapt import CRITERIA, NOTHING, best, try_maps
     from vsehub.ranking.inputs import open_inputs
     from vsehub.ranking.record import with_absolute_path
-    from vsehub.report.tables import ReportTable
 
     inputs = open_inputs(files, cfg.normalize)
     inputs.check()
-    queries, items = inputs.files["queries"], inputs.files["items"]
-    positives: Any = inputs.sides.positives
-    trial = try_maps(queries, items, positives, seed=cfg.seed)
+    sides: Any = inputs.sides
+    trial = try_maps(sides.queries, sides.items, sides.positives, seed=cfg.seed)
     gain = trial.gain_of_choosing()
-    name, criterion = trial.cells[best(trial.ranks)]
+    name, criterion = trial.candidates[best(trial.ranks)]
     helps = gain["low"] > 0 and name != NOTHING
-    candidates = []
-    rows: dict[str, list[str]] = {}
-    for number, (map_name, criterion_name) in enumerate(trial.cells):
-        r1, gain_of_map = 100 * (trial.ranks[number] == 1).mean().item(), trial.gain(number)
-        candidates.append({"map": map_name, "criterion": criterion_name, "r1": r1, "gain": gain_of_map})
-        rows.setdefault(map_name, [map_name]).extend([f"{r1:.1f}", with_interval(gain_of_map)])
-    caption = f"{gain['queries']:,} known queries, each among {trial.items:,} items; gains over the unmapped vectors"
-    print(ReportTable(HEAD, list(rows.values()), caption).terminal())
-    print(f"choosing the best, in each fold by the other folds, gains {with_interval(gain)} points of R@1")
+    candidates = print_gains(trial, gain)
     record: dict[str, Any] = {
         "schema": 1,
         "kind": "adapt",
@@ -83,14 +72,7 @@ def adapt(cfg: DictConfig) -> None:
     }
     with out.replaced():
         if helps:
-            known = positives.counts.nonzero().flatten()
-            maps = fit_maps(*pairs_of(queries, items, positives, known, cfg.seed))[name]
-            code = CODE.format(unit=UNIT if cfg.normalize else "")
-            write_text(out / USAGE, NOTE.format(code=code, map=name, gain=with_interval(gain)))
-            written = write_mapped(out, inputs, dict(zip(("query", "item"), maps, strict=True)))
-            words = [override(key, f"{out.shown}/{file}") for key, file in written.items()]
-            words += [f"criterion={criterion}", override("out", f"{out.shown}-reranked")]
-            record["next"] = shlex.join(["vsehub", "rerank", *words])
+            record["next"] = write_mapped(out, inputs, record, cfg.seed)
         write_json(out / RESULT, record)
     if helps:
         print(f"{name} and the mapped vectors are written to {out.shown}\nnext: {record['next']}")
@@ -101,26 +83,51 @@ def adapt(cfg: DictConfig) -> None:
         )
 
 
-def write_mapped(out: Output, inputs: "Inputs", maps: Mapping[str, "Map"]) -> dict[str, str]:
-    """Write the maps, the mapped vectors and their ids; returns the files by the setting of rerank that takes each.
+def print_gains(trial: "Trial", gain: dict[str, float]) -> list[dict[str, Any]]:
+    """Print R@1 and the gain of each candidate; returns them in plain values. gain: the gain of choosing."""
+    from vsehub.report.tables import ReportTable
 
-    maps: the maps of "query" and "item".
+    candidates = []
+    rows: dict[str, list[str]] = {}
+    for number, (name, criterion) in enumerate(trial.candidates):
+        r1, gain_of_map = 100 * (trial.ranks[number] == 1).mean().item(), trial.gain(number)
+        candidates.append({"map": name, "criterion": criterion, "r1": r1, "gain": gain_of_map})
+        rows.setdefault(name, [name]).extend([f"{r1:.1f}", with_interval(gain_of_map)])
+    caption = f"{gain['queries']:,} known queries, each among {trial.items:,} items; gains over the unmapped vectors"
+    print(ReportTable(HEAD, list(rows.values()), caption).terminal())
+    print(f"choosing the best, in each fold by the other folds, gains {with_interval(gain)} points of R@1")
+    return candidates
+
+
+def write_mapped(out: Output, inputs: "Inputs", record: dict[str, Any], seed: int) -> str:
+    """Fit the record's map to all known pairs; write it, its usage, the mapped vectors and their ids.
+
+    Returns the command that ranks the mapped vectors under the record's criterion. seed: see `pairs_of`.
     """
     from safetensors.torch import save_file
 
     from vsehub.io.arrays import write_array
+    from vsehub.ranking.adapt import fit_maps, pairs_of
 
+    sides: Any = inputs.sides
+    known = sides.positives.counts.nonzero().flatten()
+    maps = fit_maps(*pairs_of(sides.queries, sides.items, sides.positives, known, seed))
+    of_queries, of_items = maps[record["map"]]
+    code = CODE.format(unit=UNIT if inputs.settings["normalize"] else "")
+    write_text(out / USAGE, NOTE.format(code=code, map=record["map"], gain=with_interval(record["gain"])))
     tensors, written = dict[str, Any](), dict[str, str]()
-    for side, names in (("query", inputs.query_names), ("item", inputs.item_names)):
-        mapped, rows = maps[side], inputs.files[names.side]
-        tensors |= {f"{side}_mean": mapped.mean, f"{side}_map": mapped.matrix.contiguous()}
+    for side, names, side_map in (("query", inputs.query_names, of_queries), ("item", inputs.item_names, of_items)):
+        rows = inputs.files[names.side]
+        tensors |= {f"{side}_mean": side_map.mean, f"{side}_map": side_map.matrix.contiguous()}
         written[names.side] = f"{names.side}.npy"
-        write_array(out / written[names.side], len(rows), (mapped(block).numpy() for _, block in rows.blocks()))
+        write_array(out / written[names.side], len(rows), (side_map(block).numpy() for _, block in rows.blocks()))
         if names.ids is not None:
             written[f"{side}_ids"] = f"{side}_ids.txt"
-            write_text(out / f"{side}_ids.txt", "".join(f"{name}\n" for name in names.ids))
+            write_text(out / f"{side}_ids.txt", "".join(f"{row_id}\n" for row_id in names.ids))
     save_file(tensors, out / MAPS)
-    return written
+    words = [override(key, f"{out.shown}/{file}") for key, file in written.items()]
+    words += [f"criterion={record['criterion']}", override("out", f"{out.shown}-reranked")]
+    return shlex.join(["vsehub", "rerank", *words])
 
 
 def with_interval(gain: dict[str, float]) -> str:

@@ -47,7 +47,7 @@ def evaluate(cfg: DictConfig) -> float | None:
         models = [TrainedModel(path, parts, data, batch_size=batch_size, keep=True) for path in checkpoints]
         model = models[0] if len(models) == 1 else Ensemble(models, plain(cfg.member_weights))
     require_writable(out)
-    path = measurement.file(model, out)
+    path = measurement.record_path(model, out)
     if path.exists() and not cfg.overwrite:
         record = read_record(path, EVALUATION, "Give overwrite=true to measure again")
         print(f"{table(record)}\nmeasured before: {path}; overwrite=true measures again")

@@ -35,33 +35,16 @@ class Plan(NamedTuple):
 
 def extract(cfg: DictConfig) -> None:
     """Compute the chunks that are missing in the folder `out`, and put all of them together."""
-    whole("batch_size", cfg.batch_size)
-    one_of("dtype", cfg.dtype, ("float16", "float32"))
-    named = [split for split in SPLITS if split in cfg.splits]
-    require(
-        named != [] and sorted(named) == sorted(cfg.splits),
-        f"splits is {list(cfg.splits)}; name one or more of {', '.join(SPLITS)}, each once",
-    )
-    known, encoder = components(cfg.trust), plain(cfg.image_encoder)
     sides = {side: str(cfg[side]) for side in ("images", "texts") if cfg[side] is not None}
-    require_unset(cfg, ("text_model",), "images, or without texts", effective=list(sides) == ["texts"])
-    source: Any = None if sides else known.build("data", plain(cfg.data))
+    names, make_plan = choose_plan(cfg, sides)
+    source: Any = None if sides else components(cfg.trust).build("data", plain(cfg.data))
 
-    from vsehub.encoders import ImageTower
-    from vsehub.extraction.layouts import begin, compute, feature_files, vector_files
+    from vsehub.extraction.layouts import begin, compute
     from vsehub.io.provenance import origin
     from vsehub.machine import hardware
 
-    is_joint = known.find("image_encoder", encoder) is ImageTower
-    if sides:
-        require(is_joint or "images" not in sides, "images: give a joint model, image_encoder=open_clip or hf")
-        names, make_plan = [f"{side}.parquet" for side in sides], plan_sides
-    elif is_joint:
-        names, make_plan = vector_files(cfg.splits), plan_vectors
-    else:
-        names, make_plan = feature_files(cfg.splits), plan_features
     output = Output(cfg.out, KIND, [*names, MANIFEST], cfg.overwrite)
-    done = output.folder / CHUNKS
+    chunk_folder = output.folder / CHUNKS
     with output.replaced():
         plan = make_plan(cfg, source)
         settings = {
@@ -70,22 +53,51 @@ def extract(cfg: DictConfig) -> None:
             "dtype": cfg.dtype,
             "batch_size": cfg.batch_size,
         }
-        begin(done, settings, cfg.overwrite)
-        chunks = {name: compute(done, name, rows, cfg.batch_size, cfg.dtype) for name, rows in plan.work.items()}
+        begin(chunk_folder, settings, cfg.overwrite)
+        chunks = {
+            name: compute(chunk_folder, name, rows, cfg.batch_size, cfg.dtype) for name, rows in plan.work.items()
+        }
         plan.write(output.new, plan.splits, chunks)
         write_json(
             output / MANIFEST,
             {
                 "settings": settings,
-                "image_encoder": encoder,
+                "image_encoder": plain(cfg.image_encoder),
                 "data": masked_settings(sides or plain(cfg.data)),
                 **origin(),
                 "hardware": hardware(),
             },
         )
-    shutil.rmtree(done)
+    shutil.rmtree(chunk_folder)
     counts = ", ".join(f"{name} {len(part.rows):,}" for name, part in plan.work.items())
     print(f"written to {cfg.out}: {counts}\n{plan.hint}")
+
+
+def choose_plan(cfg: DictConfig, sides: Mapping[str, str]) -> tuple[list[str], Callable[..., Plan]]:
+    """The names of the files that an extraction writes, and the function that plans it.
+
+    sides: the settings "images" and "texts", as far as they are set; without them, splits are extracted. Raises
+    InputError for settings that do not fit each other.
+    """
+    whole("batch_size", cfg.batch_size)
+    one_of("dtype", cfg.dtype, ("float16", "float32"))
+    named = [split for split in SPLITS if split in cfg.splits]
+    require(
+        named != [] and sorted(named) == sorted(cfg.splits),
+        f"splits is {list(cfg.splits)}; name one or more of {', '.join(SPLITS)}, each once",
+    )
+    require_unset(cfg, ("text_model",), "images, or without texts", effective=list(sides) == ["texts"])
+
+    from vsehub.encoders import ImageTower
+    from vsehub.extraction.layouts import feature_files, vector_files
+
+    is_joint = components(cfg.trust).find("image_encoder", plain(cfg.image_encoder)) is ImageTower
+    if sides:
+        require(is_joint or "images" not in sides, "images: give a joint model, image_encoder=open_clip or hf")
+        return [f"{side}.parquet" for side in sides], plan_sides
+    if is_joint:
+        return vector_files(cfg.splits), plan_vectors
+    return feature_files(cfg.splits), plan_features
 
 
 def plan_features(cfg: DictConfig, source: Source) -> Plan:
@@ -106,8 +118,13 @@ def plan_features(cfg: DictConfig, source: Source) -> Plan:
         "inception_resnet_v2, torchvision, timm, or open_clip or hf for vectors of a joint space",
     )
     backbone = encoder.backbone
-    model = {"library": backbone.library, "model": backbone.model, "weights": weights_hash(backbone.network)}
-    model |= {"regions": encoder.grid, "normalisation": backbone.mean_std}
+    model = {
+        "library": backbone.library,
+        "model": backbone.model,
+        "weights": weights_hash(backbone.network),
+        "regions": encoder.grid,
+        "normalisation": backbone.mean_std,
+    }
     work = {
         split: Work(part.images, lambda rows: encoder.features(torch.tensor(rows, device=device)), part.name_of)
         for split, part in splits.items()

@@ -30,9 +30,9 @@ def serve(cfg: DictConfig) -> None:
         checkpoint_file(cfg.checkpoint)
     names = list(map(str, as_list(cfg.criteria)))
 
-    from vsehub.web.server import address, listening, run
+    from vsehub.web.server import address, bind, run
 
-    port = listening(str(cfg.host), cfg.port)  # raises before anything is loaded
+    bound = bind(str(cfg.host), cfg.port)  # raises before anything is loaded
     from vsehub.web.application import application
     from vsehub.web.catalogue import PLAIN, Catalogue
 
@@ -42,9 +42,9 @@ def serve(cfg: DictConfig) -> None:
     for name in contents.stored:  # that of the result comes first
         criteria = {name: build("criterion", parts.node("criterion", name)), **criteria}
     served = application(Catalogue(contents, criteria), str(cfg.host))
-    print(f"{contents.title}\n{address(port)}  (Ctrl-C ends it)", flush=True)
+    print(f"{contents.title}\n{address(bound)}  (Ctrl-C ends it)", flush=True)
     with suppress(KeyboardInterrupt):
-        run(served, port)
+        run(served, bound)
 
 
 def open_contents(cfg: DictConfig, settings: dict[str, Any]) -> "Contents":
@@ -52,15 +52,15 @@ def open_contents(cfg: DictConfig, settings: dict[str, Any]) -> "Contents":
 
     Raises InputError if the contents cannot be opened.
     """
-    from vsehub.web.catalogue import Asker, result_contents, split_contents
+    from vsehub.web.catalogue import SentenceEncoder, result_contents, split_contents
 
     if cfg.result is None:
         return split_contents(open_model(cfg, settings), cfg.split or "test", cfg.reference or "train", cfg.images)
     from vsehub.ranking.result import Result
 
     result = Result(str(cfg.result), {"item_images": cfg.images})
-    asker = Asker(open_model(cfg, settings), result.inputs.settings["normalize"]) if settings else None
+    encoder = SentenceEncoder(open_model(cfg, settings), result.inputs.settings["normalize"]) if settings else None
     thresholds = {rate: values["threshold"] for rate, values in result.rates.items()}
     return result_contents(
-        result.inputs, asker, {result.name: (result.criterion.scale, result.bias.float())}, thresholds
+        result.inputs, encoder, {result.name: (result.criterion.scale, result.bias.float())}, thresholds
     )

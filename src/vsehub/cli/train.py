@@ -217,7 +217,7 @@ def finish(
     model = TrainedModel(best, parts, batch_size=data.eval_batch_size, device=device)
     model.source, model.splits = data.source, data.splits
     evaluation = measure(model, measurement)
-    write_json(measurement.file(model, folder / "evaluations"), evaluation)
+    write_json(measurement.record_path(model, folder / "evaluations"), evaluation)
     metrics = {f"{measurement.split}/{name}": value for name, value in evaluation["metrics"].items()}
     recorder.finish(trainer, metrics, model.sha256)
     print(f"\n{record['label']}, seed {record['seed']}, {recorder.best_epoch_text()}\n{table(evaluation)}")

@@ -28,35 +28,35 @@ def warn_of_shared(splits: Mapping[str, CaptionedImages]) -> None:
     image_keys = {name: row_keys(splits[name].images) for name in names}
     caption_keys = {name: row_keys(splits[name].captions) for name in names}
     for first, second in combinations(names, 2):
-        images = in_common(image_keys[first], image_keys[second])
-        captions = in_common(caption_keys[first], caption_keys[second])
-        if images.any():
-            example = splits[second].name_of(int(images.argmax()))
+        shared_images = shared_mask(image_keys[first], image_keys[second])
+        shared_captions = shared_mask(caption_keys[first], caption_keys[second])
+        if shared_images.any():
+            example = splits[second].name_of(int(shared_images.argmax()))
             log.warning(
                 "%d of the %d images of %s are also in %s, %s for example: results on %s are too good",
-                images.sum(),
-                len(images),
+                shared_images.sum(),
+                len(shared_images),
                 second,
                 first,
                 example,
                 second,
             )
-        if captions.sum() > ALLOWED_CAPTIONS * len(captions):
+        if shared_captions.sum() > ALLOWED_CAPTIONS * len(shared_captions):
             log.warning(
                 "%d of the %d captions of %s (%.1f %%) are also in %s",
-                captions.sum(),
-                len(captions),
+                shared_captions.sum(),
+                len(shared_captions),
                 second,
-                100 * captions.mean(),
+                100 * shared_captions.mean(),
                 first,
             )
 
 
 def row_keys(rows: list[str] | ArrayLike) -> list[Any]:
-    """A key of each image or caption; equal ones of one kind have equal keys.
+    """A key of each image or caption; equal rows have equal keys.
 
-    Captions are their own keys, stored features and pixels have 64-bit hashes, taken in blocks, picture files the
-    hashes that were taken when they were checked.
+    A caption is its own key. The key of stored features or pixels is their shape, their type and a 64-bit hash. The key
+    of a picture file is the hash of its bytes from the check of the file.
     """
     if isinstance(rows, list):
         return rows
@@ -66,7 +66,7 @@ def row_keys(rows: list[str] | ArrayLike) -> list[Any]:
     return [(kind, key) for block in blocks_of(rows) for key in row_hashes(block).tolist()]
 
 
-def in_common(others: list[Any], rows: list[Any]) -> np.ndarray:
+def shared_mask(others: list[Any], rows: list[Any]) -> np.ndarray:
     """Mask (n,) of the `rows` that are also among the `others`, compared by the keys of `row_keys`."""
     known = set(others)
     return np.array([key in known for key in rows], bool)

@@ -19,7 +19,7 @@ PROTOCOLS = ("captions", "images")
 INDEX_FILE = "noise_index.npy"  # in a run's folder
 # A published file may move this many captions fewer than its rate says: a few permuted captions return to their own
 # image by chance, and the papers round down.
-_STAYED = 21
+_MAY_STAY = 21
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,10 @@ class Noise:
     def __post_init__(self) -> None:
         one_of("data.noise.protocol", self.protocol, (None, *PROTOCOLS))
         probability("data.noise.rate", self.rate or 0)
-        both, neither = self.protocol and self.rate is not None, not self.protocol and not self.rate
+        drawn = bool(self.protocol) and self.rate is not None
+        clean = not self.protocol and not self.rate
         require(
-            bool(self.index is not None or both or neither),
+            drawn or clean or self.index is not None,
             f"data.noise.protocol is {self.protocol} and data.noise.rate {self.rate}; set both: one of "
             f"{', '.join(PROTOCOLS)}, and a share such as 0.2, or 0 for clean training",
         )
@@ -80,20 +81,20 @@ def image_of_each(split: CaptionedImages) -> np.ndarray:
 def read_index(
     path: str | Path, clean: CaptionedImages, protocol: str | None = None, rate: float | None = None
 ) -> tuple[str, float, np.ndarray]:
-    """The protocol, the rate and the numbers, as those of `draw_noise`, of a .npy file for the clean training split.
+    """Read the noise of a training split from a .npy file: its protocol, its rate and the numbers of `draw_noise`.
 
-    The file is a run's, or a published one of T image numbers (NCR), of T caption numbers, entry t being the
-    caption that gets the image of caption t (RDE), or of I image numbers (DECL). protocol, rate: the user's settings;
-    None accepts the file's. Raises InputError if the file is damaged, of another protocol or rate, or does not give
-    every image as many captions as before.
+    The file is a run's, or a published one: T image numbers (NCR); T caption numbers, where entry t is the caption that
+    gets the image of caption t (RDE); or I image numbers (DECL). clean: the training split without noise. protocol,
+    rate: the user's settings; None accepts the file's. Raises InputError if the file is damaged, of another protocol or
+    rate, or does not give every image as many captions as before.
     """
     path = existing("data.noise.index", path, f"Give a run's {INDEX_FILE}, or a published .npy")
     clean_numbers = {"captions": image_of_each(clean), "images": np.arange(len(clean.images))}
     with readable(path, Exception):  # numpy parses the header as Python: damage raises almost anything
         numbers: np.ndarray = np.load(path, allow_pickle=False).astype(np.int64, casting="same_kind")
         if len(clean.captions) > len(clean.images) and _is_permutation(numbers, np.arange(len(clean.captions))):
-            positions, numbers = numbers, np.empty_like(numbers)  # RDE's
-            numbers[positions] = clean_numbers["captions"]
+            # RDE's layout: argsort inverts the permutation, so that entry c is the image that caption c gets.
+            numbers = clean_numbers["captions"][numbers.argsort()]
         possible = [name for name in clean_numbers if protocol in (None, name)]
         protocols = [name for name in possible if _is_permutation(numbers, clean_numbers[name])]
     require(
@@ -105,15 +106,15 @@ def read_index(
     moved = int((numbers != clean_numbers[protocols[0]]).sum())
     expected = round((rate or 0) * len(numbers))
     require(
-        not rate or expected - _STAYED <= moved <= expected,
+        not rate or expected - _MAY_STAY <= moved <= expected,
         f"data.noise.rate is {rate}, which is {expected} of {len(numbers)}, but {path} moves {moved}; give the rate "
         "that it was made with, or none",
     )
     return protocols[0], rate or round(moved / len(numbers), 3), numbers
 
 
-def _is_permutation(numbers: np.ndarray, of: np.ndarray) -> bool:
-    return np.array_equal(np.sort(numbers), np.sort(of))
+def _is_permutation(numbers: np.ndarray, original: np.ndarray) -> bool:
+    return np.array_equal(np.sort(numbers), np.sort(original))
 
 
 class NoisySource:

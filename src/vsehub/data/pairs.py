@@ -10,7 +10,7 @@ import numpy as np
 
 from vsehub.checks import existing, require
 from vsehub.data.sources import SPLITS, CaptionedImages, SplitDraw, files_or_all
-from vsehub.data.truth import connected, read_pairs
+from vsehub.data.truth import connected_groups, read_pairs
 from vsehub.data.vectors.embeddings import check_vectors, open_vectors
 
 _TABLE = "Give a table with the columns query (the text) and item (the image), one pair per line"
@@ -38,8 +38,8 @@ class Pairs:
         draw: SplitDraw | None = None,
         name: str | None = None,
     ):
-        named = files_or_all("pairs", pairs, splits)
-        self._paths = {role: existing(role, str(path), _TABLE) for role, path in named.items()}
+        tables = files_or_all("pairs", pairs, splits)
+        self._paths = {split: existing(split, str(path), _TABLE) for split, path in tables.items()}
         self._draw = draw or SplitDraw()
         self._images = open_vectors(images, "images", normalize=False)
         self._texts = open_vectors(texts, "texts", normalize=False)
@@ -51,8 +51,8 @@ class Pairs:
         Raises InputError for an unknown split, if a table is damaged or names rows or ids that do not exist, if a
         pair is in two tables, or if vectors hold NaN, infinite values or only zeros.
         """
-        there = ", ".join(self._splits)
-        require(split in self._splits, f"no split {split!r}; there are: {there}. Set data.draw or data.splits")
+        available = ", ".join(self._splits)
+        require(split in self._splits, f"no split {split!r}; there are: {available}. Set data.draw or data.splits")
         pairs = self._splits[split]
         image_rows, images = np.unique(pairs[:, 0], return_inverse=True)
         text_rows, texts = np.unique(pairs[:, 1], return_inverse=True)
@@ -65,13 +65,13 @@ class Pairs:
         """The pairs (P, 2) of each split: rows of images and of texts, sorted by text, then image."""
         check_vectors(self._images)
         check_vectors(self._texts)
-        splits = {role: self._pairs_of(path) for role, path in self._paths.items()}
+        splits = {split: self._pairs_of(path) for split, path in self._paths.items()}
         if "pairs" in splits:
             return draw_pairs(splits["pairs"], self._draw, str(self._paths["pairs"]))
-        for before, role in combinations(splits, 2):
-            both = np.concatenate([splits[before], splits[role]])
+        for first, second in combinations(splits, 2):
+            both = np.concatenate([splits[first], splits[second]])
             twice = len(both) - len(np.unique(both, axis=0))
-            require(twice == 0, f"{self._paths[role]}: {twice} pairs are also in {self._paths[before]}")
+            require(twice == 0, f"{self._paths[second]}: {twice} pairs are also in {self._paths[first]}")
         return splits
 
     def _pairs_of(self, path: Path) -> np.ndarray:
@@ -87,13 +87,14 @@ def draw_pairs(pairs: np.ndarray, draw: SplitDraw, name: str) -> dict[str, np.nd
     A split gets complete groups of connected pairs, up to its share of all pairs; train gets the rest and all groups
     that are larger than the smallest share. name: name in messages. Raises InputError if a split would be empty.
     """
-    images, texts = pairs.max(axis=0) + 1
-    _, group = np.unique(connected(pairs[:, 0], pairs[:, 1], images, texts)[pairs[:, 0]], return_inverse=True)
+    images, texts = pairs.T
+    group_of_image = connected_groups(images, texts, images.max() + 1, texts.max() + 1)
+    _, group = np.unique(group_of_image[images], return_inverse=True)
     sizes = np.bincount(group)
     capacity = {split: share * len(pairs) for split, share in (("test", draw.test), ("val", draw.val)) if share > 0}
     order = np.random.default_rng(draw.seed).permutation(len(sizes))
     order = order[sizes[order] <= min(capacity.values(), default=0)]
-    ends = sizes[order].cumsum()  # the pairs of the groups up to and including each, in the drawn order
+    ends = sizes[order].cumsum()  # number of pairs up to the end of each group, in the drawn order
     split_of_group = np.full(len(sizes), "train")
     start = 0
     for split, most in capacity.items():

@@ -110,8 +110,8 @@ class Precomp:
     def _path(self, split: str, ending: str) -> Path:
         """The path of one of the split's files. Raises InputError listing the existing splits if it is missing."""
         path = self.root / f"{self._prefixes[split]}_{ending}"
-        there = sorted(file.name.removesuffix("_ims.npy") for file in self.root.glob("*_ims.npy"))
-        return existing(f"data.{split}", path, f"Put it there, or name another prefix; there are: {', '.join(there)}")
+        prefixes = ", ".join(sorted(file.name.removesuffix("_ims.npy") for file in self.root.glob("*_ims.npy")))
+        return existing(f"data.{split}", path, f"Put it there, or name another prefix; there are: {prefixes}")
 
     def _names(self, split: str, images: int, captions: int) -> list[str] | None:
         """One name per image; None without an ids file, or if its lines name captions, not images."""

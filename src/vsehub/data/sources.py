@@ -17,7 +17,7 @@ from vsehub.io.files import stamp_of, stored_digest
 
 _BLOCK_BYTES = 16 << 20
 SPLITS = ("train", "val", "test")
-WORDS = {"training": "train", "valid": "val", "validation": "val", "dev": "val", "testing": "test"}  # other names
+SPLIT_SYNONYMS = {"training": "train", "valid": "val", "validation": "val", "dev": "val", "testing": "test"}
 
 
 class ArrayLike(Protocol):
@@ -92,8 +92,8 @@ def blocks_of(rows: ArrayLike) -> Iterator[np.ndarray]:
 def content_digest(rows: Any) -> str:
     """The BLAKE2b hash of a list of texts or of all numbers of an `ArrayLike`.
 
-    Of picture files it is that of their bytes, which were hashed when the files were checked, and of the preparation.
-    The hash of a mapped file is stored, and computed again if the file changes.
+    For picture files, it covers their preparation and their bytes, which were hashed when the files were checked. The
+    hash of a mapped file is stored, and computed again if the file changes.
     """
     if isinstance(rows, list):
         return hashlib.blake2b(json.dumps(rows).encode(), digest_size=32).hexdigest()
@@ -139,7 +139,7 @@ class Source(Protocol):
 def split_named(word: str) -> str:
     """ "train", "val" or "test" for a word that a table or a folder uses for it ("validation"), else the word."""
     name = word.strip().lower()
-    return WORDS.get(name, name)
+    return SPLIT_SYNONYMS.get(name, name)
 
 
 def files_or_all(setting: str, all_files: Any, splits: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from vsehub.io.text import unescaped
 log = logging.getLogger(__name__)
 
 DELIMITED = (".csv", ".tsv")
-KINDS = (*DELIMITED, ".jsonl", ".parquet")
+TABLE_SUFFIXES = (*DELIMITED, ".jsonl", ".parquet")
 
 
 def read_table(path: Path, choose: Callable[[list[str]], Sequence[str]] = list) -> dict[str, list[Any]]:
@@ -27,7 +27,7 @@ def read_table(path: Path, choose: Callable[[list[str]], Sequence[str]] = list) 
     from pyarrow import parquet
 
     kind = path.suffix.lower()
-    require(kind in KINDS, f"{path}: expected a table: {', '.join(KINDS)}")
+    require(kind in TABLE_SUFFIXES, f"{path}: expected a table: {', '.join(TABLE_SUFFIXES)}")
     with readable(path, Exception):
         if kind == ".parquet":
             names = parquet.read_schema(path).names
@@ -56,9 +56,9 @@ def read_table(path: Path, choose: Callable[[list[str]], Sequence[str]] = list) 
 
 
 def entry_texts(path: Path, entries: Iterable[Any]) -> list[str]:
-    """The entries of a column as texts; those of a .csv or .tsv, as vsehub writes it, without the escape of formulas.
+    """The entries of a column as texts; None becomes "".
 
-    An entry that is None becomes "".
+    The escape that vsehub writes before formulas in a .csv or .tsv is removed.
     """
     as_text = unescaped if path.suffix.lower() in DELIMITED else str
     return ["" if entry is None else as_text(entry) for entry in entries]

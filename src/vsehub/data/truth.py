@@ -145,8 +145,8 @@ def read_truth(
     return torch.from_numpy(query), torch.from_numpy(item)
 
 
-def connected(queries: np.ndarray, items: np.ndarray, query_count: int, item_count: int) -> np.ndarray:
-    """The group of each query, (query_count,) numbers: queries that share items, directly or through others, have one.
+def connected_groups(queries: np.ndarray, items: np.ndarray, query_count: int, item_count: int) -> np.ndarray:
+    """The number (query_count,) of each query's group: queries that share items, also through others, are in one group.
 
     queries, items: (P,) positions of pairs, in any order.
     """

@@ -18,19 +18,19 @@ from vsehub.positives import Positives
 from vsehub.types import Similarity
 
 
-def image_contributions(rankings: dict[str, dict[int, Ranking]], texts: Positives) -> Tensor:
+def image_contributions(rankings: dict[str, dict[int, Ranking]], text_positives: Positives) -> Tensor:
     """Each image's part of a fold's rsum, (I,) float64; their mean is the rsum.
 
-    rankings: the ranking for R@k, for both directions and each k. texts: the positives of "t2i", whose
-    queries are the texts; at least one each. An image gets 100 for each of R@1, R@5 and R@10 at which it is a hit as a
-    query, plus the hits of its texts divided by T/I, the mean number of texts per image. The hits of a text that
+    rankings: the ranking for R@k, for both directions and each k. text_positives: the images of each text, the
+    positives of "t2i"; each text has at least one. An image gets 100 for each of R@1, R@5 and R@10 at which it is a hit
+    as a query, plus the hits of its texts divided by T/I, the mean number of texts per image. The hits of a text that
     belongs to several images are divided among them.
     """
     image_hits = hits_of(rankings["i2t"])
     text_hits = hits_of(rankings["t2i"])
-    shares = (text_hits / texts.counts)[texts.query]
-    of_texts = torch.zeros_like(image_hits).index_add_(0, texts.item, shares)
-    return 100.0 * (image_hits + of_texts * len(image_hits) / len(text_hits))
+    shares = (text_hits / text_positives.counts)[text_positives.query]
+    from_texts = torch.zeros_like(image_hits).index_add_(0, text_positives.item, shares)
+    return 100.0 * (image_hits + from_texts * len(image_hits) / len(text_hits))
 
 
 def hits_of(ranking: dict[int, Ranking]) -> Tensor:
@@ -75,10 +75,11 @@ Fold = dict[str, DirectedScores]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """metrics: "i2t/r1" ... "rsum", "hubness/hs_sum", "hubness/i2t/skew_1" ...: means over the folds.
+    """The result of an evaluation.
 
-    histograms: direction -> k -> the distribution of N_k over all folds' items. contributions: each
-    image's part of rsum, fold after fold; their mean is rsum.
+    metrics: "i2t/r1" ... "rsum", "hubness/hs_sum", "hubness/i2t/skew_1" ...: means over the folds. histograms:
+    direction -> k -> the distribution of N_k over all folds' items. contributions: each image's part of rsum, fold
+    after fold; their mean is rsum.
     """
 
     metrics: dict[str, float]

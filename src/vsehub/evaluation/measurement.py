@@ -72,19 +72,19 @@ class Measurement:
         return self.reference == "train" and self.criterion.needs_reference
 
     @property
-    def reference_words(self) -> tuple[str, str]:
+    def reference_description(self) -> tuple[str, str]:
         """The reference of the criterion: "transductive", "inductive" or "none", and a description."""
         takes_reference = self.criterion.needs_reference or self.criterion.matching is not None
         key = "train" if self.inductive else "queries"
-        kind, words = REFERENCES[key] if takes_reference else ("none", "none")
+        kind, text = REFERENCES[key] if takes_reference else ("none", "none")
         if self.criterion.takes_reference_items:
-            words += f"; {REFERENCE_ITEMS[key]}"
-        return kind, words.format(split=self.split)
+            text += f"; {REFERENCE_ITEMS[key]}"
+        return kind, text.format(split=self.split)
 
-    def file(self, model: DataModel | Ensemble, folder: Path) -> Path:
+    def record_path(self, model: DataModel | Ensemble, folder: Path) -> Path:
         """The path of this measurement's record, named after a digest of everything that affects the metrics."""
         uses = {"train": self.inductive, "val": self.chooses, self.split: True}
-        kind, models = self.reference_words[0], len(model.digests)
+        kind, models = self.reference_description[0], len(model.digests)
         settings = {
             "vsehub": __version__,
             "split": self.split,
@@ -125,10 +125,10 @@ def measure(model: DataModel | Ensemble, measurement: Measurement) -> dict[str, 
     choice = choose_on_validation(model, measurement, reference) if measurement.chooses else None
     criterion = measurement.criterion if choice is None else choice.criterion
     queries = model.encode(measurement.split)
-    ranked = time.perf_counter()
+    ranking_start = time.perf_counter()
     result = evaluate(queries, model.similarity, criterion, protocol, reference)
-    kind, words = replace(measurement, criterion=criterion).reference_words  # the reference of the chosen criterion
-    images = protocol.images(len(loaded.images))
+    kind, reference_text = replace(measurement, criterion=criterion).reference_description  # of the chosen criterion
+    images = protocol.image_count(len(loaded.images))
     return {
         "schema": EVALUATION.version,
         "vsehub": __version__,
@@ -140,13 +140,13 @@ def measure(model: DataModel | Ensemble, measurement: Measurement) -> dict[str, 
         "parameters": criterion.parameters() if choice is None else choice.parameters,
         "tuned": None if choice is None else {"split": "val", "rsum": choice.rsum, "tried": choice.tried},
         "reference": kind,
-        "reference_set": words,
+        "reference_set": reference_text,
         "images": images,
         "texts": len(np.unique(loaded.pairs[loaded.pairs[:, 0] < images, 1])),
         "checkpoints": model.digests,
         **model.description,
         "seconds": time.perf_counter() - start,
-        "ranking_seconds": time.perf_counter() - ranked,
+        "ranking_seconds": time.perf_counter() - ranking_start,
         "metrics": result.metrics,
         "histograms": result.histograms,
         "contributions": [round(part, 4) for part in result.contributions],

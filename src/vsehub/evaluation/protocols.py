@@ -37,13 +37,13 @@ class Protocol:
             "protocol.name=NAME",
         )
 
-    def images(self, total: int) -> int:
+    def image_count(self, total: int) -> int:
         """The number of images that are ranked of a split that has `total`."""
         return total if self.fold_images is None else self.fold_images * self.folds
 
     def slices(self, images: int) -> list[slice]:
         """The folds of a split with this number of images. Raises InputError if they are too few."""
-        size, needed = self.fold_images or images, self.images(images)
+        size, needed = self.fold_images or images, self.image_count(images)
         require(
             images >= needed,
             f"protocol {self.name} needs {needed} images ({self.folds} x {size}) but the split has "

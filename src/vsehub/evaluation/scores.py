@@ -24,8 +24,8 @@ MATRIX_ELEMENTS = 2**27  # 512 MB: COCO's 5,000 images with 25,000 texts
 class DirectedScores:
     """Scores of Q queries against M items, of R reference queries against the same items, and of reference items.
 
-    queries, items, reference, bank: encodings, vectors where the similarity is an inner product. For a split that is
-    its own reference, reference and bank are the objects queries and items, so that scores are computed once. pairs:
+    queries, items, reference, reference_items: encodings, vectors where the similarity is an inner product. For a split
+    that is its own reference, the last two are the objects queries and items, so that scores are computed once. pairs:
     queries and items (P,), (P,) of the true pairs. score: encodings of queries and of items -> their scores. matrix:
     returns all scores (Q, M), which must not be changed; None where they are too many to be in memory: they are then
     computed block by block, each time.
@@ -36,13 +36,13 @@ class DirectedScores:
         queries: Any,
         items: Any,
         reference: Any,
-        bank: Any,
+        reference_items: Any,
         pairs: tuple[Tensor, Tensor],
         similarity: Similarity,
         score: Callable[[Any, Any], Tensor],
         matrix: Callable[[], Tensor] | None,
     ):
-        self.queries, self.items, self.reference, self._bank = queries, items, reference, bank
+        self.queries, self.items, self.reference, self._reference_items = queries, items, reference, reference_items
         self.positives = Positives.from_pairs(*pairs, len(queries), len(items))
         self.similarity, self._score, self._matrix = similarity, score, matrix
         self._single_blocks: dict[str, Tensor] = {}
@@ -70,15 +70,15 @@ class DirectedScores:
         Raises InputError where it takes scores of items with items and the similarity has none.
         """
         require_item_scores(criterion, self.similarity)
-        correction, further = criterion.correction, None
+        correction, reference_item_scores = criterion.correction, None
         if correction.reference_items_as == "rows":
-            further = partial(self._column_blocks, "rows", self._bank, self.items)
+            reference_item_scores = partial(self._column_blocks, "rows", self._reference_items, self.items)
         elif correction.reference_items_as == "columns" and self.reference is not self.queries:
-            further = partial(self._column_blocks, "columns", self.reference, self._bank)
-        return correction.fit(self.columns, further)
+            reference_item_scores = partial(self._column_blocks, "columns", self.reference, self._reference_items)
+        return correction.fit(self.columns, reference_item_scores)
 
     def _column_blocks(self, name: str, rows: Any, columns: Any) -> Iterator[Tensor]:
-        """Scores (n, m) of `rows`, block by block over the columns; a single block is kept by its name."""
+        """Scores (n, m) of `rows`, block by block over the columns. A single block is stored under `name`."""
         size = max(1, BLOCK_ELEMENTS // len(rows))
         if len(columns) > size:
             return (self._columns(rows, columns[first : first + size]) for first in range(0, len(columns), size))
@@ -128,7 +128,7 @@ def both_directions(split: EncodedSplit, similarity: Similarity, reference: Enco
         """All scores (I, T); equal images are tied for every text, equal texts for every image."""
         if not inner:
             return similarity(images, texts)
-        # `products` ties equal texts; the images, the items of the other direction, need as many rows.
+        # `products` pads few items with zeros so that copies are tied. Images are the items of the other direction.
         return products(texts)(padded_rows(NARROW, images), None)[: len(images)]
 
     def score_images(images: Any, texts: Any) -> Tensor:
@@ -138,9 +138,9 @@ def both_directions(split: EncodedSplit, similarity: Similarity, reference: Enco
         return products(images)(texts, None) if inner else similarity(images, texts).T
 
     in_memory = len(images) * len(texts) <= MATRIX_ELEMENTS
-    image_rows = matrix if in_memory else None
-    text_rows = (lambda: matrix().T) if in_memory else None
+    image_matrix = matrix if in_memory else None
+    text_matrix = (lambda: matrix().T) if in_memory else None
     return {
-        "i2t": DirectedScores(images, texts, *fitted_on, (image, text), similarity, score_images, image_rows),
-        "t2i": DirectedScores(texts, images, *fitted_on[::-1], (text, image), similarity, score_texts, text_rows),
+        "i2t": DirectedScores(images, texts, *fitted_on, (image, text), similarity, score_images, image_matrix),
+        "t2i": DirectedScores(texts, images, *fitted_on[::-1], (text, image), similarity, score_texts, text_matrix),
     }

@@ -107,8 +107,8 @@ def choose(
     `evaluate`. The settings tried name the criterion too. Raises InputError where no correction can take the scores.
     """
     folds = folds_of(split, similarity, protocol, reference)
-    rows = min(len(split.images), len(split.texts)) if reference is None else len(reference.images)
-    candidates = auto.with_grids(rows)
+    references = min(len(split.images), len(split.texts)) if reference is None else len(reference.images)
+    candidates = auto.with_grids(references)
     results = try_all(
         candidates,
         lambda criterion: measure_folds(folds, criterion, reference is not None and criterion.needs_reference),

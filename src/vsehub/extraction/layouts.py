@@ -30,7 +30,7 @@ from torch import Tensor
 
 from vsehub.checks import existing, regular_members, require
 from vsehub.data.sources import CaptionedImages, content_digest, pairs_by_caption
-from vsehub.data.tables import KINDS, entry_texts, read_table
+from vsehub.data.tables import TABLE_SUFFIXES, entry_texts, read_table
 from vsehub.data.truth import distinct_ids
 from vsehub.data.vectors.paths import split_path
 from vsehub.encoders.precision import without_tf32
@@ -49,7 +49,10 @@ Chunks = Mapping[str, Sequence[Path]]
 
 
 class Work(NamedTuple):
-    """Rows to compute: an array or a list, a function of some of them -> (b, ...), and the name of a row."""
+    """Rows to compute.
+
+    rows: an array or a list. function: some rows -> their results (b, ...). name_of: row -> its name in messages.
+    """
 
     rows: Any
     function: Callable[[Any], Tensor]
@@ -120,8 +123,7 @@ def _shard(side: str, number: int) -> tuple[str, str]:
 def equal_caption_counts(splits: Mapping[str, CaptionedImages]) -> dict[str, CaptionedImages]:
     """The splits with equally many captions of each image, ordered by image.
 
-    The number is the smallest that any image has, at most 5.
-    A caption of several images is repeated for each of them.
+    The number is the smallest that any image has, at most 5. A caption of several images is repeated for each of them.
     Raises InputError for an image without captions, and for texts that are vectors.
     """
     require(
@@ -158,12 +160,11 @@ def write_vectors(folder: Path, splits: Mapping[str, CaptionedImages], chunks: C
     for number, (split, loaded) in enumerate(splits.items()):
         keys = [f"{split}-{row}" for row in range(len(loaded.captions))]
         captions = [loaded.text_of(row) for row in range(len(keys))]
-        columns = {"images": {"image_path": ids[split]}, "texts": {"key": keys, "caption": captions}}
-        for side, table in columns.items():
+        tables = {"images": pa.table({"image_path": ids[split]}), "texts": pa.table({"key": keys, "caption": captions})}
+        for side, table in tables.items():
             vectors, metadata = _shard(side, number)
             for name in (vectors, metadata, f"{split}/{vectors}", f"{split}/{metadata}"):
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            table = pa.table(table)
             write_array(folder / vectors, len(table), map(np.load, chunks[f"{split}-{side}"]))
             parquet.write_table(table, folder / metadata)
             for name in (vectors, metadata):
@@ -197,19 +198,19 @@ def read_texts(path: str) -> Side:
     Ids are the column id of the table, else row numbers. Raises InputError for an id that is repeated, a row
     without a text, and a table with several columns besides id if none is named.
     """
-    place, column = split_path(path)
-    file = existing("texts", place, "Give a text file with one text per line, or TABLE::COLUMN")
-    if file.suffix.lower() in KINDS:
+    where, column = split_path(path)
+    file = existing("texts", where, "Give a text file with one text per line, or TABLE::COLUMN")
+    if file.suffix.lower() in TABLE_SUFFIXES:
         columns = read_table(file, lambda names: [name for name in names if name == "id" or column in (None, name)])
         ids = columns.pop("id", None)
         require(len(columns) == 1, f"texts: {file} has the columns {[*columns]}; name one, as in texts={file}::COLUMN")
         texts = entry_texts(file, *columns.values())
     else:
         texts, ids = read_lines(file, "text"), None
-    names = [str(row) for row in range(len(texts))] if ids is None else entry_texts(file, ids)
-    distinct_ids(str(file), names)
+    text_ids = [str(row) for row in range(len(texts))] if ids is None else entry_texts(file, ids)
+    distinct_ids(str(file), text_ids)
     require(all(map(str.strip, texts)), f"texts: {file} has rows without a text")
-    return Side(texts, names)
+    return Side(texts, text_ids)
 
 
 def sentence_model(name: str, device: str) -> Any:

@@ -206,11 +206,11 @@ def require_sizes(
 
 def require_shape(side: str, rows: ArrayLike, shape: tuple[int, ...] | None) -> None:
     """Raise InputError if a row's shape is not the one the model was trained on; pictures may have any size."""
-    trained, row_shape = tuple(shape or ()), tuple(rows.shape[1:])
-    are_pictures = len(trained) > 2 and len(row_shape) > 2
-    are_alike = len(trained) == len(row_shape) and trained[-1:] == row_shape[-1:]
+    trained_shape, row_shape = tuple(shape or ()), tuple(rows.shape[1:])
+    are_pictures = len(trained_shape) > 2 and len(row_shape) > 2
+    are_alike = len(trained_shape) == len(row_shape) and trained_shape[-1:] == row_shape[-1:]
     require(
         are_pictures or are_alike,
-        f"the {side} have features of shape {row_shape}, but the model was made for {trained}; give features of the "
-        "same extraction",
+        f"the {side} have features of shape {row_shape}, but the model was made for {trained_shape}; give features of "
+        "the same extraction",
     )

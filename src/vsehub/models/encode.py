@@ -64,19 +64,19 @@ def encode_split(
 
 @torch.no_grad()
 def encode_images(encoder: nn.Module, images: ArrayLike, rows: np.ndarray, batch_size: int = 256) -> Encoding:
-    """The given rows of `images`, encoded: (rows, D) or sets."""
+    """The rows (n,) of `images`, encoded: (n, D) or sets."""
     starts = range(0, len(rows), batch_size)
     batches = (torch.from_numpy(np.ascontiguousarray(images[rows[i : i + batch_size]])) for i in starts)
-    return _in_eval_mode(
+    return _encode_batches(
         encoder, batches, lambda batch, device: encoder(batch.to(device)), "encoding images", len(starts)
     )
 
 
 @torch.no_grad()
 def encode_texts(encoder: nn.Module, table: TextTable, rows: np.ndarray, batch_size: int = 256) -> Encoding:
-    """The given captions of `table`, encoded: (rows, D) or sets."""
+    """The rows (n,) of `table`, encoded: (n, D) or sets."""
     order, starts = np.argsort(table.lengths[rows], kind="stable"), range(0, len(rows), batch_size)
-    encoded = _in_eval_mode(
+    encoded = _encode_batches(
         encoder,
         (table.batch(rows[order[i : i + batch_size]]) for i in starts),
         lambda batch, device: encoder(batch[0].to(device), batch[1].to(device)),
@@ -86,14 +86,14 @@ def encode_texts(encoder: nn.Module, table: TextTable, rows: np.ndarray, batch_s
     return encoded[torch.from_numpy(np.argsort(order)).to(encoded.device)]
 
 
-def _in_eval_mode(
+def _encode_batches(
     encoder: nn.Module,
     batches: Iterable[Any],
     encode: Callable[[Any, torch.device], Encoding],
     name: str,
     count: int,
 ) -> Encoding:
-    """The encodings of all batches, in the encoder's own precision: as on a CPU, no float32 is rounded to TF32."""
+    """The encodings of all batches, in eval mode and in the encoder's own precision: nothing is rounded to TF32."""
     device = next(encoder.parameters()).device
     batches = ahead(batches) if device.type == "cuda" else batches
     training = encoder.training

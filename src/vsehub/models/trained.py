@@ -20,7 +20,7 @@ from vsehub import __version__, encoders
 from vsehub.checks import InputError, regular, require, suggest, whole
 from vsehub.components import Components, changed, component_class, conf_folder
 from vsehub.criteria import Criterion, NearestNeighbor
-from vsehub.data.photos.pictures import prepared, resized
+from vsehub.data.photos.pictures import prepared, resize_length
 from vsehub.data.photos.source import folder_pictures
 from vsehub.data.sources import SPLITS, ArrayLike, CaptionedImages, Source, content_digest
 from vsehub.data.text.vocabulary import UNKNOWN, Vocabulary, Words, tokenize
@@ -84,7 +84,7 @@ class DataModel:
     source: Source = None  # type: ignore[assignment]  # of a published model without data
     description: Mapping[str, Any] = {}
     resize: int | None = None  # length of a picture's shorter side before the crop; None: the size of the crop
-    prompt = "{}"  # the place of a text in what is encoded
+    prompt = "{}"  # what is encoded for a text, which replaces {}
 
     def __init__(
         self,
@@ -178,7 +178,8 @@ class DataModel:
             "captions",
         )
         notes = [f"Not known to the checkpoint: {listed(named)}."] if unknown else []
-        return [*notes, *([f"Read to its word {self.max_words}, as in training."] if len(numbers) < len(words) else [])]
+        cut = [f"Read to its word {self.max_words}, as in training."] if len(numbers) < len(words) else []
+        return notes + cut
 
     def encode(self, split: str) -> EncodedSplit:
         """A split of the source, encoded once, on the model's device."""
@@ -197,10 +198,10 @@ class DataModel:
         """The k best images of a split for each text, or, with `images` instead, the k best texts for each image.
 
         criterion: one of `vsehub.criteria`; None for plain similarity. The reference queries are all texts (or all
-        images) of the split `reference`, and the reference items, if it takes them, all images (or all texts): this is
-        inductive, so a query's ranking does not depend on the other queries.
-        Raises InputError for a criterion that matches queries with items, a k above the number of items, and a
-        similarity that is not an inner product of vectors.
+        images) of the split `reference`. If the criterion takes reference items, they are all images (or all texts) of
+        that split. This is inductive: a query's ranking does not depend on the other queries. Raises InputError for a
+        criterion that matches queries with items, a k above the number of items, and a similarity that is not an inner
+        product of vectors.
         """
         require((texts is None) != (images is None), "give either texts or images to search for")
         criterion = NearestNeighbor() if criterion is None else criterion
@@ -217,11 +218,11 @@ class DataModel:
         )
         queries = vectors(self.encode_images(images) if images is not None else self.encode_texts(texts or []))
         items = vectors(self._side(split, item_side))
-        others = vectors(self._side(reference, query_side)) if criterion.needs_reference else None
+        reference_queries = vectors(self._side(reference, query_side)) if criterion.needs_reference else None
         # A reference of `use_reference` has texts only; the criterion then takes the items themselves.
         has_items = criterion.takes_reference_items and reference in (*self.splits, *SPLITS)
-        bank = vectors(self._side(reference, item_side)) if has_items else None
-        scores, rows = criterion.search(queries, items, others, k, reference_items=bank)
+        reference_items = vectors(self._side(reference, item_side)) if has_items else None
+        scores, rows = criterion.search(queries, items, reference_queries, k, reference_items=reference_items)
         return Hits(rows, scores, torch.einsum("qd,qkd->qk", queries, items[rows]))
 
     def _side(self, split: str, side: str) -> Encoding:
@@ -234,7 +235,7 @@ class DataModel:
                 encoded = encode()
             else:
                 origin = [self.sha256, content_digest(rows), self._way_of_encoding]
-                encoded = cached(self.store / f"{split}-{side}.safetensors", origin, encode)
+                encoded = load_or_encode(self.store / f"{split}-{side}.safetensors", origin, encode)
             self._encoded[split, side] = encoded.to(self.device)
         return self._encoded[split, side]
 
@@ -248,7 +249,7 @@ class DataModel:
         return f"{numbers.dtype}, {torch.get_float32_matmul_precision()}, {numbers.device.type}, {code}"
 
 
-def cached(path: Path, origin: list[str], encode: Callable[[], Any]) -> Tensor:
+def load_or_encode(path: Path, origin: list[str], encode: Callable[[], Any]) -> Tensor:
     """The vectors (N, D) in the file `path`, on the CPU; if they are absent, those of `encode()`, which are stored.
 
     origin: digests of what is encoded and how. Vectors are only read if they were stored for the same origin and in the
@@ -290,18 +291,18 @@ class TrainedModel(DataModel):
         keep: bool = False,
     ):
         whole("batch_size", batch_size)
-        read = read_checkpoint(checkpoint)
-        self.path, self.config = read.path, read.config
+        loaded = read_checkpoint(checkpoint)
+        self.path, self.config = loaded.path, loaded.config
         super().__init__(
-            model=restore(read, components).to(device or ("cuda" if torch.cuda.is_available() else "cpu")),
-            vocabulary=read.vocabulary,
-            max_words=read.config["loader"]["max_words"],
+            model=restore(loaded, components).to(device or ("cuda" if torch.cuda.is_available() else "cpu")),
+            vocabulary=loaded.vocabulary,
+            max_words=loaded.config["loader"]["max_words"],
             batch_size=batch_size,
-            sha256=read.sha256,
+            sha256=loaded.sha256,
             name=f"checkpoint: {self.path}",
             store=self.path.with_suffix(".encoded") if keep else None,
         )
-        self.resize = resized(read.image_shape[-1]) if read.config["data"].get("pictures") else None
+        self.resize = resize_length(loaded.image_shape[-1]) if loaded.config["data"].get("pictures") else None
         self._components, self._changes = components, data or {}
 
     @cached_property
@@ -313,6 +314,6 @@ class TrainedModel(DataModel):
         node = {key: value for key, value in self.config["data"].items() if key != "noise"}
         changes = flatten(self._changes, "data")
         require_no_address({name: value for name, value in flatten(node, "data").items() if name not in changes})
-        # Settings that a checkpoint does not decide, such as the folders of caches.
+        # Replaces the settings that a checkpoint must not decide, such as the folders of caches.
         node = component_class(self._components.find("data", node)).restored(node)
         return self._components.build("data", changed(node, self._changes))

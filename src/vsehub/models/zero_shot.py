@@ -57,21 +57,19 @@ class ZeroShot(DataModel):
             "prompt": prompt,
             "tokenizer": {"tokens": texts.description["takes"]["most"], "hash": words.fingerprint()},
         }
-        digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode()).hexdigest()
         joint = Model(images, texts, Cosine(), (3, preparation["size"], preparation["size"]), None)
         super().__init__(
             model=joint.eval().to(device or ("cuda" if torch.cuda.is_available() else "cpu")),
             vocabulary=words,
             max_words=None,
             batch_size=batch_size,
-            sha256=digest,
+            sha256=hashlib.sha256(json.dumps(metadata, sort_keys=True).encode()).hexdigest(),
             name=f"model: {model}",
             store=None if keep is None else Path(keep) / f"{slug(model)}.encoded",
         )
         self.prompt = prompt
         self.description = {"zero_shot": metadata}
-        if source is not None:
-            self.source = source
+        self.source = source  # type: ignore[assignment]  # None: without data
 
 
 def library_and_name(model: Any) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from vsehub.checks import InputError, require
 from vsehub.criteria.csls import CSLS
 from vsehub.criteria.nns import NearestNeighbor
-from vsehub.data.truth import connected
+from vsehub.data.truth import connected_groups
 from vsehub.metrics.ranks import rank_blocks
 from vsehub.neighbors.vectors import VectorSource, drawn, rows_at
 from vsehub.positives import Positives
@@ -72,11 +72,12 @@ def fit_maps(queries: Tensor, items: Tensor, grid: Sequence[float] = GRID) -> di
 class Trial:
     """Cross-validated candidates: no map and each map, plain and under CSLS.
 
-    cells: (map, criterion) of each of C rows, those of `NOTHING` first. ranks: (C, n) of the answers of n queries, fold
-    by fold. folds, groups: (n,), numbers; queries that share answers are a group. items: items that a query searched.
+    candidates: C pairs (map, criterion), those of `NOTHING` first. ranks: (C, n) ranks of the answers of n queries,
+    fold by fold. folds, groups: (n,) numbers; queries that share answers are a group. items: mean number of items that
+    a query searched.
     """
 
-    cells: list[tuple[str, str]]
+    candidates: list[tuple[str, str]]
     ranks: np.ndarray
     folds: np.ndarray
     groups: np.ndarray
@@ -124,7 +125,7 @@ def try_maps(
     """
     random = np.random.default_rng(seed)
     known = positives.counts.nonzero().flatten()
-    shared = connected(positives.query.numpy(), positives.item.numpy(), positives.queries, positives.items)
+    shared = connected_groups(positives.query.numpy(), positives.item.numpy(), positives.queries, positives.items)
     labels, groups = np.unique(shared[known], return_inverse=True)
     require(
         len(labels) >= LEAST,
@@ -155,9 +156,9 @@ def try_maps(
         ranks.append(np.stack([rank_blocks([(0, values)], answers).ranks for values in corrected]))
         measured.append(sample)
         sizes.append(len(index))
-    cells = [(name, criterion) for name in (NOTHING, *maps) for criterion in CRITERIA]
+    candidates = [(name, criterion) for name in (NOTHING, *maps) for criterion in CRITERIA]
     order = np.concatenate(measured)
-    return Trial(cells, np.concatenate(ranks, axis=1), folds[order], groups[order], round(np.mean(sizes)))
+    return Trial(candidates, np.concatenate(ranks, axis=1), folds[order], groups[order], round(np.mean(sizes)))
 
 
 def pairs_of(
@@ -166,12 +167,15 @@ def pairs_of(
     """The pairs (P, D), (P, D) of the queries `known` (n,), ascending; of at most `MOST_FITTED` queries."""
     known = known[drawn(len(known), MOST_FITTED, seed)]
     pairs = positives.of_queries(known)
-    wanted, place = pairs.item.unique(return_inverse=True)
-    return rows_at(queries, known)[pairs.query], rows_at(items, wanted)[place]
+    wanted, row_of_pair = pairs.item.unique(return_inverse=True)
+    return rows_at(queries, known)[pairs.query], rows_at(items, wanted)[row_of_pair]
 
 
 def quick_gain(sides: Sides, seed: int = 0) -> dict[str, float] | None:
-    """The gain of choosing among no map, centring, whitening and ridge with λ 1; None without enough known pairs."""
+    """The gain of choosing among no map, centring, whitening and ridge with λ 1.
+
+    None without enough known pairs, for precomputed scores, and for items that search among themselves.
+    """
     if sides.positives is not None and not (sides.precomputed or sides.within):
         with suppress(InputError):  # too few
             return try_maps(sides.queries, sides.items, sides.positives, (1.0,), seed).gain_of_choosing()

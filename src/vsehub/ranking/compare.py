@@ -72,12 +72,12 @@ def held_out_gain(
 
     name: the chosen ranking. others: the further rankings, with the rows of the queries that they were chosen for.
     """
-    first = {ranking.name: ranking.positions[:, :1] for ranking in measured.rankings}
-    best = first[name].clone()
+    first_items = {ranking.name: ranking.positions[:, :1] for ranking in measured.rankings}
+    chosen = first_items[name].clone()
     for other, (_, rows) in others.items():
         # `measure` omits plain search, which may be the choice for some queries.
-        best[rows] = first.get(other, first[PLAIN])[rows]
-    return r1_gain(first[PLAIN], best, positives)
+        chosen[rows] = first_items.get(other, first_items[PLAIN])[rows]
+    return r1_gain(first_items[PLAIN], chosen, positives)
 
 
 def compare_vectors(
@@ -111,8 +111,7 @@ def compare_vectors(
     searched = {**criteria, **{name: criterion for name, (criterion, _) in others.items()}}
     measured = measure(inputs.sides, searched, k, device)
     if written_choice is not None and inputs.sides.positives is not None:
-        gain = held_out_gain(measured, written_choice["criterion"], others, inputs.sides.positives)
-        written_choice["gain"] = gain
+        written_choice["gain"] = held_out_gain(measured, written_choice["criterion"], others, inputs.sides.positives)
         measured = replace(measured, rankings=measured.rankings[: 1 + len(criteria)])
     if inputs.sides.positives is not None:
         inputs.warn(near_chance(inputs.sides.positives, measured.rankings[0].positions))

@@ -42,13 +42,15 @@ def paired_gain(before: np.ndarray, after: np.ndarray, groups: np.ndarray) -> di
     _, group = np.unique(groups, return_inverse=True)
     sizes = np.bincount(group)
     effect = _design_effect(change, group, sizes)
-    counted, gains, losses = queries / effect, up / effect, down / effect
+    effective_queries, gains, losses = queries / effect, up / effect, down / effect
     share = (up + down) / queries
-    shares = _interval(gains + losses, counted - gains - losses)
+    share_limits = _interval(gains + losses, effective_queries - gains - losses)
     direction = (up - down) / max(up + down, 1)
     least, largest = (2 * limit - 1 for limit in _interval(gains, losses))
     # Where nothing changed, both directions are equally likely: the limits are those of the share of changes.
-    limits = _products(direction, (least, largest), share, shares) if share else (-shares[1], shares[1])
+    limits = (
+        _products(direction, (least, largest), share, share_limits) if share else (-share_limits[1], share_limits[1])
+    )
     p = min(1.0, 2 * float(min(_tail(gains, losses), _tail(losses, gains))))
     return {
         "queries": queries,

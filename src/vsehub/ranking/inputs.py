@@ -29,7 +29,7 @@ SCORES = ("scores", "reference_scores")
 # Thresholds of `other_domain`. Measured: 28 pairs of sets from one domain reach at most 0.64 (reference) and 0.62
 # (queries). Other topics of one set reach 0.75 (reference), noise reaches 1.00 (queries).
 FARTHER_THAN_REFERENCE, FARTHER_THAN_QUERIES, FEWEST = 0.7, 0.9, 100
-SAMPLE, MOST_COMPARED = 500, 20_000  # queries and reference queries that are compared
+MOST_COMPARED, SAMPLE = 20_000, 500  # rows of each side, and rows whose similarities to the others are computed
 ENDINGS = ("", ".jpg", ".JPG", ".jpeg", ".JPEG", ".png", ".PNG", ".webp", ".WEBP", ".gif", ".GIF", ".bmp", ".BMP")
 ROWS = 4096  # rows of scores from which columns are read at a time
 
@@ -131,7 +131,7 @@ def look_through_scores(scores: VectorFile) -> dict[str, float]:
 
 @dataclass(frozen=True, eq=False)
 class Sides:
-    """Checked sides of a comparison; make one by `Sides.of`.
+    """Checked sides of a comparison; make one by `Sides.from_arrays`.
 
     reference: reference queries of the criteria, without the ranked ones; None: the queries themselves (transductive).
     reference_items: reference items of the criteria that take them; None: the items themselves. positives: the known
@@ -148,7 +148,7 @@ class Sides:
     within: bool = False
 
     @classmethod
-    def of(
+    def from_arrays(
         cls,
         queries: Any,
         items: Any,
@@ -163,13 +163,15 @@ class Sides:
         empty, no row of the reference is left or positives are those of other sizes.
         """
         query_rows, item_rows, reference_rows = as_sides(queries, items, reference)
-        bank = None if reference_items is None else as_vectors("reference_items", reference_items, item_rows.shape[1])
+        further_items = (
+            None if reference_items is None else as_vectors("reference_items", reference_items, item_rows.shape[1])
+        )
         sizes = len(query_rows), len(item_rows)
         require(
             positives is None or (positives.queries, positives.items) == sizes,
             f"positives is of another number of queries or items; expected {sizes[0]} queries and {sizes[1]} items",
         )
-        sides = cls(query_rows, item_rows, reference_rows, bank, positives)
+        sides = cls(query_rows, item_rows, reference_rows, further_items, positives)
         return replace(sides, reference=None) if reference is None else sides.without_ranked_queries()
 
     def without_ranked_queries(self) -> Self:
@@ -254,10 +256,10 @@ def open_inputs(settings: Mapping[str, Any], normalize: bool | None = None) -> I
     """Open vectors, or scores. Raises InputError if a file cannot be read, or the sides do not fit each other.
 
     settings: setting -> file, as `vsehub rerank` takes them; vectors may be open already, such as a collection's.
-    Without "queries" the items search among themselves, with their names.
-    With the setting "scores" the inputs are precomputed scores (Q, M) of a model that compares pairs, higher being
-    closer; `ids` in their file are the ids of the queries. Queries and reference become a `ScoreFile`, items
-    `UnitVectors`. normalize: as in `open_vectors`, for files that are not open yet.
+    Without "queries" the items search among themselves, with their names. With "scores" the inputs are precomputed
+    scores (Q, M) of a model that compares pairs, higher being closer; `ids` in their file are the ids of the queries,
+    queries and reference become a `ScoreFile`, and items `UnitVectors`. normalize: as in `open_vectors`, for files that
+    are not open yet.
     """
     recorded = {name: value for name, value in settings.items() if isinstance(value, str)} | {"normalize": normalize}
     scored = "scores" in settings
@@ -302,12 +304,13 @@ def open_inputs(settings: Mapping[str, Any], normalize: bool | None = None) -> I
 
 
 def other_domain(queries: VectorSource, reference: VectorSource, seed: int = 0) -> str | None:
-    """A warning if the queries are farther from the reference than its own rows, or than they are from each other.
+    """A warning if the queries are farther from the reference than its rows from each other, or than the queries are.
 
-    The second comparison finds noise, which is as far from its own rows as from others. A row's similarity to a set is
-    its 80th percentile over the set, beyond the captions of the same image. Two samples of similarities are compared by
-    the probability that a value of one is below a value of the other: 0.5 where both come from one distribution. None
-    for a reference of fewer than `FEWEST` rows; the second comparison needs as many queries.
+    The second comparison detects a reference of noise, whose rows are as far from each other as from the queries. The
+    similarity of a row to a set is the 80th percentile over the set; the largest ones belong to captions of the same
+    image. Two samples of similarities are compared by the probability that a value of the first is below a value of the
+    second: 0.5 where both come from one distribution. None for a reference of fewer than `FEWEST` rows; the second
+    comparison needs as many queries.
     """
     query_rows, reference_rows = (sampled(side, MOST_COMPARED, seed)[0].float() for side in (queries, reference))
     if len(reference_rows) < FEWEST:

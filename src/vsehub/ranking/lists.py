@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import require, whole
-from vsehub.data.tables import KINDS, entry_texts, read_table
+from vsehub.data.tables import TABLE_SUFFIXES, entry_texts, read_table
 from vsehub.data.truth import ALIGNED, pair_table, read_ids, read_truth
 from vsehub.io.arrays import listed, readable
 from vsehub.io.text import read_lines
@@ -21,7 +21,7 @@ from vsehub.metrics.ranks import RECALLS
 from vsehub.neighbors.vectors import UnitVectors
 from vsehub.positives import Positives
 from vsehub.ranking.inputs import Inputs, Names, Sides, read_names
-from vsehub.ranking.measure import Measured, Ranked, changes, reached
+from vsehub.ranking.measure import Measured, Ranked, changes, ks_within
 from vsehub.ranking.record import Comparison, make_comparison
 
 COLUMNS = ("query", "item", "rank")
@@ -53,8 +53,8 @@ def compare_lists(settings: Mapping[str, Any], k: int, seed: int = 0) -> Compari
     common = set.intersection(*(set(file.queries) for file in files))
     queries = [name for name in dict.fromkeys(files[0].queries) if name in common]
     require(bool(queries), f"against: {files[-1].path} has none of the queries of {files[0].path}")
-    expected, truth = settings.get("items"), settings.get("truth")
-    ids = read_ids(expected, "items") if isinstance(expected, str) else []
+    count_or_ids, truth = settings.get("items"), settings.get("truth")
+    ids = read_ids(count_or_ids, "items") if isinstance(count_or_ids, str) else []
     answers = queries if truth == ALIGNED else []
     if not (ids or truth in (None, ALIGNED)):
         _, answer_names, *_ = pair_table(Path(truth)).values()  # in BEIR's layout with scores
@@ -66,12 +66,13 @@ def compare_lists(settings: Mapping[str, Any], k: int, seed: int = 0) -> Compari
         "truth=aligned: expected lists whose queries and items are row numbers; with ids, give a table of pairs, "
         "truth=FILE",
     )
-    items = whole("items", expected) if isinstance(expected, int) else len(ids or names)
+    items = whole("items", count_or_ids) if isinstance(count_or_ids, int) else len(ids or names)
     require(len(names) <= items, f"items: {items:,} are expected, {len(names):,} are named: {listed(names[items:])}")
-    names_are_rows = expected is not None and names_are_numbers and max(map(int, names)) < items
+    names_are_rows = count_or_ids is not None and names_are_numbers and max(map(int, names)) < items
     rows = {name: int(name) if names_are_rows else row for row, name in enumerate(names)}
 
-    named_vectors = UnitVectors(items if names_are_rows else len(names))  # of the others only the number is known
+    # Only the number of the other items is known.
+    named_vectors = UnitVectors(items if names_are_rows else len(names))
     item_names = replace(read_names("items", named_vectors, settings), ids=None if names_are_rows else names)
     sides = Sides(UnitVectors(len(queries)), UnitVectors(items))
     if truth is not None:
@@ -81,12 +82,12 @@ def compare_lists(settings: Mapping[str, Any], k: int, seed: int = 0) -> Compari
             pairs = read_truth(truth, len(queries), items, queries, item_names.ids)
         sides = replace(sides, positives=Positives.from_pairs(*pairs, len(queries), items, complete=False))
     inputs = Inputs(sides, Names("queries", len(queries), queries), item_names, settings=settings)
-    if expected is None:
+    if count_or_ids is None:
         inputs.warn(f"items: without their number only the {items:,} that a list or truth names are counted")
-    return _measured(inputs, files, queries, rows, k, seed, began)
+    return _compare_files(inputs, files, queries, rows, k, seed, began)
 
 
-def _measured(
+def _compare_files(
     inputs: Inputs,
     files: Sequence[Entries],
     queries: Sequence[str],
@@ -95,11 +96,11 @@ def _measured(
     seed: int,
     began: float,
 ) -> Comparison:
-    """The comparison of opened lists. queries: names of those in all files. rows: name of an item -> its row."""
+    """The comparison of opened lists. queries: names of the queries in all files. rows: name of an item -> its row."""
     sides = inputs.sides
     lists = [list_rows(file, queries, rows, max(k, *KS)) for file in files]
     width = max(int((positions >= 0).any(dim=0).sum()) for positions in lists)
-    ks, k = reached(min(width, len(sides.items))), min(k, width)
+    ks, k = ks_within(min(width, len(sides.items))), min(k, width)
     rankings = []
     for file, positions in zip(files, lists, strict=True):
         if others := len({*file.queries} - {*queries}):
@@ -117,7 +118,7 @@ def _measured(
 
 def read_entries(path: Path) -> Entries:
     """The entries of a table with the columns query, item and rank, or of a TREC run (query Q0 item rank score tag)."""
-    if path.suffix.lower() in KINDS:
+    if path.suffix.lower() in TABLE_SUFFIXES:
         table = read_table(path, lambda names: COLUMNS)
     else:
         with readable(path, kind="a TREC run, nor as a table"):

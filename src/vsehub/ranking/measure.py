@@ -5,10 +5,10 @@
 >>> angles = np.radians([10, 25, 40, 60])
 >>> queries = np.stack([np.cos(angles), np.sin(angles)], axis=1)
 >>> items = np.array([[1.0, 0.0], [0.9, 0.5], [0.0, 1.0]])
->>> found = measure(Sides.of(queries, items), {"csls": CSLS(k=2)}, k=1)
->>> {ranking.name: ranking.positions.flatten().tolist() for ranking in found.rankings}
+>>> measured = measure(Sides.from_arrays(queries, items), {"csls": CSLS(k=2)}, k=1)
+>>> {ranking.name: ranking.positions.flatten().tolist() for ranking in measured.rankings}
 {'nns': [0, 1, 1, 1], 'csls': [0, 1, 1, 2]}
->>> [ranking.hubness["largest_hub_1"] for ranking in found.rankings]
+>>> [ranking.hubness["largest_hub_1"] for ranking in measured.rankings]
 [3.0, 2.0]
 """
 
@@ -62,7 +62,7 @@ class Ranked:
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """All rankings, the plain one first; ks: the neighbourhood sizes of hubness. seconds: {"reference", "search"}."""
+    """All rankings, the plain one first. ks: the neighbourhood sizes of hubness. seconds: step -> its duration."""
 
     rankings: list[Ranked]
     ks: tuple[int, ...]
@@ -90,28 +90,28 @@ def measure(
     began = time.perf_counter()
     # Each k is a separate matching: the list for k = 5 is not the beginning of the list for k = 10.
     matchings = {
-        name: {depth: matched(criterion, sides, depth) for depth in depths}
+        name: {depth: match(criterion, sides, depth) for depth in depths}
         for name, criterion in criteria.items()
         if criterion.matching is not None
     }
-    after_matching = time.perf_counter()
+    matching_end = time.perf_counter()
     streamed = {name: criterion for name, criterion in criteria.items() if name not in matchings}
     corrections = list(streamed.values())
     reference, within = sides.reference_queries, sides.within and not sides.inductive
     fitted_terms = fit_all(corrections, sides.items, reference, sides.reference_items, within) if corrections else []
     terms = dict(zip(streamed, fitted_terms, strict=True))
-    fitted = time.perf_counter()
+    fitting_end = time.perf_counter()
 
     # The depth of lists that mAP@R and R-Precision need; None if it is too large.
     most = 0 if positives is None else int(positives.counts.max())
-    relevance = most if 0 < most <= DEEPEST else None
-    of_matching = relevance if most <= k else None  # the lists of a matching end at k
+    relevance_depth = most if 0 < most <= DEEPEST else None
+    depth_in_matching = relevance_depth if most <= k else None  # the lists of a matching end at k
     collected = {
-        name: _Lists(k, depths, of_matching if name in matchings else relevance, positives)
+        name: _Lists(k, depths, depth_in_matching if name in matchings else relevance_depth, positives)
         for name in (PLAIN, *criteria)
     }
     plain = []
-    for first, lists in list_blocks(sides, max(*depths, relevance or 0), corrections, fitted_terms):
+    for first, lists in list_blocks(sides, max(*depths, relevance_depth or 0), corrections, fitted_terms):
         blocks = {name: {k: best} for name, best in zip((PLAIN, *streamed), lists, strict=True)}
         rows = slice(first, first + len(lists[0][0]))
         for name, matching in matchings.items():
@@ -119,18 +119,18 @@ def measure(
         plain.append(lists[0][1][:, :k].to("cpu", copy=True))  # so that the deeper list is freed
         for name, ranking in collected.items():
             ranking.add(first, blocks[name])
-    search_seconds = (after_matching - began) + (time.perf_counter() - fitted)  # matching searches too
-    seconds = {"reference": fitted - after_matching, "search": search_seconds}
+    search_seconds = (matching_end - began) + (time.perf_counter() - fitting_end)  # matching searches too
+    seconds = {"reference": fitting_end - matching_end, "search": search_seconds}
     measured = [
         ranking.ranked(name, items, terms.get(name, ()), torch.cat(plain)) for name, ranking in collected.items()
     ]
-    return Measured(measured, reached(depths[-1]), seconds)
+    return Measured(measured, ks_within(depths[-1]), seconds)
 
 
-def matched(criterion: Criterion, sides: Sides, k: int) -> Best:
+def match(criterion: Criterion, sides: Sides, k: int) -> Best:
     """Values and positions (Q, k) of a criterion that matches queries with items."""
-    bank = sides.reference_items if criterion.takes_reference_items else None
-    return criterion.search(sides.queries, sides.items, k=k, reference_items=bank)
+    reference_items = sides.reference_items if criterion.takes_reference_items else None
+    return criterion.search(sides.queries, sides.items, k=k, reference_items=reference_items)
 
 
 def list_blocks(
@@ -161,7 +161,7 @@ def changes(before: Tensor, after: Tensor) -> dict[str, float]:
     return {"first": (before[:, 0] != after[:, 0]).sum().item() / len(before), "overlap": overlap.item()}
 
 
-def reached(items: int) -> tuple[int, ...]:
+def ks_within(items: int) -> tuple[int, ...]:
     """The neighbourhood sizes of `KS` that this number of items allows."""
     return tuple(k for k in KS if k <= items)
 
@@ -190,11 +190,12 @@ def check_criteria(criteria: Mapping[str, Any], sides: Sides, k: int) -> None:
 class _Lists:
     """The lists of a ranking, collected block by block.
 
-    depths: lengths of the lists that are measured, k among them. relevance: the depth that mAP@R and R-Precision need.
+    depths: lengths of the lists that are measured, k among them. relevance_depth: the depth that mAP@R and R-Precision
+    need; None: they are not measured.
     """
 
-    def __init__(self, k: int, depths: Sequence[int], relevance: int | None, positives: Positives | None):
-        self._k, self._depths, self._relevance, self._positives = k, depths, relevance, positives
+    def __init__(self, k: int, depths: Sequence[int], relevance_depth: int | None, positives: Positives | None):
+        self._k, self._depths, self._relevance_depth, self._positives = k, depths, relevance_depth, positives
         self._blocks = list[list[Tensor]]()
         self._precision = torch.zeros(2, dtype=torch.float64)
 
@@ -207,8 +208,8 @@ class _Lists:
         # A copy, so that the deeper list is freed.
         positions = [lists.get(depth, lists[self._k])[1][:, :depth].to("cpu", copy=True) for depth in self._depths]
         self._blocks.append([lists[self._k][0][:, : self._k].to("cpu", copy=True), *positions])
-        if self._positives is not None and self._relevance is not None:
-            deep = lists.get(self._relevance, lists[self._k])[1][:, : self._relevance].cpu()
+        if self._positives is not None and self._relevance_depth is not None:
+            deep = lists.get(self._relevance_depth, lists[self._k])[1][:, : self._relevance_depth].cpu()
             hits = self._positives.hits(deep, first)
             self._precision += torch.stack(at_r(hits, self._positives.counts[first : first + len(hits)])).sum(dim=1)
 
@@ -217,7 +218,7 @@ class _Lists:
         values, *parts = (torch.cat(blocks) for blocks in zip(*self._blocks, strict=True))
         lists = dict(zip(self._depths, parts, strict=True))
         positives = self._positives
-        counted = {k: count_occurrences(lists[k], items, (k,), positives) for k in reached(self._depths[-1])}
+        counted = {k: count_occurrences(lists[k], items, (k,), positives) for k in ks_within(self._depths[-1])}
         counts = {k: occurrences.counts[k] for k, occurrences in counted.items()}
         wrong = None if positives is None else {k: occurrences.bad[k] for k, occurrences in counted.items()}
         deepest = max(counts)
@@ -238,5 +239,5 @@ class _Lists:
         queries = int((positives.counts > 0).sum())
         answered = {k: int(positives.hits(lists[min(k, self._depths[-1])]).any(dim=1).sum()) for k in RECALLS}
         recalls = {f"r{k}": 100.0 * count / queries for k, count in answered.items()}
-        precisions = (None, None) if self._relevance is None else (100.0 * self._precision / queries).tolist()
+        precisions = (None, None) if self._relevance_depth is None else (100.0 * self._precision / queries).tolist()
         return recalls | dict(zip(("map_r", "r_precision"), precisions, strict=True))

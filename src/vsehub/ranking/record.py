@@ -120,20 +120,20 @@ def _references(inputs: Inputs, files: Mapping[str, Any], criteria: Collection[C
             file = files["reference_scores" if sides.precomputed else "reference"]
             reference = {"kind": "inductive", "set": file["path"], **file, "left_out": sides.left_out}
     file = files.get("reference_items")
-    bank = {"set": file["path"], **file} if file else {"set": "the items themselves", "rows": len(sides.items)}
-    takes_bank = any(criterion.takes_reference_items for criterion in criteria)
-    return {"reference": reference, "reference_items": bank if takes_bank else None}
+    further = {"set": file["path"], **file} if file else {"set": "the items themselves", "rows": len(sides.items)}
+    are_used = any(criterion.takes_reference_items for criterion in criteria)
+    return {"reference": reference, "reference_items": further if are_used else None}
 
 
 def with_absolute_path(value: Any) -> Any:
     """A relative path of a file as an absolute one, `FILE::ARRAY` too; other settings unchanged."""
-    file = isinstance(value, str) and value != ALIGNED and not is_uri(value.removeprefix("file://"))
-    if file:
+    is_file = isinstance(value, str) and value != ALIGNED and not is_uri(value.removeprefix("file://"))
+    if is_file:
         return str(Path(value.removeprefix("file://")).absolute())
     return masked(value) if isinstance(value, str) else value
 
 
-def absent(files: Mapping[str, str]) -> list[str]:
+def settings_without_file(files: Mapping[str, str]) -> list[str]:
     """The settings of a record, as "name=value", whose files are gone, or that are addresses."""
     others = {name: file for name, file in files.items() if file != ALIGNED}
     return [f"{name}={file}" for name, file in others.items() if is_uri(file) or not Path(split_path(file)[0]).exists()]

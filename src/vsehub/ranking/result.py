@@ -15,7 +15,7 @@ from vsehub.criteria.choose import named_criterion
 from vsehub.io.arrays import readable
 from vsehub.io.records import BIASES, EMBEDDINGS, RESULT, read_record
 from vsehub.ranking.inputs import Inputs, open_inputs
-from vsehub.ranking.record import absent
+from vsehub.ranking.record import settings_without_file
 
 HINT = "Give the folder that vsehub rerank wrote"
 QUERIES = ("queries", "query_ids", "query_labels", "truth")
@@ -50,9 +50,9 @@ class Result:
             name: file for name, file in self.record["inputs"].items() if name not in unused and isinstance(file, str)
         }
         require(
-            not absent(files),
-            f"result: {self.file} names {' '.join(absent(files))}: not there, or an address, which is not opened for a "
-            "record. Give the setting again, with the current path, or put the file back",
+            not settings_without_file(files),
+            f"result: {self.file} names {' '.join(settings_without_file(files))}: not there, or an address, which is "
+            "not opened for a record. Give the setting again, with the current path, or put the file back",
         )
         self.inputs: Inputs = open_inputs(files | changed, self.record["inputs"]["normalize"])
         others = [

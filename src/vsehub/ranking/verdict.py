@@ -31,10 +31,18 @@ def verdict(hubness: dict[str, float], k: int, queries: int, items: int) -> dict
     chances = chance_levels(k, queries, items)
     checks = []
     for name, (meaning, warn, fail) in CHECKS.items():
-        beyond = values[name] - chances[name]
-        level = LEVELS[bisect_left((warn, fail), beyond)]  # by the number of thresholds below the excess
-        check = {"name": name, "meaning": meaning.format(k=k), "value": values[name], "chance": chances[name]}
-        checks.append(check | {"warn": warn, "fail": fail, "level": level})
+        excess = values[name] - chances[name]
+        checks.append(
+            {
+                "name": name,
+                "meaning": meaning.format(k=k),
+                "value": values[name],
+                "chance": chances[name],
+                "warn": warn,
+                "fail": fail,
+                "level": LEVELS[bisect_left((warn, fail), excess)],  # by the number of thresholds below the excess
+            }
+        )
     return {"level": max((str(check["level"]) for check in checks), key=LEVELS.index), "checks": checks}
 
 
@@ -55,14 +63,15 @@ def chance_levels(k: int, queries: int, items: int) -> dict[str, float]:
     with probability 1 % at most. An item is found by no query with probability (1 - p)^queries.
     """
     p = k / items
-    # The probabilities of at least each count from the mean on; those beyond the last are below 1e-40.
     mean = int(p * queries)
+    # Counts from the mean on, up to those that have a probability below 1e-40.
     counts = torch.arange(mean, min(queries, mean + 20 * math.isqrt(mean) + 50) + 1).double()
     others = queries - counts
     log_ways = math.lgamma(queries + 1) - torch.lgamma(counts + 1) - torch.lgamma(others + 1)
-    reached = (log_ways + torch.xlogy(counts, p) + torch.special.xlog1py(others, -p)).exp().flip(0).cumsum(0)
+    # The probability of at least each count, from the largest count down to the mean.
+    at_least = (log_ways + torch.xlogy(counts, p) + torch.special.xlog1py(others, -p)).exp().flip(0).cumsum(0)
     # The least count that an item exceeds with a probability of at most RARE / items.
-    rare = mean - 1 + int((reached > RARE / items).sum())
+    rare = mean - 1 + int((at_least > RARE / items).sum())
     spread = math.sqrt(queries * p * (1 - p))
     return {
         "skewness": (1 - 2 * p) / spread if spread else 0.0,

@@ -17,7 +17,7 @@ from vsehub.report.pages.curves import occurrence_curves
 from vsehub.report.pages.templates import page_environment, thumbnail
 from vsehub.web.catalogue import MOST, PLAIN, Catalogue, positions_with
 
-STEP = 20  # the same by default
+STEP = 20  # items or queries on a page, unless a request has a limit
 LETTERS = 4000  # of a text
 THUMBNAIL = 256
 HEADERS = {
@@ -58,7 +58,7 @@ Offset = Annotated[int, Query(description="entries to leave out", ge=0, le=10**9
 Limit = Annotated[int, Query(description="entries at most", ge=1, le=MOST)]
 Chosen = Annotated[str | None, Query(description="the correction to compare with; the first if not given")]
 Kind = Annotated[
-    Literal["hubs", "made", "antihubs", "items"],
+    Literal["hubs", "hubs_made", "antihubs", "items"],
     Query(description="the most found items, hubs that only the correction has, items that no query finds, or all"),
 ]
 Find = Annotated[str, Query(description="text in the id or the caption, in any case", max_length=LETTERS)]
@@ -67,16 +67,16 @@ Find = Annotated[str, Query(description="text in the id or the caption, in any c
 class Service:
     """The answers of the interface and the pages, of one catalogue.
 
-    The methods in the tables of `application` are addresses.
+    `application` lists the paths that its methods answer.
     """
 
     def __init__(self, catalogue: Catalogue):
-        self.catalogue, self.asker = catalogue, catalogue.contents.asker
-        self.reads = self.asker is not None and self.asker.vocabulary is not None
+        self.catalogue, self.encoder = catalogue, catalogue.contents.encoder
+        self.reads = self.encoder is not None and self.encoder.vocabulary is not None
         self.criteria = [name for name in catalogue.rankings if name != PLAIN] or [PLAIN]
         histograms = {name: histogram(ranking.counts) for name, ranking in catalogue.rankings.items()}
-        fair = catalogue.k * len(catalogue.queries) / len(catalogue)
-        self.curves = occurrence_curves(histograms, catalogue.k, fair)
+        mean_count = catalogue.k * len(catalogue.queries) / len(catalogue)
+        self.curves = occurrence_curves(histograms, catalogue.k, mean_count)
 
     def collection(self) -> dict[str, Any]:
         """The served contents, their criteria, and the hubness under each."""
@@ -102,10 +102,10 @@ class Service:
         notes: list[str] = []
         answers: list[int] = []
         if question.text is not None:
-            if self.asker is None or not self.reads or not question.text.strip():
+            if self.encoder is None or not self.reads or not question.text.strip():
                 fail("text is empty, or no model reads it; give checkpoint= or model=")
             title = f"“{question.text}”"
-            vector, notes = self.asker.ask(question.text)
+            vector, notes = self.encoder.encode(question.text)
         elif question.item is not None:
             title = f"Near {question.item}"
             row = self._row(question.item)
@@ -191,7 +191,7 @@ class Service:
         return HTMLResponse(text, status, HEADERS)
 
     async def problem(self, request: Request, error: Exception) -> Response:
-        """One sentence, no trace and no path of the machine."""
+        """The answer to a request that failed: one sentence, without a traceback or a path of this machine."""
         status, message = 500, "the request failed; the log of the server says why"
         if isinstance(error, HTTPException):
             status, message = error.status_code, str(error.detail)
@@ -219,8 +219,12 @@ class Service:
     def _rows(self, kind: str, criterion: str | None, find: str) -> list[int]:
         """The rows of a kind of items whose id or caption contains a text, the most found first."""
         catalogue = self.catalogue
-        made = catalogue.new_hubs[self._criterion(criterion)]
-        kinds = {"hubs": catalogue.hubs, "made": made, "antihubs": catalogue.antihubs, "items": catalogue.ordered}
+        kinds = {
+            "hubs": catalogue.hubs,
+            "hubs_made": catalogue.hubs_made[self._criterion(criterion)],
+            "antihubs": catalogue.antihubs,
+            "items": catalogue.ordered,
+        }
         rows = kinds[kind]
         if not find:
             return rows
@@ -230,12 +234,13 @@ class Service:
 def application(catalogue: Catalogue, host: str) -> FastAPI:
     """The ASGI application. host: the host name that requests may use besides those of this machine."""
     service, hosts = Service(catalogue), {"127.0.0.1", "localhost", "::1", host.lower()}
-    title, about = "vsehub serve", catalogue.contents.title
-    app = FastAPI(title=title, version=__version__, description=about, docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="vsehub serve", version=__version__, description=catalogue.contents.title, docs_url=None, redoc_url=None
+    )
 
     @app.middleware("http")
     async def guarded(request: Request, call: Callable[[Request], Awaitable[Response]]) -> Response:
-        """Refuse other host names, and what pages of other sites ask through a user's browser, links aside."""
+        """Refuse requests to other host names, and those of other sites' pages, except their links to a page."""
         headers, site = request.headers, request.headers.get("sec-fetch-site", "none")
         link = headers.get("sec-fetch-dest") == "document" and not request.url.query
         if (request.url.hostname or "") not in hosts:
@@ -244,9 +249,9 @@ def application(catalogue: Catalogue, host: str) -> FastAPI:
         if "origin" in headers or not (site in ("same-origin", "none") or link):
             said = "a page of another site sent this request; open the address that `vsehub serve` printed"
             return JSONResponse({"error": said}, 403, HEADERS)
-        answer = await call(request)
-        answer.headers.update(HEADERS)
-        return answer
+        response = await call(request)
+        response.headers.update(HEADERS)
+        return response
 
     interface: dict[str, Callable[..., Any]] = {
         "/api/collection": service.collection,
@@ -261,8 +266,8 @@ def application(catalogue: Catalogue, host: str) -> FastAPI:
         "/hubs": service.hubs_page,
         "/items/{name:path}": service.item_page,
     }
-    for path, answer in (interface | pages).items():
-        app.add_api_route(path, answer, include_in_schema=path in interface)
+    for path, endpoint in (interface | pages).items():
+        app.add_api_route(path, endpoint, include_in_schema=path in interface)
     for kind in (HTTPException, RequestValidationError, InputError, Exception):
         app.add_exception_handler(kind, service.problem)
     return app

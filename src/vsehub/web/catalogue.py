@@ -32,10 +32,10 @@ LISTS = 3  # side by side
 MOST = 200  # items in a list or on a page
 
 # row -> its picture's file or pixels (3, H, W); None without a picture
-Pictured = Callable[[int], str | np.ndarray | None]
+PictureOf = Callable[[int], str | np.ndarray | None]
 
 
-class Asker:
+class SentenceEncoder:
     """Turns sentences into queries by a model whose similarity is an inner product of vectors.
 
     vocabulary: words of the model; None if it encodes no sentences. Raises InputError for another similarity.
@@ -50,7 +50,7 @@ class Asker:
         self._model, self._normalize, self.vocabulary = model, normalize, model.vocabulary
 
     @torch.no_grad()
-    def ask(self, text: str) -> tuple[Tensor, list[str]]:
+    def encode(self, text: str) -> tuple[Tensor, list[str]]:
         """The vector of a text (1, D), on the CPU, and notes on words that the model does not know or read.
 
         Raises InputError if all words are unknown.
@@ -65,30 +65,30 @@ class Contents:
     """The opened contents.
 
     title: name of the collection. inputs: queries, items, what criteria are fitted on, true pairs, and names. picture:
-    function that returns an item's picture. fitted_on: description of the criteria's reference. asker: encoder of
-    sentences, or None. stored: criterion -> (a, b) of a result that has its own correction. thresholds: rate -> the
+    function that returns an item's picture. fitted_on: description of the criteria's reference. encoder: encoder
+    of sentences, or None. stored: criterion -> (a, b) of a result that has its own correction. thresholds: rate -> the
     score of that criterion above which a first item is accepted at this rate of `vsehub calibrate`.
     """
 
     title: str
     inputs: Inputs
-    picture: Pictured
+    picture: PictureOf
     fitted_on: str = ""
-    asker: Asker | None = None
+    encoder: SentenceEncoder | None = None
     stored: Mapping[str, tuple[float, Tensor]] = field(default_factory=dict)
     thresholds: Mapping[float, float] = field(default_factory=dict)
 
 
 def split_contents(model: DataModel, split: str, reference: str, images: str | None) -> Contents:
     """A split of a model's data: captions find images. reference: the split whose captions fit the criteria."""
-    asker, loaded = Asker(model), model.split(split)
+    encoder, loaded = SentenceEncoder(model), model.split(split)
     vectors = model.similarity.vectors
-    encoded, fitted = model.encode(split), model.encode(reference)
+    encoded, encoded_reference = model.encode(split), model.encode(reference)
     captions, pictures = vectors(encoded.texts).detach().cpu(), vectors(encoded.images).detach().cpu()
     images_of, captions_of = torch.from_numpy(loaded.pairs).unbind(dim=1)
     positives = Positives.from_pairs(captions_of, images_of, len(captions), len(pictures))
-    reference_texts = None if reference == split else vectors(fitted.texts).detach().cpu()
-    sides = Sides.of(captions, pictures, reference_texts, positives=positives)
+    reference_texts = None if reference == split else vectors(encoded_reference.texts).detach().cpu()
+    sides = Sides.from_arrays(captions, pictures, reference_texts, positives=positives)
     texts = [loaded.text_of(row) for row in range(len(captions))]
     first = {image: texts[row] for image, row in loaded.pairs[::-1].tolist()}  # of each image: an earlier pair wins
     labels = [first.get(row, "") for row in range(len(pictures))]
@@ -104,11 +104,11 @@ def split_contents(model: DataModel, split: str, reference: str, images: str | N
         inputs=Inputs(sides, Names("queries", len(captions), labels=texts), item_names),
         picture=_pixels(loaded) if files is None else item_names.image,
         fitted_on=f"{fitted_on} ({'transductive' if reference_texts is None else 'inductive'})",
-        asker=asker,
+        encoder=encoder,
     )
 
 
-def _pixels(loaded: CaptionedImages) -> Pictured:
+def _pixels(loaded: CaptionedImages) -> PictureOf:
     """The pictures of a split that holds pixels."""
     if len(loaded.images.shape) == 4 and loaded.images.shape[1] == 3:
         return lambda row: np.asarray(loaded.images[row])
@@ -116,7 +116,10 @@ def _pixels(loaded: CaptionedImages) -> Pictured:
 
 
 def result_contents(
-    inputs: Inputs, asker: Asker | None, stored: Mapping[str, tuple[float, Tensor]], thresholds: Mapping[float, float]
+    inputs: Inputs,
+    encoder: SentenceEncoder | None,
+    stored: Mapping[str, tuple[float, Tensor]],
+    thresholds: Mapping[float, float],
 ) -> Contents:
     """The files of a reranking, opened; the other arguments are those of `Contents`."""
     require(not inputs.sides.within, "result: pages show what queries find; rerank with queries=FILE")
@@ -127,7 +130,7 @@ def result_contents(
         inputs=inputs,
         picture=inputs.item_names.image,
         fitted_on=others or "the queries themselves (transductive)",
-        asker=asker,
+        encoder=encoder,
         stored=stored,
         thresholds=thresholds,
     )
@@ -139,8 +142,8 @@ class KnownRanking:
 
     correction: a and b (M,) of a·s - b; None for plain similarity. positions: (Q, depth). counts: N_k (M,). wrong: BN_k
     (M,), lists of queries that the item does not answer. hubness: metrics of N_k. recalls: R@1, R@5 and R@10 in %.
-    answered: (Q,) the rank of each query's best ranked answer, from 1, 0 beyond the lists. Without known answers wrong,
-    recalls and answered are None.
+    answer_ranks: (Q,) the rank of each query's best ranked answer, from 1, 0 beyond the lists. Without known answers
+    wrong, recalls and answer_ranks are None.
     """
 
     correction: Affine | None
@@ -149,16 +152,16 @@ class KnownRanking:
     hubness: dict[str, float]
     wrong: Tensor | None = None
     recalls: dict[str, float] | None = None
-    answered: Tensor | None = None
+    answer_ranks: Tensor | None = None
 
 
 class Catalogue:
     """Contents with the rankings of their known queries. Nothing changes after it is made.
 
-    criteria: name -> criterion, each a term of the item. sample: the most known queries; of more, a sample is drawn by
-    `seed`. contents: the collection. vectors: the items (M, D), float32, in memory; items: the same, as they are
-    searched. k: k of N_k. rows: positions of the sampled queries (n,). Raises InputError for a criterion that is not a
-    bias of each item.
+    criteria: name -> criterion, each a bias of the items. sample: largest number of known queries; if there are more,
+    this many are drawn by `seed`. contents: the collection. vectors: the items (M, D), float32, in memory. items: the
+    same, as they are searched. k: k of N_k. rows: positions of the sampled queries (n,). Raises InputError for a
+    criterion that is not a bias of the items.
     """
 
     @torch.no_grad()
@@ -191,7 +194,7 @@ class Catalogue:
         self.antihubs = never[drawn(len(never), 1000, seed)].tolist() if len(never) else []
         self.ordered = plain.counts.argsort(descending=True, stable=True).tolist()
         self.hubs = self._hubs(plain)
-        self.new_hubs = {
+        self.hubs_made = {
             name: [row for row in self._hubs(ranking) if plain.counts[row] < self.hub_level]
             for name, ranking in self.rankings.items()
         }
@@ -200,8 +203,7 @@ class Catalogue:
         """The correction of each ranking: None for the plain one, a stored one, or one that is fitted here."""
         sides, stored = self.contents.inputs.sides, self.contents.stored
         corrections: dict[str, Affine | None] = {name: None for name in (PLAIN, *criteria)}
-        for name, (scale, bias) in stored.items():
-            corrections[name] = Affine(scale, bias.float().cpu())
+        corrections |= {name: Affine(scale, bias.float().cpu()) for name, (scale, bias) in stored.items()}
         reference = self.queries if sides.reference is None else sides.reference
         fitted = {name: criterion for name, criterion in criteria.items() if name not in stored}
         terms = fit_all(list(fitted.values()), self.items, reference, sides.reference_items) if fitted else []
@@ -220,8 +222,8 @@ class Catalogue:
         bad = torch.bincount(shallow[wrong], minlength=len(self.items))
         metrics = occurrence_metrics({self.k: counts}, {self.k: bad}, int(judged.sum()))
         recalls = {f"R@{k}": 100 * hits[judged, :k].any(1).double().mean().item() for k in (1, 5, 10)}
-        answered = torch.where(hits.any(1), hits.int().argmax(1) + 1, 0)
-        return KnownRanking(correction, positions, counts, metrics, bad, recalls, answered)
+        answer_ranks = torch.where(hits.any(1), hits.int().argmax(1) + 1, 0)
+        return KnownRanking(correction, positions, counts, metrics, bad, recalls, answer_ranks)
 
     def _hubs(self, ranking: KnownRanking) -> list[int]:
         """The rows of a ranking's hubs, the largest first."""
@@ -272,7 +274,7 @@ class Catalogue:
     def search(self, vector: Tensor, k: int, criterion: str, answers: Sequence[int] = ()) -> dict[str, Any]:
         """The lists of a query (1, D): plain, under a criterion, and under one more. answers: known right items.
 
-        The ranks of an item are those in the `looked` first of each list, None beyond them.
+        Ranks of an item are None beyond the first `looked` items of a list.
         """
         k = min(k, len(self))
         query = as_vectors("queries", vector, columns=self.vectors.shape[1])
@@ -314,12 +316,12 @@ class Catalogue:
         """
         plain, after = self.rankings[PLAIN], self.rankings[criterion]
         entries = []
-        for query, place in (plain.positions[:, : self.k] == row).nonzero().tolist():
-            answers, rank = self.answers(query), place + 1
+        for query, position in (plain.positions[:, : self.k] == row).nonzero().tolist():
+            answers, rank = self.answers(query), position + 1
             entry = {"query": query, "text": self.query_name(query), "page": f"/?query={query}", "rank": rank}
             entry |= {"right": row in answers if answers else None, "answer": None, "displaced": False}
-            if answers and plain.answered is not None and after.answered is not None:
-                plain_rank, corrected_rank = int(plain.answered[query]), int(after.answered[query])
+            if answers and plain.answer_ranks is not None and after.answer_ranks is not None:
+                plain_rank, corrected_rank = int(plain.answer_ranks[query]), int(after.answer_ranks[query])
                 entry["displaced"] = not 0 < plain_rank <= rank
                 if row not in answers:
                     best = int(plain.positions[query, plain_rank - 1]) if plain_rank else answers[0]

@@ -11,31 +11,31 @@ AT_ONCE = 200  # connections; further ones get status 503
 IDLE_SECONDS = 5
 
 
-def listening(host: str, port: int) -> socket.socket:
+def bind(host: str, port: int) -> socket.socket:
     """A socket bound to a port; 0 takes a free one. Raises InputError if it is in use or not this machine's."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         # With TCP named, asyncio switches off Nagle's algorithm, which delays each part of an answer by 40 ms.
-        taken = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        taken.bind((host, port))
-        taken.listen(2048)  # from here on no other program can take the port
+        bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+        bound.listen(2048)  # from here on no other program can take the port
     except (OSError, OverflowError) as error:
         raise InputError(
             f"nothing can be served at {host}:{port} ({getattr(error, 'strerror', None) or error}); give another "
             "port=, or port=0 for a free one"
         ) from error
-    return taken
+    return bound
 
 
-def address(taken: socket.socket) -> str:
+def address(bound: socket.socket) -> str:
     """The address to open in a browser."""
-    host, port = taken.getsockname()[:2]
+    host, port = bound.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     return f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else shown}:{port}"
 
 
-def run(application: FastAPI, taken: socket.socket) -> None:
+def run(application: FastAPI, bound: socket.socket) -> None:
     """Serve until SIGINT or SIGTERM, which uvicorn raises again when it has ended."""
     config = uvicorn.Config(
         application,
@@ -48,4 +48,4 @@ def run(application: FastAPI, taken: socket.socket) -> None:
         lifespan="off",
         ws="none",
     )
-    uvicorn.Server(config).run(sockets=[taken])
+    uvicorn.Server(config).run(sockets=[bound])

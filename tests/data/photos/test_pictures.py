@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 from torchvision.transforms import v2
 
 from vsehub.checks import InputError
-from vsehub.data.photos.pictures import Pictures, inspect, random_crop
+from vsehub.data.photos.pictures import Pictures, hash_if_intact, random_crop
 from vsehub.report.pages.templates import thumbnail
 
 # What the EXIF orientations say has to be done to the stored pixels, after the standard's table.
@@ -197,7 +197,7 @@ def test_damage_is_found_and_named(tmp_path, content):
         path.write_bytes(content)
     else:
         content.save(path, format="PNG" if content.mode == "1" else "TIFF")
-    assert isinstance(inspect(str(path)), InputError)
+    assert isinstance(hash_if_intact(str(path)), InputError)
     with pytest.raises(InputError, match=r"one\.jpg"):
         Pictures([str(path)], 8, 8)[0]
 
@@ -210,7 +210,7 @@ def test_other_formats_are_never_decoded_and_start_no_program(tmp_path, monkeypa
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setattr(EpsImagePlugin, "gs_binary", None)
     path = saved(tmp_path / "one.jpg", noise(20, 20), format=kind)
-    assert isinstance(inspect(path), InputError)
+    assert isinstance(hash_if_intact(path), InputError)
     with pytest.raises(InputError, match=r"one\.jpg"):
         Pictures([path], 8, 8)[0]
     assert thumbnail(path) is None

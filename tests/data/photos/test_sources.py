@@ -124,16 +124,16 @@ def test_pictures_without_captions_and_splits_without_pictures(tmp_path, kind, c
 
 
 def test_pictures_are_checked_once(tmp_path, kind, monkeypatch):
-    inspected, inspect = [], sources.inspect
-    monkeypatch.setattr(sources, "inspect", lambda file: (inspected.append(str(file)), inspect(file))[1])
+    decoded, hash_if_intact = [], sources.hash_if_intact
+    monkeypatch.setattr(sources, "hash_if_intact", lambda file: (decoded.append(str(file)), hash_if_intact(file))[1])
     data = WRITERS[kind](tmp_path, photos(), **SMALL)
     contents = data.load("train").images.contents
     np.testing.assert_array_equal(data.load("train").images.contents, contents)
-    assert len(inspected) == 6
+    assert len(decoded) == 6
     if kind in ("karpathy", "table", "lines"):
         (tmp_path / "photos" / "001.png").write_bytes(picture(1) + b" ")
         assert data.load("train").images.contents[1] != contents[1]
-        assert len(inspected) == 7
+        assert len(decoded) == 7
 
 
 def test_missing_pictures_empty_captions_and_one_of_two_splits(tmp_path, caplog):

@@ -35,25 +35,25 @@ class HuggingFace(ListedPhotos):
         draw: SplitDraw | None = None,
         pictures: PictureSettings | None = None,
     ):
-        place = existing("folder", folder, "Give a folder that datasets' save_to_disk wrote, or an imagefolder")
+        path = existing("folder", folder, "Give a folder that datasets' save_to_disk wrote, or an imagefolder")
         self._columns = columns or PhotoColumns()
-        super().__init__(place.resolve().name if name is None else name, place, pictures, draw)
+        super().__init__(path.resolve().name if name is None else name, path, pictures, draw)
 
     def read_listing(self) -> Iterator[Listed]:
         """Yield the rows of the dataset on disk."""
         datasets = package("data=huggingface", "datasets", "datasets")
         datasets.disable_progress_bars()
-        regular_members(self.place)
+        regular_members(self.listing)
         try:
-            if any((self.place / name).is_file() for name in ("dataset_dict.json", "state.json")):
-                saved = datasets.load_from_disk(str(self.place), keep_in_memory=False)
+            if any((self.listing / name).is_file() for name in ("dataset_dict.json", "state.json")):
+                saved = datasets.load_from_disk(str(self.listing), keep_in_memory=False)
                 parts = saved if isinstance(saved, dict) else {"all": saved}
                 files = [Path(file["filename"]) for rows in parts.values() for file in rows.cache_files]
-                inside = all(file.resolve().is_relative_to(self.place.resolve()) for file in files)
-                require(inside, f"folder: {self.place} names files elsewhere")
+                inside = all(file.resolve().is_relative_to(self.listing.resolve()) for file in files)
+                require(inside, f"folder: {self.listing} names files elsewhere")
             else:
                 parts = datasets.load_dataset(
-                    "imagefolder", data_dir=str(self.place), cache_dir=str(cache_folder() / "datasets")
+                    "imagefolder", data_dir=str(self.listing), cache_dir=str(cache_folder() / "datasets")
                 )
             parts_are_splits = len(parts) > 1 and self._columns.split is not None
             for part, rows in parts.items():
@@ -61,10 +61,10 @@ class HuggingFace(ListedPhotos):
                     yield from self._rows_of(part if parts_are_splits else None, rows)
         except Exception as error:  # of a damaged folder it can be almost anything
             said = shortened(str(error.__cause__ or error))
-            raise InputError(f"folder: {self.place}: damaged, or without data.columns: {said}") from error
+            raise InputError(f"folder: {self.listing}: damaged, or without data.columns: {said}") from error
 
     def _rows_of(self, part: str | None, dataset: Any) -> Iterator[Listed]:
-        """The pictures and captions of a part."""
+        """The pictures and captions of a part. part: the split of rows without a column of splits; None: unknown."""
         import pyarrow.compute as pc
         from datasets import Image
 
@@ -76,13 +76,13 @@ class HuggingFace(ListedPhotos):
         paths = pc.struct_field(table.column(image), "path").to_pylist()
         texts = zip(*(table.column(name).to_pylist() for name in self._columns.captions), strict=True)
         splits = table.column(split).to_pylist() if split in dataset.column_names else [part] * len(dataset)
-        root, pictures = self.place.resolve(), dataset.select_columns([image])
+        root, pictures = self.listing.resolve(), dataset.select_columns([image])
         stamp = str([(file["filename"], stamp_of(file["filename"])) for file in dataset.cache_files])
         for row, (path, captions) in enumerate(zip(paths, texts, strict=True)):
             file: PictureFile = StoredPicture(pictures, image, row, stamp)
             name = os.path.basename(path or f"row-{row:06d}")
             if empty[row]:
                 inside = path is not None and Path(path).resolve().is_relative_to(root)
-                require(inside, f"folder: {self.place}: row {row} of {image} holds no picture, or a path elsewhere")
-                file, name = path, os.path.relpath(path, self.place)
+                require(inside, f"folder: {self.listing}: row {row} of {image} holds no picture, or a path elsewhere")
+                file, name = path, os.path.relpath(path, self.listing)
             yield Listed(file, name, flat(captions), splits[row])

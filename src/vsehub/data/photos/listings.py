@@ -1,9 +1,9 @@
 """Photos that a file lists: a table with a column of paths, or the json of Karpathy's splits."""
 
-import json as reader
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from json import loads
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from vsehub.components import Component
 from vsehub.data.photos.pictures import PictureSettings
 from vsehub.data.photos.source import Listed, ListedPhotos
 from vsehub.data.sources import SplitDraw
-from vsehub.data.tables import KINDS, read_table
+from vsehub.data.tables import TABLE_SUFFIXES, read_table
 from vsehub.io.arrays import readable
 
 
@@ -38,8 +38,8 @@ class Table(ListedPhotos):
     """A table of pictures and captions, and a folder of the picture files, decoded on demand.
 
     table: .csv or .tsv (UTF-8, with a header), .jsonl or .parquet. images: the folder that its paths begin in, by
-    default the table's; no path may lead out of it, links are followed. columns: the names of its columns, the images'
-    being paths. A row is a picture with any number of captions: in several columns, or as a list in .jsonl and
+    default the table's; no path may lead out of it, links are followed. columns: the names of its columns; that of the
+    images holds paths. A row is a picture with any number of captions: in several columns, or as a list in .jsonl and
     .parquet; rows of the same path are one picture. A split is train, val (valid, validation, dev) or test; without a
     column of splits they are drawn by seed, picture by picture. name: name in reports, by default the table's. draw,
     pictures: as in `ListedPhotos`.
@@ -54,9 +54,9 @@ class Table(ListedPhotos):
         draw: SplitDraw | None = None,
         pictures: PictureSettings | None = None,
     ):
-        place = existing("table", table, f"Give a table of picture paths and captions: {', '.join(KINDS)}")
-        super().__init__(place.stem if name is None else name, place, pictures, draw)
-        folder = place.parent if images is None else images
+        path = existing("table", table, f"Give a table of picture paths and captions: {', '.join(TABLE_SUFFIXES)}")
+        super().__init__(path.stem if name is None else name, path, pictures, draw)
+        folder = path.parent if images is None else images
         self.images = existing("images", folder, "Give the folder that the table's paths begin in")
         self._columns = columns or PhotoColumns()
 
@@ -65,13 +65,15 @@ class Table(ListedPhotos):
         columns = self._columns
         wanted = [columns.image, *columns.captions, *filter(None, [columns.split])]
         optional = PhotoColumns.split  # without a column of this default name, splits are drawn
-        entries = read_table(self.place, lambda names: [name for name in wanted if name != optional or name in names])
+        entries = read_table(self.listing, lambda names: [name for name in wanted if name != optional or name in names])
         paths = entries[columns.image]
         splits = entries.get(columns.split or "", [None] * len(paths))
         captions = zip(*(entries[name] for name in columns.captions), strict=True)
         for path, texts, split in zip(paths, captions, splits, strict=True):
-            require(isinstance(path, str) and path.strip() != "", f"{self.place}: {path!r} is not a path of a picture")
-            file = inside(self.images, path, self.place)
+            require(
+                isinstance(path, str) and path.strip() != "", f"{self.listing}: {path!r} is not a path of a picture"
+            )
+            file = path_inside(self.images, path, self.listing)
             yield Listed(file, os.path.relpath(file, self.images), flat(texts), split)
 
 
@@ -89,32 +91,34 @@ class Karpathy(ListedPhotos):
     def __init__(
         self, json: str | Path, images: str | Path, name: str | None = None, pictures: PictureSettings | None = None
     ):
-        place = existing("json", json, "Give Karpathy's json of the splits, for example dataset_flickr30k.json")
-        super().__init__(name or place.stem.removeprefix("dataset_"), place, pictures)
+        path = existing("json", json, "Give Karpathy's json of the splits, for example dataset_flickr30k.json")
+        super().__init__(name or path.stem.removeprefix("dataset_"), path, pictures)
         self.images = existing("images", images, "Give the folder that holds the image files")
 
     def read_listing(self) -> Iterator[Listed]:
         """Yield the pictures of the json file."""
-        with readable(self.place, KeyError, TypeError, AttributeError):
-            images = reader.loads(self.place.read_bytes())["images"]
-            there = {name: (self.images / name).is_dir() for name in {image.get("filepath", "") for image in images}}
+        with readable(self.listing, KeyError, TypeError, AttributeError):
+            images = loads(self.listing.read_bytes())["images"]
+            folders = {image.get("filepath", "") for image in images}
+            folder_exists = {name: (self.images / name).is_dir() for name in folders}
             for image in images:
                 name, folder = image["filename"], image.get("filepath", "")
-                path = os.path.join(folder, name) if there[folder] else name  # COCO's in one folder
-                file = inside(self.images, path, self.place)
+                # COCO's pictures may also lie in one folder.
+                path = os.path.join(folder, name) if folder_exists[folder] else name
+                file = path_inside(self.images, path, self.listing)
                 split = "train" if image["split"] == "restval" else image["split"]
                 yield Listed(file, name, [sentence["raw"] for sentence in image["sentences"]], split)
 
 
-def inside(folder: Path, name: str, place: Path) -> str:
+def path_inside(folder: Path, name: str, listing: Path) -> str:
     """The path of a file below a folder. Raises InputError if `name` leads out of the folder; links are followed.
 
-    place: the file that names it, for the message.
+    listing: the file that names it, for the message.
     """
     file = os.path.normpath(os.path.join(folder, name))
     require(
         Path(file).is_relative_to(os.path.normpath(folder)),
-        f"{place}: {name!r} leads out of the folder {folder}; give the folder of all pictures, data.images=FOLDER",
+        f"{listing}: {name!r} leads out of the folder {folder}; give the folder of all pictures, data.images=FOLDER",
     )
     return file
 

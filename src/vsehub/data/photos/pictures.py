@@ -33,8 +33,10 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-_LYING = (5, 6, 7, 8)  # orientations that exchange width and height
-_SPARE = 2  # a JPEG is decoded at 1/2, 1/4 or 1/8 only where that leaves this many pixels for each that is wanted
+_SIDEWAYS = (5, 6, 7, 8)  # orientations that exchange width and height
+_OVERSAMPLING = (
+    2  # a JPEG is decoded at 1/2, 1/4 or 1/8 only where that leaves this many pixels for each that is wanted
+)
 _LONGEST = 16  # times the shorter side: resizing longer pictures could need any amount of memory
 _RATIO = (3 / 4, 4 / 3)  # of a random crop, width to height
 THREADS = min(8, os.cpu_count() or 1)  # that decode pictures
@@ -54,9 +56,9 @@ class Crop(NamedTuple):
 class PictureSettings(Component):
     """The settings for reading a source's pictures.
 
-    size, crops: as in `Pictures`; its `resize` is `resized(size)`. augment: "vsepp", random crops and mirrors in
-    training, or "none". unreadable: "stop" at pictures that cannot be decoded, or "leave_out" them and their captions.
-    Raises InputError for other values.
+    size, crops: as in `Pictures`; its `resize` is `resize_length(size)`. augment: "vsepp", random crops and
+    mirrors in training, or "none". unreadable: "stop" at pictures that cannot be decoded, or "leave_out" them and their
+    captions. Raises InputError for other values.
     """
 
     size: int = 224
@@ -71,7 +73,7 @@ class PictureSettings(Component):
         one_of("unreadable", self.unreadable, ("stop", "leave_out"))
 
 
-def resized(size: int) -> int:
+def resize_length(size: int) -> int:
     """The length of a picture's shorter side before its middle of `size` pixels is cropped: 256 for 224."""
     return size * 8 // 7
 
@@ -109,14 +111,16 @@ def read_crop(
     the first frame is used. Raises InputError if the file cannot be decoded, or has more than 8 bits a channel.
     """
     try:
-        with _opened(file) as raw, Image.open(raw, formats=FORMATS) as image:
+        with _open(file) as raw, Image.open(raw, formats=FORMATS) as image:
             orientation = _orientation(image)
-            width, height = image.size[::-1] if orientation in _LYING else image.size
+            width, height = image.size[::-1] if orientation in _SIDEWAYS else image.size
             crop = choose(width, height)
             size = crop.size
             shrink = min(crop.width / size[0], crop.height / size[1])
-            if not exact and shrink >= 2 * _SPARE:
-                image.draft(None, (int(image.width * _SPARE / shrink), int(image.height * _SPARE / shrink)))
+            if not exact and shrink >= 2 * _OVERSAMPLING:
+                image.draft(
+                    None, (int(image.width * _OVERSAMPLING / shrink), int(image.height * _OVERSAMPLING / shrink))
+                )
             picture = _rgb(image)
             if orientation in _TURNS:
                 picture = picture.transpose(_TURNS[orientation])
@@ -124,16 +128,21 @@ def read_crop(
         unknown = isinstance(error, UnidentifiedImageError)  # whose message is the repr of a file object
         why = "no picture of a known format" if unknown else str(error) or type(error).__name__
         raise InputError(f"{file} cannot be decoded ({why})") from error
-    x, y = picture.width / width, picture.height / height  # below 1 if decoded at a smaller size
+    x_scale, y_scale = picture.width / width, picture.height / height  # below 1 if decoded at a smaller size
     right, bottom = crop.left + crop.width, crop.top + crop.height
-    box = crop.left * x, crop.top * y, min(right * x, picture.width), min(bottom * y, picture.height)
+    box = (
+        crop.left * x_scale,
+        crop.top * y_scale,
+        min(right * x_scale, picture.width),
+        min(bottom * y_scale, picture.height),
+    )
     return np.asarray(picture.resize(size, Image.Resampling[interpolation.upper()], box))
 
 
-def inspect(file: PictureFile) -> str | Exception:
-    """A hash of the bytes of a picture's file, or why it cannot be decoded at full size."""
+def hash_if_intact(file: PictureFile) -> str | Exception:
+    """A hash of the bytes of a picture's file, or the error if it cannot be decoded at full size."""
     try:
-        with _opened(file) as raw:
+        with _open(file) as raw:
             content = hashlib.file_digest(raw, "sha256").hexdigest()
         read_crop(file, lambda width, height: Crop(0, 0, 1, 1, (1, 1)), exact=True)
     except (OSError, InputError) as error:
@@ -141,7 +150,7 @@ def inspect(file: PictureFile) -> str | Exception:
     return content
 
 
-def _opened(file: PictureFile) -> io.BufferedReader | io.BytesIO:
+def _open(file: PictureFile) -> io.BufferedReader | io.BytesIO:
     return regular(Path(file)).open("rb") if isinstance(file, str) else io.BytesIO(file.read())
 
 
@@ -218,12 +227,12 @@ class Pictures:
         self.contents = np.empty(0, "S") if contents is None else contents
         self.preparation: Preparation | None = None
 
-    def prepared(self, how: "Preparation") -> "Pictures":
+    def prepared(self, preparation: "Preparation") -> "Pictures":
         """The same pictures, prepared for an encoder. Raises InputError for several crops and an unknown mode."""
         require(self.crops == 1, "data.pictures.crops: the image encoder brings its own preprocessing; leave it out")
-        one_of("mode", how.mode, ("shortest", "longest", "squash"))
+        one_of("mode", preparation.mode, ("shortest", "longest", "squash"))
         pictures = copy(self)
-        pictures.size, pictures.resize, pictures.preparation = how.size, how.resize, how
+        pictures.size, pictures.resize, pictures.preparation = preparation.size, preparation.resize, preparation
         return pictures
 
     @property
@@ -241,7 +250,7 @@ class Pictures:
         """
         rows = np.arange(len(self))[index]
         pixels = np.empty((rows.size, *self.shape[1:]), np.uint8)
-        self._fill(self._read_prepared, pixels, rows.flat)
+        self._in_threads(self._read_prepared, pixels, rows.flat)
         return pixels.reshape(*rows.shape, *self.shape[1:])
 
     def augmented(self, rows: np.ndarray, draws: np.ndarray, seed: Sequence[int]) -> np.ndarray:
@@ -251,13 +260,13 @@ class Pictures:
         """
         rows = np.arange(len(self))[rows]
         pixels = np.empty((len(rows), 3, self.size, self.size), np.uint8)
-        self._fill(self._read_augmented, pixels, rows, [(*seed, int(draw)) for draw in draws])
+        self._in_threads(self._read_augmented, pixels, rows, [(*seed, int(draw)) for draw in draws])
         return pixels
 
-    def _fill(self, fill: Callable[..., None], *arguments: Iterable[Any]) -> None:
-        """Call `fill` in threads that end with this call: a forked process would lose threads that are kept."""
+    def _in_threads(self, read: Callable[..., None], *arguments: Iterable[Any]) -> None:
+        """Call `read` in threads that end with this call: a forked process would lose threads that are kept."""
         with ThreadPoolExecutor(THREADS) as pool:
-            list(pool.map(fill, *arguments))  # raises what a thread raised
+            list(pool.map(read, *arguments))  # raises what a thread raised
 
     def _read_prepared(self, pixels: np.ndarray, row: int) -> None:
         how = self.preparation
@@ -288,16 +297,16 @@ class Pictures:
         pixels[:] = (crop[:, ::-1] if mirrored else crop).transpose(2, 0, 1)
 
 
-def prepared(split: "CaptionedImages", how: "Preparation | None") -> "CaptionedImages":
-    """The split with its picture files brought to the encoder's size; unchanged where `how` is None.
+def prepared(split: "CaptionedImages", preparation: "Preparation | None") -> "CaptionedImages":
+    """The split with its picture files brought to the encoder's size; unchanged where `preparation` is None.
 
     Raises InputError if the images are stored pixels of another size.
     """
-    if how is not None and isinstance(split.images, Pictures):
-        return replace(split, images=split.images.prepared(how))
+    if preparation is not None and isinstance(split.images, Pictures):
+        return replace(split, images=split.images.prepared(preparation))
     require(
-        how is None or tuple(split.images.shape[1:]) == (3, how.size, how.size),
+        preparation is None or tuple(split.images.shape[1:]) == (3, preparation.size, preparation.size),
         f"the data's images are arrays of shape {tuple(split.images.shape[1:])}, not files to resize, and the image "
-        f"encoder takes {how}; choose data of picture files, such as data=karpathy, or a model of that size",
+        f"encoder takes {preparation}; choose data of picture files, such as data=karpathy, or a model of that size",
     )
     return split

@@ -116,7 +116,7 @@ def render(scene: Scene, rng: np.random.Generator) -> np.ndarray:
 
 def _paint(canvas: Image.Image, thing: Thing, rng: np.random.Generator) -> None:
     colour = np.array(_jitter(rng, COLOURS[thing.colour], 9))
-    second = colour + ((255 - colour) * 0.68 if colour.mean() < 150 else -colour * 0.5)
+    pattern_colour = colour + ((255 - colour) * 0.68 if colour.mean() < 150 else -colour * 0.5)
     turn = rng.uniform(-0.2, 0.2)
     rotation = np.array([[math.cos(turn), math.sin(turn)], [-math.sin(turn), math.cos(turn)]])
     # Only a tile around the thing is blended: the whole canvas would take five times as long.
@@ -132,7 +132,7 @@ def _paint(canvas: Image.Image, thing: Thing, rng: np.random.Generator) -> None:
         ImageDraw.Draw(edge).line([*contour, contour[0], contour[1]], fill=255, width=5, joint=joint)
     if thing.texture != "plain":
         pattern = _pattern(thing.texture, 16 if thing.size == "small" else 24)
-        fill.paste(_rgb(second), mask=pattern.crop((0, 0, *fill.size)))
+        fill.paste(_rgb(pattern_colour), mask=pattern.crop((0, 0, *fill.size)))
     # The shadow and the edge keep a blue disc visible on the sea and a red one on bricks.
     canvas.paste((0, 0, 0), (left + 5, top + 6), body.point(SHADOW))
     canvas.paste(fill, (left, top), body)

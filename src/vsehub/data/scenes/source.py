@@ -50,13 +50,13 @@ class Scenes:
         Raises InputError for an unknown split, and if the files of the cache are damaged.
         """
         one_of("split", split, SPLITS)
-        pictures, note = self.folder / f"{split}.npy", self.folder / f"{split}.json"
-        if not note.exists():
+        images_path, captions_path = self.folder / f"{split}.npy", self.folder / f"{split}.json"
+        if not captions_path.exists():
             self._make(split)
-        with readable(pictures):
-            images = np.load(pictures, mmap_mode="r", allow_pickle=False)
-        with readable(note, KeyError):
-            captions = json.loads(note.read_text())["captions"]
+        with readable(images_path):
+            images = np.load(images_path, mmap_mode="r", allow_pickle=False)
+        with readable(captions_path, KeyError):
+            captions = json.loads(captions_path.read_text())["captions"]
         names = [f"scene-{split}-{number:06d}" for number in range(len(images))]
         return CaptionedImages(images, captions, pairs_by_caption(np.repeat(np.arange(len(images)), 5)), names)
 

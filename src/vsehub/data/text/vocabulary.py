@@ -157,7 +157,7 @@ def clip_pattern() -> str:
 
 @cache
 def cleaning(name: str) -> Callable[[str], str]:
-    """Caption -> caption; "clip" also splits it into words, as CLIP's own tokenizer does first."""
+    """The function caption -> cleaned caption; "clip" also splits it into words, as CLIP's own tokenizer does first."""
     tokenizer = package("the model's tokenizer", "open-clip", "open_clip").tokenizer
     if name != "clip":
         return tokenizer.get_clean_fn(name)

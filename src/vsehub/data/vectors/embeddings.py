@@ -137,13 +137,12 @@ def open_vectors(
     path = str(path)
     where, key = split_path(path)
     require_vectors(name, where)
-    addresses, metadata_addresses = [where], list[str]()
+    files, metadata_files = [where], list[str]()
     if is_folder(where):
-        addresses, metadata_addresses, key = shards(name, where, key)
-    uris = [*addresses, *metadata_addresses]
-    local = [fetch(name, address) if is_uri(address) else Path(address) for address in uris]
+        files, metadata_files, key = shards(name, where, key)
+    local = [fetch(name, file) if is_uri(file) else Path(file) for file in [*files, *metadata_files]]
     before_reading = stamps(path.absolute() for path in local)
-    paths, metadata = local[: len(addresses)], local[len(addresses) :]
+    paths, metadata = local[: len(files)], local[len(files) :]
     source: Shards | np.ndarray | Tensor
     labels = None
     if is_folder(where):
@@ -179,12 +178,12 @@ def check_vectors(vectors: VectorFile) -> dict[str, float]:
         "Embed what they stand for again, or leave these rows out on both sides",
     )
     least, most = norms.min().item(), norms.max().item()
-    rows = f"all {len(off):,}" if len(off) == len(vectors) else f"rows {listed(off)}"
+    off_rows = f"all {len(off):,}" if len(off) == len(vectors) else f"rows {listed(off)}"
     require(
         vectors.normalize is not None or len(off) == 0,
-        f"{vectors}: the norms of the rows lie between {least:.4g} and {most:.4g}; {rows} differ from 1 by more than "
-        f"{tolerance:g} (rows are counted from 0). Set normalize=true (in Python normalize=True) to divide each row by "
-        "its norm (cosine), or false to take the inner products",
+        f"{vectors}: the norms of the rows lie between {least:.4g} and {most:.4g}; {off_rows} differ from 1 by more "
+        f"than {tolerance:g} (rows are counted from 0). Set normalize=true (in Python normalize=True) to divide each "
+        "row by its norm (cosine), or false to take the inner products",
     )
     return {"least": least, "most": most, "unit_share": 1 - len(off) / len(vectors), "tolerance": tolerance}
 

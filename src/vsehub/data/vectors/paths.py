@@ -22,7 +22,7 @@ SUFFIXES = (".npy", ".npz", ".safetensors", ".parquet", ".csv", ".tsv", ".jsonl"
 METADATA = "metadata"  # the folder of the ids and captions in clip-retrieval's layout
 _EXPECTED = f"expected one vector per row in a {', '.join(SUFFIXES)}, or a folder of .npy or of .parquet files"
 _CHUNK_BYTES = 8 << 20
-_VERSIONS = {"ETag", "Content-MD5", "Digest", "Last-Modified"}  # headers of a web server that change with a file
+_VERSION_HEADERS = {"ETag", "Content-MD5", "Digest", "Last-Modified"}  # they change with a file
 
 
 def split_path(path: str) -> tuple[str, str | None]:
@@ -32,9 +32,9 @@ def split_path(path: str) -> tuple[str, str | None]:
     """
     file, colons, array = path.rpartition("::")
     in_brackets = file.count("[") > file.count("]")  # as in the IPv6 address http://[::1]/vectors.npy
-    in_name = in_brackets if is_uri(path) else Path(path).exists()
-    where, inside = (file, array) if colons and not in_name else (path, None)
-    return where.removeprefix("file://"), inside
+    colons_in_name = in_brackets if is_uri(path) else Path(path).exists()
+    where, key = (file, array) if colons and not colons_in_name else (path, None)
+    return where.removeprefix("file://"), key
 
 
 def file_name(path: str) -> PurePosixPath:
@@ -80,7 +80,7 @@ def fetch(name: str, uri: str) -> Path:
         version = {key: value for key, value in info.items() if key != "url"}  # a redirection may be signed anew
         folder = cache_folder() / "vectors" / hashlib.sha256(uri.encode()).hexdigest()
         copy = folder / hashlib.sha256(str(version).encode()).hexdigest() / file_name(uri)
-        if not copy.exists() or (uri.startswith("http") and not _VERSIONS & info.keys()):
+        if not copy.exists() or (uri.startswith("http") and not _VERSION_HEADERS & info.keys()):
             log.info("fetching %s", masked(uri))
             with atomic(copy) as out, files.open(path, "rb") as source:
                 shutil.copyfileobj(source, out, _CHUNK_BYTES)
@@ -90,28 +90,28 @@ def fetch(name: str, uri: str) -> Path:
     return copy
 
 
-def shards(name: str, folder: str, inside: str | None) -> tuple[list[str], list[str], str | None]:
-    """The addresses of a folder's files in natural order, those of their metadata, and the name of the array.
+def shards(name: str, folder: str, key: str | None) -> tuple[list[str], list[str], str | None]:
+    """The paths or URIs of a folder's files in natural order, those of their metadata, and the array to read in each.
 
-    Returns one address of metadata for each file, none without metadata, and the array to read in each file.
-    folder: a path or URI. inside: a side of clip-retrieval's layout, such as "img_emb", or a column. Files whose names
-    begin with a dot or an underscore do not count. Raises InputError for anything but `.npy` or `.parquet` files.
+    There is one file of metadata for each file, or none at all. folder: a path or URI. key: a side of clip-retrieval's
+    layout, such as "img_emb", or a column. Files whose names begin with a dot or an underscore do not count. Raises
+    InputError for anything but `.npy` or `.parquet` files.
     """
-    base, described = folder.rstrip("/"), False
+    base, has_metadata = folder.rstrip("/"), False
     with _connected(name, folder) as (files, root):
-        if inside is not None and files.isdir(f"{root}/{inside}"):
-            described = files.isdir(f"{root}/{METADATA}")
-            root, base, inside = f"{root}/{inside}", f"{base}/{inside}", None
+        if key is not None and files.isdir(f"{root}/{key}"):
+            has_metadata = files.isdir(f"{root}/{METADATA}")
+            root, base, key = f"{root}/{key}", f"{base}/{key}", None
         listing = files.ls(root, detail=False)
-    inner = [file_name(path).name for path in listing if path.rstrip("/") != root]  # object stores list the folder too
-    names = sorted((file for file in inner if not file.startswith((".", "_"))), key=natural)
+    below = [file_name(path).name for path in listing if path.rstrip("/") != root]  # object stores list the folder too
+    names = sorted((file for file in below if not file.startswith((".", "_"))), key=natural)
     require(
         {suffix_of(file) for file in names} in ({".npy"}, {".parquet"}),
         f"{name}: {base}: expected a folder of .npy or of .parquet files; it holds {listed(names) or 'none'}",
     )
-    numbers = [Path(file).stem.rpartition("_")[2] for file in names] if described else []
+    numbers = [Path(file).stem.rpartition("_")[2] for file in names] if has_metadata else []
     metadata = [f"{folder.rstrip('/')}/{METADATA}/metadata_{number}.parquet" for number in numbers]
-    return [f"{base}/{file}" for file in names], metadata, inside
+    return [f"{base}/{file}" for file in names], metadata, key
 
 
 @contextmanager

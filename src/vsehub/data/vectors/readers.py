@@ -19,13 +19,13 @@ from vsehub.io.arrays import listed, readable
 
 log = logging.getLogger(__name__)
 
-Read = tuple[np.ndarray | Tensor, list[str] | None]  # the matrix (n, D) and the ids of its rows
+MatrixAndIds = tuple[np.ndarray | Tensor, list[str] | None]  # the matrix (n, D) and the ids of its rows
 
 NUMBERS = ("float16", "bfloat16", "float32", "float64", "int8", "uint8")
 IDS = ("image_path", "key", "url")  # columns of the metadata whose entries may serve as ids, the first one preferred
 LABELS = "caption"
 _BLOCK_BYTES = 1 << 24  # longest line of a .csv or .jsonl
-_OTHER = ("id", "label", "score")  # names of columns of numbers that are no dimensions
+_NOT_DIMENSIONS = ("id", "label", "score")  # names of numeric columns that are not dimensions
 _INDEX = "__index_level_"  # begins the names of columns in which pandas stores an index
 
 
@@ -39,7 +39,7 @@ def matrix_dtype(label: str, array: "np.ndarray | Tensor | Shards") -> torch.dty
     return getattr(torch, kind)
 
 
-def read_file(path: Path, key: str | None) -> Read:
+def read_file(path: Path, key: str | None) -> MatrixAndIds:
     """The matrix of a file, and the ids of its rows. key: the name of an array. Raises InputError naming the file."""
     with readable(path, Exception):  # numpy and torch parse Python: damage raises almost anything
         return _READERS.get(path.suffix.lower(), _read_columns)(path, key)
@@ -55,13 +55,13 @@ def _chosen(path: Path, key: str | None, names: Iterable[str], matrices: Iterabl
     return wanted[0]
 
 
-def _read_npy(path: Path, key: str | None) -> Read:
+def _read_npy(path: Path, key: str | None) -> MatrixAndIds:
     array = np.load(path, mmap_mode="r", allow_pickle=False)
     require(key is None and isinstance(array, np.ndarray), f"{path}: expected one array without a name")
     return array, None
 
 
-def _read_npz(path: Path, key: str | None) -> Read:
+def _read_npz(path: Path, key: str | None) -> MatrixAndIds:
     with np.load(path, allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in archive.files if key in (None, name) or name == "ids"}
         name = _chosen(path, key, archive.files, (name for name, array in arrays.items() if array.ndim == 2))
@@ -69,7 +69,7 @@ def _read_npz(path: Path, key: str | None) -> Read:
     return arrays[name], ids
 
 
-def read_safetensors(path: Path, key: str | None) -> Read:
+def read_safetensors(path: Path, key: str | None) -> MatrixAndIds:
     """The mapped matrix `key` of a .safetensors file, or its only one, and no ids."""
     with safe_open(path, framework="pt") as file:
         shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 (it is not a mapping)
@@ -82,7 +82,7 @@ def read_safetensors(path: Path, key: str | None) -> Read:
     return array, None
 
 
-def _read_tensors(path: Path, key: str | None) -> Read:
+def _read_tensors(path: Path, key: str | None) -> MatrixAndIds:
     content = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     if isinstance(content, dict):
         matrices = [name for name, tensor in content.items() if isinstance(tensor, Tensor) and tensor.ndim == 2]
@@ -93,7 +93,7 @@ def _read_tensors(path: Path, key: str | None) -> Read:
     return tensor, None
 
 
-def _read_columns(path: Path, key: str | None) -> Read:
+def _read_columns(path: Path, key: str | None) -> MatrixAndIds:
     """One column of lists of numbers, or columns of numbers, and the column id."""
     kind = path.suffix.lower()
     if kind == ".parquet":  # only the needed columns are read, below
@@ -110,11 +110,13 @@ def _read_columns(path: Path, key: str | None) -> Read:
         names = [_chosen(path, key, schema.names, lists)]
     else:
         names = [field.name for field in schema if pa.types.is_floating(field.type)]
-        whole = [field.name for field in schema if pa.types.is_integer(field.type) and field.name not in ids]
-        whole = [name for name in whole if not name.startswith(_INDEX)]
-        require(not whole, f"{path}: {listed(whole)} hold whole numbers; make dimensions floats, leave others out")
-        other = [name for name in names if name.lower() in _OTHER]
-        require(not other, f"{path}: {listed(other)} are not dimensions; call the ids id, leave others out")
+        integers = [field.name for field in schema if pa.types.is_integer(field.type) and field.name not in ids]
+        integers = [name for name in integers if not name.startswith(_INDEX)]
+        require(
+            not integers, f"{path}: {listed(integers)} hold whole numbers; make dimensions floats, leave others out"
+        )
+        wrong = [name for name in names if name.lower() in _NOT_DIMENSIONS]
+        require(not wrong, f"{path}: {listed(wrong)} are not dimensions; call the ids id, leave others out")
     if kind == ".parquet":
         table = parquet.read_table(path, columns=names + ids, page_checksum_verification=True)
     row_ids = table["id"].cast(pa.string()).to_pylist() if ids else None
@@ -160,7 +162,7 @@ def _delimited(path: Path) -> pa.Table:
         path,
         read_options=csv.ReadOptions(column_names=columns if has_no_header else None, block_size=_BLOCK_BYTES),
         parse_options=csv.ParseOptions(delimiter=delimiter),
-        # Without words for null: an empty cell is not a number.
+        # No text stands for null, so that an empty cell is an error.
         convert_options=csv.ConvertOptions(column_types=kinds, null_values=[]),
     )
 
@@ -173,7 +175,7 @@ def _is_number(text: str) -> bool:
     return True
 
 
-_READERS: dict[str, Callable[[Path, str | None], Read]] = {
+_READERS: dict[str, Callable[[Path, str | None], MatrixAndIds]] = {
     ".npy": _read_npy,
     ".npz": _read_npz,
     ".safetensors": read_safetensors,
@@ -189,14 +191,16 @@ class Shards:
     """
 
     def __init__(self, paths: Sequence[Path], key: str | None):
-        read = [read_file(path, key) for path in paths]
-        self._parts, self.ids = [array for array, _ in read], [row_id for _, ids in read for row_id in ids or ()]
+        matrices = [read_file(path, key) for path in paths]
+        self._parts = [array for array, _ in matrices]
+        self.ids = [row_id for _, ids in matrices for row_id in ids or ()]
         first: Any = self._parts[0]
         kinds = [(matrix_dtype(str(path), part), part.shape[1]) for path, part in zip(paths, self._parts, strict=True)]
+        dtype, columns = kinds[0]
         odd = [str(path) for path, kind in zip(paths, kinds, strict=True) if kind != kinds[0]]
-        require(not odd, f"{listed(odd)}: expected rows of {kinds[0][1]} {kinds[0][0]}, as in {paths[0]}")
+        require(not odd, f"{listed(odd)}: expected rows of {columns} {dtype}, as in {paths[0]}")
         self.counts = [len(part) for part in self._parts]
-        self.shape, self.dtype = (sum(self.counts), kinds[0][1]), first.dtype.newbyteorder("=")
+        self.shape, self.dtype = (sum(self.counts), columns), first.dtype.newbyteorder("=")
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -206,10 +210,10 @@ class Shards:
         rows = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else rows
         matrix = np.empty((len(rows), self.shape[1]), self.dtype)
         ends = np.cumsum(self.counts)
-        owners = np.searchsorted(ends, rows, "right")
-        for number in np.unique(owners).tolist():
-            mine = owners == number
-            matrix[mine] = self._parts[number][rows[mine] - (ends[number] - self.counts[number])]
+        part_of_row = np.searchsorted(ends, rows, "right")
+        for part in np.unique(part_of_row).tolist():
+            in_part = part_of_row == part
+            matrix[in_part] = self._parts[part][rows[in_part] - (ends[part] - self.counts[part])]
         return matrix
 
 
