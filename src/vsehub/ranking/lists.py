@@ -71,7 +71,7 @@ def compare_lists(settings: Mapping[str, Any], k: int, seed: int = 0) -> Compari
     names_are_rows = count_or_ids is not None and names_are_numbers and max(map(int, names)) < items
     rows = {name: int(name) if names_are_rows else row for row, name in enumerate(names)}
 
-    # Only the number of the other items is known.
+    # Items without a name are only counted.
     named_vectors = UnitVectors(items if names_are_rows else len(names))
     item_names = replace(read_names("items", named_vectors, settings), ids=None if names_are_rows else names)
     sides = Sides(UnitVectors(len(queries)), UnitVectors(items))

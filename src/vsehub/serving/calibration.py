@@ -23,7 +23,7 @@ from torch import Tensor
 
 from vsehub.checks import require
 from vsehub.criteria.base import Correction, Terms, finite
-from vsehub.data.truth import connected
+from vsehub.data.truth import connected_groups
 from vsehub.neighbors.vectors import VectorSource, as_vectors, row_digests
 from vsehub.positives import Positives
 
@@ -83,7 +83,7 @@ class Calibration:
             not criterion.query_terms_rank,
             f"criterion: under {criterion!r} a query's scores depend on its answers; take another, such as csls",
         )
-        groups = connected(positives.query.cpu().numpy(), positives.item.cpu().numpy(), len(queries), len(items))
+        groups = connected_groups(positives.query.cpu().numpy(), positives.item.cpu().numpy(), len(queries), len(items))
         usable = positives.counts.cpu().numpy() > 0
         if reference is not None:
             in_reference = np.isin(row_digests(queries), row_digests(reference))

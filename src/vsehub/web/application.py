@@ -175,8 +175,8 @@ class Service:
 
     def hubs_page(self, kind: Kind = "hubs", offset: Offset = 0, criterion: Chosen = None, find: Find = "") -> Response:
         """The hubs, with the distribution of N_k."""
-        result = self.hubs(kind, offset, STEP, criterion, find)
-        return self.page("hubs.html.j2", answer=result, curves=self.curves, criterion=self._criterion(criterion))
+        result, chosen = self.hubs(kind, offset, STEP, criterion, find), self._criterion(criterion)
+        return self.page("hubs.html.j2", answer=result, curves=self.curves, criterion=chosen, step=STEP)
 
     def item_page(self, name: str, offset: Offset = 0, criterion: Chosen = None) -> Response:
         """An item, the queries that find it, and its neighbours."""

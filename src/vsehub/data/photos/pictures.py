@@ -34,9 +34,8 @@ _TURNS = {
     8: Image.Transpose.ROTATE_90,
 }
 _SIDEWAYS = (5, 6, 7, 8)  # orientations that exchange width and height
-_OVERSAMPLING = (
-    2  # a JPEG is decoded at 1/2, 1/4 or 1/8 only where that leaves this many pixels for each that is wanted
-)
+# A JPEG is decoded at 1/2, 1/4 or 1/8 only where that leaves this many pixels for each that is wanted.
+_OVERSAMPLING = 2
 _LONGEST = 16  # times the shorter side: resizing longer pictures could need any amount of memory
 _RATIO = (3 / 4, 4 / 3)  # of a random crop, width to height
 THREADS = min(8, os.cpu_count() or 1)  # that decode pictures
