@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from vsehub.io.files import atomic
-from vsehub.report.plots import Picture
+from vsehub.report.pictures import Picture
 
 
 def save(folder: Path, *pictures: Picture) -> None:

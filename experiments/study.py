@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.running import results, run_all, status, training
-from vsehub.checks import require
+from vsehub.checks import InputError, require
 from vsehub.io.files import write_text
 
 if TYPE_CHECKING:  # the embeddings' demonstration is installed without pandas
@@ -105,10 +105,10 @@ class Trainings:
 
     def on(self, data: str) -> "Trainings":
         """The trainings on `data`, a folder or SCENES. Raises InputError where scenes are not trained on."""
-        if data != SCENES:
-            return self
-        require(self.scenes is not None, "this is not trained on scenes; give the folder of extracted features")
-        return self.scenes
+        trainings = self.scenes if data == SCENES else self
+        if trainings is None:
+            raise InputError("this is not trained on scenes; give the folder of extracted features")
+        return trainings
 
     def chosen(self, patterns: Sequence[str] | None) -> dict[str, Sequence[str]]:
         """The cases that fit one of the patterns; None: all. Raises InputError where a pattern fits none."""

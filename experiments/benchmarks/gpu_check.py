@@ -70,7 +70,7 @@ def step_losses(devices: int, device: torch.device, settings: list[str]) -> list
 def process_rows(devices: int, device: torch.device, settings: list[str]) -> list[Row]:
     """The losses of as many processes as there are GPUs, step by step, against those of one."""
     if devices < 2:
-        return [("processes of several GPUs (NCCL)", "one GPU is seen: nothing to compare", None)]
+        return [("processes of several GPUs (NCCL)", "only one GPU: nothing to compare", None)]
     alone, several = (step_losses(count, device, settings) for count in (1, devices))
     if len(alone) != len(several):
         return [(f"{devices} processes, steps", f"{len(several)}, and {len(alone)} of one", False)]

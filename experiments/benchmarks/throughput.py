@@ -56,7 +56,7 @@ def text(result: dict, precision: str, batch: int) -> str:
     ]
     size = f"batch {batch}, GRU {result['dim']}, words 300, data: {result['data']}"
     parts = [
-        common.table(("way", "precision", "step, median (least to most)", "captions/s"), rows),
+        common.table(("loop", "precision", "step, median (least to most)", "captions/s"), rows),
         f"vsehub is **{result['ratio']:.2f} times** as fast as the plain loop ({size}).",
         common.table(STAGES, [[f"{result['stages'][stage] * 1e3:.1f} ms" for stage in STAGES]]),
     ]
@@ -75,7 +75,7 @@ def text(result: dict, precision: str, batch: int) -> str:
             f"Training until the validation rsum, measured every {result['every']} steps, is {result['target']:g} "
             f"(seeds {result['seeds']}; measuring is not timed): vsehub needs "
             f"**1/{total['plain'] / total['ours']:.2f}** of the time.",
-            common.table(("way", "training time by seed", "steps", "rsum"), rows),
+            common.table(("loop", "training time by seed", "steps", "rsum"), rows),
         ]
     return "\n\n".join(parts)
 

@@ -18,7 +18,7 @@ from experiments.claims.judging import (
     plateaus,
 )
 from experiments.evidence import over_seeds
-from vsehub.report.plots import Picture
+from vsehub.report.pictures import Picture
 from vsehub.report.tables import ReportTable
 
 HEAD_HUBNESS = ["of", "Pearson's r", "Spearman's ρ", "p", "points"]

@@ -29,7 +29,11 @@ def render(folder: Path, page: Path | None = None) -> None:
     if (folder / "README.md").exists():
         short = [
             tables.ranking(frame, tests),
-            *(tables.gains(frame, tests, reference, "tuned") for reference in ("transductive", "inductive")),
+            *(
+                tables.gains(frame, tests, reference, "tuned")
+                for reference in ("transductive", "inductive")
+                if (frame["reference"] == reference).any()
+            ),
         ]
         lines = [f"- {sentence}" for sentence in parts[1].notes]
         renew(folder / "README.md", first, "verdict")

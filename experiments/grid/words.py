@@ -35,7 +35,7 @@ def on_criteria(tests: pd.DataFrame) -> list[str]:
             outcomes = chosen.loc[chosen["criterion"] == name, "outcome"]
             both, images = (outcomes == APART).sum(), outcomes.isin([APART, IMAGES]).sum()
             lines.append(f"{name} {gain:+.1f} ({both}, {images} of {len(outcomes)})")
-        sentences.append(f"{reference}, {settings}: {', '.join(lines) or 'nothing measured'}.")
+        sentences += [f"{reference}, {settings}: {', '.join(lines)}."] if lines else []
     return [
         "Mean gain in rsum over nns. In brackets: the number of losses after which the gain passes both tests, then "
         "the number after which it passes the test over images. Transductive qb_norm is omitted.",

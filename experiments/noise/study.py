@@ -21,8 +21,8 @@ from experiments.grid import pilot
 from experiments.plots import save
 from experiments.running import status
 from experiments.study import Study, Trainings
-from vsehub.report.plots import RC, Picture, new_figure
-from vsehub.report.plots import render as drawn
+from vsehub.report import plots
+from vsehub.report.pictures import Picture
 from vsehub.report.recipes import Series
 from vsehub.report.run_plots import styles
 from vsehub.report.tables import ReportTable
@@ -61,7 +61,7 @@ def chosen() -> dict[str, list[str]]:
 
 def cases(settings: dict[str, list[str]]) -> dict[str, list[str]]:
     """The settings of each protocol, rate and loss, without noise first. own: of single losses."""
-    noises = {CLEAN: []} | {
+    noises: dict[str, list[str]] = {CLEAN: []} | {
         f"{protocol}-{rate:g}": [f"data.noise.protocol={protocol}", f"data.noise.rate={rate:g}"]
         for rate in RATES
         for protocol in PROTOCOLS
@@ -133,8 +133,8 @@ def facts(frame: pd.DataFrame, protocol: str) -> str:
 def curves(frame: pd.DataFrame) -> Picture:
     """Mean and sample deviation of rsum over the rate, a line a loss, a panel a protocol; single runs as faint dots."""
     looks = styles(Series("", "", loss, "") for loss in LOSSES)
-    with matplotlib.rc_context(RC):
-        whole = new_figure(8, 3.8)
+    with matplotlib.rc_context(plots.RC):
+        whole = plots.new_figure(8, 3.8)
         panels = whole.subplots(1, len(PROTOCOLS), sharey=True)
         for axes, protocol in zip(panels, PROTOCOLS, strict=True):
             part = frame[frame["protocol"].isin([CLEAN, protocol])]
@@ -154,7 +154,7 @@ def curves(frame: pd.DataFrame) -> Picture:
         panels[0].set_ylabel("rsum, test")
         panels[-1].legend()
         caption = "rsum on the test split over the rate of noise in the training captions."
-        return drawn(whole, "rsum_over_rate", caption)
+        return plots.render(whole, "rsum_over_rate", caption)
 
 
 def render(folder: Path) -> None:
