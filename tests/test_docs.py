@@ -6,6 +6,7 @@ import re
 import runpy
 import sys
 import tomllib
+from importlib import import_module
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -61,6 +62,9 @@ def test_notebooks_import_what_their_extra_installs():
         source = "\n".join("".join(cell["source"]) for cell in cells)
         imported = set(re.findall(r"^(?:import|from) (\w+)", source, re.MULTILINE))
         assert imported - {"vsehub"} <= installed | sys.stdlib_module_names, path.name
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.ImportFrom) and node.module.startswith("vsehub"):
+                assert all(hasattr(import_module(node.module), alias.name) for alias in node.names), path.name
 
 
 def test_the_page_of_settings_has_every_setting_of_a_training():
