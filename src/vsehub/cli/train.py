@@ -116,18 +116,18 @@ def fit(cfg: DictConfig, folder: Path, earlier_record: dict[str, Any] | None, pa
     from vsehub.training.train import build_trainer
 
     checkpoint = last_checkpoint(folder, earlier_record)
-    settings, final = plain(cfg), str(cfg.final_split)
+    settings, final_split = plain(cfg), str(cfg.final_split)
     # Everything that may raise an InputError comes before the training.
     # any_class: not resumed; the settings of a resumed run are its record's, not those of the command's recipe.
     recorder = RunRecorder(folder, recipe_choice() if parts.any_class else None)
     trainer = build_trainer(settings, parts, recorder)
     criterion, protocol = (parts.build(group, settings[group]) for group in ("criterion", "protocol"))
-    parts.build("loss", settings["loss"])
-    measurement = Measurement(final, criterion, cfg.criterion_name, protocol)
+    parts.build("loss", settings["loss"])  # raises InputError before the data are loaded
+    measurement = Measurement(final_split, criterion, cfg.criterion_name, protocol)
     torch.manual_seed(cfg.seed)
     data = build_data(settings, parts, source)
-    split_metadata = load_splits(data, final, earlier_record)
-    protocol.slices(len(data.splits[final].images))
+    split_metadata = load_splits(data, final_split, earlier_record)
+    protocol.slices(len(data.splits[final_split].images))  # raises InputError if the protocol needs more images
     fitted = None
     if settings["solver"]:
         require(trainer.world_size == 1, "solver computes in one process; give trainer.devices=1, or leave it out")

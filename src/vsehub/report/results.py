@@ -279,7 +279,7 @@ def _families(
     for loss in sorted({series for series, _ in cases}, key=series_rank):
         ranked = {criterion: by_seed for (series, criterion), by_seed in cases.items() if series == loss}
         plain = ranked.get("nns", {})
-        # of equal rankings one is tested: transductive QB-Norm, for example, is the inverted softmax of the same β
+        # Of criteria that rank equally only one is tested: transductive QB-Norm equals the inverted softmax of its β.
         as_text = {
             name: str([(seed, by_seed[seed].tolist()) for seed in sorted(by_seed)]) for name, by_seed in ranked.items()
         }

@@ -38,8 +38,10 @@ _SETTINGS = {
 
 @dataclass(frozen=True)
 class ServedIndex:
-    """A FAISS index of this kind over the items with their bias as last component (M, D + 1), with a and the mean of
-    b."""
+    """A FAISS index over the items with their bias as the last component, (M, D + 1).
+
+    kind: one of `KINDS`. scale: a. mean_bias: the mean of b.
+    """
 
     index: Any
     kind: str

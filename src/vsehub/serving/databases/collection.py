@@ -102,8 +102,9 @@ class Collection:
     ) -> tuple[int, int]:
         """Remove items, then add items (n, D); returns how many were removed, and how many were replaced.
 
-        ids, labels: those of the added items. Raises InputError, before anything is changed, for another dimension, for
-        ids or labels that do not fit, and for a criterion under which the bias of an item depends on the other items.
+        removed_ids: unknown ids are ignored. ids, labels: those of the added items. Raises InputError, before anything
+        is changed, for another dimension, for ids or labels that do not fit, and for a criterion under which the bias
+        of an item depends on the other items.
         """
         metadata = self.metadata
         criterion: Any = named_criterion(metadata["criterion"], metadata["parameters"])
