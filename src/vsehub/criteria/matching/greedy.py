@@ -63,7 +63,7 @@ class RelaxedGreedyMatching(Matching):
 
 
 class GreedyMatching(RelaxedGreedyMatching):
-    """Relaxed greedy matching with λ = 1 (EMNLP algorithm 1): an item is in no more lists than on average.
+    """Relaxed greedy matching with λ = 1 (EMNLP algorithm 1): an item is in at most k * max(1, Q / M) lists.
 
     capacity: as in `RelaxedGreedyMatching`. Nothing is tuned, since λ tells the two apart.
     """
