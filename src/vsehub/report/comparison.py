@@ -64,8 +64,8 @@ def evidence(record: dict) -> list[tuple[str, str]]:
     facts += effects(record)
     if calibration := record["calibration"]:
         rates = [
-            f"above {rate['threshold']:.4g} for {rate['false_accept']:g} false accepts (of queries with answers "
-            f"{rate['accepted']:.1%})"
+            f"above {rate['threshold']:.4g} for {rate['false_accept']:g} false accepts ({rate['accepted']:.1%} of the "
+            "queries with answers are accepted)"
             for rate in calibration["rates"]
         ]
         facts.append(
