@@ -80,18 +80,18 @@ def tune(
     return Tuned(tuned, tuned.parameters(), rsum, tried)
 
 
-def _best_matching(correction: Settings, matchings: list[Settings], measure: Measure) -> tuple[Settings, float]:
-    """The correction's settings with the matching's best settings for each k, and the rsum of both."""
+def _best_matching(settings: Settings, matchings: list[Settings], measure: Measure) -> tuple[Settings, float]:
+    """A correction's settings with the matching's best settings for each k, and the rsum of both."""
     if matchings == [{}]:
-        return correction, measure(correction)["rsum"]
+        return settings, measure(settings)["rsum"]
     (name,) = matchings[0]  # every setting of a matching's grid has the same single key
-    by_value = {choice[name]: measure(correction | choice) for choice in matchings}
+    by_value = {choice[name]: measure(settings | choice) for choice in matchings}
     chosen, total = {}, 0.0
     for k in KS:
         sums = {value: sum(metrics[f"{side}/r{k}"] for side in DIRECTIONS) for value, metrics in by_value.items()}
         chosen[k] = max(sums, key=sums.__getitem__)
         total += sums[chosen[k]]
-    return correction | {name: chosen}, total
+    return settings | {name: chosen}, total
 
 
 def choose(

@@ -107,14 +107,14 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     )
     require_version(f"checkpoint: {path}", metadata.get("version"), VERSION, "The run's run.json names it")
     sha256 = hashlib.sha256(stored).hexdigest()
-    run = path.absolute().parent.parent / "run.json"
-    of_run = path.name == f"best{SUFFIX}" and path.absolute().parent.name == "checkpoints"
-    best = read_object(run).get("best") if of_run else None
+    run_record = path.absolute().parent.parent / "run.json"
+    is_best_of_run = path.name == f"best{SUFFIX}" and path.absolute().parent.name == "checkpoints"
+    best = read_object(run_record).get("best") if is_best_of_run else None
     recorded = best.get("sha256") if isinstance(best, dict) else None
     require(
         recorded in (None, sha256),
-        f"checkpoint: {path} is not the model that {run} records, or it was changed: its SHA-256 is {sha256[:12]}..., "
-        f"recorded is {str(recorded)[:12]}.... {_AGAIN}",
+        f"checkpoint: {path} is not the model that {run_record} records, or it was changed: its SHA-256 is "
+        f"{sha256[:12]}..., recorded is {str(recorded)[:12]}.... {_AGAIN}",
     )
     try:
         description = json.loads(metadata["description"])

@@ -245,8 +245,8 @@ class DataModel:
         parts = {inspect.getfile(type(part)) for part in self.model.modules()}
         files = sorted(parts | {str(path) for path in Path(encoders.__file__).parent.rglob("*.py")})
         code = hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()
-        numbers = next(self.model.parameters())
-        return f"{numbers.dtype}, {torch.get_float32_matmul_precision()}, {numbers.device.type}, {code}"
+        weights = next(self.model.parameters())
+        return f"{weights.dtype}, {torch.get_float32_matmul_precision()}, {weights.device.type}, {code}"
 
 
 def load_or_encode(path: Path, origin: list[str], encode: Callable[[], Any]) -> Tensor:

@@ -23,7 +23,7 @@ from vsehub.ranking.inputs import Sides
 GRID = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 CRITERIA = {"nns": NearestNeighbor(), "csls": CSLS()}
 NOTHING = "nothing"
-LEAST = 50  # groups of known queries that share answers
+LEAST = 50  # groups of known queries; those that share answers are one group
 # Beyond these numbers of fitted queries, measured or reference queries, and items, a seeded sample is used.
 MOST_FITTED, MOST_QUERIES, MOST_ITEMS = 50_000, 2000, 5000
 

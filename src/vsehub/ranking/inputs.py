@@ -227,11 +227,11 @@ class Inputs:
     tuning: tuple[VectorFile, Positives] | None = None
     warnings: list[str] = field(default_factory=list)
 
-    def warn(self, said: str | None) -> None:
+    def warn(self, warning: str | None) -> None:
         """Log a warning, if there is one, and keep it for the record."""
-        if said:
-            self.warnings.append(said)
-            log.warning(said)
+        if warning:
+            self.warnings.append(warning)
+            log.warning(warning)
 
     def check(self) -> dict[str, dict[str, float]]:
         """The norms of each file, of precomputed scores their range. Raises InputError for unusable rows."""

@@ -200,12 +200,12 @@ def reference_kind(criterion: Criterion | None, inductive: bool) -> str:
     return "inductive" if inductive else "transductive"
 
 
-def _entries(measured: Measured, chosen: Tensor, inputs: Inputs) -> list[dict[str, Any]]:
+def _entries(measured: Measured, items: Tensor, inputs: Inputs) -> list[dict[str, Any]]:
     """Items with their names, N_k and bad N_k under each ranking, and the first queries whose plain list has them."""
     rankings = measured.rankings
     queries_of = {
         item: (rankings[0].positions == item).any(dim=1).nonzero().flatten()[:SHOWN_QUERIES].tolist()
-        for item in chosen.tolist()
+        for item in items.tolist()
     }
     return [
         {

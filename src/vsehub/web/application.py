@@ -138,7 +138,9 @@ class Service:
         items = [
             catalogue.item(row) | {"finders": catalogue.finders(row, name)[:5]} for row in rows[offset : offset + limit]
         ]
-        matches = positions_with(catalogue.contents.inputs.query_names, catalogue.rows.tolist(), find) if find else []
+        matches = (
+            positions_with(catalogue.contents.inputs.query_names, catalogue.query_rows.tolist(), find) if find else []
+        )
         queries = [{"text": catalogue.query_name(query), "page": f"/?query={query}"} for query in matches[:STEP]]
         return {
             "kind": kind,
@@ -223,7 +225,7 @@ class Service:
             "hubs": catalogue.hubs,
             "hubs_made": catalogue.hubs_made[self._criterion(criterion)],
             "antihubs": catalogue.antihubs,
-            "items": catalogue.ordered,
+            "items": catalogue.by_count,
         }
         rows = kinds[kind]
         if not find:

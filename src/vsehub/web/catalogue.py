@@ -160,7 +160,7 @@ class Catalogue:
 
     criteria: name -> criterion, each a bias of the items. sample: largest number of known queries; if there are more,
     this many are drawn by `seed`. contents: the collection. vectors: the items (M, D), float32, in memory. items: the
-    same, as they are searched. k: k of N_k. rows: positions of the sampled queries (n,). Raises InputError for a
+    same, as they are searched. k: k of N_k. query_rows: positions of the sampled queries (n,). Raises InputError for a
     criterion that is not a bias of the items.
     """
 
@@ -176,9 +176,9 @@ class Catalogue:
         self.contents, self.k = contents, min(K, len(sides.items))
         self.vectors = sides.items.rows(0, len(sides.items)).float().cpu()
         self.items = KeptItems(as_vectors("items", self.vectors))
-        queries, self.rows = sampled(sides.queries, sample, seed)
+        queries, self.query_rows = sampled(sides.queries, sample, seed)
         self.queries: VectorSource = as_vectors("queries", queries.float().cpu())
-        self.positives = None if sides.positives is None else sides.positives.of_queries(self.rows)
+        self.positives = None if sides.positives is None else sides.positives.of_queries(self.query_rows)
         log.info("fitting %s and ranking %s queries", ", ".join(criteria) or "no criterion", f"{len(self.queries):,}")
         corrections = self._corrections(criteria)
         lists = nearest(self.queries, self.items, min(DEPTH, len(self.items)), list(corrections.values()))
@@ -192,7 +192,7 @@ class Catalogue:
         self.hub_level = hub_level(*self.sizes)
         never = (plain.counts == 0).nonzero().flatten()
         self.antihubs = never[drawn(len(never), 1000, seed)].tolist() if len(never) else []
-        self.ordered = plain.counts.argsort(descending=True, stable=True).tolist()
+        self.by_count = plain.counts.argsort(descending=True, stable=True).tolist()
         self.hubs = self._hubs(plain)
         self.hubs_made = {
             name: [row for row in self._hubs(ranking) if plain.counts[row] < self.hub_level]
@@ -252,7 +252,7 @@ class Catalogue:
 
     def query_name(self, query: int) -> str:
         """The text of a known query, else its id, else its row."""
-        row = int(self.rows[query])
+        row = int(self.query_rows[query])
         names = self.contents.inputs.query_names.of(row)
         return str(names["label"] or names["id"] or f"query {row}")
 

@@ -45,7 +45,7 @@ def read_file(path: Path, key: str | None) -> MatrixAndIds:
         return _READERS.get(path.suffix.lower(), _read_columns)(path, key)
 
 
-def _chosen(path: Path, key: str | None, names: Iterable[str], matrices: Iterable[str]) -> str:
+def _array_name(path: Path, key: str | None, names: Iterable[str], matrices: Iterable[str]) -> str:
     """The name of the array to read: `key`, or the only one of the matrices."""
     names, wanted = list(names), list(matrices) if key is None else [key]
     require(
@@ -64,7 +64,7 @@ def _read_npy(path: Path, key: str | None) -> MatrixAndIds:
 def _read_npz(path: Path, key: str | None) -> MatrixAndIds:
     with np.load(path, allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in archive.files if key in (None, name) or name == "ids"}
-        name = _chosen(path, key, archive.files, (name for name, array in arrays.items() if array.ndim == 2))
+        name = _array_name(path, key, archive.files, (name for name, array in arrays.items() if array.ndim == 2))
     ids = arrays["ids"].astype(str).ravel().tolist() if "ids" in arrays else None
     return arrays[name], ids
 
@@ -73,7 +73,7 @@ def read_safetensors(path: Path, key: str | None) -> MatrixAndIds:
     """The mapped matrix `key` of a .safetensors file, or its only one, and no ids."""
     with safe_open(path, framework="pt") as file:
         shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 (it is not a mapping)
-        name = _chosen(path, key, shapes, (name for name, shape in shapes.items() if len(shape) == 2))
+        name = _array_name(path, key, shapes, (name for name, shape in shapes.items() if len(shape) == 2))
         tensor = file.get_tensor(name)
     if tensor.dtype == torch.bfloat16:  # which numpy lacks
         return tensor, None
@@ -86,7 +86,7 @@ def _read_tensors(path: Path, key: str | None) -> MatrixAndIds:
     content = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     if isinstance(content, dict):
         matrices = [name for name, tensor in content.items() if isinstance(tensor, Tensor) and tensor.ndim == 2]
-        content, key = content[_chosen(path, key, content, matrices)], None  # the key has been used
+        content, key = content[_array_name(path, key, content, matrices)], None  # the key has been used
     tensor = content.detach()
     plain = key is None and tensor.is_contiguous() and not tensor.is_nested and tensor.device.type == "cpu"
     require(plain, f"{path}: expected a plain tensor of numbers, or several by name")
@@ -102,12 +102,12 @@ def _read_columns(path: Path, key: str | None) -> MatrixAndIds:
         table = json.read_json(path, read_options=json.ReadOptions(block_size=_BLOCK_BYTES))
         schema = table.schema
     else:
-        table = _delimited(path)
+        table = _read_delimited(path)
         schema = table.schema
-    lists, ids = _lists(schema), ["id"] if "id" in schema.names else []
+    lists, ids = _list_columns(schema), ["id"] if "id" in schema.names else []
     by_list = bool(lists) or key is not None or kind == ".jsonl"
     if by_list:
-        names = [_chosen(path, key, schema.names, lists)]
+        names = [_array_name(path, key, schema.names, lists)]
     else:
         names = [field.name for field in schema if pa.types.is_floating(field.type)]
         integers = [field.name for field in schema if pa.types.is_integer(field.type) and field.name not in ids]
@@ -133,7 +133,7 @@ def _read_columns(path: Path, key: str | None) -> MatrixAndIds:
     return array.astype(np.float32) if kind == ".jsonl" else array, row_ids
 
 
-def _lists(schema: pa.Schema) -> list[str]:
+def _list_columns(schema: pa.Schema) -> list[str]:
     """The columns of lists of numbers."""
     kinds = {field.name: getattr(field.type, "storage_type", field.type) for field in schema}
     lists = {
@@ -144,7 +144,7 @@ def _lists(schema: pa.Schema) -> list[str]:
     return [name for name, kind in lists.items() if pa.types.is_floating(kind) or pa.types.is_integer(kind)]
 
 
-def _delimited(path: Path) -> pa.Table:
+def _read_delimited(path: Path) -> pa.Table:
     """The numbers and ids of a .csv or .tsv, whose first line may hold names."""
     delimiter, names = header(path)
     clean = "" not in names and "\0" not in "".join(names)
