@@ -103,7 +103,7 @@ def test_pictures_of_some_items_only():
 def test_a_sample_of_the_queries_keeps_their_answers(known):
     few = Catalogue(contents(), CRITERIA, sample=20)
     assert len(few.queries) == 20
-    for query, row in enumerate(few.rows.tolist()):
+    for query, row in enumerate(few.query_rows.tolist()):
         assert (few.answers(query), few.query_name(query)) == (known.answers(row), known.query_name(row))
 
 
