@@ -60,7 +60,7 @@ MUTATIONS = [
     ("losses/hinge.py", "text_to_image.topk(k, dim=0)", "text_to_image.topk(k, dim=1)", "losses/test_loops.py"),
     ("losses/hinge.py", "negatives - paired[None, :])", "negatives - paired[:, None])", "losses/test_loops.py"),
     ("losses/base.py", "exponents.logsumexp(dim=0)", "exponents.logsumexp(dim=1)", "losses/test_log_sums.py"),
-    ("losses/base.py", "fill_positives(exponents * scale, excluded)", "exponents * scale", "losses/test_log_sums.py"),
+    ("losses/base.py", "fill_excluded(exponents * scale, excluded)", "exponents * scale", "losses/test_log_sums.py"),
     (
         "neighbors/bank.py",
         "self._image_ids[near_images] == image_ids[:, None]",
@@ -122,8 +122,8 @@ MUTATIONS = [
     ("criteria/choose.py", "difference[best].mean() > error", "difference[best].mean() > 0", "ranking/test_choose.py"),
     (
         "criteria/choose.py",
-        "applied[chosen(values[:, fold_of_query != number])]",
-        "applied[chosen(values)]",
+        "applied[choose_row(values[:, fold_of_query != number])]",
+        "applied[choose_row(values)]",
         "commands/test_chosen_on_other_queries.py",
     ),
     (
@@ -154,8 +154,8 @@ MUTATIONS = [
     ("metrics/occurrences.py", "n >= 2 * k", "n > 2 * k", OCCURRENCES),
     (
         "metrics/occurrences.py",
-        "items[n >= least]",
-        "items[n > least]",
+        "frequency[n >= least]",
+        "frequency[n > least]",
         OCCURRENCES,
     ),
     (

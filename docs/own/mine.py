@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from vsehub.checks import positive, probability, require
 from vsehub.criteria.base import ItemBias
 from vsehub.data import CaptionedImages, pairs_by_caption
-from vsehub.losses.base import checked, fill_positives
+from vsehub.losses.base import checked, fill_excluded
 from vsehub.types import Encoder, Loss, NeighborStats, Similarity
 
 COLOURS = {"black": (0, 0, 0), "red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255)}
@@ -78,7 +78,7 @@ class SoftMargin(Loss):
         """scores (N, N), positives (N, N) boolean -> {"loss": scalar}; `neighbors` is not used."""
         scores = checked(scores, positives)
         paired = scores.diagonal()
-        negatives = fill_positives(scores, positives)
+        negatives = fill_excluded(scores, positives)
         rows = F.softplus(self.beta * (negatives - paired[:, None])).sum(dim=1)
         columns = F.softplus(self.beta * (negatives - paired[None, :])).sum(dim=0)
         return {"loss": (rows + columns).mean() / self.beta}

@@ -41,10 +41,10 @@ class Sets:
         index = torch.arange(len(self))[index].to(self.device)
         lengths = self.lengths[index]
         size = int(lengths.sum())  # torch would compute it in each call below and synchronise the GPU each time
-        within = torch.arange(size, device=self.device)
-        within = within - (lengths.cumsum(0) - lengths).repeat_interleave(lengths, output_size=size)
+        offsets = torch.arange(size, device=self.device)
+        offsets = offsets - (lengths.cumsum(0) - lengths).repeat_interleave(lengths, output_size=size)
         starts = (ends - self.lengths)[index].repeat_interleave(lengths, output_size=size)
-        return Sets(self.vectors[starts + within], lengths)
+        return Sets(self.vectors[starts + offsets], lengths)
 
     def padded(self) -> tuple[Tensor, Tensor]:
         """(N, L, D), each set padded with zeros, and the mask (N, L) of the vectors that are not padding."""

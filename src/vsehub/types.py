@@ -104,7 +104,7 @@ class Similarity(nn.Module):
 
     def vectors(self, encoding: Any) -> Tensor:
         """Vectors (N, D) whose inner products are the scores, of encodings (N, D); written where `inner_product`."""
-        fail(f"{type(self).__name__} is not an inner product of vectors, which this needs, or lacks `vectors`")
+        fail(f"{type(self).__name__} has no method `vectors`; expected a similarity that is an inner product")
 
     def candidates(self, queries: Any, entries: Any, chosen: Tensor, side: str) -> Tensor:
         """Scores (Q, C) of Q encoded queries, each with its own entries, whose rows are `chosen` (Q, C).
@@ -113,8 +113,8 @@ class Similarity(nn.Module):
         can score many at once may write its own.
         """
         scores = []
-        for row, rows in enumerate(chosen):
-            query, candidates = queries[row : row + 1], entries[rows]
+        for number, entry_rows in enumerate(chosen):
+            query, candidates = queries[number : number + 1], entries[entry_rows]
             scores.append(self(query, candidates) if side == "texts" else self(candidates, query).T)
         return torch.cat(scores)
 
@@ -124,8 +124,8 @@ class Encoder(nn.Module, Component):
 
     gives: "vectors" where `forward` returns (N, D), "sets" where it returns N `Sets`. space: a name of the space of the
     vectors, if they were trained to be compared with those of the other encoder; None if vsehub trains them to be.
-    preparation: size and interpolation of an image encoder's pictures; None: the data's settings. dim: D, where an
-    encoder says so. max_positions: the most words that a text encoder takes, <start> and <end> counted; None: no limit.
+    preparation: size and interpolation of an image encoder's pictures; None: the data's settings. dim: D; None: not
+    declared. max_positions: the most words that a text encoder takes, <start> and <end> counted; None: no limit.
     """
 
     gives: str = "vectors"
@@ -144,7 +144,7 @@ class Encoder(nn.Module, Component):
         """The tokenizer of a text encoder of these settings, as a checkpoint keeps it; None: the loader's choice."""
         return None
 
-    def own_rates(self) -> list[tuple[list[nn.Parameter], float]]:
+    def learning_rates(self) -> list[tuple[list[nn.Parameter], float]]:
         """Parameters that are trained at a learning rate other than the optimizer's, and that rate."""
         return []
 

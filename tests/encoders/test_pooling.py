@@ -46,7 +46,7 @@ def by_loops(name, pool, rows):
 )
 def test_equals_loops_and_what_pads_is_nothing(name, way, monkeypatch):
     if way == "sorted":  # as sets larger than these are
-        monkeypatch.setattr(pooling, "COUNTED", 0)
+        monkeypatch.setattr(pooling, "COMPARED_SIZE", 0)
     if way == "gpu":  # the way of a GPU, which has no distinct lengths before all is computed
         monkeypatch.setattr(torch.Tensor, "is_cpu", False)
         monkeypatch.delattr(torch.Tensor, "unique")

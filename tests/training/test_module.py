@@ -21,7 +21,7 @@ class Part(Encoder):
         self.slow, self.head, self.frozen = nn.Linear(2, 2), nn.Linear(2, 1), nn.Linear(1, 1).requires_grad_(False)
         self.rate = rate
 
-    def own_rates(self):
+    def learning_rates(self):
         return [] if self.rate is None else [(list(self.slow.parameters()), self.rate)]
 
 

@@ -62,23 +62,23 @@ class Cca:
         joined = sparse.csr_array((np.ones(count), (pairs[:, 0], pairs[:, 1])), shape=shape)
         self._image_mean, image_covariance = _moments(images, joined.sum(axis=1) / count)
         self._text_mean, text_covariance = _moments(texts, joined.sum(axis=0) / count)
-        between = np.zeros((images.shape[1], texts.shape[1]))
+        covariance = np.zeros((images.shape[1], texts.shape[1]))
         for first, rows in _blocks(images, "pairs"):
             text_sums = joined[first : first + len(rows)] @ texts  # of each image
-            between += rows.T @ text_sums
-        between = between / count - np.outer(self._image_mean, self._text_mean)
+            covariance += rows.T @ text_sums
+        covariance = covariance / count - np.outer(self._image_mean, self._text_mean)
         self._image_values, self._image_vectors = linalg.eigh(image_covariance, driver="evd")
         self._text_values, self._text_vectors = linalg.eigh(text_covariance, driver="evd")
-        self._between = self._image_vectors.T @ between @ self._text_vectors
+        self._covariance = self._image_vectors.T @ covariance @ self._text_vectors
 
     def fit(self, image_ridge: float, text_ridge: float, most: int = 256) -> tuple[LinearMap, LinearMap, np.ndarray]:
-        """The maps of both sides and the correlations (D,), largest first; D is at most `most`, and each side's rank.
+        """The maps of both sides and the correlations (D,), largest first; D is the least of `most`, F and W.
 
         image_ridge, text_ridge: numbers added to the variances of each side, in units of their mean.
         """
         image_scale = _whitening(self._image_values, image_ridge)
         text_scale = _whitening(self._text_values, text_ridge)
-        whitened = image_scale[:, None] * self._between * text_scale
+        whitened = image_scale[:, None] * self._covariance * text_scale
         squares, left = linalg.eigh(whitened @ whitened.T, driver="evd")
         order = np.argsort(-squares, kind="stable")[: min(most, *whitened.shape)]
         correlations, left = np.sqrt(squares[order].clip(1e-12)), left[:, order]

@@ -8,11 +8,11 @@ from vsehub.types import Encoder
 
 
 def width(encoder: Encoder, shape: tuple[int, ...]) -> int:
-    """The numbers of one vector of the data. Raises InputError for data of another shape."""
+    """The dimension of the data's vectors. Raises InputError for data of another shape."""
     require(
         len(shape) == 1,
-        f"{type(encoder).__name__} takes one vector an image or text, but the data's have shape {tuple(shape)}; choose "
-        "another encoder or other features",
+        f"{type(encoder).__name__} takes a vector for each image or text, but the data's have shape {tuple(shape)}; "
+        "choose another encoder or other features",
     )
     return shape[0]
 

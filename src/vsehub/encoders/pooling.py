@@ -14,7 +14,7 @@ from vsehub.checks import one_of
 from vsehub.sets import Encoding, Sets
 
 
-def run(network: nn.Module, rows: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+def recurrent_states(network: nn.Module, rows: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """The states (N, L, D) of a GRU or LSTM, and the last one of each row (N, D); two directions are averaged.
 
     rows: (N, L, ...), the first lengths[n] are row n's. lengths: (N,), at least 1. A network that an exporter has put
@@ -51,7 +51,7 @@ def largest(states: Tensor, lengths: Tensor) -> Tensor:
     return states.masked_fill(~inside(states, lengths), -math.inf).max(dim=1).values
 
 
-COUNTED = 40  # mean size of a state's set up to which comparing all pairs is faster than sorting
+COMPARED_SIZE = 40  # mean size of a state's set up to which ranking by comparing all pairs is faster than sorting
 
 
 class RankedSum(torch.autograd.Function):
@@ -62,7 +62,8 @@ class RankedSum(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, states: Tensor, weights: Tensor, lengths: Tensor) -> Tensor:
-        # Place by place, at each the rows that reach it, longest first, so that those of a later place are the first.
+        # The states, place by place. The rows of a place are sorted by length, longest first; those that reach a later
+        # place are then the first of them.
         order = lengths.argsort(descending=True)
         place, row = inside(states, lengths)[order, :, 0].T.nonzero().unbind(1)
         row = order[row]
@@ -87,10 +88,9 @@ class RankedSum(torch.autograd.Function):
 
 
 def descending_ranks(values: np.ndarray, ends: list[int]) -> np.ndarray:
-    """The rank (V, D) of each value among those of its row and dimension, 0 for the largest; of equals the earlier.
+    """The rank (V, D) of each value in its row and dimension: 0 for the largest; equal values rank by place.
 
-    values: (V, D), place by place; those of the last place end at ends[-1], and each place has the first rows of the
-    place before.
+    values: (V, D), place by place; those of place p end at ends[p], and are of the first rows of the place before.
     """
     ranks = np.zeros(values.shape, np.int16)
     places = list(zip(np.split(values, ends[:-1]), np.split(ranks, ends[:-1]), strict=True))
@@ -128,7 +128,7 @@ class GPO(nn.Module):
             weights = self.weights(sizes, int(sizes.max()))[where]
             states = states[:, : weights.shape[1]]
             values = states.to(weights.dtype)
-            if states.is_cpu and int(lengths.square().sum()) <= COUNTED * int(lengths.sum()):
+            if states.is_cpu and int(lengths.square().sum()) <= COMPARED_SIZE * int(lengths.sum()):
                 return RankedSum.apply(values, weights, lengths)
             beyond = ~inside(states, lengths).mT
             values = values.mT.masked_fill(beyond, -math.inf)
@@ -149,7 +149,7 @@ class GPO(nn.Module):
         angles = torch.arange(longest, device=like.device, dtype=like.dtype)[:, None]
         angles = angles * torch.exp(steps * (-math.log(10000.0) / self.position_dim))
         encoded = torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)
-        states = run(self.gru, encoded.expand(sizes.shape[0], -1, -1), sizes)[0]
+        states = recurrent_states(self.gru, encoded.expand(sizes.shape[0], -1, -1), sizes)[0]
         scores = self.linear(states) / self.temperature
         return scores.masked_fill(~inside(scores, sizes.to(scores.device)), -math.inf).softmax(dim=1)[:, :, 0]
 

@@ -54,8 +54,8 @@ class Tree(NamedTuple):
         return cls(torch.from_numpy(np.concatenate(words)), parents, levels, torch.from_numpy(nodes))
 
 
-def fits(gru: nn.RNNBase, texts: Tensor) -> bool:
-    """Return True for texts on the CPU if each state depends only on the words before it, or only on those after."""
+def can_share_prefixes(gru: nn.RNNBase, texts: Tensor) -> bool:
+    """Return True for texts on the CPU and a GRU whose states depend only on earlier words, or only on later ones."""
     return texts.device.type == "cpu" and isinstance(gru, nn.GRU) and not (gru.bidirectional and gru.num_layers > 1)
 
 
@@ -73,11 +73,11 @@ def last_states(gru: nn.GRU, embedding: Callable[[Tensor], Tensor], texts: Tenso
 
 def all_states(gru: nn.GRU, embedding: Callable[[Tensor], Tensor], texts: Tensor, lengths: Tensor) -> Tensor:
     """As `last_states`, at every word: (N, longest, hidden), with arbitrary states behind a caption."""
-    (ahead, states), *back = node_states(gru, embedding, texts, lengths)
-    every = F.embedding(ahead, states)
-    for nodes, states in back:
-        every = (every + F.embedding(nodes.gather(1, reversal(lengths)), states)) / 2
-    return every
+    (nodes, states), *backward = node_states(gru, embedding, texts, lengths)
+    result = F.embedding(nodes, states)
+    for nodes, states in backward:
+        result = (result + F.embedding(nodes.gather(1, reversal(lengths)), states)) / 2
+    return result
 
 
 def reversal(lengths: Tensor) -> Tensor:
@@ -89,17 +89,18 @@ def node_states(
     gru: nn.GRU, embedding: Callable[[Tensor], Tensor], texts: Tensor, lengths: Tensor
 ) -> list[tuple[Tensor, Tensor]]:
     """The nodes (N, L) of each direction's tree, and the last layer's state at each of its nodes, (n, hidden)."""
+    # By the endings of torch's names of the parameters of each direction.
     trees = {"": Tree.build(texts, lengths)}
     if gru.bidirectional:
         trees["_reverse"] = Tree.build(texts.gather(1, reversal(lengths)), lengths)
     words = trees[""].words.unique()
     vectors, size, sides = embedding(words), gru.hidden_size, []
     vectors = F.pad(vectors, (0, 0, 0, -len(vectors) % LEVEL_ROWS))
-    for direction, tree in trees.items():
+    for suffix, tree in trees.items():
         states = vectors
         for layer in range(gru.num_layers):
             weight_in, weight, bias_in, bias = (
-                getattr(gru, f"{name}_l{layer}{direction}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+                getattr(gru, f"{name}_l{layer}{suffix}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
             )
             # The recurrent biases of the reset and update gates are added as the inputs are; the new state's is not.
             inputs = F.linear(states, weight_in, bias_in + F.pad(bias[: 2 * size], (0, size))).to(weight.dtype)
@@ -175,7 +176,7 @@ class TreeGRU(torch.autograd.Function):
         for parents, rows in zip(reversed(ctx.tree.parents), reversed(ctx.tree.levels), strict=True):
             torch.mul(flow[rows, None], factors[rows], out=to_recurrent[rows])
             if len(parents):
-                back = to_recurrent[rows].flatten(1) @ turned
+                back = to_recurrent[rows].flatten(1) @ factor
                 flow.index_add_(0, parents, flow[rows].mul(update[rows]).add_(back))
         to_inputs = factors.mul_(flow[:, None]).flatten(1)
         torch.mul(flow, into_new, out=to_inputs[:, -new.shape[1] :])

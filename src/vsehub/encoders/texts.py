@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from vsehub.checks import one_of, require
 from vsehub.encoders.features import linear_map
-from vsehub.encoders.pooling import gives, last, pooling_of, run
-from vsehub.encoders.prefix_gru import all_states, fits, last_states
+from vsehub.encoders.pooling import gives, last, pooling_of, recurrent_states
+from vsehub.encoders.prefix_gru import all_states, can_share_prefixes, last_states
 from vsehub.sets import Encoding
 from vsehub.types import Encoder
 
@@ -39,11 +39,11 @@ class TextGRU(Encoder):
     """(N, L) word ids to the last layer's states, pooled; two directions are averaged at each word (SCAN).
 
     vocabulary_size: from the data; id 0 pads. dim: D, the hidden size. word_dim: size of the word embeddings. cell:
-    "gru" or "lstm". pooling: "last" (of two directions their end states), "mean", "max", "gpo" or "none", the words'
-    states as `Sets`. init: "release" draws words from U(-0.1, 0.1) and leaves the cell to torch's default, as the
-    authors' code does; "paper" is Xavier-uniform everywhere (AAAI). word_dropout: as `WordEmbedding` has it. On a CPU a
-    GRU of one direction runs over the batch's shared prefixes, one layer of both over shared endings too. Raises
-    InputError for an unknown cell, pooling or init.
+    "gru" or "lstm". pooling: "last" (with two directions, the mean of both end states), "mean", "max", "gpo" or "none",
+    the words' states as `Sets`. init: "release" draws words from U(-0.1, 0.1) and leaves the cell to torch's default,
+    as the authors' code does; "paper" is Xavier-uniform everywhere (AAAI). word_dropout: `dropout` of `WordEmbedding`.
+    On a CPU a GRU runs once over prefixes that captions share and, with two directions and one layer, once over shared
+    endings. Raises InputError for an unknown cell, pooling or init.
     """
 
     def __init__(
@@ -78,11 +78,11 @@ class TextGRU(Encoder):
 
     def forward(self, texts: Tensor, lengths: Tensor) -> Encoding:
         """texts (N, L) ids, lengths (N,) of at least 1 -> (N, D), or N `Sets` of words."""
-        if fits(self.gru, texts):
+        if can_share_prefixes(self.gru, texts):
             if self.pool is last:
                 return last_states(self.gru, self.words, texts, lengths)
             return self.pool(all_states(self.gru, self.words, texts, lengths), lengths)
-        padded, ends = run(self.gru, self.words(texts), lengths)
+        padded, ends = recurrent_states(self.gru, self.words(texts), lengths)
         return ends if self.pool is last else self.pool(padded, lengths)
 
 
@@ -94,8 +94,7 @@ class TextTransformer(Encoder):
     vocabulary_size: from the data; id 0 pads. dim: D of the joint space. word_dim: size of the word embeddings and of
     all layers; four times as much within the feed-forward ones. max_positions: the longest caption, <start> and <end>
     counted. pooling: "last" (the state at <end>), "mean", "max", "gpo" or "none", the words' states as `Sets`.
-    Words and positions start from N(0, 0.02). Raises
-    InputError, when it runs, for longer captions.
+    Words and positions start from N(0, 0.02). Raises InputError, when it runs, for longer captions.
     """
 
     def __init__(
@@ -144,8 +143,8 @@ class TextBag(Encoder):
     Σ_w x_w v_w + bias: a linear map of TF-IDF vectors. `solver=cca` computes the vectors, the bias and the weights in
     closed form; trained by a loss, all words weigh 1.
 
-    vocabulary_size: from the data; id 0 pads. dim: D, the size of the word vectors. word_dropout: as `WordEmbedding`
-    has it. specials: ids below it, of <pad>, <start>, <end> and <unk>, do not count.
+    vocabulary_size: from the data; id 0 pads. dim: D, the size of the word vectors. word_dropout: `dropout` of
+    `WordEmbedding`. specials: ids below it, of <pad>, <start>, <end> and <unk>, do not count.
     """
 
     weights: Tensor

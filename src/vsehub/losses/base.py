@@ -24,12 +24,12 @@ def checked(scores: Tensor, positives: Tensor) -> Tensor:
     return scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
 
 
-def fill_positives(values: Tensor, positives: Tensor) -> Tensor:
-    """`values` with the positives set so low that they do not affect a maximum or log-sum over the negatives.
+def fill_excluded(values: Tensor, excluded: Tensor) -> Tensor:
+    """`values` with the excluded entries set so low that they do not affect a maximum or log-sum over the others.
 
-    A finite floor, so that a row without a negative has gradient zero instead of NaN.
+    A finite floor, so that a row with all entries excluded has gradient zero instead of NaN.
     """
-    return values.masked_fill(positives, torch.finfo(values.dtype).min / 2)
+    return values.masked_fill(excluded, torch.finfo(values.dtype).min / 2)
 
 
 def log_sums(
@@ -43,7 +43,7 @@ def log_sums(
     exponents = values - shift
     if weights is not None:
         exponents = exponents * weights
-    exponents = fill_positives(exponents * scale, excluded)
+    exponents = fill_excluded(exponents * scale, excluded)
     return exponents.logsumexp(dim=1), exponents.logsumexp(dim=0)
 
 
@@ -74,11 +74,11 @@ def mean_of_largest(values: Tensor, counted: Tensor, k: int) -> Tensor:
 def mean_of_the_other_largest(values: Tensor, counted: Tensor, k: int) -> Tensor:
     """For each entry, `mean_of_largest` of its row with the entry itself left out: (R, C) -> (R, C)."""
     largest, valid, columns = _largest(values, counted, k + 1)
-    first = largest[:, :k].sum(dim=1) / valid[:, :k].sum(dim=1).clamp(min=1)
-    # Only an entry among the k + 1 largest changes the mean by leaving: the next one takes its place.
-    without = largest.sum(dim=1, keepdim=True) - largest
-    remaining = valid.sum(dim=1, keepdim=True) - valid.to(values.dtype)
-    return first[:, None].expand_as(values).scatter(1, columns, without / remaining.clamp(min=1))
+    means = largest[:, :k].sum(dim=1) / valid[:, :k].sum(dim=1).clamp(min=1)
+    # Leaving out an entry changes the mean only if it is among the k + 1 largest: the mean is then that of the others.
+    sums = largest.sum(dim=1, keepdim=True) - largest
+    counts = valid.sum(dim=1, keepdim=True) - valid.to(values.dtype)
+    return means[:, None].expand_as(values).scatter(1, columns, sums / counts.clamp(min=1))
 
 
 def _largest(values: Tensor, counted: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:

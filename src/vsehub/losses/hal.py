@@ -66,7 +66,7 @@ class HAL(Loss):
         """
         scores = checked(scores, positives)
         if self.statistics == "batch":
-            neighbors = self._of_batch(scores.detach(), positives)
+            neighbors = self._batch_neighbors(scores.detach(), positives)
         weights = None if neighbors is None else self.weights(scores, neighbors)
         paired = scores.diagonal()
         if weights is not None:
@@ -118,27 +118,30 @@ class HAL(Loss):
         paired = scores.diagonal()
         release = self.variant == "release"
 
+        # The weights of the pairs, on the diagonal.
         pair_weight_shift = self.epsilon1 if release else self.epsilon2
         image_term, text_term = (
             _log_sum(stats, self.alpha, pair_weight_shift * self.alpha) for stats in (images, texts)
         )
         pair_weights = torch.sigmoid(torch.logaddexp(image_term, text_term) - self.alpha * (paired - self.epsilon1))
 
+        # The weights of all other entries.
         neighbor_shift = self.epsilon2 if release else self.beta * self.epsilon2
         pair_shift = 0.0 if release else self.epsilon1
         image_crowd, text_crowd = (_log_sum(stats, self.beta, neighbor_shift) for stats in (images, texts))
-        pair = self.beta * (paired - pair_shift)
+        pair_term = self.beta * (paired - pair_shift)
         crowd = torch.logaddexp(image_crowd[:, None], text_crowd[None, :])
-        weights = torch.sigmoid(crowd - torch.logaddexp(pair[:, None], pair[None, :]))
+        weights = torch.sigmoid(crowd - torch.logaddexp(pair_term[:, None], pair_term[None, :]))
         return weights.diagonal_scatter(pair_weights)
 
-    def _of_batch(self, scores: Tensor, positives: Tensor) -> NeighborStats:
+    def _batch_neighbors(self, scores: Tensor, positives: Tensor) -> NeighborStats:
         """The negatives of each row and of each column, (N, k) each: the k largest, or all."""
         negatives = scores.masked_fill(positives, -torch.inf)
         k = min(self.neighbors_k or len(scores), len(scores))
         return NeighborStats(negatives.topk(k, dim=1).values, negatives.T.topk(k, dim=1).values)
 
     def _nearest(self, name: str, stats: Tensor, scores: Tensor) -> Tensor:
+        """The similarities (N, k) to the neighbours that count, after a check of their shape."""
         require(
             stats.ndim == 2 and len(stats) == len(scores) and stats.shape[1] > 0,
             f"neighbors.{name} has shape {tuple(stats.shape)}; expected ({len(scores)}, k), one row for each pair",

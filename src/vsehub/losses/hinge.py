@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import positive, whole
-from vsehub.losses.base import checked, fill_positives
+from vsehub.losses.base import checked, fill_excluded
 from vsehub.types import Loss, NeighborStats
 
 
@@ -26,7 +26,7 @@ class KNNMargin(Loss):
         """scores (N, N), positives (N, N) boolean -> {"loss": scalar}; `neighbors` is not used."""
         scores = checked(scores, positives)
         paired = scores.diagonal()
-        negatives = fill_positives(scores, positives) + self.margin
+        negatives = fill_excluded(scores, positives) + self.margin
         image_to_text = torch.relu(negatives - paired[:, None])
         text_to_image = torch.relu(negatives - paired[None, :])
         if self.k is not None:

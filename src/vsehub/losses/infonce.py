@@ -28,7 +28,7 @@ class InfoNCE(Loss):
     def forward(self, scores: Tensor, positives: Tensor, neighbors: NeighborStats | None = None) -> dict[str, Tensor]:
         """scores (N, N), positives (N, N) boolean -> {"loss", "temperature"}; `neighbors` is not used."""
         scores = checked(scores, positives)
-        with torch.no_grad():  # a bound within the graph would have gradient 0 beyond it, and never be left again
+        with torch.no_grad():  # with a gradient, clamping gives a scale beyond the bound gradient 0: it stays there
             self.log_scale.clamp_(max=math.log(self.max_scale))
         scale = self.log_scale.exp().to(scores.dtype)
         logits = scale * scores

@@ -4,7 +4,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vsehub.checks import finite_number, positive
-from vsehub.losses.base import checked, fill_positives
+from vsehub.losses.base import checked, fill_excluded
 from vsehub.types import Loss, NeighborStats
 
 
@@ -36,7 +36,7 @@ class MultiSimilarity(Loss):
         left_out = positives
         if self.epsilon is not None:
             left_out = positives | (scores <= paired[:, None] - self.epsilon)
-        exponents = fill_positives(self.beta * (scores - self.base), left_out)
+        exponents = fill_excluded(self.beta * (scores - self.base), left_out)
         # torch's own threshold of 20 leaves an error of e^-20, above float64's.
         negative = F.softplus(exponents.logsumexp(dim=1), threshold=40) / self.beta
         attraction = F.softplus(-self.alpha * (paired - self.base), threshold=40) / self.alpha

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import fail, finite_number, positive, probability, whole
-from vsehub.losses.base import checked, fill_positives, without_other_positives
+from vsehub.losses.base import checked, fill_excluded, without_other_positives
 from vsehub.types import Loss, NeighborStats
 
 
@@ -73,7 +73,8 @@ class NeighborRetr(Loss):
         terms = {"centrality": -weighted.mean() / 2}
         loss = terms["centrality"]
         if self.neighbor_weight:
-            rows, columns = self._adjusting(scores, counted, texts), self._adjusting(scores.T, counted.T, images)
+            rows = self._neighbor_term(scores, counted, texts)
+            columns = self._neighbor_term(scores.T, counted.T, images)
             terms["neighbor"] = (rows + columns).mean() / 2
             loss = loss + self.neighbor_weight * terms["neighbor"]
         if self.uniform_weight:
@@ -112,15 +113,15 @@ class NeighborRetr(Loss):
         return pair | (negatives & near)
 
     @torch.no_grad()
-    def neighbor_targets(self, scores: Tensor, counted: Tensor, centrality: Tensor, within: Tensor) -> Tensor:
+    def neighbor_targets(self, scores: Tensor, counted: Tensor, centrality: Tensor, neighborhood: Tensor) -> Tensor:
         """Each row's target over its pair and its neighbours, (N, N), 0 elsewhere, without gradient.
 
-        centrality: (N,) of the columns' items. within: `neighborhood`.
+        centrality: (N,) of the columns' items. neighborhood: the result of the method.
         """
         pair = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
-        near, outside = within & ~pair, counted & ~within
-        apart = _scaled(scores, outside) - _scaled(centrality.expand_as(scores), outside)
-        shares = fill_positives(self.sharpness * apart, ~near).softmax(dim=1) * near
+        near, outside = neighborhood & ~pair, counted & ~neighborhood
+        difference = _scaled(scores, outside) - _scaled(centrality.expand_as(scores), outside)
+        shares = fill_excluded(self.sharpness * difference, ~near).softmax(dim=1) * near
         targets = shares + pair.to(scores.dtype)
         return targets / targets.sum(dim=1, keepdim=True)
 
@@ -130,19 +131,19 @@ class NeighborRetr(Loss):
         logits = (scores / self.transport_temperature).masked_fill(~counted, -torch.inf)
         # After one round on logarithms no row or column underflows, so that further rounds need only products.
         kernel = logits.log_softmax(dim=1).log_softmax(dim=0).exp()
-        rows = columns = scores.new_ones(len(scores))
+        row_scale = column_scale = scores.new_ones(len(scores))
         for _ in range(self.transport_rounds - 1):
-            rows = 1 / (kernel @ columns)
-            columns = 1 / (rows @ kernel)
-        plan = rows[:, None] * kernel * columns
+            row_scale = 1 / (kernel @ column_scale)
+            column_scale = 1 / (row_scale @ kernel)
+        plan = row_scale[:, None] * kernel * column_scale
         pairs = torch.eye(len(scores), dtype=scores.dtype, device=scores.device)
         return self.transport_share * plan + (1 - self.transport_share) * pairs
 
-    def _adjusting(self, scores: Tensor, counted: Tensor, centrality: Tensor) -> Tensor:
+    def _neighbor_term(self, scores: Tensor, counted: Tensor, centrality: Tensor) -> Tensor:
         """The neighbour adjusting term of each row: (N,)."""
-        within = self.neighborhood(scores, counted)
-        targets = self.neighbor_targets(scores, counted, centrality, within)
-        return _cross_entropy(targets, _log_softmax(scores, within))
+        neighborhood = self.neighborhood(scores, counted)
+        targets = self.neighbor_targets(scores, counted, centrality, neighborhood)
+        return _cross_entropy(targets, _log_softmax(scores, neighborhood))
 
 
 def _rounding(values: Tensor) -> Tensor:
@@ -152,7 +153,7 @@ def _rounding(values: Tensor) -> Tensor:
 
 def _log_softmax(logits: Tensor, counted: Tensor) -> Tensor:
     """Log-softmax of each row over its counted entries, (N, N); very low elsewhere, but finite."""
-    return fill_positives(logits, ~counted).log_softmax(dim=1)
+    return fill_excluded(logits, ~counted).log_softmax(dim=1)
 
 
 def _cross_entropy(targets: Tensor, log_probabilities: Tensor) -> Tensor:
@@ -160,10 +161,10 @@ def _cross_entropy(targets: Tensor, log_probabilities: Tensor) -> Tensor:
     return -(targets * log_probabilities).sum(dim=1)
 
 
-def _scaled(values: Tensor, within: Tensor) -> Tensor:
-    """Each row scaled so that its entries `within` a mask range from 0 to 1; 0 where these do not differ."""
-    low = values.masked_fill(~within, torch.inf).amin(dim=1, keepdim=True)
-    high = values.masked_fill(~within, -torch.inf).amax(dim=1, keepdim=True)
+def _scaled(values: Tensor, mask: Tensor) -> Tensor:
+    """Each row scaled so that its entries in the mask range from 0 to 1; 0 where these do not differ."""
+    low = values.masked_fill(~mask, torch.inf).amin(dim=1, keepdim=True)
+    high = values.masked_fill(~mask, -torch.inf).amax(dim=1, keepdim=True)
     span = high - low
     differ = span > _rounding(torch.maximum(low.abs(), high.abs()))
     return ((values - low) / span).where(differ, 0.0)

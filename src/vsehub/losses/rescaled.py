@@ -13,11 +13,11 @@ HINGES = {"sum": SumMargin, "max": MaxMargin}
 class Rescaled(Loss):
     """SUM or MAX on s'(i, t) = S_it · exp(mean of row i's k largest + mean of column t's k largest) (EMNLP eq. 4).
 
-    Every entry is scaled, the pairs' too; entry (i, t) itself is left out of both means, but the pairs of i and of t
-    with others count. Other positives of an image are not negatives and do not count in the means; where fewer than k
-    entries are left, the mean is over those, without any it is 0. aggregate: "sum" or "max". detach: no gradient
-    through the factor. Meant for scores about [-1, 1], since the factor is exponential. Raises InputError for other
-    settings.
+    Every entry is scaled, the pairs' too. Entry (i, t) itself is left out of both means; the pairs (i, i) and (t, t)
+    count for other entries of their row and column. Other positives of an image are not negatives and do not count in
+    the means; where fewer than k entries are left, the mean is over those, without any it is 0. aggregate: "sum" or
+    "max". detach: no gradient through the factor. Meant for scores about [-1, 1], since the factor is exponential.
+    Raises InputError for other settings.
     """
 
     def __init__(self, aggregate: str = "sum", k: int = 3, margin: float = 0.2, detach: bool = True):

@@ -29,8 +29,8 @@ def hubness(scores: Tensor, ks: tuple[int, ...] = KS, positives: Tensor | None =
         matrix("positives", positives, *scores.shape)
         masks = (positives, positives.T)
     both: dict[str, float] = {}
-    for direction, queries, mask in (("i2t", scores, masks[0]), ("t2i", scores.T, masks[1])):
-        occurrences = _counted(queries, ks, mask)
+    for direction, oriented, mask in (("i2t", scores, masks[0]), ("t2i", scores.T, masks[1])):
+        occurrences = _count(oriented, ks, mask)
         measured = occurrence_metrics(occurrences.counts, None if mask is None else occurrences.bad)
         both |= {f"{direction}/{name}": value for name, value in measured.items()}
     return both | {"hs_sum": skew_sum(both)}
@@ -41,10 +41,10 @@ def k_occurrences(scores: Tensor, ks: tuple[int, ...] = KS) -> dict[int, Tensor]
 
     Raises InputError if scores is not a matrix, is empty or holds NaN, or a k is not positive.
     """
-    return {k: counts.dense() for k, counts in _counted(scores, ks).counts.items()}
+    return {k: counts.dense() for k, counts in _count(scores, ks).counts.items()}
 
 
-def _counted(scores: Tensor, ks: tuple[int, ...], mask: Tensor | None = None) -> "Occurrences":
+def _count(scores: Tensor, ks: tuple[int, ...], mask: Tensor | None = None) -> "Occurrences":
     """The occurrences of the items by scores (Q, M). mask: (Q, M) boolean, the positives."""
     matrix("scores", scores)
     require(scores.numel() > 0, f"scores has shape {tuple(scores.shape)}; expected at least one query and one item")
@@ -118,27 +118,27 @@ def occurrence_metrics(
     """
     metrics: dict[str, float] = {}
     for k, counts in occurrences.items():
-        n, items = _distribution(counts)
-        size, total = items.sum(), (n * items).sum()
+        n, frequency = _distribution(counts)
+        size, total = frequency.sum(), (n * frequency).sum()
         slots = total.clamp(min=1)
         metrics |= {
             f"skew_{k}": skewness(counts),
-            f"robin_hood_{k}": (((n - total / size).abs() * items).sum() / (2 * slots)).item(),
+            f"robin_hood_{k}": (((n - total / size).abs() * frequency).sum() / (2 * slots)).item(),
             f"gini_{k}": gini(counts),
             f"atkinson_{k}": atkinson(counts),
-            f"antihub_rate_{k}": (items[n == 0].sum() / size).item(),
-            f"hub_occurrence_{k}": ((n * items)[n >= 2 * k].sum() / slots).item(),
+            f"antihub_rate_{k}": (frequency[n == 0].sum() / size).item(),
+            f"hub_occurrence_{k}": ((n * frequency)[n >= 2 * k].sum() / slots).item(),
             f"largest_hub_{k}": n.max().item(),
         }
         if k == 1:
-            metrics["share_0"] = (items[n == 0].sum() / size).item()
-            metrics["share_1"] = (items[n == 1].sum() / size).item()
-            metrics |= {f"share_{least}": (items[n >= least].sum() / size).item() for least in SHARES[1:]}
+            metrics["share_0"] = (frequency[n == 0].sum() / size).item()
+            metrics["share_1"] = (frequency[n == 1].sum() / size).item()
+            metrics |= {f"share_{least}": (frequency[n >= least].sum() / size).item() for least in SHARES[1:]}
         if bad is not None:
-            wrong, items = _distribution(bad[k])
+            wrong, frequency = _distribution(bad[k])
             judged_slots = slots.item() if judged is None else judged * min(k, len(counts))
             metrics |= {
-                f"bad_share_{k}": (wrong * items).sum().item() / max(1, judged_slots),
+                f"bad_share_{k}": (wrong * frequency).sum().item() / max(1, judged_slots),
                 f"bad_skew_{k}": skewness(bad[k]),
                 f"largest_bad_hub_{k}": wrong.max().item(),
             }
@@ -150,11 +150,11 @@ def gini(counts: Tensor | ItemCounts) -> float:
 
     Raises InputError for empty counts, and for counts that are negative, NaN or infinite.
     """
-    n, items = _distribution(counts)
-    total = (n * items).sum()
+    n, frequency = _distribution(counts)
+    total = (n * frequency).sum()
     # Gini is Σ_i (2i - M - 1) n_i / (M Σ n) over the sorted counts, i from 1; the factors of equal counts are added up.
-    factors = items * (2 * items.cumsum(0) - items - items.sum())
-    return ((factors * n).sum() / (items.sum() * total)).item() if total > 0 else 0.0
+    factors = frequency * (2 * frequency.cumsum(0) - frequency - frequency.sum())
+    return ((factors * n).sum() / (frequency.sum() * total)).item() if total > 0 else 0.0
 
 
 def atkinson(counts: Tensor | ItemCounts) -> float:
@@ -162,13 +162,13 @@ def atkinson(counts: Tensor | ItemCounts) -> float:
 
     Raises InputError for empty counts, and for counts that are negative, NaN or infinite.
     """
-    n, items = _distribution(counts)
+    n, frequency = _distribution(counts)
     if not n.any():
         return 0.0
-    size, roots = items.sum(), n.sqrt()
+    size, roots = frequency.sum(), n.sqrt()
     # Computed as a variance, which avoids subtracting two nearly equal numbers.
-    variance = ((roots - (roots * items).sum() / size).square() * items).sum() / size
-    return (variance / ((n * items).sum() / size)).item()
+    variance = ((roots - (roots * frequency).sum() / size).square() * frequency).sum() / size
+    return (variance / ((n * frequency).sum() / size)).item()
 
 
 def skewness(counts: Tensor | ItemCounts) -> float:
@@ -176,11 +176,11 @@ def skewness(counts: Tensor | ItemCounts) -> float:
 
     Raises InputError for empty counts, and for counts that are negative, NaN or infinite.
     """
-    n, items = _distribution(counts)
-    size = items.sum()
-    centred = n - (n * items).sum() / size
-    variance = (centred.square() * items).sum() / size
-    return ((centred.pow(3) * items).sum() / size / variance.pow(1.5)).item() if variance > 0 else 0.0
+    n, frequency = _distribution(counts)
+    size = frequency.sum()
+    centred = n - (n * frequency).sum() / size
+    variance = (centred.square() * frequency).sum() / size
+    return ((centred.pow(3) * frequency).sum() / size / variance.pow(1.5)).item() if variance > 0 else 0.0
 
 
 def skew_sum(metrics: dict[str, float]) -> float:
@@ -194,25 +194,25 @@ def _distribution(counts: Tensor | ItemCounts) -> tuple[Tensor, Tensor]:
     Raises InputError for empty or invalid counts.
     """
     if isinstance(counts, ItemCounts):
-        n, items = counts.amounts.double().unique(return_counts=True)
+        n, frequency = counts.amounts.double().unique(return_counts=True)
         if counts.absent:
             n = torch.cat([n.new_zeros(1), n])
-            items = torch.cat([items.new_tensor([counts.absent]), items])
-        return n, items.double()
+            frequency = torch.cat([frequency.new_tensor([counts.absent]), frequency])
+        return n, frequency.double()
     require(counts.ndim == 1 and len(counts) > 0, f"counts has shape {tuple(counts.shape)}; expected (M,), with M > 0")
-    n, items = counts.double().unique(return_counts=True)
+    n, frequency = counts.double().unique(return_counts=True)
     least, most = n.aminmax()
     require(
         bool((least >= 0) & (most < torch.inf)),
         f"counts lie between {least.item():g} and {most.item():g}; expected how often each item occurs, 0 or more",
     )
-    return n, items.double()
+    return n, frequency.double()
 
 
 def histogram(counts: Tensor | ItemCounts) -> dict[str, list[int]]:
     """The distribution of N_k: {"occurrences": distinct counts, rising, "items": how many items have each}."""
-    n, items = _distribution(counts)
-    return {"occurrences": n.long().tolist(), "items": items.long().tolist()}
+    n, frequency = _distribution(counts)
+    return {"occurrences": n.long().tolist(), "items": frequency.long().tolist()}
 
 
 class Occurrences(NamedTuple):

@@ -77,6 +77,7 @@ def rank_blocks(blocks: Iterable[tuple[int, Tensor]], positives: Positives, ks: 
             row = positives.query[pairs] - first
             pair_scores = scores[row, positives.item[pairs]]
             best = scores.new_full((len(scores),), -torch.inf).scatter_reduce(0, row, pair_scores, "amax")
+            # The rank counts the items that reach the best positive's score, without the positives among them.
             equal_hits = row.new_zeros(len(scores)).index_add_(0, row, (pair_scores >= best[row]).long())
             ranks[first:last] = (at_least(scores, best) - equal_hits + 1) * (counts > 0)
             if several:
@@ -85,10 +86,10 @@ def rank_blocks(blocks: Iterable[tuple[int, Tensor]], positives: Positives, ks: 
     require(last == positives.queries, f"scores end at query {last}; expected {positives.queries} queries")
     if not several:  # only the first place counts: both are R@1
         precision[:] = ranks == 1
-    occurrences = count_occurrences(torch.cat(lists), positives.items, ks, positives)
-    counts_of = {k: count.dense() for k, count in occurrences.counts.items()}
-    bad = {k: count.dense() for k, count in occurrences.bad.items()}
-    return Ranking(ranks, precision[0], precision[1], counts_of, bad)
+    counted = count_occurrences(torch.cat(lists), positives.items, ks, positives)
+    occurrences = {k: counts.dense() for k, counts in counted.counts.items()}
+    bad = {k: counts.dense() for k, counts in counted.bad.items()}
+    return Ranking(ranks, precision[0], precision[1], occurrences, bad)
 
 
 def recall_metrics(scores: Tensor, positives: Tensor) -> dict[str, float]:
@@ -111,7 +112,7 @@ def rank_metrics(ranking: Ranking) -> dict[str, float]:
     "r1", "r5", "r10" in %, "medr" (floor of the median of the 0-based ranks, + 1), "meanr", and "map_r" and
     "r_precision" (mAP@R and R-Precision, Musgrave 2020) in %.
     """
-    ranks = ranking.ranks[ranking.measured].cpu()  # a GPU divides otherwise: 85.00000000000001 %
+    ranks = ranking.ranks[ranking.measured].cpu()  # a GPU rounds the mean differently: 85.00000000000001 %
     metrics = {f"r{k}": 100.0 * (ranks <= k).double().mean().item() for k in RECALLS}
     zero_based = ranks.sort().values - 1
     median = (zero_based[(len(ranks) - 1) // 2] + zero_based[len(ranks) // 2]) // 2
@@ -154,11 +155,11 @@ def at_r(hits: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def at_r_of_scores(
-    scores: Tensor, nearest: Tensor, row: Tensor, pair_scores: Tensor, counts: Tensor
+    scores: Tensor, largest: Tensor, row: Tensor, pair_scores: Tensor, counts: Tensor
 ) -> tuple[Tensor, Tensor]:
     """AP@R and R-Precision, as `at_r`, of rankings by scores (b, M), negatives before positives of the same score.
 
-    nearest: (b, D) the largest scores of each row, descending, D at least the largest R. row, pair_scores: (P,) the
+    largest: (b, D) the largest scores of each row, descending, D at least the largest R. row, pair_scores: (P,) the
     positives' rows, ascending, and their scores. counts: (b,) how many positives each row has.
     """
     position = torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[row]
@@ -166,13 +167,13 @@ def at_r_of_scores(
     positive_scores[row, position] = pair_scores
     positive_scores = positive_scores.sort(dim=1, descending=True).values
     counts = counts[:, None]
-    cut = nearest.gather(1, (counts - 1).clamp(min=0))  # the score at place R
-    reaching = (nearest >= cut).sum(dim=1, keepdim=True)
+    cut = largest.gather(1, (counts - 1).clamp(min=0))  # the score at place R
+    reaching = (largest >= cut).sum(dim=1, keepdim=True)
     # Where the list ends at the score of the cut, more items with this score may lie behind its end.
-    hidden = ((nearest[:, -1:] == cut) & (positive_scores == cut)).any(dim=1)
-    if nearest.shape[1] < scores.shape[1] and hidden.any():
+    hidden = ((largest[:, -1:] == cut) & (positive_scores == cut)).any(dim=1)
+    if largest.shape[1] < scores.shape[1] and hidden.any():
         reaching[hidden] = at_least(scores[hidden], cut[hidden, 0])[:, None]
-    above = torch.where(positive_scores > cut, _at_or_above(nearest, positive_scores), reaching)
+    above = torch.where(positive_scores > cut, _at_or_above(largest, positive_scores), reaching)
     order = torch.arange(1, positive_scores.shape[1] + 1, device=positive_scores.device)
     # Its rank: all items of at least its score, less the positives among them, plus its own number among these.
     rank = above - _at_or_above(positive_scores, positive_scores).minimum(counts) + order

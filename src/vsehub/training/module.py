@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from vsehub.checks import one_of, probability, require, whole
-from vsehub.neighbors.bank import MemoryBank, comparable
+from vsehub.neighbors.bank import MemoryBank, bank_input
 from vsehub.sets import Encoding, Sets, concatenated
 from vsehub.training.checkpoint import VERSION
 from vsehub.training.gather import gathered, process_number, processes, share_of, shares
@@ -134,7 +134,7 @@ class RetrievalModule(pl.LightningModule):
         if self.bank is None or len(self.bank) == 0 or not self.loss.takes_neighbors:
             return None
         with torch.no_grad():
-            sides = comparable(self.similarity, images), comparable(self.similarity, texts)
+            sides = bank_input(self.similarity, images), bank_input(self.similarity, texts)
         rows = len(batch.image_ids)
         counts, part = shares(rows, processes()), share_of(process_number(), rows, processes())
         stats = self.bank.query(
@@ -284,7 +284,7 @@ def check_together(image_encoder: Encoder, text_encoder: Encoder, similarity: Si
 
 
 def parameter_groups(module: nn.Module) -> list[dict[str, Any]]:
-    """The trainable parameters for an optimizer; an encoder's `own_rates` are groups of their own.
+    """The trainable parameters for an optimizer; an encoder's `learning_rates` are groups of their own.
 
     Biases, gains and other parameters of fewer than two dimensions are in groups without weight decay.
     """
@@ -292,7 +292,7 @@ def parameter_groups(module: nn.Module) -> list[dict[str, Any]]:
         (parameters, {"lr": rate})
         for part in module.modules()
         if isinstance(part, Encoder)
-        for parameters, rate in part.own_rates()
+        for parameters, rate in part.learning_rates()
     ]
     taken = {id(parameter) for parameters, _ in special for parameter in parameters}
     rest = [parameter for parameter in module.parameters() if parameter.requires_grad and id(parameter) not in taken]

@@ -37,12 +37,12 @@ def test_frozen_means_frozen_and_tuned_means_trained_at_its_own_rate(folder):
     assert torch.equal(encoder(TEXTS, LENGTHS), encoder(TEXTS, LENGTHS))  # no dropout
     encoder(TEXTS, LENGTHS).sum().backward()
     assert {name for name, p in encoder.named_parameters() if p.grad is not None} == {"linear.weight", "linear.bias"}
-    assert encoder.own_rates() == []
+    assert encoder.learning_rates() == []
     tuned = TextPretrained(folder, 14, dim=6, tune=True, learning_rate=1e-5)
     assert not torch.equal(tuned(TEXTS, LENGTHS), tuned(TEXTS, LENGTHS))
     tuned(TEXTS, LENGTHS).square().sum().backward()
     assert tuned.backbone.encoder.layer[0].attention.self.query.weight.grad.abs().sum() > 0
-    ((parameters, rate),) = tuned.own_rates()
+    ((parameters, rate),) = tuned.learning_rates()
     assert (rate, len(parameters)) == (1e-5, len(list(tuned.backbone.parameters())))
 
 

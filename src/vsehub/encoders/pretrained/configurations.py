@@ -76,8 +76,8 @@ def reduced_open_clip(model: str, config: Mapping[str, Any], strict: bool = Fals
     from open_clip.model import CLIPTextCfg, CLIPVisionCfg
 
     sides = {"vision_cfg": CLIPVisionCfg(), "text_cfg": CLIPTextCfg(), "multimodal_cfg": MultimodalCfg()}
-    numbers = ("embed_dim", "init_logit_scale", "init_logit_bias", "quick_gelu", "custom_text", "nonscalar_logit_scale")
-    defaults = dict.fromkeys(numbers) | {side: vars(part) for side, part in sides.items()}
+    names = ("embed_dim", "init_logit_scale", "init_logit_bias", "quick_gelu", "custom_text", "nonscalar_logit_scale")
+    defaults = dict.fromkeys(names) | {side: vars(part) for side, part in sides.items()}
     return _known(model, config, defaults, strict)
 
 

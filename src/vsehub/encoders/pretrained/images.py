@@ -36,7 +36,7 @@ class ImageBackbone(PretrainedEncoder):
         pooling: str = "none",
     ):
         super().__init__()
-        require(regions is not None or pooling == "none", f"pooling={pooling} is of regions; give regions=R with it")
+        require(regions is not None or pooling == "none", f"pooling={pooling} pools regions; give regions=R with it")
         self.backbone = Backbone(image_shape, library, model, pretrained, weights)
         self.tune, self.learning_rate, self.grid = tune, learning_rate, regions
         self.backbone.requires_grad_(tune)

@@ -28,7 +28,7 @@ class PretrainedEncoder(Encoder):
     tune: bool | str
     learning_rate: float | None
 
-    def own_rates(self) -> list[tuple[list[nn.Parameter], float]]:
+    def learning_rates(self) -> list[tuple[list[nn.Parameter], float]]:
         """The trained parameters of the network, if they have a learning rate of their own."""
         tuned = [weight for weight in self.get_submodule(self.inner).parameters() if weight.requires_grad]
         return [(tuned, self.learning_rate)] if tuned and self.learning_rate is not None else []

@@ -5,12 +5,12 @@ from torch import Tensor
 
 from vsehub.checks import one_of
 from vsehub.sets import Sets
-from vsehub.similarities.scan.tiles import cosines, exponentials, gram, tiled, unit
+from vsehub.similarities.scan.tiles import cosines, exponentials, gram, tiled_cosines, unit
 from vsehub.similarities.scan.weights import NORMALISATIONS, POOLINGS, normalised, pooled
 from vsehub.types import Similarity
 
 PANEL_ON_CPU, PANEL_ON_GPU = 1 << 24, 1 << 28  # raw scores per product
-# Numbers of candidates that are gathered and padded at a time: 1 GB of float32.
+# Elements of the candidates that are gathered and padded at a time: 1 GB of float32.
 COPIED = 1 << 28
 
 
@@ -55,7 +55,7 @@ class CrossAttention(Similarity):
     @torch.no_grad()
     def candidates(self, queries: Sets, entries: Sets, chosen: Tensor, side: str) -> Tensor:
         """Scores (Q, C) of each query with its own entries, without gradient; see `Similarity`."""
-        if chosen.is_cpu:  # the candidates of one query stay in its cache; a GPU waits for each query's numbers
+        if chosen.is_cpu:  # a CPU's cache holds the candidates of one query; a GPU would be synchronised for each query
             return super().candidates(queries, entries, chosen, side)
         return self.candidates_at_once(queries, entries, chosen, side)
 
@@ -64,8 +64,8 @@ class CrossAttention(Similarity):
         entries_attend = (self.direction == "t2i") == (side == "texts")
         count, blocks = chosen.shape[1], []
         queries, entries = unit(queries), unit(entries)
-        numbers = count * int(entries.lengths.max()) * entries.vectors.shape[1]  # of the candidates of a query
-        for rows in torch.arange(len(queries), device=chosen.device).split(max(1, COPIED // numbers)):
+        elements = count * int(entries.lengths.max()) * entries.vectors.shape[1]  # of one query's candidates
+        for rows in torch.arange(len(queries), device=chosen.device).split(max(1, COPIED // elements)):
             query, in_query = queries[rows].padded()  # (b, q, D), (b, q)
             entry, in_entry = entries[chosen[rows].flatten()].padded()  # (b C, e, D), (b C, e)
             products = entry.reshape(len(query), -1, entry.shape[2]) @ query.mT
@@ -100,8 +100,10 @@ class CrossAttention(Similarity):
         for part, vectors in zip(parts, queries.vectors.split([sum(part) for part in parts]), strict=True):
             raw = (sources.vectors @ vectors.T).split([len(run) for run in runs])
             columns = [
-                tiled(self.normalisation, self.softmax_scale, products.unflatten(0, (count, -1)), of_run, part)
-                for products, count, of_run in zip(raw, counts, grams, strict=True)
+                tiled_cosines(
+                    self.normalisation, self.softmax_scale, products.unflatten(0, (count, -1)), run_grams, part
+                )
+                for products, count, run_grams in zip(raw, counts, grams, strict=True)
             ]
             scores.append(pooled(*_padded(torch.cat(columns), part), self.pooling, self.lse_scale))
         return torch.cat(scores, dim=1)[order.argsort()]

@@ -1,7 +1,7 @@
 """Cross-attention of many source sets with many queries, from one product, in tiles that stay in the cache.
 
 The cosine of a unit query w with its attended vector Σ a_r v_r is Σ a_r <v_r, w> / sqrt(aᵀ G a), where G = <v_r, v_r'>
-is the source's Gram matrix; it does not change when a is scaled, so that the softmax needs no denominator.
+is the source's Gram matrix. The cosine does not change when a is scaled, so that the softmax needs no denominator.
 
 Shapes: n source sets of s vectors against q queries: raw (n, s, q), gram (n, s, s), cosines (n, q); `member` as in
 `weights`. With a gradient a tile is checkpointed: the backward pass computes it again, and little is stored.
@@ -29,7 +29,7 @@ def gram(vectors: Tensor) -> Tensor:
     return (vectors @ vectors.mT) * raised
 
 
-def tiled(normalisation: str, scale: float, raw: Tensor, grams: Tensor, lengths: list[int]) -> Tensor:
+def tiled_cosines(normalisation: str, scale: float, raw: Tensor, grams: Tensor, lengths: list[int]) -> Tensor:
     """The cosines (n, q) of raw scores (n, s, q), where the query sets have these lengths; their sum is q."""
     elements, breadth = ON_CPU if raw.is_cpu else ON_GPU
     parts = [lengths[first : first + breadth] for first in range(0, len(lengths), breadth)]
@@ -37,10 +37,10 @@ def tiled(normalisation: str, scale: float, raw: Tensor, grams: Tensor, lengths:
     for part, scores in zip(parts, raw.split([sum(part) for part in parts], dim=2), strict=True):
         member = torch.block_diag(*(raw.new_ones(length, 1) for length in part))
         height = max(1, elements // scores[0].numel())
-        rows = zip(scores.split(height), grams.split(height), strict=True)
+        tiles = zip(scores.split(height), grams.split(height), strict=True)
         blocks = [
-            checkpoint(_attended, normalisation, scale, member, *tile, use_reentrant=False, preserve_rng_state=False)
-            for tile in rows
+            checkpoint(_cosines, normalisation, scale, member, *tile, use_reentrant=False, preserve_rng_state=False)
+            for tile in tiles
         ]
         columns.append(torch.cat(blocks))
     return torch.cat(columns, dim=1)
@@ -62,7 +62,7 @@ def cosines(raw: Tensor, gram: Tensor, weights: Tensor) -> Tensor:
     return (weights * raw).sum(dim=1) * squares.masked_fill(squares <= 0, torch.inf).rsqrt()
 
 
-def _attended(normalisation: str, scale: float, member: Tensor, raw: Tensor, gram: Tensor) -> Tensor:
+def _cosines(normalisation: str, scale: float, member: Tensor, raw: Tensor, gram: Tensor) -> Tensor:
     """Raw scores (n, s, q) and Gram matrices (n, s, s) -> the cosine of each query with what it attends: (n, q)."""
     return cosines(raw, gram, exponentials(normalised(raw, member, normalisation), scale))
 

@@ -14,7 +14,7 @@ from vsehub.checks import require
 from vsehub.data.sources import CaptionedImages
 from vsehub.metrics.occurrences import k_occurrences, skewness
 from vsehub.models.encode import encode_images, encode_texts
-from vsehub.neighbors.bank import MemoryBank, comparable
+from vsehub.neighbors.bank import MemoryBank, bank_input
 from vsehub.sets import Encoding
 from vsehub.training.batches import positives_of
 from vsehub.training.gather import encoded_together
@@ -90,7 +90,7 @@ class BankCallback(pl.Callback):
         texts = encode_once(encode_texts, module.text_encoder, table, ids[1], data.eval_batch_size)
         similarity = module.similarity
         inner = similarity.inner_product
-        images, texts = comparable(similarity, images), comparable(similarity, texts)
+        images, texts = bank_input(similarity, images), bank_input(similarity, texts)
         self.bank.fill(images, texts, *ids, None if inner else similarity, self._positives)
         pairs = slice(HUBNESS_PAIRS if inner else COSTLY_HUBNESS_PAIRS)
         scores: Any = images[pairs] @ texts[pairs].T if inner else similarity(images[pairs], texts[pairs])  # type: ignore

@@ -25,9 +25,9 @@ def describe(model: str, side: str) -> dict[str, Any]:
     settings = read_auto(model, "AutoConfig").to_dict()
     architecture = reduced(model, settings, JOINT)
     if side == "image":
-        return {"architecture": architecture, "takes": _pictures(model)}
+        return {"architecture": architecture, "takes": _image_input(model)}
     tokenizer = tokenizer_of(model)
-    takes = {"most": _most(settings, tokenizer), "pad": tokenizer.pad_token_id or 0, "blank": None}
+    takes = {"most": _most_tokens(settings, tokenizer), "pad": tokenizer.pad_token_id or 0, "blank": None}
     # SigLIP was trained on texts that are padded to the longest, without a mask.
     return {"architecture": architecture, "takes": takes | {"fixed": settings["model_type"] == "siglip"}}
 
@@ -35,7 +35,7 @@ def describe(model: str, side: str) -> dict[str, Any]:
 def subwords(model: str) -> dict[str, Any]:
     """The model's tokenizer in the plain values that a checkpoint keeps."""
     tokenizer = tokenizer_of(model)
-    most = _most(read_auto(model, "AutoConfig").to_dict(), tokenizer)
+    most = _most_tokens(read_auto(model, "AutoConfig").to_dict(), tokenizer)
     return {"subwords": tokenizer.backend_tokenizer.to_str(), "most": most}
 
 
@@ -46,14 +46,14 @@ def network(model: str, side: str, description: Mapping[str, Any], pretrained: b
     weights are missing, damaged or of another model.
     """
     architecture = reduced(model, description["architecture"], JOINT, strict=True)
-    built = build(model, architecture, pretrained and weights is None)
+    joint = build(model, architecture, pretrained and weights is None)
     if weights is not None:
-        load_weights(built, weights)
+        load_weights(joint, weights)
     left_out = ("text", "logit") if side == "image" else ("vision", "visual", "logit")
-    for name in [*built._modules, *built._parameters]:
+    for name in [*joint._modules, *joint._parameters]:
         if name.startswith(left_out):
-            setattr(built, name, None)
-    return built
+            setattr(joint, name, None)
+    return joint
 
 
 def encode_image(model: Any, pixels: Tensor) -> Tensor:
@@ -99,22 +99,23 @@ def tokenizer_of(model: str, setting: str = "model") -> Any:
     return tokenizer
 
 
-def _most(settings: dict[str, Any], tokenizer: Any) -> int:
+def _most_tokens(settings: dict[str, Any], tokenizer: Any) -> int:
     """The largest number of tokens that the text encoder takes: its positions, or the tokenizer's limit if lower."""
     return min(settings["text_config"]["max_position_embeddings"], tokenizer.model_max_length)
 
 
-def _pictures(model: str) -> dict[str, Any]:
+def _image_input(model: str) -> dict[str, Any]:
+    """What the image side takes. Raises InputError for pictures that are not resized to squares and normalised."""
     processor = read_auto(model, "AutoImageProcessor").to_dict()
     size = {key: side for key, side in processor["size"].items() if side is not None}
     crop = (processor.get("crop_size") or {}) if processor.get("do_center_crop") else {}
     mode = "shortest" if "shortest_edge" in size else "squash"
     sides = {side for side in crop.values() if side is not None} or set(size.values())
     to_square = len(set(size.values())) == len(sides) == 1 and (mode == "squash" or bool(crop))
-    resized = processor.get("do_resize", True) and processor.get("do_normalize", True)
+    is_prepared = processor.get("do_resize", True) and processor.get("do_normalize", True)
     by_255 = abs(processor.get("rescale_factor", 1 / 255) * 255 - 1) < 1e-6
     require(
-        to_square and resized and by_255,
+        to_square and is_prepared and by_255,
         f"model: {model} takes pictures of {size}, cropped to {crop}, or scales them in another way; choose a model of "
         "one size",
     )

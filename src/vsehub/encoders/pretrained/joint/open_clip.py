@@ -29,7 +29,7 @@ def describe(model: str, side: str) -> dict[str, Any]:
     or a folder with open_clip_config.json. NAME alone will do without published weights. Raises InputError for an
     unknown name, for a text encoder of transformers, and if open_clip or a file is missing.
     """
-    located = _located(model)
+    located = _locate(model)
     architecture = located["architecture"]
     name = architecture["text_cfg"].get("hf_model_name")
     require(
@@ -37,16 +37,16 @@ def describe(model: str, side: str) -> dict[str, Any]:
         f"model: {model} reads texts by {name} of transformers; choose another model, or one of image_encoder=hf",
     )
     takes = (
-        _pictures(architecture, located["preprocessing"])
+        _image_input(architecture, located["preprocessing"])
         if side == "image"
-        else _texts(model, architecture["text_cfg"])
+        else _text_input(model, architecture["text_cfg"])
     )
     return {"architecture": reduced_open_clip(model, architecture), "takes": takes}
 
 
 def subwords(model: str) -> dict[str, Any]:
     """The tokenizer in plain values: equal tokens to open_clip's own, but from a fast implementation."""
-    text = _located(model)["architecture"]["text_cfg"]
+    text = _locate(model)["architecture"]["text_cfg"]
     most = text.get("context_length", 77)
     if not text.get("hf_tokenizer_name"):
         return {"subwords": _clip_tokenizer(), "most": most, "clean": "clip"}
@@ -66,23 +66,23 @@ def network(model: str, side: str, description: Mapping[str, Any], pretrained: b
     if weights is not None:
         path = existing("weights", weights, "Give a file with the state dict of the whole model")
     elif pretrained:
-        located = _located(model)
+        located = _locate(model)
         repository, names = located["repository"], located["weights"]
         require(bool(repository), "model names no weights; give NAME/WEIGHTS as open_clip lists them, or weights=FILE")
         folder = _folder(repository, names[0])
         path = next((folder / name for name in names if (folder / name).is_file()), folder / names[0])
-    with TemporaryDirectory() as built_in, quiet(), torch.random.fork_rng(devices=[]):
-        (Path(built_in) / _CONFIG).write_text(json.dumps({"model_cfg": architecture}), encoding="utf-8")
-        built: Any = library.create_model(f"local-dir:{built_in}", load_weights=False)
+    with TemporaryDirectory() as temporary, quiet(), torch.random.fork_rng(devices=[]):
+        (Path(temporary) / _CONFIG).write_text(json.dumps({"model_cfg": architecture}), encoding="utf-8")
+        joint: Any = library.create_model(f"local-dir:{temporary}", load_weights=False)
         if path is not None:
             with explained(f"weights: {path} cannot be loaded into {model}; expected a state dict"):
-                library.load_checkpoint(built, str(path), strict=True, weights_only=True)
+                library.load_checkpoint(joint, str(path), strict=True, weights_only=True)
     if side == "image":
-        return built.visual
+        return joint.visual
     for part in ("visual", "text_decoder", "logit_scale", "logit_bias"):
-        if hasattr(built, part):
-            setattr(built, part, None)
-    return built
+        if hasattr(joint, part):
+            setattr(joint, part, None)
+    return joint
 
 
 def encode_image(model: Any, pixels: Tensor) -> Tensor:
@@ -97,7 +97,7 @@ def encode_text(model: Any, ids: Tensor, inside: Tensor | None) -> Tensor:
     return output[0] if isinstance(output, tuple) else output
 
 
-def _located(model: str) -> dict[str, Any]:
+def _locate(model: str) -> dict[str, Any]:
     """A model's "architecture" and "preprocessing", its folder or "repository", and names of its "weights" there."""
     library = package("the model", "open-clip", "open_clip")
     if model.startswith(_HUB) or Path(model).is_dir():
@@ -137,7 +137,7 @@ def _folder(model: str, file: str) -> Path:
         return Path(snapshot_download(model, local_files_only=True))
 
 
-def _pictures(architecture: Mapping[str, Any], preprocessing: Mapping[str, Any]) -> dict[str, Any]:
+def _image_input(architecture: Mapping[str, Any], preprocessing: Mapping[str, Any]) -> dict[str, Any]:
     from open_clip.transform import PreprocessCfg, merge_preprocess_dict
 
     size = architecture["vision_cfg"].get("image_size", 224)
@@ -156,7 +156,7 @@ def _pictures(architecture: Mapping[str, Any], preprocessing: Mapping[str, Any])
     }
 
 
-def _texts(model: str, text: Mapping[str, Any]) -> dict[str, Any]:
+def _text_input(model: str, text: Mapping[str, Any]) -> dict[str, Any]:
     takes = {"most": text.get("context_length", 77), "pad": 0, "fixed": True, "blank": None}
     if text.get("hf_tokenizer_name"):
         tokenizer = _tokenizer(model, text)
