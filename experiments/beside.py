@@ -33,7 +33,7 @@ def beside(folders: Sequence[Path], paper: str, table: str, out: Path, overwrite
         "published.tex": side.latex(),
         "published.txt": "\n\n".join([heading, bullets(remarks), *([short] if len(lines) else [])]) + "\n",
     }
-    with output.replaced():
+    with output.transaction():
         for name, text in texts.items():
             write_text(output / name, text)
     return {name: output.folder / name for name in texts}

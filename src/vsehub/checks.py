@@ -37,12 +37,12 @@ def is_finite(value: Any) -> bool:
 
 def positive(name: str, value: float) -> None:
     """Raise InputError unless `value` is a finite number above zero."""
-    require(is_finite(value) and value > 0, f"{name} is {value!r}; expected a number above 0, and a finite one")
+    require(is_finite(value) and value > 0, f"{name} is {value!r}; expected a finite number above 0")
 
 
 def finite_number(name: str, value: Any, least: float = -math.inf) -> None:
     """Raise InputError unless `value` is a finite number, of at least `least`."""
-    wanted = "a finite number" if least == -math.inf else f"a number of at least {least:g}, and a finite one"
+    wanted = "a finite number" if least == -math.inf else f"a finite number of at least {least:g}"
     require(is_finite(value) and value >= least, f"{name} is {value!r}; expected {wanted}")
 
 
@@ -70,7 +70,7 @@ def existing(name: str, path: str | Path, hint: str) -> Path:
 def regular(path: Path) -> Path:
     """The path, for opening it. Raises InputError if it is a folder, pipe, socket or device: reading one may not end.
 
-    A link counts as what it leads to. A path where nothing is passes: opening it says why.
+    A link is followed. A missing path passes: opening it raises the error.
     """
     require(path.is_file() or not path.exists(), f"{path} is {_kind(path)}; expected a regular file")
     return path
@@ -127,4 +127,4 @@ def suggest(name: str, names: Iterable[str]) -> str:
 
 def one_line(text: object) -> str:
     """Text on one line without control characters, such as the escapes of a terminal."""
-    return " ".join("".join(sign if sign.isprintable() else " " for sign in str(text)).split())
+    return " ".join("".join(character if character.isprintable() else " " for character in str(text)).split())

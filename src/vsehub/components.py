@@ -26,7 +26,7 @@ _NOT_REFUSALS = (OSError, ImportError, MemoryError)
 
 
 class Component:
-    """Base class of components that a checkpoint may name, and of settings that are an argument's annotation.
+    """Base class of components that a checkpoint may name, and of classes that an argument's annotation names.
 
     rebuilt: argument -> value that replaces the configured one when the component is built from a checkpoint, for
     arguments that name files which may no longer exist or must not be written.
@@ -40,9 +40,9 @@ class Component:
         return {**settings, **cls.rebuilt}
 
 
-def component_class(made: Callable[..., Any]) -> type[Component]:
+def component_class(factory: Callable[..., Any]) -> type[Component]:
     """The class, if it is a `Component`, else `Component` itself, whose declarations are the defaults."""
-    return made if isinstance(made, type) and issubclass(made, Component) else Component
+    return factory if isinstance(factory, type) and issubclass(factory, Component) else Component
 
 
 def conf_folder() -> Path:
@@ -80,15 +80,15 @@ class Components:
         """The component that `node` describes, or a function that makes it if the node says `_partial_`.
 
         node: `_target_`, the class, and values for its arguments, components of the same group among them; an argument
-        whose annotation is a `Component` is made from its own settings. arguments: those that come from elsewhere.
-        restored: the node comes from a checkpoint, see `Component.restored`. Raises InputError for a class that no yaml
+        whose annotation is a `Component` is made from its own settings. arguments: further arguments, passed as they
+        are. restored: the node is a checkpoint's, see `Component.restored`. Raises InputError for a class that no yaml
         of the group names, for values that are missing, and for everything that the constructor refuses.
         """
-        made = self.find(group, node)
+        factory = self.find(group, node)
         settings = {key: value for key, value in node.items() if key not in (TARGET, PARTIAL)} | arguments
         if restored:
-            settings = component_class(made).restored(settings)
-        nested = nested_settings(made)
+            settings = component_class(factory).restored(settings)
+        nested = nested_settings(factory)
         for name, value in settings.items():
             if name in arguments or (name in nested and value is None):
                 continue
@@ -97,7 +97,7 @@ class Components:
                 settings[name] = make(f"{group}.{name}", nested[name], value)
             else:
                 settings[name] = self._inner(group, value, restored)
-        call = partial(_called, group, made)
+        call = partial(_call, group, factory)
         return partial(call, **settings) if node.get(PARTIAL) else call(**settings)
 
     def find(self, group: str, node: Mapping[str, Any]) -> Callable[..., Any]:
@@ -112,10 +112,10 @@ class Components:
         )
         module, _, name = target.rpartition(".")
         try:
-            made: Callable[..., Any] = getattr(importlib.import_module(module), name)
+            factory: Callable[..., Any] = getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError, ValueError) as error:
             raise InputError(f"{group}: {target} cannot be imported ({error})") from error
-        return made
+        return factory
 
     def choices(self, group: str) -> list[str]:
         """The names of the yaml files of a group."""
@@ -168,20 +168,20 @@ def named_classes(value: Any) -> Iterable[str]:
         yield from named_classes(inner)
 
 
-def _annotations(made: Callable[..., Any]) -> dict[str, Any]:
+def _annotations(factory: Callable[..., Any]) -> dict[str, Any]:
     try:
-        return typing.get_type_hints(made.__init__ if inspect.isclass(made) else made)
+        return typing.get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
     except (NameError, TypeError):  # an annotation that only a type checker can evaluate
         return {}
 
 
-def nested_settings(made: Callable[..., Any]) -> dict[str, type[Component]]:
-    """The arguments that are objects of one class with settings of their own, such as `pictures` of a source.
+def nested_settings(factory: Callable[..., Any]) -> dict[str, type[Component]]:
+    """argument -> class, for arguments annotated with a `Component`, such as `pictures` of a source.
 
-    The annotation chooses the class; the configuration gives its settings only.
+    The configuration gives only the settings of such an argument.
     """
     nested = {}
-    for name, annotation in _annotations(made).items():
+    for name, annotation in _annotations(factory).items():
         is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
         classes = typing.get_args(annotation) if is_union else (annotation,)
         components = [kind for kind in classes if isinstance(kind, type) and issubclass(kind, Component)]
@@ -199,35 +199,35 @@ def component_nodes(value: Any) -> list[Any]:
     return [value] if value else []
 
 
-def changed(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def with_changes(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """The settings with changes; a change of one nested setting leaves the others beside it."""
     result = {**settings, **changes}
     for name, change in changes.items():
         if isinstance(change, Mapping) and isinstance(settings.get(name), Mapping):
-            result[name] = changed(settings[name], change)
+            result[name] = with_changes(settings[name], change)
     return result
 
 
-def make(group: str, made: Callable[..., Any], settings: Mapping[str, Any], /, **arguments: Any) -> Any:
+def make(group: str, factory: Callable[..., Any], settings: Mapping[str, Any], /, **arguments: Any) -> Any:
     """An object of a known class from plain values.
 
-    group: the name of the settings in messages, as on the command line. arguments: those that come from elsewhere.
-    Raises InputError for everything that the constructor refuses.
+    group: the name of the settings in messages, as on the command line. arguments: further arguments, passed as they
+    are. Raises InputError for everything that the constructor refuses.
     """
     require(
         isinstance(settings, Mapping) and TARGET not in settings,
         f"{group} is {settings!r}; expected settings, as in {group}.KEY=VALUE",
     )
-    return _called(group, made, **settings, **arguments)
+    return _call(group, factory, **settings, **arguments)
 
 
-def _called(group: str, made: Callable[..., Any], /, *args: Any, **settings: Any) -> Any:
+def _call(group: str, factory: Callable[..., Any], /, *args: Any, **settings: Any) -> Any:
     """The object that the constructor makes. Raises InputError if the constructor refuses its arguments."""
-    for name, kind in _annotations(made).items():
+    for name, kind in _annotations(factory).items():
         if kind in (bool, bool | None) and name in settings:  # a word such as "no" would count as true
             boolean(f"{group}.{name}", settings[name], or_none=kind is not bool)
     try:
-        return made(*args, **settings)
+        return factory(*args, **settings)
     except InputError as error:
         first, _, rest = str(error).partition(" ")
         # A message that begins with an argument's name, "margin is -1": the group makes it "loss.margin is -1".
@@ -238,4 +238,4 @@ def _called(group: str, made: Callable[..., Any], /, *args: Any, **settings: Any
         raise
     except Exception as error:
         said = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"{group}: {getattr(made, '__name__', made)} refuses its settings: {said}") from error
+        raise InputError(f"{group}: {getattr(factory, '__name__', factory)} refuses its settings: {said}") from error

@@ -10,7 +10,7 @@ MOVABLE = re.compile(
     r"|^trainer\.(enable_.*|max_time|log_every_n_steps|accelerator|devices|num_nodes|strategy|sync_batchnorm|num_sanity_val_steps|default_root_dir)$"
     r"|^logger(\.|$)|(^|\.)(workers|num_workers|eval_batch_size)$|^loader\.(chunk|resident)$"
 )
-# What may differ between two runs of one recipe besides: seeds, names, folders, and everything after training.
+# Further settings that may differ between runs of one recipe: seeds, names, folders, and everything after training.
 NOT_RECIPE = re.compile(
     r"^(name|run_name|label|study|resume|retrain|trust|final_split|criterion_name|(hydra|criterion|protocol)(\..*)?)$"
     r"|^data\.(.*[._])?name$|^data\.noise(\..*)?$"
@@ -19,17 +19,17 @@ NOT_RECIPE = re.compile(
 # Settings that are not part of a recipe but affect a run's results: its seeds, what is measured at its end, and the
 # path of its data, which identifies them before they are read.
 AFFECTS_RESULTS = re.compile(r"(^|\.)seed$|^final_split$|^(criterion|protocol)(\.|$)|^data\.(?!name$)")
-_ADDED = "architecture"  # follows from other settings; written to run.json only
+_DERIVED = "architecture"  # follows from other settings; written to run.json only
 
 
 def in_recipe(key: str) -> bool:
-    """Return True if a setting ("optimizer.lr") belongs to the recipe; runs of one recipe differ only in their seed."""
+    """Return True if a setting ("optimizer.lr") belongs to the recipe, which all of its runs share, unlike the seed."""
     return not (NOT_RECIPE.search(key) or MOVABLE.search(key))
 
 
-def decides(key: str) -> bool:
+def affects_results(key: str) -> bool:
     """Return True if a setting, or one nested in it, affects a run's results, unlike output folders."""
-    return key != _ADDED and bool(AFFECTS_RESULTS.search(key) or in_recipe(key))
+    return key != _DERIVED and bool(AFFECTS_RESULTS.search(key) or in_recipe(key))
 
 
 def flatten(config: object, prefix: str = "") -> dict[str, object]:

@@ -171,7 +171,7 @@ def test_one_item_and_one_query(files, here):
 
 def test_a_killed_command_starts_anew(files, here, monkeypatch):
     """Killed after the second of five blocks."""
-    monkeypatch.setattr(tiles, "QUERIES_HELD", 64)
+    monkeypatch.setattr(tiles, "QUERIES_AT_ONCE", 64)
     whole = search.nearest_blocks
 
     def broken(*arguments, **settings):

@@ -16,7 +16,7 @@ from run_files import record, rows
 
 from vsehub.cli.nodes import plain
 from vsehub.cli.sweep import digest, sweep_name
-from vsehub.recipes import decides
+from vsehub.recipes import affects_results
 
 ROOT = Path(__file__).parents[2]
 CONF = ROOT / "conf"
@@ -111,9 +111,9 @@ def test_an_edited_class_is_not_pooled_with_the_old(run_here, features, tmp_path
 
 def test_what_counts():
     for key in ("seed", "bank.seed", "criterion", "criterion.k", "data.noise.rate", "loss.gamma", "data.pictures.size"):
-        assert decides(key)
+        assert affects_results(key)
     for key in ("logger", "hydra.sweep.dir", "run_folder", "study", "label", "resume"):
-        assert not decides(key)
+        assert not affects_results(key)
     assert {sweep_name(None, None, ["loss=sum,max", f"seed={seeds}"]) for seeds in ("0,1", "0,1,2")} == {"loss_sum_max"}
 
 

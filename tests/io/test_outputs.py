@@ -13,7 +13,7 @@ NAMES = ("index.html", "result.json")
 
 def written(folder, names=(*NAMES, "figures/a.png"), **settings):
     out = Output(folder, "a report", NAMES, **settings)
-    with out.replaced():
+    with out.transaction():
         for name in names:
             (out / name).parent.mkdir(exist_ok=True)
             (out / name).write_text(f"{name} {settings}")
@@ -35,7 +35,7 @@ def test_ours_is_replaced_only_on_demand(tmp_path):
 def test_what_is_not_ours_is_never_touched(tmp_path, overwrite):
     out = Output(tmp_path, "a report", NAMES, overwrite)
     (tmp_path / "index.html").write_text("mine, made meanwhile")
-    for write in (lambda: Output(tmp_path, "a report", NAMES, overwrite), lambda: out.replaced().__enter__()):
+    for write in (lambda: Output(tmp_path, "a report", NAMES, overwrite), lambda: out.transaction().__enter__()):
         with pytest.raises(InputError, match=r"index\.html"):
             write()
     assert (tmp_path / "index.html").read_text() == "mine, made meanwhile"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from vsehub.recipes import decides
+from vsehub.recipes import affects_results
 from vsehub.report.recipes import series_of
 from vsehub.report.runs import read_runs
 
@@ -46,4 +46,4 @@ def test_seeds_whose_data_have_moved_are_of_one_series(tmp_path, write_run, name
         write_run(seed=seed, config={"data": OmegaConf.to_container(node), "loss": {"gamma": (60, 60.0)[seed % 2]}})
     assert len({*series_of(read_runs([tmp_path / "runs"])).values()}) == 1 + len(changes)
     for path in PATHS[name]:
-        assert decides(f"data.{path}"), "a sweep trains on other files anew"
+        assert affects_results(f"data.{path}"), "a sweep trains on other files anew"

@@ -70,7 +70,7 @@ def adapt(cfg: DictConfig) -> None:
         "map": name if helps else None,
         "criterion": criterion if helps else None,
     }
-    with out.replaced():
+    with out.transaction():
         if helps:
             record["next"] = write_mapped(out, inputs, record, cfg.seed)
         write_json(out / RESULT, record)

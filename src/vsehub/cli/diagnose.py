@@ -57,8 +57,8 @@ def next_steps(files: Mapping[str, str], cfg: DictConfig, record: Mapping[str, A
     from vsehub.criteria.choose import FEWEST_QUERIES
 
     out = f"{cfg.out}-reranked"
-    has_vectors, within = "scores" not in files, record["queries"].get("within")
-    can_choose = not within and (record["truth"] or {}).get("measured_queries", 0) >= FEWEST_QUERIES
+    has_vectors, searches_itself = "scores" not in files, record["queries"].get("within")
+    can_choose = not searches_itself and (record["truth"] or {}).get("measured_queries", 0) >= FEWEST_QUERIES
     settings = {name: value for name, value in files.items() if name != "reference_items"}  # the criteria take none
     settings |= {} if cfg.normalize is None else {"normalize": str(cfg.normalize).lower()}
     settings |= {"criterion": "auto" if can_choose else "csls", "out": out}
@@ -70,6 +70,6 @@ def next_steps(files: Mapping[str, str], cfg: DictConfig, record: Mapping[str, A
     if has_vectors:
         why = "write an index that returns it; with a database as engine, vsehub add can add items later"
         steps.append((why, ["index", result, "engine=flat"]))
-    if has_vectors and not within:
+    if has_vectors and not searches_itself:
         steps.append(("show the hubs and what they displace in a browser", ["serve", result]))
     return [{"command": shlex.join(["vsehub", *command]), "why": why} for why, command in steps]

@@ -69,7 +69,7 @@ def comparison(
     from vsehub.report.pages.embeddings import embeddings_page
 
     device = device_named(str(cfg.device))
-    with out.replaced():
+    with out.transaction():
         if "ranking" in files:
             outcome = compare_lists(files, cfg.k, cfg.seed)
         else:
@@ -97,7 +97,7 @@ def extend_result(result: "Result", names: Iterable[str], overwrite: bool) -> It
         overwrite or not present,
         f"result: {result.folder} holds {', '.join(present)} already; overwrite=true replaces it, other indexes stay",
     )
-    with out.replaced(keep=True):
+    with out.transaction(keep_earlier=True):
         result.record = read_record(result.file, EMBEDDINGS, HINT)  # another command may have added to it
         yield out
         write_text(out / PAGE, embeddings_page(result.record))

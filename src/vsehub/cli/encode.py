@@ -34,7 +34,7 @@ def encode(cfg: DictConfig) -> None:
             f"{shape} (None: captions); encode pictures and captions from Python: vsehub.load",
         )
         check_vectors(vectors)
-    with output.replaced():
+    with output.transaction():
         for side, vectors in files.items():
             if vectors.ids is not None:
                 write_text(output / f"{side[:-1]}_ids.txt", "".join(f"{name}\n" for name in vectors.ids))

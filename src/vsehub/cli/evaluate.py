@@ -7,7 +7,7 @@ from omegaconf import DictConfig
 
 from vsehub.checks import existing, require, whole
 from vsehub.cli.nodes import as_list, choice_in, components, model_settings, plain
-from vsehub.io.files import require_writable, within
+from vsehub.io.files import path_inside, require_writable
 from vsehub.io.records import EVALUATION, RUN, read_record
 from vsehub.models.hub import checkpoint_file
 
@@ -76,7 +76,7 @@ def evaluations_folder(cfg: DictConfig, checkpoints: list[str]) -> Path:
         f"checkpoint: {checkpoints[0]} is not in a run folder; give a folder for the evaluation: out=FOLDER, or "
         "give RUN_FOLDER/checkpoints/best.safetensors",
     )
-    return within(run, "evaluations")
+    return path_inside(run, "evaluations")
 
 
 def member_records(checkpoints: list[str]) -> list[dict]:

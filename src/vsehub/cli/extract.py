@@ -45,7 +45,7 @@ def extract(cfg: DictConfig) -> None:
 
     output = Output(cfg.out, KIND, [*names, MANIFEST], cfg.overwrite)
     chunk_folder = output.folder / CHUNKS
-    with output.replaced():
+    with output.transaction():
         plan = make_plan(cfg, source)
         settings = {
             "model": plan.model,

@@ -15,11 +15,11 @@ from vsehub.checks import existing, require, suggest
 from vsehub.cli.nodes import literal, plain
 from vsehub.components import TARGET, Components, component_nodes, named_classes
 from vsehub.io.address import require_no_address, texts
-from vsehub.io.files import LOCK, lock_folder, require_no_way_out
+from vsehub.io.files import LOCK, lock_folder, require_links_inside
 from vsehub.io.provenance import source_files
 from vsehub.io.records import RUN, read_record
 from vsehub.io.text import stays_inside
-from vsehub.recipes import MOVABLE, decides, flatten
+from vsehub.recipes import MOVABLE, affects_results, flatten
 
 MAX_EPOCHS = "trainer.max_epochs"
 # The files that a run may have written before its run.json.
@@ -60,7 +60,7 @@ def require_run_only(folder: Path, continues: bool) -> None:
         has_run or not other,
         f"hydra.run.dir: {folder} holds {', '.join(other[:3])}, which does not belong to a run; give another folder",
     )
-    require_no_way_out(folder)
+    require_links_inside(folder)
 
 
 def read_run(folder: Path) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def read_run(folder: Path) -> dict[str, Any]:
 def code_of(config: Mapping[str, Any], parts: Components) -> dict[str, dict[str, str]]:
     """The code of the classes that decide a run: group -> module -> SHA-256 of its file."""
     code = {}
-    for group in filter(decides, config):
+    for group in filter(affects_results, config):
         classes = [parts.find(group, {TARGET: target}) for target in named_classes(config[group])]
         code[group] = dict(ChainMap(*map(source_files, classes)))
     return code

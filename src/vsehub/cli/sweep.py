@@ -15,14 +15,14 @@ from omegaconf import DictConfig, OmegaConf
 from vsehub.cli.app import settings_of
 from vsehub.cli.nodes import plain
 from vsehub.io.address import masked
-from vsehub.recipes import decides, flatten
+from vsehub.recipes import affects_results, flatten
 
 log = logging.getLogger(__name__)
 
 
 def digest(config: Mapping[str, Any]) -> str:
     """Eight hexadecimal digits that identify a run's settings, as a record has them; null equals an absent setting."""
-    deciding = {name: value for name, value in flatten(config).items() if decides(name) and value is not None}
+    deciding = {name: value for name, value in flatten(config).items() if affects_results(name) and value is not None}
     settings = {name: value for name, value in deciding.items() if not name.startswith("hydra.")}
     return hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()[:8]
 
@@ -30,7 +30,7 @@ def digest(config: Mapping[str, Any]) -> str:
 def sweep_name(study: str | None, sweep: str | None, overrides: Sequence[str]) -> str:
     """A sweep's folder: its study, its file's name, or the settings except the seed that decide its runs."""
     names = {text: text.lstrip("+~").partition("=")[0] for text in overrides}
-    deciding = sorted(text for text, name in names.items() if decides(name) and name != "seed")
+    deciding = sorted(text for text, name in names.items() if affects_results(name) and name != "seed")
     text = masked(str(study or sweep or "-".join(deciding)))
     return re.sub(r"[^\w.-]+", "_", text).strip("._")[:100] or "one"
 

@@ -38,7 +38,7 @@ from vsehub.encoders.pretrained.networks import explained
 from vsehub.extras import package
 from vsehub.io.arrays import listed, write_array
 from vsehub.io.files import atomic, read_object, write_json, write_text
-from vsehub.io.progress import ahead, bar
+from vsehub.io.progress import bar, prefetch
 from vsehub.io.text import csv_text, read_lines
 
 SETTINGS = "settings.json"  # of the chunks
@@ -85,7 +85,7 @@ def compute(folder: Path, name: str, work: Work, size: int, dtype: str) -> list[
     """
     paths = {start: folder / f"{name}-{start:09d}.npy" for start in range(0, len(work.rows), size)}
     missing = [start for start, path in paths.items() if not path.exists()]
-    chunks = ahead(work.rows[start : start + size] for start in missing)
+    chunks = prefetch(work.rows[start : start + size] for start in missing)
     with without_tf32():
         for start, chunk in zip(missing, bar(f"computing {name}", chunks, len(missing)), strict=True):
             result = np.ascontiguousarray(work.function(chunk).to(getattr(torch, dtype)).cpu())

@@ -19,12 +19,12 @@ _SHOWN = (  # parameters of a URI whose values are not secret
 )
 _START = r"(?<![A-Za-z])(?!file:/)[A-Za-z][A-Za-z0-9+.-]{1,40}:/+"  # bounded, since it is tried at each word
 _END = rf"(?!::{_START})"  # where the next of the nested addresses of fsspec begins
-_SIGN = r"(?:\\.|[^\s\"])"  # a sign within a text of JSON, whose quotes are escaped
+_CHARACTER = r"(?:\\.|[^\s\"])"  # a character of a string in JSON, whose quotes are escaped
 _URI = re.compile(
     # A user without a password is shown in these schemes only; in others it may be a token.
     rf"(?P<start>(?:abfss?|postgres(?:ql)?):/+[^\s\"/?#:@\\]*:?@|{_START})"
     # A password may contain / or ? or # or a space; digits after a colon are a port.
-    rf"(?P<user>[^\s\"/?#@\\]*@|[^\s\"/?#:@\[\\]*:(?!\d*(?:[\s/?#]|$))(?:{_SIGN}*@|[^\n\"]{{0,200}}?@))?"
+    rf"(?P<user>[^\s\"/?#@\\]*@|[^\s\"/?#:@\[\\]*:(?!\d*(?:[\s/?#]|$))(?:{_CHARACTER}*@|[^\n\"]{{0,200}}?@))?"
     rf"(?P<path>(?:{_END}[^\s'\"<>?#])*)(?P<query>[?#](?:{_END}(?:\\.|[^\s'\"<>]))*)?"
 )
 _PARAMETER = re.compile(rf"(?P<name>#|[?&;](?!(?:{_SHOWN})=)(?:[\w.-]{{1,40}}=)?)(?P<secret>[^&;#]+)", re.IGNORECASE)

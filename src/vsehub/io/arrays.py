@@ -39,7 +39,7 @@ def shortened(error: Exception | str) -> str:
 def readable(path: Path, *damage: type[Exception], kind: str | None = None) -> Iterator[None]:
     """Turn a reader's error about a damaged file into an InputError.
 
-    damage: the reader's own exceptions. kind: expected kind of file; None: as its name ends.
+    damage: the reader's own exceptions. kind: expected kind of file; None: the suffix of its name.
     """
     try:
         regular(path)

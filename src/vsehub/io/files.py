@@ -85,7 +85,7 @@ def lock_folder(folder: Path, doing: str, wait: bool = False) -> Iterator[None]:
         _end(lock)
 
 
-def within(folder: Path, name: str) -> Path:
+def path_inside(folder: Path, name: str) -> Path:
     """The path of a file or folder below `folder`. Raises InputError if `..` or a link leads out of `folder`."""
     path = folder / name
     require(
@@ -95,7 +95,7 @@ def within(folder: Path, name: str) -> Path:
     return path
 
 
-def require_no_way_out(folder: Path) -> None:
+def require_links_inside(folder: Path) -> None:
     """Raise InputError if a link below a folder leads out of the folder.
 
     wandb links its own logs from each run's folder to its cache; nothing reads or writes through these links.
@@ -104,7 +104,7 @@ def require_no_way_out(folder: Path) -> None:
         for name in (*folders, *files):
             path = Path(place, name)
             if path.is_symlink() and not path.match("wandb/*/logs/debug*.log"):
-                within(folder, str(path.relative_to(folder)))
+                path_inside(folder, str(path.relative_to(folder)))
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -119,7 +119,7 @@ def write_json(path: str | Path, value: Any) -> None:
 
 
 def stamp_of(path: str | Path) -> tuple[int, int, int, int]:
-    """Size, modification time, inode and change time of a file: equal as long as its content is."""
+    """Size, modification time, inode and change time of a file; at least one differs after its content changed."""
     stat = os.stat(path)
     return stat.st_size, stat.st_mtime_ns, stat.st_ino, stat.st_ctime_ns
 
@@ -149,23 +149,27 @@ def read_object(path: Path, hint: str = "Remove the file, or write it again") ->
         return {}
     try:
         record = json.loads(regular(path).read_bytes())
-        # Names of files may be no UTF-8; other lone surrogates could neither be printed nor written.
+        # Surrogate escapes stand for file names that are not UTF-8; other surrogates cannot be printed or written.
         json.dumps(record, ensure_ascii=False).encode(errors="surrogateescape")
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not whole JSON ({error}): it was cut short or changed by hand. {hint}") from error
+        raise InputError(
+            f"{path} is not complete JSON ({error}): it was cut short or changed by hand. {hint}"
+        ) from error
     require(isinstance(record, dict), f"{path} holds a {type(record).__name__}; expected a JSON object. {hint}")
     return dict(record)
 
 
 def require_writable(folder: str | Path) -> None:
     """Raise InputError if the folder `out` cannot be written to; it need not exist yet."""
-    local = str(folder).strip() != "" and not is_uri(str(folder))
-    require(local, f"out is {str(folder)!r}; results are written to a folder of this machine, give one: out=FOLDER")
-    near = next(path for path in (Path(folder), *Path(folder).absolute().parents) if os.path.lexists(path))
+    require(
+        str(folder).strip() != "" and not is_uri(str(folder)),
+        f"out is {str(folder)!r}; results are written to a folder of this machine, give one: out=FOLDER",
+    )
+    parent = next(path for path in (Path(folder), *Path(folder).absolute().parents) if os.path.lexists(path))
     try:  # permissions prove nothing, for example in /proc
-        tempfile.TemporaryFile(dir=near).close()
+        tempfile.TemporaryFile(dir=parent).close()
     except OSError as error:
-        raise InputError(f"out: nothing can be written to {near} ({error.strerror}); give another folder") from error
+        raise InputError(f"out: nothing can be written to {parent} ({error.strerror}); give another folder") from error
 
 
 class Output:
@@ -215,11 +219,11 @@ class Output:
         )
 
     @contextmanager
-    def replaced(self, keep: bool = False) -> Iterator[None]:
-        """Lock the folder within the block, whose files replace the earlier ones when it ends.
+    def transaction(self, keep_earlier: bool = False) -> Iterator[None]:
+        """Lock the folder within the block; the files written there replace the earlier ones when the block ends.
 
         Within the block `output / name` is a path in a hidden folder. If the block fails or the process is killed, the
-        earlier files stay as they are. keep: also keep the earlier files that the block does not write. Raises
+        earlier files stay as they are. keep_earlier: also keep the earlier files that the block does not write. Raises
         InputError if a file of that name is not vsehub's, or if a link leads out of the folder.
         """
         try:
@@ -229,19 +233,19 @@ class Output:
                 try:
                     self.new.mkdir()
                     yield
-                    self._exchange(keep)
+                    self._exchange(keep_earlier)
                 finally:
                     shutil.rmtree(self.new, ignore_errors=True)
         finally:
             with suppress(OSError):
                 self.folder.rmdir()  # only where it is empty, after a refusal
 
-    def _exchange(self, keep: bool) -> None:
+    def _exchange(self, keep_earlier: bool) -> None:
         """Move the new files into the folder and remove the others; until then the output is marked as unfinished."""
         new = [str(path.relative_to(self.new)) for path in self.new.rglob("*") if not path.is_dir()]
         self.refuse_foreign(new)
-        paths = {name: within(self.folder, name) for name in {*self.earlier, *new}}
-        remaining = list(paths) if keep else new
+        paths = {name: path_inside(self.folder, name) for name in {*self.earlier, *new}}
+        remaining = list(paths) if keep_earlier else new
         self._mark(list(paths), finished=False)
         for name in new:
             paths[name].parent.mkdir(parents=True, exist_ok=True)
@@ -260,8 +264,8 @@ class Output:
 
     def refuse_foreign(self, names: Iterable[str]) -> None:
         """Raise InputError if the folder holds files of these names that vsehub did not write."""
-        there = [name for name in names if name not in self.earlier and os.path.lexists(self.folder / name)]
+        foreign = [name for name in names if name not in self.earlier and os.path.lexists(self.folder / name)]
         require(
-            not there,
-            f"out: {self.shown} holds {', '.join(there[:3])}, which vsehub did not write. Give another out=FOLDER",
+            not foreign,
+            f"out: {self.shown} holds {', '.join(foreign[:3])}, which vsehub did not write. Give another out=FOLDER",
         )

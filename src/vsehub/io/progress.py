@@ -20,17 +20,17 @@ def show() -> None:
     _shown = True
 
 
-def bar(label: str, over: Iterable[T] | None = None, total: int | None = None, **style: Any) -> "tqdm[T]":
-    """A progress bar over an iterable, or over `total` steps that are reported by `update`.
+def bar(label: str, items: Iterable[T] | None = None, total: int | None = None, **style: Any) -> "tqdm[T]":
+    """A progress bar over items, or over `total` steps that are reported by `update`.
 
     Shown after `show()`, on a terminal, once the work has taken `SECONDS`. style: further arguments of tqdm, such as
     unit.
     """
     # None: hidden without a terminal.
-    return tqdm(over, label, total, leave=False, disable=None if _shown else True, delay=SECONDS, **style)
+    return tqdm(items, label, total, leave=False, disable=None if _shown else True, delay=SECONDS, **style)
 
 
-def ahead(items: Iterable[T]) -> Iterator[T]:
+def prefetch(items: Iterable[T]) -> Iterator[T]:
     """The same items in order, each produced in a thread while the one before it is used."""
     source = iter(items)
     end = object()

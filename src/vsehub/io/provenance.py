@@ -28,8 +28,6 @@ PACKAGES = (
     "timm",
     "transformers",
 )
-
-
 # Packages whose code is known by their version.
 RELEASED = {"torch", "torchvision", "pytorch_lightning", "timm", "transformers", *sys.stdlib_module_names}
 
@@ -61,14 +59,14 @@ def commit_of(folder: Path, *paths: str) -> dict[str, Any] | None:
     return {"sha": sha.strip(), "dirty": bool(changes)}
 
 
-def source_files(made: Callable[..., Any]) -> dict[str, str]:
+def source_files(factory: Callable[..., Any]) -> dict[str, str]:
     """SHA-256 of the source files of a class or function, of its bases, and of what it uses from files beside its own.
 
     Returns module -> digest, without packages of `RELEASED`.
     """
     digests: dict[str, str] = {}
-    folder = _file(made.__module__).parent
-    classes = inspect.getmro(made) if inspect.isclass(made) else (made,)
+    folder = _file(factory.__module__).parent
+    classes = inspect.getmro(factory) if inspect.isclass(factory) else (factory,)
     waiting = [part.__module__ for part in classes]
     while waiting:
         name = waiting.pop()
@@ -87,7 +85,7 @@ def _file(module: str) -> Path:
 
 
 def versions(others: Iterable[str] = ()) -> dict[str, str]:
-    """The versions of the packages that results may depend on, and of `others`, or the commits of `others`."""
+    """The versions of the packages that results may depend on and of `others`; the commit of one without a version."""
     known = {"python": platform.python_version()}
     for package in (*PACKAGES, *others):
         with suppress(metadata.PackageNotFoundError):

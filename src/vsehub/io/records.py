@@ -85,13 +85,13 @@ def read_record(path: Path, kind: Kind, hint: str) -> dict[str, Any]:
     return record
 
 
-def require_version(name: str, version: Any, reads: int | str, hint: str) -> None:
+def require_version(name: str, version: Any, expected: int | str, hint: str) -> None:
     """Raise InputError unless a file's format has the version that this vsehub reads.
 
-    name: name of the file, in the message. hint: a sentence that ends the message.
+    name: name of the file, in the message. expected: the version to read. hint: a sentence that ends the message.
     """
     require(
-        type(version) is type(reads) and version == reads,
-        f"{name} is of version {str(version)[:40]} of its format, and vsehub {__version__} reads version {reads}. Use "
-        f"the vsehub that wrote it, or a later one. {hint}",
+        type(version) is type(expected) and version == expected,
+        f"{name} is of version {str(version)[:40]} of its format, and vsehub {__version__} reads version {expected}. "
+        f"Use the vsehub that wrote it, or a later one. {hint}",
     )

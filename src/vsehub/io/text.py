@@ -39,8 +39,8 @@ def read_lines(path: Path, what: str) -> list[str]:
 def stays_inside(name: str) -> bool:
     """Return True if a path taken from a data file stays inside the folder that it is joined to.
 
-    Absolute paths and paths with `..` do not. A symbolic link inside the folder may point
-    elsewhere, since the owner of the folder put it there.
+    Absolute paths and paths with `..` do not. A symbolic link inside the folder may point elsewhere, since the owner of
+    the folder put it there.
     """
     return not name.startswith("/") and ".." not in name.split("/")
 

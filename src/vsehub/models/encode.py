@@ -12,7 +12,7 @@ from vsehub.data.sources import ArrayLike, CaptionedImages
 from vsehub.data.text.tokens import TokenTable, VectorTable
 from vsehub.data.text.vocabulary import Words
 from vsehub.encoders.precision import without_tf32
-from vsehub.io.progress import ahead, bar
+from vsehub.io.progress import bar, prefetch
 from vsehub.sets import Encoding, Rows, concatenated
 
 TextTable = TokenTable | VectorTable
@@ -95,7 +95,7 @@ def _encode_batches(
 ) -> Encoding:
     """The encodings of all batches, in eval mode and in the encoder's own precision: nothing is rounded to TF32."""
     device = next(encoder.parameters()).device
-    batches = ahead(batches) if device.type == "cuda" else batches
+    batches = prefetch(batches) if device.type == "cuda" else batches
     training = encoder.training
     encoder.eval()
     try:

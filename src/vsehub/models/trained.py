@@ -18,7 +18,7 @@ from torch import Tensor
 
 from vsehub import __version__, encoders
 from vsehub.checks import InputError, regular, require, suggest, whole
-from vsehub.components import Components, changed, component_class, conf_folder
+from vsehub.components import Components, component_class, conf_folder, with_changes
 from vsehub.criteria import Criterion, NearestNeighbor
 from vsehub.data.photos.pictures import prepared, resize_length
 from vsehub.data.photos.source import folder_pictures
@@ -26,7 +26,7 @@ from vsehub.data.sources import SPLITS, ArrayLike, CaptionedImages, Source, cont
 from vsehub.data.text.vocabulary import UNKNOWN, Vocabulary, Words, tokenize
 from vsehub.io.address import require_no_address
 from vsehub.io.arrays import listed
-from vsehub.io.files import atomic, within
+from vsehub.io.files import atomic, path_inside
 from vsehub.models.checkpoint import Model, read_checkpoint, require_shape, require_sizes, restore
 from vsehub.models.encode import EncodedSplit, encode_images, encode_texts, text_table
 from vsehub.recipes import flatten
@@ -256,7 +256,7 @@ def load_or_encode(path: Path, origin: list[str], encode: Callable[[], Any]) -> 
     same folder, which its path and inode identify: a copied or downloaded folder is encoded again. Raises InputError if
     the folder is a link to another one.
     """
-    folder = within(path.parent.parent, path.parent.name)
+    folder = path_inside(path.parent.parent, path.parent.name)
     with suppress(OSError):  # nothing can be stored there
         folder.mkdir(parents=True, exist_ok=True)
     key = json.dumps([__version__, *origin, str(folder.resolve()), folder.exists() and folder.stat().st_ino])
@@ -316,4 +316,4 @@ class TrainedModel(DataModel):
         require_no_address({name: value for name, value in flatten(node, "data").items() if name not in changes})
         # Replaces the settings that a checkpoint must not decide, such as the folders of caches.
         node = component_class(self._components.find("data", node)).restored(node)
-        return self._components.build("data", changed(node, self._changes))
+        return self._components.build("data", with_changes(node, self._changes))

@@ -55,7 +55,7 @@ def build_report(
     """
     output = Output(out, "a report", ALWAYS_WRITTEN, overwrite)
     files = report_files(name_test_sets(read_runs(folders)), title, columns)
-    with output.replaced():
+    with output.transaction():
         for name, content in files.items():
             with atomic(output / name) as handle:
                 handle.write(content)

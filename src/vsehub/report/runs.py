@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from vsehub.checks import InputError, existing, is_finite, regular, require
-from vsehub.io.files import require_no_way_out
+from vsehub.io.files import require_links_inside
 from vsehub.io.records import EVALUATION, RUN, read_record
 from vsehub.io.text import unescaped
 
@@ -71,7 +71,7 @@ def find_runs(folders: Sequence[str | Path]) -> list[Path]:
 
 def read_run(folder: Path, path: str) -> Run:
     """The run in `folder`, named `path` in the report. Raises InputError if a file cannot be used."""
-    require_no_way_out(folder)
+    require_links_inside(folder)
     record = read_record(folder / "run.json", RUN, "Train the run again, or take its folder out of the report")
     evaluations = {file.stem: _evaluation(file) for file in sorted((folder / "evaluations").glob("*.json"))}
     best = (record.get("best") or {}).get("sha256")
