@@ -272,7 +272,7 @@ class TestCriterion:
     @looped("name", choice_names("criterion"))
     def test_the_nearest_alone_give_the_terms(self, name):
         criterion = instantiated("criterion", name).correction
-        if not criterion.nearest_alone:
+        if not criterion.terms_from_k_nearest:
             return
         reference = torch.rand(40, 13, generator=torch.Generator().manual_seed(0)).mul(20).round() / 20  # with ties
         for k in {settings["k"] for settings in criterion.grid()} | {criterion.k}:

@@ -15,7 +15,7 @@ import torch
 
 from experiments.benchmarks import common, generated
 from vsehub.neighbors import screened
-from vsehub.neighbors.screened import KeptItems
+from vsehub.neighbors.screened import CachedItems
 from vsehub.neighbors.tiles import nearest
 from vsehub.neighbors.vectors import Affine, as_vectors
 
@@ -34,7 +34,11 @@ def measure(make: Callable[[int, int, int], torch.Tensor], count: int, int8: boo
     index = faiss.IndexFlatIP(DIM + 1)
     index.add(torch.cat([SCALE * items, -bias[:, None]], dim=1).numpy())
     extended = torch.cat([queries, torch.ones(count, 1)], dim=1).numpy()
-    among, sides, correct = KeptItems(as_vectors("items", items)), as_vectors("queries", queries), [Affine(SCALE, bias)]
+    among, sides, correct = (
+        CachedItems(as_vectors("items", items)),
+        as_vectors("queries", queries),
+        [Affine(SCALE, bias)],
+    )
     had, screened.INT8 = screened.INT8, screened.INT8 and int8
     try:
         ways = {"vsehub": lambda: nearest(sides, among, K, correct), "faiss": lambda: index.search(extended, K)}

@@ -13,7 +13,7 @@ CRITERIA = [NearestNeighbor(), *(criterion for criterion, _ in FORMULAS)]
 
 
 def sized(monkeypatch, queries, items, held, columns, least):
-    sizes = {"TILE_QUERIES": queries, "TILE_ITEMS": items, "QUERIES_HELD": held, "COLUMN_ELEMENTS": columns}
+    sizes = {"TILE_QUERIES": queries, "TILE_ITEMS": items, "QUERIES_AT_ONCE": held, "COLUMN_ELEMENTS": columns}
     for name, value in (sizes | {"NARROW": least}).items():
         monkeypatch.setattr(tiles, name, value)
 

@@ -7,7 +7,7 @@ from evaluation.test_evaluate import COSINE, split
 
 from vsehub.checks import InputError
 from vsehub.criteria import CSLS, Auto, Chain, RelaxedGreedyMatching
-from vsehub.criteria.choose import chosen
+from vsehub.criteria.choose import choose_row
 from vsehub.evaluation import Protocol
 from vsehub.evaluation.evaluate import evaluate, rank
 from vsehub.evaluation.scores import both_directions
@@ -44,7 +44,7 @@ def test_the_criterion_is_chosen_against_plain_search():
     encoded, auto = split(40, seed=2), Auto(["csls", "sinkhorn"])
     candidates, choice = auto.with_grids(40), choose(auto, encoded, COSINE, SINGLE)
     parts = np.array([evaluate(encoded, COSINE, criterion, SINGLE).contributions for _, criterion in candidates])
-    name, criterion = candidates[chosen(parts)]
+    name, criterion = candidates[choose_row(parts)]
     assert choice.parameters == {"criterion": name, **criterion.parameters()}
     assert repr(choice.criterion) == repr(criterion)
     assert choice.rsum == evaluate(encoded, COSINE, criterion, SINGLE).metrics["rsum"]

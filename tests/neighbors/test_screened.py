@@ -6,7 +6,7 @@ import torch
 from looped import looped
 
 from vsehub.neighbors import screened
-from vsehub.neighbors.screened import INT8, KeptItems
+from vsehub.neighbors.screened import INT8, CachedItems
 from vsehub.neighbors.tiles import nearest
 from vsehub.neighbors.vectors import Affine, Moved, as_vectors
 
@@ -83,7 +83,7 @@ def test_lists_are_those_of_the_oracle(name, dim, affine, int8, monkeypatch):
         "huge": Affine(1.0, bias * 1e9),
     }[affine]
     source = as_vectors("items", items)
-    cached = KeptItems(source)
+    cached = CachedItems(source)
     wanted, plain = oracle(queries, items, 60, correct), oracle(queries, items, 60)
     for k, at, among in (
         (1, slice(None), source),

@@ -10,7 +10,7 @@ from vsehub.neighbors.vectors import Affine, as_vectors
 @looped("rows", [1, 17])
 def test_corrections_of_one_pass_are_those_of_the_whole_matrix(scale, dtype, rows, monkeypatch):
     """In tiles of both sides: an item bias, terms of queries and items, and the plain scores; ties come in order."""
-    for name, size in (("TILE_ITEMS", 64), ("TILE_QUERIES", 5), ("QUERIES_HELD", 12)):
+    for name, size in (("TILE_ITEMS", 64), ("TILE_QUERIES", 5), ("QUERIES_AT_ONCE", 12)):
         monkeypatch.setattr(tiles, name, size)
     generator = torch.Generator().manual_seed(0)
     queries, items, bias, offsets = (

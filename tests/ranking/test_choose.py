@@ -7,7 +7,7 @@ from looped import looped
 
 from vsehub.checks import InputError
 from vsehub.criteria import CSLS, Auto, Sinkhorn
-from vsehub.criteria.choose import choose, chosen
+from vsehub.criteria.choose import choose, choose_row
 from vsehub.neighbors.vectors import as_vectors, row_digests
 from vsehub.positives import Positives
 
@@ -49,13 +49,13 @@ def test_the_rule_is_that_of_loops():
     rows, lucky = set(), 0
     for _ in range(200):
         values = random.random((4, 12)).round(1) + 0.15 * random.normal(size=(4, 1))
-        row = chosen(values)
+        row = choose_row(values)
         assert row == by_loops(values)
         rows.add(row)
         lucky += row == 0 and values.mean(axis=1).argmax() > 0
     assert rows == set(range(4))
     assert lucky > 10, "a row that is better by less than a standard error is not chosen"
-    assert chosen(np.tile(random.random(12), (3, 1))) == 0, "what changes nothing is not chosen over plain search"
+    assert choose_row(np.tile(random.random(12), (3, 1))) == 0, "what changes nothing is not chosen over plain search"
 
 
 @looped("inside", [False, True])

@@ -35,7 +35,7 @@ CRITERIA = {
 
 @pytest.fixture(params=[(512, 4096, 16384), (3, 4, 6)], ids=["whole", "tiles"])
 def sizes(request, monkeypatch):
-    for name, value in zip(("TILE_QUERIES", "TILE_ITEMS", "QUERIES_HELD"), request.param, strict=True):
+    for name, value in zip(("TILE_QUERIES", "TILE_ITEMS", "QUERIES_AT_ONCE"), request.param, strict=True):
         monkeypatch.setattr(tiles, name, value)
 
 

@@ -47,7 +47,7 @@ def known():
 @pytest.fixture(params=[False, True], ids=["whole", "tiles"])
 def sizes(request, monkeypatch):
     if request.param:
-        for name, value in (("TILE_QUERIES", 5), ("TILE_ITEMS", 4), ("HELD_ELEMENTS", 200), ("NARROW", 2)):
+        for name, value in (("TILE_QUERIES", 5), ("TILE_ITEMS", 4), ("QUERY_ELEMENTS", 200), ("NARROW", 2)):
             monkeypatch.setattr(tiles, name, value)
         monkeypatch.setattr(tiles, "COLUMN_ELEMENTS", 100)
         monkeypatch.setattr(module, "ROWS", 7)

@@ -80,7 +80,9 @@ def null_score(name, query, answers):
 
 
 SINGLE = [
-    name for name in INDUCTIVE if not (built(name).takes_reference_items or built(name).correction.query_terms_rank)
+    name
+    for name in INDUCTIVE
+    if not (built(name).takes_reference_items or built(name).correction.query_terms_affect_order)
 ]
 
 

@@ -23,7 +23,7 @@ from vsehub.criteria import (
     RelaxedGreedyMatching,
     Sinkhorn,
 )
-from vsehub.criteria.choose import chosen
+from vsehub.criteria.choose import choose_row
 from vsehub.serving import estimator
 
 CONF = Components([conf_folder()])
@@ -188,7 +188,7 @@ def test_tuning_is_a_loop_over_the_grid(criterion, reference):
         assert (candidate.rank, candidate.r1) == pytest.approx(
             (np.exp(np.log(ranks).mean()), 100 * (ranks == 1).mean())
         )
-    wanted = search.tried_[chosen(-np.log(ranks_of))].parameters
+    wanted = search.tried_[choose_row(-np.log(ranks_of))].parameters
     assert search.criterion_.parameters() == wanted
     same(search.search(QUERIES), criterion.with_parameters(**wanted).search(QUERIES, ITEMS, reference))
     assert search.criterion is criterion  # the constructor's arguments stay as they were

@@ -108,9 +108,9 @@ class Correction(Criterion):
     A subclass writes `item_terms` (from all reference queries' scores of some items, so that items can be taken block
     by block) and `corrected`; `query_terms` where a query has terms too.
 
-    columnwise: whether an item's terms depend only on its own column of scores; otherwise `fit` is written.
-    nearest_alone: whether they depend only on the scores of its k nearest reference queries, k being a setting.
-    query_terms_rank: whether a query's terms can change the order of its items.
+    columnwise: whether an item's terms depend only on its own column of scores; a subclass with False writes `fit`.
+    terms_from_k_nearest: whether they depend only on the scores of its k nearest reference queries, k being a setting.
+    query_terms_affect_order: whether a query's terms can change the order of its items.
     reference_items_as: the scores of reference items that the item terms also depend on.
     "rows": those of the reference items with the items, (G, M); without reference items the items themselves are taken.
     "columns": those of the reference queries with the reference items, (R, G); without reference items there are none.
@@ -118,8 +118,8 @@ class Correction(Criterion):
     """
 
     columnwise: bool = True
-    nearest_alone: ClassVar[bool] = False
-    query_terms_rank: bool = False
+    terms_from_k_nearest: ClassVar[bool] = False
+    query_terms_affect_order: bool = False
     reference_items_as: ClassVar[Literal["rows", "columns"] | None] = None
 
     @property
@@ -172,20 +172,20 @@ class Correction(Criterion):
         reference = scores
         if reference_scores is not None:
             reference = checked("reference_scores", reference_scores, columns=scores.shape[1])
-        bank: Columns | None = None
+        reference_items: Columns | None = None
         if reference_item_scores is not None:
-            self.require_reference_items()
+            self.require_takes_reference_items()
             by_rows = self.reference_items_as == "rows"
             size = {"columns": reference.shape[1]} if by_rows else {"rows": len(reference)}
-            bank = in_one_block(checked("reference_item_scores", reference_item_scores, **size))
-        terms = self.fit(in_one_block(reference), bank)
+            reference_items = in_one_block(checked("reference_item_scores", reference_item_scores, **size))
+        terms = self.fit(in_one_block(reference), reference_items)
         return finite("corrected scores", self.apply(scores, terms))
 
-    def require_reference_items(self) -> None:
-        """Raise InputError if reference items are given to a criterion that does not use them."""
+    def require_takes_reference_items(self) -> None:
+        """Raise InputError unless the criterion uses reference items."""
         require(
             self.takes_reference_items,
-            f"{type(self).__name__} does not look at reference items; leave them out",
+            f"{type(self).__name__} does not use reference items; leave them out",
         )
 
     def apply(self, scores: Tensor, item_terms: Terms) -> Tensor:
@@ -212,13 +212,13 @@ class Correction(Criterion):
         values the lower position; numpy arrays where the queries are one, else tensors on their device. The ranking is
         that of `rescore` on the whole matrix. Values omit terms that shift or scale all scores of a query, since such
         terms do not change a ranking. Raises InputError where dimensions differ, a side is empty, k exceeds the items
-        or reference items are given that are not looked at, and where an item's or a query's terms, or the values
-        returned, are NaN or infinite. NaN and infinity rank first, so that they are always among these values.
+        or reference items are given that are not used, and where an item's or a query's terms, or the values returned,
+        are NaN or infinite. NaN and infinity rank first, so that they are always among these values.
         """
         query_rows, item_rows, reference_rows = as_sides(queries, items, reference)
         whole("k", k)
-        bank = as_reference_items(self, reference_items, item_rows)
-        terms = fit_all([self], item_rows, reference_rows, bank)[0]
+        reference_item_rows = as_reference_items(self, reference_items, item_rows)
+        terms = fit_all([self], item_rows, reference_rows, reference_item_rows)[0]
         return to_type_of(queries, *self.search_fitted(query_rows, item_rows, terms, k))
 
     def search_fitted(
@@ -239,7 +239,7 @@ class Correction(Criterion):
         If query terms can change the order of items, they are computed first, in a pass of their own over the scores.
         """
         query_terms: Terms = ()
-        if self.query_terms_rank:
+        if self.query_terms_affect_order:
             terms = [self.query_terms(blocks, item_terms) for blocks in row_blocks(queries, items)]
             query_terms = finite_terms(joined(terms))
         return lambda scores, rows, columns: self.corrected(
@@ -273,7 +273,7 @@ class ItemBias(Correction):
         return Affine(self.scale, item_terms[0])
 
 
-def warning_of_few(criterion: Criterion, rows: int) -> str | None:
+def small_reference_warning(criterion: Criterion, rows: int) -> str | None:
     """A warning if `rows` reference queries are too few to estimate the criterion from."""
     least = FEWEST if criterion.correction.columnwise else FEWEST_NORMALISED
     if rows >= least or criterion.matching is not None or not criterion.needs_reference:
@@ -289,12 +289,14 @@ def in_one_block(scores: Tensor) -> Columns:
     return lambda: iter((scores,))
 
 
-def require_within(name: str, criterion: Criterion, inductive: bool) -> None:
+def require_can_exclude_self(name: str, criterion: Criterion, inductive: bool) -> None:
     """Raise InputError unless items can search among themselves under a criterion.
 
-    Its correction must not depend on the scores of a query with all items, which hold that of an item with itself.
+    Its correction must not depend on a query's scores with all items, since these include an item's with itself.
     """
-    by_item = isinstance(criterion, Correction) and not (criterion.query_terms_rank or criterion.takes_reference_items)
+    by_item = isinstance(criterion, Correction) and not (
+        criterion.query_terms_affect_order or criterion.takes_reference_items
+    )
     require(
         by_item and (inductive or criterion.correction.columnwise),
         f"{name} does not leave an item out of its own search; with one set choose csls, is, nnn, dn or local_scaling",
@@ -306,14 +308,15 @@ def fit_all(
     items: VectorSource,
     reference: VectorSource,
     reference_items: VectorSource | None = None,
-    within: bool = False,
+    exclude_self: bool = False,
 ) -> list[Terms]:
     """The item terms of several criteria; columnwise criteria without a `fit` of their own share one product.
 
-    reference_items: reference items of the criteria that take them; None: the items themselves. within: True if the
-    reference is the items, and each item's terms are to be estimated from the others; see `require_within`.
+    reference_items: reference items of the criteria that take them; None: the items themselves. exclude_self: True if
+    the reference is the items, and each item's terms are to be estimated from the others; see
+    `require_can_exclude_self`.
     """
-    columns = ScoreColumns(reference, items, within=within)
+    columns = ScoreColumns(reference, items, exclude_self=exclude_self)
     shared: dict[int, list[Terms]] = {
         number: []
         for number, criterion in enumerate(criteria)
@@ -325,12 +328,12 @@ def fit_all(
     return [
         finite_terms(joined(shared[number]))
         if number in shared
-        else criterion.fit(columns, _bank_columns(criterion, items, reference, reference_items))
+        else criterion.fit(columns, _reference_item_columns(criterion, items, reference, reference_items))
         for number, criterion in enumerate(criteria)
     ]
 
 
-def _bank_columns(
+def _reference_item_columns(
     criterion: Correction, items: VectorSource, reference: VectorSource, reference_items: VectorSource | None
 ) -> Columns | None:
     """The scores of reference items that a criterion takes."""
@@ -356,7 +359,7 @@ def as_reference_items(criterion: Correction, reference_items: Any, items: Vecto
     """Reference items as `VectorSource`; InputError if they do not fit the items or are not used."""
     if reference_items is None:
         return None
-    criterion.require_reference_items()
+    criterion.require_takes_reference_items()
     return as_vectors("reference_items", reference_items, columns=items.shape[1])
 
 

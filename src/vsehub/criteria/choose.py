@@ -84,18 +84,18 @@ class Auto(Criterion):
         self.among, self.indexable = among, indexable
         self.names = (PLAIN, *(name for name in dict.fromkeys(names) if name != PLAIN))
 
-    def untuned(self, rows: int) -> tuple[str, Correction]:
-        """The criterion without known answers, for so many reference queries: CSLS with k = 10, or Sinkhorn from 200.
+    def untuned(self, references: int) -> tuple[str, Correction]:
+        """The criterion without known answers: CSLS with k = 10, or Sinkhorn from 200 reference queries.
 
-        If that is not allowed, the first that is.
+        If that is not allowed, the first that is. references: the number of reference queries.
         """
-        default = "sinkhorn" if rows >= SINKHORN_FROM and "sinkhorn" in self.names else "csls"
+        default = "sinkhorn" if references >= SINKHORN_FROM and "sinkhorn" in self.names else "csls"
         name = default if default in self.names else self.names[1]
         return name, known_corrections()[name]
 
-    def with_grids(self, rows: int) -> Candidates:
-        """All criteria with all settings of their grids, plain search first; no k beyond `rows`, the references."""
-        return [(name, variant) for name in self.names for variant in variants(known_corrections()[name], rows)]
+    def with_grids(self, references: int) -> Candidates:
+        """All criteria with all settings of their grids, plain search first; no k above the number of references."""
+        return [(name, variant) for name in self.names for variant in variants(known_corrections()[name], references)]
 
     @property
     def correction(self) -> Correction:
@@ -103,9 +103,11 @@ class Auto(Criterion):
         return self.untuned(0)[1]
 
 
-def variants(criterion: Correction, rows: int) -> list[Correction]:
-    """The criterion with all settings of its grid, without a k above `rows`, the number of reference queries."""
-    return [criterion.with_parameters(**settings) for settings in criterion.grid() if settings.get("k", 1) <= rows]
+def variants(criterion: Correction, references: int) -> list[Correction]:
+    """The criterion with all settings of its grid, without a k above the number of reference queries."""
+    return [
+        criterion.with_parameters(**settings) for settings in criterion.grid() if settings.get("k", 1) <= references
+    ]
 
 
 def try_all(candidates: Sequence[tuple[str, Any]], measure: Callable[[Any], T]) -> list[T | None]:
@@ -123,7 +125,7 @@ def try_all(candidates: Sequence[tuple[str, Any]], measure: Callable[[Any], T]) 
     return results
 
 
-def chosen(values: np.ndarray) -> int:
+def choose_row(values: np.ndarray) -> int:
     """The row of (C, n) that is chosen: one value for each of C criteria and n queries, larger being better.
 
     The row with the largest mean wins if it is above that of row 0, the baseline (plain search, or the current
@@ -131,7 +133,7 @@ def chosen(values: np.ndarray) -> int:
     study experiments/pretrained, with minus the logarithm of the answer's rank as value.
 
     >>> plain, better, luckier = [3, 3, 3, 3], [1, 2, 1, 2], [1, 9, 1, 9]
-    >>> chosen(-np.log([plain, luckier, better])), chosen(-np.log([plain, luckier]))
+    >>> choose_row(-np.log([plain, luckier, better])), choose_row(-np.log([plain, luckier]))
     (2, 0)
     """
     difference = values - values[0]
@@ -185,7 +187,7 @@ def choose(
     reference: VectorSource | None = None,
     seed: int = 0,
 ) -> Choice:
-    """The candidate that ranks the right items highest, by the logarithm of their rank and `chosen`.
+    """The candidate that ranks the right items highest, by the logarithm of their rank and `choose_row`.
 
     among: an `Auto`, whose criteria must beat plain search, or one criterion, whose GRID must beat its current
     settings. Settings with a k above the number of reference queries are omitted. queries: (Q, D); those with a
@@ -207,14 +209,14 @@ def choose(
     query_sample = torch.from_numpy(np.sort(random.permutation(known)[:MOST_QUERIES]))
     reference_sample = _sample(random, len(fitted_on), MOST_REFERENCE)
     most = max(1, MOST_SCORES // (len(query_sample) + len(reference_sample)))
-    item_sample, answers = _items(random, positives, query_sample, len(items), most)
+    item_sample, answers = _sample_items(random, positives, query_sample, len(items), most)
     precomputed = isinstance(items, UnitVectors)  # a row of precomputed scores has one for each item
     columns = item_sample if precomputed else slice(None)
     scores = rows_at(queries, query_sample, columns).cpu()
     reference_scores = rows_at(fitted_on, reference_sample, columns).cpu()
     digests = row_digests(as_vectors("queries", scores))
     reference_digests = row_digests(as_vectors("reference", reference_scores))
-    fold_of_query = _parts(random, digests)
+    fold_of_query = _fold_numbers(random, digests)
     folds = [] if reference is None else _folds(fold_of_query, digests, reference_digests)
     splits = folds or [(torch.arange(len(scores)), torch.arange(len(reference_scores)))]
     candidates = _to_try(among, min(len(fitted) for _, fitted in splits))
@@ -223,8 +225,8 @@ def choose(
         item_rows = rows_at(items, item_sample).cpu()
         scores, reference_scores = scores @ item_rows.T, reference_scores @ item_rows.T
         if any(criterion.reference_items_as == "rows" for _, criterion in candidates):
-            bank = _sample(random, len(item_rows), max(1, MOST_SCORES // len(item_rows)))
-            item_scores = item_rows[bank] @ item_rows.T
+            reference_items = _sample(random, len(item_rows), max(1, MOST_SCORES // len(item_rows)))
+            item_scores = item_rows[reference_items] @ item_rows.T
     ranks = _ranks(candidates, splits, answers, scores, reference_scores, item_scores)
     sizes = {"items": len(item_sample), "reference": len(reference_scores), "folds": len(folds)}
     return _choice(candidates, ranks, fold_of_query, query_sample, sizes)
@@ -244,13 +246,15 @@ def _choice(
     )
     tried = [_tried(name, criterion, row) for (name, criterion), row in zip(candidates, ranks, strict=True)]
     values = -np.log(ranks[applied])
-    best = applied[chosen(values)]
-    by_others = np.empty(len(fold_of_query), dtype=np.int64)
+    best = applied[choose_row(values)]
+    by_other_folds = np.empty(len(fold_of_query), dtype=np.int64)
     for number in np.unique(fold_of_query):
-        by_others[fold_of_query == number] = applied[chosen(values[:, fold_of_query != number])]
-    held_out = 100 * (ranks[by_others, np.arange(len(fold_of_query))] == 1).mean().item()
+        by_other_folds[fold_of_query == number] = applied[choose_row(values[:, fold_of_query != number])]
+    held_out = 100 * (ranks[by_other_folds, np.arange(len(fold_of_query))] == 1).mean().item()
     others = [
-        (candidates[number][1], queries[by_others == number]) for number in np.unique(by_others) if number != best
+        (candidates[number][1], queries[by_other_folds == number])
+        for number in np.unique(by_other_folds)
+        if number != best
     ]
     name, criterion = candidates[best]
     return Choice(name, criterion, len(fold_of_query), tried=tried, held_out=held_out, others=others, **sizes)
@@ -270,7 +274,7 @@ def _ranks(
     """
     ranks = np.full((len(candidates), len(scores)), np.nan)
     for rows, fitted in splits:
-        index, right = _index(answers, rows)
+        index, right = _items_of_fold(answers, rows)
         further = None if item_scores is None else item_scores[:, index]
         measure = _ranks_on(candidates, scores[rows][:, index], reference_scores[fitted][:, index], further, right)
         for number, rank in enumerate(try_all(candidates, measure)):
@@ -286,32 +290,34 @@ def _ranks_on(
 
     item_scores: scores of reference items (G, m), or None.
     """
-    deepest = max((criterion.parameters()["k"] for _, criterion in candidates if criterion.nearest_alone), default=1)
+    deepest = max(
+        (criterion.parameters()["k"] for _, criterion in candidates if criterion.terms_from_k_nearest), default=1
+    )
     nearest = top_k_of_blocks((reference.T,), deepest)[0].T  # of each item, largest first
 
     def ranks(criterion: Correction) -> np.ndarray:
-        fitted_by = nearest[: criterion.parameters()["k"]] if criterion.nearest_alone else reference
+        fitted_on = nearest[: criterion.parameters()["k"]] if criterion.terms_from_k_nearest else reference
         further = item_scores if criterion.reference_items_as == "rows" else None
-        corrected = criterion.rescore(scores, fitted_by, reference_item_scores=further).to(scores.dtype)
+        corrected = criterion.rescore(scores, fitted_on, reference_item_scores=further).to(scores.dtype)
         return rank_blocks([(0, corrected)], answers).ranks.cpu().numpy()
 
     return ranks
 
 
 def _tried(name: str, criterion: Correction, ranks: np.ndarray) -> Tried:
-    """ranks: (n,), NaN where the candidate cannot be applied."""
+    """A candidate as tried. ranks: (n,), NaN where it cannot be applied."""
     if np.isnan(ranks).any():
         return Tried(name, criterion.parameters(), None, None)
     mean = np.exp(np.log(ranks).mean()).item()
     return Tried(name, criterion.parameters(), mean, 100 * (ranks == 1).mean().item())
 
 
-def _to_try(among: Auto | Correction, rows: int) -> Candidates:
-    """All candidates, with no k beyond `rows`; the first is the one that others have to beat."""
+def _to_try(among: Auto | Correction, references: int) -> Candidates:
+    """All candidates, with no k above the number of references; the first is the one that others have to beat."""
     if isinstance(among, Auto):
-        return among.with_grids(rows)
+        return among.with_grids(references)
     require(bool(among.GRID), f"{type(among).__name__} has no settings to tune; leave tune out")
-    others = [variant for variant in variants(among, rows) if variant.parameters() != among.parameters()]
+    others = [variant for variant in variants(among, references) if variant.parameters() != among.parameters()]
     return [(type(among).__name__, criterion) for criterion in (among, *others)]
 
 
@@ -320,7 +326,7 @@ def _sample(random: np.random.Generator, count: int, most: int) -> Tensor:
     return torch.arange(count) if count <= most else torch.from_numpy(np.sort(random.permutation(count)[:most]))
 
 
-def _items(
+def _sample_items(
     random: np.random.Generator, positives: Positives, queries: Tensor, items: int, most: int
 ) -> tuple[Tensor, Positives]:
     """A sample of the items with all answers of the queries (n,), and the answers by position in the sample."""
@@ -334,16 +340,16 @@ def _items(
     return among, Positives.from_pairs(known.query, torch.searchsorted(among, known.item), len(queries), len(among))
 
 
-def _index(answers: Positives, queries: Tensor) -> tuple[Tensor, Positives]:
+def _items_of_fold(answers: Positives, queries: Tensor) -> tuple[Tensor, Positives]:
     """The items without those that only other queries want, ascending, and the answers of the queries among them."""
     right = answers.of_queries(queries)
-    gone = answers.item[~torch.isin(answers.item, right.item)]
+    wanted_by_others = answers.item[~torch.isin(answers.item, right.item)]
     index = torch.arange(answers.items)
-    index = index[~torch.isin(index, gone)]
+    index = index[~torch.isin(index, wanted_by_others)]
     return index, Positives.from_pairs(right.query, torch.searchsorted(index, right.item), len(queries), len(index))
 
 
-def _parts(random: np.random.Generator, digests: np.ndarray) -> np.ndarray:
+def _fold_numbers(random: np.random.Generator, digests: np.ndarray) -> np.ndarray:
     """The fold of each query (n,), with copies of a query in one fold."""
     distinct, group = np.unique(digests, return_inverse=True)
     return (random.permutation(len(distinct)) % FOLDS)[group]

@@ -22,7 +22,7 @@ class CSLS(ItemBias):
     [0, 0, 1, 2]
     """
 
-    nearest_alone = True
+    terms_from_k_nearest = True
     scale = 2.0
     GRID: ClassVar = {"k": (1, 2, 5, 10, 20, 50, 100)}
 

@@ -41,14 +41,14 @@ class InvertedSoftmax(ItemBias):
 
         Whether or not the sums include the query itself, the ranking is the same: that of the bias alone.
         """
-        others = reference_scores is not None or reference_item_scores is not None
-        if others or self.weight != 1 or len(scores) < 2:
+        has_reference = reference_scores is not None or reference_item_scores is not None
+        if has_reference or self.weight != 1 or len(scores) < 2:
             return super().rescore(scores, reference_scores, reference_item_scores=reference_item_scores)
         logits = self.scale * checked("scores", scores)
-        return finite("corrected scores", logits - _log_sum_without_own(logits))
+        return finite("corrected scores", logits - _log_sum_of_others(logits))
 
 
-def _log_sum_without_own(logits: Tensor) -> Tensor:
+def _log_sum_of_others(logits: Tensor) -> Tensor:
     """log Σ_{q'≠q} e^{logits(q',m)} for each entry (Q, M) of at least two queries.
 
     Subtracting an entry from the whole sum loses all digits where one query dominates the column, so the sum for the

@@ -21,7 +21,7 @@ class LocalScaling(Correction):
     of neighbours, at most all. Raises InputError for a k that is not positive.
     """
 
-    nearest_alone = True
+    terms_from_k_nearest = True
     GRID: ClassVar = {"k": (1, 2, 5, 10, 20)}
 
     def __init__(self, k: int = 5):

@@ -17,7 +17,7 @@ class MutualProximity(Correction):
     The logarithm keeps far pairs, whose product is 0 in floating point, in their order.
     """
 
-    query_terms_rank = True
+    query_terms_affect_order = True
 
     def item_terms(self, reference_scores: Tensor) -> Terms:
         """Mean and deviation (m,) of each item's scores over the reference queries (R, m)."""
@@ -38,5 +38,5 @@ class MutualProximity(Correction):
 def _normal(of_rows: Terms) -> Terms:
     """Mean and population deviation (b, 1), from `moments`."""
     count, mean, squares = of_rows
-    # A single score, or equal ones, have no spread; the floor is the smallest that still ranks scores next to them.
+    # Equal scores, or a single score, have deviation 0; the floor is the smallest that still ranks scores near them.
     return mean, (squares / count).sqrt().clamp(min=1e-6)

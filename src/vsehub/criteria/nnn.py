@@ -15,7 +15,7 @@ class NNN(ItemBias):
     k: number of reference queries, at most all. Raises InputError for a k or a weight that is not positive.
     """
 
-    nearest_alone = True
+    terms_from_k_nearest = True
     GRID: ClassVar = {"k": (1, 8, 32, 128, 512), "weight": (0.25, 0.5, 0.75, 1.0)}
 
     def __init__(self, k: int = 128, weight: float = 0.75):

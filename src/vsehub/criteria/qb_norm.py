@@ -21,7 +21,7 @@ class QBNorm(Correction):
     """
 
     columnwise = False
-    query_terms_rank = True
+    query_terms_affect_order = True
     GRID: ClassVar = {"beta": (5.0, 10.0, 20.0, 50.0), "k": (1, 3, 5)}
 
     def __init__(self, beta: float = 20.0, k: int = 1):

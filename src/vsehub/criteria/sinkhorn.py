@@ -50,8 +50,8 @@ class Sinkhorn(ItemBias):
             temperature *= _spread([_moments_of(side) for side in sides])
             unit *= temperature
         scale = 1.0 / (temperature or 1.0)  # without a spread the bias is 0 at any temperature
-        sums: Sequence[Tensor] = [_first(side, scale) for side in sides]
-        total_items = 1  # `sums` are over e^{s/τ}·M·v; in the first round they are over e^{s/τ}, so M counts as 1
+        sums: Sequence[Tensor] = [_first_sums(side, scale) for side in sides]
+        total_items = 1  # a factor of `sums`: 1 in the first round, whose terms are e^{s/τ}; then M, of e^{s/τ}·M·v
         scalings: Sequence[Any] = [None] * len(sides)  # of the items of each side
         for _ in range(self.rounds):
             total = reduce(torch.logaddexp, sums)
@@ -67,7 +67,7 @@ def moments(blocks: Iterable[Tensor]) -> Terms:
 
     Each is (b, 1), in float64 on the CPU.
     """
-    return reduce(_pooled, (_block_moments(part) for block in blocks for part in _parts(block)))
+    return reduce(_merged, (_block_moments(part) for block in blocks for part in _narrow_blocks(block)))
 
 
 def _block_moments(block: Tensor) -> Terms:
@@ -78,7 +78,7 @@ def _block_moments(block: Tensor) -> Terms:
     return torch.full_like(squares, block.shape[1]), (base + mean).cpu().double(), squares
 
 
-def _parts(block: Tensor) -> Sequence[Tensor]:
+def _narrow_blocks(block: Tensor) -> Sequence[Tensor]:
     """A block of scores (R, m) by columns, as many as a CPU's cache holds."""
     return block.split(block.shape[1] if block.is_cuda else max(1, CACHED // len(block)), dim=1)
 
@@ -100,7 +100,7 @@ def _moments_of(columns: Columns) -> Terms:
     return torch.full_like(squares, len(items)), queries @ (mean + base.cpu().double()).T, squares
 
 
-def _pooled(some: Terms, others: Terms) -> Terms:
+def _merged(some: Terms, others: Terms) -> Terms:
     """The moments over two sets of items together."""
     count, mean, squares = some
     other_count, other_mean, other_squares = others
@@ -114,14 +114,14 @@ def _spread(parts: Sequence[Terms]) -> float:
 
     0 where it is below the smallest normal number of float32, since the scale would then be infinite.
     """
-    count, _, squares = reduce(_pooled, parts)
+    count, _, squares = reduce(_merged, parts)
     spread = (squares / count).sqrt().mean().item()
     return spread if spread > torch.finfo(torch.float32).tiny else 0.0
 
 
-def _first(columns: Columns, scale: float) -> Tensor:
+def _first_sums(columns: Columns, scale: float) -> Tensor:
     """The logarithm of each query's sum (R,) over some items before any scaling."""
-    sums = ((scale * part).logsumexp(dim=1).cpu().double() for block in columns() for part in _parts(block))
+    sums = ((scale * part).logsumexp(dim=1).cpu().double() for block in columns() for part in _narrow_blocks(block))
     return reduce(torch.logaddexp, sums)
 
 

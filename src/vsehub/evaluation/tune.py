@@ -8,7 +8,7 @@ import numpy as np
 
 from vsehub.checks import require
 from vsehub.criteria.base import Criterion
-from vsehub.criteria.choose import PLAIN, Auto, chosen, try_all
+from vsehub.criteria.choose import PLAIN, Auto, choose_row, try_all
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.evaluation.evaluate import folds_of, measure_folds
 from vsehub.evaluation.protocols import Protocol
@@ -124,7 +124,7 @@ def choose(
         ({"criterion": name, **criterion.parameters()}, evaluation.metrics["rsum"])
         for (name, criterion), evaluation in zip(applied, evaluations, strict=True)
     ]
-    best = chosen(np.array([evaluation.contributions for evaluation in evaluations]))
+    best = choose_row(np.array([evaluation.contributions for evaluation in evaluations]))
     _, criterion = applied[best]
     parameters, rsum = tried[best]
     return Tuned(criterion, parameters, rsum, tried)

@@ -289,7 +289,7 @@ def mean_similarities(entries: Any, similarity: Similarity | None, side: str) ->
     return ScoredIndex(entries, similarity, side).means
 
 
-def comparable(similarity: Similarity, encoding: Encoding) -> Encoding:
+def bank_input(similarity: Similarity, encoding: Encoding) -> Encoding:
     """The input of a bank's `fill` and `query`: vectors if the similarity is an inner product, else encodings."""
     if similarity.inner_product and isinstance(encoding, Tensor):
         return similarity.vectors(encoding)

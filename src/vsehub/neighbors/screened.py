@@ -26,19 +26,19 @@ from vsehub.neighbors.vectors import Affine, BlockedRows, UnitVectors, VectorSou
 # Elsewhere such products are slow, and their sums may saturate.
 INT8 = hasattr(torch, "_int_mm") and cpu_has("avx512_vnni", "avx_vnni", "amx_int8")
 MANY_QUERIES = 256  # fewest queries for which rounding the items pays
-DIMENSIONS = range(2, 2**16 + 1)  # torch multiplies one wrongly (2.14), and sums over more could exceed int32
+DIMENSIONS = range(2, 2**16 + 1)  # with 1 torch 2.14 multiplies wrongly, with more a sum could exceed int32
 TILE_QUERIES, TILE_ITEMS = 1024, 4096
 FEW_QUERIES, FEW_SCORES = 8, 2**17  # up to these sizes all scores are dot products, as fast as memory is read
 MOST_LISTED = 0.25  # of the items; for more, all scores are dot products too
-GROUP = 32  # most items of the first tile in a group; only the best of a group counts for the first threshold
+GROUP = 32  # most items in a group of the first tile's items; the first threshold follows from the best of each group
 MOST_HITS = 0.02  # of the scores of a tile; for more, the float32 product is faster
 WAITING = 0.5  # new entries are merged once they are more than this share of all k best
-PAIR_NUMBERS = 2**16  # numbers of vectors that are copied at a time
+PAIR_ELEMENTS = 2**16  # elements of vectors that are copied at a time
 SINGLE = 2.0**-24  # the relative error of float32
 
 
-class KeptItems(BlockedRows):
-    """Items whose rounded tiles are kept from one search to the next, in a byte a number."""
+class CachedItems(BlockedRows):
+    """Items whose rounded tiles are stored for further searches, one byte per element."""
 
     def __init__(self, source: VectorSource):
         self.source, self.shape = source, source.shape
@@ -72,29 +72,29 @@ def search(
     score_all = len(queries) <= FEW_QUERIES or k > MOST_LISTED * len(items)
     tiles = tiles_of(len(queries), len(items))
     source: VectorSource = items
-    memory = dict[int, _Rounded]()
-    if isinstance(items, KeptItems):
-        source, memory = items.source, items.tiles
+    cache = dict[int, _Rounded]()
+    if isinstance(items, CachedItems):
+        source, cache = items.source, items.tiles
     array = array_of(source)  # not copied
-    int8 = INT8 and not score_all and items.shape[1] in DIMENSIONS and (len(queries) >= MANY_QUERIES or bool(memory))
+    int8 = INT8 and not score_all and items.shape[1] in DIMENSIONS and (len(queries) >= MANY_QUERIES or bool(cache))
     with np.errstate(all="ignore"):
         blocks = [_Block(rows.numpy(), k, corrections, int8, score_all) for rows in queries.split(TILE_QUERIES)]
         buffer = np.empty(tiles[0].stop * len(blocks[0].queries), np.float32)
         for tile in tiles:
             rows = source.rows(tile.start, tile.stop).to(queries).numpy() if array is None else array[tile]
-            rounded = memory.get(tile.start)
+            rounded = cache.get(tile.start)
             # The first tile sets the thresholds: before that int8 rules nothing out.
             if rounded is None and int8 and tile.start:
                 rounded = _round(rows, rows.mean(axis=0))
-                if isinstance(items, KeptItems):
-                    memory[tile.start] = rounded
-            largest = 0.0  # not needed where all scores are dot products
+                if isinstance(items, CachedItems):
+                    cache[tile.start] = rounded
+            largest_norm = 0.0  # not needed where all scores are dot products
             if rounded is not None:
-                largest = rounded.largest
+                largest_norm = rounded.largest_norm
             elif not score_all:
-                largest = float(_norms(rows).max())
+                largest_norm = float(_norms(rows).max())
             for block in blocks:
-                block.take(tile.start, rows, rounded, largest, buffer[: len(rows) * len(block.queries)])
+                block.enter(tile.start, rows, rounded, largest_norm, buffer[: len(rows) * len(block.queries)])
                 advance(len(rows) * len(block.queries))
         lists = [[best.merge() for best in block.best] for block in blocks]
     return [joined(parts) for parts in zip(*lists, strict=True)]
@@ -104,16 +104,16 @@ def search(
 class _Rounded:
     """Vectors (n, D) less their centre (D,), rotated, as whole numbers of a step.
 
-    largest: the largest norm of a vector. whole: (n, P) int8. size, lost: upper bounds of the norms of the whole
-    numbers, and of the rounding errors, in steps: (n,).
+    largest_norm: that of the vectors themselves. whole: (n, P) int8. norms, errors: upper bounds of the norms of the
+    whole numbers, and of the rounding errors, in steps: (n,).
     """
 
-    largest: float
+    largest_norm: float
     centre: np.ndarray
     whole: Tensor
     step: float
-    size: np.ndarray
-    lost: np.ndarray
+    norms: np.ndarray
+    errors: np.ndarray
 
 
 def _round(vectors: np.ndarray, centre: np.ndarray) -> _Rounded:
@@ -123,16 +123,16 @@ def _round(vectors: np.ndarray, centre: np.ndarray) -> _Rounded:
     turned *= scale
     whole = np.rint(turned)
     turned -= whole
-    spare = 1 + turned.shape[1] * SINGLE
-    size = spare * _norms(whole)
-    lost = spare * _norms(turned) + 4 * SINGLE * size
+    spare = 1 + turned.shape[1] * SINGLE  # for the rounding of the norms themselves
+    norms = spare * _norms(whole)
+    errors = spare * _norms(turned) + 4 * SINGLE * norms
     return _Rounded(
-        largest=_norms(vectors).max(),
+        largest_norm=_norms(vectors).max(),
         centre=centre,
         whole=torch.from_numpy(whole.astype(np.int8)),
         step=1 / np.float64(scale),
-        size=size,
-        lost=lost,
+        norms=norms,
+        errors=errors,
     )
 
 
@@ -169,36 +169,38 @@ class _Block:
         self._rounded = _round(queries, np.zeros_like(queries[0])) if int8 else None
         self._int8_from = 1
 
-    def take(self, start: int, rows: np.ndarray, rounded: _Rounded | None, largest: float, memory: np.ndarray) -> None:
+    def enter(
+        self, start: int, rows: np.ndarray, rounded: _Rounded | None, largest_norm: float, buffer: np.ndarray
+    ) -> None:
         """Enter the items from `start` on, which are `rows` (m, D).
 
-        largest: their largest norm, which only the screen needs. memory: (b·m,) float32.
+        largest_norm: that of the items, which only the screen needs. buffer: (b·m,) float32, overwritten.
         """
         if self._score_all:
-            self._by_dot_products(start, rows, memory)
+            self._by_dot_products(start, rows, buffer)
             return
         # Rounding errors (Higham 2002, section 3.1). 2.1 D: two sums of D products, a score's and the screen's;
         # 20 s^1.5: two rotations by matrices of at most s rows; 16: all other operations.
         units = 2.1 * rows.shape[1] + 20 * len(_rotations(rows.shape[1])[1]) ** 1.5 + 16
-        error = self._norms * largest * units * SINGLE
-        reached = self._by_int8(start, rounded, error, memory) or self._by_float32(start, rows, error, memory)
-        for best, (columns, at) in zip(self.best, reached, strict=True):
-            best.add(at, start + columns, _scores(self.queries, at, rows, columns))
+        error = self._norms * largest_norm * units * SINGLE
+        reached = self._by_int8(start, rounded, error, buffer) or self._by_float32(start, rows, error, buffer)
+        for best, (columns, query) in zip(self.best, reached, strict=True):
+            best.add(query, start + columns, _scores(self.queries, query, rows, columns))
 
-    def _by_dot_products(self, start: int, rows: np.ndarray, memory: np.ndarray) -> None:
+    def _by_dot_products(self, start: int, rows: np.ndarray, buffer: np.ndarray) -> None:
         """Enter the items by their scores, all of which are computed."""
-        scores = memory.reshape(len(rows), -1)
+        scores = buffer.reshape(len(rows), -1)
         np.vecdot(rows[:, None], self.queries, out=scores)
         for best in self.best:
             values = best.values(scores, np.arange(start, start + len(rows))[:, None])
             least = best.least if start else best.first_least(values)
-            columns, at = np.divmod(np.flatnonzero(~(values < least)), values.shape[1])
-            best.add(at, start + columns, scores[columns, at])
+            columns, query = np.divmod(np.flatnonzero(~(values < least)), values.shape[1])
+            best.add(query, start + columns, scores[columns, query])
 
     def _by_int8(
-        self, start: int, tile: _Rounded | None, error: np.ndarray, memory: np.ndarray
+        self, start: int, tile: _Rounded | None, error: np.ndarray, buffer: np.ndarray
     ) -> list[tuple[np.ndarray, np.ndarray]]:
-        """For each correction, rows and queries (n,) of what may be among the best, by products of int8.
+        """For each correction, rows and queries (n,) of the pairs that may be among the best, by products of int8.
 
         Empty where these rule out too little, do not apply or would be too large.
         """
@@ -208,9 +210,9 @@ class _Block:
         # Tried again at twice this position if the products rule out too little: the k-th best has risen by then.
         self._int8_from = 2 * start
         reached_pairs = []
-        products = torch.from_numpy(memory).view(torch.int32).view(len(tile.whole), len(queries.whole))
+        products = torch.from_numpy(buffer).view(torch.int32).view(len(tile.whole), len(queries.whole))
         torch._int_mm(tile.whole, queries.whole.T, out=products)
-        bound = queries.lost.max() * tile.size + (queries.size + queries.lost).max() * tile.lost
+        bound = queries.errors.max() * tile.norms + (queries.norms + queries.errors).max() * tile.errors
         unit = tile.step * queries.step
         shift = self.queries.astype(np.float64) @ tile.centre.astype(np.float64) + error
         for best in self.best:
@@ -228,10 +230,10 @@ class _Block:
         return reached_pairs
 
     def _by_float32(
-        self, start: int, rows: np.ndarray, error: np.ndarray, memory: np.ndarray
+        self, start: int, rows: np.ndarray, error: np.ndarray, buffer: np.ndarray
     ) -> list[tuple[np.ndarray, np.ndarray]]:
         """As `_by_int8`, by products of float32; a NaN may always be among the best."""
-        products = torch.from_numpy(memory).view(len(rows), len(self.queries))
+        products = torch.from_numpy(buffer).view(len(rows), len(self.queries))
         np.dot(rows, self.queries.T, out=products.numpy())
         reached_pairs = []
         for best in self.best:
@@ -278,32 +280,34 @@ class _Best:
         maxima = values[: groups * size].reshape(groups, size, -1).max(axis=1)
         return np.partition(maxima, -self.k, axis=0)[-self.k]
 
-    def add(self, at: np.ndarray, positions: np.ndarray, scores: np.ndarray) -> None:
-        """Enter scores of queries `at` with items behind all earlier ones: (n,) each."""
+    def add(self, query: np.ndarray, positions: np.ndarray, scores: np.ndarray) -> None:
+        """Enter scores of queries with items at later positions than all before: the rows of both and scores, (n,)."""
         values = self.values(scores, positions)
-        entering = ~(values < self.least[at])
-        self._entries.append((at[entering], values[entering], positions[entering]))
+        entering = ~(values < self.least[query])
+        self._entries.append((query[entering], values[entering], positions[entering]))
         self._waiting += np.count_nonzero(entering)
         if self._waiting > WAITING * self.k * len(self.least):
             self.merge()
 
     def merge(self) -> tuple[Tensor, Tensor]:
         """Merge the entries, raise `least`, and return values and positions (b, k), best first."""
-        at, values, positions = (np.concatenate(parts) for parts in zip(*self._entries, strict=True))
+        query, values, positions = (np.concatenate(parts) for parts in zip(*self._entries, strict=True))
         order = torch.from_numpy(values).sort(descending=True, stable=True).indices.numpy()  # NaN first
-        order = order[at[order].astype(np.uint16).argsort(kind="stable")]  # numpy sorts 16 bits by radix, in one pass
-        first = np.searchsorted(at[order], np.arange(len(self.least)))
-        order = order[np.arange(len(order)) - first[at[order]] < self.k]
-        self._entries, self._waiting = [(at[order], values[order], positions[order])], 0
+        order = order[
+            query[order].astype(np.uint16).argsort(kind="stable")
+        ]  # numpy sorts 16 bits by radix, in one pass
+        first = np.searchsorted(query[order], np.arange(len(self.least)))
+        order = order[np.arange(len(order)) - first[query[order]] < self.k]
+        self._entries, self._waiting = [(query[order], values[order], positions[order])], 0
         rows = values[order].reshape(-1, self.k)
         self.least = np.nextafter(rows[:, -1], np.inf)  # a later item of an equal value would rank behind
         return torch.from_numpy(rows), torch.from_numpy(positions[order].reshape(-1, self.k))
 
 
-def _scores(queries: np.ndarray, at: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """The scores (n,) of pairs of queries (b, D) and rows (m, D)."""
-    scores, step = np.empty(len(at), np.float32), max(1, PAIR_NUMBERS // rows.shape[1])
-    for first in range(0, len(at), step):
+def _scores(queries: np.ndarray, query: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """The scores (n,) of pairs of queries (b, D) and rows (m, D), by their positions `query` and `columns` (n,)."""
+    scores, step = np.empty(len(query), np.float32), max(1, PAIR_ELEMENTS // rows.shape[1])
+    for first in range(0, len(query), step):
         some = slice(first, first + step)
-        np.vecdot(queries.take(at[some], axis=0), rows.take(columns[some], axis=0), out=scores[some])
+        np.vecdot(queries.take(query[some], axis=0), rows.take(columns[some], axis=0), out=scores[some])
     return scores

@@ -14,9 +14,9 @@ from vsehub.neighbors.vectors import NARROW, Affine, TileCorrection, UnitVectors
 
 TILE_QUERIES, TILE_ITEMS = 512, 4096  # of a CPU, whose cache holds their scores
 GPU_TILE_QUERIES, GPU_TILE_ITEMS = 4096, 32768  # few, large products: 512 MB of float32 scores
-# Queries in memory during one pass over the items: more mean fewer reads and normalisations of the items.
-QUERIES_HELD = 16384
-HELD_ELEMENTS = 2**27  # rows of precomputed scores may be wide: at most 512 MB of float32
+# Queries in memory during one pass over the items; with more queries, the items are read and normalised less often.
+QUERIES_AT_ONCE = 16384
+QUERY_ELEMENTS = 2**27  # rows of precomputed scores may be wide: at most 512 MB of float32
 COLUMN_ELEMENTS = 2**25  # scores of all reference queries with some items: 128 MB of float32
 BAR: dict[str, Any] = {"unit": " scores", "unit_scale": True}
 
@@ -26,15 +26,15 @@ def nearest(
     items: VectorSource,
     k: int,
     corrections: Sequence[TileCorrection | None] = (None,),
-    within: bool = False,
+    exclude_self: bool = False,
 ) -> list[Best]:
     """Values and positions (Q, k), best first, for each correction (None: the plain scores).
 
     Corrections of one kind share a product of queries and items. Among equal values the lower position comes first.
-    within: True if the queries are the items, each of which is left out of its own list. Raises InputError if k exceeds
-    the number of items, or of other items.
+    exclude_self: True if the queries are the items, each of which is left out of its own list. Raises InputError if k
+    exceeds the number of items, or of other items.
     """
-    parts = [lists for _, lists in nearest_blocks(queries, items, k, corrections, within)]
+    parts = [lists for _, lists in nearest_blocks(queries, items, k, corrections, exclude_self)]
     return [joined(blocks) for blocks in zip(*parts, strict=True)]
 
 
@@ -43,13 +43,13 @@ def nearest_blocks(
     items: VectorSource,
     k: int,
     corrections: Sequence[TileCorrection | None] = (None,),
-    within: bool = False,
+    exclude_self: bool = False,
 ) -> Iterator[tuple[int, list[Best]]]:
-    """(first query, the result of `nearest` for these queries), QUERIES_HELD queries at a time."""
-    most, depth = len(items) - within, k + within
-    require(0 < k <= most, f"k is {k}; expected 1 to {most}, the number of {'other ' if within else ''}items")
+    """(first query, the result of `nearest` for these queries), QUERIES_AT_ONCE queries at a time."""
+    most, depth = len(items) - exclude_self, k + exclude_self
+    require(0 < k <= most, f"k is {k}; expected 1 to {most}, the number of {'other ' if exclude_self else ''}items")
     with bar("searching", total=len(queries) * len(items), **BAR) as steps:
-        height = held_at_once(queries)
+        height = queries_at_once(queries)
         for first in range(0, len(queries), height):
             block = queries.rows(first, min(first + height, len(queries)))
             applies = screened.applies(block, items, depth)
@@ -65,7 +65,7 @@ def nearest_blocks(
                 searched = screened.search(block, items, depth, [*affine.values()], advance)
                 best_of |= zip(affine, searched, strict=True)
             lists = [best_of[place] for place in range(len(corrections))]
-            yield first, [_without_itself(first, best) for best in lists] if within else lists
+            yield first, [_without_itself(first, best) for best in lists] if exclude_self else lists
 
 
 def _screens(correction: TileCorrection | None) -> TypeGuard[Affine | None]:
@@ -81,7 +81,7 @@ def _search(
     corrections: Sequence[TileCorrection | None],
     advance: Callable[[int], object],
 ) -> list[Best]:
-    """The result of `nearest` for some queries (b, D), from all scores. first: the number of the first of them."""
+    """The result of `nearest` for some queries (b, D), from all scores. first: the number of the first query."""
     parts = ranges(len(block), GPU_TILE_QUERIES if block.is_cuda else TILE_QUERIES)
     lists: list[dict[int, Best]] = [{} for _ in corrections]
     for columns in ranges(len(items), GPU_TILE_ITEMS if block.is_cuda else TILE_ITEMS):
@@ -105,9 +105,9 @@ def _without_itself(first: int, best: Best) -> Best:
     return values[~itself].reshape(shape), positions[~itself].reshape(shape)
 
 
-def held_at_once(queries: VectorSource) -> int:
+def queries_at_once(queries: VectorSource) -> int:
     """The number of queries in memory during one pass over the items."""
-    return min(QUERIES_HELD, max(1, HELD_ELEMENTS // queries.shape[1]))
+    return min(QUERIES_AT_ONCE, max(1, QUERY_ELEMENTS // queries.shape[1]))
 
 
 def ranges(count: int, width: int) -> list[slice]:
@@ -116,26 +116,31 @@ def ranges(count: int, width: int) -> list[slice]:
 
 
 class ScoreColumns:
-    """The scores (R, M) of all reference queries, in blocks of columns, anew at each call; each overwrites the last.
+    """The scores (R, M) of all reference queries in blocks of columns, computed anew at each call.
 
-    A column is contiguous in memory, since reductions over the queries run along it. device: device of the scores;
-    None: that of the reference queries. within: True if the reference is the items themselves, and a column is to hold
-    the scores (M - 1,) of the other items, in any order. The attribute `reference` has the reference vectors (R, D), no
-    row if scores are precomputed; `items` the items; `width` the number of items in a block.
+    A block is overwritten by the next. A column is contiguous in memory, since reductions over the queries run along
+    it. device: device of the scores; None: that of the reference queries. exclude_self: True if the reference is the
+    items themselves, and a column is to hold the scores (M - 1,) of the other items, in any order. The attribute
+    `reference` has the reference vectors (R, D), no row if scores are precomputed; `items` the items; `width` the
+    number of items in a block.
     """
 
     def __init__(
-        self, reference: VectorSource, items: VectorSource, device: torch.device | None = None, within: bool = False
+        self,
+        reference: VectorSource,
+        items: VectorSource,
+        device: torch.device | None = None,
+        exclude_self: bool = False,
     ):
-        self._within = within
+        self._exclude_self = exclude_self
         self._precomputed: Any = reference if isinstance(items, UnitVectors) else None
-        self.reference = reference.rows(0, 0 if self._precomputed else len(reference)).to(device)
+        self.reference = reference.rows(0, len(reference) if self._precomputed is None else 0).to(device)
         self.items, self.width = items, max(NARROW, COLUMN_ELEMENTS // len(reference))
         self._scores = len(reference) * len(items)
 
     def __call__(self) -> Iterator[Tensor]:
         """Blocks (R, m) of all items in order."""
-        width = 0 if self._precomputed else min(self.width, len(self.items))
+        width = min(self.width, len(self.items)) if self._precomputed is None else 0
         memory = self.reference.new_empty(width, len(self.reference))
         with bar("scoring the reference", total=self._scores, **BAR) as steps:
             for tile in ranges(len(self.items), self.width):
@@ -144,7 +149,7 @@ class ScoreColumns:
                 else:
                     rows = self.items.rows(tile.start, tile.stop).to(self.reference)
                     block = products(self.reference)(rows, memory[: len(rows)])
-                if self._within:  # the score with the last item takes the place of that with the item itself
+                if self._exclude_self:  # the score with the last item takes the place of that with the item itself
                     here = torch.arange(len(block), device=block.device)
                     block[here, tile.start + here] = block[:, -1].clone()
                     block = block[:, :-1]
@@ -154,7 +159,7 @@ class ScoreColumns:
 
 def row_blocks(queries: VectorSource, items: VectorSource) -> Iterator[Iterator[Tensor]]:
     """For each block of queries in turn, the blocks (b, m) of their scores that cover all items in order."""
-    height = held_at_once(queries)
+    height = queries_at_once(queries)
     for first in range(0, len(queries), height):
         block = queries.rows(first, min(first + height, len(queries)))
         width = max(NARROW, COLUMN_ELEMENTS // len(block))

@@ -80,9 +80,9 @@ def largest(scores: Tensor, count: int) -> Best:
     whole = groups * GROUP
     # Group g is columns g, g + groups, g + 2 groups, ...: the maxima are then taken of whole stretches of memory.
     _, nearest = _topk(scores[:, :whole].unflatten(1, (GROUP, groups)).amax(dim=1), count)
-    within = torch.arange(0, whole, groups, device=scores.device)
+    offsets = torch.arange(0, whole, groups, device=scores.device)
     rest = torch.arange(whole, scores.shape[1], device=scores.device).expand(len(scores), -1)
-    candidates = torch.cat(((nearest[:, :, None] + within).flatten(1), rest), dim=1)
+    candidates = torch.cat(((nearest[:, :, None] + offsets).flatten(1), rest), dim=1)
     values, places = _topk(scores.gather(1, candidates), count)
     return values, candidates.gather(1, places)
 
@@ -110,6 +110,6 @@ def at_least(scores: Tensor, least: Tensor) -> Tensor:
         reached = np.greater_equal(values, limits)  # row by row numpy counts several booleans at once
         return torch.from_numpy(np.fromiter(map(np.count_nonzero, reached), np.int64, len(reached)))
     # Floating-point ones are summed several times as fast as booleans, and exactly while the sum fits the mantissa.
-    ones = torch.float32 if scores.shape[1] < 2**24 else torch.float64
-    entries = torch.empty(scores.shape, dtype=ones, device=scores.device)
+    dtype = torch.float32 if scores.shape[1] < 2**24 else torch.float64
+    entries = torch.empty(scores.shape, dtype=dtype, device=scores.device)
     return torch.ge(scores, least[:, None], out=entries).sum(dim=1).long()

@@ -81,7 +81,7 @@ class _ArrayRows(BlockedRows):
     def rows(self, start: int, stop: int) -> Tensor:
         block = self.vectors[start:stop]
         if isinstance(block, np.ndarray):
-            # torch takes neither read-only arrays nor negative strides, which numpy calls contiguous in empty ones.
+            # torch takes no read-only array and no negative stride, which numpy may call contiguous in an empty array.
             usable = block.flags.writeable and min(block.strides) >= 0
             block = torch.from_numpy(np.ascontiguousarray(block) if usable else np.array(block, order="C"))
         block = block.detach()
@@ -148,7 +148,7 @@ class UnitVectors(BlockedRows):
         self.shape = (items, items)
 
     def rows(self, start: int, stop: int) -> Tensor:
-        """Never needed: raises InputError, since what compares items with each other needs their vectors."""
+        """Raises InputError: comparing items with each other needs their vectors, which precomputed scores lack."""
         fail("scores of queries and items do not say how items compare with each other; give vectors")
 
     columns = rows
@@ -170,25 +170,25 @@ class Affine:
         return self.scale * scores - self.bias[columns]
 
 
-# (queries (b, D), memory or None) -> scores (b, m)
+# (queries (b, D), memory for the result or None) -> scores (b, m)
 Products = Callable[[Tensor, Tensor | None], Tensor]
 
 
 def products(items: Tensor) -> Products:
-    """(queries (b, D), memory or None) -> their inner products (b, m) with items (m, D).
+    """A function (queries (b, D), memory for the result or None) -> their inner products (b, m) with items (m, D).
 
     The score of an item does not depend on the items beside it, so that copies are tied in every block: few items or
     few queries are padded with rows of zeros to the size from which a BLAS uses one routine.
     """
     count, factor = len(items), padded_rows(NARROW, items).T
 
-    def scored(queries: Tensor, out: Tensor | None) -> Tensor:
+    def multiply(queries: Tensor, out: Tensor | None) -> Tensor:
         if count >= NARROW and len(queries) >= LOW:
             return torch.mm(queries, factor, out=out)
         scores = torch.mm(padded_rows(LOW, queries), factor)[: len(queries), :count]
         return scores if out is None else out.copy_(scores)
 
-    return scored
+    return multiply
 
 
 def padded_rows(count: int, rows: Tensor) -> Tensor:
@@ -198,7 +198,7 @@ def padded_rows(count: int, rows: Tensor) -> Tensor:
 
 
 def scoring(items: VectorSource, start: int, stop: int, like: Tensor) -> Products:
-    """(queries (b, D), memory or None) -> their scores (b, m) with items `start` to `stop` - 1, which are read once.
+    """As `products`, for items `start` to `stop` - 1, which are read once.
 
     like: the queries, whose type and device the result gets. Precomputed scores are only copied.
     """
@@ -207,9 +207,9 @@ def scoring(items: VectorSource, start: int, stop: int, like: Tensor) -> Product
     return products(items.rows(start, stop).to(like))
 
 
-def sampled(vectors: VectorSource, count: int, seed: int) -> tuple[Tensor, Tensor]:
+def sample_rows(vectors: VectorSource, count: int, seed: int) -> tuple[Tensor, Tensor]:
     """`count` rows (n, D) drawn by seed (all if there are fewer), and their positions (n,), ascending."""
-    positions = drawn(len(vectors), count, seed)
+    positions = sample_positions(len(vectors), count, seed)
     return rows_at(vectors, positions), positions
 
 
@@ -218,15 +218,15 @@ def rows_at(vectors: VectorSource, positions: Tensor, columns: Tensor | slice = 
     height = min(BLOCK, max(1, BLOCK_ELEMENTS // vectors.shape[1]))
     parts = []
     for start in range(0, len(vectors), height):
-        within = positions[(positions >= start) & (positions < start + height)]
-        if len(within):
-            first = int(within[0])
-            block = vectors.rows(first, int(within[-1]) + 1)  # nothing else is read
-            parts.append(block[(within - first).to(block.device)][:, columns])
+        in_block = positions[(positions >= start) & (positions < start + height)]
+        if len(in_block):
+            first = int(in_block[0])
+            block = vectors.rows(first, int(in_block[-1]) + 1)  # nothing else is read
+            parts.append(block[(in_block - first).to(block.device)][:, columns])
     return torch.cat(parts)
 
 
-def drawn(size: int, count: int, seed: int) -> Tensor:
+def sample_positions(size: int, count: int, seed: int) -> Tensor:
     """At most `count` of the numbers from 0 to size - 1, drawn by seed, ascending.
 
     May return fewer than `count` where size exceeds `PERMUTED`: numbers are then drawn with replacement.

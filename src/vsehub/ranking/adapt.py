@@ -15,7 +15,7 @@ from vsehub.criteria.csls import CSLS
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.data.truth import connected_groups
 from vsehub.metrics.ranks import rank_blocks
-from vsehub.neighbors.vectors import VectorSource, drawn, rows_at
+from vsehub.neighbors.vectors import VectorSource, rows_at, sample_positions
 from vsehub.positives import Positives
 from vsehub.ranking.gains import paired_gain
 from vsehub.ranking.inputs import Sides
@@ -146,7 +146,7 @@ def try_maps(
         index = torch.from_numpy(np.union1d(pairs.item, allowed))
         answers = Positives.from_pairs(pairs.query, torch.searchsorted(index, pairs.item), len(sample), len(index))
         fitted, answered = pairs_of(queries, items, positives, known[folds != fold], seed)
-        reference = fitted[drawn(len(fitted), MOST_QUERIES, seed)]
+        reference = fitted[sample_positions(len(fitted), MOST_QUERIES, seed)]
         rows, among = rows_at(queries, known[sample]), rows_at(items, index)
         maps = fit_maps(fitted, answered, grid)
         sides = [(rows, among, reference)]
@@ -165,7 +165,7 @@ def pairs_of(
     queries: VectorSource, items: VectorSource, positives: Positives, known: Tensor, seed: int = 0
 ) -> tuple[Tensor, Tensor]:
     """The pairs (P, D), (P, D) of the queries `known` (n,), ascending; of at most `MOST_FITTED` queries."""
-    known = known[drawn(len(known), MOST_FITTED, seed)]
+    known = known[sample_positions(len(known), MOST_FITTED, seed)]
     pairs = positives.of_queries(known)
     wanted, row_of_pair = pairs.item.unique(return_inverse=True)
     return rows_at(queries, known)[pairs.query], rows_at(items, wanted)[row_of_pair]
@@ -176,7 +176,7 @@ def quick_gain(sides: Sides, seed: int = 0) -> dict[str, float] | None:
 
     None without enough known pairs, for precomputed scores, and for items that search among themselves.
     """
-    if sides.positives is not None and not (sides.precomputed or sides.within):
+    if sides.positives is not None and not (sides.precomputed or sides.exclude_self):
         with suppress(InputError):  # too few
             return try_maps(sides.queries, sides.items, sides.positives, (1.0,), seed).gain_of_choosing()
     return None

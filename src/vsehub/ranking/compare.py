@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import require
-from vsehub.criteria.base import Correction, ItemBias, warning_of_few
+from vsehub.criteria.base import Correction, ItemBias, small_reference_warning
 from vsehub.criteria.choose import Auto, Choice, choose
 from vsehub.positives import Positives
 from vsehub.ranking.gains import r1_gain
@@ -106,7 +106,7 @@ def compare_vectors(
         written_choice = choice_record(name, criterion, choice)
         seconds["choosing"] = time.perf_counter() - choosing
     for criterion in criteria.values():
-        inputs.warn(warning_of_few(criterion, references))
+        inputs.warn(small_reference_warning(criterion, references))
     log.info("ranking under %s", ", ".join([PLAIN, *criteria]))
     searched = {**criteria, **{name: criterion for name, (criterion, _) in others.items()}}
     measured = measure(inputs.sides, searched, k, device)

@@ -19,7 +19,16 @@ from vsehub.data.vectors.paths import stamps
 from vsehub.io.arrays import listed, refuse_unusable
 from vsehub.io.text import read_lines, stays_inside
 from vsehub.neighbors.topk import joined
-from vsehub.neighbors.vectors import Moved, Subset, UnitVectors, VectorSource, as_vectors, drawn, row_digests, sampled
+from vsehub.neighbors.vectors import (
+    Moved,
+    Subset,
+    UnitVectors,
+    VectorSource,
+    as_vectors,
+    row_digests,
+    sample_positions,
+    sample_rows,
+)
 from vsehub.positives import Positives
 
 log = logging.getLogger(__name__)
@@ -136,7 +145,7 @@ class Sides:
     reference: reference queries of the criteria, without the ranked ones; None: the queries themselves (transductive).
     reference_items: reference items of the criteria that take them; None: the items themselves. positives: the known
     answers; None: unknown. left_out: the number of reference queries that were left out, since they are ranked.
-    within: True if the queries are the items, and each item searches among the others.
+    exclude_self: True if the queries are the items, and each item searches among the others.
     """
 
     queries: VectorSource
@@ -145,7 +154,7 @@ class Sides:
     reference_items: VectorSource | None = None
     positives: Positives | None = None
     left_out: int = 0
-    within: bool = False
+    exclude_self: bool = False
 
     @classmethod
     def from_arrays(
@@ -272,24 +281,24 @@ def open_inputs(settings: Mapping[str, Any], normalize: bool | None = None) -> I
     for other in others:
         same_space(first, other)
     tune = files.pop("tune_queries", None)
-    within = not scored and "queries" not in files
+    exclude_self = not scored and "queries" not in files
     sides: list[Any] = [files.get(name) for name in VECTORS]
     if scored:
         # Files of vectors as files of scores: the same fields, and columns can be read too.
         scores, reference = (ScoreFile(**vars(files[name])) if name in files else None for name in SCORES)
         sides = [scores, UnitVectors(first.shape[1]), reference, None]
-    elif within:
+    elif exclude_self:
         sides[0] = files["items"]
     elif first.shape == files["items"].shape and first.fingerprint() == files["items"].fingerprint():
         log.warning("queries and items are the same vectors: each finds itself first. Without queries= it is left out")
     items = read_names("items", sides[1], settings)
-    queries = items if within else read_names("queries", sides[0], settings)
+    queries = items if exclude_self else read_names("queries", sides[0], settings)
     positives = read_positives(settings["truth"], queries, items) if "truth" in settings else None
     require(
-        not within or positives is None or not (positives.query == positives.item).any(),
+        not exclude_self or positives is None or not (positives.query == positives.item).any(),
         "truth: it has pairs of an item with itself, which is left out of its own list; leave them out",
     )
-    checked = replace(Sides(*sides), positives=positives, within=within).without_ranked_queries()
+    checked = replace(Sides(*sides), positives=positives, exclude_self=exclude_self).without_ranked_queries()
     inputs = Inputs(checked, queries, items, files, recorded)
     if tune is None:
         return inputs
@@ -312,7 +321,7 @@ def other_domain(queries: VectorSource, reference: VectorSource, seed: int = 0) 
     second: 0.5 where both come from one distribution. None for a reference of fewer than `FEWEST` rows; the second
     comparison needs as many queries.
     """
-    query_rows, reference_rows = (sampled(side, MOST_COMPARED, seed)[0].float() for side in (queries, reference))
+    query_rows, reference_rows = (sample_rows(side, MOST_COMPARED, seed)[0].float() for side in (queries, reference))
     if len(reference_rows) < FEWEST:
         return None
     few = len(query_rows) < FEWEST
@@ -320,7 +329,7 @@ def other_domain(queries: VectorSource, reference: VectorSource, seed: int = 0) 
     judged = query_rows if few else query_rows[1::2]
 
     def similarities(rows: Tensor, others: Tensor) -> np.ndarray:
-        return (rows[drawn(len(rows), SAMPLE, seed)] @ others.T).quantile(0.8, dim=1).numpy()
+        return (rows[sample_positions(len(rows), SAMPLE, seed)] @ others.T).quantile(0.8, dim=1).numpy()
 
     to_reference = similarities(judged, reference_rows[::2])
     among_reference = similarities(reference_rows[1::2], reference_rows[::2])

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import require, whole
-from vsehub.criteria.base import Correction, Criterion, Terms, fit_all, require_within
+from vsehub.criteria.base import Correction, Criterion, Terms, fit_all, require_can_exclude_self
 from vsehub.criteria.nns import NearestNeighbor
 from vsehub.metrics.occurrences import KS, ItemCounts, count_occurrences, histogram, occurrence_metrics
 from vsehub.metrics.ranks import RECALLS, at_r
@@ -86,7 +86,7 @@ def measure(
     check_criteria(criteria, sides, k)
     sides = sides.on(device)
     items, positives = len(sides.items), sides.positives
-    depths = sorted({min(depth, items - sides.within) for depth in (k, *KS, *RECALLS)})
+    depths = sorted({min(depth, items - sides.exclude_self) for depth in (k, *KS, *RECALLS)})
     began = time.perf_counter()
     # Each k is a separate matching: the list for k = 5 is not the beginning of the list for k = 10.
     matchings = {
@@ -97,8 +97,10 @@ def measure(
     matching_end = time.perf_counter()
     streamed = {name: criterion for name, criterion in criteria.items() if name not in matchings}
     corrections = list(streamed.values())
-    reference, within = sides.reference_queries, sides.within and not sides.inductive
-    fitted_terms = fit_all(corrections, sides.items, reference, sides.reference_items, within) if corrections else []
+    reference, exclude_self = sides.reference_queries, sides.exclude_self and not sides.inductive
+    fitted_terms = (
+        fit_all(corrections, sides.items, reference, sides.reference_items, exclude_self) if corrections else []
+    )
     terms = dict(zip(streamed, fitted_terms, strict=True))
     fitting_end = time.perf_counter()
 
@@ -146,7 +148,7 @@ def list_blocks(
     corrections = [
         criterion.tile_correction(queries, items, parts) for criterion, parts in zip(criteria, moved, strict=True)
     ]
-    return nearest_blocks(queries, items, depth, [None, *corrections], sides.within)
+    return nearest_blocks(queries, items, depth, [None, *corrections], sides.exclude_self)
 
 
 def changes(before: Tensor, after: Tensor) -> dict[str, float]:
@@ -170,11 +172,13 @@ def check_criteria(criteria: Mapping[str, Any], sides: Sides, k: int) -> None:
     """Raise InputError for an impossible k, and for criteria that cannot take these sizes or this reference."""
     whole("k", k)
     queries, items = len(sides.queries), len(sides.items)
-    most = items - sides.within
-    require(k <= most, f"k is {k}; expected at most {most}, the number of {'other ' if sides.within else ''}items")
+    most = items - sides.exclude_self
+    require(
+        k <= most, f"k is {k}; expected at most {most}, the number of {'other ' if sides.exclude_self else ''}items"
+    )
     for name, criterion in criteria.items():
-        if sides.within:
-            require_within(name, criterion, sides.inductive)
+        if sides.exclude_self:
+            require_can_exclude_self(name, criterion, sides.inductive)
         require(
             criterion.inductive or not sides.inductive,
             f"{name} matches the queries themselves with the items: it has no form that takes other reference queries. "

@@ -18,7 +18,7 @@ from vsehub.io.address import is_uri, masked
 from vsehub.io.provenance import origin
 from vsehub.io.records import EMBEDDINGS
 from vsehub.machine import hardware
-from vsehub.neighbors.vectors import drawn
+from vsehub.neighbors.vectors import sample_positions
 from vsehub.ranking.gains import r1_gain
 from vsehub.ranking.inputs import Inputs
 from vsehub.ranking.measure import Measured, Ranked
@@ -77,7 +77,7 @@ def make_comparison(
         "started": started.isoformat(timespec="seconds"),
         "seconds": measured.seconds,
         "scores": files.get("scores"),
-        "queries": files.get("queries", {"rows": queries} | ({"within": True} if inputs.sides.within else {})),
+        "queries": files.get("queries", {"rows": queries} | ({"within": True} if inputs.sides.exclude_self else {})),
         "items": files.get("items", {"rows": len(inputs.sides.items)}),
         **_references(inputs, files, criteria.values()),
         "warnings": inputs.warnings,
@@ -150,7 +150,7 @@ def measurements(
     """
     plain = measured.rankings[0].occurrences
     hubs = _entries(measured, plain.largest(EXAMPLES), inputs)
-    antihub_rows = plain.absent_items(drawn(plain.absent, EXAMPLES, seed))
+    antihub_rows = plain.absent_items(sample_positions(plain.absent, EXAMPLES, seed))
     # Of result lists only the first rows have names, the others are only counted.
     antihubs = _entries(measured, antihub_rows[antihub_rows < inputs.item_names.rows], inputs)
     if inputs.item_names.images is not None and not any(entry["image"] for entry in [*hubs, *antihubs]):
@@ -171,7 +171,7 @@ def _ranking(ranking: Ranked, criterion: Criterion | None, measured: Measured, i
     """
     plain, positives = measured.rankings[0], inputs.sides.positives
     # An item that searches among the others is neither a query nor an item of its own chance level.
-    k, itself = measured.ks[-1], int(inputs.sides.within)
+    k, itself = measured.ks[-1], int(inputs.sides.exclude_self)
     queries, items = len(inputs.sides.queries) - itself, len(inputs.sides.items) - itself
     level = hub_level(k, queries, items)
     counts = {item: ranking.occurrences[item] for item in ranking.occurrences.largest(EXAMPLES).tolist()}

@@ -80,7 +80,7 @@ class Calibration:
         query, for a criterion whose terms of a query depend on its answers, and for scores that are not finite.
         """
         require(
-            not criterion.query_terms_rank,
+            not criterion.query_terms_affect_order,
             f"criterion: under {criterion!r} a query's scores depend on its answers; take another, such as csls",
         )
         groups = connected_groups(positives.query.cpu().numpy(), positives.item.cpu().numpy(), len(queries), len(items))

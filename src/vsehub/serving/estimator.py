@@ -18,7 +18,7 @@ from torch import Tensor
 from vsehub.checks import InputError, existing, fail, one_of, require, whole
 from vsehub.components import TARGET, Components, conf_folder
 from vsehub.criteria import Auto, Chain, Correction, Criterion, ItemBias
-from vsehub.criteria.base import Terms, finite, finite_terms, fit_all, require_within, warning_of_few
+from vsehub.criteria.base import Terms, finite, finite_terms, fit_all, require_can_exclude_self, small_reference_warning
 from vsehub.criteria.choose import Tried, choose, named_criterion
 from vsehub.data.truth import distinct_ids, read_truth
 from vsehub.data.vectors.embeddings import check_vectors, open_vectors
@@ -26,7 +26,7 @@ from vsehub.data.vectors.readers import read_safetensors
 from vsehub.io.arrays import DAMAGE
 from vsehub.io.files import atomic
 from vsehub.machine import usable_device
-from vsehub.neighbors.screened import KeptItems
+from vsehub.neighbors.screened import CachedItems
 from vsehub.neighbors.tiles import nearest, ranges
 from vsehub.neighbors.vectors import BLOCK, VectorSource, array_of, as_vectors, to_type_of
 from vsehub.positives import Positives
@@ -126,9 +126,9 @@ class CorrectedSearch:
             opened = as_vectors("items", opened.rows(0, len(opened)))
         if isinstance(criterion, Auto):  # until `tune` chooses
             criterion = criterion.untuned(0 if reference_rows is None else len(reference_rows))[1]
-        searched = KeptItems(opened)
+        searched = CachedItems(opened)
         if reference_rows is not None:
-            warn_once(warning_of_few(criterion, len(reference_rows)))
+            warn_once(small_reference_warning(criterion, len(reference_rows)))
         return self._set_fitted(
             criterion, searched, reference_rows, item_terms(criterion, searched, reference_rows), item_ids
         )
@@ -138,7 +138,7 @@ class CorrectedSearch:
         """Choose the criterion's settings on queries (Q, D) with known answers, and fit it.
 
         All settings of its GRID are tried. Those that it has are kept unless others rank the answers higher by more
-        than one standard error (`criteria.choose.chosen`). With criterion="auto" the criterion is chosen too, where it
+        than one standard error (`choose.choose_row`). With criterion="auto" the criterion is chosen too, where it
         beats plain search by the same rule; before `tune` it is CSLS, or Sinkhorn from 200 reference queries. With a
         reference, queries that are in it, bit for bit, are left out of it, fold by fold, while they are searched. Very
         many queries, references or items are sampled. Measure on other queries than these.
@@ -202,7 +202,7 @@ class CorrectedSearch:
         k = whole("k", self.k if k is None else k)
         vectors = self._open("queries", queries, self.items_.shape[1], self.device)[0]
         if self.item_terms_ is None:
-            warn_once(warning_of_few(self.criterion_, len(vectors)))
+            warn_once(small_reference_warning(self.criterion_, len(vectors)))
             values, positions = self.criterion_.search(vectors, self.items_, None, k)
         else:
             terms = self._terms_for(vectors)
@@ -239,11 +239,11 @@ class CorrectedSearch:
         """Values and positions (M, k) of the k best other items of each item, and the terms of the items."""
         criterion, items, terms = self.criterion_, self.items_, self.item_terms_
         k = whole("k", self.k if k is None else k)
-        require_within(repr(criterion), criterion, terms is not None)
+        require_can_exclude_self(repr(criterion), criterion, terms is not None)
         if terms is None:  # those of each item from the others
-            terms = fit_all([criterion.correction], items, items, within=True)[0]
+            terms = fit_all([criterion.correction], items, items, exclude_self=True)[0]
         correct = criterion.correction.tile_correction(items, items, terms)
-        values, positions = nearest(items, items, k, [correct], within=True)[0]
+        values, positions = nearest(items, items, k, [correct], exclude_self=True)[0]
         return finite("values", values), positions, terms
 
     @torch.no_grad()
@@ -326,7 +326,7 @@ class CorrectedSearch:
                 terms = finite_terms(tuple(torch.from_numpy(small[name]) for name in ordered))
             search = cls(criterion, settings["k"], settings["normalize"], None, device)
             ids = json.loads(small["ids"].tobytes()) if "ids" in small else None
-            search._set_fitted(criterion, KeptItems(items), reference, terms, ids)
+            search._set_fitted(criterion, CachedItems(items), reference, terms, ids)
             if "null_scores" in small:
                 null_scores, best_scores = small["null_scores"], small["best_scores"]
                 search.calibration_ = Calibration(torch.from_numpy(null_scores), torch.from_numpy(best_scores))

@@ -22,7 +22,7 @@ from vsehub.io.files import atomic
 from vsehub.io.progress import bar
 from vsehub.neighbors.faiss import required_faiss
 from vsehub.neighbors.tiles import nearest
-from vsehub.neighbors.vectors import Affine, as_vectors, sampled, to_type_of
+from vsehub.neighbors.vectors import Affine, as_vectors, sample_rows, to_type_of
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ def build_index(items: Any, bias: Tensor, scale: float, kind: str = "flat", seed
     if kind == "ivf":
         index.nprobe = min(lists, max(16, lists // 16))
         index.cp.seed, index.cp.min_points_per_centroid = seed, 1
-        rows, positions = sampled(items, 64 * lists, seed)
+        rows, positions = sample_rows(items, 64 * lists, seed)
         index.train(folded(rows, last[positions]))
     with bar("building the index", total=len(items), unit=" items") as steps:
         for start in range(0, len(items), BLOCK):
@@ -141,7 +141,7 @@ def measured_recall(
     bias, scale: the arguments of `build_index`. Finding another item of equal score counts as a miss. Raises InputError
     if dimensions differ or k exceeds the items.
     """
-    chosen = sampled(as_vectors("queries", queries), sample, seed)[0]
+    chosen = sample_rows(as_vectors("queries", queries), sample, seed)[0]
     items = as_vectors("items", items, columns=chosen.shape[1], device=chosen.device)
     exact = nearest(as_vectors("queries", chosen), items, k, [None, Affine(scale, bias.to(chosen))])
     recalls = {}
@@ -155,7 +155,7 @@ def measured_recall(
 @torch.no_grad()
 def measured_time(index: Any, queries: Any, k: int = 10, sample: int = 50, seed: int = 0) -> dict[str, float]:
     """{"plain", "corrected"}: median milliseconds of a single query, over `sample` queries (Q, D)."""
-    chosen = sampled(as_vectors("queries", queries), sample, seed)[0].cpu()
+    chosen = sample_rows(as_vectors("queries", queries), sample, seed)[0].cpu()
     times = {}
     for name in ("plain", "corrected"):
         seconds = []

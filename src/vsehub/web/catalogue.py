@@ -16,9 +16,9 @@ from vsehub.criteria.base import ItemBias, fit_all
 from vsehub.data.sources import CaptionedImages
 from vsehub.metrics.occurrences import occurrence_metrics
 from vsehub.models.trained import DataModel
-from vsehub.neighbors.screened import KeptItems
+from vsehub.neighbors.screened import CachedItems
 from vsehub.neighbors.tiles import nearest
-from vsehub.neighbors.vectors import Affine, VectorSource, as_vectors, drawn, sampled
+from vsehub.neighbors.vectors import Affine, VectorSource, as_vectors, sample_positions, sample_rows
 from vsehub.positives import Positives
 from vsehub.ranking.inputs import Inputs, Names, Sides, read_images
 from vsehub.ranking.verdict import hub_level, verdict
@@ -122,7 +122,7 @@ def result_contents(
     thresholds: Mapping[float, float],
 ) -> Contents:
     """The files of a reranking, opened; the other arguments are those of `Contents`."""
-    require(not inputs.sides.within, "result: pages show what queries find; rerank with queries=FILE")
+    require(not inputs.sides.exclude_self, "result: pages show what queries find; rerank with queries=FILE")
     items, queries, reference = inputs.sides.items, inputs.sides.queries, inputs.sides.reference
     others = "" if reference is None else f"{len(reference):,} other queries (inductive)"
     return Contents(
@@ -175,8 +175,8 @@ class Catalogue:
         sides = contents.inputs.sides
         self.contents, self.k = contents, min(K, len(sides.items))
         self.vectors = sides.items.rows(0, len(sides.items)).float().cpu()
-        self.items = KeptItems(as_vectors("items", self.vectors))
-        queries, self.query_rows = sampled(sides.queries, sample, seed)
+        self.items = CachedItems(as_vectors("items", self.vectors))
+        queries, self.query_rows = sample_rows(sides.queries, sample, seed)
         self.queries: VectorSource = as_vectors("queries", queries.float().cpu())
         self.positives = None if sides.positives is None else sides.positives.of_queries(self.query_rows)
         log.info("fitting %s and ranking %s queries", ", ".join(criteria) or "no criterion", f"{len(self.queries):,}")
@@ -191,7 +191,7 @@ class Catalogue:
         self.verdict: dict[str, Any] = verdict(plain.hubness, *self.sizes)
         self.hub_level = hub_level(*self.sizes)
         never = (plain.counts == 0).nonzero().flatten()
-        self.antihubs = never[drawn(len(never), 1000, seed)].tolist() if len(never) else []
+        self.antihubs = never[sample_positions(len(never), 1000, seed)].tolist() if len(never) else []
         self.by_count = plain.counts.argsort(descending=True, stable=True).tolist()
         self.hubs = self._hubs(plain)
         self.hubs_made = {

@@ -113,11 +113,11 @@ class Matching(Criterion):
         row, item = pairs[pairs[:, 0].argsort(stable=True)].to(answer.device).T.contiguous()
         values = answer[row, item]
         answer[row, item] = -torch.inf
-        others = answer.amax(dim=1)
+        highest_other = answer.amax(dim=1)
         answer[row, item] = values
-        wrong = _out_of_place(row, item, values, others)
+        wrong = _out_of_place(row, item, values, highest_other)
         moved = torch.bincount(row[wrong], minlength=len(answer)) > 0
-        floor = torch.where(others > -torch.inf, others, 0)
+        floor = torch.where(highest_other > -torch.inf, highest_other, 0)
         limits = torch.finfo(answer.dtype)
         high = (moved & (floor > limits.max / 4)).nonzero().squeeze(1)
         answer[high] /= 4
@@ -143,8 +143,8 @@ class Matching(Criterion):
         query_rows, item_rows, _ = as_sides(queries, items)
         whole("k", k)
         require(k <= len(item_rows), f"k is {k}; expected at most {len(item_rows)}, the number of items")
-        bank = as_reference_items(self.correction, reference_items, item_rows)
-        terms = fit_all([self.correction], item_rows, query_rows, bank)[0]
+        reference_item_rows = as_reference_items(self.correction, reference_items, item_rows)
+        terms = fit_all([self.correction], item_rows, query_rows, reference_item_rows)[0]
         rows = product_rows(query_rows, item_rows, lambda scores: self.correction.apply(scores, terms))
         lists = []
         for scores, lifted in self.lifted(rows, len(query_rows), len(item_rows), k):
@@ -161,16 +161,16 @@ class Matching(Criterion):
         )
 
 
-def _out_of_place(row: Tensor, item: Tensor, values: Tensor, others: Tensor) -> Tensor:
+def _out_of_place(row: Tensor, item: Tensor, values: Tensor, highest_other: Tensor) -> Tensor:
     """Mask of accepted items that are not above all others of their row, or not below the accepted one before them."""
-    wrong = values <= others[row]
-    later = (values[1:] < values[:-1]) | ((values[1:] == values[:-1]) & (item[1:] > item[:-1]))
-    wrong[1:] |= (row[1:] == row[:-1]) & ~later
+    wrong = values <= highest_other[row]
+    in_order = (values[1:] < values[:-1]) | ((values[1:] == values[:-1]) & (item[1:] > item[:-1]))
+    wrong[1:] |= (row[1:] == row[:-1]) & ~in_order
     return wrong
 
 
 def widened(scores: Tensor) -> Tensor:
-    """Scores in float32 at least, apart from any graph."""
+    """Scores in float32 at least, detached from the graph."""
     return scores.detach().float() if scores.dtype in (torch.float16, torch.bfloat16) else scores.detach()
 
 

@@ -56,7 +56,7 @@ class RelaxedGreedyMatching(Matching):
             require(k in relaxation, f"relaxation has no value for k = {k}, only for k = {[*relaxation]}")
             relaxation = relaxation[k]
         share = max(Fraction(1), Fraction(queries, items)) if self.capacity == "proportional" else 1
-        # λ as it is written, so that 1.3 * 5 is a half and rounded as one.
+        # λ as a decimal fraction: 1.3 · 5 is then exactly 6.5, and rounded half to even.
         places = round(Fraction(str(relaxation)) * k * share)
         require(places > 0, f"relaxation {relaxation} leaves an item no place for k = {k}; expected 1 or more")
         return places

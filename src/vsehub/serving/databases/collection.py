@@ -30,7 +30,7 @@ from vsehub.criteria.choose import named_criterion
 from vsehub.data.truth import distinct_ids
 from vsehub.io.progress import bar
 from vsehub.io.records import require_version
-from vsehub.neighbors.vectors import VectorSource, as_vectors, sampled, to_type_of
+from vsehub.neighbors.vectors import VectorSource, as_vectors, sample_rows, to_type_of
 from vsehub.serving.databases.engines import Database, Hits, Location, note_code
 from vsehub.serving.index import folded, formula, last_components, normalize_code, scored
 
@@ -309,10 +309,10 @@ def _stored_reference(items: VectorSource, fitted: Fitted, seed: int) -> tuple[T
     """
     if not fitted.criterion.needs_reference:
         return torch.empty(0, items.shape[1]), 0.0
-    rows = sampled(fitted.reference, REFERENCE_ROWS, seed)[0].cpu()
+    rows = sample_rows(fitted.reference, REFERENCE_ROWS, seed)[0].cpu()
     if len(rows) == len(fitted.reference) or not fitted.criterion.independent:
         return rows, 0.0
-    chosen, positions = sampled(items, _SHIFT_ITEMS, seed)
+    chosen, positions = sample_rows(items, _SHIFT_ITEMS, seed)
     sample_bias = _bias(fitted.criterion, as_vectors("items", chosen), rows)
     return rows, float((fitted.bias.cpu()[positions].double() - sample_bias.double()).mean())
 
