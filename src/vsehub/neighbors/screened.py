@@ -104,8 +104,8 @@ def search(
 class _Rounded:
     """Vectors (n, D) less their centre (D,), rotated, as whole numbers of a step.
 
-    largest_norm: that of the vectors themselves. whole: (n, P) int8. norms, errors: upper bounds of the norms of the
-    whole numbers, and of the rounding errors, in steps: (n,).
+    largest_norm: the largest norm of the vectors themselves. whole: (n, P) int8. norms, errors: upper bounds of the
+    norms of the whole numbers, and of the norms of their rounding errors, in steps: (n,).
     """
 
     largest_norm: float
@@ -174,7 +174,7 @@ class _Block:
     ) -> None:
         """Enter the items from `start` on, which are `rows` (m, D).
 
-        largest_norm: that of the items, which only the screen needs. buffer: (b·m,) float32, overwritten.
+        largest_norm: the largest norm of the items, which only the screen needs. buffer: (b·m,) float32, overwritten.
         """
         if self._score_all:
             self._by_dot_products(start, rows, buffer)
@@ -216,11 +216,11 @@ class _Block:
         unit = tile.step * queries.step
         shift = self.queries.astype(np.float64) @ tile.centre.astype(np.float64) + error
         for best in self.best:
-            most = np.ceil(bound[:, None] - best.term(start, len(bound)) / unit)
-            if not np.abs(most).max() < 2**30:
+            allowance = np.ceil(bound[:, None] - best.term(start, len(bound)) / unit)
+            if not np.abs(allowance).max() < 2**30:
                 return []
             out = products if best is self.best[-1] else None  # the last correction may overwrite the products
-            upper = torch.add(products, torch.from_numpy(most.astype(np.int32)), out=out).numpy()
+            upper = torch.add(products, torch.from_numpy(allowance.astype(np.int32)), out=out).numpy()
             least = np.floor((best.least / best.scale - shift) / unit).clip(-(2**31), 2**31 - 1).astype(np.int32)
             reached = upper >= least
             if np.count_nonzero(reached) > MOST_HITS * reached.size:

@@ -105,7 +105,7 @@ def _most_tokens(settings: dict[str, Any], tokenizer: Any) -> int:
 
 
 def _image_input(model: str) -> dict[str, Any]:
-    """What the image side takes. Raises InputError for pictures that are not resized to squares and normalised."""
+    """The preprocessing of pictures. Raises InputError where they are not resized to squares and normalised."""
     processor = read_auto(model, "AutoImageProcessor").to_dict()
     size = {key: side for key, side in processor["size"].items() if side is not None}
     crop = (processor.get("crop_size") or {}) if processor.get("do_center_crop") else {}
