@@ -70,19 +70,19 @@ class RankedSum(torch.autograd.Function):
         cells = row * states.shape[1] + place
         values = states.flatten(0, 1).index_select(0, cells)
         ranks = torch.from_numpy(descending_ranks(values.numpy(), place.bincount().cumsum(0).tolist()))
-        ranked = (row * states.shape[1])[:, None] + ranks
-        factors = weights.take(ranked)
-        ctx.save_for_backward(values, factors, ranked, row, cells)
+        weight_cells = (row * states.shape[1])[:, None] + ranks
+        factors = weights.take(weight_cells)
+        ctx.save_for_backward(values, factors, weight_cells, row, cells)
         ctx.shape = states.shape
         return values.new_zeros(len(lengths), states.shape[2]).index_add_(0, row, values * factors)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        values, factors, ranked, row, cells = ctx.saved_tensors
+        values, factors, weight_cells, row, cells = ctx.saved_tensors
         size = ctx.shape[0] * ctx.shape[1]
         spread = gradient[row]
-        to_weights = np.bincount(ranked.numpy().ravel(), (values * spread).numpy().ravel(), size)
+        to_weights = np.bincount(weight_cells.numpy().ravel(), (values * spread).numpy().ravel(), size)
         to_states = gradient.new_zeros(size, ctx.shape[2]).index_copy_(0, cells, spread.mul_(factors))
         return to_states.view(ctx.shape), torch.from_numpy(to_weights).to(gradient).view(ctx.shape[:2]), None
 

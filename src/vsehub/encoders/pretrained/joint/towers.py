@@ -120,9 +120,9 @@ class TextTower(Tower):
             f"loader.max_words={most - 2}",
         )
         # The tokens with the model's own padding; a model of fixed length gets no mask.
-        place = torch.arange(most if takes["fixed"] else longest, device=texts.device)
-        inside = place < lengths[:, None]
-        ids = texts.index_select(1, place.clamp(max=longest - 1)).masked_fill(~inside, takes["pad"])
+        position = torch.arange(most if takes["fixed"] else longest, device=texts.device)
+        inside = position < lengths[:, None]
+        ids = texts.index_select(1, position.clamp(max=longest - 1)).masked_fill(~inside, takes["pad"])
         if takes["blank"] is not None:
             ids = ids.masked_fill(ids == takes["blank"], 0)
         with self.gradient():
