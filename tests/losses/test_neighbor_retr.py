@@ -126,7 +126,7 @@ def test_a_neighbour_whose_share_underflows_is_pushed():
         targets = loss.neighbor_targets(scores, counted, centrality, within)
         underflown = within & (targets == 0)
         assert underflown.sum() > n
-        value = loss._adjusting(scores, counted, centrality)
+        value = loss._neighbor_term(scores, counted, centrality)
         for i in range(n):
             row, negatives = scores[i].tolist(), [j for j in range(n) if j != i]
             near = sorted(negatives, key=lambda j, row=row: row[j])[-5:]
