@@ -176,7 +176,7 @@ class TreeGRU(torch.autograd.Function):
         for parents, rows in zip(reversed(ctx.tree.parents), reversed(ctx.tree.levels), strict=True):
             torch.mul(flow[rows, None], factors[rows], out=to_recurrent[rows])
             if len(parents):
-                back = to_recurrent[rows].flatten(1) @ factor
+                back = to_recurrent[rows].flatten(1) @ turned
                 flow.index_add_(0, parents, flow[rows].mul(update[rows]).add_(back))
         to_inputs = factors.mul_(flow[:, None]).flatten(1)
         torch.mul(flow, into_new, out=to_inputs[:, -new.shape[1] :])
