@@ -240,8 +240,9 @@ class Correction(Criterion):
         """
         query_terms: Terms = ()
         if self.query_terms_affect_order:
-            terms = [self.query_terms(blocks, item_terms) for blocks in row_blocks(queries, items)]
-            query_terms = finite_terms(joined(terms))
+            query_terms = finite_terms(
+                joined(self.query_terms(blocks, item_terms) for blocks in row_blocks(queries, items))
+            )
         return lambda scores, rows, columns: self.corrected(
             scores, tuple(term[rows] for term in query_terms), tuple(term[columns] for term in item_terms)
         )

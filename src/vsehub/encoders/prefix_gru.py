@@ -169,14 +169,13 @@ class TreeGRU(torch.autograd.Function):
         torch.sub(before, new, out=into_update).mul_(update)
         into_update.addcmul_(into_update, update, value=-1)
 
-        turned = factor.T
         padded_recurrent = padded(len(gates), 3 * new.shape[1], ctx.dtype)
         to_recurrent = padded_recurrent[: len(gates)].view(factors.shape)
         flow = gradient.clone()
         for parents, rows in zip(reversed(ctx.tree.parents), reversed(ctx.tree.levels), strict=True):
             torch.mul(flow[rows, None], factors[rows], out=to_recurrent[rows])
             if len(parents):
-                back = to_recurrent[rows].flatten(1) @ turned
+                back = to_recurrent[rows].flatten(1) @ factor.T
                 flow.index_add_(0, parents, flow[rows].mul(update[rows]).add_(back))
         to_inputs = factors.mul_(flow[:, None]).flatten(1)
         torch.mul(flow, into_new, out=to_inputs[:, -new.shape[1] :])

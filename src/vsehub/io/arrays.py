@@ -69,8 +69,11 @@ def refuse_unusable(what: str, sizes: np.ndarray, advice: str) -> None:
     what: begins the message, before the rows; advice: ends it. sizes (n,): the norm or the largest magnitude of each
     row, NaN if the row holds a NaN.
     """
-    masks = {"NaN": np.isnan(sizes), "infinite values": np.isinf(sizes), "only zeros": sizes == 0}
-    rows_of = {fault: np.flatnonzero(mask) for fault, mask in masks.items()}
+    rows_of = {
+        "NaN": np.flatnonzero(np.isnan(sizes)),
+        "infinite values": np.flatnonzero(np.isinf(sizes)),
+        "only zeros": np.flatnonzero(sizes == 0),
+    }
     faults = [
         f"row {rows[0]} holds {fault}" if len(rows) == 1 else f"rows {listed(rows)} hold {fault}"
         for fault, rows in rows_of.items()

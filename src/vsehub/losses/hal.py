@@ -84,12 +84,15 @@ class HAL(Loss):
             self._warn_below_0(paired)
             paired = paired.clamp(min=0)
         reward = torch.log1p(paired).mean()
-        is_negative = ~positives
-        pairs = is_negative.sum().clamp(min=1)
-        terms = {"loss": negatives - reward, "negatives": negatives.detach(), "positives": reward.detach()}
-        terms["above_epsilon"] = ((scores.detach() > self.epsilon) & is_negative).sum() / pairs
+        count = (~positives).sum().clamp(min=1)
+        terms = {
+            "loss": negatives - reward,
+            "negatives": negatives.detach(),
+            "positives": reward.detach(),
+            "above_epsilon": ((scores.detach() > self.epsilon) & ~positives).sum() / count,
+        }
         if weights is not None:
-            terms["mean_weight"] = weights.masked_fill(positives, 0).sum() / pairs
+            terms["mean_weight"] = weights.masked_fill(positives, 0).sum() / count
         return terms
 
     def _warn_below_0(self, paired: Tensor) -> None:
@@ -97,8 +100,7 @@ class HAL(Loss):
         if not paired.requires_grad or self._steps is None:
             return
         self._steps += 1
-        look = self._steps >= FIRST_LOOK and self._steps.bit_count() == 1
-        if look and not (paired > 0).any():
+        if self._steps >= FIRST_LOOK and self._steps.bit_count() == 1 and not (paired > 0).any():
             log.warning(
                 "HAL: none of the %d pairs of training step %d scores above 0, where the reward has no gradient: "
                 "they may stay there. Warm the learning rate up, lower it, or set clamp=False",

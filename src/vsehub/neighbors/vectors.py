@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vsehub.checks import fail, require
+from vsehub.checks import fail, matrix, require
 from vsehub.io.arrays import row_hashes
 
 BLOCK, BLOCK_ELEMENTS = 65536, 2**25  # rows and numbers that are read at a time: 128 MB of float32
@@ -52,13 +52,8 @@ def as_vectors(name: str, vectors: Any, columns: int | None = None, device: torc
         if not isinstance(vectors, VectorSource):
             fail(f"{name} is {type(vectors).__name__}; expected a tensor or a numpy array (N, D)")
         source = vectors if device is None else Moved(vectors, device)
-    shape = tuple(source.shape)
-    wanted = "any" if columns is None else columns
-    require(
-        len(shape) == 2 and (columns is None or shape[1] == columns),
-        f"{name} has shape {shape}; expected a matrix (any, {wanted})",
-    )
-    require(shape[0] > 0, f"{name} is empty; expected at least one row")
+    matrix(name, source, columns=columns)
+    require(source.shape[0] > 0, f"{name} is empty; expected at least one row")
     return source
 
 

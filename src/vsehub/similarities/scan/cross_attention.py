@@ -91,8 +91,7 @@ class CrossAttention(Similarity):
         # Source sets of equal length need no padding.
         sizes, sets = sources.lengths.unique_consecutive(return_counts=True)
         runs = sources.vectors.split((sizes * sets).tolist())
-        counts = sets.tolist()
-        grams = [gram(run.unflatten(0, (count, -1))) for run, count in zip(runs, counts, strict=True)]
+        grams = [gram(run.unflatten(0, (count, -1))) for run, count in zip(runs, sets.tolist(), strict=True)]
         scores = []
         panel = PANEL_ON_CPU if sources.vectors.is_cpu else PANEL_ON_GPU
         widest = len(sources.vectors) * int(queries.lengths.max())
@@ -101,9 +100,9 @@ class CrossAttention(Similarity):
             raw = (sources.vectors @ vectors.T).split([len(run) for run in runs])
             columns = [
                 tiled_cosines(
-                    self.normalisation, self.softmax_scale, products.unflatten(0, (count, -1)), run_grams, part
+                    self.normalisation, self.softmax_scale, products.unflatten(0, (len(run_grams), -1)), run_grams, part
                 )
-                for products, count, run_grams in zip(raw, counts, grams, strict=True)
+                for products, run_grams in zip(raw, grams, strict=True)
             ]
             scores.append(pooled(*_padded(torch.cat(columns), part), self.pooling, self.lse_scale))
         return torch.cat(scores, dim=1)[order.argsort()]
