@@ -17,11 +17,8 @@ from vsehub.sets import Encoding, Sets
 def recurrent_states(network: nn.Module, rows: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """The states (N, L, D) of a GRU or LSTM, and the last one of each row (N, D); two directions are averaged.
 
-    rows: (N, L, ...), the first lengths[n] are row n's. lengths: (N,), at least 1. A network that an exporter has put
-    in place of torch's is called with both, and returns both.
+    rows: (N, L, ...), the first lengths[n] are row n's. lengths: (N,), at least 1.
     """
-    if not isinstance(network, nn.RNNBase):
-        return network(rows, lengths)
     if not network.bidirectional:
         states = network(rows)[0]  # it never sees the padding behind a row
         return states, last(states, lengths)
@@ -128,11 +125,12 @@ class GPO(nn.Module):
             weights = self.weights(sizes, int(sizes.max()))[where]
             states = states[:, : weights.shape[1]]
             values = states.to(weights.dtype)
-            if states.is_cpu and int(lengths.square().sum()) <= COMPARED_SIZE * int(lengths.sum()):
+            by_numpy = states.is_cpu and not torch.compiler.is_compiling()
+            if by_numpy and int(lengths.square().sum()) <= COMPARED_SIZE * int(lengths.sum()):
                 return RankedSum.apply(values, weights, lengths)
             beyond = ~inside(states, lengths).mT
             values = values.mT.masked_fill(beyond, -math.inf)
-            if states.is_cpu:  # numpy sorts several times as fast as torch
+            if by_numpy:  # numpy sorts several times as fast as torch
                 order = np.argsort(values.detach().neg().contiguous().numpy(), axis=2)
                 values = values.gather(2, torch.from_numpy(order))
             else:

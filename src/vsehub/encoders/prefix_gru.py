@@ -55,8 +55,12 @@ class Tree(NamedTuple):
 
 
 def can_share_prefixes(gru: nn.RNNBase, texts: Tensor) -> bool:
-    """Return True for texts on the CPU and a GRU whose states depend only on earlier words, or only on later ones."""
-    return texts.device.type == "cpu" and isinstance(gru, nn.GRU) and not (gru.bidirectional and gru.num_layers > 1)
+    """Return True for texts on the CPU and a GRU whose states depend only on earlier words, or only on later ones.
+
+    torch.compile cannot trace the tree, so False while it compiles.
+    """
+    on_cpu = texts.is_cpu and not torch.compiler.is_compiling()
+    return on_cpu and isinstance(gru, nn.GRU) and not (gru.bidirectional and gru.num_layers > 1)
 
 
 def last_states(gru: nn.GRU, embedding: Callable[[Tensor], Tensor], texts: Tensor, lengths: Tensor) -> Tensor:

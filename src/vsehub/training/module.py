@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from vsehub.checks import one_of, probability, require, whole
+from vsehub.checks import fail, one_of, probability, require, whole
 from vsehub.neighbors.bank import MemoryBank, bank_input
 from vsehub.sets import Encoding, Sets, concatenated
 from vsehub.training.checkpoint import VERSION
@@ -43,7 +43,8 @@ class RetrievalModule(pl.LightningModule):
     optimizer: parameters -> optimizer. scheduler: optimizer -> scheduler, stepped once an epoch. positives: "image"
     takes the other pairs of the same image out of the negatives, "pair" keeps them there (the papers).
     embedding_dropout: probability of dropping a number of an encoding in a training step. chunk: pairs encoded at a
-    time in a training step; None: the whole batch. Raises InputError where encoders, similarity and loss cannot go
+    time in a training step; None: the whole batch. compile_mode: mode of torch.compile for the training step; None: it
+    is not compiled. Raises InputError where encoders, similarity and loss cannot go
     together, or an encoder cannot go through a batch in parts.
 
     description: plain values that a checkpoint carries so that it can be rebuilt from itself alone.
@@ -60,6 +61,7 @@ class RetrievalModule(pl.LightningModule):
         positives: str = "image",
         embedding_dropout: float = 0.0,
         chunk: int | None = None,
+        compile_mode: str | None = None,
     ):
         super().__init__()
         one_of("positives", positives, POSITIVES)
@@ -78,11 +80,19 @@ class RetrievalModule(pl.LightningModule):
         self.last_step: LastStep | None = None
         self.nan_loss: Tensor | bool = False  # whether the loss of finite scores was ever NaN or infinite
         self._optimizer, self._scheduler = optimizer, scheduler
+        # Functions of the training step, not the encoders, whose batches in evaluation have many other shapes.
+        self._encode: Callable = encode_in_chunks
+        self._score: Callable = self.score
+        if compile_mode is not None:
+            torch.compiler.reset()  # the number of compiled forms of a function is limited, over all runs of a process
+            self._encode = torch.compile(encode_in_chunks, mode=compile_mode)
+            self._score = torch.compile(self.score, mode=compile_mode)
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
         """The loss of one batch; `TermMeans` logs its terms."""
-        images = encode_in_chunks(self.image_encoder, (batch.images,), self.chunk)
-        texts = encode_in_chunks(self.text_encoder, (batch.texts, batch.lengths), self.chunk)
+        torch.compiler.cudagraph_mark_step_begin()  # graphs of a compiled step may write over the last step's tensors
+        images = self._encode(self.image_encoder, (batch.images,), self.chunk)
+        texts = self._encode(self.text_encoder, (batch.texts, batch.lengths), self.chunk)
         if batch_index == 0 and self.global_step == 0:  # only once: the checks make a GPU wait
             check_encoding("image", self.image_encoder, batch.images, images)
             check_encoding("text", self.text_encoder, batch.texts, texts)
@@ -91,8 +101,8 @@ class RetrievalModule(pl.LightningModule):
             neighbors = self.neighbors(images, texts, batch)
             counts = shares(len(batch.image_ids), processes())
             images, texts = gathered(images, counts), gathered(texts, counts)
-            scores, positives = self.similarity(images, texts), self.positive_mask(batch)
-            terms = loss_terms(self.loss, scores, positives, neighbors)
+            positives = self.positive_mask(batch)
+            scores, terms = self._score(images, texts, positives, neighbors)
             # Collected on the device and read when the epoch ends, so that no step waits for a GPU.
             self.nan_loss |= scores.detach().isfinite().all() & ~terms["loss"].detach().isfinite()
             if self.teacher is not None:
@@ -104,6 +114,13 @@ class RetrievalModule(pl.LightningModule):
             images.detach(), texts.detach(), scores.detach(), positives, neighbors, values["loss"], values
         )
         return terms["loss"]
+
+    def score(
+        self, images: Encoding, texts: Encoding, positives: Tensor, neighbors: NeighborStats | None
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """The scores (N, N) of N images and N texts, and the terms of the loss by name."""
+        scores = self.similarity(images, texts)
+        return scores, loss_terms(self.loss, scores, positives, neighbors)
 
     def apply_dropout(self, encoding: Encoding) -> Encoding:
         """An encoding of a training step after `embedding_dropout`."""
@@ -233,12 +250,13 @@ def loss_terms(loss: Loss, scores: Tensor, positives: Tensor, neighbors: Neighbo
     name = type(loss).__name__
     returned = loss(scores, positives, neighbors)
     terms: Any = {"loss": returned} if isinstance(returned, Tensor) else returned
-    require(
+    if not (
         isinstance(terms, dict)
         and isinstance(terms.get("loss"), Tensor)
-        and all(term.numel() == 1 if isinstance(term, Tensor) else isinstance(term, Real) for term in terms.values()),
-        f'the loss {name} returned {returned!s:.200}; expected {{"loss": scalar}} or a scalar tensor',
-    )
+        and all(term.numel() == 1 if isinstance(term, Tensor) else isinstance(term, Real) for term in terms.values())
+    ):
+        # Only now are the values put into words: a GPU would have to finish them first.
+        fail(f'the loss {name} returned {returned!s:.200}; expected {{"loss": scalar}} or a scalar tensor')
     require(
         terms["loss"].requires_grad or not scores.requires_grad,
         f"the loss {name} returned a tensor without gradient; compute it from scores, without detach() or item()",
