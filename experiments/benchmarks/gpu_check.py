@@ -109,6 +109,8 @@ def speed_rows(device: torch.device, data: RetrievalDataModule, steps: int = 50,
         f"batches copied in each step, {precision}": Way(data, device, precision, dim=dim, resident=False),
         f"data on the device, {precision}": Way(data, device, precision, dim=dim),
     }
+    if device.type == "cuda":
+        ways["data on the device, compiled"] = Way(data, device, precision, dim=dim, compile_mode="reduce-overhead")
     seconds = common.interleave({name: way.step for name, way in ways.items()}, steps, device, warmup=min(10, steps))
     slowest = statistics.median(next(iter(seconds.values())))
     for name, way in ways.items():

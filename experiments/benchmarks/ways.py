@@ -90,7 +90,8 @@ class Way:
     """A model in training, a step at a time.
 
     plain: the plain way instead of ours. precision: "32-true" or "bf16-mixed". resident: whether our batches are
-    gathered on the device, not copied there. `seconds` holds each stage's, step by step, where `stages` is set.
+    gathered on the device, not copied there. compile_mode: as of `RetrievalModule`. `seconds` holds each stage's, step
+    by step, where `stages` is set.
     """
 
     def __init__(
@@ -101,12 +102,13 @@ class Way:
         plain: bool = False,
         dim: int = 1024,
         resident: bool = True,
+        compile_mode: str | None = None,
     ):
         torch.manual_seed(data.seed)
         features = data.load("train")[0].images.shape[1:]
         text = PlainText(len(data.vocabulary), dim) if plain else our_text(len(data.vocabulary), dim)
         self.module = RetrievalModule(
-            ImageFeatures(tuple(features), dim), text, Cosine(), HAL(), optimizer=None, scheduler=None
+            ImageFeatures(tuple(features), dim), text, Cosine(), HAL(), None, None, compile_mode=compile_mode
         ).to(device)
         settings = {} if plain else {"fused": True}
         self.optimizer = torch.optim.Adam(self.module.parameters(), lr=RATE, **settings)
@@ -145,12 +147,14 @@ class Way:
         batch = self.next_batch()
         mark("load")
         with torch.autocast(self.device.type, torch.bfloat16) if self.autocast else contextlib.nullcontext():
-            images, texts = module.image_encoder(batch.images), module.text_encoder(batch.texts, batch.lengths)
+            images, texts = (
+                module.encode(module.image_encoder, (batch.images,), None),
+                module.encode(module.text_encoder, (batch.texts, batch.lengths), None),
+            )
         images, texts = images.float(), texts.float()
         mark("encode")
-        scores = module.similarity(images, texts)
-        neighbors = module.neighbors(images, texts, batch)
-        loss = module.loss(scores, module.positive_mask(batch), neighbors)["loss"]
+        neighbors, positives = module.neighbors(images, texts, batch), module.positive_mask(batch)
+        loss = module.score(module.similarity, module.loss, images, texts, positives, neighbors)[1]["loss"]
         mark("loss")
         self.optimizer.zero_grad()
         loss.backward()

@@ -96,8 +96,11 @@ class HAL(Loss):
         return terms
 
     def _warn_below_0(self, paired: Tensor) -> None:
-        """Log a warning, once, if no pair of a training step's batch (N,) gets a gradient from its clamped reward."""
-        if not paired.requires_grad or self._steps is None:
+        """Log a warning, once, if no pair of a training step's batch (N,) gets a gradient from its clamped reward.
+
+        A compiled step logs none: it would be compiled anew for each number of steps.
+        """
+        if not paired.requires_grad or self._steps is None or torch.compiler.is_compiling():
             return
         self._steps += 1
         if self._steps >= FIRST_LOOK and self._steps.bit_count() == 1 and not (paired > 0).any():

@@ -19,6 +19,7 @@ from vsehub.training.teacher import Teacher
 from vsehub.types import Batch, Encoder, Loss, NeighborStats, Similarity, require_part
 
 POSITIVES = ("image", "pair")
+COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
 class LastStep(NamedTuple):
@@ -81,18 +82,18 @@ class RetrievalModule(pl.LightningModule):
         self.nan_loss: Tensor | bool = False  # whether the loss of finite scores was ever NaN or infinite
         self._optimizer, self._scheduler = optimizer, scheduler
         # Functions of the training step, not the encoders, whose batches in evaluation have many other shapes.
-        self._encode: Callable = encode_in_chunks
-        self._score: Callable = self.score
+        self.encode: Callable = encode_in_chunks
+        self.score: Callable = score_batch
         if compile_mode is not None:
+            one_of("trainer.compile", compile_mode, COMPILE_MODES)
             torch.compiler.reset()  # the number of compiled forms of a function is limited, over all runs of a process
-            self._encode = torch.compile(encode_in_chunks, mode=compile_mode)
-            self._score = torch.compile(self.score, mode=compile_mode)
+            self.encode = torch.compile(encode_in_chunks, mode=compile_mode)
+            self.score = torch.compile(score_batch, mode=compile_mode)
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
         """The loss of one batch; `TermMeans` logs its terms."""
-        torch.compiler.cudagraph_mark_step_begin()  # graphs of a compiled step may write over the last step's tensors
-        images = self._encode(self.image_encoder, (batch.images,), self.chunk)
-        texts = self._encode(self.text_encoder, (batch.texts, batch.lengths), self.chunk)
+        images = self.encode(self.image_encoder, (batch.images,), self.chunk)
+        texts = self.encode(self.text_encoder, (batch.texts, batch.lengths), self.chunk)
         if batch_index == 0 and self.global_step == 0:  # only once: the checks make a GPU wait
             check_encoding("image", self.image_encoder, batch.images, images)
             check_encoding("text", self.text_encoder, batch.texts, texts)
@@ -102,7 +103,7 @@ class RetrievalModule(pl.LightningModule):
             counts = shares(len(batch.image_ids), processes())
             images, texts = gathered(images, counts), gathered(texts, counts)
             positives = self.positive_mask(batch)
-            scores, terms = self._score(images, texts, positives, neighbors)
+            scores, terms = self.score(self.similarity, self.loss, images, texts, positives, neighbors)
             # Collected on the device and read when the epoch ends, so that no step waits for a GPU.
             self.nan_loss |= scores.detach().isfinite().all() & ~terms["loss"].detach().isfinite()
             if self.teacher is not None:
@@ -114,13 +115,6 @@ class RetrievalModule(pl.LightningModule):
             images.detach(), texts.detach(), scores.detach(), positives, neighbors, values["loss"], values
         )
         return terms["loss"]
-
-    def score(
-        self, images: Encoding, texts: Encoding, positives: Tensor, neighbors: NeighborStats | None
-    ) -> tuple[Tensor, dict[str, Any]]:
-        """The scores (N, N) of N images and N texts, and the terms of the loss by name."""
-        scores = self.similarity(images, texts)
-        return scores, loss_terms(self.loss, scores, positives, neighbors)
 
     def apply_dropout(self, encoding: Encoding) -> Encoding:
         """An encoding of a training step after `embedding_dropout`."""
@@ -240,6 +234,19 @@ def check_encoding(side: str, encoder: Encoder, inputs: Tensor, encoding: Encodi
     require(rows.requires_grad or not trained, f"{name} a tensor without gradient; leave out detach() and no_grad()")
     same = bool((rows == rows[:1]).all()) and not bool((inputs == inputs[:1]).all())
     require(not same, f"{name} the same vector for all inputs of a batch, although these differ")
+
+
+def score_batch(
+    similarity: Similarity,
+    loss: Loss,
+    images: Encoding,
+    texts: Encoding,
+    positives: Tensor,
+    neighbors: NeighborStats | None,
+) -> tuple[Tensor, dict[str, Any]]:
+    """The scores (N, N) of N images and N texts, and the terms of the loss by name."""
+    scores = similarity(images, texts)
+    return scores, loss_terms(loss, scores, positives, neighbors)
 
 
 def loss_terms(loss: Loss, scores: Tensor, positives: Tensor, neighbors: NeighborStats | None) -> dict[str, Any]:
