@@ -104,7 +104,7 @@ class Similarity(nn.Module):
 
     def vectors(self, encoding: Any) -> Tensor:
         """Vectors (N, D) whose inner products are the scores, of encodings (N, D); written where `inner_product`."""
-        fail(f"{type(self).__name__} has no method `vectors`; expected a similarity that is an inner product")
+        fail(f"{type(self).__name__} does not define `vectors`; expected a similarity that is an inner product")
 
     def candidates(self, queries: Any, entries: Any, chosen: Tensor, side: str) -> Tensor:
         """Scores (Q, C) of Q encoded queries, each with its own entries, whose rows are `chosen` (Q, C).

@@ -105,7 +105,7 @@ def test_the_bank_equals_loops(backend, exclude, seed, n, coarse):
 def test_a_text_of_most_images_leaves_too_few():
     pairs = np.array([[image, 0] for image in range(8)] + [[image, image] for image in range(1, 8)])
     everything = torch.from_numpy(pairs)
-    with pytest.raises(InputError, match=r"a bank of 15 pairs, 15 of them of one image, leaves 0 neighbours"):
+    with pytest.raises(InputError, match=r"a bank of 15 pairs, of which up to 15 are excluded for a query, leaves 0"):
         MemoryBank(5, "exact").plan(*everything.T, positives_of(pairs, 8, 8))
 
 

@@ -20,10 +20,10 @@ class Sinkhorn(ItemBias):
     """s + wτ log v(item), v from normalising e^{s/τ} of reference x items alternately to uniform marginals.
 
     temperature: τ; if relative, in units of the spread: the standard deviation of a reference query's scores over all
-    items, in the mean over the queries. A ranking is then the same for scores a·s + c, a > 0; without a spread it is
+    items, averaged over the queries. A ranking is then the same for scores a·s + c, a > 0; without a spread it is
     that of s. Otherwise τ is the temperature itself, and the values are s/τ + w log v. rounds: number of normalisations
-    of rows (reference queries), then columns (items). weight: w. Only the items' scaling is kept: the queries' own
-    changes no ranking. Streaming computes the scores rounds + 1 times; if relative, once more for precomputed
+    of rows (reference queries), then columns (items). weight: w. Only the items' scaling is kept: the scaling of the
+    queries changes no ranking. Streaming computes the scores rounds + 1 times; if relative, once more for precomputed
     scores, or if there are no more queries than dimensions. Raises InputError for a temperature, a number of rounds or
     a weight that is not positive.
     """
@@ -110,7 +110,7 @@ def _merged(some: Terms, others: Terms) -> Terms:
 
 
 def _spread(parts: Sequence[Terms]) -> float:
-    """The standard deviation of a query's scores over all items, in the mean over the queries.
+    """The standard deviation of a query's scores over all items, averaged over the queries.
 
     0 where it is below the smallest normal number of float32, since the scale would then be infinite.
     """

@@ -185,8 +185,8 @@ class MemoryBank:
         left = size - self._most_lost
         require(
             left >= self.k,
-            f"a bank of {size} pairs, {self._most_lost} of them of one image, leaves {left} neighbours for a "
-            f"query of that image; k is {self.k}. Give the bank a larger share of the pairs or a smaller k",
+            f"a bank of {size} pairs, of which up to {self._most_lost} are excluded for a query, leaves {left} "
+            f"neighbours; k is {self.k}. Give the bank a larger share of the pairs or a smaller k",
         )
 
     @torch.no_grad()

@@ -25,11 +25,11 @@ class RelaxedGreedyMatching(Matching):
     """Accepts pairs from high to low scores while the query has fewer than k items and the item has a free place.
 
     relaxation: λ, or a λ for each k (as chosen on validation). An item has round(λk) places (half to even).
-    capacity: "paper" is algorithm 1 verbatim, which stops at min(Q, M)·k pairs. With five captions an image its R@1
-    from text to image could not pass 20 %; "proportional", the default, gives an item round(λk·max(1, Q/M)) places and
-    goes on until every query is served or the pairs run out. Of equal scores the lower query, then the lower item comes
-    first. λ = 1 is `GreedyMatching`. Raises InputError for a λ that is not above 0, a k without a λ, and where an item
-    would have no place.
+    capacity: "paper" is algorithm 1 verbatim, which stops at min(Q, M)·k pairs: with five captions per image, R@1 from
+    text to image then cannot exceed 20 %. "proportional", the default, gives an item round(λk·max(1, Q/M)) places and
+    goes on until every query is served or the pairs run out. Among equal scores the lower query comes first, then the
+    lower item. λ = 1 is `GreedyMatching`. Raises InputError for a λ that is not above 0, a k without a λ, and where an
+    item would have no place.
     """
 
     GRID: ClassVar = {"relaxation": (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 10.0)}
