@@ -21,7 +21,7 @@ from vsehub.checks import InputError
 from vsehub.cli.overrides import override
 from vsehub.data import Scenes
 from vsehub.training.datamodule import RetrievalDataModule
-from vsehub.training.gather import launched_processes
+from vsehub.training.gather import launcher_options
 
 SETTINGS = [
     *("bank=memory", "image_encoder.norm=group", "text_encoder.word_dropout=0", "embedding_dropout=0"),
@@ -213,4 +213,4 @@ def test_a_batch_divides_and_each_process_has_a_pair(monkeypatch):
 def test_the_devices_are_those_that_were_started(monkeypatch, variables, place):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert launched_processes() == place
+    assert launcher_options() == place

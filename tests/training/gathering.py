@@ -6,7 +6,7 @@ import torch.distributed as dist
 from test_chunks import CASES, batch, module
 
 from vsehub.sets import Sets
-from vsehub.training.gather import encoded_together, gathered, shares
+from vsehub.training.gather import encode_together, gather, shares
 
 PROCESSES = 2
 
@@ -45,12 +45,12 @@ def work(process, folder):
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=process, world_size=PROCESSES)
     results = {(case, kind): step(case, kind, 5, process) for case in CASES for kind in ("image", "pair")}
     rows = torch.arange(6.0).view(3, 2)[: 2 + process].clone().requires_grad_()
-    whole = gathered(rows, [2, 3])
+    whole = gather(rows, [2, 3])
     (whole * torch.arange(1.0, 6)[:, None]).sum().backward()
-    sets = gathered(Sets(rows.detach()[:2], torch.tensor([2])))
-    numbers = gathered(torch.tensor([process, 7]))
+    sets = gather(Sets(rows.detach()[:2], torch.tensor([2])))
+    numbers = gather(torch.tensor([process, 7]))
     encoder = torch.nn.Linear(1, 1)
-    together = [encoded_together(multiplied, encoder, 3.0, np.arange(count), 2) for count in (5, 1)]
+    together = [encode_together(multiplied, encoder, 3.0, np.arange(count), 2) for count in (5, 1)]
     results |= {
         "together": together,
         "rows": (whole.detach(), rows.grad),

@@ -7,7 +7,7 @@ import torch
 from gathering import PROCESSES, step, work
 from test_chunks import CASES
 
-from vsehub.training.gather import gathered, processes, shares
+from vsehub.training.gather import gather, processes, shares
 
 LIMIT = 240  # seconds
 
@@ -50,7 +50,7 @@ def test_rows_go_there_and_their_gradients_back(results):
 def test_alone_nothing_happens():
     rows = torch.ones(3, 2)
     assert processes() == 1
-    assert gathered(rows) is rows
+    assert gather(rows) is rows
     assert [shares(rows, 3) for rows in (0, 1, 5, 6)] == [[0, 0, 0], [1, 0, 0], [2, 2, 1], [2, 2, 2]]
 
 

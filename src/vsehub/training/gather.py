@@ -23,12 +23,12 @@ def processes() -> int:
 
 
 def process_number() -> int:
-    """The number of this process among them, from 0."""
+    """The number of this process among those that train together, from 0."""
     return dist.get_rank() if processes() > 1 else 0
 
 
-def launched_processes() -> dict[str, int]:
-    """The Trainer's devices and num_nodes if torchrun or srun has started several processes, else {}."""
+def launcher_options() -> dict[str, int]:
+    """Options of the Trainer, devices and num_nodes, if torchrun or srun has started several processes, else {}."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
         count, devices = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"])
     elif "SLURM_STEP_ID" in os.environ:  # srun sets it, unlike sbatch, whose script is a single process
@@ -48,7 +48,7 @@ def shares(rows: int, parts: int) -> list[int]:
     return [rows // parts + (part < rows % parts) for part in range(parts)]
 
 
-def gathered(rows: Encoding, counts: Sequence[int] | None = None) -> Encoding:
+def gather(rows: Encoding, counts: Sequence[int] | None = None) -> Encoding:
     """The rows of all processes, those of process 0 first: (n, ...) or n `Sets` of each -> (N, ...) or N `Sets`.
 
     counts: number of rows of each process; None: the same number in all. All processes have to call it, with rows of
@@ -58,13 +58,13 @@ def gathered(rows: Encoding, counts: Sequence[int] | None = None) -> Encoding:
         return rows
     counts = counts or [len(rows)] * processes()
     if isinstance(rows, Sets):
-        lengths = _rows(rows.lengths, counts)
-        return Sets(_rows(rows.vectors, [int(part.sum()) for part in lengths.split(counts)]), lengths)
-    return _rows(rows, counts)
+        lengths = _gather_rows(rows.lengths, counts)
+        return Sets(_gather_rows(rows.vectors, [int(part.sum()) for part in lengths.split(counts)]), lengths)
+    return _gather_rows(rows, counts)
 
 
 def share_of(part: int, rows: int, parts: int) -> slice:
-    """The rows of a part.
+    """The slice of `rows` rows that belongs to part number `part`, from 0, of `parts`.
 
     >>> share_of(1, 10, 4)
     slice(3, 6, None)
@@ -74,7 +74,7 @@ def share_of(part: int, rows: int, parts: int) -> slice:
 
 
 @torch.no_grad()
-def encoded_together(
+def encode_together(
     encode: Callable[..., Encoding],
     encoder: nn.Module,
     source: Any,
@@ -88,32 +88,32 @@ def encoded_together(
     if len(rows) < processes():
         return encode(encoder, source, rows, batch_size)
     share = share_of(process_number(), len(rows), processes())
-    return gathered(encode(encoder, source, rows[share], batch_size), shares(len(rows), processes()))
+    return gather(encode(encoder, source, rows[share], batch_size), shares(len(rows), processes()))
 
 
-def _rows(rows: Tensor, counts: Sequence[int]) -> Tensor:
-    """All rows, gathered padded to the largest count."""
+def _gather_rows(rows: Tensor, counts: Sequence[int]) -> Tensor:
+    """The rows of all processes; they are padded to the largest count, gathered, and cut again."""
     most = max(counts)
     padded = torch.cat([rows, rows.new_zeros(most - len(rows), *rows.shape[1:])]) if len(rows) < most else rows
-    everything: Tensor = _Gather.apply(padded.contiguous())
+    all_rows: Tensor = _Gather.apply(padded.contiguous())
     if min(counts) == most:
-        return everything
-    return torch.cat([part[:count] for part, count in zip(everything.split(most), counts, strict=True)])
+        return all_rows
+    return torch.cat([part[:count] for part, count in zip(all_rows.split(most), counts, strict=True)])
 
 
-# The names since torch 2.14, and those before.
+# The functions under their names since torch 2.14, else under the earlier names.
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 _reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
 class _Gather(torch.autograd.Function):
-    """(m, ...) of each process -> (W·m, ...) on all; backwards the sum over the processes of each one's rows."""
+    """(m, ...) of each of P processes -> (P·m, ...) on all; gradients are summed over the processes."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor) -> Tensor:
-        everything = rows.new_empty(processes() * len(rows), *rows.shape[1:])
-        _all_gather(everything, rows)
-        return everything
+        all_rows = rows.new_empty(processes() * len(rows), *rows.shape[1:])
+        _all_gather(all_rows, rows)
+        return all_rows
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:

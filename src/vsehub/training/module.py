@@ -14,7 +14,7 @@ from vsehub.checks import fail, one_of, probability, require, whole
 from vsehub.neighbors.bank import MemoryBank, bank_input
 from vsehub.sets import Encoding, Sets, concatenated
 from vsehub.training.checkpoint import VERSION
-from vsehub.training.gather import gathered, process_number, processes, share_of, shares
+from vsehub.training.gather import gather, process_number, processes, share_of, shares
 from vsehub.training.teacher import Teacher
 from vsehub.types import Batch, Encoder, Loss, NeighborStats, Similarity, require_part
 
@@ -48,7 +48,7 @@ class RetrievalModule(pl.LightningModule):
     is not compiled. Raises InputError where encoders, similarity and loss cannot go
     together, or an encoder cannot go through a batch in parts.
 
-    description: plain values that a checkpoint carries so that it can be rebuilt from itself alone.
+    description: plain values that a checkpoint carries, so that the model can be rebuilt from the file alone.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class RetrievalModule(pl.LightningModule):
         self.teacher: Teacher | None = None
         self.last_step: LastStep | None = None
         self.nan_loss: Tensor | bool = False  # whether the loss of finite scores was ever NaN or infinite
-        self._optimizer, self._scheduler = optimizer, scheduler
+        self._make_optimizer, self._make_scheduler = optimizer, scheduler
         # Functions of the training step, not the encoders, whose batches in evaluation have many other shapes.
         self.encode: Callable = encode_in_chunks
         self.score: Callable = score_batch
@@ -101,7 +101,7 @@ class RetrievalModule(pl.LightningModule):
             images, texts = self.apply_dropout(images.float()), self.apply_dropout(texts.float())
             neighbors = self.neighbors(images, texts, batch)
             counts = shares(len(batch.image_ids), processes())
-            images, texts = gathered(images, counts), gathered(texts, counts)
+            images, texts = gather(images, counts), gather(texts, counts)
             positives = self.positive_mask(batch)
             scores, terms = self.score(self.similarity, self.loss, images, texts, positives, neighbors)
             # Collected on the device and read when the epoch ends, so that no step waits for a GPU.
@@ -151,14 +151,14 @@ class RetrievalModule(pl.LightningModule):
         stats = self.bank.query(
             *sides, batch.image_ids[part], batch.caption_ids[part], self.loss.takes_centrality, batch.caption_ids
         )
-        return NeighborStats._make(None if value is None else gathered(value, counts) for value in stats)
+        return NeighborStats._make(None if value is None else gather(value, counts) for value in stats)
 
     def configure_optimizers(self):
         """The optimizer and its schedule by epochs."""
-        optimizer = self._optimizer(parameter_groups(self))
+        optimizer = self._make_optimizer(parameter_groups(self))
         return {
             "optimizer": optimizer,
-            "lr_scheduler": {"scheduler": self._scheduler(optimizer), "interval": "epoch"},
+            "lr_scheduler": {"scheduler": self._make_scheduler(optimizer), "interval": "epoch"},
         }
 
     def configure_gradient_clipping(self, optimizer, gradient_clip_val=None, gradient_clip_algorithm=None) -> None:
@@ -202,16 +202,16 @@ def require_no_batch_norm(side: str, encoder: Encoder, why: str) -> None:
     """
     training = encoder.training
     encoder.train()  # a frozen network stays in eval mode, where it does not compute statistics of the batch
-    mixing = [
+    layers = [
         name or type(part).__name__
         for name, part in encoder.named_modules()
         if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.training
     ]
     encoder.train(training)
     require(
-        not mixing,
+        not layers,
         f"{why}, but the {side} encoder {type(encoder).__name__} normalises over the batch "
-        f"({', '.join(mixing[:3])}{', ...' if len(mixing) > 3 else ''}), so its statistics would be a part's; choose a "
+        f"({', '.join(layers[:3])}{', ...' if len(layers) > 3 else ''}), so its statistics would be a part's; choose a "
         "network without batch normalisation (image_encoder.norm=group for image_cnn, image_encoder.model=vit_b_16 for "
         "torchvision), or freeze a pretrained one (image_encoder.tune=false)",
     )
@@ -230,8 +230,8 @@ def check_encoding(side: str, encoder: Encoder, inputs: Tensor, encoding: Encodi
         len(shape) == 2 and len(encoding) == len(inputs),
         f"{name} {shape} for {len(inputs)} inputs; expected ({len(inputs)}, D), or as many Sets",
     )
-    trained = torch.is_grad_enabled() and any(weight.requires_grad for weight in encoder.parameters())
-    require(rows.requires_grad or not trained, f"{name} a tensor without gradient; leave out detach() and no_grad()")
+    trainable = torch.is_grad_enabled() and any(weight.requires_grad for weight in encoder.parameters())
+    require(rows.requires_grad or not trainable, f"{name} a tensor without gradient; leave out detach() and no_grad()")
     same = bool((rows == rows[:1]).all()) and not bool((inputs == inputs[:1]).all())
     require(not same, f"{name} the same vector for all inputs of a batch, although these differ")
 
@@ -313,16 +313,16 @@ def parameter_groups(module: nn.Module) -> list[dict[str, Any]]:
 
     Biases, gains and other parameters of fewer than two dimensions are in groups without weight decay.
     """
-    special = [
+    with_own_rate = [
         (parameters, {"lr": rate})
         for part in module.modules()
         if isinstance(part, Encoder)
         for parameters, rate in part.learning_rates()
     ]
-    taken = {id(parameter) for parameters, _ in special for parameter in parameters}
-    rest = [parameter for parameter in module.parameters() if parameter.requires_grad and id(parameter) not in taken]
+    own_ids = {id(parameter) for parameters, _ in with_own_rate for parameter in parameters}
+    rest = [parameter for parameter in module.parameters() if parameter.requires_grad and id(parameter) not in own_ids]
     groups = []
-    for parameters, settings in [(rest, {}), *special]:
+    for parameters, settings in [(rest, {}), *with_own_rate]:
         groups.append({"params": [parameter for parameter in parameters if parameter.ndim > 1], **settings})
         groups.append(
             {"params": [parameter for parameter in parameters if parameter.ndim < 2], "weight_decay": 0.0, **settings}

@@ -24,7 +24,7 @@ from vsehub.io.progress import bar
 from vsehub.machine import cpu_has
 from vsehub.training.checkpoint import BestModel, CheckpointFiles
 from vsehub.training.datamodule import RetrievalDataModule
-from vsehub.training.gather import launched_processes, process_number
+from vsehub.training.gather import launcher_options, process_number
 from vsehub.training.module import RetrievalModule
 from vsehub.training.run_record import RunRecorder
 from vsehub.types import Batch
@@ -35,7 +35,7 @@ SILENCED = (
     ".*does not have many workers.*",
     ".*module\\(s\\) in eval mode.*",  # frozen models stay there
     ".*smaller than the logging interval.*|.*treespec.*",
-    ".*sync_dist=True.*",  # every process logs the whole batch's
+    ".*sync_dist=True.*",  # every process logs the value of the whole batch
     ".*no `val_dataloader`.*|.*val_dataloader.*validation_step.*",
 )
 
@@ -64,7 +64,7 @@ class TermMeans(pl.Callback):
     """
 
     def on_train_epoch_start(self, *_: Any) -> None:
-        """Begin anew."""
+        """Reset the sums."""
         self._sums: dict[str, Any] = {}
         self._pairs: Counter[str] = Counter()
 
@@ -82,8 +82,8 @@ class TermMeans(pl.Callback):
         module.log_dict({f"train/{name}": total / self._pairs[name] for name, total in self._sums.items()})
 
 
-class WholeProgress(TQDMProgressBar):
-    """Lightning's bar, over the whole training, whose time left it shows."""
+class TrainingProgress(TQDMProgressBar):
+    """A progress bar over all epochs of the training, with the time left."""
 
     def init_train_tqdm(self) -> Any:
         """A bar over the steps of all epochs, shown on terminals only."""
@@ -92,11 +92,11 @@ class WholeProgress(TQDMProgressBar):
         return bar("training", total=epochs * steps or None, initial=done, unit=" steps", smoothing=0)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, *_: Any) -> None:
-        """Say the epoch, counted from 1."""
+        """Show the epoch, counted from 1."""
         self.train_progress_bar.set_description(f"epoch {trainer.current_epoch + 1} of {trainer.max_epochs}")
 
     def on_train_batch_end(self, *_: Any) -> None:
-        """Move on."""
+        """Advance by a step."""
         self.train_progress_bar.update()
 
     def on_train_epoch_end(self, *_: Any) -> None:
@@ -146,7 +146,7 @@ def build_trainer(settings: Mapping[str, Any], components: Components, recorder:
         callbacks.append(components.build("bank", settings["bank"]))
     has_bar = any(isinstance(callback, ProgressBar) for callback in callbacks)
     if options.get("enable_progress_bar", True) and not has_bar:
-        callbacks.append(WholeProgress())
+        callbacks.append(TrainingProgress())
     if any(masked(argument) != argument for argument in sys.argv):
         os.environ["WANDB__DISABLE_META"] = "true"  # wandb's metadata hold the arguments
     if wandb := sys.modules.get("wandb"):
@@ -156,7 +156,7 @@ def build_trainer(settings: Mapping[str, Any], components: Components, recorder:
     best = BestModel(checkpoints, "best", monitor="val/rsum", mode="max", save_weights_only=True, **saving)
     return components.build(
         "trainer",
-        options | launched_processes(),
+        options | launcher_options(),
         logger=[components.build("logger", node) for node in component_nodes(settings["logger"])],
         # The recorder comes after those that log, and before the checkpoints, which carry its rows.
         callbacks=[
@@ -176,7 +176,7 @@ def build_trainer(settings: Mapping[str, Any], components: Components, recorder:
 def train_module(
     trainer: pl.Trainer, module: RetrievalModule, data: RetrievalDataModule, checkpoint: Path | None = None
 ) -> Path | None:
-    """Train `module` on `data`, starting from `checkpoint` where one is given.
+    """Train `module` on `data`, starting from `checkpoint` if there is one.
 
     Returns the checkpoint of the best epoch, None if no epoch ended.
     """

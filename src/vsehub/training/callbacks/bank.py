@@ -17,7 +17,7 @@ from vsehub.models.encode import encode_images, encode_texts
 from vsehub.neighbors.bank import MemoryBank, bank_input
 from vsehub.sets import Encoding
 from vsehub.training.batches import positives_of
-from vsehub.training.gather import encoded_together
+from vsehub.training.gather import encode_together
 
 log = logging.getLogger(__name__)
 
@@ -107,5 +107,5 @@ class BankCallback(pl.Callback):
 def encode_once(encode: Callable, encoder: nn.Module, source: Any, ids: torch.Tensor, batch_size: int) -> Encoding:
     """The encodings of the rows `ids` (M,) of a source; one of the processes encodes each distinct row, once."""
     rows, where = ids.unique(return_inverse=True)
-    encoded = encoded_together(encode, encoder, source, rows.numpy(), batch_size)
+    encoded = encode_together(encode, encoder, source, rows.numpy(), batch_size)
     return encoded[where.to(encoded.device)]

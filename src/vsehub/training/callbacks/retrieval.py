@@ -12,7 +12,7 @@ from vsehub.criteria.nns import NearestNeighbor
 from vsehub.evaluation.evaluate import evaluate
 from vsehub.evaluation.protocols import Protocol
 from vsehub.models.encode import EncodedSplit, encode_images, encode_texts
-from vsehub.training.gather import encoded_together, process_number
+from vsehub.training.gather import encode_together, process_number
 
 
 class RetrievalCallback(pl.Callback):
@@ -52,8 +52,8 @@ class RetrievalCallback(pl.Callback):
         images = np.arange(len(loaded.images))
         split = EncodedSplit.from_encodings(
             loaded,
-            encoded_together(encode_images, module.image_encoder, loaded.images, images, data.eval_batch_size),
-            encoded_together(encode_texts, module.text_encoder, table, np.arange(len(table)), data.eval_batch_size),
+            encode_together(encode_images, module.image_encoder, loaded.images, images, data.eval_batch_size),
+            encode_together(encode_texts, module.text_encoder, table, np.arange(len(table)), data.eval_batch_size),
         )
         values: dict[str, float] = {}
         if process_number() == 0:
