@@ -26,11 +26,11 @@ def index(cfg: DictConfig) -> None:
     one_of("engine", cfg.engine, (*FAISS, *ENGINES))
     one_of("only", cfg.only, (None, "bias", "missing"))
     boolean("approximate", cfg.approximate, or_none=True)
-    database = cfg.engine in ENGINES
+    in_database = cfg.engine in ENGINES
     of_databases = ("uri", "collection", "approximate", "only")
-    require_unset(cfg, of_databases, f"engine={cfg.engine}, a FAISS file", effective=database)
+    require_unset(cfg, of_databases, f"engine={cfg.engine}, a FAISS file", effective=in_database)
     require_unset(cfg, ("approximate", "false_accept"), f"only={cfg.only}", effective=cfg.only is None)
-    location = location_of(cfg.engine, cfg.uri, cfg.collection, Path(str(cfg.result))) if database else None
+    location = location_of(cfg.engine, cfg.uri, cfg.collection, Path(str(cfg.result))) if in_database else None
 
     from vsehub.ranking.result import Result
 
