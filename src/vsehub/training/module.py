@@ -45,8 +45,8 @@ class RetrievalModule(pl.LightningModule):
     takes the other pairs of the same image out of the negatives, "pair" keeps them there (the papers).
     embedding_dropout: probability of dropping a number of an encoding in a training step. chunk: pairs encoded at a
     time in a training step; None: the whole batch. compile_mode: mode of torch.compile for the training step; None: it
-    is not compiled. Raises InputError where encoders, similarity and loss cannot go
-    together, or an encoder cannot go through a batch in parts.
+    is not compiled. Raises InputError where encoders, similarity and loss cannot go together, or an encoder cannot go
+    through a batch in parts.
 
     description: plain values that a checkpoint carries, so that the model can be rebuilt from the file alone.
     """
