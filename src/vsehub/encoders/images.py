@@ -87,7 +87,7 @@ class ImageCNN(Encoder):
             nn.Sequential(
                 nn.Conv2d(before, after, 3, stride=2, padding=1, bias=False),
                 nn.BatchNorm2d(after) if norm == "batch" else nn.GroupNorm(math.ceil(after / 8), after),
-                nn.ReLU(),
+                nn.ReLU(inplace=True),
             )
             for before, after in pairwise(channels)
         ]
@@ -104,7 +104,7 @@ class ImageCNN(Encoder):
         weight = self.linear.weight
         pixels = images.to(weight.dtype, memory_format=torch.channels_last)
         if images.dtype == torch.uint8:
-            pixels = pixels / 255
+            pixels.div_(255)  # a copy by now
         features = self.features(pixels - 0.5)
         if self.pool is None:
             return self.linear(features)
