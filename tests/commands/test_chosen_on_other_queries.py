@@ -178,7 +178,7 @@ def test_the_gain_of_a_choice_is_measured_where_the_own_answer_did_not_choose(re
         folds.append(values.shape[1])
         return 0 if len(folds) == 2 else 1 + CSLS.GRID["k"].index(10)
 
-    monkeypatch.setattr("vsehub.criteria.choose.chosen", rule)
+    monkeypatch.setattr("vsehub.criteria.choose.choose_row", rule)
     result = reranked(queries, pairs, "criterion=auto", "criterion.among=[csls]")
     assert folds == [150, *[120] * 5]
     plain, corrected = result["rankings"]
