@@ -36,8 +36,9 @@ class Plan(NamedTuple):
 def extract(cfg: DictConfig) -> None:
     """Compute the chunks that are missing in the folder `out`, and put all of them together."""
     sides = {side: str(cfg[side]) for side in ("images", "texts") if cfg[side] is not None}
-    names, make_plan = choose_plan(cfg, sides)
+    require_settings(cfg, sides)
     source: Any = None if sides else components(cfg.trust).build("data", plain(cfg.data))
+    names, make_plan = choose_plan(cfg, sides)
 
     from vsehub.extraction.layouts import begin, compute
     from vsehub.io.provenance import origin
@@ -73,11 +74,10 @@ def extract(cfg: DictConfig) -> None:
     print(f"written to {cfg.out}: {counts}\n{plan.hint}")
 
 
-def choose_plan(cfg: DictConfig, sides: Mapping[str, str]) -> tuple[list[str], Callable[..., Plan]]:
-    """The names of the files that an extraction writes, and the function that plans it.
+def require_settings(cfg: DictConfig, sides: Mapping[str, str]) -> None:
+    """Raise InputError for settings that do not fit each other; nothing has been imported for the work yet.
 
-    sides: the settings "images" and "texts", as far as they are set; without them, splits are extracted. Raises
-    InputError for settings that do not fit each other.
+    sides: the settings "images" and "texts", as far as they are set; without them, splits are extracted.
     """
     whole("batch_size", cfg.batch_size)
     one_of("dtype", cfg.dtype, ("float16", "float32"))
@@ -88,6 +88,12 @@ def choose_plan(cfg: DictConfig, sides: Mapping[str, str]) -> tuple[list[str], C
     )
     require_unset(cfg, ("text_model",), "images, or without texts", effective=list(sides) == ["texts"])
 
+
+def choose_plan(cfg: DictConfig, sides: Mapping[str, str]) -> tuple[list[str], Callable[..., Plan]]:
+    """The names of the files that an extraction writes, and the function that plans it.
+
+    sides: as in `require_settings`. Raises InputError for pictures without a joint model.
+    """
     from vsehub.encoders import ImageTower
     from vsehub.extraction.layouts import feature_files, vector_files
 
