@@ -98,7 +98,7 @@ def build_module(
         positives=settings["positives"],
         embedding_dropout=settings["embedding_dropout"],
         chunk=settings["loader"].get("chunk"),
-        compile_mode=settings["trainer"].get("compile"),
+        compile_mode=settings.get("compile"),
     )
     # Without files of weights and folders of other models.
     rebuilt = {side: {**settings[side], **encoder.rebuilt} for side, encoder in encoders.items()}

@@ -85,7 +85,7 @@ class RetrievalModule(pl.LightningModule):
         self.encode: Callable = encode_in_chunks
         self.score: Callable = score_batch
         if compile_mode is not None:
-            one_of("trainer.compile", compile_mode, COMPILE_MODES)
+            one_of("compile", compile_mode, COMPILE_MODES)
             torch.compiler.reset()  # the number of compiled forms of a function is limited, over all runs of a process
             self.encode = torch.compile(encode_in_chunks, mode=compile_mode)
             self.score = torch.compile(score_batch, mode=compile_mode)

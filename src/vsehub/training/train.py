@@ -138,7 +138,6 @@ def build_trainer(settings: Mapping[str, Any], components: Components, recorder:
     require(options.get("limit_train_batches") != 0, "trainer.limit_train_batches is 0, so that no epoch would train")
     options = {"enable_model_summary": False, "num_sanity_val_steps": 0} | options
     options["precision"] = resolve_precision(options.get("precision", "auto"), options.get("accelerator", "auto"))
-    options.pop("compile", None)  # an argument of the module
     if overfit_batches := options.pop("overfit_batches", None):  # `EpochSampler` repeats the first epoch's batches
         options["limit_train_batches"] = overfit_batches
     callbacks = [components.build("callbacks", node) for node in component_nodes(settings["callbacks"])]
