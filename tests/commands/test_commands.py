@@ -47,7 +47,7 @@ def killed_after(run, process, epochs):
     process.wait()
 
 
-def test_a_killed_run_ends_as_the_unbroken_one(vsehub, features, tmp_path):
+def test_a_killed_run_ends_as_the_unbroken_one(vsehub, run_here, features, tmp_path):
     settings = (
         *features,
         "loader.batch_size=2",
@@ -60,9 +60,9 @@ def test_a_killed_run_ends_as_the_unbroken_one(vsehub, features, tmp_path):
     killed_after(run, process, epochs=2)
     assert len(rows(run)) < 5
     assert record(run)["status"] == "running"
-    vsehub("train", f"resume={run}", cwd=tmp_path)
-    vsehub("train", *settings, f"hydra.run.dir={unbroken}", cwd=tmp_path)
-    vsehub("train", *settings, "loader.resident=false", f"hydra.run.dir={copied}", cwd=tmp_path)
+    run_here("train", f"resume={run}")
+    run_here("train", *settings, f"hydra.run.dir={unbroken}")
+    run_here("train", *settings, "loader.resident=false", f"hydra.run.dir={copied}")
     assert rows(run) == rows(unbroken) == rows(copied)
     assert record(run)["best"] == record(unbroken)["best"]  # the model's bytes included
     assert record(run)["metrics"] == record(unbroken)["metrics"]
