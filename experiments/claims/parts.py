@@ -21,7 +21,7 @@ from experiments.evidence import over_seeds
 from vsehub.report.pictures import Picture
 from vsehub.report.tables import ReportTable
 
-HEAD_HUBNESS = ["of", "Pearson's r", "Spearman's ρ", "p", "points"]
+HEAD_HUBNESS = ["recipes, criterion", "Pearson's r", "Spearman's ρ", "p", "points"]
 SWEEP_TITLES = {
     "batch_size": "rsum over the batch size",
     "bank": "rsum over the size of the bank",
