@@ -4,7 +4,7 @@ import sys
 
 if __name__ == "__main__":
     if not sys.flags.safe_path:
-        del sys.path[0]  # the working folder, or this file's: a yaml.py in it would be imported for the package
+        del sys.path[0]  # the working folder or this file's, where a yaml.py would hide PyYAML
     from vsehub.cli.main import main
 
     main()

@@ -127,15 +127,15 @@ class Components:
         Raises InputError with the most similar name for an unknown choice, and if the file does not name a class.
         """
         names = self.choices(group)  # "../other/name" is not among them
-        known = f"{suggest(str(choice), names)}; choose one of {', '.join(names)}"
-        require(choice in names, f"{group} is {choice!r}{known}")
+        advice = f"{suggest(str(choice), names)}; choose one of {', '.join(names)}"
+        require(choice in names, f"{group} is {choice!r}{advice}")
         paths = [folder / group / f"{choice}.yaml" for folder in reversed(self.folders)]
         node = _content(next(path for path in paths if path.is_file()))
         require(isinstance(node, dict) and TARGET in node, f"{group}={choice} is not a component; it names no {TARGET}")
         return types.MappingProxyType(node)
 
     def _inner(self, group: str, value: Any, restored: bool) -> Any:
-        """A setting with the components in it, at any depth, built."""
+        """A setting in which each component, at any depth, is built."""
         if isinstance(value, Mapping) and TARGET in value:
             return self.build(group, value, restored)
         if isinstance(value, Mapping):

@@ -2,8 +2,8 @@
 
 import re
 
-# Paths of the data, which are identified by their fingerprint, and settings of the machine. A resumed run may change
-# them.
+# Settings that a resumed run may change: paths of the data, since a fingerprint identifies the data themselves, and
+# settings of the machine.
 MOVABLE = re.compile(
     r"^data\.(.*[._])?(root|dir|folder|path|file)$|^data\.noise\.index$"
     r"|^data\.(json|table|images|texts|pairs|shards|image_ids|text_ids|splits(\..*)?)$"
@@ -17,13 +17,13 @@ NOT_RECIPE = re.compile(
     r"|(^|\.)(seed|out|output_dir|run_folder|dirpath|save_dir)$"
 )
 # Settings that are not part of a recipe but affect a run's results: its seeds, what is measured at its end, and the
-# path of its data, which identifies them before they are read.
+# paths of its data, which have no fingerprint before they are read.
 AFFECTS_RESULTS = re.compile(r"(^|\.)seed$|^final_split$|^(criterion|protocol)(\.|$)|^data\.(?!name$)")
 _DERIVED = "architecture"  # follows from other settings; written to run.json only
 
 
 def in_recipe(key: str) -> bool:
-    """Return True if a setting ("optimizer.lr") belongs to the recipe, which all of its runs share, unlike the seed."""
+    """Return True if all runs of a recipe share a setting, such as "optimizer.lr" but not "seed"."""
     return not (NOT_RECIPE.search(key) or MOVABLE.search(key))
 
 

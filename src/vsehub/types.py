@@ -93,9 +93,10 @@ class Loss(nn.Module):
 class Similarity(nn.Module):
     """Scores (I, T) of encoded images against encoded texts.
 
-    A subclass writes `forward(images, texts)`. takes: type of the encodings, "vectors" (N, D) or "sets" (N `Sets`).
-    inner_product: whether the scores are inner products of `vectors`, which the memory bank, search and evaluation then
-    use; all other similarities are scored by `forward`. largest: the least upper bound of the scores; None: no bound.
+    A subclass writes `forward(images, texts)`. takes: type of the encodings: "vectors" (N, D), "sets" (N `Sets`), or
+    "several" of an ensemble. inner_product: whether the scores are inner products of `vectors`, which the memory bank,
+    search and evaluation then use; all other similarities are scored by `forward`. largest: the least upper bound of
+    the scores; None: no bound.
     """
 
     takes: str = "vectors"
@@ -141,7 +142,7 @@ class Encoder(nn.Module, Component):
 
     @classmethod
     def subwords_of(cls, settings: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """The tokenizer of a text encoder of these settings, as a checkpoint keeps it; None: the loader's choice."""
+        """The tokenizer of a text encoder of these settings, in plain values; None: `loader.tokenizer`, or words."""
         return None
 
     def learning_rates(self) -> list[tuple[list[nn.Parameter], float]]:

@@ -42,7 +42,7 @@ def test_the_scores_are_the_models_own(data, folder):
 def test_what_changes_the_vectors_changes_the_digest(data, folder, tmp_path):
     made = [ZeroShot(f"hf:{folder}", Karpathy(**data), **settings).sha256 for settings in ({}, {"prompt": "a {}"})]
     assert len(set(made)) == 2
-    first, again = (ZeroShot(f"hf:{folder}", Karpathy(**data), keep=tmp_path).encode("test") for _ in range(2))
+    first, again = (ZeroShot(f"hf:{folder}", Karpathy(**data), store=tmp_path).encode("test") for _ in range(2))
     assert (tmp_path / "clip.encoded" / "test-images.safetensors").is_file()
     assert torch.equal(again.images, first.images)
 

@@ -37,8 +37,8 @@ def calibrate(cfg: DictConfig) -> None:
     queries = as_vectors("queries", sides.queries, device=device)
     reference = None
     if criterion.needs_reference:
-        # The fit left ranked queries out of the reference. New queries must be looked for in the whole file: opening
-        # them has left them out of `sides.reference`.
+        # The criterion was fitted on the file without the ranked queries. If other queries are given, `sides.reference`
+        # lacks those instead and could not show which of them the fit has seen: the whole file is then taken.
         fitted_on = sides.reference if cfg.queries is None else result.inputs.files["reference"]
         reference = as_vectors("reference", fitted_on, device=device)
     terms = (result.bias.float().to(device),) if criterion.needs_reference else ()

@@ -22,7 +22,7 @@ def diagnose(cfg: DictConfig) -> None:
     """Measure the plain ranking of `cfg.items` for `cfg.queries` and those under `cfg.criteria`, or `cfg.ranking`."""
     one_of("fail_on", cfg.fail_on, (None, "warn", "fail"))
     has_lists = cfg.ranking is not None
-    require_unset(cfg, ("against",), "vectors; give ranking=FILE too", effective=has_lists)
+    require_unset(cfg, ("against",), "vectors; give ranking=FILE too", unless=has_lists)
     files = named_lists(cfg) if has_lists else named_files(cfg)
     out = Output(str(cfg.out), "a diagnosis", (RESULT, PAGE), cfg.overwrite)
     names = cfg.criteria if isinstance(cfg.criteria, ListConfig) else [cfg.criteria]

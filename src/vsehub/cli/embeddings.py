@@ -36,7 +36,7 @@ def named_files(cfg: DictConfig) -> dict[str, str]:
     )
     of_queries = [name for name in ("query_ids", "query_labels", "tune_queries") if name in cfg]
     has_queries = "scores" in files or "queries" in files
-    require_unset(cfg, of_queries, "items that search among themselves", effective=has_queries)
+    require_unset(cfg, of_queries, "items that search among themselves", unless=has_queries)
     require(("tune_queries" in files) == ("tune_truth" in files), "give tune_queries and tune_truth together")
     for name in [setting for setting in VECTORS if setting in files]:
         require_vectors(name, split_path(files[name])[0])

@@ -30,7 +30,7 @@ def evaluate(cfg: DictConfig) -> float | None:
     from vsehub.evaluation.measurement import Measurement, measure, table
     from vsehub.io.files import write_json
     from vsehub.models.trained import TrainedModel
-    from vsehub.models.zero_shot import ZeroShot, file_name, slug
+    from vsehub.models.zero_shot import ZeroShot, safe_name, slug
 
     parts = components(cfg.trust)
     criterion, protocol = (parts.build(group, plain(cfg[group])) for group in ("criterion", "protocol"))
@@ -41,8 +41,8 @@ def evaluate(cfg: DictConfig) -> float | None:
     if cfg.model is not None:
         name = slug(cfg.model)
         source = parts.build("data", data)
-        out = Path(cfg.out or f"runs/zero_shot/{name}-{file_name(source.name)}")
-        model = ZeroShot(cfg.model, source, batch_size=batch_size, keep=out, **settings)
+        out = Path(cfg.out or f"runs/zero_shot/{name}-{safe_name(source.name)}")
+        model = ZeroShot(cfg.model, source, batch_size=batch_size, store=out, **settings)
     else:
         models = [TrainedModel(path, parts, data, batch_size=batch_size, keep=True) for path in checkpoints]
         model = models[0] if len(models) == 1 else Ensemble(models, plain(cfg.member_weights))

@@ -86,7 +86,7 @@ def require_settings(cfg: DictConfig, sides: Mapping[str, str]) -> None:
         named != [] and sorted(named) == sorted(cfg.splits),
         f"splits is {list(cfg.splits)}; name one or more of {', '.join(SPLITS)}, each once",
     )
-    require_unset(cfg, ("text_model",), "images, or without texts", effective=list(sides) == ["texts"])
+    require_unset(cfg, ("text_model",), "images, or without texts", unless=list(sides) == ["texts"])
 
 
 def choose_plan(cfg: DictConfig, sides: Mapping[str, str]) -> tuple[list[str], Callable[..., Plan]]:

@@ -28,8 +28,8 @@ def index(cfg: DictConfig) -> None:
     boolean("approximate", cfg.approximate, or_none=True)
     in_database = cfg.engine in ENGINES
     of_databases = ("uri", "collection", "approximate", "only")
-    require_unset(cfg, of_databases, f"engine={cfg.engine}, a FAISS file", effective=in_database)
-    require_unset(cfg, ("approximate", "false_accept"), f"only={cfg.only}", effective=cfg.only is None)
+    require_unset(cfg, of_databases, f"engine={cfg.engine}, a FAISS file", unless=in_database)
+    require_unset(cfg, ("approximate", "false_accept"), f"only={cfg.only}", unless=cfg.only is None)
     location = location_of(cfg.engine, cfg.uri, cfg.collection, Path(str(cfg.result))) if in_database else None
 
     from vsehub.ranking.result import Result
@@ -73,13 +73,13 @@ def build_faiss_index(result: "Result", cfg: DictConfig, path: Path) -> tuple[di
 
     record = result.record
     items = result.inputs.sides.items
-    searched = build_index(items, result.bias, result.criterion.scale, cfg.engine)
-    entry = {"kind": cfg.engine, "files": [INDEX], "items": len(items), **search_quality(searched, result)}
-    while entry["recall"]["corrected"] < ENOUGH and searched.look_further():
-        entry |= search_quality(searched, result)
-    searched.save(path)
+    faiss_index = build_index(items, result.bias, result.criterion.scale, cfg.engine)
+    entry = {"kind": cfg.engine, "files": [INDEX], "items": len(items), **search_quality(faiss_index, result)}
+    while entry["recall"]["corrected"] < ENOUGH and faiss_index.look_further():
+        entry |= search_quality(faiss_index, result)
+    faiss_index.save(path)
     entry["bytes"] = path.stat().st_size
-    search = usage_note(searched, INDEX, record["k"], record["inputs"]["normalize"])
+    search = usage_note(faiss_index, INDEX, record["k"], record["inputs"]["normalize"])
     order = ", in the order of the ids" if result.inputs.item_names.ids is not None else ""
     ending = f"`positions` are rows of {markdown_text(str(record['items'].get('path')))}, counted from 0{order}"
     return entry, usage(

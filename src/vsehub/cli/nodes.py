@@ -69,14 +69,13 @@ def build(group: str, node: Any, trust: str | Sequence[str] | None = None, **arg
     return components(trust, any_class=True).build(group, plain(node), **arguments)
 
 
-def require_unset(cfg: DictConfig, names: Iterable[str], condition: str, effective: bool = False) -> None:
+def require_unset(cfg: DictConfig, names: Iterable[str], condition: str, unless: bool = False) -> None:
     """Raise InputError if one of the settings `names` is set although it has no effect.
 
-    condition: what makes them ineffective, for the message. effective: True if they have an effect; nothing is raised
-    then.
+    condition: what makes them ineffective, for the message. unless: True if they have an effect: nothing is raised.
     """
     ignored = [name for name in names if cfg[name] not in (None, {})]
-    require(effective or not ignored, f"{', '.join(ignored)}: has no effect with {condition}; omit it")
+    require(unless or not ignored, f"{', '.join(ignored)}: has no effect with {condition}; omit it")
 
 
 def model_settings(cfg: DictConfig) -> dict[str, Any]:
@@ -107,7 +106,7 @@ def decay_epoch(epochs: Any) -> int:
     return max(1, round(2 * epochs / 3)) if isinstance(epochs, int) else 1  # anything else is refused later
 
 
-# A choice that follows another one: the entry of a table, or else the last argument.
+# `by`: the entry of a table under a key, or else the last argument. `first`: the first value that is not null.
 OmegaConf.register_new_resolver("by", lambda key, table, other: table.get(key, other), replace=True)
 OmegaConf.register_new_resolver(
     "first", lambda *values: next(value for value in values if value is not None), replace=True

@@ -50,7 +50,7 @@ def open_model(cfg: DictConfig, settings: dict[str, Any]) -> "DataModel":
     from vsehub.io.files import cache_folder
     from vsehub.models.zero_shot import ZeroShot
 
-    return ZeroShot(cfg.model, None, keep=cache_folder() / "encoded", **settings)
+    return ZeroShot(cfg.model, None, store=cache_folder() / "encoded", **settings)
 
 
 def search_split(cfg: DictConfig, model: "DataModel", texts: Sequence[str]) -> tuple[str, list[list[Any]]]:
@@ -74,13 +74,13 @@ def search_split(cfg: DictConfig, model: "DataModel", texts: Sequence[str]) -> t
     if reference.endswith(".txt"):
         lines = read_lines(existing("reference", reference, "Give one text on each line, or a split"), "text")
         model.use_reference(reference, lines)
-    searched = model.split(split)
-    hits = model.search(texts, min(cfg.k, len(searched.images)), criterion, split, reference)
-    names = range(len(searched.images)) if searched.names is None else searched.names
+    loaded = model.split(split)
+    hits = model.search(texts, min(cfg.k, len(loaded.images)), criterion, split, reference)
+    names = range(len(loaded.images)) if loaded.names is None else loaded.names
     lists = []
     for rows, scores in zip(hits.rows.tolist(), hits.scores.tolist(), strict=True):
-        captions = [[searched.text_of(caption) for caption in searched.captions_of(row)] for row in rows]
+        captions = [[loaded.text_of(caption) for caption in loaded.captions_of(row)] for row in rows]
         first = [texts_of_image[0] if texts_of_image else "" for texts_of_image in captions]
         lists.append(list(zip([str(names[row]) for row in rows], first, scores, strict=True)))
     fitted = f", inductive: its reference is {reference}" if criterion.needs_reference else ""
-    return f"{len(searched.images):,} images of {cfg.folder or split}; criterion {name}{fitted}", lists
+    return f"{len(loaded.images):,} images of {cfg.folder or split}; criterion {name}{fitted}", lists

@@ -24,7 +24,7 @@ def serve(cfg: DictConfig) -> None:
         f"{' and '.join(sources) or 'nothing'} given; serve checkpoint=RUN_FOLDER/checkpoints/best.safetensors, or the "
         "folder that vsehub rerank wrote, perhaps with checkpoint= or model=",
     )
-    require_unset(cfg, ("split", "reference", "data"), "result=", effective=cfg.result is None)
+    require_unset(cfg, ("split", "reference", "data"), "result=", unless=cfg.result is None)
     settings = {} if sources == ["result"] else model_settings(cfg)
     if cfg.checkpoint is not None:
         checkpoint_file(cfg.checkpoint)

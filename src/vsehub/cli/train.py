@@ -118,7 +118,7 @@ def fit(cfg: DictConfig, folder: Path, earlier_record: dict[str, Any] | None, pa
     checkpoint = last_checkpoint(folder, earlier_record)
     settings, final_split = plain(cfg), str(cfg.final_split)
     # Everything that may raise an InputError comes before the training.
-    # any_class: not resumed; the settings of a resumed run are its record's, not those of the command's recipe.
+    # A run that is resumed (any_class is false) has the settings of its record, not of the command's recipe.
     recorder = RunRecorder(folder, recipe_choice() if parts.any_class else None)
     trainer = build_trainer(settings, parts, recorder)
     criterion, protocol = (parts.build(group, settings[group]) for group in ("criterion", "protocol"))

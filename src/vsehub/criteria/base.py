@@ -128,7 +128,7 @@ class Correction(Criterion):
         return self
 
     @property
-    def independent(self) -> bool:
+    def items_are_independent(self) -> bool:
         """True if an item's terms depend on the item and the reference queries only, not on other items."""
         return self.columnwise and self.reference_items_as is None
 
@@ -300,7 +300,8 @@ def require_can_exclude_self(name: str, criterion: Criterion, inductive: bool) -
     )
     require(
         by_item and (inductive or criterion.correction.columnwise),
-        f"{name} does not leave an item out of its own search; with one set choose csls, is, nnn, dn or local_scaling",
+        f"{name} cannot leave an item out of its own search; where items search among themselves choose csls, is, nnn, "
+        "dn or local_scaling",
     )
 
 

@@ -41,13 +41,13 @@ def known_corrections() -> dict[str, Correction]:
 
 @cache
 def _corrections(folders: tuple[Path, ...]) -> dict[str, Correction]:
-    known = Components(folders)
-    nodes = {name: known.node("criterion", name) for name in known.choices("criterion")}
-    kinds: dict[str, Any] = {name: known.find("criterion", node) for name, node in nodes.items()}
+    components = Components(folders)
+    nodes = {name: components.node("criterion", name) for name in components.choices("criterion")}
+    kinds: dict[str, Any] = {name: components.find("criterion", node) for name, node in nodes.items()}
     corrections = {name for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, Correction)}
     names = [name for name in corrections if kinds[name].reference_items_as is None]
     names.sort(key=lambda name: (name != PLAIN, name))
-    return {name: known.build("criterion", nodes[name]) for name in names}
+    return {name: components.build("criterion", nodes[name]) for name in names}
 
 
 def named_criterion(name: str | Criterion, parameters: Mapping[str, Any]) -> Criterion:
@@ -57,8 +57,8 @@ def named_criterion(name: str | Criterion, parameters: Mapping[str, Any]) -> Cri
     """
     if isinstance(name, Criterion):
         return name.with_parameters(**parameters)
-    known = Components(conf_folders())
-    return known.build("criterion", {**known.node("criterion", name), **parameters})
+    components = Components(conf_folders())
+    return components.build("criterion", {**components.node("criterion", name), **parameters})
 
 
 class Auto(Criterion):
@@ -144,9 +144,9 @@ def choose_row(values: np.ndarray) -> int:
 
 @dataclass(frozen=True)
 class Tried:
-    """A candidate, and on the queries to choose by the geometric mean of the answer's rank, and R@1 in %.
+    """A candidate and its results on the queries to choose by.
 
-    rank, r1: None if the candidate cannot be applied.
+    rank: the geometric mean of the answer's rank. r1: R@1 in %. Both are None if the candidate cannot be applied.
     """
 
     name: str
@@ -275,8 +275,8 @@ def _ranks(
     ranks = np.full((len(candidates), len(scores)), np.nan)
     for rows, fitted in splits:
         index, right = _items_of_fold(answers, rows)
-        further = None if item_scores is None else item_scores[:, index]
-        measure = _ranks_on(candidates, scores[rows][:, index], reference_scores[fitted][:, index], further, right)
+        fold_scores = None if item_scores is None else item_scores[:, index]
+        measure = _ranks_on(candidates, scores[rows][:, index], reference_scores[fitted][:, index], fold_scores, right)
         for number, rank in enumerate(try_all(candidates, measure)):
             if rank is not None:
                 ranks[number, rows.numpy()] = rank
@@ -297,8 +297,8 @@ def _ranks_on(
 
     def ranks(criterion: Correction) -> np.ndarray:
         fitted_on = nearest[: criterion.parameters()["k"]] if criterion.terms_from_k_nearest else reference
-        further = item_scores if criterion.reference_items_as == "rows" else None
-        corrected = criterion.rescore(scores, fitted_on, reference_item_scores=further).to(scores.dtype)
+        reference_items = item_scores if criterion.reference_items_as == "rows" else None
+        corrected = criterion.rescore(scores, fitted_on, reference_item_scores=reference_items).to(scores.dtype)
         return rank_blocks([(0, corrected)], answers).ranks.cpu().numpy()
 
     return ranks

@@ -51,13 +51,13 @@ class Sinkhorn(ItemBias):
             unit *= temperature
         scale = 1.0 / (temperature or 1.0)  # without a spread the bias is 0 at any temperature
         sums: Sequence[Tensor] = [_first_sums(side, scale) for side in sides]
-        total_items = 1  # a factor of `sums`: 1 in the first round, whose terms are e^{s/τ}; then M, of e^{s/τ}·M·v
+        total_items = 1  # a factor of `sums`: 1 in the first round (of e^{s/τ}), M later (of e^{s/τ}·M·v)
         scalings: Sequence[Any] = [None] * len(sides)  # of the items of each side
         for _ in range(self.rounds):
             total = reduce(torch.logaddexp, sums)
             log_queries = math.log(total_items) - math.log(len(total)) - total
-            rounds = [_round(side, scaling, log_queries, scale) for side, scaling in zip(sides, scalings, strict=True)]
-            sums, scalings = zip(*rounds, strict=True)
+            results = [_round(side, scaling, log_queries, scale) for side, scaling in zip(sides, scalings, strict=True)]
+            sums, scalings = zip(*results, strict=True)
             total_items = sum(map(len, scalings))
         return finite_terms((unit * (math.log(total_items) - scalings[0]),))
 

@@ -102,7 +102,7 @@ def _columns(path: Path, names: list[str]) -> Sequence[str]:
 def read_ids(path: str | Path, name: str = "ids") -> list[str]:
     """The ids in a UTF-8 text file, one per line. Raises InputError if one comes twice or a line is empty."""
     ids = read_lines(existing(name, path, "Give a text file with one id per line"), "id")
-    distinct_ids(str(path), ids)
+    require_distinct_ids(str(path), ids)
     return ids
 
 
@@ -111,7 +111,7 @@ def read_labels(path: str | Path, name: str = "labels") -> list[str]:
     return read_lines(existing(name, path, "Give a text file with one caption per line"), "caption")
 
 
-def distinct_ids(name: str, ids: Sequence[str]) -> None:
+def require_distinct_ids(name: str, ids: Sequence[str]) -> None:
     """Raise InputError for an id that is repeated in `ids`. name: the name of the ids in the message."""
     repeated = [repr(text) for text, count in Counter(ids).items() if count > 1] if len(set(ids)) < len(ids) else []
     require(not repeated, f"{name}: {listed(repeated)} comes twice; expected each id once")
@@ -131,7 +131,7 @@ def read_truth(
     rows, row numbers out of range, and repeated pairs.
     """
     for side, ids in (("queries", query_ids), ("items", item_ids)):
-        distinct_ids(f"the ids of the {side}", ids or ())
+        require_distinct_ids(f"the ids of the {side}", ids or ())
 
     import torch
 

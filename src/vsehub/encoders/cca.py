@@ -109,10 +109,10 @@ def tf_idf(tokens: np.ndarray, offsets: np.ndarray, words: int, specials: int = 
     return unit, torch.from_numpy(np.concatenate([np.zeros(specials), weights])).float()
 
 
-def _whitening(variances: np.ndarray, share: float) -> np.ndarray:
-    """1 / standard deviation in each direction, where `share` of the mean variance is added to each."""
-    variances = variances.clip(1e-12)  # rounding leaves negative ones, and rows that are all alike have none
-    return 1 / np.sqrt(variances + share * variances.mean())
+def _whitening(variances: np.ndarray, ridge: float) -> np.ndarray:
+    """1 / standard deviation in each direction, where `ridge` times the mean variance is added to each."""
+    variances = variances.clip(1e-12)  # rounding makes some negative; rows that are all alike have 0
+    return 1 / np.sqrt(variances + ridge * variances.mean())
 
 
 def _moments(rows: Any, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

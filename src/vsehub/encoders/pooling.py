@@ -59,14 +59,14 @@ class RankedSum(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, states: Tensor, weights: Tensor, lengths: Tensor) -> Tensor:
-        # The states, place by place. The rows of a place are sorted by length, longest first; those that reach a later
-        # place are then the first of them.
+        # The states, position by position. At each position the rows are sorted by length, longest first, so that the
+        # rows that reach a position are the first rows of the position before.
         order = lengths.argsort(descending=True)
-        place, row = inside(states, lengths)[order, :, 0].T.nonzero().unbind(1)
+        position, row = inside(states, lengths)[order, :, 0].T.nonzero().unbind(1)
         row = order[row]
-        cells = row * states.shape[1] + place
+        cells = row * states.shape[1] + position
         values = states.flatten(0, 1).index_select(0, cells)
-        ranks = torch.from_numpy(descending_ranks(values.numpy(), place.bincount().cumsum(0).tolist()))
+        ranks = torch.from_numpy(descending_ranks(values.numpy(), position.bincount().cumsum(0).tolist()))
         weight_cells = (row * states.shape[1])[:, None] + ranks
         factors = weights.take(weight_cells)
         ctx.save_for_backward(values, factors, weight_cells, row, cells)
@@ -85,14 +85,14 @@ class RankedSum(torch.autograd.Function):
 
 
 def descending_ranks(values: np.ndarray, ends: list[int]) -> np.ndarray:
-    """The rank (V, D) of each value in its row and dimension: 0 for the largest; equal values rank by place.
+    """The rank (V, D) of each value in its row and dimension: 0 for the largest; equal values rank by position.
 
-    values: (V, D), place by place; those of place p end at ends[p], and are of the first rows of the place before.
+    values: (V, D), position by position; those of position p end at ends[p]. Their rows are the first rows of p - 1.
     """
     ranks = np.zeros(values.shape, np.int16)
-    places = list(zip(np.split(values, ends[:-1]), np.split(ranks, ends[:-1]), strict=True))
-    for place, (later, later_ranks) in enumerate(places):
-        for earlier, earlier_ranks in places[:place]:
+    positions = list(zip(np.split(values, ends[:-1]), np.split(ranks, ends[:-1]), strict=True))
+    for position, (later, later_ranks) in enumerate(positions):
+        for earlier, earlier_ranks in positions[:position]:
             behind = earlier[: len(later)] >= later
             later_ranks += behind
             earlier_ranks[: len(later)] += ~behind

@@ -16,7 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-# oneDNN prepares a product anew for each number of rows, which takes longer than the product; these keep them few.
+# oneDNN prepares a product anew for each number of rows, which takes longer than the product: rows are padded to
+# multiples of these numbers.
 LEVEL_ROWS, ALL_ROWS = 16, 128
 
 
@@ -93,7 +94,7 @@ def node_states(
     gru: nn.GRU, embedding: Callable[[Tensor], Tensor], texts: Tensor, lengths: Tensor
 ) -> list[tuple[Tensor, Tensor]]:
     """The nodes (N, L) of each direction's tree, and the last layer's state at each of its nodes, (n, hidden)."""
-    # By the endings of torch's names of the parameters of each direction.
+    # Keyed by the suffix that torch gives to the names of a direction's parameters.
     trees = {"": Tree.build(texts, lengths)}
     if gru.bidirectional:
         trees["_reverse"] = Tree.build(texts.gather(1, reversal(lengths)), lengths)
@@ -126,8 +127,8 @@ class TreeGRU(torch.autograd.Function):
     """States (n, H) of all nodes from projected inputs (n, 3H), the recurrent weight (3H, H) and the bias (H,) of the
     new state's recurrent part.
 
-    The equations and the gates' order (reset, update, new) are torch.nn.GRU's. The root of every level-one node is the
-    zero state.
+    The equations and the gates' order (reset, update, new) are torch.nn.GRU's. Nodes of the first
+    level begin from the zero state.
     """
 
     @staticmethod

@@ -128,7 +128,7 @@ class TextTransformer(Encoder):
         longest = texts.shape[1]
         require(
             longest <= self.max_positions,
-            f"a caption of {longest} words, <start> and <end> counted, came; the model takes {self.max_positions}: cut "
+            f"a caption has {longest} words, <start> and <end> counted; the model takes {self.max_positions}: cut "
             f"with loader.max_words={self.max_positions - 2}, or train with +text_encoder.max_positions={longest}",
         )
         padding = torch.arange(longest, device=texts.device) >= lengths[:, None]

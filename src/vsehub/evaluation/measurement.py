@@ -26,7 +26,7 @@ REFERENCES = {
     "queries": ("transductive", "the {split} queries themselves, fold by fold"),
     "train": ("inductive", "all training queries"),
 }
-# Of criteria that take reference items too, by the same keys.
+# The reference items of criteria that take them, by the same keys.
 REFERENCE_ITEMS = {"queries": "the items themselves", "train": "all training items"}
 
 

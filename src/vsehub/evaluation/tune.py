@@ -103,7 +103,7 @@ def choose(
 ) -> Tuned:
     """The candidate of `auto` that is chosen on the validation `split`, by each image's part of rsum.
 
-    The rule is `criteria.choose.chosen`. Candidates that cannot take these scores are left out. reference: as in
+    The rule is `criteria.choose.choose_row`. Candidates that cannot take these scores are left out. reference: as in
     `evaluate`. The settings tried name the criterion too. Raises InputError where no correction can take the scores.
     """
     folds = folds_of(split, similarity, protocol, reference)

@@ -31,7 +31,7 @@ from torch import Tensor
 from vsehub.checks import existing, regular_members, require
 from vsehub.data.sources import CaptionedImages, content_digest, pairs_by_caption
 from vsehub.data.tables import TABLE_SUFFIXES, entry_texts, read_table
-from vsehub.data.truth import distinct_ids
+from vsehub.data.truth import require_distinct_ids
 from vsehub.data.vectors.paths import split_path
 from vsehub.encoders.precision import without_tf32
 from vsehub.encoders.pretrained.networks import explained
@@ -208,7 +208,7 @@ def read_texts(path: str) -> Side:
     else:
         texts, ids = read_lines(file, "text"), None
     text_ids = [str(row) for row in range(len(texts))] if ids is None else entry_texts(file, ids)
-    distinct_ids(str(file), text_ids)
+    require_distinct_ids(str(file), text_ids)
     require(all(map(str.strip, texts)), f"texts: {file} has rows without a text")
     return Side(texts, text_ids)
 

@@ -18,14 +18,14 @@ _SHOWN = (  # parameters of a URI whose values are not secret
     "ref|region|revision|sslmode|target_session_attrs|user|version|versionid"
 )
 _START = r"(?<![A-Za-z])(?!file:/)[A-Za-z][A-Za-z0-9+.-]{1,40}:/+"  # bounded, since it is tried at each word
-_END = rf"(?!::{_START})"  # where the next of the nested addresses of fsspec begins
+_NO_START = rf"(?!::{_START})"  # fsspec nests addresses: not where the next begins
 _CHARACTER = r"(?:\\.|[^\s\"])"  # a character of a string in JSON, whose quotes are escaped
 _URI = re.compile(
     # A user without a password is shown in these schemes only; in others it may be a token.
     rf"(?P<start>(?:abfss?|postgres(?:ql)?):/+[^\s\"/?#:@\\]*:?@|{_START})"
     # A password may contain / or ? or # or a space; digits after a colon are a port.
     rf"(?P<user>[^\s\"/?#@\\]*@|[^\s\"/?#:@\[\\]*:(?!\d*(?:[\s/?#]|$))(?:{_CHARACTER}*@|[^\n\"]{{0,200}}?@))?"
-    rf"(?P<path>(?:{_END}[^\s'\"<>?#])*)(?P<query>[?#](?:{_END}(?:\\.|[^\s'\"<>]))*)?"
+    rf"(?P<path>(?:{_NO_START}[^\s'\"<>?#])*)(?P<query>[?#](?:{_NO_START}(?:\\.|[^\s'\"<>]))*)?"
 )
 _PARAMETER = re.compile(rf"(?P<name>#|[?&;](?!(?:{_SHOWN})=)(?:[\w.-]{{1,40}}=)?)(?P<secret>[^&;#]+)", re.IGNORECASE)
 _PASSWORD = re.compile(  # of a connection string of Postgres

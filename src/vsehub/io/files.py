@@ -100,9 +100,9 @@ def require_links_inside(folder: Path) -> None:
 
     wandb links its own logs from each run's folder to its cache; nothing reads or writes through these links.
     """
-    for place, folders, files in os.walk(folder):
+    for parent, folders, files in os.walk(folder):
         for name in (*folders, *files):
-            path = Path(place, name)
+            path = Path(parent, name)
             if path.is_symlink() and not path.match("wandb/*/logs/debug*.log"):
                 path_inside(folder, str(path.relative_to(folder)))
 

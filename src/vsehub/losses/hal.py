@@ -157,7 +157,7 @@ class HAL(Loss):
             f"neighbors.{name} holds {stats.shape[1]} neighbours but neighbors_k is {k}; raise the bank's k",
         )
         if self.variant == "release":
-            k = min(k, len(scores))
+            k = min(k, len(scores))  # the authors' code takes no more neighbours than the batch has pairs
         return stats[:, :k].to(scores.dtype)
 
 

@@ -94,7 +94,7 @@ class ItemCounts:
 
     def absent_items(self, numbers: Tensor) -> Tensor:
         """The items at these ranks (n,), from 0, among the items that were never counted, ascending."""
-        # Before the counted item number i, counted from 0, lie position - i items that were not counted.
+        # Before the i-th of the positions, i from 0, lie position - i items that were never counted.
         before = self.positions - torch.arange(len(self.positions))
         return numbers + torch.searchsorted(before, numbers, right=True)
 
@@ -218,8 +218,8 @@ def histogram(counts: Tensor | ItemCounts) -> dict[str, list[int]]:
 class Occurrences(NamedTuple):
     """N_k of M items for several k, and how many of them are wrong (Radovanović 2010: N_k = GN_k + BN_k).
 
-    counts: N_k for each k. bad: BN_k for each k: how many judged queries list the item, not a positive of theirs, among
-    their k nearest. judged: the number of judged queries.
+    counts: N_k for each k. bad: BN_k for each k: the number of judged queries that have the item, a negative of theirs,
+    among their k nearest. judged: the number of judged queries.
     """
 
     counts: dict[int, ItemCounts]

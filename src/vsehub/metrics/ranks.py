@@ -53,7 +53,7 @@ def rank_blocks(blocks: Iterable[tuple[int, Tensor]], positives: Positives, ks: 
     device = positives.query.device
     ranks = torch.zeros(positives.queries, dtype=torch.int64, device=device)
     precision = torch.zeros(2, positives.queries, dtype=torch.float64, device=device)
-    several = bool((positives.counts > 1).any())
+    several_positives = bool((positives.counts > 1).any())
     deepest = min(max((whole("k", k) for k in ks), default=1), positives.items)
     lists = list[Tensor]()
     last = 0
@@ -70,7 +70,7 @@ def rank_blocks(blocks: Iterable[tuple[int, Tensor]], positives: Positives, ks: 
         for scores in block.split(rows):
             first, last = last, last + len(scores)
             counts = positives.counts[first:last]
-            depth = min(max(deepest, int(counts.max())), positives.items) if several else deepest
+            depth = min(max(deepest, int(counts.max())), positives.items) if several_positives else deepest
             largest, nearest = top_k(scores, depth)
             require(not largest[:, 0].isnan().any(), "scores hold NaN; look for NaN or infinite embeddings")
             pairs = slice(starts[first], starts[last])
@@ -80,11 +80,11 @@ def rank_blocks(blocks: Iterable[tuple[int, Tensor]], positives: Positives, ks: 
             # The rank counts the items that reach the best positive's score, without the positives among them.
             equal_hits = row.new_zeros(len(scores)).index_add_(0, row, (pair_scores >= best[row]).long())
             ranks[first:last] = (at_least(scores, best) - equal_hits + 1) * (counts > 0)
-            if several:
+            if several_positives:
                 precision[:, first:last] = torch.stack(at_r_of_scores(scores, largest, row, pair_scores, counts))
             lists.append(nearest[:, :deepest])
     require(last == positives.queries, f"scores end at query {last}; expected {positives.queries} queries")
-    if not several:  # only the first place counts: both are R@1
+    if not several_positives:  # only the first place counts: both are R@1
         precision[:] = ranks == 1
     counted = count_occurrences(torch.cat(lists), positives.items, ks, positives)
     occurrences = {k: counts.dense() for k, counts in counted.counts.items()}
@@ -175,7 +175,7 @@ def at_r_of_scores(
         reaching[hidden] = at_least(scores[hidden], cut[hidden, 0])[:, None]
     above = torch.where(positive_scores > cut, _at_or_above(largest, positive_scores), reaching)
     order = torch.arange(1, positive_scores.shape[1] + 1, device=positive_scores.device)
-    # Its rank: all items of at least its score, less the positives among them, plus its own number among these.
+    # A positive's rank: the items of at least its score, less the positives among them, plus its number among these.
     rank = above - _at_or_above(positive_scores, positive_scores).minimum(counts) + order
     inside = (positive_scores >= cut) & (order <= counts) & (rank <= counts)
     total = counts[:, 0].clamp(min=1)
@@ -183,6 +183,6 @@ def at_r_of_scores(
     return share.sum(dim=1) / total, inside.sum(dim=1).double() / total
 
 
-def _at_or_above(falling: Tensor, values: Tensor) -> Tensor:
+def _at_or_above(descending: Tensor, values: Tensor) -> Tensor:
     """The number (b, n) of entries of each descending row (b, D) that are at least each of the row's values (b, n)."""
-    return falling.shape[1] - torch.searchsorted(falling.flip(1), values.contiguous())
+    return descending.shape[1] - torch.searchsorted(descending.flip(1), values.contiguous())

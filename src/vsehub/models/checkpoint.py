@@ -147,7 +147,7 @@ def restore(checkpoint: Checkpoint, components: Components) -> Model:
     # No size in a description can exceed the number of weights, except that pictures can be larger than a small model.
     count = sum(tensor.numel() for tensor in checkpoint.weights.values())
     large = [name for name, size in sizes.items() if isinstance(size, int) and abs(size) > max(count, 1 << 16)]
-    require(not large, f"checkpoint: {path}: {large} are larger, but the file holds {count} numbers. {_AGAIN}")
+    require(not large, f"checkpoint: {path}: {large} are larger than the {count} numbers that the file holds. {_AGAIN}")
     try:
         arguments = encoder_sizes(config, components, checkpoint.vocabulary, *shapes)
         parts = [components.build(part, config[part], restored=True, **arguments.get(part, {})) for part in PARTS]

@@ -220,8 +220,8 @@ class DataModel:
         items = vectors(self._side(split, item_side))
         reference_queries = vectors(self._side(reference, query_side)) if criterion.needs_reference else None
         # A reference of `use_reference` has texts only; the criterion then takes the items themselves.
-        has_items = criterion.takes_reference_items and reference in (*self.splits, *SPLITS)
-        reference_items = vectors(self._side(reference, item_side)) if has_items else None
+        has_reference_items = criterion.takes_reference_items and reference in (*self.splits, *SPLITS)
+        reference_items = vectors(self._side(reference, item_side)) if has_reference_items else None
         scores, rows = criterion.search(queries, items, reference_queries, k, reference_items=reference_items)
         return Hits(rows, scores, torch.einsum("qd,qkd->qk", queries, items[rows]))
 

@@ -25,7 +25,7 @@ class ZeroShot(DataModel):
 
     model: LIBRARY:NAME, such as open_clip:ViT-B-32/laion2b_s34b_b79k or hf:FOLDER; nothing is downloaded. source: the
     data, whose picture files are prepared as the model requires; None: no data. weights: file of the whole model's
-    weights. prompt: a text with {} instead of the caption. batch_size: images or texts encoded at a time. keep: a
+    weights. prompt: a text with {} instead of the caption. batch_size: images or texts encoded at a time. store: a
     folder for encoded splits, read again by the next measurement. device: default: the GPU if available. Raises
     InputError for an unknown library, and as `Tower`.
     """
@@ -37,7 +37,7 @@ class ZeroShot(DataModel):
         weights: str | None = None,
         prompt: str = CAPTION,
         batch_size: int = 256,
-        keep: str | Path | None = None,
+        store: str | Path | None = None,
         device: str | None = None,
     ):
         library, name = library_and_name(model)
@@ -65,7 +65,7 @@ class ZeroShot(DataModel):
             batch_size=batch_size,
             sha256=hashlib.sha256(json.dumps(metadata, sort_keys=True).encode()).hexdigest(),
             name=f"model: {model}",
-            store=None if keep is None else Path(keep) / f"{slug(model)}.encoded",
+            store=None if store is None else Path(store) / f"{slug(model)}.encoded",
         )
         self.prompt = prompt
         self.description = {"zero_shot": metadata}
@@ -89,9 +89,9 @@ def slug(model: str) -> str:
     parts = name.rstrip("/").split("/")
     # open_clip:ARCHITECTURE/WEIGHTS, but hf:USER/NAME or hf:FOLDER
     last = parts[-1:] if library == "hf" else parts[-2:]
-    return "-".join(map(file_name, last))
+    return "-".join(map(safe_name, last))
 
 
-def file_name(text: str) -> str:
+def safe_name(text: str) -> str:
     """The text with - for every character other than letters, digits, - and _."""
     return "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in text)

@@ -177,15 +177,15 @@ class MemoryBank:
         self.k = self.fixed_k if self.fixed_k is not None else max(K_LEAST, round(K_SHARE * size))
         # A query may lose all entries of its own image: a deeper search leaves at least k.
         if self.exclude == "partner":
-            self._most_lost = max(_most_equal(image_ids), _most_equal(caption_ids))
+            self._most_excluded = max(_most_equal(image_ids), _most_equal(caption_ids))
         elif positives is None:
-            self._most_lost = _most_equal(image_ids)
+            self._most_excluded = _most_equal(image_ids)
         else:
-            self._most_lost = most_related(positives, image_ids, caption_ids)
-        left = size - self._most_lost
+            self._most_excluded = most_related(positives, image_ids, caption_ids)
+        left = size - self._most_excluded
         require(
             left >= self.k,
-            f"a bank of {size} pairs, of which up to {self._most_lost} are excluded for a query, leaves {left} "
+            f"a bank of {size} pairs, of which up to {self._most_excluded} are excluded for a query, leaves {left} "
             f"neighbours; k is {self.k}. Give the bank a larger share of the pairs or a smaller k",
         )
 
@@ -209,7 +209,7 @@ class MemoryBank:
         """
         if self._images is None or self._texts is None:
             fail("the bank is empty; fill it before the first query")
-        most_excluded = self._most_lost
+        most_excluded = self._most_excluded
         if self.exclude == "batch_captions":
             in_batch = torch.isin(self._caption_ids, caption_ids if batch_captions is None else batch_captions)
             most_excluded = int(in_batch.sum())
@@ -245,7 +245,7 @@ class MemoryBank:
         return similarities.gather(1, excluded.byte().argsort(dim=1, stable=True)[:, : self.k])
 
     def _index(self, entries: Any, similarity: Similarity | None, side: str) -> Any:
-        """The index of the entries of one side: one of the module's four classes."""
+        """The index of the entries of one side, of one of the four classes that the module's docstring names."""
         if similarity is None:
             return self._vector_index(entries)
         if similarity.takes == "sets" and self.shortlist is not None:
@@ -254,7 +254,7 @@ class MemoryBank:
         return ScoredIndex(entries, similarity, side)
 
     def _vector_index(self, vectors: Tensor, factor: int = 1) -> ExactIndex | FaissIndex:
-        deepest = (self.k + self._most_lost) * factor
+        deepest = (self.k + self._most_excluded) * factor
         too_deep = vectors.is_cuda and deepest > GPU_DEPTH
         by_faiss = self.backend == "faiss" or (self.backend == "auto" and faiss_searches(vectors))
         return FaissIndex(vectors) if by_faiss and not too_deep else ExactIndex(vectors)

@@ -28,7 +28,8 @@ INT8 = hasattr(torch, "_int_mm") and cpu_has("avx512_vnni", "avx_vnni", "amx_int
 MANY_QUERIES = 256  # fewest queries for which rounding the items pays
 DIMENSIONS = range(2, 2**16 + 1)  # with 1 torch 2.14 multiplies wrongly, with more a sum could exceed int32
 TILE_QUERIES, TILE_ITEMS = 1024, 4096
-FEW_QUERIES, FEW_SCORES = 8, 2**17  # up to these sizes all scores are dot products, as fast as memory is read
+# For so few queries all scores are dot products, as fast as memory is read, in tiles of so many scores.
+FEW_QUERIES, FEW_SCORES = 8, 2**17
 MOST_LISTED = 0.25  # of the items; for more, all scores are dot products too
 GROUP = 32  # most items in a group of the first tile's items; the first threshold follows from the best of each group
 MOST_HITS = 0.02  # of the scores of a tile; for more, the float32 product is faster
@@ -255,15 +256,15 @@ class _Best:
     least: (b,) the least value that may enter, -inf before there are k items.
     """
 
-    def __init__(self, k: int, height: int, correct: Affine | None):
+    def __init__(self, k: int, queries: int, correct: Affine | None):
         self.k, self.scale = k, 1.0 if correct is None else correct.scale
-        self.least = np.full(height, -np.inf)
+        self.least = np.full(queries, -np.inf)
         self._bias = None if correct is None else correct.bias.detach().numpy()
         self._entries: list[tuple[np.ndarray, ...]] = []  # queries, values and positions
         self._waiting = math.inf  # the first entries are merged at once, which sets `least`
 
     def term(self, start: int, count: int) -> np.ndarray:
-        """b/a of some items (count, 1), which is subtracted from scores, less what rounding may add to these."""
+        """b/a of some items (count, 1), which is subtracted from scores, lowered by its rounding error."""
         if self._bias is None:
             return np.zeros((count, 1), np.float32)
         term = self._bias[start : start + count, None] / self.scale

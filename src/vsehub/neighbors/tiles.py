@@ -53,8 +53,8 @@ def nearest_blocks(
         for first in range(0, len(queries), height):
             block = queries.rows(first, min(first + height, len(queries)))
             applies = screened.applies(block, items, depth)
-            affine = {place: correct for place, correct in enumerate(corrections) if applies and _screens(correct)}
-            others = {place: correct for place, correct in enumerate(corrections) if place not in affine}
+            affine = {number: correct for number, correct in enumerate(corrections) if applies and _screens(correct)}
+            others = {number: correct for number, correct in enumerate(corrections) if number not in affine}
             best_of: dict[int, Best] = {}
             if others:
                 best_of |= zip(
@@ -64,7 +64,7 @@ def nearest_blocks(
                 advance = steps.update if not others else lambda _: None  # `_search` has counted the scores
                 searched = screened.search(block, items, depth, [*affine.values()], advance)
                 best_of |= zip(affine, searched, strict=True)
-            lists = [best_of[place] for place in range(len(corrections))]
+            lists = [best_of[number] for number in range(len(corrections))]
             yield first, [_without_itself(first, best) for best in lists] if exclude_self else lists
 
 

@@ -125,8 +125,10 @@ def try_maps(
     """
     random = np.random.default_rng(seed)
     known = positives.counts.nonzero().flatten()
-    shared = connected_groups(positives.query.numpy(), positives.item.numpy(), positives.queries, positives.items)
-    labels, groups = np.unique(shared[known], return_inverse=True)
+    group_of_query = connected_groups(
+        positives.query.numpy(), positives.item.numpy(), positives.queries, positives.items
+    )
+    labels, groups = np.unique(group_of_query[known], return_inverse=True)
     require(
         len(labels) >= LEAST,
         f"truth: {len(labels)} queries that share no answers are too few to choose a map by; expected at least {LEAST}",
@@ -145,12 +147,14 @@ def try_maps(
         allowed = random.permutation(np.setdiff1d(np.arange(len(items)), other_answers))[:MOST_ITEMS]
         index = torch.from_numpy(np.union1d(pairs.item, allowed))
         answers = Positives.from_pairs(pairs.query, torch.searchsorted(index, pairs.item), len(sample), len(index))
-        fitted, answered = pairs_of(queries, items, positives, known[folds != fold], seed)
-        reference = fitted[sample_positions(len(fitted), MOST_QUERIES, seed)]
-        rows, among = rows_at(queries, known[sample]), rows_at(items, index)
-        maps = fit_maps(fitted, answered, grid)
-        sides = [(rows, among, reference)]
-        sides += [(of_queries(rows), of_items(among), of_queries(reference)) for of_queries, of_items in maps.values()]
+        fitted_queries, fitted_items = pairs_of(queries, items, positives, known[folds != fold], seed)
+        reference = fitted_queries[sample_positions(len(fitted_queries), MOST_QUERIES, seed)]
+        rows, item_rows = rows_at(queries, known[sample]), rows_at(items, index)
+        maps = fit_maps(fitted_queries, fitted_items, grid)
+        sides = [(rows, item_rows, reference)]
+        sides += [
+            (of_queries(rows), of_items(item_rows), of_queries(reference)) for of_queries, of_items in maps.values()
+        ]
         scores = [(mapped @ targets.T, fitted_on @ targets.T) for mapped, targets, fitted_on in sides]
         corrected = [criterion.rescore(*pair) for pair in scores for criterion in CRITERIA.values()]
         ranks.append(np.stack([rank_blocks([(0, values)], answers).ranks for values in corrected]))

@@ -57,7 +57,7 @@ def choice_record(name: str, criterion: Correction, choice: Choice | None) -> di
 
     "added_to": whether `vsehub add` computes its terms for new items alone.
     """
-    added_to = isinstance(criterion, ItemBias) and criterion.independent
+    added_to = isinstance(criterion, ItemBias) and criterion.items_are_independent
     written = {"criterion": name, "parameters": criterion.parameters(), "added_to": added_to, "queries": 0}
     if choice is not None:
         written |= {key: value for key, value in vars(choice).items() if isinstance(value, int | float)}

@@ -14,7 +14,7 @@ from torch import Tensor
 from vsehub.checks import existing, require
 from vsehub.criteria.base import as_sides
 from vsehub.data.truth import read_ids, read_labels, read_truth
-from vsehub.data.vectors.embeddings import VectorFile, check_vectors, open_vectors, same_space
+from vsehub.data.vectors.embeddings import VectorFile, check_vectors, open_vectors, require_same_dimension
 from vsehub.data.vectors.paths import stamps
 from vsehub.io.arrays import listed, refuse_unusable
 from vsehub.io.text import read_lines, stays_inside
@@ -279,7 +279,7 @@ def open_inputs(settings: Mapping[str, Any], normalize: bool | None = None) -> I
     }
     first, *others = files.values()
     for other in others:
-        same_space(first, other)
+        require_same_dimension(first, other)
     tune = files.pop("tune_queries", None)
     exclude_self = not scored and "queries" not in files
     sides: list[Any] = [files.get(name) for name in VECTORS]
@@ -313,7 +313,7 @@ def open_inputs(settings: Mapping[str, Any], normalize: bool | None = None) -> I
 
 
 def other_domain(queries: VectorSource, reference: VectorSource, seed: int = 0) -> str | None:
-    """A warning if the queries are farther from the reference than its rows from each other, or than the queries are.
+    """A warning if the queries are farther from the reference than its rows, or the queries, are from each other.
 
     The second comparison detects a reference of noise, whose rows are as far from each other as from the queries. The
     similarity of a row to a set is the 80th percentile over the set; the largest ones belong to captions of the same

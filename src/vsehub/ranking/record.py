@@ -120,9 +120,9 @@ def _references(inputs: Inputs, files: Mapping[str, Any], criteria: Collection[C
             file = files["reference_scores" if sides.precomputed else "reference"]
             reference = {"kind": "inductive", "set": file["path"], **file, "left_out": sides.left_out}
     file = files.get("reference_items")
-    further = {"set": file["path"], **file} if file else {"set": "the items themselves", "rows": len(sides.items)}
+    items_entry = {"set": file["path"], **file} if file else {"set": "the items themselves", "rows": len(sides.items)}
     are_used = any(criterion.takes_reference_items for criterion in criteria)
-    return {"reference": reference, "reference_items": further if are_used else None}
+    return {"reference": reference, "reference_items": items_entry if are_used else None}
 
 
 def with_absolute_path(value: Any) -> Any:
@@ -170,7 +170,7 @@ def _ranking(ranking: Ranked, criterion: Criterion | None, measured: Measured, i
     ranking does not have.
     """
     plain, positives = measured.rankings[0], inputs.sides.positives
-    # An item that searches among the others is neither a query nor an item of its own chance level.
+    # If items search among themselves, an item has one query and one item fewer: itself.
     k, itself = measured.ks[-1], int(inputs.sides.exclude_self)
     queries, items = len(inputs.sides.queries) - itself, len(inputs.sides.items) - itself
     level = hub_level(k, queries, items)

@@ -173,9 +173,9 @@ def results_table(
         spread = zip(table[key], table[f"{key} std"], strict=True)
         shown[heading] = [spread_text(mean, std, decimals) for mean, std in spread]
         if lines is not None and len(table) > 1:
-            best, like = leading(table, lines, key)
+            best, not_worse = leading(table, lines, key)
             bold += [(row, len(shown.columns) - 1) for row in np.flatnonzero(best).tolist()]
-            shown[heading] += np.where(like, "†", "")
+            shown[heading] += np.where(not_worse, "†", "")
         if key == "rsum":
             shown[heading] += list(map(collapsed_text, table["collapsed"], table["n"]))
     seeds = list(map(seeds_text, table["n"], table["seeds"]))

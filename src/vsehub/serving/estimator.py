@@ -20,7 +20,7 @@ from vsehub.components import TARGET, Components, conf_folder
 from vsehub.criteria import Auto, Chain, Correction, Criterion, ItemBias
 from vsehub.criteria.base import Terms, finite, finite_terms, fit_all, require_can_exclude_self, small_reference_warning
 from vsehub.criteria.choose import Tried, choose, named_criterion
-from vsehub.data.truth import distinct_ids, read_truth
+from vsehub.data.truth import read_truth, require_distinct_ids
 from vsehub.data.vectors.embeddings import check_vectors, open_vectors
 from vsehub.data.vectors.readers import read_safetensors
 from vsehub.io.arrays import DAMAGE
@@ -126,11 +126,11 @@ class CorrectedSearch:
             opened = as_vectors("items", opened.rows(0, len(opened)))
         if isinstance(criterion, Auto):  # until `tune` chooses
             criterion = criterion.untuned(0 if reference_rows is None else len(reference_rows))[1]
-        searched = CachedItems(opened)
+        cached_items = CachedItems(opened)
         if reference_rows is not None:
             warn_once(small_reference_warning(criterion, len(reference_rows)))
         return self._set_fitted(
-            criterion, searched, reference_rows, item_terms(criterion, searched, reference_rows), item_ids
+            criterion, cached_items, reference_rows, item_terms(criterion, cached_items, reference_rows), item_ids
         )
 
     @torch.no_grad()
@@ -149,7 +149,7 @@ class CorrectedSearch:
         """
         if not isinstance(self.criterion_, Correction):
             fail(f"criterion: {self.criterion_!r} matches queries and items; tune takes one that corrects scores")
-        vectors, positives = self._answered(queries, truth)
+        vectors, positives = self._open_answered(queries, truth)
         named = named_criterion(self.criterion, self.parameters or {})
         among = named if isinstance(named, Auto) else self.criterion_
         choice = choose(among, vectors, positives, self.items_, self.reference_)
@@ -170,7 +170,7 @@ class CorrectedSearch:
         """
         if not isinstance(self.criterion_, Correction) or self.item_terms_ is None:
             fail(f"criterion: without reference queries a score under {self.criterion_!r} depends on other queries")
-        vectors, positives = self._answered(queries, truth)
+        vectors, positives = self._open_answered(queries, truth)
         terms = self._terms_for(vectors)
         self.calibration_ = Calibration.from_queries(
             self.criterion_, vectors, self.items_, terms, positives, self.reference_, seed
@@ -345,7 +345,7 @@ class CorrectedSearch:
         """Take a fitted state. Raises InputError for ids that repeat or are not as many as the items."""
         sizes = [len(items) if ids is None else len(ids), *map(len, terms or ())]
         require(set(sizes) == {len(items)}, f"ids, terms: expected one for each of {len(items)} items")
-        distinct_ids("ids", ids or ())
+        require_distinct_ids("ids", ids or ())
         self.criterion_, self.items_, self.reference_ = criterion, items, reference
         self.item_terms_, self.ids_ = terms, ids
         self.tried_ = self.calibration_ = None
@@ -379,8 +379,8 @@ class CorrectedSearch:
         )
         return source, file.ids if ids is None else [str(value) for value in ids]
 
-    def _answered(self, queries: Any, truth: Any) -> tuple[VectorSource, Positives]:
-        """Checked queries, and the items that answer each."""
+    def _open_answered(self, queries: Any, truth: Any) -> tuple[VectorSource, Positives]:
+        """The opened and checked queries, and the items that answer each."""
         vectors, query_ids = self._open("queries", queries, self.items_.shape[1], self.device)
         items = len(self.items_)
         if isinstance(truth, str | Path):
@@ -428,7 +428,7 @@ def item_terms(criterion: Criterion, items: VectorSource, reference: VectorSourc
 
 
 def criterion_settings(criterion: Criterion) -> dict[str, Any]:
-    """The class of a criterion of vsehub and its settings. Raises InputError for a class of others."""
+    """The class of a criterion of vsehub and its settings. Raises InputError for any other class."""
     settings: dict[str, Any] = {TARGET: f"vsehub.criteria.{type(criterion).__name__}"}
     require(
         Components([conf_folder()]).find(GROUP, settings) is type(criterion),

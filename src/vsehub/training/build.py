@@ -101,9 +101,9 @@ def build_module(
         compile_mode=settings.get("compile"),
     )
     # Without files of weights and folders of other models.
-    rebuilt = {side: {**settings[side], **encoder.rebuilt} for side, encoder in encoders.items()}
+    encoder_settings = {side: {**settings[side], **encoder.rebuilt} for side, encoder in encoders.items()}
     module.description = {
-        "config": masked_settings({key: settings[key] for key in DESCRIPTION_KEYS} | rebuilt),
+        "config": masked_settings({key: settings[key] for key in DESCRIPTION_KEYS} | encoder_settings),
         "vocabulary": dump_words(data.vocabulary),
         "image_shape": list(image_shape),
         "text_shape": None if text_shape is None else list(text_shape),

@@ -81,7 +81,7 @@ class RetrievalModule(pl.LightningModule):
         self.last_step: LastStep | None = None
         self.nan_loss: Tensor | bool = False  # whether the loss of finite scores was ever NaN or infinite
         self._make_optimizer, self._make_scheduler = optimizer, scheduler
-        # Functions of the training step, not the encoders, whose batches in evaluation have many other shapes.
+        # torch.compile gets these functions, not the encoders, whose batches in evaluation have many other shapes.
         self.encode: Callable = encode_in_chunks
         self.score: Callable = score_batch
         if compile_mode is not None:

@@ -44,8 +44,8 @@ class Question(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def of_form(cls, value: Any) -> Any:
-        """A field of a form; None if it is empty."""
+    def none_if_empty(cls, value: Any) -> Any:
+        """The value of a field; None for an empty one, as a form sends it."""
         return None if value == "" else value
 
     def asks(self) -> list[str]:
@@ -72,7 +72,7 @@ class Service:
 
     def __init__(self, catalogue: Catalogue):
         self.catalogue, self.encoder = catalogue, catalogue.contents.encoder
-        self.reads = self.encoder is not None and self.encoder.vocabulary is not None
+        self.reads_text = self.encoder is not None and self.encoder.vocabulary is not None
         self.criteria = [name for name in catalogue.rankings if name != PLAIN] or [PLAIN]
         histograms = {name: histogram(ranking.counts) for name, ranking in catalogue.rankings.items()}
         mean_count = catalogue.k * len(catalogue.queries) / len(catalogue)
@@ -88,7 +88,7 @@ class Service:
             "queries": len(catalogue.queries),
             "fitted_on": catalogue.contents.fitted_on,
             "criteria": list(catalogue.rankings),
-            "reads": self.reads,
+            "reads": self.reads_text,
             "k": catalogue.k,
             "hub_level": catalogue.hub_level,
             "hubness": catalogue.hubness(),
@@ -102,7 +102,7 @@ class Service:
         notes: list[str] = []
         answers: list[int] = []
         if question.text is not None:
-            if self.encoder is None or not self.reads or not question.text.strip():
+            if self.encoder is None or not self.reads_text or not question.text.strip():
                 fail("text is empty, or no model reads it; give checkpoint= or model=")
             title = f"“{question.text}”"
             vector, notes = self.encoder.encode(question.text)

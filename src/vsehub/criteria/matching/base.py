@@ -109,26 +109,26 @@ class Matching(Criterion):
         others. Where that leaves too little room below the largest number of the type, the whole row is divided by
         four.
         """
-        answer = widened(scores).clone()
-        row, item = pairs[pairs[:, 0].argsort(stable=True)].to(answer.device).T.contiguous()
-        values = answer[row, item]
-        answer[row, item] = -torch.inf
-        highest_other = answer.amax(dim=1)
-        answer[row, item] = values
+        result = widened(scores).clone()
+        row, item = pairs[pairs[:, 0].argsort(stable=True)].to(result.device).T.contiguous()
+        values = result[row, item]
+        result[row, item] = -torch.inf
+        highest_other = result.amax(dim=1)
+        result[row, item] = values
         wrong = _out_of_place(row, item, values, highest_other)
-        moved = torch.bincount(row[wrong], minlength=len(answer)) > 0
+        moved = torch.bincount(row[wrong], minlength=len(result)) > 0
         floor = torch.where(highest_other > -torch.inf, highest_other, 0)
-        limits = torch.finfo(answer.dtype)
+        limits = torch.finfo(result.dtype)
         high = (moved & (floor > limits.max / 4)).nonzero().squeeze(1)
-        answer[high] /= 4
+        result[high] /= 4
         floor[high] /= 4
         from_above = torch.arange(len(row), device=row.device) - torch.searchsorted(row, row)
-        steps = (torch.bincount(row, minlength=len(answer))[row] - from_above) * GAP
+        steps = (torch.bincount(row, minlength=len(result))[row] - from_above) * GAP
         # From zero or a subnormal number, a step is the smallest normal number.
         lifted = floor[row] + steps * floor[row].abs().clamp(min=limits.tiny / GAP)
         is_moved = moved[row]
-        answer[row[is_moved], item[is_moved]] = lifted[is_moved]
-        return answer
+        result[row[is_moved], item[is_moved]] = lifted[is_moved]
+        return result
 
     def search(
         self, queries: Any, items: Any, reference: Any = None, k: int = 10, *, reference_items: Any = None

@@ -65,7 +65,7 @@ class RelaxedGreedyMatching(Matching):
 class GreedyMatching(RelaxedGreedyMatching):
     """Relaxed greedy matching with λ = 1 (EMNLP algorithm 1): an item is in at most k * max(1, Q / M) lists.
 
-    capacity: as in `RelaxedGreedyMatching`. Nothing is tuned, since λ tells the two apart.
+    capacity: as in `RelaxedGreedyMatching`. λ is not tuned: with another it would be a `RelaxedGreedyMatching`.
     """
 
     GRID: ClassVar = {}

@@ -20,9 +20,8 @@ class HuggingFace(ListedPhotos):
 
     folder: the dataset's. columns: the names of its columns: image; caption, one or a list of them, of texts or lists
     of texts; split. Without a column of splits the parts of the dataset are its splits: train, val (valid, validation,
-    dev) and test, others are not used. If the dataset has one part, splits are drawn by seed, picture by picture; with
-    columns.split=None, from the pictures of all parts. name: name in reports, by default the folder's. draw, pictures:
-    as in `ListedPhotos`.
+    dev) and test, others are not used. If there is one part, or columns.split=None, splits are drawn by seed from all
+    pictures, picture by picture. name: name in reports, by default the folder's. draw, pictures: as in `ListedPhotos`.
 
     The package `datasets` reads both, and runs no code of them.
     """

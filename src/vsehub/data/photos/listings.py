@@ -73,7 +73,7 @@ class Table(ListedPhotos):
             require(
                 isinstance(path, str) and path.strip() != "", f"{self.listing}: {path!r} is not a path of a picture"
             )
-            file = path_inside(self.images, path, self.listing)
+            file = listed_path(self.images, path, self.listing)
             yield Listed(file, os.path.relpath(file, self.images), flat(texts), split)
 
 
@@ -105,12 +105,12 @@ class Karpathy(ListedPhotos):
                 name, folder = image["filename"], image.get("filepath", "")
                 # COCO's pictures may also lie in one folder.
                 path = os.path.join(folder, name) if folder_exists[folder] else name
-                file = path_inside(self.images, path, self.listing)
+                file = listed_path(self.images, path, self.listing)
                 split = "train" if image["split"] == "restval" else image["split"]
                 yield Listed(file, name, [sentence["raw"] for sentence in image["sentences"]], split)
 
 
-def path_inside(folder: Path, name: str, listing: Path) -> str:
+def listed_path(folder: Path, name: str, listing: Path) -> str:
     """The path of a file below a folder. Raises InputError if `name` leads out of the folder; links are followed.
 
     listing: the file that names it, for the message.

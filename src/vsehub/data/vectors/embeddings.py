@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vsehub.checks import boolean, require
-from vsehub.data.truth import distinct_ids
+from vsehub.data.truth import require_distinct_ids
 from vsehub.data.vectors.paths import Stamps, fetch, is_folder, require_vectors, shards, split_path, stamps
 from vsehub.data.vectors.readers import Shards, matrix_dtype, read_file, read_metadata
 from vsehub.io.address import is_uri, masked
@@ -89,7 +89,7 @@ class VectorFile:
     def with_ids(self, ids: list[str]) -> "VectorFile":
         """The same vectors with other ids. Raises InputError unless there is exactly one id per row, all different."""
         require(len(ids) == len(self), f"{self} has {len(self)} rows but {len(ids)} ids; expected one id per row")
-        distinct_ids(f"the ids of {self}", ids)
+        require_distinct_ids(f"the ids of {self}", ids)
         return replace(self, ids=ids)
 
     def fingerprint(self) -> str:
@@ -188,7 +188,7 @@ def check_vectors(vectors: VectorFile) -> dict[str, float]:
     return {"least": least, "most": most, "unit_share": 1 - len(off) / len(vectors), "tolerance": tolerance}
 
 
-def same_space(first: VectorFile, second: VectorFile) -> None:
+def require_same_dimension(first: VectorFile, second: VectorFile) -> None:
     """Raise InputError unless both have the same dimension."""
     require(
         first.shape[1] == second.shape[1],

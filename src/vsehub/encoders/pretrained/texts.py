@@ -70,7 +70,7 @@ class TextPretrained(DescribedEncoder):
         if self.max_positions is not None:
             require(
                 longest <= self.max_positions,
-                f"a caption of {longest} subwords, special tokens counted, came; the model takes {self.max_positions}: "
+                f"a caption has {longest} subwords, special tokens counted; the model takes {self.max_positions}: "
                 f"cut with loader.max_words={self.max_positions - 2}",
             )
         inside = torch.arange(longest, device=texts.device) < lengths[:, None]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from vsehub.checks import fail, positive, require
-from vsehub.data.truth import distinct_ids
+from vsehub.data.truth import require_distinct_ids
 from vsehub.io.arrays import listed
 from vsehub.serving.databases.engines import Location, note_code
 from vsehub.serving.index import normalize_code
@@ -26,7 +26,7 @@ def write_biases(
     collection is absent, if it lacks some of the ids, and if the engine cannot change one field.
     """
     ids, values = list(map(str, ids)), np.asarray(biases, dtype=np.float64)
-    distinct_ids("item_ids", ids)
+    require_distinct_ids("item_ids", ids)
     require(
         values.shape == (len(ids),) and bool(np.isfinite(values).all()),
         f"biases has shape {values.shape}; expected one finite number for each of {len(ids)} ids",

@@ -27,7 +27,7 @@ from torch.nn.functional import normalize as unit
 from vsehub.checks import fail, require
 from vsehub.criteria.base import ItemBias, fit_all
 from vsehub.criteria.choose import named_criterion
-from vsehub.data.truth import distinct_ids
+from vsehub.data.truth import require_distinct_ids
 from vsehub.io.progress import bar
 from vsehub.io.records import require_version
 from vsehub.neighbors.vectors import VectorSource, as_vectors, sample_rows, to_type_of
@@ -109,7 +109,7 @@ class Collection:
         metadata = self.metadata
         criterion: Any = named_criterion(metadata["criterion"], metadata["parameters"])
         require(
-            criterion.independent,
+            criterion.items_are_independent,
             f"{self.location.title} is corrected by {metadata['criterion']}, under which the bias of an item depends "
             "on the other items; fill anew with all items and overwrite=true",
         )
@@ -157,7 +157,7 @@ class Collection:
 
 def require_names(rows: int, ids: Sequence[str], labels: Sequence[str] | None) -> None:
     """Raise InputError for ids or labels that are not as many as the items, and for duplicate ids."""
-    distinct_ids("item_ids", ids)
+    require_distinct_ids("item_ids", ids)
     require(len(ids) == rows, f"item_ids has {len(ids)} entries; expected one for each of {rows} items")
     require(labels is None or len(labels) == rows, f"item_labels has {len(labels or ())} entries; not {rows}")
 
@@ -310,7 +310,7 @@ def _stored_reference(items: VectorSource, fitted: Fitted, seed: int) -> tuple[T
     if not fitted.criterion.needs_reference:
         return torch.empty(0, items.shape[1]), 0.0
     rows = sample_rows(fitted.reference, REFERENCE_ROWS, seed)[0].cpu()
-    if len(rows) == len(fitted.reference) or not fitted.criterion.independent:
+    if len(rows) == len(fitted.reference) or not fitted.criterion.items_are_independent:
         return rows, 0.0
     chosen, positions = sample_rows(items, _SHIFT_ITEMS, seed)
     sample_bias = _bias(fitted.criterion, as_vectors("items", chosen), rows)

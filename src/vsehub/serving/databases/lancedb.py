@@ -55,7 +55,7 @@ class LanceDB(Database):
     def upsert(self, ids: Sequence[str], vectors: np.ndarray, labels: Sequence[str] | None = None) -> None:
         """Store items; an item whose id is stored already is updated."""
         table = self.table
-        # New rows have nulls in other columns, which others may have added without allowing it.
+        # New rows have nulls in the columns that other programs added, so these must allow nulls.
         strict = [{"path": column.name, "nullable": True} for column in table.schema if not column.nullable]
         if strict:
             table.alter_columns(*strict)

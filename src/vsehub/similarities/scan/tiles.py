@@ -16,7 +16,8 @@ from vsehub.similarities.scan.weights import normalised
 
 # Exponents up to this one need no shift: normalised scores are at most 1, and e^20 squared and summed fits float32.
 UNSHIFTED = 20.0
-# Scores of a tile, and query sets in it: summing over the queries of a set costs two operations a score and set.
+# Scores of a tile, and query sets in it: summing over the queries of each set costs two operations for each score and
+# each query set.
 ON_CPU, ON_GPU = (1 << 18, 16), (1 << 25, 64)
 
 
@@ -47,7 +48,7 @@ def tiled_cosines(normalisation: str, scale: float, raw: Tensor, grams: Tensor, 
 
 
 def exponentials(scores: Tensor, scale: float, padding: Tensor | None = None) -> Tensor:
-    """e^(scale x), or a multiple for each query where that could overflow; 0 where there is padding, (n, s, 1)."""
+    """e^(scale x), divided by the largest of each query where that could overflow; 0 where `padding`, (n, s, 1)."""
     exponents = scores * scale
     if padding is not None:
         exponents.masked_fill_(padding, -torch.inf)

@@ -116,7 +116,7 @@ class TextTower(Tower):
         most = takes["most"]
         require(
             longest <= most,
-            f"a text of {longest} tokens, special ones counted, came; the model takes {most}: cut with "
+            f"a text has {longest} tokens, special ones counted; the model takes {most}: cut with "
             f"loader.max_words={most - 2}",
         )
         # The tokens with the model's own padding; a model of fixed length gets no mask.
