@@ -257,7 +257,7 @@ def open_source(cfg: DictConfig, parts: Components, resumed: bool) -> Source:
 
 
 def command_line(folder: Path) -> list[str]:
-    """The program and the arguments that start another process of the run in `folder`, also of a sweep's."""
+    """The program and the arguments that start another process of the run in `folder`, which may be a sweep's."""
     program = str(Path(vsehub.__file__).with_name("__main__.py"))
     return [
         program,

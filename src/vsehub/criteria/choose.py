@@ -64,8 +64,8 @@ def named_criterion(name: str | Criterion, parameters: Mapping[str, Any]) -> Cri
 class Auto(Criterion):
     """The criterion that suits the data: chosen where queries with known answers allow it, else a default.
 
-    among: names of the criteria to choose among; None: all `candidates`. Plain search is always among them. indexable:
-    whether to omit criteria that no index can store. Raises InputError for unknown names.
+    among: names of the criteria to choose among; None: all `known_corrections`. Plain search is always among them.
+    indexable: whether to omit criteria that no index can store. Raises InputError for unknown names.
 
     >>> import numpy as np
     >>> queries, items = np.eye(3)[[0, 0, 1, 2]], np.eye(3)

@@ -50,7 +50,7 @@ class Noise:
         whole_seed("data.noise.seed", self.seed)
 
     @property
-    def wanted(self) -> bool:
+    def moves_captions(self) -> bool:
         """True if any captions are moved; a protocol with rate 0 moves none."""
         return bool(self.rate) or self.index is not None
 

@@ -127,8 +127,8 @@ class TreeGRU(torch.autograd.Function):
     """States (n, H) of all nodes from projected inputs (n, 3H), the recurrent weight (3H, H) and the bias (H,) of the
     new state's recurrent part.
 
-    The equations and the gates' order (reset, update, new) are torch.nn.GRU's. Nodes of the first
-    level begin from the zero state.
+    The equations and the gates' order (reset, update, new) are torch.nn.GRU's. Nodes of the first level
+    begin from the zero state.
     """
 
     @staticmethod

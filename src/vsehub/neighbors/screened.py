@@ -294,9 +294,7 @@ class _Best:
         """Merge the entries, raise `least`, and return values and positions (b, k), best first."""
         query, values, positions = (np.concatenate(parts) for parts in zip(*self._entries, strict=True))
         order = torch.from_numpy(values).sort(descending=True, stable=True).indices.numpy()  # NaN first
-        order = order[
-            query[order].astype(np.uint16).argsort(kind="stable")
-        ]  # numpy sorts 16 bits by radix, in one pass
+        order = order[query[order].astype(np.uint16).argsort(kind="stable")]  # numpy sorts 16 bits by radix: fast
         first = np.searchsorted(query[order], np.arange(len(self.least)))
         order = order[np.arange(len(order)) - first[query[order]] < self.k]
         self._entries, self._waiting = [(query[order], values[order], positions[order])], 0

@@ -1,6 +1,6 @@
 """Vectors that are read in blocks, their products, corrections of tiles of these, and seeded samples of vectors.
 
-Precomputed scores, of a cross-encoder, SCAN or any other model that compares pairs, take the same way: a row of scores
+Precomputed scores, of a cross-encoder, SCAN or any other model that compares pairs, are read alike: a row of scores
 stands for a query, and `UnitVectors` for the items, since the inner product of a row with the m-th unit vector is its
 m-th score. Every search among vectors thus accepts precomputed scores, and computes no product.
 """

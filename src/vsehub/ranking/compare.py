@@ -1,4 +1,4 @@
-"""A comparison of rankings from opened inputs to its record: choose, look through, measure."""
+"""A comparison of rankings from opened inputs to its record: look through, choose, measure."""
 
 import logging
 import time

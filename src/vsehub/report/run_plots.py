@@ -20,7 +20,7 @@ def styles(series: Iterable[Series]) -> dict[str, dict]:
     """Colour, marker and line of each loss and variant, by the series' title: the same in every plot.
 
     The papers' losses look the same in every report. Other losses, and then further variants of a loss, take the
-    colours that are left, if there are too few again with other markers and lines.
+    remaining colours; once all are taken, the colours repeat with other markers and lines.
     """
     ordered = sorted({(label_rank(each.label), each.variant, each.title, each.label) for each in series})
     # The first variant of each loss: later entries overwrite.

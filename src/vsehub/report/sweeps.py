@@ -39,7 +39,7 @@ def sweep_sections(runs: Sequence[Run]) -> list[Section]:
             test=[(run.record.get("metrics") or {}).get("test/rsum", np.nan) for run in members],
             collapsed=[bool(run.record.get("collapsed")) for run in members],
         )
-        # Runs belong to one sweep if their other settings, which are no numbers, are equal.
+        # Runs belong to one sweep if their other settings, which are not numbers, are equal.
         other_settings = variants(texts.drop(columns=numbers.columns).to_dict("records"))
         for fixed, rows in frame.groupby(pd.Series(other_settings)):
             by_length = sorted(numbers, key=lambda key: (len(key), key))

@@ -41,7 +41,7 @@ def build_data(settings: Settings, components: Components, source: Source) -> Re
     is not used if the text encoder brings its own.
     """
     noise = make("data.noise", Noise, {"seed": settings["seed"]} | (settings["data"].get("noise") or {}))
-    if noise.wanted:
+    if noise.moves_captions:
         source = NoisySource(source, noise)
     loader = {key: value for key, value in settings["loader"].items() if key != "chunk"}  # an argument of the module
     preparation = requirement(components, "image_encoder", settings, "preparation_of")

@@ -80,7 +80,8 @@ class CcaSolver:
 
     images, texts: regularisations of each side, added to the variances in units of their mean. dimensions: numbers of
     directions, at most those available. powers: powers of the correlations that scale the directions. Raises
-    InputError for an empty list, dimensions that are not whole numbers from 1 up, or other numbers below 0.
+    InputError for an empty list, regularisations that are not above 0, dimensions that are not whole numbers from 1 up,
+    or powers below 0.
     """
 
     def __init__(

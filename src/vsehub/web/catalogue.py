@@ -310,7 +310,7 @@ class Catalogue:
         }
 
     def finders(self, row: int, criterion: str) -> list[dict[str, Any]]:
-        """The known queries whose plain k nearest hold an item: its rank, and the ranks of their right answer.
+        """The known queries whose plain k nearest hold an item, each with its rank and the ranks of the right answer.
 
         Queries whose answer ranks below the item come first; within both groups, those where the item ranks best.
         """

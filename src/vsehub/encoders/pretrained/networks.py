@@ -222,7 +222,7 @@ def load_weights(network: nn.Module, path: str | Path, ignored: Collection[str] 
 
 
 def weights_hash(network: nn.Module) -> str:
-    """16 hexadecimal digits of SHA-256 over a network's weights, without the counts of batches, as older files lack."""
+    """16 hexadecimal digits of SHA-256 over a network's weights, except counts of batches, which older files lack."""
     digest = hashlib.sha256()
     for name, value in sorted(network.state_dict().items()):
         if not name.endswith("num_batches_tracked"):
