@@ -82,5 +82,5 @@ def search_split(cfg: DictConfig, model: "DataModel", texts: Sequence[str]) -> t
         captions = [[loaded.text_of(caption) for caption in loaded.captions_of(row)] for row in rows]
         first = [texts_of_image[0] if texts_of_image else "" for texts_of_image in captions]
         lists.append(list(zip([str(names[row]) for row in rows], first, scores, strict=True)))
-    fitted = f", inductive: its reference is {reference}" if criterion.needs_reference else ""
-    return f"{len(loaded.images):,} images of {cfg.folder or split}; criterion {name}{fitted}", lists
+    reference_text = f", inductive: its reference is {reference}" if criterion.needs_reference else ""
+    return f"{len(loaded.images):,} images of {cfg.folder or split}; criterion {name}{reference_text}", lists

@@ -86,11 +86,11 @@ def _file(module: str) -> Path:
 
 def versions(others: Iterable[str] = ()) -> dict[str, str]:
     """The versions of the packages that results may depend on and of `others`; the commit of one without a version."""
-    known = {"python": platform.python_version()}
+    version_of = {"python": platform.python_version()}
     for package in (*PACKAGES, *others):
         with suppress(metadata.PackageNotFoundError):
-            known[package] = metadata.version(package)
-    for package in set(others) - known.keys():
+            version_of[package] = metadata.version(package)
+    for package in set(others) - version_of.keys():
         state = commit_of(_file(package).parent, ".") or {"sha": "unknown", "dirty": False}
-        known[package] = f"{state['sha'][:8]}{' with changes' if state['dirty'] else ''}"
-    return known
+        version_of[package] = f"{state['sha'][:8]}{' with changes' if state['dirty'] else ''}"
+    return version_of

@@ -58,11 +58,11 @@ def choice_record(name: str, criterion: Correction, choice: Choice | None) -> di
     "added_to": whether `vsehub add` computes its terms for new items alone.
     """
     added_to = isinstance(criterion, ItemBias) and criterion.items_are_independent
-    written = {"criterion": name, "parameters": criterion.parameters(), "added_to": added_to, "queries": 0}
+    record = {"criterion": name, "parameters": criterion.parameters(), "added_to": added_to, "queries": 0}
     if choice is not None:
-        written |= {key: value for key, value in vars(choice).items() if isinstance(value, int | float)}
-        written["tried"] = [vars(trial) for trial in choice.tried]
-    return written
+        record |= {key: value for key, value in vars(choice).items() if isinstance(value, int | float)}
+        record["tried"] = [vars(trial) for trial in choice.tried]
+    return record
 
 
 def held_out_gain(
@@ -108,8 +108,8 @@ def compare_vectors(
     for criterion in criteria.values():
         inputs.warn(small_reference_warning(criterion, references))
     log.info("ranking under %s", ", ".join([PLAIN, *criteria]))
-    searched = {**criteria, **{name: criterion for name, (criterion, _) in others.items()}}
-    measured = measure(inputs.sides, searched, k, device)
+    all_criteria = {**criteria, **{name: criterion for name, (criterion, _) in others.items()}}
+    measured = measure(inputs.sides, all_criteria, k, device)
     if written_choice is not None and inputs.sides.positives is not None:
         written_choice["gain"] = held_out_gain(measured, written_choice["criterion"], others, inputs.sides.positives)
         measured = replace(measured, rankings=measured.rankings[: 1 + len(criteria)])

@@ -302,14 +302,16 @@ def open_inputs(settings: Mapping[str, Any], normalize: bool | None = None) -> I
     inputs = Inputs(checked, queries, items, files, recorded)
     if tune is None:
         return inputs
-    known = read_positives(settings["tune_truth"], Names("tune_queries", len(tune), tune.ids), items)
+    answers = read_positives(settings["tune_truth"], Names("tune_queries", len(tune), tune.ids), items)
     rows = rows_not_in(tune, sides[0])
     if len(rows) < len(tune):
         inputs.warn(f"tune_queries: {len(tune) - len(rows)} of {len(tune)} are ranked queries, and left out")
-        usable = torch.isin(known.query, rows)
+        usable = torch.isin(answers.query, rows)
         require(bool(usable.any()), "tune_queries: all with a known answer are ranked queries; give others")
-        known = Positives.from_pairs(known.query[usable], known.item[usable], len(tune), items.rows, complete=False)
-    return replace(inputs, tuning=(tune, known))
+        answers = Positives.from_pairs(
+            answers.query[usable], answers.item[usable], len(tune), items.rows, complete=False
+        )
+    return replace(inputs, tuning=(tune, answers))
 
 
 def other_domain(queries: VectorSource, reference: VectorSource, seed: int = 0) -> str | None:

@@ -49,10 +49,10 @@ class TextPretrained(DescribedEncoder):
         stored = read_auto(model, "AutoConfig").to_dict() if config is None else config
         settings = reduced(model, stored, TEXTS, strict=config is not None)
         self.backbone = build(model, settings, pretrained and config is None)
-        known: Any = self.backbone.get_input_embeddings().num_embeddings
+        known_ids: Any = self.backbone.get_input_embeddings().num_embeddings
         require(
-            vocabulary_size <= known,
-            f"the captions have {vocabulary_size} ids but {model} knows {known}; set loader.tokenizer={model}",
+            vocabulary_size <= known_ids,
+            f"the captions have {vocabulary_size} ids but {model} knows {known_ids}; set loader.tokenizer={model}",
         )
         self.tune, self.learning_rate = tune, learning_rate
         self.backbone.requires_grad_(tune)

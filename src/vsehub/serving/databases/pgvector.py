@@ -58,8 +58,8 @@ class PGVector(Database):
             "ON CONFLICT (id) DO UPDATE SET label = coalesce(%(label)s, {table}.label), vector = excluded.vector"
         )
         text = SQL(insert).format(table=Identifier(self.name))
-        named: Sequence[str | None] = labels or [None] * len(ids)
-        rows = zip(ids, named, map(Vector, vectors), strict=True)
+        row_labels: Sequence[str | None] = labels or [None] * len(ids)
+        rows = zip(ids, row_labels, map(Vector, vectors), strict=True)
         with self.client.transaction(), self.client.cursor() as cursor:
             cursor.executemany(text, [dict(zip(("id", "label", "vector"), row, strict=True)) for row in rows])
 
