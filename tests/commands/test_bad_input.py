@@ -149,7 +149,7 @@ def test_what_cannot_be_evaluated(refused, trained, tmp_path):
         (
             lambda description, _: description["config"]["image_encoder"].update(width=10**9),
             {},
-            "but the file holds .* numbers",
+            "larger than the .* numbers that the file holds",
         ),
         (lambda description, _: description["config"]["image_encoder"].update(widht=3), {}, "'widht'"),
         (lambda _, weights: weights.popitem(), {}, "do not fit its model"),
