@@ -28,11 +28,12 @@ OUTCOMES = {  # in a sentence, of a claim and of several
 }
 MARGIN = 2.0  # of rsum: smaller differences count as none
 RULE = (
-    "mean difference ± standard deviation over seeds [95 % interval], and p of the paired t-test, not corrected. A "
-    "claim holds, or is contradicted, if p is below 0.05 after Holm's correction over the judged claims. Both sides "
-    "are equal if two one-sided tests, corrected in the same way, reject differences of 2 rsum or more. Otherwise the "
-    "claim is undecided. A dash: the claim is not judged. In the tests a standard deviation is at least one step of "
-    "the metric (rsum: 100 / images). Results apply to other trainings, measured on these test images"
+    "mean difference (positive: as claimed) ± standard deviation over seeds [95 % interval], and p of the paired "
+    "t-test, not corrected. A claim holds, or is contradicted, if p is below 0.05 after Holm's correction over the "
+    "judged claims. Both sides are equal if two one-sided tests, corrected in the same way, reject differences of 2 "
+    "rsum or more. Otherwise the claim is undecided. A dash: the claim is not judged. In the tests a standard "
+    "deviation is at least one step of the metric (rsum: 100 / images). Results apply to other trainings, measured on "
+    "these test data"
 )
 STEPS = {"hs_sum": 0.01, "plateau": 1.0, "plateau_before_decay": 1.0}  # of recalls and rsum: 100 / images
 

@@ -34,7 +34,7 @@ CASES = {
 }
 WORDING = {  # of the generated parts
     "seeds": "splits",
-    "other trainings, measured on these test images": "other random splits of these images",
+    "other trainings, measured on these test data": "other random splits of these images",
 }
 FIRST_SEED = "hal, first seed"  # what the cases with one seed are held against
 
