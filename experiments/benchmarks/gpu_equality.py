@@ -57,8 +57,8 @@ def shortlist_rows(
     images, texts, similarity = sets(queries, 36, 36), sets(entries, 8, 22), CrossAttention()
     chosen = torch.randint(entries, (queries, candidates), generator=generator).to(device)
     ways = {
-        "at once": lambda: similarity.candidates_at_once(images, texts, chosen, "texts"),
-        "query by query": lambda: Similarity.candidates(similarity, images, texts, chosen, "texts"),
+        "at once": lambda: similarity.candidate_scores_at_once(images, texts, chosen, "texts"),
+        "query by query": lambda: Similarity.candidate_scores(similarity, images, texts, chosen, "texts"),
     }
     with torch.no_grad():
         at_once, one_by_one = (way() for way in ways.values())

@@ -107,7 +107,7 @@ class Similarity(nn.Module):
         """Vectors (N, D) whose inner products are the scores, of encodings (N, D); written where `inner_product`."""
         fail(f"{type(self).__name__} does not define `vectors`; expected a similarity that is an inner product")
 
-    def candidates(self, queries: Any, entries: Any, chosen: Tensor, side: str) -> Tensor:
+    def candidate_scores(self, queries: Any, entries: Any, chosen: Tensor, side: str) -> Tensor:
         """Scores (Q, C) of Q encoded queries, each with its own entries, whose rows are `chosen` (Q, C).
 
         side: whether the entries are "images" or "texts". This one calls `forward` query by query; a similarity that

@@ -10,10 +10,10 @@ from vsehub.checks import InputError
 from vsehub.data import CaptionedImages, Precomp, open_vectors, pairs_by_caption
 from vsehub.extraction.layouts import (
     Work,
-    begin,
     compute,
     equal_caption_counts,
     feature_files,
+    keep_or_discard_chunks,
     vector_files,
     write_features,
     write_vectors,
@@ -57,10 +57,10 @@ def test_a_broken_off_computation_continues(tmp_path, dtype):
         computed.append(len(images))
         return pixels(images)
 
-    begin(tmp_path, SETTINGS, overwrite=False)
+    keep_or_discard_chunks(tmp_path, SETTINGS, overwrite=False)
     with pytest.raises(KeyboardInterrupt):
         chunks_of(tmp_path, loaded, counted, dtype=dtype)
-    begin(tmp_path, dict(reversed(SETTINGS.items())), overwrite=False)
+    keep_or_discard_chunks(tmp_path, dict(reversed(SETTINGS.items())), overwrite=False)
     write_array(tmp_path / "all.npy", 11, map(np.load, chunks_of(tmp_path, loaded, counted, dtype=dtype)))
     assert sum(computed) == 11
     array, expected = np.load(tmp_path / "all.npy"), pixels(loaded.images).to(getattr(torch, dtype)).numpy()
@@ -69,13 +69,13 @@ def test_a_broken_off_computation_continues(tmp_path, dtype):
 
 
 def test_chunks_of_other_settings(tmp_path):
-    begin(tmp_path, SETTINGS, overwrite=False)
+    keep_or_discard_chunks(tmp_path, SETTINGS, overwrite=False)
     (chunk,) = chunks_of(tmp_path, split([1]))
     other = SETTINGS | {"regions": 7, "data": {"train": "abd"}}
     with pytest.raises(InputError, match="another regions, data"):
-        begin(tmp_path, other, overwrite=False)
+        keep_or_discard_chunks(tmp_path, other, overwrite=False)
     assert chunk.exists()
-    begin(tmp_path, other, overwrite=True)
+    keep_or_discard_chunks(tmp_path, other, overwrite=True)
     assert not chunk.exists()
 
 

@@ -117,7 +117,7 @@ def test_scores_of_candidates_are_those_of_all(direction, pooling, how, monkeypa
         whole = similarity(images, texts)
         for queries, entries, side, scores in ((images, texts, "texts", whole), (texts, images, "images", whole.T)):
             chosen = torch.stack([torch.arange(len(entries)).roll(row)[:4] for row in range(len(queries))])
-            candidates = similarity.candidates_at_once(queries, entries, chosen, side)
+            candidates = similarity.candidate_scores_at_once(queries, entries, chosen, side)
             torch.testing.assert_close(candidates, scores.gather(1, chosen), **EXACT)
 
 

@@ -12,7 +12,7 @@ from vsehub.io.files import Output, write_json, write_text
 from vsehub.io.records import RESULT
 
 if TYPE_CHECKING:
-    from vsehub.ranking.adapt import Trial
+    from vsehub.ranking.adapt import CrossValidation
     from vsehub.ranking.inputs import Inputs
 
 MAPS, USAGE = "maps.safetensors", "USAGE.md"
@@ -54,11 +54,11 @@ def adapt(cfg: DictConfig) -> None:
     inputs = open_inputs(files, cfg.normalize)
     inputs.check()
     sides: Any = inputs.sides
-    trial = try_maps(sides.queries, sides.items, sides.positives, seed=cfg.seed)
-    gain = trial.gain_of_choosing()
-    name, criterion = trial.candidates[best(trial.ranks)]
+    cross_validation = try_maps(sides.queries, sides.items, sides.positives, seed=cfg.seed)
+    gain = cross_validation.gain_of_choosing()
+    name, criterion = cross_validation.candidates[best(cross_validation.ranks)]
     helps = gain["low"] > 0 and name != NOTHING
-    candidates = print_gains(trial, gain)
+    candidates = print_gains(cross_validation, gain)
     record: dict[str, Any] = {
         "schema": 1,
         "kind": "adapt",
@@ -78,22 +78,25 @@ def adapt(cfg: DictConfig) -> None:
         print(f"{name} and the mapped vectors are written to {out.shown}\nnext: {record['next']}")
     else:
         print(
-            f"adapting would not help: {gain_in_words(trial.gain_of_choosing(len(CRITERIA)))}. "
+            f"adapting would not help: {gain_in_words(cross_validation.gain_of_choosing(len(CRITERIA)))}. "
             f"{out.shown} has only {RESULT}"
         )
 
 
-def print_gains(trial: "Trial", gain: dict[str, float]) -> list[dict[str, Any]]:
+def print_gains(cross_validation: "CrossValidation", gain: dict[str, float]) -> list[dict[str, Any]]:
     """Print R@1 and the gain of each candidate; returns them in plain values. gain: the gain of choosing."""
     from vsehub.report.tables import ReportTable
 
     candidates = []
     rows: dict[str, list[str]] = {}
-    for number, (name, criterion) in enumerate(trial.candidates):
-        r1, gain_of_map = 100 * (trial.ranks[number] == 1).mean().item(), trial.gain(number)
+    for number, (name, criterion) in enumerate(cross_validation.candidates):
+        r1, gain_of_map = 100 * (cross_validation.ranks[number] == 1).mean().item(), cross_validation.gain(number)
         candidates.append({"map": name, "criterion": criterion, "r1": r1, "gain": gain_of_map})
         rows.setdefault(name, [name]).extend([f"{r1:.1f}", with_interval(gain_of_map)])
-    caption = f"{gain['queries']:,} known queries, each among {trial.items:,} items; gains over the unmapped vectors"
+    caption = (
+        f"{gain['queries']:,} known queries, each among {cross_validation.items:,} items; gains over the unmapped "
+        "vectors"
+    )
     print(ReportTable(HEAD, list(rows.values()), caption).terminal())
     print(f"choosing the best, in each fold by the other folds, gains {with_interval(gain)} points of R@1")
     return candidates

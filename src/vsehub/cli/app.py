@@ -27,7 +27,7 @@ from yaml import YAMLError
 from vsehub.checks import InputError, boolean, one_line, require, suggest
 from vsehub.cli.nodes import components, config_dirs, plain
 from vsehub.components import FURTHER_FOLDERS, conf_folder
-from vsehub.io.address import masked_output, remember, texts
+from vsehub.io.address import masked_output, remember, strings_in
 from vsehub.io.files import write_text
 from vsehub.io.progress import show
 from vsehub.recipes import flatten
@@ -54,7 +54,7 @@ def run(task: Callable[[DictConfig], float | None], config_name: str) -> None:
         with report_job_error() if is_multirun() else report_errors():
             if process_number() == 0:
                 show()
-            for text in texts(plain(cfg)):
+            for text in strings_in(plain(cfg)):
                 remember(text)
             mask_hydra_files()
             require_booleans(cfg, config_name)

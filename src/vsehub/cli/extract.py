@@ -21,12 +21,12 @@ KIND, MANIFEST, CHUNKS = "an extraction", "manifest.json", ".chunks"
 class Plan(NamedTuple):
     """The work of an extraction.
 
-    splits: the loaded splits by name; without splits, the `Side`s. work: the rows to compute, by name. model: what the
-    results depend on besides the data. write: function (folder, splits, chunks) that writes the files. hint: a sentence
-    on what to do with them.
+    inputs: the loaded splits or, without splits, the `Side`s, by name. work: the rows to compute, by name. model: what
+    the results depend on besides the data. write: function (folder, inputs, chunks) that writes the files. hint: a
+    sentence on what to do with them.
     """
 
-    splits: Mapping[str, Any]
+    inputs: Mapping[str, Any]
     work: Mapping[str, "Work"]
     model: dict[str, Any]
     write: Callable[..., None]
@@ -40,7 +40,7 @@ def extract(cfg: DictConfig) -> None:
     source: Any = None if sides else components(cfg.trust).build("data", plain(cfg.data))
     names, make_plan = choose_plan(cfg, sides)
 
-    from vsehub.extraction.layouts import begin, compute
+    from vsehub.extraction.layouts import compute, keep_or_discard_chunks
     from vsehub.io.provenance import origin
     from vsehub.machine import hardware
 
@@ -50,15 +50,15 @@ def extract(cfg: DictConfig) -> None:
         plan = make_plan(cfg, source)
         settings = {
             "model": plan.model,
-            "data": {split: loaded.fingerprint() for split, loaded in plan.splits.items()},
+            "data": {split: loaded.fingerprint() for split, loaded in plan.inputs.items()},
             "dtype": cfg.dtype,
             "batch_size": cfg.batch_size,
         }
-        begin(chunk_folder, settings, cfg.overwrite)
+        keep_or_discard_chunks(chunk_folder, settings, cfg.overwrite)
         chunks = {
             name: compute(chunk_folder, name, rows, cfg.batch_size, cfg.dtype) for name, rows in plan.work.items()
         }
-        plan.write(output.new, plan.splits, chunks)
+        plan.write(output.new, plan.inputs, chunks)
         write_json(
             output / MANIFEST,
             {

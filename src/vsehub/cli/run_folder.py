@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from vsehub.checks import existing, require, suggest
 from vsehub.cli.nodes import literal, plain
 from vsehub.components import TARGET, Components, component_nodes, named_classes
-from vsehub.io.address import require_no_address, texts
+from vsehub.io.address import require_no_address, strings_in
 from vsehub.io.files import LOCK, lock_folder, require_links_inside
 from vsehub.io.provenance import source_files
 from vsehub.io.records import RUN, read_record
@@ -143,7 +143,7 @@ def _loggers(record: dict[str, Any], folder: Path) -> Any:
     loggers = record["config"].get("logger")
     for node in component_nodes(loggers):
         require(
-            all(map(stays_inside, texts({name: value for name, value in node.items() if name != "save_dir"}))),
+            all(map(stays_inside, strings_in({name: value for name, value in node.items() if name != "save_dir"}))),
             f"resume: a logger in {folder / 'run.json'} names a path out of the run's folder; start a new run",
         )
         if node.get("save_dir") is not None:

@@ -1,4 +1,4 @@
-"""`vsehub serve`: look at a collection in a browser: plain and corrected search side by side, and its hubs."""
+"""`vsehub serve`: look at a data set or a reranking in a browser: plain beside corrected search, and hubs."""
 
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any

@@ -35,7 +35,7 @@ MOST_QUERIES, MOST_REFERENCE, MOST_SCORES = 1000, 2000, 25_000_000
 
 
 def known_corrections() -> dict[str, Correction]:
-    """The corrections of the yaml files that do not compare items with each other, by name, plain search first."""
+    """The corrections of the yaml files that take no reference items, by name, plain search first."""
     return _corrections(conf_folders())
 
 

@@ -1,4 +1,7 @@
-"""Pairs of queries and the items that answer them, ids and labels, from the user's files. Does not import torch."""
+"""Pairs of queries and the items that answer them, ids and labels, from the user's files.
+
+Only `read_truth` imports torch.
+"""
 
 import logging
 from collections import Counter

@@ -35,7 +35,7 @@ class LinearMap:
         return LinearMap(self.mean, self.directions[:, : len(weights)] * weights)
 
     def put_into(self, encoder: ImageFeatures | TextFeatures | TextBag) -> None:
-        """Make `encoder`, of as many features and dimensions, compute this map."""
+        """Make `encoder`, which must have the map's F and D, compute the map."""
         directions = torch.from_numpy(self.directions)
         with torch.no_grad():
             if isinstance(encoder, TextBag):

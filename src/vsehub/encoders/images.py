@@ -54,11 +54,11 @@ class ImageCNN(Encoder):
     """Strided convolutions with normalisation, then a linear map to the joint space.
 
     image_shape: (3, height, width) of one image, from the data; uint8 pixels or floats in [0, 1]. dim: D of the joint
-    space. width: channels after the first of the stages, doubled at each. pooling: "flat" averages the last feature map
-    to 2 x 2 and maps it as one vector; "none" maps each of its positions, which are the regions as `Sets`; "mean",
-    "max" and "gpo" pool these. norm: "batch" normalises each channel over the batch (Ioffe and Szegedy 2015); "group"
-    normalises groups of 8 channels of each picture alone (Wu and He 2018), which does not depend on how a batch is
-    divided. Raises InputError for other shapes.
+    space. width: channels of the first convolution, doubled at each further one. stages: number of convolutions.
+    pooling: "flat" averages the last feature map to 2 x 2 and maps it as one vector; "none" maps each of its positions,
+    which are the regions as `Sets`; "mean", "max" and "gpo" pool these. norm: "batch" normalises each channel over the
+    batch (Ioffe and Szegedy 2015); "group" normalises groups of 8 channels of each picture alone (Wu and He 2018),
+    which does not depend on how a batch is divided. Raises InputError for other shapes.
     """
 
     def __init__(

@@ -24,8 +24,8 @@ LEVEL_ROWS, ALL_ROWS = 16, 128
 class Tree(NamedTuple):
     """Distinct prefixes as n nodes, level by level.
 
-    words: (n,) the last word of each prefix. parents: the parent (c,) of each node of each level; empty for the first
-    level. levels: the nodes of each level; its last node is repeated until their number is a multiple of LEVEL_ROWS.
+    words: (n,) the last word of each prefix. parents: for each level the parents (c,) of its c nodes; empty for the
+    first level. levels: the nodes of each level; its last node is repeated until c is a multiple of LEVEL_ROWS.
     nodes: (N, L), the node that each caption has reached at each word, 0 behind its last.
     """
 

@@ -139,7 +139,7 @@ class TextTransformer(Encoder):
 class TextBag(Encoder):
     """(N, L) word ids to the TF-IDF weighted sum of the words' vectors, (N, D).
 
-    A caption x counts its words, each count times the word's weight; x is divided by its norm, and the embedding is
+    A caption's vector x has, for each word w, its count times its weight, and is divided by its norm. The embedding is
     Σ_w x_w v_w + bias: a linear map of TF-IDF vectors. `solver=cca` computes the vectors, the bias and the weights in
     closed form; trained by a loss, all words weigh 1.
 

@@ -59,7 +59,7 @@ class Work(NamedTuple):
     name_of: Callable[[int], str]
 
 
-def begin(folder: Path, settings: Mapping[str, Any], overwrite: bool) -> None:
+def keep_or_discard_chunks(folder: Path, settings: Mapping[str, Any], overwrite: bool) -> None:
     """Keep the chunks in `folder` if they were computed with these settings; discard others.
 
     Raises InputError if there are chunks of other settings and `overwrite` is false.
@@ -144,7 +144,7 @@ def equal_caption_counts(splits: Mapping[str, CaptionedImages]) -> dict[str, Cap
 
 
 def write_features(folder: Path, splits: Mapping[str, CaptionedImages], chunks: Chunks) -> None:
-    """Write the features of each split's images, the captions, equally many of each image, and the images' names."""
+    """Write the features of each split's images, its captions (equally many for each image) and the images' names."""
     for split, loaded in splits.items():
         features, captions, ids = (folder / name for name in feature_files([split]))
         write_array(features, len(loaded.images), map(np.load, chunks[split]))
@@ -155,7 +155,7 @@ def write_features(folder: Path, splits: Mapping[str, CaptionedImages], chunks: 
 
 
 def write_vectors(folder: Path, splits: Mapping[str, CaptionedImages], chunks: Chunks) -> None:
-    """Write the vectors of each split's images and captions, their ids, and pairs. chunks: arrays by "SPLIT-SIDE"."""
+    """Write the vectors of each split's images and captions, their ids, and pairs. chunks: files by "SPLIT-SIDE"."""
     ids = image_ids(splits)
     for number, (split, loaded) in enumerate(splits.items()):
         keys = [f"{split}-{row}" for row in range(len(loaded.captions))]
@@ -174,7 +174,7 @@ def write_vectors(folder: Path, splits: Mapping[str, CaptionedImages], chunks: C
 
 
 def image_ids(splits: Mapping[str, CaptionedImages]) -> dict[str, list[str]]:
-    """The ids of the images of each split: their names, after the split and the row if names repeat."""
+    """The ids of the images of each split: their names or, if a name repeats, SPLIT/ROW/NAME."""
     names = {split: [loaded.name_of(row) for row in range(len(loaded.images))] for split, loaded in splits.items()}
     if len(set().union(*names.values())) == sum(map(len, names.values())):
         return names

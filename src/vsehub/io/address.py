@@ -93,7 +93,7 @@ def require_no_address(settings: Mapping[str, Any]) -> None:
     settings: full names of settings and their values, without those that the user has given.
     """
     for name, value in settings.items():
-        for text in texts(value):
+        for text in strings_in(value):
             require(
                 re.search(_START, text) is None,
                 f"{name} is {masked(text)}, an address that a file brings; vsehub connects only where you say. If you "
@@ -101,13 +101,13 @@ def require_no_address(settings: Mapping[str, Any]) -> None:
             )
 
 
-def texts(value: Any) -> Iterator[str]:
-    """Every text in a plain value, at any depth."""
+def strings_in(value: Any) -> Iterator[str]:
+    """Every string in a plain value, at any depth."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping | list | tuple):
         for inner in value.values() if isinstance(value, Mapping) else value:
-            yield from texts(inner)
+            yield from strings_in(inner)
 
 
 def typed_command(arguments: Sequence[str] | None = None) -> str:

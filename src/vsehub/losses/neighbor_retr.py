@@ -89,8 +89,8 @@ class NeighborRetr(Loss):
     ) -> tuple[Tensor, Tensor]:
         """The centrality of each image and of each text, (N,) each, without gradient."""
         if neighbors is None:
-            negatives = scores.masked_fill(~counted, 0.0)
-            return negatives.sum(dim=1) / counted.sum(dim=1), negatives.sum(dim=0) / counted.sum(dim=0)
+            counted_scores = scores.masked_fill(~counted, 0.0)
+            return counted_scores.sum(dim=1) / counted.sum(dim=1), counted_scores.sum(dim=0) / counted.sum(dim=0)
         images, texts = neighbors.image_centrality, neighbors.text_centrality
         if images is None or texts is None or not images.shape == texts.shape == scores.shape[:1]:
             fail(
@@ -116,7 +116,7 @@ class NeighborRetr(Loss):
     def neighbor_targets(self, scores: Tensor, counted: Tensor, centrality: Tensor, neighborhood: Tensor) -> Tensor:
         """Each row's target over its pair and its neighbours, (N, N), 0 elsewhere, without gradient.
 
-        centrality: (N,) of the columns' items. neighborhood: the result of the method.
+        centrality: (N,) of the columns' items. neighborhood: the result of `neighborhood`.
         """
         pair = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
         near, outside = neighborhood & ~pair, counted & ~neighborhood

@@ -135,8 +135,8 @@ def chance_rsum(texts_of: Sequence[int], images_of: Sequence[int]) -> float:
     total = 0.0
     for positives, items in ((texts_of, len(images_of)), (images_of, len(texts_of))):
         for k in RECALLS:
-            drawn = comb(items, min(k, items))
-            hits = [1 - comb(items - count, min(k, items)) / drawn for count in positives if count]
+            possible_lists = comb(items, min(k, items))
+            hits = [1 - comb(items - count, min(k, items)) / possible_lists for count in positives if count]
             total += 100 * sum(hits) / len(hits)
     return total
 

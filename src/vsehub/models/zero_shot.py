@@ -48,16 +48,16 @@ class ZeroShot(DataModel):
         settings: dict[str, Any] = {"library": library, "model": name, "weights": weights}
         images, texts = ImageTower(**settings), TextTower(**settings)
         words: Any = load_words(TextTower.subwords_of(settings))
-        preparation = images.description["takes"]
+        preprocessing = images.description["takes"]
         metadata = {
             "model": model,
             "weights": weights,
             "weights_hash": {"image": weights_hash(images.network), "text": weights_hash(texts.network)},
-            "preprocessing": preparation,
+            "preprocessing": preprocessing,
             "prompt": prompt,
             "tokenizer": {"tokens": texts.description["takes"]["most"], "hash": words.fingerprint()},
         }
-        joint = Model(images, texts, Cosine(), (3, preparation["size"], preparation["size"]), None)
+        joint = Model(images, texts, Cosine(), (3, preprocessing["size"], preprocessing["size"]), None)
         super().__init__(
             model=joint.eval().to(device or ("cuda" if torch.cuda.is_available() else "cpu")),
             vocabulary=words,

@@ -95,7 +95,7 @@ class ShortlistIndex:
     def search(self, queries: Sets, k: int) -> tuple[Tensor, Tensor]:
         """Similarities and positions (Q, k), largest first: the k best of each query's shortlist."""
         candidates = self._means.search(_mean_directions(queries), min(len(self), k * self.shortlist))[1]
-        best = self.similarity.candidates(queries, self.entries, candidates, self.side).topk(k, dim=1)
+        best = self.similarity.candidate_scores(queries, self.entries, candidates, self.side).topk(k, dim=1)
         return best.values, candidates.gather(1, best.indices)
 
 

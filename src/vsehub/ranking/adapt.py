@@ -69,7 +69,7 @@ def fit_maps(queries: Tensor, items: Tensor, grid: Sequence[float] = GRID) -> di
 
 
 @dataclass(frozen=True)
-class Trial:
+class CrossValidation:
     """Cross-validated candidates: no map and each map, plain and under CSLS.
 
     candidates: C pairs (map, criterion), those of `NOTHING` first. ranks: (C, n) ranks of the answers of n queries,
@@ -114,7 +114,7 @@ def try_maps(
     positives: Positives,
     grid: Sequence[float] = GRID,
     seed: int = 0,
-) -> Trial:
+) -> CrossValidation:
     """The maps of `fit_maps`, cross-validated over the queries with known answers.
 
     Queries that share answers are in one fold. Maps are fitted to the pairs of the other folds, whose queries are the
@@ -162,7 +162,9 @@ def try_maps(
         sizes.append(len(index))
     candidates = [(name, criterion) for name in (NOTHING, *maps) for criterion in CRITERIA]
     order = np.concatenate(measured)
-    return Trial(candidates, np.concatenate(ranks, axis=1), folds[order], groups[order], round(np.mean(sizes)))
+    return CrossValidation(
+        candidates, np.concatenate(ranks, axis=1), folds[order], groups[order], round(np.mean(sizes))
+    )
 
 
 def pairs_of(

@@ -77,8 +77,8 @@ def report_files(runs: Sequence[Run], title: str | None, columns: Sequence[str])
     means_by_setting = by_setting(means)
     tests = paired_tests(frame, recipes)
     notes = run_notes(runs, frame, series_by_run, recipes)
-    of_settings = setting_sections(frame, means_by_setting, tests, columns, title_styles)
-    sections = [*sweep_sections(shown), *of_settings]
+    results_sections = setting_sections(frame, means_by_setting, tests, columns, title_styles)
+    sections = [*sweep_sections(shown), *results_sections]
     in_markdown = [*sections, Section("Notes", notes)] if notes else sections
     title = title or f"vsehub report: {'; '.join(sorted({run.record['dataset'] for run in shown or runs}))}"
     settings = {run.path: recipe(run) for run in shown}
@@ -91,7 +91,7 @@ def report_files(runs: Sequence[Run], title: str | None, columns: Sequence[str])
         "table.md": "\n\n".join([f"# {markdown_text(title)}", *(part.markdown() for part in in_markdown)]),
         "table.tex": "\n".join(
             section.tables[0]._replace(caption=f"{section.heading}. {section.tables[0].caption}").latex()
-            for section in of_settings
+            for section in results_sections
         ),
         "table.txt": "\n\n".join([one_line(title), *tables, f"{', '.join(counts)}: table.md, and the page"]) + "\n",
     }

@@ -86,19 +86,19 @@ def reference_text(reference: dict) -> str:
 def effects(record: dict) -> list[tuple[str, str]]:
     """The gain of the choice, and the gain, new hubs and unfindable items of each correction: (name, text)."""
     facts = []
-    choice, never = record["choice"], record["antihubs"]["count"]
+    choice, antihub_counts = record["choice"], record["antihubs"]["count"]
     items, plain = record["items"]["rows"], record["rankings"][0]["criterion"]
     if choice is not None and choice.get("gain"):
         by = "other queries" if record["inputs"].get("tune_queries") else "the other four fifths"
         facts.append(gain_text("the choice", choice["gain"], f", each ranked by what {by} choose"))
-    for ranking, absent in zip(record["rankings"][1:], never[1:], strict=True):
+    for ranking, absent in zip(record["rankings"][1:], antihub_counts[1:], strict=True):
         if ranking["gain"] and choice is None:
             facts.append(gain_text(ranking["criterion"], ranking["gain"], ""))
         if made := ranking["hubs_made"]:
             largest = f"the largest found by {made[0]['after']} queries, {made[0]['before']} before"
             facts.append((f"new among the largest hubs of {ranking['criterion']}", f"{len(made)}, {largest}"))
-        if absent > never[0]:
-            shares = f"{absent / items:.1%} of the items are in no list, {never[0] / items:.1%} under {plain}"
+        if absent > antihub_counts[0]:
+            shares = f"{absent / items:.1%} of the items are in no list, {antihub_counts[0] / items:.1%} under {plain}"
             facts.append((f"unfindable under {ranking['criterion']}", shares))
     return facts
 

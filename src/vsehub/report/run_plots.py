@@ -70,7 +70,7 @@ def curves(
 
 @matplotlib.rc_context(RC)
 def occurrences(rows: pd.DataFrame, title_styles: dict[str, dict], name: str) -> Picture | None:
-    """Plot of the share of items among the k nearest of N_k queries, both directions, log-log.
+    """Plot of the share of items that have each N_k, both directions, log-log.
 
     rows: `results` of one setting; those of plain search are drawn. None if they have no counts.
     """

@@ -58,7 +58,7 @@ def settings_of(run: Run) -> dict[str, str]:
     """The recipe of a run, with the noise of its training captions as separate settings."""
     settings = recipe(run)
     config = flatten(run.record["config"])
-    if (run.record.get("noise") or {}).get("index") is None:  # drawn; the noise of a given index stays in words
+    if (run.record.get("noise") or {}).get("index") is None:  # drawn: numbers; that of an index file stays one text
         del settings[NOISE]
         settings["data.noise.rate"] = str(config.get("data.noise.rate") or 0.0)
         settings["data.noise.protocol"] = str(config.get("data.noise.protocol"))
@@ -91,7 +91,7 @@ def settings_table(table: pd.DataFrame, keys: list[str]) -> ReportTable:
     return ReportTable.from_frame(
         shown,
         "All settings, best on validation first: mean ± sample standard deviation over the seeds.",
-        0,
+        text_left=0,
         text_right=2,
     )
 

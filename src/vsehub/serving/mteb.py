@@ -72,7 +72,7 @@ class CorrectedIndex:
         for number, query in enumerate(queries):
             values, positions = search.search(query, len(items))
             rows = [row_of[name] for name in top_ranked.get(query_idx_to_id[number], ())]
-            scores = values[positions.argsort()][rows]  # sorted by document, then of those to rank
+            scores = values[positions.argsort()][rows]  # in the order of the documents; then only those to rank
             order = (-scores).argsort(kind="stable")[:top_k]
             lists.append((scores[order].tolist(), order.tolist()))
         return [values for values, _ in lists], [order for _, order in lists]

@@ -42,7 +42,7 @@ def without_words(
 
 
 class Draw(NamedTuple):
-    """The pairs of one batch: rows (N,) of the training pairs, and the epoch, on which dropped words depend."""
+    """The pairs of a batch: rows (N,) of the training pairs, and the epoch, on which crops and dropped words depend."""
 
     epoch: int
     rows: np.ndarray

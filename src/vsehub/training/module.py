@@ -138,7 +138,7 @@ class RetrievalModule(pl.LightningModule):
         return ids[:, None] == ids[None, :] if batch.positives is None else batch.positives
 
     def neighbors(self, images: Encoding, texts: Encoding, batch: Batch) -> NeighborStats | None:
-        """The batch's nearest entries in the bank, or None without a filled bank or a loss that asks for them.
+        """The batch's nearest entries in the bank; None if no bank is filled, or if the loss does not use them.
 
         images, texts: the encodings of this process's share of the batch.
         """

@@ -1,1 +1,1 @@
-"""A page and an interface to look at a collection: plain and corrected search side by side, and its hubs."""
+"""Pages and an interface to look at a data set or a reranking: plain beside corrected search, and hubs."""

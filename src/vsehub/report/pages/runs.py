@@ -93,7 +93,7 @@ def origin_sections(
     keys = differing(recipes.values())
     names = [" · ".join((series.dataset, series.architecture, series.title)) for series in recipes]
     rows = [[key, *(settings.get(key, "–") for settings in recipes.values())] for key in keys]
-    recipe = Section("Recipes", tables=[ReportTable(["setting", *names], rows, "Settings that differ.", 99)])
+    recipe = Section("Recipes", tables=[ReportTable(["setting", *names], rows, "Settings that differ.", text_left=99)])
     lines = [
         {
             "loss": series_by_run[run.path].title if run.path in series_by_run else run.record["label"],

@@ -53,14 +53,14 @@ class CrossAttention(Similarity):
         return self._scores(texts, images).T
 
     @torch.no_grad()
-    def candidates(self, queries: Sets, entries: Sets, chosen: Tensor, side: str) -> Tensor:
+    def candidate_scores(self, queries: Sets, entries: Sets, chosen: Tensor, side: str) -> Tensor:
         """Scores (Q, C) of each query with its own entries, without gradient; see `Similarity`."""
         if chosen.is_cpu:  # a CPU's cache holds the candidates of one query; a GPU would be synchronised for each query
-            return super().candidates(queries, entries, chosen, side)
-        return self.candidates_at_once(queries, entries, chosen, side)
+            return super().candidate_scores(queries, entries, chosen, side)
+        return self.candidate_scores_at_once(queries, entries, chosen, side)
 
-    def candidates_at_once(self, queries: Sets, entries: Sets, chosen: Tensor, side: str) -> Tensor:
-        """`candidates` of many queries at a time, padded: fast on a GPU, two to three times as slow on a CPU."""
+    def candidate_scores_at_once(self, queries: Sets, entries: Sets, chosen: Tensor, side: str) -> Tensor:
+        """`candidate_scores` of many queries at a time, padded: fast on a GPU, two to three times as slow on a CPU."""
         entries_attend = (self.direction == "t2i") == (side == "texts")
         count, blocks = chosen.shape[1], []
         queries, entries = unit(queries), unit(entries)

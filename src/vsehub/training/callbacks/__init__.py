@@ -1,4 +1,4 @@
-"""Lightning callbacks: the bank, validation, warm-up, collapse."""
+"""Lightning callbacks: the average of the weights, the bank, validation, warm-up, collapse."""
 
 import lazy_loader
 

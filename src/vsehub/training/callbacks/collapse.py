@@ -90,7 +90,7 @@ class CollapseDetector(pl.Callback):
 
 
 def embedding_variance(encoding: Encoding) -> float:
-    """1 - |mean unit vector|² of N encodings, of sets their means: 0 where all point the same way, at most 1."""
+    """1 - |mean unit vector|² of N encodings, a set counting as its mean: 0 where all point the same way, at most 1."""
     vectors = encoding.means() if isinstance(encoding, Sets) else encoding
     return 1 - F.normalize(vectors.double(), dim=1).mean(dim=0).square().sum().item()
 
