@@ -14,8 +14,9 @@ class InfoNCE(Loss):
     """Mean cross-entropy of each pair among its row's and its column's negatives, at a temperature.
 
     temperature: temperature of the softmax; the initial value if `learnable`. max_scale: the largest 1/temperature
-    (CLIP: 100). What is learnt is log(1/temperature), clamped to the bound after each step, as in CLIP. Other positives
-    of a row or column are left out of its softmax. Raises InputError for a temperature that is not positive.
+    (CLIP: 100). What is learnt is log(1/temperature), clamped to the bound before each use (in CLIP after each step).
+    Other positives of a row or column are left out of its softmax. Raises InputError for a temperature that is not
+    positive.
     """
 
     def __init__(self, temperature: float = 0.07, learnable: bool = True, max_scale: float = 100.0):

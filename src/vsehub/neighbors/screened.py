@@ -30,7 +30,7 @@ DIMENSIONS = range(2, 2**16 + 1)  # with 1 torch 2.14 multiplies wrongly, with m
 TILE_QUERIES, TILE_ITEMS = 1024, 4096
 # For so few queries all scores are dot products, as fast as memory is read, in tiles of so many scores.
 FEW_QUERIES, FEW_SCORES = 8, 2**17
-MOST_LISTED = 0.25  # of the items; for more, all scores are dot products too
+MOST_LISTED = 0.25  # largest k, as a share of the items; beyond it all scores are dot products too
 GROUP = 32  # most items in a group of the first tile's items; the first threshold follows from the best of each group
 MOST_HITS = 0.02  # of the scores of a tile; for more, the float32 product is faster
 WAITING = 0.5  # new entries are merged once they are more than this share of all k best

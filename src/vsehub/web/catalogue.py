@@ -190,8 +190,8 @@ class Catalogue:
         self.sizes = self.k, len(self.queries), len(self.items)
         self.verdict: dict[str, Any] = verdict(plain.hubness, *self.sizes)
         self.hub_level = hub_level(*self.sizes)
-        never = (plain.counts == 0).nonzero().flatten()
-        self.antihubs = never[sample_positions(len(never), 1000, seed)].tolist() if len(never) else []
+        antihubs = (plain.counts == 0).nonzero().flatten()
+        self.antihubs = antihubs[sample_positions(len(antihubs), 1000, seed)].tolist() if len(antihubs) else []
         self.by_count = plain.counts.argsort(descending=True, stable=True).tolist()
         self.hubs = self._hubs(plain)
         self.hubs_made = {

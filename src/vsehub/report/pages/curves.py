@@ -12,7 +12,7 @@ DASHES = ("none", "6 3", "1.5 2.5", "6 3 1.5 3")
 
 
 def occurrence_curves(histograms: Mapping[str, dict], k: int, fair: float) -> Picture:
-    """Plot of the share of items among the k nearest of at least N queries, log-log, one line per ranking.
+    """Plot of the share of items that at least N queries have among their k nearest, log-log, one line per ranking.
 
     histograms: ranking -> {"occurrences", "items"}, as `metrics.occurrences.histogram` gives it. fair: the mean N_k.
     """

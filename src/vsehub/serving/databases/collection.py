@@ -9,7 +9,7 @@ where its reference queries came from, in words. reference_rows: the number of r
 collection; 0 for none. shift: the correction of a new item's bias if these queries are a sample. scale (a) and
 mean_bias (the mean of b): a corrected score is a times the inner product, minus the mean. dim: D; stored vectors have
 one dimension more. approximate: whether the engine searches an approximate index. normalize: whether vectors were
-divided by their norms. complete: whether all items are stored. version: number of changes by `vsehub add` since then.
+divided by their norms. complete: whether all items are stored. version: number of changes by `vsehub add`.
 """
 
 import copy

@@ -105,7 +105,7 @@ class BankCallback(pl.Callback):
 
 
 def encode_once(encode: Callable, encoder: nn.Module, source: Any, ids: torch.Tensor, batch_size: int) -> Encoding:
-    """The encodings of the rows `ids` (M,) of a source; one of the processes encodes each distinct row, once."""
+    """The encodings of the rows `ids` (M,) of a source; each distinct row is encoded once, by one of the processes."""
     rows, where = ids.unique(return_inverse=True)
     encoded = encode_together(encode, encoder, source, rows.numpy(), batch_size)
     return encoded[where.to(encoded.device)]

@@ -40,7 +40,7 @@ def subwords(model: str) -> dict[str, Any]:
 
 
 def network(model: str, side: str, description: Mapping[str, Any], pretrained: bool, weights: str | None) -> nn.Module:
-    """One side of the model, in float32; the other side is built too and let go.
+    """One side of the model, in float32; the other side is built too, then discarded.
 
     pretrained: whether to load the weights of that name. weights: a file of weights instead. Raises InputError if
     weights are missing, damaged or of another model.
