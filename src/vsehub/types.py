@@ -26,7 +26,7 @@ class Batch(NamedTuple):
 
     images: (N, ...) features or pixels. texts: (N, L) word ids, padded with 0, or (N, D) vectors. lengths: (N,) words
     in each text. image_ids, caption_ids: (N,) integers; pairs of one image share its image id. positives: (N, N)
-    boolean, which image and text belong together, where the ids do not say so; None: where image ids are equal.
+    boolean, true where image and text belong together; None: they do where their image ids are equal.
     """
 
     images: Tensor

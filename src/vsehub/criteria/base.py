@@ -294,6 +294,7 @@ def require_can_exclude_self(name: str, criterion: Criterion, inductive: bool) -
     """Raise InputError unless items can search among themselves under a criterion.
 
     Its correction must not depend on a query's scores with all items, since these include an item's with itself.
+    name: name of the criterion in the message. inductive: whether it is fitted on queries other than the items.
     """
     by_item = isinstance(criterion, Correction) and not (
         criterion.query_terms_affect_order or criterion.takes_reference_items

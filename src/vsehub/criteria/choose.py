@@ -275,8 +275,10 @@ def _ranks(
     ranks = np.full((len(candidates), len(scores)), np.nan)
     for rows, fitted in splits:
         index, right = _items_of_fold(answers, rows)
-        fold_scores = None if item_scores is None else item_scores[:, index]
-        measure = _ranks_on(candidates, scores[rows][:, index], reference_scores[fitted][:, index], fold_scores, right)
+        reference_item_scores = None if item_scores is None else item_scores[:, index]
+        measure = _ranks_on(
+            candidates, scores[rows][:, index], reference_scores[fitted][:, index], reference_item_scores, right
+        )
         for number, rank in enumerate(try_all(candidates, measure)):
             if rank is not None:
                 ranks[number, rows.numpy()] = rank

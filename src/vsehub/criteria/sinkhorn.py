@@ -51,7 +51,7 @@ class Sinkhorn(ItemBias):
             unit *= temperature
         scale = 1.0 / (temperature or 1.0)  # without a spread the bias is 0 at any temperature
         sums: Sequence[Tensor] = [_first_sums(side, scale) for side in sides]
-        total_items = 1  # a factor of `sums`: 1 in the first round (of e^{s/τ}), M later (of e^{s/τ}·M·v)
+        total_items = 1  # 1 in the first round, whose `sums` are of e^{s/τ}; then M, since they are of e^{s/τ}·M·v
         scalings: Sequence[Any] = [None] * len(sides)  # of the items of each side
         for _ in range(self.rounds):
             total = reduce(torch.logaddexp, sums)
@@ -130,16 +130,16 @@ def _round(columns: Columns, before: Tensor | None, log_queries: Tensor, scale: 
 
     before: log M·v of the last round. log_queries: log u (R,), in float64 on the CPU, since some devices have none.
     """
-    scaled: list[Tensor] = []
+    scalings: list[Tensor] = []
     total = torch.full_like(log_queries, -torch.inf)
     first = 0
     for block in columns():
         last = None if before is None else before[first : first + block.shape[1]].to(block.device)
         values, shares = _normalized(block.T, log_queries, last, scale)
-        scaled.append(values)
+        scalings.append(values)
         total = torch.logaddexp(total, shares.cpu().double().log() - log_queries)
         first += block.shape[1]
-    return total, torch.cat(scaled)
+    return total, torch.cat(scalings)
 
 
 def _normalized(scores: Tensor, log_u: Tensor, before: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
@@ -150,7 +150,7 @@ def _normalized(scores: Tensor, log_u: Tensor, before: Tensor | None, scale: flo
     """
     log_u = log_u.to(scores)
     least = math.log(torch.finfo(scores.dtype).tiny) + 12  # processors are slow with numbers that are smaller still
-    scaled, sums = scores.new_empty(len(scores)), torch.zeros_like(log_u)
+    scalings, sums = scores.new_empty(len(scores)), torch.zeros_like(log_u)
     height = len(scores) if scores.is_cuda else max(1, CACHED // len(log_u))
     for first in range(0, len(scores), height):
         rows = slice(first, first + height)
@@ -161,6 +161,6 @@ def _normalized(scores: Tensor, log_u: Tensor, before: Tensor | None, scale: flo
             logits = (scale * scores[rows]).add_(log_u)
             shift, mass = -logits.logsumexp(dim=1), torch.ones_like(mass)
             shares = logits.add_(shift[:, None]).clamp_(min=least).exp_()
-        scaled[rows] = shift - mass.log()
+        scalings[rows] = shift - mass.log()
         sums += mass.reciprocal() @ shares
-    return scaled, sums
+    return scalings, sums

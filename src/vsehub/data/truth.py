@@ -77,7 +77,7 @@ def find_rows(path: Path, column: str, entries: Sequence[Any], rows: Mapping[str
 
 
 def pair_table(path: Path) -> dict[str, list[Any]]:
-    """The entries of a table of pairs, see `read_pairs`: those of queries, of items and, in BEIR's layout, scores."""
+    """The entries of a table of pairs, see `read_pairs`: queries, items and, in BEIR's and TREC's layouts, scores."""
     if path.suffix in (".txt", ".qrels"):
         rows = [line.split() for line in read_lines(path, "pair")]
         odd = next((number for number, row in enumerate(rows, 1) if len(row) != 4), None)

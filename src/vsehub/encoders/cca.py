@@ -1,7 +1,7 @@
 """Regularised canonical correlation analysis (CCA) of images and texts: linear encoders in closed form.
 
 Hotelling 1936; as a baseline of text-image retrieval Gong, Ke, Isard and Lazebnik, IJCV 2014, whose scaling of the
-directions by their correlations is `power` here.
+directions by their correlations is the setting `powers` of `CcaSolver`.
 """
 
 from collections.abc import Iterator
@@ -129,7 +129,7 @@ def _moments(rows: Any, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _blocks(rows: Any, label: str) -> Iterator[tuple[int, np.ndarray]]:
-    """The first number and the float64 unit rows of each block."""
+    """The number of the first row, and the float64 unit rows, of each block."""
     for first in bar(label, range(0, len(rows), _BLOCK), unit=" blocks"):
         block = np.asarray(rows[first : first + _BLOCK], dtype=np.float64)
         yield first, block / np.linalg.norm(block, axis=1, keepdims=True).clip(1e-12)

@@ -17,7 +17,7 @@ class Rescaled(Loss):
     count for other entries of their row and column. Other positives of an image are not negatives and do not count in
     the means; where fewer than k entries are left, the mean is over those, without any it is 0. aggregate: "sum" or
     "max". detach: no gradient through the factor. Meant for scores about [-1, 1], since the factor is exponential.
-    Raises InputError for other settings.
+    Raises InputError for another aggregate, and for a k or a margin that is not positive.
     """
 
     def __init__(self, aggregate: str = "sum", k: int = 3, margin: float = 0.2, detach: bool = True):

@@ -173,10 +173,10 @@ def at_r_of_scores(
     hidden = ((largest[:, -1:] == cut) & (positive_scores == cut)).any(dim=1)
     if largest.shape[1] < scores.shape[1] and hidden.any():
         reaching[hidden] = at_least(scores[hidden], cut[hidden, 0])[:, None]
-    above = torch.where(positive_scores > cut, _at_or_above(largest, positive_scores), reaching)
+    at_or_above = torch.where(positive_scores > cut, _at_or_above(largest, positive_scores), reaching)
     order = torch.arange(1, positive_scores.shape[1] + 1, device=positive_scores.device)
     # A positive's rank: the items of at least its score, less the positives among them, plus its number among these.
-    rank = above - _at_or_above(positive_scores, positive_scores).minimum(counts) + order
+    rank = at_or_above - _at_or_above(positive_scores, positive_scores).minimum(counts) + order
     inside = (positive_scores >= cut) & (order <= counts) & (rank <= counts)
     total = counts[:, 0].clamp(min=1)
     share = torch.where(inside, order.double() / rank, 0.0)

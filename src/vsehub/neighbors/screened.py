@@ -32,7 +32,7 @@ TILE_QUERIES, TILE_ITEMS = 1024, 4096
 FEW_QUERIES, FEW_SCORES = 8, 2**17
 MOST_LISTED = 0.25  # largest k, as a share of the items; beyond it all scores are dot products too
 GROUP = 32  # most items in a group of the first tile's items; the first threshold follows from the best of each group
-MOST_HITS = 0.02  # of the scores of a tile; for more, the float32 product is faster
+MOST_HITS = 0.02  # share of a tile's scores that int8 may leave undecided; beyond it the float32 product is faster
 WAITING = 0.5  # new entries are merged once they are more than this share of all k best
 PAIR_ELEMENTS = 2**16  # elements of vectors that are copied at a time
 SINGLE = 2.0**-24  # the relative error of float32
@@ -185,8 +185,8 @@ class _Block:
         units = 2.1 * rows.shape[1] + 20 * len(_rotations(rows.shape[1])[1]) ** 1.5 + 16
         error = self._norms * largest_norm * units * SINGLE
         reached = self._by_int8(start, rounded, error, buffer) or self._by_float32(start, rows, error, buffer)
-        for best, (columns, query) in zip(self.best, reached, strict=True):
-            best.add(query, start + columns, _scores(self.queries, query, rows, columns))
+        for best, (item, query) in zip(self.best, reached, strict=True):
+            best.add(query, start + item, _scores(self.queries, query, rows, item))
 
     def _by_dot_products(self, start: int, rows: np.ndarray, buffer: np.ndarray) -> None:
         """Enter the items by their scores, all of which are computed."""
@@ -195,13 +195,13 @@ class _Block:
         for best in self.best:
             values = best.values(scores, np.arange(start, start + len(rows))[:, None])
             least = best.least if start else best.first_least(values)
-            columns, query = np.divmod(np.flatnonzero(~(values < least)), values.shape[1])
-            best.add(query, start + columns, scores[columns, query])
+            item, query = np.divmod(np.flatnonzero(~(values < least)), values.shape[1])
+            best.add(query, start + item, scores[item, query])
 
     def _by_int8(
         self, start: int, tile: _Rounded | None, error: np.ndarray, buffer: np.ndarray
     ) -> list[tuple[np.ndarray, np.ndarray]]:
-        """For each correction, rows and queries (n,) of the pairs that may be among the best, by products of int8.
+        """For each correction, items and queries (n,) of the pairs that may be among the best, by products of int8.
 
         Empty where these rule out too little, do not apply or would be too large.
         """
@@ -275,7 +275,7 @@ class _Best:
         return scores if self._bias is None else self.scale * scores - self._bias[positions]
 
     def first_least(self, values: np.ndarray) -> np.ndarray:
-        """A value (b,) that at least k of the first items reach, of values (m, b): the k-th largest of their groups."""
+        """A value (b,) that at least k of the first items reach, from values (m, b): the k-th largest group maximum."""
         size = min(GROUP, len(values) // self.k)
         groups = len(values) // size
         maxima = values[: groups * size].reshape(groups, size, -1).max(axis=1)
@@ -303,10 +303,10 @@ class _Best:
         return torch.from_numpy(rows), torch.from_numpy(positions[order].reshape(-1, self.k))
 
 
-def _scores(queries: np.ndarray, query: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """The scores (n,) of pairs of queries (b, D) and rows (m, D), by their positions `query` and `columns` (n,)."""
+def _scores(queries: np.ndarray, query: np.ndarray, rows: np.ndarray, item: np.ndarray) -> np.ndarray:
+    """The scores (n,) of pairs of queries (b, D) and items `rows` (m, D), at positions `query` and `item` (n,)."""
     scores, step = np.empty(len(query), np.float32), max(1, PAIR_ELEMENTS // rows.shape[1])
     for first in range(0, len(query), step):
         some = slice(first, first + step)
-        np.vecdot(queries.take(query[some], axis=0), rows.take(columns[some], axis=0), out=scores[some])
+        np.vecdot(queries.take(query[some], axis=0), rows.take(item[some], axis=0), out=scores[some])
     return scores

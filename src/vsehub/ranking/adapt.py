@@ -52,15 +52,15 @@ def fit_maps(queries: Tensor, items: Tensor, grid: Sequence[float] = GRID) -> di
     identity = torch.eye(a.shape[1], dtype=a.dtype)
     # K times the number of pairs: `Map` normalises, so that a factor drops out.
     spread, axes = torch.linalg.eigh((a - b).T @ (a - b))
-    power, directions = torch.linalg.eigh(b.T @ b)
+    squares, directions = torch.linalg.eigh(b.T @ b)
     matrices = {"centre": (identity, identity)}
     for scale in grid:
         shrunk = (spread + scale * spread.mean()).clamp(min=1e-12)
         whitened = (axes * shrunk.rsqrt()) @ axes.T
         matrices[f"whiten λ={scale:g}"] = (whitened, whitened)
     for scale in grid:
-        strength = scale * power.mean()
-        solved = (directions / (power + strength)) @ directions.T @ (b.T @ a + strength * identity)
+        strength = scale * squares.mean()
+        solved = (directions / (squares + strength)) @ directions.T @ (b.T @ a + strength * identity)
         matrices[f"ridge λ={scale:g}"] = (identity, solved)
     return {
         name: (Map(means[0].float(), first.float()), Map(means[1].float(), second.float()))

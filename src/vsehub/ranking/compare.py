@@ -55,7 +55,7 @@ def near_chance(positives: Positives, lists: Tensor) -> str | None:
 def choice_record(name: str, criterion: Correction, choice: Choice | None) -> dict[str, Any]:
     """The criterion and how it was chosen, in plain values; "queries" is 0 without a choice.
 
-    "added_to": whether `vsehub add` computes its terms for new items alone.
+    "added_to": whether `vsehub add` can compute the terms of a new item without the other items.
     """
     added_to = isinstance(criterion, ItemBias) and criterion.items_are_independent
     record = {"criterion": name, "parameters": criterion.parameters(), "added_to": added_to, "queries": 0}

@@ -1,4 +1,4 @@
-"""The gain in R@1 of one ranking over another of the same queries: exact for few changes and for grouped queries."""
+"""The gain in R@1 of one ranking over another, with an interval and a test for few changes and grouped queries."""
 
 import numpy as np
 from torch import Tensor

@@ -225,7 +225,7 @@ class Inputs:
 
     files: "queries", "items", perhaps "reference" and "reference_items"; of precomputed scores "scores" and, if given,
     "reference_scores". settings: the settings that `open_inputs` opens again. tuning: queries with their answers that
-    `criterion=auto` chooses by; None: a share of the ranked queries.
+    `criterion=auto` chooses by; None: the ranked queries with known answers.
     """
 
     sides: Sides

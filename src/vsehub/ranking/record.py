@@ -126,7 +126,7 @@ def _references(inputs: Inputs, files: Mapping[str, Any], criteria: Collection[C
 
 
 def with_absolute_path(value: Any) -> Any:
-    """A relative path of a file as an absolute one, `FILE::ARRAY` too; other settings unchanged."""
+    """A relative path of a file as an absolute one, `FILE::ARRAY` too; an address masked; other values unchanged."""
     is_file = isinstance(value, str) and value != ALIGNED and not is_uri(value.removeprefix("file://"))
     if is_file:
         return str(Path(value.removeprefix("file://")).absolute())

@@ -141,9 +141,9 @@ class KnownRanking:
     """The lists of the known queries under one criterion.
 
     correction: a and b (M,) of a·s - b; None for plain similarity. positions: (Q, depth). counts: N_k (M,). wrong: BN_k
-    (M,), lists of queries that the item does not answer. hubness: metrics of N_k. recalls: R@1, R@5 and R@10 in %.
-    answer_ranks: (Q,) the rank of each query's best ranked answer, from 1, 0 beyond the lists. Without known answers
-    wrong, recalls and answer_ranks are None.
+    (M,), the number of lists that hold the item although it does not answer their query. hubness: metrics of N_k.
+    recalls: R@1, R@5 and R@10 in %. answer_ranks: (Q,) the rank of each query's best ranked answer, from 1, 0 beyond
+    the lists. Without known answers wrong, recalls and answer_ranks are None.
     """
 
     correction: Affine | None

@@ -30,7 +30,7 @@ class Matching(Criterion):
     """A criterion that ranks a query's accepted items, in the order accepted, before all others in their plain order.
 
     A subclass writes `accepted`. It matches the queries against each other, so it is transductive by nature. GRID holds
-    the values of a setting among which validation chooses, one for each k.
+    the values of one setting; validation chooses a value for each k.
     """
 
     needs_reference = False

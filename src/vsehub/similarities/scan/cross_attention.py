@@ -94,8 +94,8 @@ class CrossAttention(Similarity):
         grams = [gram(run.unflatten(0, (count, -1))) for run, count in zip(runs, sets.tolist(), strict=True)]
         scores = []
         panel = PANEL_ON_CPU if sources.vectors.is_cpu else PANEL_ON_GPU
-        widest = len(sources.vectors) * int(queries.lengths.max())
-        parts = [part.tolist() for part in queries.lengths.split(max(1, panel // widest))]
+        most_scores = len(sources.vectors) * int(queries.lengths.max())  # of a query set
+        parts = [part.tolist() for part in queries.lengths.split(max(1, panel // most_scores))]
         for part, vectors in zip(parts, queries.vectors.split([sum(part) for part in parts]), strict=True):
             raw = (sources.vectors @ vectors.T).split([len(run) for run in runs])
             columns = [

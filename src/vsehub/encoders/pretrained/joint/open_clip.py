@@ -26,8 +26,8 @@ def describe(model: str, side: str) -> dict[str, Any]:
     """The description of a model: the library's own configuration, `architecture`, and what the side `takes`.
 
     model: NAME/WEIGHTS as open_clip lists them, such as ViT-B-32/laion2b_s34b_b79k; hf-hub:OWNER/NAME, from the cache;
-    or a folder with open_clip_config.json. NAME alone will do without published weights. Raises InputError for an
-    unknown name, for a text encoder of transformers, and if open_clip or a file is missing.
+    or a folder with open_clip_config.json. NAME is enough where no published weights are loaded. Raises
+    InputError for an unknown name, for a text encoder of transformers, and if open_clip or a file is missing.
     """
     located = _locate(model)
     architecture = located["architecture"]
