@@ -32,7 +32,7 @@ class Positives:
         require(mask.numel() > 0, f"positives has shape {tuple(mask.shape)}; expected at least one query and one item")
         query, item = mask.nonzero(as_tuple=True)
         positives = cls(query, item, *mask.shape)
-        positives.require_all()
+        positives.require_complete()
         return positives
 
     @classmethod
@@ -51,7 +51,7 @@ class Positives:
         keys = (query * items + item).unique()
         pairs = cls(keys // items, keys % items, queries, items)
         if complete:
-            pairs.require_all()
+            pairs.require_complete()
         return pairs
 
     @cached_property
@@ -101,7 +101,7 @@ class Positives:
         )
         return keys
 
-    def require_all(self) -> None:
+    def require_complete(self) -> None:
         """Raise InputError unless each query has a positive."""
         without = (self.counts == 0).nonzero().flatten()
         require(

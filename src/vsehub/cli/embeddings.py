@@ -32,7 +32,7 @@ def named_files(cfg: DictConfig) -> dict[str, str]:
     require(
         needed in files and not files.keys() & excluded,
         "give items=FILE, one vector per row, and queries=FILE unless each item is to search among the others; or "
-        "scores=FILE instead, the reference likewise",
+        "scores=FILE, and reference_scores=FILE instead of reference=FILE",
     )
     of_queries = [name for name in ("query_ids", "query_labels", "tune_queries") if name in cfg]
     has_queries = "scores" in files or "queries" in files

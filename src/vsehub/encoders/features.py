@@ -73,7 +73,9 @@ class ImageAdapter(Encoder):
         super().__init__()
         require(0 < ratio < 1, f"ratio is {ratio}; expected a number between 0 and 1")
         self.dim = width(self, image_shape)
-        self.share = ratio / (1 - ratio)  # weight of A(v) beside v itself, so that a zero A leaves v exactly as it is
+        self.change_weight = ratio / (
+            1 - ratio
+        )  # weight of A(v) beside v itself, so that a zero A leaves v exactly as it is
         hidden = max(1, self.dim // 4) if hidden is None else hidden
         last = nn.Linear(hidden or self.dim, self.dim)
         nn.init.zeros_(last.weight)
@@ -84,7 +86,7 @@ class ImageAdapter(Encoder):
     def forward(self, rows: Tensor, lengths: Tensor | None = None) -> Tensor:
         """(N, D) of any float type -> (N, D), unit rows; `lengths` (N,) are those of captions and not used."""
         frozen = F.normalize(rows.float(), dim=1)
-        return F.normalize(frozen + self.share * self.change(frozen), dim=1)
+        return F.normalize(frozen + self.change_weight * self.change(frozen), dim=1)
 
 
 class TextAdapter(ImageAdapter):
