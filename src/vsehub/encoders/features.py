@@ -73,9 +73,8 @@ class ImageAdapter(Encoder):
         super().__init__()
         require(0 < ratio < 1, f"ratio is {ratio}; expected a number between 0 and 1")
         self.dim = width(self, image_shape)
-        self.change_weight = ratio / (
-            1 - ratio
-        )  # weight of A(v) beside v itself, so that a zero A leaves v exactly as it is
+        # The weight of A(v) beside v itself, so that a zero A leaves v exactly as it is.
+        self.change_weight = ratio / (1 - ratio)
         hidden = max(1, self.dim // 4) if hidden is None else hidden
         last = nn.Linear(hidden or self.dim, self.dim)
         nn.init.zeros_(last.weight)
